@@ -1,0 +1,1 @@
+"""What an activation is, and what theory says of it before any training."""

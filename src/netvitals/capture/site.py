@@ -1,0 +1,33 @@
+"""A site: one place in a model where something can be looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["activation", "norm", "linear", "attention", "stream", "output", "parameter", "model"]
+Follows = Literal["bn_direct", "norm_direct", "post_add", "linear", "input", "other"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in the model, with a name that stays the same from step to step.
+
+    Module sites carry the module's dotted name; the second call of one module in a forward pass is ``name#2``.
+    Functional activations are named after the module whose forward called them: ``block.0.gelu()``.
+    """
+
+    name: str
+    kind: Kind
+    op: str = ""                # "relu", "Linear", "BatchNorm2d", ...
+    follows: Follows = "other"  # what produced the input: decides how the input is distributed
+    channel_dim: int = 1        # the dimension of channels in the site's tensors; negative counts from the end
+    module: str = ""            # dotted name of the module that owns the call
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A place that could not be looked at, and why."""
+
+    name: str
+    reason: str

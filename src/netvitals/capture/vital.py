@@ -1,0 +1,35 @@
+"""The shape every vital sign has. A user's own class needs only a name and the methods it cares about."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from netvitals.capture.reading import Sheet
+from netvitals.capture.sight import ActivationSight, LinearSight, ParameterSight, TensorSight
+
+
+class Vital:
+    """One vital sign. The engine calls the methods below on measured steps only, with autograd switched off.
+
+    Write reductions to the sheet as device tensors; never call ``.item()`` or ``.cpu()`` here. State that lives
+    from step to step belongs to the instance. A method that raises is reported once, and this vital sign is
+    switched off at that site; the user's training goes on.
+    """
+
+    name: str = ""
+    cadence: int = 1        # looks on every n-th measured step; costly vital signs raise it
+
+    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
+        """Right after an activation ran in the measured forward pass."""
+
+    def linear(self, sheet: Sheet, sight: LinearSight) -> None:
+        """Right after a linear or convolution layer ran."""
+
+    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
+        """Right after a norm, attention, residual block or the whole model produced its output."""
+
+    def gradient(self, sheet: Sheet, sight: ActivationSight | LinearSight | TensorSight, g: Tensor) -> None:
+        """When the gradient of the loss with respect to that site's output arrives in the backward pass."""
+
+    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+        """Once at the end of a measured step, after the optimizer moved."""

@@ -1,0 +1,1 @@
+"""The Hessian between layers: H = GN + T, exact and stochastic."""

@@ -1,0 +1,1 @@
+"""Readings and laws turned into plain advice and forecasts."""

@@ -1,0 +1,1 @@
+"""The laboratory: what reproduces the papers. The instrument never imports it."""

@@ -1,0 +1,1 @@
+"""Data by name: embedded digits, folders of images and text, synthetic teachers."""

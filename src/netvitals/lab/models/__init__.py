@@ -1,0 +1,1 @@
+"""Networks with one argument for the activation and one for the norm."""

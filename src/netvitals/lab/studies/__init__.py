@@ -1,0 +1,1 @@
+"""Papers as experiments: studies, claims and verdicts, and the engines that run them."""

@@ -1,0 +1,1 @@
+"""The one training loop the studies use, and seed-batched ensembles."""

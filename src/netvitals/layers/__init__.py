@@ -1,0 +1,1 @@
+"""Norms a user can swap in, and model surgery."""

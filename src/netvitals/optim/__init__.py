@@ -1,0 +1,1 @@
+"""Optimisers: DDCAdam and its gauges, Muon, and the ablation optimisers."""

@@ -1,0 +1,1 @@
+"""Saddle escape: the imbalance identity, the reduced flow, escape times, plateau forecast."""

@@ -1,0 +1,1 @@
+"""Dead directions: Fisher degeneracy, KL order, K-FAC rates, learning coefficients."""

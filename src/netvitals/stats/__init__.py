@@ -1,0 +1,1 @@
+"""Slope fits with errors, exact tests, correlations and bootstrap, thin over scipy."""

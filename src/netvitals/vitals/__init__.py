@@ -1,0 +1,1 @@
+"""The vital signs, one file each."""
