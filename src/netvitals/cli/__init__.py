@@ -1,1 +1,61 @@
-"""The command line: one file per command."""
+"""The command line: one file per command.
+
+Every module of this room has a function ``register(app)`` that adds its command to the typer app. Heavy imports
+belong inside the command, so that ``netvitals --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pkgutil
+import sys
+
+import typer
+
+from netvitals import __version__
+
+app = typer.Typer(name="netvitals", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  help="Vital signs of a neural network in training: measured live, predicted in advance.")
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"netvitals {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True,
+                                       help="Print the version and leave.")) -> None:
+    pass
+
+
+for _module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
+    importlib.import_module(f"{__name__}.{_module}").register(app)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line. Wrong input gives one sentence on stderr and exit code 2.
+
+    ``NETVITALS_DEBUG=1`` shows the traceback instead of the sentence.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    command = typer.main.get_command(app)
+    names = list(getattr(command, "commands", {}))
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
+        near = difflib.get_close_matches(arguments[0], names, 3, 0.5) or names
+        _refuse(f"there is no command {arguments[0]!r}; did you mean {', '.join(near)}?")
+    try:
+        command(args=arguments, prog_name="netvitals")
+    except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
+        if os.environ.get("NETVITALS_DEBUG"):
+            raise
+        message = error.args[0] if isinstance(error, KeyError) and error.args else error
+        _refuse(str(message) or type(error).__name__)
+
+
+def _refuse(sentence: str) -> None:
+    typer.echo(f"netvitals: {sentence}", err=True)
+    raise SystemExit(2)
