@@ -1,0 +1,56 @@
+"""A run as a file that other programs read: Parquet, CSV or JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from netvitals.runs.reader import Run
+
+FORMATS = ("parquet", "csv", "json")
+
+
+def export(run: Run, to: str = "parquet", out: str | os.PathLike[str] | None = None) -> Path:
+    """Write every number of ``run`` to one file and return its path.
+
+    Parquet and CSV hold the long form (step, vital, site, metric, value). JSON holds that with the metadata, the
+    findings and the arrays; numbers that JSON cannot hold (NaN, infinities) are the strings ``"nan"``, ``"inf"``,
+    ``"-inf"``.
+
+    Args:
+        run: the run.
+        to: ``"parquet"``, ``"csv"`` or ``"json"``.
+        out: where to; by default beside the run, named after it. An existing file is replaced.
+    """
+    if to not in FORMATS:
+        raise ValueError(f"a run can be exported to {', '.join(FORMATS)}, not to {to!r}")
+    path = Path(out) if out is not None else run.path.with_name(f"{run.name}.{to}")
+    if path.is_dir():
+        path = path / f"{run.name}.{to}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if to == "json":
+        frame = run.frame()
+        document = {"meta": run.meta, "status": run.status,
+                    "readings": {name: frame[name].to_list() for name in frame.columns},
+                    "arrays": [{"step": a.step, "vital": a.vital, "site": a.site, "metric": a.metric,
+                                "dtype": a.value.dtype.name, "value": a.value.tolist()} for a in run.arrays()],
+                    "findings": [f.to_dict() for f in run.findings()]}
+        path.write_text(json.dumps(_finite(document), default=str), encoding="utf-8")
+    elif to == "csv":
+        run.frame().write_csv(path)
+    else:
+        run.frame().write_parquet(path)
+    return path
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value

@@ -1,0 +1,127 @@
+"""Reading a run, finished or not, also while somebody else writes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netvitals.capture import ArrayReading
+from netvitals.runs.finding import Finding
+from netvitals.runs.store import connect, run_file
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SILENT_S = 60.0     # a writer that says nothing for so long is taken for dead (it speaks every 10 s)
+
+Choice = str | Sequence[str] | None
+
+
+def open_run(path: str | os.PathLike[str]) -> Run:
+    """Open the run at ``path`` (the folder or the file) for reading."""
+    return Run(run_file(path))
+
+
+class Run:
+    """One run on disk. Every call looks at the file anew, so a run that is being written shows its latest state."""
+
+    def __init__(self, file: Path) -> None:
+        connect(file).close()
+        self.path = file
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, {self.status})"
+
+    @property
+    def name(self) -> str:
+        """The folder's name, or the file's when it is not called run.sqlite."""
+        return self.path.parent.resolve().name if self.path.name == "run.sqlite" else self.path.stem
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """All metadata: what the writer was told, versions, status, times."""
+        with closing(connect(self.path)) as run:
+            return {key: json.loads(value) for key, value in run.execute("SELECT key, value FROM meta ORDER BY key")}
+
+    @property
+    def status(self) -> str:
+        """``running``, ``finished``, what :meth:`RunWriter.close` was given, or ``interrupted`` for a dead writer."""
+        meta = self.meta
+        status = str(meta.get("status", "unknown"))
+        if status == "running" and time.time() - float(meta.get("heartbeat", 0.0)) > SILENT_S:
+            return "interrupted"
+        return status
+
+    @property
+    def steps(self) -> list[int]:
+        """Every step that has a reading, in order."""
+        with closing(connect(self.path)) as run:
+            return [s for (s,) in run.execute("SELECT step FROM reading UNION SELECT step FROM array ORDER BY step")]
+
+    @property
+    def series(self) -> list[tuple[str, str, str]]:
+        """Every (vital, site, metric) of which there is a number."""
+        with closing(connect(self.path)) as run:
+            return list(run.execute("SELECT vital, site, metric FROM series WHERE id IN "
+                                    "(SELECT DISTINCT series FROM reading) ORDER BY id"))
+
+    def frame(self, vital: Choice = None, site: Choice = None, metric: Choice = None) -> pl.DataFrame:
+        """Readings in long form: step, vital, site, metric, value.
+
+        Args:
+            vital, site, metric: a name, several names, or a pattern with ``*`` and ``?``; None takes all.
+        """
+        import polars as pl
+
+        with closing(connect(self.path)) as run:
+            names, where = self._chosen(run, vital, site, metric)
+            rows = run.execute(f"SELECT step, series, value FROM reading{where} ORDER BY step, rowid").fetchall()
+        steps, series, values = zip(*rows) if rows else ((), (), ())
+        readings = pl.DataFrame({"step": pl.Series(steps, dtype=pl.Int64), "series": pl.Series(series, dtype=pl.Int64),
+                                 "value": pl.Series(values, dtype=pl.Float64)})
+        table = pl.DataFrame(names, schema={"series": pl.Int64, "vital": pl.String, "site": pl.String,
+                                            "metric": pl.String}, orient="row")
+        return (readings.join(table, on="series", how="left", maintain_order="left")
+                .with_columns(pl.col("value").fill_null(float("nan")))
+                .select("step", "vital", "site", "metric", "value"))
+
+    def arrays(self, vital: Choice = None, site: Choice = None, metric: Choice = None) -> list[ArrayReading]:
+        """Array readings, in the order of their steps, with the dtype and shape they were written with."""
+        return list(self._arrays(vital, site, metric))
+
+    def _arrays(self, vital: Choice, site: Choice, metric: Choice) -> Iterator[ArrayReading]:
+        with closing(connect(self.path)) as run:
+            names, where = self._chosen(run, vital, site, metric)
+            by_id = {number: (vital, site, metric) for number, vital, site, metric in names}
+            for step, series, dtype, shape, data in run.execute(
+                    f"SELECT step, series, dtype, shape, data FROM array{where} ORDER BY step, rowid"):
+                value = np.frombuffer(data, dtype).reshape(json.loads(shape)).copy()
+                yield ArrayReading(step, *by_id[series], value)
+
+    def findings(self) -> list[Finding]:
+        """The findings that were stored with the run; ``netvitals.findings.diagnose(run)`` looks for them anew."""
+        with closing(connect(self.path)) as run:
+            return [Finding.from_dict(json.loads(r)) for (r,) in run.execute("SELECT record FROM finding ORDER BY id")]
+
+    @staticmethod
+    def _chosen(run: Any, vital: Choice, site: Choice, metric: Choice) -> tuple[list[tuple[Any, ...]], str]:
+        names = list(run.execute("SELECT id, vital, site, metric FROM series"))
+        if vital is None and site is None and metric is None:
+            return names, ""
+        names = [n for n in names if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
+        return names, f" WHERE series IN ({','.join(str(n[0]) for n in names)})"
+
+
+def _fits(name: str, choice: Choice) -> bool:
+    if choice is None:
+        return True
+    return any(name == c or (("*" in c or "?" in c) and fnmatchcase(name, c))
+               for c in ([choice] if isinstance(choice, str) else choice))
