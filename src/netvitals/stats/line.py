@@ -36,7 +36,7 @@ def slope(x: Any, y: Any) -> Slope:
     r"""$\hat b = S_{xy}/S_{xx}$, $\mathrm{se}(\hat b)=\sqrt{\mathrm{RSS}/((n-2)S_{xx})}$.
 
     >>> print(slope([0, 1, 2, 3], [1.0, 3.1, 4.9, 7.0]))
-    slope 1.98 ± 0.035 (n=4, R² = 0.9994)
+    slope 1.98 ± 0.042 (n=4, R² = 0.9991)
     """
     a, b = pair(x, y, "slope fit", 3)
     varying(a, "slope fit, x")

@@ -35,7 +35,7 @@ def logistic(x: Any, y: Any, *, steps: int = 100) -> Logistic:
         x: (n,) or (n, features).  y: zeros and ones.
 
     >>> print(logistic([0, 1, 2, 3, 4, 5], [0, 0, 1, 0, 1, 1]))
-    intercept -2.624 ± 2.2 (p = 0.229); x1 +1.05 ± 0.77 (p = 0.173); n=6
+    intercept -3.035 ± 2.5 (p = 0.233); x1 +1.214 ± 0.91 (p = 0.183); n=6
     """
     from scipy.special import expit
     from scipy.stats import norm

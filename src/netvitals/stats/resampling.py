@@ -44,7 +44,7 @@ def bootstrap(values: Any, statistic: Callable[[Any], float] = np.mean, *, metho
 
     >>> interval = bootstrap([1.0, 2.0, 3.0, 4.0, 10.0], method="percentile", seed=1)
     >>> print(f"{interval.estimate:.1f} in [{interval.low:.1f}, {interval.high:.1f}]")
-    4.0 in [1.8, 7.2]
+    4.0 in [1.8, 7.0]
     """
     from scipy import stats
 
