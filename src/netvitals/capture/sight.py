@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -34,19 +35,65 @@ class ActivationSight:
     def a_channels(self) -> Tensor:
         return _by_channel(self.a, self.site.channel_dim)
 
+    @property
+    def is_relu(self) -> bool:
+        return self.site.op in _RELU
+
+    @cached_property
+    def x_view(self) -> Tensor:
+        """Input as (samples, channels) or (samples, channels, positions), at least float32, without a copy."""
+        return _view(self.x, self.site.channel_dim)
+
+    @cached_property
+    def a_view(self) -> Tensor:
+        return _view(self.a, self.site.channel_dim)
+
+    @property
+    def over(self) -> tuple[int, ...]:
+        """The dimensions of ``x_view`` and ``a_view`` that are not channels."""
+        return (0,) if self.x_view.ndim == 2 else (0, 2)
+
+    @cached_property
+    def x_mean(self) -> Tensor:
+        """Mean of the input by channel."""
+        return self.x_view.mean(self.over)
+
+    @cached_property
+    def x_var(self) -> Tensor:
+        """Population variance of the input by channel (from centred values; ``torch.var`` is far slower)."""
+        mean = self.x_mean if self.x_view.ndim == 2 else self.x_mean[:, None]
+        centred = self.x_view - mean
+        return centred.mul_(centred).mean(self.over)
+
+    @cached_property
+    def positive(self) -> Tensor:
+        """1 where the input is above zero, else 0, in the layout of ``x_view``."""
+        return torch.gt(self.x_view, 0, out=torch.empty_like(self.x_view))
+
+    @cached_property
+    def positive_share(self) -> Tensor:
+        """Share of positive inputs by channel."""
+        return self.positive.mean(self.over)
+
     @cached_property
     def abs_a(self) -> Tensor:
-        return self.a.abs()
+        """|a| in the layout of ``a_view``; the output of a ReLU is its own absolute value."""
+        return self.a_view if self.is_relu else self.a_view.abs()
+
+    @cached_property
+    def channel_max(self) -> Tensor:
+        """max |a| by channel."""
+        return self.abs_a.amax(self.over)
 
     @cached_property
     def max_abs(self) -> Tensor:
-        return self.abs_a.amax()
+        return self.channel_max.amax()
 
     @cached_property
     def derivative(self) -> Tensor:
         """f'(x) elementwise by a local vector-Jacobian product: needs no loss and never divides by zero."""
-        if self.site.op in ("relu", "ReLU"):
-            return (self.x > 0).to(self.x.dtype)
+        if self.is_relu:
+            return self.positive.reshape(self.x.shape)
         with torch.enable_grad():
             x = self.x.detach().requires_grad_(True)
             return torch.autograd.grad(self.f(x).sum(), x)[0]
@@ -92,6 +139,51 @@ class ParameterSight:
     grads: Mapping[str, Tensor] = field(default_factory=dict)
     before: Mapping[str, Tensor] = field(default_factory=dict)
     modules: Mapping[str, nn.Module] = field(default_factory=dict)
+
+    @cached_property
+    def groups(self) -> list[list[str]]:
+        """Names of parameters of equal size, so that one reduction serves a whole group."""
+        groups: dict[tuple[object, ...], list[str]] = {}
+        for name, p in self.params.items():
+            if p.numel() == 0 or not p.is_floating_point():
+                continue
+            key: tuple[object, ...] = (p.numel(), p.dtype, p.device, name in self.initial, name in self.grads,
+                                       name in self.before)
+            # a big tensor is looked at where it is: stacking would copy it
+            groups.setdefault(key if p.numel() <= _STACKED else (*key, name), []).append(name)
+        return list(groups.values())
+
+    def stack(self, which: Literal["params", "initial", "grads", "before"], names: list[str]) -> Tensor:
+        """The tensors of one group as rows of a matrix (tensors × elements), at least float32, computed once."""
+        key = (which, names[0])
+        if key not in self._stacks:
+            source: Mapping[str, Tensor] = getattr(self, which)
+            rows = [source[name].detach().reshape(-1) for name in names]
+            self._stacks[key] = _widened(torch.stack(rows) if len(rows) > 1 else rows[0][None])
+        return self._stacks[key]
+
+    @cached_property
+    def _stacks(self) -> dict[tuple[str, str], Tensor]:
+        return {}
+
+
+_RELU = frozenset({"relu", "relu_", "ReLU"})
+_STACKED = 1 << 20
+
+
+def _view(t: Tensor, dim: int) -> Tensor:
+    t = _widened(t.detach())
+    if t.ndim <= 1:
+        return t.reshape(-1, 1)
+    dim %= t.ndim
+    if dim == t.ndim - 1:
+        return t.reshape(-1, t.shape[-1])
+    return t.reshape(t.shape[:dim].numel(), t.shape[dim], -1)
+
+
+def _widened(t: Tensor) -> Tensor:
+    """Half precision is reduced in float32: its sums overflow and its means lose all digits."""
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
 
 
 def _by_channel(t: Tensor, dim: int) -> Tensor:
