@@ -42,11 +42,15 @@ class ActivationSight:
     @cached_property
     def x_view(self) -> Tensor:
         """Input as (samples, channels) or (samples, channels, positions), at least float32, without a copy."""
-        return _view(self.x, self.site.channel_dim)
+        return channel_view(self.x, self.site.channel_dim)
 
     @cached_property
     def a_view(self) -> Tensor:
-        return _view(self.a, self.site.channel_dim)
+        return channel_view(self.a, self.site.channel_dim)
+
+    def as_view(self, t: Tensor) -> Tensor:
+        """Any tensor of the input's shape (a gradient, say) in the layout of ``x_view``."""
+        return channel_view(t, self.site.channel_dim)
 
     @property
     def over(self) -> tuple[int, ...]:
@@ -122,6 +126,11 @@ class TensorSight:
     module: nn.Module | None = None
 
     @cached_property
+    def view(self) -> Tensor:
+        """The value as (samples, channels) or (samples, channels, positions), at least float32."""
+        return channel_view(self.value, self.site.channel_dim)
+
+    @cached_property
     def channels(self) -> Tensor:
         return _by_channel(self.value, self.site.channel_dim)
 
@@ -171,7 +180,8 @@ _RELU = frozenset({"relu", "relu_", "ReLU"})
 _STACKED = 1 << 20
 
 
-def _view(t: Tensor, dim: int) -> Tensor:
+def channel_view(t: Tensor, dim: int) -> Tensor:
+    """``t`` as (samples, channels) or (samples, channels, positions), at least float32, without a copy if it can be."""
     t = _widened(t.detach())
     if t.ndim <= 1:
         return t.reshape(-1, 1)
