@@ -1,1 +1,38 @@
 """What an activation is, and what theory says of it before any training."""
+
+from netvitals.activations.crossings import Crossings, crossings
+from netvitals.activations.derivative import derivative
+from netvitals.activations.functions import (
+    BSiLU,
+    Centered,
+    Function,
+    Polynomial,
+    Squared,
+    StiffSigmoid,
+    ZeroMean,
+    b_silu,
+    gelu2,
+    relu2,
+    silu2,
+)
+from netvitals.activations.moments import expect, gauss_hermite, hermite_coefficients, moment
+from netvitals.activations.recognise import (
+    ELEMENTWISE,
+    FUNCTIONAL,
+    MODULES,
+    functional_spec,
+    is_activation,
+    is_elementwise,
+    spec_of,
+)
+from netvitals.activations.registry import canonical, formula, get, names
+from netvitals.activations.sparse import QuantileReLU, TopK, kth, quantile_relu, topk_mask
+from netvitals.activations.surrogate import NoisyReLU, SugarBSiLU, noisy_relu, sugar_b_silu
+
+__all__ = [
+    "BSiLU", "Centered", "Crossings", "ELEMENTWISE", "FUNCTIONAL", "Function", "MODULES", "NoisyReLU", "Polynomial",
+    "QuantileReLU", "Squared", "StiffSigmoid", "SugarBSiLU", "TopK", "ZeroMean", "b_silu", "canonical", "crossings",
+    "derivative", "expect", "formula", "functional_spec", "gauss_hermite", "gelu2", "get", "hermite_coefficients",
+    "is_activation", "is_elementwise", "kth", "moment", "names", "noisy_relu", "quantile_relu", "relu2", "silu2",
+    "spec_of", "sugar_b_silu", "topk_mask",
+]

@@ -1,0 +1,233 @@
+r"""Where the gate |f'| exceeds a threshold: the active set, and the point that decides its future as σ falls.
+
+Two definitions of the lower crossing: literally $\inf\{z: |f'(z)|>\theta\}$, and signed $\inf\{z: f'(z)>\theta\}$. They
+differ where f' is negative on the tail (GELU, Mish); published tables hold the signed one, so it is ``z_low``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.activations.derivative import Activation, derivative
+from netvitals.activations.recognise import is_elementwise, spec_of
+
+SPAN = 20.0     # the grid covers [−20, 20] with this step
+STEP = 1e-3
+FAR = 1e4       # tails are searched on a geometric grid up to here
+_FEW = 8        # more crossings than this in a tail: the derivative oscillates for ever
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """The active set {z : |f'(z)| > θ} of an activation.
+
+    >>> c = crossings("gelu", 0.1)
+    >>> print(c)
+    |f'| > 0.1 on (-1.8613, -1.0779) and (-0.5544, inf); z_low = -0.5544 (signed), -1.8613 (literal)
+    """
+
+    theta: float
+    z_low: float                                # inf{z : f'(z) > θ}; −inf if active all the way down, inf if never
+    z_low_literal: float                        # inf{z : |f'(z)| > θ}
+    intervals: tuple[tuple[float, float], ...]  # sorted, open, ends may be ±inf
+    crossings: tuple[float, ...]                # finite ends of the intervals
+    oscillates: bool = False                    # the intervals stop at ±20 though the activation goes on crossing
+
+    def active(self, z: Tensor) -> Tensor:
+        """Whether each z lies in the active set."""
+        inside = torch.zeros_like(z, dtype=torch.bool)
+        for a, b in self.intervals:
+            inside |= (z > a) & (z < b)
+        return inside
+
+    def density(self, mu: Any, sigma: Any) -> Tensor:
+        r"""Gate density under $z \sim N(\mu,\sigma^2)$: $\sum_{(a,b)} \Phi((b-\mu)/\sigma)-\Phi((a-\mu)/\sigma)$.
+
+        ``mu`` and ``sigma`` broadcast. With σ = 0 it is 1 or 0 by the side on which μ lies. Returns float64.
+
+        >>> round(crossings("gelu", 0.01).density(0.0, 1.0).item(), 4)
+        0.985
+        """
+        m = torch.as_tensor(mu, dtype=torch.float64)
+        s = torch.as_tensor(sigma, dtype=torch.float64, device=m.device)
+        m, s = torch.broadcast_tensors(m, s)
+        if (s < 0).any():
+            raise ValueError(f"sigma must not be negative, got {float(s.min())}")
+        total = torch.zeros_like(m)
+        safe = torch.where(s > 0, s, torch.ones_like(s))
+        for a, b in self.intervals:
+            # Φ(β)−Φ(α) on the side where both are small keeps the digits of a far tail
+            low, high = (a - m) / safe, (b - m) / safe
+            mirrored = low > 0
+            low, high = torch.where(mirrored, -high, low), torch.where(mirrored, -low, high)
+            total += torch.special.ndtr(high) - torch.special.ndtr(low)
+        return torch.where(s > 0, total, self.active(m).to(torch.float64))
+
+    def margin(self, mu: Any, sigma: Any = 1.0) -> Tensor:
+        """(μ − z_low)/σ: positive, and density rises to 1 as σ → 0; negative, and it falls to 0."""
+        m = torch.as_tensor(mu, dtype=torch.float64)
+        return (m - self.z_low) / torch.as_tensor(sigma, dtype=torch.float64, device=m.device)
+
+    @property
+    def slits(self) -> tuple[tuple[float, float], ...]:
+        """The inactive intervals between active ones."""
+        return tuple((left[1], right[0]) for left, right in zip(self.intervals, self.intervals[1:]))
+
+    def __str__(self) -> str:
+        where = " and ".join(f"({_short(a)}, {_short(b)})" for a, b in self.intervals) or "the empty set"
+        if len(self.intervals) > 6:
+            where = f"{len(self.intervals)} intervals"
+        return (f"|f'| > {self.theta:g} on {where}; z_low = {_short(self.z_low)} (signed), "
+                f"{_short(self.z_low_literal)} (literal)")
+
+
+def _short(z: float) -> str:
+    return f"{z:g}" if math.isinf(z) or z == 0 else f"{z:.4f}"
+
+
+def crossings(f: Activation, theta: float) -> Crossings:
+    """Every crossing of |f'| = θ to 1e-10, and the active intervals between them.
+
+    The derivative is taken by autograd in float64 on a grid, extrema refined so that no narrow slit is missed, every
+    change of side bisected. A spec, or a module that a spec describes, is computed once.
+
+    >>> crossings("relu", 0.1).z_low, crossings("leaky_relu:0.2", 0.1).z_low
+    (0.0, -inf)
+    """
+    if not theta >= 0:
+        raise ValueError(f"theta must not be negative, got {theta}: it is compared with |f'|")
+    if isinstance(f, str):
+        from netvitals.activations.registry import canonical
+
+        return _of_spec(canonical(f), float(theta))
+    if isinstance(f, nn.Module):
+        spec = spec_of(f)
+        if spec is not None:
+            return _of_spec(spec, float(theta))
+        return _of_module(_Fingerprint(f), float(theta))
+    return _of_function(f, float(theta))
+
+
+class _Fingerprint:
+    """A module as a cache key: its class, its plain attributes and its parameters, so that a changed one is new."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.key = tuple(
+            (name, type(m), tuple(sorted((k, v) for k, v in vars(m).items() if isinstance(v, (int, float, str))
+                                         and k != "training")))
+            for name, m in module.named_modules()
+        ) + tuple((n, tuple(p.detach().flatten().tolist())) for n, p in module.named_parameters()) + tuple(
+            id(getattr(m, "function", None)) for m in module.modules())
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Fingerprint) and self.key == other.key
+
+
+@lru_cache(maxsize=512)
+def _of_spec(spec: str, theta: float) -> Crossings:
+    from netvitals.activations.registry import get
+
+    module = get(spec)
+    if not is_elementwise(module):
+        raise ValueError(f"{spec} is not elementwise: an entry's gate depends on its neighbours, so there is no f'(z)")
+    return _search(derivative(module), theta)
+
+
+@lru_cache(maxsize=128)
+def _of_module(key: _Fingerprint, theta: float) -> Crossings:
+    return _search(derivative(key.module), theta)
+
+
+@lru_cache(maxsize=128)
+def _of_function(f: Callable[[Tensor], Tensor], theta: float) -> Crossings:
+    return _search(derivative(f), theta)
+
+
+def _search(slope: Callable[[Tensor], Tensor], theta: float) -> Crossings:
+    literal = _active_intervals(lambda z: slope(z).abs(), theta)
+    signed = _active_intervals(slope, theta)
+    intervals, oscillates = literal
+    ends = {z for pair in intervals for z in pair if not math.isinf(z) and not (oscillates and abs(z) == SPAN)}
+    return Crossings(theta=theta, z_low=_lowest(*signed), z_low_literal=_lowest(*literal), intervals=intervals,
+                     crossings=tuple(sorted(ends)), oscillates=oscillates)
+
+
+def _lowest(intervals: tuple[tuple[float, float], ...], oscillates: bool) -> float:
+    if oscillates:
+        return -math.inf
+    return intervals[0][0] if intervals else math.inf
+
+
+def _active_intervals(gate: Callable[[Tensor], Tensor],
+                      theta: float) -> tuple[tuple[tuple[float, float], ...], bool]:
+    points, values = _sampled(gate, theta)
+    above = values > theta
+    changes = (above[1:] != above[:-1]).nonzero().flatten()
+    outer = points[changes].abs() >= SPAN
+    oscillates = bool(outer.sum() > _FEW)
+    if oscillates:
+        changes = changes[~outer]
+    roots = _bisect(gate, theta, points[changes], points[changes + 1], above[changes])
+    inner = points.abs() <= SPAN + STEP / 2
+    first = bool(above[inner][0] if oscillates else above[0])
+    ends = roots.tolist()
+    if first:
+        ends.insert(0, -SPAN if oscillates else -math.inf)
+    if len(ends) % 2:
+        ends.append(SPAN if oscillates else math.inf)
+    return tuple(zip(ends[::2], ends[1::2])), oscillates
+
+
+def _sampled(gate: Callable[[Tensor], Tensor], theta: float) -> tuple[Tensor, Tensor]:
+    """Grid points and gate values, with every local extremum that could hide a crossing pair added."""
+    count = int(2 * SPAN / STEP)
+    middle = torch.arange(-count // 2, count // 2 + 1, dtype=torch.float64) * STEP
+    near = torch.logspace(-9, math.log10(STEP), 121, dtype=torch.float64)[:-1]  # stiff functions turn close to 0
+    tail = torch.logspace(math.log10(SPAN), math.log10(FAR), 2001, dtype=torch.float64)[1:]
+    points = torch.cat([-tail, middle, -near, near, tail]).sort().values
+    values = gate(points)
+    if not torch.isfinite(values).all():
+        bad = float(points[~torch.isfinite(values)][0])
+        if abs(bad) <= SPAN:
+            raise ValueError(f"the derivative is not finite at z = {bad:g}")
+        values = torch.nan_to_num(values, nan=0.0)
+    left, here, right = values[:-2], values[1:-1], values[2:]
+    peak = (here >= left) & (here >= right) & (here <= theta) & ((here > left) | (here > right))
+    dip = (here <= left) & (here <= right) & (here > theta) & ((here < left) | (here < right))
+    found = [_extremum(gate, points[:-2][side], points[2:][side], sign) for side, sign in ((peak, 1.0), (dip, -1.0))]
+    points = torch.cat([points, *found]).unique()
+    return points, torch.nan_to_num(gate(points), nan=0.0)
+
+
+def _extremum(gate: Callable[[Tensor], Tensor], a: Tensor, b: Tensor, sign: float) -> Tensor:
+    """Ternary search for the largest sign·gate in each bracket."""
+    for _ in range(80):
+        if not len(a):
+            break
+        left, right = a + (b - a) / 3, b - (b - a) / 3
+        low = sign * gate(left) < sign * gate(right)
+        a, b = torch.where(low, left, a), torch.where(low, b, right)
+    return (a + b) / 2
+
+
+def _bisect(gate: Callable[[Tensor], Tensor], theta: float, a: Tensor, b: Tensor, above_at_a: Tensor) -> Tensor:
+    """The point in each bracket where the side changes; a kink is bisected just as well as a smooth crossing."""
+    for _ in range(70):
+        if not len(a):
+            return a
+        middle = (a + b) / 2
+        same = (gate(middle) > theta) == above_at_a
+        a, b = torch.where(same, middle, a), torch.where(same, b, middle)
+    root = (a + b) / 2
+    return torch.where(root.abs() < 1e-12, torch.zeros_like(root), root)

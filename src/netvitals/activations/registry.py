@@ -1,0 +1,231 @@
+"""Activations by name: ``get("gelu")``, ``get("softplus:20")``, ``get("topk:gelu2:15:0.75")``.
+
+A spec is a name, then its numbers after colons. Names ignore case, ``_`` and ``-``, so that class names work too.
+Composite specs wrap another spec: ``centered:softplus``, ``zero_mean:relu``, ``topk:SPEC:SPARSITY``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from netvitals.activations.functions import (
+    B_SILU_ALPHA,
+    Arctan,
+    BSiLU,
+    Centered,
+    Erf,
+    Function,
+    Identity,
+    NegReLU,
+    Polynomial,
+    QuickGELU,
+    Sin,
+    Squared,
+    StiffSigmoid,
+    ZeroMean,
+)
+from netvitals.activations.sparse import GRANULARITIES, MODES, QuantileReLU, TopK
+from netvitals.activations.surrogate import NoisyReLU, SugarBSiLU
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a name becomes a module: a maker, its formula, and what its parameters are called."""
+
+    make: Callable[..., nn.Module]
+    formula: str
+    parameters: tuple[str, ...] = ()
+    most: int | None = None  # parameters taken at most; None: as many as are named
+
+    def usage(self, name: str) -> str:
+        return name + "".join(f"[:{p}]" for p in self.parameters)
+
+
+def _sigmoid(stiffness: float = 1.0, center: float = 0.0) -> nn.Module:
+    return nn.Sigmoid() if (stiffness, center) == (1.0, 0.0) else StiffSigmoid(stiffness, center)
+
+
+ENTRIES: dict[str, Entry] = {
+    "relu": Entry(nn.ReLU, "max(0, x)"),
+    "leaky_relu": Entry(lambda slope=0.01: nn.LeakyReLU(slope), "x if x > 0 else a x", ("slope",)),
+    "prelu": Entry(lambda slope=0.25: nn.PReLU(init=slope), "x if x > 0 else a x, a learned", ("slope",)),
+    "rrelu": Entry(lambda lower=1 / 8, upper=1 / 3: nn.RReLU(lower, upper), "x if x > 0 else a x, a random in training",
+                   ("lower", "upper")),
+    "relu6": Entry(nn.ReLU6, "min(max(0, x), 6)"),
+    "neg_relu": Entry(NegReLU, "min(0, x)"),
+    "relu2": Entry(lambda clip=None: Squared(nn.ReLU(), clip), "min(max(0, x)^2, c)", ("clip",)),
+    "gelu": Entry(nn.GELU, "x Phi(x)"),
+    "gelu_tanh": Entry(lambda: nn.GELU(approximate="tanh"), "x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))"),
+    "quick_gelu": Entry(QuickGELU, "x s(1.702 x)"),
+    "gelu2": Entry(lambda clip=None: Squared(nn.GELU(), clip), "min((x Phi(x))^2, c)", ("clip",)),
+    "silu": Entry(nn.SiLU, "x s(x)"),
+    "silu2": Entry(lambda clip=None: Squared(nn.SiLU(), clip), "min((x s(x))^2, c)", ("clip",)),
+    "b_silu": Entry(lambda alpha=B_SILU_ALPHA: BSiLU(alpha), "(x + a) s(x) - a/2", ("alpha",)),
+    "sugar_b_silu": Entry(lambda alpha=B_SILU_ALPHA: SugarBSiLU(alpha), "max(0, x), backward with B-SiLU'", ("alpha",)),
+    "mish": Entry(nn.Mish, "x tanh(ln(1 + e^x))"),
+    "softplus": Entry(lambda beta=1.0: nn.Softplus(beta), "ln(1 + e^(b x)) / b", ("beta",)),
+    "elu": Entry(lambda alpha=1.0: nn.ELU(alpha), "x if x > 0 else a (e^x - 1)", ("alpha",)),
+    "celu": Entry(lambda alpha=1.0: nn.CELU(alpha), "x if x > 0 else a (e^(x/a) - 1)", ("alpha",)),
+    "selu": Entry(nn.SELU, "1.0507 (x if x > 0 else 1.6733 (e^x - 1))"),
+    "tanh": Entry(nn.Tanh, "tanh(x)"),
+    "erf": Entry(Erf, "erf(x)"),
+    "sin": Entry(Sin, "sin(x)"),
+    "arctan": Entry(Arctan, "arctan(x)"),
+    "softsign": Entry(nn.Softsign, "x / (1 + |x|)"),
+    "sigmoid": Entry(_sigmoid, "1 / (1 + e^(-a (x - c)))", ("stiffness", "center")),
+    "logsigmoid": Entry(nn.LogSigmoid, "ln s(x)"),
+    "hardswish": Entry(nn.Hardswish, "x min(max(0, x + 3), 6) / 6"),
+    "hardsigmoid": Entry(nn.Hardsigmoid, "min(max(0, x + 3), 6) / 6"),
+    "hardtanh": Entry(lambda low=-1.0, high=1.0: nn.Hardtanh(low, high), "min(max(low, x), high)", ("low", "high")),
+    "tanhshrink": Entry(nn.Tanhshrink, "x - tanh(x)"),
+    "softshrink": Entry(lambda lam=0.5: nn.Softshrink(lam), "x -+ l outside (-l, l), else 0", ("lambda",)),
+    "hardshrink": Entry(lambda lam=0.5: nn.Hardshrink(lam), "x outside (-l, l), else 0", ("lambda",)),
+    "identity": Entry(Identity, "x"),
+    "noisy_relu": Entry(lambda alpha=1.0, scale=1.0: NoisyReLU(alpha, scale),
+                        "max(0, x); in training noise below 0", ("alpha", "scale")),
+    "quantile_relu": Entry(QuantileReLU, "x if x >= its feature's q-quantile over the batch, else 0", ("q", "mode")),
+    "poly": Entry(lambda *a: Polynomial(*(a or (0.0, 1.0))), "sum of a_k x^k", ("a0", "a1", "..."), most=64),
+}
+
+ALIASES = {"swish": "silu", "atan": "arctan", "linear": "identity", "none": "identity", "relusquared": "relu2",
+           "squaredrelu": "relu2", "gelusquared": "gelu2", "silusquared": "silu2", "bsilu": "b_silu",
+           "sugarbsilu": "sugar_b_silu", "sugar": "sugar_b_silu", "polynomial": "poly", "gelunew": "gelu_tanh",
+           "gelupytorchtanh": "gelu_tanh", "negativerelu": "neg_relu", "logistic": "sigmoid"}
+COMPOSITES = {"topk": f"topk:SPEC:SPARSITY[:{'|'.join(GRANULARITIES)}][:before]", "centered": "centered:SPEC",
+              "zero_mean": "zero_mean:SPEC"}
+_PRESET = re.compile(r"^topksparse(?P<inner>\w+?)-(?P<share>\d{1,2})$|^quantilerelu-(?P<q>\d{1,2})$")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("²", "2").replace("_", "").replace("-", "").strip()
+
+
+_LOOKUP = {_plain(name): name for name in (*ENTRIES, *COMPOSITES)} | ALIASES
+
+
+def names() -> list[str]:
+    """Every plain name that :func:`get` knows, each usable as it stands.
+
+    >>> {"gelu", "relu2", "sugar_b_silu"} <= set(names())
+    True
+    """
+    return sorted(ENTRIES)
+
+
+def formula(spec: str) -> str:
+    """The formula behind a spec, in plain characters (s is the logistic function, Phi the normal distribution).
+
+    >>> formula("softplus:20")
+    'ln(1 + e^(b x)) / b, b=20'
+    """
+    name, rest = _head(_unpreset(spec))
+    if name in ENTRIES:
+        entry = ENTRIES[name]
+        return entry.formula + "".join(f", {p[0]}={v}" for p, v in zip(entry.parameters, rest))
+    if name == "topk":
+        return f"largest share by value of {formula(':'.join(_topk_parts(rest)[0]))}"
+    return f"{formula(':'.join(rest))} minus its {'value at 0' if name == 'centered' else 'mean under N(0, 1)'}"
+
+
+def _unpreset(spec: str) -> str:
+    match = _PRESET.match(spec.strip().lower().replace("_", ""))
+    if not match:
+        return spec
+    if match["q"]:
+        return f"quantile_relu:{int(match['q']) / 100:g}"
+    return f"topk:{match['inner']}:{int(match['share']) / 100:g}"
+
+
+def _head(spec: str) -> tuple[str, list[str]]:
+    first, *rest = spec.strip().split(":")
+    key = _plain(first)
+    if key not in _LOOKUP:
+        spoken = {_plain(n): n for n in (*ENTRIES, *COMPOSITES)} | {a: a for a in ALIASES}
+        near = difflib.get_close_matches(key, spoken, 5, 0.5)
+        hint = f"nearest: {', '.join(spoken[n] for n in near)}" if near else f"known: {', '.join(names())}"
+        raise ValueError(f"there is no activation {first!r}; {hint}")
+    return _LOOKUP[key], rest
+
+
+def _number(text: str, spec: str) -> Any:
+    if text in MODES:
+        return text
+    if text.lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} in activation {spec!r} is not a number") from None
+
+
+def _topk_parts(rest: list[str]) -> tuple[list[str], float | None, str, bool]:
+    parts, post, granularity = list(rest), True, "token"
+    if parts and parts[-1] == "before":
+        post = False
+        parts.pop()
+    if parts and parts[-1] in GRANULARITIES:
+        granularity = parts.pop()
+    if len(parts) < 2:
+        raise ValueError(f"a top-k activation is written {COMPOSITES['topk']}, got 'topk:{':'.join(rest)}'")
+    return parts[:-1], _number(parts[-1], "topk:" + ":".join(rest)), granularity, post
+
+
+def canonical(spec: str) -> str:
+    """One spelling per activation: aliases, case and presets resolved.
+
+    >>> canonical("Swish"), canonical("TopKSparseGELU-75"), canonical("ReLU²:15.0")
+    ('silu', 'topk:gelu:0.75', 'relu2:15')
+    """
+    name, rest = _head(_unpreset(spec))
+    if name == "topk":
+        inner, sparsity, granularity, post = _topk_parts(rest)
+        tail = [] if granularity == "token" else [granularity]
+        return ":".join(["topk", canonical(":".join(inner)), "none" if sparsity is None else f"{sparsity:g}",
+                         *tail, *([] if post else ["before"])])
+    if name in COMPOSITES:
+        return f"{name}:{canonical(':'.join(rest))}"
+    values = [_number(r, spec) for r in rest]
+    return ":".join([name, *(v if isinstance(v, str) else "none" if v is None else repr(v).removesuffix(".0")
+                             for v in values)])
+
+
+def get(spec: str | nn.Module | type[nn.Module] | Callable[[Tensor], Tensor]) -> nn.Module:
+    """A module from a spec string. A module is returned as it is, a module class is built, a function is wrapped.
+
+    >>> get("relu2:15")
+    Squared(
+      clip=15
+      (inner): ReLU()
+    )
+    >>> get("leaky_relu:0.1")
+    LeakyReLU(negative_slope=0.1)
+    """
+    if isinstance(spec, nn.Module):
+        return spec
+    if isinstance(spec, type) and issubclass(spec, nn.Module):
+        return spec()
+    if not isinstance(spec, str):
+        if not callable(spec):
+            raise TypeError(f"an activation is a name, a module or a callable, got {type(spec).__name__}: {spec!r}")
+        from netvitals.activations.recognise import FUNCTIONAL
+
+        return get(FUNCTIONAL[spec]) if spec in FUNCTIONAL else Function(spec)  # type: ignore[arg-type]
+    name, rest = _head(_unpreset(spec))
+    if name == "topk":
+        inner, sparsity, granularity, post = _topk_parts(rest)
+        return TopK(get(":".join(inner)), sparsity, granularity, post=post)  # type: ignore[arg-type]
+    if name in COMPOSITES:
+        if not rest:
+            raise ValueError(f"{name!r} needs an activation to work on, e.g. '{name}:softplus'")
+        wrap: type[Centered] | type[ZeroMean] = Centered if name == "centered" else ZeroMean
+        return wrap(get(":".join(rest)))
+    entry = ENTRIES[name]
+    if len(rest) > (entry.most or len(entry.parameters)):
+        raise ValueError(f"activation {spec!r} has too many parameters; it is written {entry.usage(name)}")
+    return entry.make(*(_number(r, spec) for r in rest))
