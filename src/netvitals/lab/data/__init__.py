@@ -1,1 +1,17 @@
-"""Data by name: embedded digits, folders of images and text, synthetic teachers."""
+"""Data by name: embedded digits, folders of images and text, synthetic teachers, noise and sound.
+
+``load("digits")`` needs nothing; the image archives and texts are read from a folder, given or named by
+NETVITALS_DATA. Nothing is ever fetched.
+"""
+
+from netvitals.lab.data.audio import Audio
+from netvitals.lab.data.batches import batches, crop_flip, order, steps_per_epoch
+from netvitals.lab.data.catalogue import load, names
+from netvitals.lab.data.dataset import PROBE, Dataset, Split
+from netvitals.lab.data.images import CIFAR10, MNIST, Digits, FashionMNIST
+from netvitals.lab.data.synthetic import Noise, SequenceTeacher, Teacher
+from netvitals.lab.data.tokens import RandomTokens, Text
+
+__all__ = ["Audio", "CIFAR10", "Dataset", "Digits", "FashionMNIST", "MNIST", "Noise", "PROBE", "RandomTokens",
+           "SequenceTeacher", "Split", "Teacher", "Text", "batches", "crop_flip", "load", "names", "order",
+           "steps_per_epoch"]

@@ -9,10 +9,6 @@ from torch import Tensor, nn
 
 from netvitals import activations, layers
 
-# stand-ins until the rooms below have a registry
-_ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh, "mish": nn.Mish,
-                "identity": nn.Identity, "prelu": nn.PReLU}
-
 
 def activation(spec: str) -> nn.Module:
     """A fresh activation module for one call site.
@@ -21,7 +17,7 @@ def activation(spec: str) -> nn.Module:
     activation meets the same weights.
     """
     with torch.random.fork_rng(devices=[]):
-        return activations.get(spec) if hasattr(activations, "get") else _ACTIVATIONS[spec]()
+        return activations.get(spec)
 
 
 def norm(spec: str, channels: int, ndim: int) -> nn.Module:

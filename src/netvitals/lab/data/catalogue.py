@@ -1,0 +1,52 @@
+"""Data by name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from netvitals.lab import grammar
+from netvitals.lab.data.audio import Audio
+from netvitals.lab.data.dataset import Dataset
+from netvitals.lab.data.folder import root
+from netvitals.lab.data.images import CIFAR10, MNIST, Digits, FashionMNIST
+from netvitals.lab.data.synthetic import Noise, SequenceTeacher, Teacher
+from netvitals.lab.data.tokens import RandomTokens, Text
+
+_CATALOGUE: dict[str, Any] = {
+    "digits": Digits, "mnist": MNIST, "fashion-mnist": FashionMNIST, "cifar10": CIFAR10, "text": Text,
+    "teacher": Teacher, "sequence-teacher": SequenceTeacher, "noise": Noise, "random-tokens": RandomTokens,
+    "audio": Audio,
+}
+
+
+def names() -> list[str]:
+    """Every dataset that :func:`load` knows.
+
+    >>> names()[:4]
+    ['digits', 'mnist', 'fashion-mnist', 'cifar10']
+    """
+    return list(_CATALOGUE)
+
+
+def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset:
+    """Load a dataset by ``NAME[:FILE][,key=value]...``.
+
+    Args:
+        name: as in ``"digits"``, ``"digits,scaling=range"``, ``"text:corpus.txt,context=64"``, ``"noise,inputs=32"``.
+        folder: where the files of mnist, fashion-mnist, cifar10 and text are; NETVITALS_DATA when None.
+        options: the same options, given as values.
+
+    >>> print(load("digits"))
+    digits: 1437 training and 360 test examples of shape (1, 8, 8), 10 classes
+    """
+    title, file, given = grammar.split(name)
+    if title not in _CATALOGUE:
+        raise ValueError(f"there is no dataset {title!r}; did you mean {grammar.nearest(title, _CATALOGUE)}?")
+    kind = _CATALOGUE[title]
+    if file:
+        if "file" not in {f.name for f in fields(kind)}:
+            raise ValueError(f"only text takes a file after the colon, got {name!r}; give {title} its folder instead")
+        given["file"] = file
+    return kind(**grammar.values(kind, {**given, **options}, title)).load(root(folder))

@@ -1,0 +1,163 @@
+"""Images: scikit-learn's embedded digits, and the usual archives from a folder."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from netvitals.lab.data.dataset import Dataset, Split, probe_of
+from netvitals.lab.data.folder import missing, places
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """Options of every image set.
+
+    ``scaling``: ``standard`` subtracts the mean and divides by the standard deviation of each channel over the
+    training images, ``range`` maps the raw range onto [−1, 1], ``none`` onto [0, 1].
+    """
+
+    scaling: str = "standard"
+    train: int | None = None        # keep this many training images
+    test: int | None = None
+
+    def dataset(self, name: str, train: Split, test: Split, top: float) -> Dataset:
+        """Scale raw pixels 0..top and put the pieces together."""
+        train, test = (s if n is None else s[:n] for s, n in ((train, self.train), (test, self.test)))
+        if not len(train) or not len(test):
+            raise ValueError(f"{name} needs at least one training and one test image, "
+                             f"got {len(train)} and {len(test)}")
+        channels = train.x.shape[1]
+        pixels = train.x.to(torch.float32)
+        if self.scaling == "standard":
+            mean, std = pixels.mean((0, 2, 3)), pixels.std((0, 2, 3)).clamp_min(1e-8)
+        elif self.scaling == "range":
+            mean, std = torch.full((2, channels), top / 2)
+        elif self.scaling == "none":
+            mean, std = torch.zeros(channels), torch.full((channels,), top)
+        else:
+            raise ValueError(f"scaling is standard, range or none, got {self.scaling!r}")
+
+        def scaled(split: Split) -> Split:
+            return Split((split.x.to(torch.float32) - mean.view(1, -1, 1, 1)) / std.view(1, -1, 1, 1), split.y.long())
+
+        done = scaled(test)
+        return Dataset(name, scaled(train), done, probe_of(done), "classes", int(train.y.max()) + 1, mean, std)
+
+
+@dataclass(frozen=True)
+class Digits(ImageOptions):
+    """1,797 handwritten digits of 8×8 pixels, embedded in scikit-learn: 1,437 to train, 360 to test."""
+
+    seed: int = 0                   # of the split
+
+    def load(self, folder: Path | None) -> Dataset:
+        from sklearn.datasets import load_digits
+        raw = load_digits()
+        every = Split(torch.from_numpy(raw.images).unsqueeze(1), torch.from_numpy(raw.target))
+        order = torch.randperm(len(every), generator=torch.Generator().manual_seed(self.seed))
+        return self.dataset("digits", every[order[:1437]], every[order[1437:]], 16.0)
+
+
+@dataclass(frozen=True)
+class MNIST(ImageOptions):
+    """60,000 and 10,000 digits of 28×28 pixels, from the four idx files, plain or gzipped."""
+
+    title: ClassVar[str] = "mnist"
+    subfolders: ClassVar[tuple[str, ...]] = ("mnist", "MNIST", "MNIST/raw", "")
+
+    def load(self, folder: Path | None) -> Dataset:
+        wanted = [f"{part}-{kind}" for part in ("train", "t10k") for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
+        looked = places(folder, self.subfolders)
+        for place in looked:
+            found = [next((p for p in (place / n, place / f"{n}.gz") if p.is_file()), None) for n in wanted]
+            if all(found):
+                x, y, x_test, y_test = (_idx(p) for p in found if p)
+                return self.dataset(self.title, Split(x.unsqueeze(1), y), Split(x_test.unsqueeze(1), y_test), 255.0)
+        raise missing(self.title, [f"{n}[.gz]" for n in wanted], looked)
+
+
+@dataclass(frozen=True)
+class FashionMNIST(MNIST):
+    """60,000 and 10,000 pieces of clothing of 28×28 pixels, in the file format of MNIST."""
+
+    title: ClassVar[str] = "fashion-mnist"
+    subfolders: ClassVar[tuple[str, ...]] = ("fashion-mnist", "fashion", "FashionMNIST", "FashionMNIST/raw", "")
+
+
+@dataclass(frozen=True)
+class CIFAR10(ImageOptions):
+    """Colour images of 32×32 pixels in ten classes.
+
+    Either the folder of python batches (data_batch_1..5, test_batch) or an .npz file with x_train, y_train, x_test,
+    y_test (uint8 images N×32×32×3), whole or a part of the set.
+    """
+
+    def load(self, folder: Path | None) -> Dataset:
+        looked = places(folder, ("cifar10", "cifar-10-batches-py", "CIFAR10", "cifar10/cifar-10-batches-py", ""))
+        batches = [f"data_batch_{i}" for i in range(1, 6)]
+        for place in looked:
+            if place.is_file() and place.suffix == ".npz":
+                return self._npz(place)
+            if all((place / b).is_file() for b in (*batches, "test_batch")):
+                parts = [_batch(place / b) for b in batches]
+                train = Split(torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]))
+                return self.dataset("cifar10", train, _batch(place / "test_batch"), 255.0)
+            for path in sorted(place.glob("cifar10*.npz")) if place.is_dir() else ():
+                return self._npz(path)
+        raise missing("cifar10", [*batches, "test_batch", "or cifar10*.npz with x_train, y_train, x_test, y_test"],
+                      looked)
+
+    def _npz(self, path: Path) -> Dataset:
+        with np.load(path, allow_pickle=False) as file:
+            keys = ("x_train", "y_train", "x_test", "y_test")
+            if absent := [k for k in keys if k not in file.files]:
+                raise ValueError(f"{path} has no {', '.join(absent)}; it holds {', '.join(file.files)}")
+            x, y, x_test, y_test = (file[k] for k in keys)
+        for name, images in (("x_train", x), ("x_test", x_test)):
+            if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
+                raise ValueError(f"{name} of {path} must be uint8 images N×H×W×3, got {images.dtype} "
+                                 f"of shape {images.shape}")
+        channels_first = [torch.from_numpy(np.ascontiguousarray(i.transpose(0, 3, 1, 2))) for i in (x, x_test)]
+        return self.dataset("cifar10", Split(channels_first[0], torch.from_numpy(y.reshape(-1))),
+                            Split(channels_first[1], torch.from_numpy(y_test.reshape(-1))), 255.0)
+
+
+def _idx(path: Path) -> Tensor:
+    """Read one idx file: two zero bytes, a type (8: bytes), the number of dimensions, the dimensions, the values."""
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rb") as file:
+        raw = file.read()
+    if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
+        raise ValueError(f"{path} is not an idx file of bytes (it starts with {raw[:4].hex() or 'nothing'})")
+    shape = np.frombuffer(raw, ">i4", raw[3], 4).tolist()
+    values = np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3])
+    if values.size != int(np.prod(shape)):
+        raise ValueError(f"{path} says it holds {shape} values but has {values.size}; the file is cut or damaged")
+    return torch.from_numpy(values.reshape(shape).copy())
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Reads the pickled batches without letting them run anything but numpy's array constructors."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.split(".")[0] == "numpy" and name in ("_reconstruct", "ndarray", "dtype", "scalar", "_frombuffer"):
+            return super().find_class(module, name)
+        if (module, name) == ("_codecs", "encode"):
+            return super().find_class(module, name)
+        raise ValueError(f"the batch file asks for {module}.{name}, which a file of images has no need for; "
+                         "it was not loaded")
+
+
+def _batch(path: Path) -> Split:
+    raw = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+    x = torch.from_numpy(np.asarray(raw[b"data"], np.uint8).reshape(-1, 3, 32, 32))
+    return Split(x, torch.tensor(raw[b"labels"]))

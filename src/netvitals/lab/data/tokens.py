@@ -1,0 +1,74 @@
+"""Sequences of tokens: a text file read byte by byte, and tokens drawn at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from netvitals.lab.data.dataset import Dataset, Split, probe_of
+from netvitals.lab.data.folder import missing
+
+
+@dataclass(frozen=True)
+class Text:
+    """Bytes of one file, cut into windows of ``context`` tokens whose targets are the next tokens.
+
+    The last tenth of the file is the test text. ``stride`` is the distance between the starts of training
+    windows: the context by default, 1 for every possible window (a view, no copy).
+    """
+
+    file: str = ""
+    context: int = 64
+    stride: int | None = None
+    held_out: float = 0.1
+
+    def load(self, folder: Path | None) -> Dataset:
+        if not self.file:
+            raise ValueError("name the text file, as in text:corpus.txt")
+        looked = [Path(self.file).expanduser(), *([folder / self.file] if folder else [])]
+        path = next((p for p in looked if p.is_file()), None)
+        if path is None:
+            raise missing("text", [self.file], [p.absolute().parent for p in looked])
+        stream = torch.from_numpy(np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64))
+        cut = int(len(stream) * (1 - self.held_out))
+        if min(cut, len(stream) - cut) <= self.context:
+            raise ValueError(f"{path} has {len(stream)} bytes, too few for a context of {self.context} "
+                             f"in both the training and the test part")
+        test = windows(stream[cut:], self.context, self.context)
+        return Dataset(f"text:{path.name}", windows(stream[:cut], self.context, self.stride or self.context), test,
+                       probe_of(test), "tokens", 256)
+
+
+@dataclass(frozen=True)
+class RandomTokens:
+    """Independent uniform tokens: nothing can be learned, whatever still moves is the optimiser's doing."""
+
+    vocab: int = 256
+    context: int = 64
+    count: int = 1024
+    test: int = 128
+    seed: int = 0
+
+    def load(self, folder: Path | None) -> Dataset:
+        def draw(count: int, generator: Generator) -> tuple[Tensor, Tensor]:
+            block = torch.randint(0, self.vocab, (count, self.context + 1), generator=generator)
+            return block[:, :-1], block[:, 1:]
+
+        generator = torch.Generator().manual_seed(self.seed)
+        train, test = Split(*draw(self.count, generator)), Split(*draw(self.test, generator))
+        return Dataset("random-tokens", train, test, probe_of(test), "tokens", self.vocab, draw=draw)
+
+
+def windows(stream: Tensor, context: int, stride: int) -> Split:
+    """Windows of a stream and the same windows one token later.
+
+    >>> windows(torch.arange(6), 2, 2).y
+    tensor([[1, 2],
+            [3, 4]])
+    """
+    view = stream.unfold(0, context + 1, stride)
+    return Split(view[:, :-1], view[:, 1:])
