@@ -10,6 +10,12 @@ from typing import Any
 
 __version__ = "0.1.0"
 
+# `netvitals.watch` is the function, not the file it lives in: imported here once, the name stays bound to it
+from netvitals.checkup import Checkup, checkup
+from netvitals.watch import Watch, watch
+
+__all__ = ["Checkup", "Watch", "checkup", "open_run", "watch"]
+
 _ROOMS = ("activations", "layers", "stats", "capture", "vitals", "curvature", "singular", "saddle", "optim",
           "runs", "findings", "report", "lab")
 
@@ -17,4 +23,6 @@ _ROOMS = ("activations", "layers", "stats", "capture", "vitals", "curvature", "s
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"netvitals.{name}")
+    if name == "open_run":
+        return importlib.import_module("netvitals.runs").open_run
     raise AttributeError(f"netvitals has no {name!r}; it has {', '.join(_ROOMS)}")

@@ -1,10 +1,16 @@
 """How tensors get out of a running model without disturbing it."""
 
+from netvitals.capture.looker import Looker
+from netvitals.capture.movement import Movement, copies, parameter_sight
+from netvitals.capture.panel import Panel, aside, say
 from netvitals.capture.preserve import preserved, rng_state, set_rng_state
+from netvitals.capture.probe import Look, look, probe, split_batch
 from netvitals.capture.reading import ArrayReading, Reading, Sheet
+from netvitals.capture.roles import uncompiled, unwrapped
 from netvitals.capture.sight import ActivationSight, LinearSight, ParameterSight, TensorSight
 from netvitals.capture.site import Site, Unseen
 from netvitals.capture.vital import Vital
 
-__all__ = ["ActivationSight", "ArrayReading", "LinearSight", "ParameterSight", "Reading", "Sheet", "Site",
-           "TensorSight", "Unseen", "Vital", "preserved", "rng_state", "set_rng_state"]
+__all__ = ["ActivationSight", "ArrayReading", "LinearSight", "Look", "Looker", "Movement", "Panel", "ParameterSight",
+           "Reading", "Sheet", "Site", "TensorSight", "Unseen", "Vital", "aside", "copies", "look", "parameter_sight",
+           "preserved", "probe", "rng_state", "say", "set_rng_state", "split_batch", "uncompiled", "unwrapped"]

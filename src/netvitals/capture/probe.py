@@ -1,0 +1,144 @@
+"""Look at a model with a batch of one's own: one forward pass, one backward pass, nothing left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture.looker import Looker
+from netvitals.capture.movement import copies, parameter_sight
+from netvitals.capture.panel import Panel, aside
+from netvitals.capture.preserve import preserved
+from netvitals.capture.reading import ArrayReading, Reading, Sheet
+from netvitals.capture.roles import DROPOUTS, uncompiled
+from netvitals.capture.site import Site, Unseen
+
+Manner = Literal["train", "eval", "as_is"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at a model gave."""
+
+    readings: tuple[Reading, ...]
+    arrays: tuple[ArrayReading, ...]
+    sites: tuple[Site, ...]
+    unseen: tuple[Unseen, ...]
+    loss: float | None = None
+
+    def __str__(self) -> str:
+        loss = "" if self.loss is None else f", loss {self.loss:.6g}"
+        return (f"{len(self.readings)} readings at {len(self.sites)} sites{loss}; "
+                f"{len(self.unseen)} places could not be seen")
+
+
+def look(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None = None, *, vitals: Iterable[Any],
+         step: int = 0, manner: Manner = "train", initial: Mapping[str, Tensor] | None = None) -> Look:
+    """Readings of ``vitals`` on one batch, as a measured training step would give them.
+
+    The model is left bit for bit as it was: parameters, buffers, gradients, mode, hooks, random numbers.
+
+    Args:
+        model: any module; a compiled one is looked at uncompiled.
+        batch: ``(x, y)`` with a loss function; else ``x`` or ``(x, y)``. ``x`` may be a tuple or dict of arguments.
+        loss_fn: ``loss_fn(model(x), y)``; without it there are no gradients.
+        vitals: the vital signs.
+        step: the step number that the readings carry.
+        manner: ``"train"`` as in training, with batch statistics in BatchNorm but dropout modules off; ``"eval"``;
+            or ``"as_is"``.
+        initial: parameters that drift is measured from (the present ones by default).
+
+    >>> class Height(Vital):
+    ...     name = "height"
+    ...     def activation(self, sheet, sight):
+    ...         sheet.write(sight.site, ("max",), sight.a.max())
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
+    >>> seen = look(net, torch.zeros(4, 2), vitals=[Height()])
+    >>> [(r.site, r.metric) for r in seen.readings], [site.name for site in seen.sites]
+    ([('1', 'max')], ['0', '1', 'output'])
+    """
+    panel = Panel(vitals)
+    panel.convene(0)
+    looker = Looker(uncompiled(model), panel, passive=False)
+    sheet = Sheet(step)
+    loss = probe(looker, sheet, batch, loss_fn, manner=manner, initial=initial)
+    readings, arrays = sheet.readings()
+    return Look(tuple(readings), tuple(arrays), tuple(looker.sites.values()), tuple(looker.unseen.values()),
+                None if loss is None else float(loss))
+
+
+def probe(looker: Looker, sheet: Sheet, batch: Any, loss_fn: Callable[..., Tensor] | None, *, manner: Manner = "train",
+          initial: Mapping[str, Tensor] | None = None, parameters: bool = True) -> Tensor | None:
+    """Run ``looker`` over one batch and write to ``sheet``; the detached loss, if there is one."""
+    x, target = split_batch(batch, loss_fn)
+    model, panel = looker.model, looker.panel
+    loss = None
+    with preserved(model), _in_manner(model, manner), _slow_attention(), torch.enable_grad():
+        torch.manual_seed(0)        # what noise is left in the model is the same on every look
+        looker.arm(sheet)
+        try:
+            output = _call(model, x)
+            grads: dict[str, Tensor] = {}
+            if loss_fn is not None:
+                loss = loss_fn(output, *target)
+                _check_loss(loss)
+                named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+                if loss.requires_grad:
+                    found = torch.autograd.grad(loss, [p for _, p in named], allow_unused=True)
+                    grads = {n: g for (n, _), g in zip(named, found) if g is not None}
+                loss = loss.detach()
+        finally:
+            looker.disarm()
+    if parameters and panel.wants("parameters"):
+        with aside():
+            panel.show("parameters", sheet, parameter_sight(model, initial or copies(model), grads))
+    return loss
+
+
+def split_batch(batch: Any, loss_fn: Callable[..., Any] | None) -> tuple[Any, tuple[Any, ...]]:
+    """The model's input and what the loss function gets besides the output."""
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], (batch[1],)
+    if loss_fn is None:
+        return batch, ()
+    what = f"a {type(batch).__name__} of {len(batch)}" if isinstance(batch, tuple | list | dict) else \
+        f"a {type(batch).__name__}"
+    raise TypeError(f"with a loss function the batch must be a pair (x, y), got {what}")
+
+
+def _call(model: nn.Module, x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return model(**x)
+    return model(*x) if isinstance(x, tuple | list) else model(x)
+
+
+def _check_loss(loss: Any) -> None:
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise TypeError(f"the loss function must return one number as a tensor, got {what}")
+
+
+@contextmanager
+def _in_manner(model: nn.Module, manner: Manner) -> Iterator[None]:
+    if manner not in ("train", "eval", "as_is"):
+        raise ValueError(f"manner must be 'train', 'eval' or 'as_is', got {manner!r}")
+    if manner != "as_is":       # preserved() puts every mode back
+        for module in model.modules():
+            module.training = manner == "train" and not isinstance(module, DROPOUTS)
+    yield
+
+
+@contextmanager
+def _slow_attention() -> Iterator[None]:
+    """torch's transformer layers have a fused inference path in which nothing can be seen."""
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)

@@ -1,0 +1,132 @@
+"""One checkpoint, everything at once: every vital sign, and the curvature between layers, on one batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture import ArrayReading, Reading, Site, Unseen, Vital, look, split_batch, uncompiled
+from netvitals.watch import chosen
+
+CURVATURE_MAX_PARAMETERS = 2_000_000    # above this, curvature is left to an explicit call of netvitals.curvature
+CURVATURE_PROBES = 10
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """The vital signs of a model on one batch; made by :func:`checkup`."""
+
+    model: str
+    loss: float
+    readings: tuple[Reading, ...]
+    arrays: tuple[ArrayReading, ...]
+    sites: tuple[Site, ...]
+    unseen: tuple[Unseen, ...]
+    meta: Mapping[str, Any]
+    curvature: Any = None           # netvitals.curvature's result, when it was measured
+    curvature_note: str = ""        # why it was not
+
+    @cached_property
+    def findings(self) -> Any:
+        """What the readings say, in plain words, with advice."""
+        diagnose: Any = import_module("netvitals.findings").diagnose
+        return diagnose(list(self.readings))
+
+    def to_html(self, path: str | os.PathLike[str]) -> os.PathLike[str]:
+        """Write everything as one HTML page that opens offline; returns its path."""
+        write_checkup: Any = import_module("netvitals.report").write_checkup
+        return write_checkup(self, path)
+
+    def __str__(self) -> str:
+        kinds: dict[str, int] = {}
+        for site in self.sites:
+            kinds[site.kind] = kinds.get(site.kind, 0) + 1
+        lines = [f"Checkup of {self.model}: loss {self.loss:.6g}, {len(self.readings)} readings at "
+                 f"{len(self.sites)} sites ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})"]
+        lines += [f"  not seen: {u.name}: {u.reason}" for u in self.unseen]
+        if self.curvature_note:
+            lines.append(f"  curvature: {self.curvature_note}")
+        lines.append(str(self.findings))
+        return "\n".join(lines)
+
+
+def checkup(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, *,
+            vitals: Iterable[Vital | str] | None = None, curvature: bool = True) -> Checkup:
+    """Measure every vital sign of ``model`` on one batch; the model is left bit for bit as it was.
+
+    Args:
+        model: the model as it stands. BatchNorm uses the statistics of the batch, dropout modules are off.
+        loss_fn: ``loss_fn(model(x), y)``, one number.
+        batch: ``(x, y)``.
+        vitals: vital signs, or their names; all that are on by default if left out.
+        curvature: also the curvature between layers, where the model is small enough.
+
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1))
+    >>> found = checkup(net, nn.MSELoss(), (torch.ones(16, 4), torch.zeros(16, 1)), vitals=["gates"], curvature=False)
+    >>> [site.name for site in found.sites if site.kind == "activation"]
+    ['1']
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"checkup needs a torch.nn.Module, got a {type(model).__name__}")
+    if not callable(loss_fn):
+        raise TypeError(f"checkup(model, loss_fn, batch) needs a callable loss_fn, got a {type(loss_fn).__name__}")
+    x, (y,) = split_batch(batch, loss_fn)
+    _check_finite(x, "the input of the batch")
+    _check_finite(y, "the target of the batch")
+    _check_batch_size(model, x)
+    seen = look(model, batch, loss_fn, vitals=chosen(vitals))
+    if not any(site.kind == "activation" for site in seen.sites):
+        hidden = f" ({'; '.join(f'{u.name}: {u.reason}' for u in seen.unseen[:3])})" if seen.unseen else ""
+        raise ValueError(f"no activation was seen in {type(model).__name__}{hidden}; a user's own activation counts "
+                         "when it is a module with elementwise = True")
+    assert seen.loss is not None
+    if not torch.isfinite(torch.tensor(seen.loss)):
+        raise ValueError(f"the loss on this batch is {seen.loss}; a checkup needs a finite one. "
+                         "Check the parameters for NaN or infinity")
+    loss = Reading(0, "loss", "model", "loss", seen.loss)
+    bare = uncompiled(model)
+    result, note, more = _curvature(bare, loss_fn, batch) if curvature else (None, "not asked for", ())
+    meta = {"model": type(bare).__name__, "parameters": sum(p.numel() for p in bare.parameters()),
+            "architecture": str(bare)[:20_000], "kind": "checkup"}
+    return Checkup(type(bare).__name__, seen.loss, (loss, *seen.readings, *more), seen.arrays, seen.sites, seen.unseen,
+                   meta, result, note)
+
+
+def _curvature(model: nn.Module, loss_fn: Callable[..., Tensor],
+               batch: Any) -> tuple[Any, str, tuple[Reading, ...]]:
+    """Result, why there is none, and readings of the curvature between layers."""
+    size = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if size > CURVATURE_MAX_PARAMETERS:
+        return None, f"{size} parameters are more than {CURVATURE_MAX_PARAMETERS}; call netvitals.curvature itself", ()
+    return None, "not part of a checkup yet", ()
+
+
+def _check_finite(nest: Any, what: str) -> None:
+    tensors = nest.values() if isinstance(nest, Mapping) else nest if isinstance(nest, tuple | list) else [nest]
+    for tensor in tensors:
+        if isinstance(tensor, Tensor) and tensor.is_floating_point():
+            bad = int((~torch.isfinite(tensor)).sum())
+            if bad:
+                raise ValueError(f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; "
+                                 "clean the batch first")
+
+
+def _check_batch_size(model: nn.Module, x: Any) -> None:
+    first = x if isinstance(x, Tensor) else next((t for t in (x.values() if isinstance(x, Mapping) else x)
+                                                 if isinstance(t, Tensor)), None) if isinstance(
+        x, Mapping | tuple | list) else None
+    if first is None or first.ndim == 0:
+        return
+    if first.shape[0] == 0:
+        raise ValueError("the batch is empty")
+    flat = [n for n, m in model.named_modules() if isinstance(m, nn.BatchNorm1d)]
+    if first.shape[0] == 1 and flat:
+        raise ValueError(f"a batch of one example has no batch statistics for {flat[0]!r} (BatchNorm1d); "
+                         "give two or more")

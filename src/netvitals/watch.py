@@ -1,0 +1,344 @@
+"""Watch a model while it trains: one line around a user's loop, nothing else changed."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from netvitals.capture import (
+    ArrayReading,
+    Looker,
+    Movement,
+    Panel,
+    Reading,
+    Sheet,
+    Site,
+    Unseen,
+    Vital,
+    aside,
+    copies,
+    parameter_sight,
+    say,
+    uncompiled,
+    unwrapped,
+)
+from netvitals.capture import probe as look_with
+from netvitals.capture.history import History
+
+if TYPE_CHECKING:
+    from netvitals.runs import RunWriter
+
+LOOKS_KEPT = 400            # measured steps whose readings stay in memory
+LOSSES_KEPT = 400           # bundles of losses that stay in memory, one per measured step
+LOSSES_PENDING = 1024       # losses that wait on the device at most
+
+_watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+
+def watch(model: nn.Module, *, optimizer: Optimizer | Sequence[Optimizer] | None = None,
+          run: str | os.PathLike[str] | None = None, every: int = 50, probe: tuple[Any, ...] | None = None,
+          vitals: Iterable[Vital | str] | None = None) -> Watch:
+    """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
+
+    Training is not touched: with and without ``watch`` a run is the same, bit for bit. Between measured steps the
+    cost of :meth:`Watch.step` is an integer test.
+
+    Args:
+        model: the model that is trained. Its calls are looked at, so the loop must call it (not a part of it).
+        optimizer: the optimizer, or several; with it the size of updates is measured against the gradients it used.
+            Left out, torch optimizers that hold parameters of the model are noticed.
+        run: a folder to write the run to, for ``netvitals report`` and :func:`netvitals.open_run`.
+        every: a measured step every so many calls of :meth:`Watch.step`.
+        probe: ``(x, y, loss_fn)`` or ``(x, y)``: look at this batch instead of the loop's own, as the model stands
+            before a measured step. Without ``loss_fn`` there are no gradients of activations.
+        vitals: vital signs, or their names; all that are on by default if left out.
+
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> with watch(net, optimizer=opt, every=2, vitals=["gates"]) as vitals:
+    ...     for _ in range(4):
+    ...         loss = net(torch.ones(16, 4)).square().mean()
+    ...         opt.zero_grad(); loss.backward(); opt.step()
+    ...         vitals.step(loss)
+    >>> sorted({r.step for r in vitals.readings if r.vital == "gates"})
+    [0, 2]
+    """
+    return Watch(model, optimizer=optimizer, run=run, every=every, probe=probe, vitals=vitals)
+
+
+class Watch:
+    """A model under watch; made by :func:`watch`. Call :meth:`step` once per training step.
+
+    ``sites`` are the places looked at, ``unseen`` those that could not be, with the reason.
+    """
+
+    def __init__(self, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimizer] | None = None,
+                 run: str | os.PathLike[str] | None = None, every: int = 50, probe: tuple[Any, ...] | None = None,
+                 vitals: Iterable[Vital | str] | None = None) -> None:
+        _check(model, every)
+        self.every = int(every)
+        self._probe = _probe(probe)
+        self._model = uncompiled(model) if probe is not None else unwrapped(model)
+        if self._model in _watched:
+            raise ValueError("this model is already watched; close() the first watch before a second one begins")
+        parameters = dict(uncompiled(model).named_parameters())
+        self._bare = uncompiled(model)
+        self._initial = copies(self._bare)
+        optimizers = _optimizers(optimizer, parameters)
+        self._movement = Movement(parameters, optimizers)
+        self._panel = Panel(chosen(vitals))
+        self._looker = Looker(self._model, self._panel, passive=self._probe is None)
+        self._step = 0
+        self._looks = 0
+        self._sheet: Sheet | None = None        # open on a measured step
+        self._pending: list[tuple[int, Tensor | float]] = []
+        self._losses: History[Reading] = History(LOSSES_KEPT)
+        self._readings: History[Reading] = History(LOOKS_KEPT)
+        self._arrays: History[ArrayReading] = History(2)
+        self._told = 0              # sites and unseen places already noted in the run
+        self._writer: RunWriter | None = None
+        self._missed = False
+        self._probe_failed = False
+        self._closed = False
+        self._path: os.PathLike[str] | None = None
+        self._begin(first=True)
+        try:
+            if run is not None:
+                from netvitals.runs import RunWriter
+                self._writer = RunWriter(run, meta=self._meta(model, optimizers, parameters))
+                self._path = self._writer.path
+        except BaseException:
+            self._disarm()
+            raise
+        _watched.add(self._model)
+
+    # ---------------------------------------------------------------- the training loop
+
+    def step(self, loss: Tensor | float | None = None) -> None:
+        """End of one training step; ``loss`` is noted without waiting for the device."""
+        if self._closed:
+            raise ValueError("this watch is closed; begin a new one with netvitals.watch(model)")
+        if loss is not None:
+            self._pending.append((self._step, _scalar(loss)))
+        if self._sheet is not None:
+            self._finish()
+        elif len(self._pending) > LOSSES_PENDING:
+            self._record([], [])
+        self._step += 1
+        if self._step % self.every == 0:
+            self._begin()
+
+    def _begin(self, first: bool = False) -> None:
+        sheet = Sheet(self._step)
+        self._panel.convene(self._looks)
+        self._looks += 1
+        try:
+            if self._probe is None:
+                self._looker.arm(sheet)
+            elif not self._probe_failed:
+                x, y, loss_fn = self._probe
+                look_with(self._looker, sheet, (x, y), loss_fn, parameters=False)
+            if self._panel.wants("parameters"):
+                self._movement.arm(self._moved)
+        except Exception as error:
+            self._disarm()
+            if first:
+                raise       # nothing has been trained yet: better to know now
+            self._probe_failed = True
+            say(f"the look at step {self._step} failed, activations are not looked at any more: "
+                f"{type(error).__name__}: {error}")
+        self._sheet = sheet
+
+    def _moved(self, grads: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
+        if self._sheet is None:
+            return
+        try:
+            with aside():
+                self._panel.show("parameters", self._sheet, parameter_sight(self._bare, self._initial, grads, before))
+        except Exception as error:
+            say(f"looking at the parameters failed: {type(error).__name__}: {error}")
+
+    def _finish(self) -> None:
+        sheet = self._sheet
+        assert sheet is not None
+        self._movement.settle()
+        seen = self._looker.looked
+        self._disarm()
+        if not seen and not self._missed and "model" not in self._looker.unseen and self._probe is None:
+            self._missed = True
+            say(f"step {sheet.step} was to be measured, but the watched model was not called with autograd on; "
+                "watch the module that the loop calls")
+        try:
+            readings, arrays = sheet.readings()
+        except Exception as error:
+            say(f"the readings of step {sheet.step} are lost: {type(error).__name__}: {error}")
+            readings, arrays = [], []
+        self._record(readings, arrays)
+
+    def _record(self, readings: list[Reading], arrays: list[ArrayReading]) -> None:
+        losses = self._settled_losses()
+        if losses:
+            self._losses.add(losses)
+        if readings:
+            self._readings.add(readings)
+        if arrays:
+            self._arrays.add(arrays)
+        if self._writer is not None:
+            self._writer.write(losses + readings, arrays)
+            places = len(self._looker.sites) + len(self._looker.unseen)
+            if places != self._told:
+                self._told = places
+                self._writer.note("sites", self.sites)
+                self._writer.note("unseen", self.unseen)
+
+    def _settled_losses(self) -> list[Reading]:
+        pending, self._pending = self._pending, []
+        values: dict[int, float] = {step: v for step, v in pending if not isinstance(v, Tensor)}
+        kinds: dict[tuple[Any, Any], list[tuple[int, Tensor]]] = {}
+        for step, v in pending:
+            if isinstance(v, Tensor):
+                kinds.setdefault((v.device, v.dtype), []).append((step, v))
+        for group in kinds.values():        # one transfer, however many steps went by
+            values.update(zip((s for s, _ in group), torch.stack([v for _, v in group]).tolist()))
+        return [Reading(step, "loss", "model", "loss", values[step]) for step, _ in pending]
+
+    # ---------------------------------------------------------------- what was seen
+
+    @property
+    def readings(self) -> list[Reading]:
+        """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
+        return [*self._losses, *self._readings]
+
+    @property
+    def arrays(self) -> list[ArrayReading]:
+        """The array readings of the last measured steps."""
+        return list(self._arrays)
+
+    @property
+    def sites(self) -> list[Site]:
+        return list(self._looker.sites.values())
+
+    @property
+    def unseen(self) -> list[Unseen]:
+        return list(self._looker.unseen.values())
+
+    @property
+    def path(self) -> os.PathLike[str] | None:
+        """The file of the run, when one is written."""
+        return self._path
+
+    def findings(self) -> Any:
+        """What the readings say, in plain words, with advice."""
+        diagnose: Any = import_module("netvitals.findings").diagnose
+        if self._path is not None:
+            from netvitals.runs import open_run
+            if self._writer is not None:
+                self._writer.flush()
+            return diagnose(open_run(self._path))
+        return diagnose(self.readings)
+
+    # ---------------------------------------------------------------- the end
+
+    def close(self, status: str = "finished") -> None:
+        """Take every hook away and close the run. Closing twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        self._disarm()
+        _watched.discard(self._model)
+        if self._pending:
+            self._record([], [])
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close(status)
+
+    def _disarm(self) -> None:
+        self._looker.disarm()
+        self._movement.disarm()
+        self._sheet = None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close("finished" if kind is None else "failed")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"step {self._step}"
+        return f"Watch({type(self._model).__name__}, {state}, {len(self.sites)} sites, every {self.every})"
+
+    def _meta(self, model: nn.Module, optimizers: Sequence[Optimizer],
+              parameters: Mapping[str, nn.Parameter]) -> dict[str, Any]:
+        return {"model": type(self._bare).__name__, "architecture": str(self._bare)[:20_000],
+                "parameters": sum(p.numel() for p in parameters.values()), "every": self.every,
+                "vitals": [v.name for v in self._panel.vitals], "probe": self._probe is not None,
+                "seed": torch.initial_seed(), "sites": self.sites, "unseen": self.unseen,
+                "optimizer": [{"name": type(o).__name__, **_plain_settings(o)} for o in optimizers]}
+
+
+def chosen(vitals: Iterable[Vital | str] | None) -> list[Any]:
+    """Vital signs from instances and names; the default ones for None."""
+    room: Any = import_module("netvitals.vitals")
+    if vitals is None:
+        return list(room.default())
+    if isinstance(vitals, str) or not isinstance(vitals, Iterable):
+        raise TypeError(f"vitals must be a list of names or vital signs, got {vitals!r}")
+    return [room.get(v) if isinstance(v, str) else v for v in vitals]
+
+
+def _check(model: Any, every: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"watch needs a torch.nn.Module, got a {type(model).__name__}")
+    if not any(True for _ in model.parameters()):
+        raise ValueError(f"{type(model).__name__} has no parameters, so there is no training to watch")
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise ValueError(f"every must be a whole number of steps, 1 or more, got {every!r}")
+
+
+def _probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] | None:
+    if probe is None:
+        return None
+    if not isinstance(probe, tuple | list) or len(probe) not in (2, 3) or (len(probe) == 3 and not callable(probe[2])):
+        raise TypeError("probe must be (x, y) or (x, y, loss_fn) with a callable loss_fn")
+    return probe[0], probe[1], probe[2] if len(probe) == 3 else None
+
+
+def _optimizers(optimizer: Any, parameters: Mapping[str, nn.Parameter]) -> list[Optimizer]:
+    if optimizer is None:
+        return []
+    found = []
+    mine = {id(p) for p in parameters.values()}
+    for one in optimizer if isinstance(optimizer, list | tuple) else [optimizer]:
+        one = one if isinstance(one, Optimizer) else getattr(one, "optimizer", one)     # a trainer's wrapper
+        if not isinstance(one, Optimizer):
+            raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, got a {type(one).__name__}")
+        if not any(id(p) in mine for group in one.param_groups for p in group["params"]):
+            raise ValueError(f"{type(one).__name__} holds no parameter of the watched model; "
+                             "was the model copied or moved after the optimizer was made?")
+        found.append(one)
+    return found
+
+
+def _scalar(loss: Any) -> Tensor | float:
+    if isinstance(loss, Tensor):
+        if loss.numel() != 1:
+            raise ValueError(f"loss must be one number, got a tensor of shape {tuple(loss.shape)}; take its mean first")
+        return loss.detach() if loss.ndim == 0 else loss.detach().reshape(())
+    try:
+        return float(loss)
+    except (TypeError, ValueError):
+        raise TypeError(f"loss must be a number or a tensor with one, got a {type(loss).__name__}") from None
+
+
+def _plain_settings(optimizer: Optimizer) -> dict[str, Any]:
+    group = optimizer.param_groups[0]
+    return {k: v for k, v in group.items() if isinstance(v, int | float | bool | str | tuple) and k != "params"}
