@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from netvitals.capture.looker import Hook
+from netvitals.capture.hook import Hook
 from netvitals.capture.sight import ParameterSight
 
 Moved = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], None]    # (gradients, values before)

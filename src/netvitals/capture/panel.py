@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -90,12 +89,25 @@ def say(sentence: str) -> None:
         logging.getLogger("netvitals").warning(sentence)
 
 
-@contextmanager
-def aside() -> Iterator[None]:
+class aside:
     """A place for our own computations inside a user's pass: no autograd, no torch function modes, no autocast."""
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        if torch.is_autocast_enabled() or torch.is_autocast_enabled("cpu"):
-            with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-                yield
-        else:
-            yield
+
+    __slots__ = ("_autocast", "_grad", "_modes")
+
+    def __enter__(self) -> None:
+        self._modes = torch._C.DisableTorchFunction()
+        self._modes.__enter__()
+        self._grad = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        self._autocast = [device for device in _AUTOCAST if torch.is_autocast_enabled(device)]
+        for device in self._autocast:
+            torch.set_autocast_enabled(device, False)
+
+    def __exit__(self, *_: object) -> None:
+        for device in self._autocast:
+            torch.set_autocast_enabled(device, True)
+        torch._C._set_grad_enabled(self._grad)
+        self._modes.__exit__(None, None, None)
+
+
+_AUTOCAST = ("cpu", "cuda")

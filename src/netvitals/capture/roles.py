@@ -11,6 +11,7 @@ An activation module is one of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 CHANNEL_NORMS = (*BATCH_NORMS, nn.GroupNorm, nn.modules.instancenorm._InstanceNorm, nn.LocalResponseNorm)
 NORMS = (*CHANNEL_NORMS, nn.LayerNorm, *((nn.RMSNorm,) if hasattr(nn, "RMSNorm") else ()))
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
+
+_NORM = re.compile(r"Norm(\d[dD])?$")        # a user's own norm is known by the name of its class
 
 REASONS: dict[str, str] = {
     "mixing": "its output at one place depends on other places, so it has no elementwise derivative",
@@ -58,7 +61,7 @@ def role(module: nn.Module) -> Role:
         return "mixing"
     if isinstance(module, LINEAR):
         return "linear"
-    if isinstance(module, NORMS) or (kind.__name__.endswith("Norm") and not any(True for _ in module.children())):
+    if isinstance(module, NORMS) or (_NORM.search(kind.__name__) and not any(True for _ in module.children())):
         return "norm"
     if isinstance(module, nn.MultiheadAttention):
         return "attention"
