@@ -1,5 +1,7 @@
 """What an activation is, and what theory says of it before any training."""
 
+from netvitals.activations.classes import ActivationClass, classify, phi, phi_closed
+from netvitals.activations.constants import Constants, constants
 from netvitals.activations.crossings import Crossings, crossings
 from netvitals.activations.derivative import derivative
 from netvitals.activations.functions import (
@@ -28,11 +30,13 @@ from netvitals.activations.recognise import (
 from netvitals.activations.registry import canonical, formula, get, names
 from netvitals.activations.sparse import QuantileReLU, TopK, kth, quantile_relu, topk_mask
 from netvitals.activations.surrogate import NoisyReLU, SugarBSiLU, noisy_relu, sugar_b_silu
+from netvitals.activations.taylor import Smoothness, smoothness, taylor
 
 __all__ = [
-    "BSiLU", "Centered", "Crossings", "ELEMENTWISE", "FUNCTIONAL", "Function", "MODULES", "NoisyReLU", "Polynomial",
-    "QuantileReLU", "Squared", "StiffSigmoid", "SugarBSiLU", "TopK", "ZeroMean", "b_silu", "canonical", "crossings",
-    "derivative", "expect", "formula", "functional_spec", "gauss_hermite", "gelu2", "get", "hermite_coefficients",
-    "is_activation", "is_elementwise", "kth", "moment", "names", "noisy_relu", "quantile_relu", "relu2", "silu2",
-    "spec_of", "sugar_b_silu", "topk_mask",
+    "ActivationClass", "BSiLU", "Centered", "Constants", "Crossings", "ELEMENTWISE", "FUNCTIONAL", "Function",
+    "MODULES", "NoisyReLU", "Polynomial", "QuantileReLU", "Smoothness", "Squared", "StiffSigmoid", "SugarBSiLU",
+    "TopK", "ZeroMean", "b_silu", "canonical", "classify", "constants", "crossings", "derivative", "expect",
+    "formula", "functional_spec", "gauss_hermite", "gelu2", "get", "hermite_coefficients", "is_activation",
+    "is_elementwise", "kth", "moment", "names", "noisy_relu", "phi", "phi_closed", "quantile_relu", "relu2",
+    "silu2", "smoothness", "spec_of", "sugar_b_silu", "taylor", "topk_mask",
 ]

@@ -13,10 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from netvitals.activations.derivative import Activation, derivative
-from netvitals.activations.recognise import is_elementwise, spec_of
+from netvitals.activations.derivative import Activation, Key, derivative
+from netvitals.activations.registry import get
+from netvitals.activations.sparse import QuantileReLU, TopK
 
 SPAN = 20.0     # the grid covers [−20, 20] with this step
 STEP = 1e-3
@@ -103,55 +104,15 @@ def crossings(f: Activation, theta: float) -> Crossings:
     """
     if not theta >= 0:
         raise ValueError(f"theta must not be negative, got {theta}: it is compared with |f'|")
-    if isinstance(f, str):
-        from netvitals.activations.registry import canonical
-
-        return _of_spec(canonical(f), float(theta))
-    if isinstance(f, nn.Module):
-        spec = spec_of(f)
-        if spec is not None:
-            return _of_spec(spec, float(theta))
-        return _of_module(_Fingerprint(f), float(theta))
-    return _of_function(f, float(theta))
-
-
-class _Fingerprint:
-    """A module as a cache key: its class, its plain attributes and its parameters, so that a changed one is new."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.key = tuple(
-            (name, type(m), tuple(sorted((k, v) for k, v in vars(m).items() if isinstance(v, (int, float, str))
-                                         and k != "training")))
-            for name, m in module.named_modules()
-        ) + tuple((n, tuple(p.detach().flatten().tolist())) for n, p in module.named_parameters()) + tuple(
-            id(getattr(m, "function", None)) for m in module.modules())
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Fingerprint) and self.key == other.key
+    return _of(Key(f), float(theta))
 
 
 @lru_cache(maxsize=512)
-def _of_spec(spec: str, theta: float) -> Crossings:
-    from netvitals.activations.registry import get
-
-    module = get(spec)
-    if not is_elementwise(module):
-        raise ValueError(f"{spec} is not elementwise: an entry's gate depends on its neighbours, so there is no f'(z)")
+def _of(key: Key, theta: float) -> Crossings:
+    module = get(key.source)
+    if isinstance(module, (TopK, QuantileReLU)):
+        raise ValueError(f"{key.token} is not elementwise: a gate there depends on its neighbours, so it has no f'(z)")
     return _search(derivative(module), theta)
-
-
-@lru_cache(maxsize=128)
-def _of_module(key: _Fingerprint, theta: float) -> Crossings:
-    return _search(derivative(key.module), theta)
-
-
-@lru_cache(maxsize=128)
-def _of_function(f: Callable[[Tensor], Tensor], theta: float) -> Crossings:
-    return _search(derivative(f), theta)
 
 
 def _search(slope: Callable[[Tensor], Tensor], theta: float) -> Crossings:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 Activation = str | nn.Module | Callable[[Tensor], Tensor]
+
+
+def shortest(number: Tensor) -> str:
+    """The shortest decimal that a one-element tensor can mean in its own precision.
+
+    >>> shortest(torch.tensor(0.1)), shortest(torch.tensor(0.1, dtype=torch.float64))
+    ('0.1', '0.1')
+    """
+    value = number.detach().cpu()
+    value = value if value.dtype == torch.float64 else value.float()
+    return np.format_float_positional(value.numpy().ravel()[0], unique=True).rstrip(".")
 
 
 def in_double(f: Activation) -> Callable[[Tensor], Tensor]:
@@ -28,8 +39,44 @@ def in_double(f: Activation) -> Callable[[Tensor], Tensor]:
     for name, p in twin.named_parameters():
         if name in single and p.numel() == 1:
             # a slope of float32 0.1 means 0.1, not 0.100000001490: thresholds are compared with it strictly
-            p.data.fill_(float(np.format_float_positional(single[name].float().numpy().ravel()[0], unique=True)))
+            p.data.fill_(float(shortest(single[name])))
     return twin
+
+
+class Key:
+    """An activation as a key of a cache: its spec, or its class, plain attributes and parameters.
+
+    A module whose slope has been trained since is a new key; two modules that compute the same are one.
+    """
+
+    def __init__(self, f: Activation) -> None:
+        from netvitals.activations.recognise import spec_of
+        from netvitals.activations.registry import canonical
+
+        self.source = f
+        if isinstance(f, str):
+            self.token: Hashable = canonical(f)
+        elif isinstance(f, nn.Module):
+            self.token = spec_of(f) or _fingerprint(f)
+        else:
+            self.token = f
+        if isinstance(self.token, str):
+            self.source = self.token
+
+    def __hash__(self) -> int:
+        return hash(self.token)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.token == other.token
+
+
+def _fingerprint(module: nn.Module) -> Hashable:
+    parts = []
+    for name, m in module.named_modules():
+        plain = sorted((k, v) for k, v in vars(m).items() if isinstance(v, (int, float, str)) and k != "training")
+        parts.append((name, type(m), tuple(plain), getattr(m, "function", None)))
+    weights = ((n, tuple(p.detach().flatten().tolist())) for n, p in module.named_parameters())
+    return tuple(parts), tuple(weights), tuple((n, tuple(b.flatten().tolist())) for n, b in module.named_buffers())
 
 
 def derivative(f: Activation) -> Callable[[Tensor], Tensor]:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from netvitals.activations.derivative import shortest
 from netvitals.activations.functions import (
     Arctan,
     BSiLU,
@@ -138,7 +139,8 @@ def spec_of(module: nn.Module) -> str | None:
     if isinstance(module, nn.GELU) and kind is nn.GELU:
         return "gelu_tanh" if module.approximate == "tanh" else "gelu"
     if isinstance(module, nn.PReLU) and kind is nn.PReLU:
-        return f"prelu:{module.weight.item():g}" if module.weight.numel() == 1 else None
+        # the shortest decimal that names the float32 slope: 0.1, not 0.10000000149
+        return f"prelu:{shortest(module.weight)}" if module.weight.numel() == 1 else None
     if isinstance(module, QuantileReLU) and module.signed:
         return f"quantile_relu:{'none' if module.q is None else f'{module.q:g}'}" + (
             "" if module.mode == "mask" else f":{module.mode}")
