@@ -12,7 +12,7 @@ from fractions import Fraction
 
 
 def rlct_single(k: int, m_perp: int = 0, h: float = 0.0) -> tuple[float, int]:
-    r"""Smooth fibre $K = u^{2k} + \sum_{j \le m_\perp} v_j^2$: $\lambda = (h+1)/(2k) + m_\perp/2$, m = 1, prior $|u|^h$.
+    r"""Smooth fibre $K = u^{2k} + \sum_{j \le m_\perp} v_j^2$: $\lambda = (h+1)/(2k) + m_\perp/2$, m = 1.
 
     >>> rlct_single(2, m_perp=1)
     (0.75, 1)

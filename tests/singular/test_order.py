@@ -1,0 +1,196 @@
+"""KL orders and Fisher slopes of models whose answer is known."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from netvitals.singular import likelihood, order
+from netvitals.singular.crossing import eps_scan, recover_crossing
+from netvitals.singular.order import directional_fisher, kl_along, kl_order, score_expansion
+from netvitals.singular.rates import rate_fit
+
+f64 = {"dtype": torch.float64}
+
+
+def power(k):
+    return lambda th: th[:1].pow(k).expand(8, 1)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_power_law(k):
+    result = kl_order(power(k), torch.zeros(1, **f64), torch.ones(1, **f64))
+    assert result.order == k and result.consistent
+    assert result.slope == pytest.approx(2 * (k - 1), abs=0.05)
+    assert result.ratio == pytest.approx(2 * k**2, rel=0.02)
+    assert result.passes <= 12
+
+
+def dead_unit(activation, bias=False):
+    """Two-layer net with a dead hidden unit; the joint direction turns its row and its column on together."""
+    gen = torch.Generator().manual_seed(1)
+    x = torch.randn(4000, 4, generator=gen, **f64)
+    live1, live2 = torch.randn(3, 4, generator=gen, **f64), torch.randn(2, 3, generator=gen, **f64)
+    row, column = torch.randn(4, generator=gen, **f64), torch.randn(2, generator=gen, **f64)
+
+    def outputs(theta):
+        w_in, w_out = theta[:4], theta[4:]
+        return activation(x @ live1.T) @ live2.T + activation(x @ w_in)[:, None] * w_out
+
+    return outputs, torch.zeros(6, **f64), torch.cat([row / row.norm(), column / column.norm()])
+
+
+@pytest.mark.parametrize("activation", [torch.relu, torch.tanh, torch.nn.functional.gelu, lambda z: z])
+@pytest.mark.parametrize("family", ["gaussian", "categorical"])
+def test_dead_hidden_unit_has_order_two(activation, family):
+    result = kl_order(*dead_unit(activation), likelihood=family, ts=np.geomspace(1e-4, 1e-2, 10))
+    assert result.order == 2
+    assert result.slope == pytest.approx(2, abs=0.05)
+    assert result.ratio == pytest.approx(8, rel=0.02)
+
+
+def test_single_layer_move_of_a_dead_unit_is_a_gauge_direction():
+    outputs, theta, v = dead_unit(torch.tanh)
+    v = v.clone()
+    v[4:] = 0
+    result = kl_order(outputs, theta, v)
+    assert result.order is None and "gauge" in result.note
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_scalar_chain_has_the_order_of_its_depth(depth):
+    ones = torch.ones(depth, **f64)
+    result = kl_order(lambda th: th.prod().reshape(1, 1), torch.zeros(depth, **f64), ones)
+    assert result.order == depth
+    assert result.fisher[0] == pytest.approx(depth * (result.ts[0] / math.sqrt(depth)) ** (2 * (depth - 1)), rel=1e-9)
+
+
+class Mixture:
+    """Two unit Gaussians of weights w, 1−w; outputs are densities on a grid, so Fisher and KL are exact integrals."""
+
+    name = "density on a grid"
+    grid = torch.linspace(-12, 12, 4001, **f64)
+
+    def __init__(self, w):
+        self.w = w
+
+    def outputs(self, theta):
+        a, b = theta[0] * (1 - self.w), -theta[0] * self.w
+        density = self.w * torch.exp(-(self.grid - a) ** 2 / 2) + (1 - self.w) * torch.exp(-(self.grid - b) ** 2 / 2)
+        return (density / math.sqrt(2 * math.pi))[None]
+
+    def fisher(self, outputs, tangent):
+        return torch.trapezoid(tangent[0] ** 2 / outputs[0], self.grid)
+
+    def kl(self, truth, outputs):
+        # Σ p log(p/q) − p + q is the same integral without cancellation of the linear term
+        r = (outputs[0] - truth[0]) / truth[0]
+        return torch.trapezoid(truth[0] * (r - torch.log1p(r)), self.grid)
+
+
+@pytest.mark.parametrize("w", [0.5, 0.3, 0.1])
+def test_mixture_split(w):
+    family = Mixture(w)
+    ts = np.geomspace(1e-2, 1e-1, 10)
+    result = kl_order(family.outputs, torch.zeros(1, **f64), torch.ones(1, **f64), family, ts=ts)
+    c = (w * (1 - w)) ** 2
+    assert result.order == 2 and result.ratio == pytest.approx(8, rel=0.02)
+    s = ts[0]
+    assert result.fisher[0] == pytest.approx(c * (2 * s**2 + (20 * w**2 - 20 * w + 3) * s**4 / 2), rel=1e-5)
+    assert result.kl[0] == pytest.approx(c * (s**4 / 4 + (8 * w**2 - 8 * w + 1) * s**6 / 12), rel=1e-4)
+
+
+@pytest.mark.parametrize("ks", [(1, 1), (1, 2), (2, 2), (2, 3), (3, 1), (3, 3), (1, 2, 3), (2, 2, 2)])
+def test_crossing_recovery_is_exact(ks):
+    powers = torch.tensor(ks, **f64)
+    r = len(ks)
+
+    def outputs(theta):
+        return (theta**powers).prod().reshape(1, 1)
+
+    found = recover_crossing(outputs, torch.zeros(r, **f64), list(torch.eye(r, **f64)))
+    assert found.ks == ks and found.consistent
+    assert found.estimates == pytest.approx(ks, abs=1e-6)
+    assert found.generic == pytest.approx(sum(ks), abs=1e-6)
+    assert (found.lam, found.m) == (1 / (2 * max(ks)), ks.count(max(ks)))
+
+
+def test_eps_scan_reads_the_anchored_sheet():
+    moving, anchored = torch.eye(2, **f64)
+    slope = eps_scan(lambda th: (th[0] * th[1] ** 3).reshape(1, 1), torch.zeros(2, **f64), moving, anchored,
+                     eps=(0.1, 0.2, 0.4, 0.8))
+    assert slope == pytest.approx(6, abs=1e-6)
+
+
+def test_shifted_fit_recovers_the_exponent_that_a_plain_fit_misses():
+    s = np.geomspace(1e-3, 1e-1, 12)
+    y = 0.7 * (s + 1e-3) ** 2
+    plain, shifted = rate_fit(s, y), rate_fit(s, y, shift=True)
+    assert plain.slope < 1.9
+    assert shifted.slope == pytest.approx(2, abs=1e-3) and shifted.shift == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_checkpoint_near_the_singularity():
+    outputs, theta, v = dead_unit(torch.tanh)
+    near = theta + 1e-3 * v / v.norm()
+    result = kl_order(outputs, near, v, ts=np.geomspace(1e-3, 1e-1, 10), shift=True)
+    assert result.estimate == pytest.approx(2, abs=0.05)
+
+
+def test_zero_curve_is_named_and_not_fitted():
+    fit = rate_fit([0.1, 0.2, 0.4], [0.0, 0.0, 0.0])
+    assert math.isnan(fit.slope) and fit.flags == ("identically zero",)
+
+
+def test_score_expansion_agrees_with_the_fit():
+    outputs, theta, v = dead_unit(torch.tanh)
+    expansion = score_expansion(outputs, theta, v, order=3)
+    unit = v / v.norm()
+    t = 1e-4
+    assert expansion.order == 2
+    assert float(kl_along(outputs, theta, unit, [t])[0]) == pytest.approx(expansion.C * t**4, rel=1e-3)
+
+
+def test_monte_carlo_and_empirical_fisher_are_named_and_near_the_expected_one():
+    gen = torch.Generator().manual_seed(0)
+    x = torch.randn(20000, 5, generator=gen, **f64)
+    w = torch.randn(15, generator=gen, **f64)
+    v = torch.randn(15, generator=gen, **f64)
+
+    def outputs(theta):
+        return x @ theta.reshape(5, 3)
+
+    exact = directional_fisher(outputs, w, v, "categorical")
+    sampled = likelihood.monte_carlo(outputs(w), seed=3)
+    assert "monte-carlo" in sampled.name
+    assert float(directional_fisher(outputs, w, v, sampled)) == pytest.approx(float(exact), rel=0.05)
+
+
+def test_directional_fisher_equals_the_dense_matrix():
+    gen = torch.Generator().manual_seed(0)
+    x = torch.randn(50, 3, generator=gen, **f64)
+
+    def outputs(theta):
+        return torch.tanh(x @ theta[:6].reshape(3, 2)) * theta[6:]
+
+    theta, v = torch.randn(8, generator=gen, **f64), torch.randn(8, generator=gen, **f64)
+    jacobian = torch.func.jacrev(outputs)(theta)
+    dense = torch.einsum("ndi,ndj->ij", jacobian, jacobian) / 50
+    assert float(directional_fisher(outputs, theta, v)) == pytest.approx(float(v @ dense @ v), rel=1e-12)
+
+
+@pytest.mark.parametrize(("v", "words"), [(torch.zeros(2), "not zero"), (torch.ones(3), "shape of theta")])
+def test_bad_directions(v, words):
+    with pytest.raises(ValueError, match=words):
+        kl_order(power(2), torch.zeros(2), v)
+
+
+def test_nan_outputs_are_refused():
+    with pytest.raises(ValueError, match="not finite"):
+        kl_order(lambda th: th[:1].expand(3, 1) * math.nan, torch.zeros(1), torch.ones(1))
+
+
+def test_unknown_likelihood_lists_the_known():
+    with pytest.raises(ValueError, match="categorical"):
+        order.kl_order(power(2), torch.zeros(1), torch.ones(1), likelihood="poisson")
