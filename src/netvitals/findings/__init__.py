@@ -1,1 +1,7 @@
 """Readings and laws turned into plain advice and forecasts."""
+
+from netvitals.findings.diagnosis import RULES, Checked, Findings, diagnose
+from netvitals.findings.table import Series, Table, is_pooled, table
+from netvitals.runs import Evidence, Finding
+
+__all__ = ["RULES", "Checked", "Evidence", "Finding", "Findings", "Series", "Table", "diagnose", "is_pooled", "table"]

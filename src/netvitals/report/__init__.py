@@ -1,1 +1,5 @@
-"""One self-contained HTML file."""
+"""One self-contained HTML file: what happened in words, the loss, and a panel for every vital sign."""
+
+from netvitals.report.page import render, write
+
+__all__ = ["render", "write"]

@@ -93,13 +93,21 @@ class Run:
                 .with_columns(pl.col("value").fill_null(float("nan")))
                 .select("step", "vital", "site", "metric", "value"))
 
-    def arrays(self, vital: Choice = None, site: Choice = None, metric: Choice = None) -> list[ArrayReading]:
-        """Array readings, in the order of their steps, with the dtype and shape they were written with."""
-        return list(self._arrays(vital, site, metric))
+    def arrays(self, vital: Choice = None, site: Choice = None, metric: Choice = None, *,
+               last: bool = False) -> list[ArrayReading]:
+        """Array readings, in the order of their steps, with the dtype and shape they were written with.
 
-    def _arrays(self, vital: Choice, site: Choice, metric: Choice) -> Iterator[ArrayReading]:
+        Args:
+            vital, site, metric: as in :meth:`frame`.
+            last: only the latest array of each series.
+        """
+        return list(self._arrays(vital, site, metric, last))
+
+    def _arrays(self, vital: Choice, site: Choice, metric: Choice, last: bool) -> Iterator[ArrayReading]:
         with closing(connect(self.path)) as run:
             names, where = self._chosen(run, vital, site, metric)
+            if last:
+                where = f" WHERE rowid IN (SELECT max(rowid) FROM array{where} GROUP BY series)"
             by_id = {number: (vital, site, metric) for number, vital, site, metric in names}
             for step, series, dtype, shape, data in run.execute(
                     f"SELECT step, series, dtype, shape, data FROM array{where} ORDER BY step, rowid"):

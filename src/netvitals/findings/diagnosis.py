@@ -1,0 +1,109 @@
+"""From readings to findings: every rule is asked, and what was asked is told as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netvitals.findings import drift, gates, gradients, imbalance, loss, sparsity, spikes, variance
+from netvitals.findings.rule import Context, Rule
+from netvitals.findings.table import Table, table
+from netvitals.runs import SEVERITIES, Finding
+
+RULES: tuple[Rule, ...] = (*loss.RULES, *gates.RULES, *variance.RULES, *sparsity.RULES, *spikes.RULES, *drift.RULES,
+                           *imbalance.RULES, *gradients.RULES)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A question that was asked, and how much there was to look at."""
+
+    rule: str
+    question: str
+    series: int             # 0: the readings it needs were not there
+    needs: str
+    trouble: str = ""       # what went wrong when the rule looked
+
+
+@dataclass(frozen=True)
+class Findings(Sequence[Finding]):
+    """Findings, the gravest first, with everything that was checked."""
+
+    items: tuple[Finding, ...]
+    checked: tuple[Checked, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[index]
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.items)
+
+    @property
+    def alarming(self) -> tuple[Finding, ...]:
+        """Those that ask for action: critical ones and warnings."""
+        return tuple(f for f in self.items if f.severity in ("critical", "warning"))
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        return [f.to_dict() for f in self.items]
+
+    def __str__(self) -> str:
+        asked = [c for c in self.checked if c.series]
+        head = [] if self.alarming else ["Nothing alarming."]
+        tail = []
+        if asked and not self.items:
+            tail.append("Checked: " + " ".join(c.question for c in asked))
+        missing = [c.rule for c in self.checked if not c.series]
+        if missing:
+            tail.append(f"Not checked, for want of readings: {', '.join(missing)}.")
+        tail += [f"The rule {c.rule!r} failed: {c.trouble}" for c in self.checked if c.trouble]
+        return "\n".join([*head, *map(str, self.items), *tail])
+
+
+def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Findings:
+    """Ask every rule of the readings in ``source``.
+
+    Args:
+        source: a :class:`~netvitals.runs.Run`, a checkup, a frame in long form, or a list of readings.
+        activations: activation function (or its registered name) by site, for forecasts; by default what the run's
+            metadata says.
+
+    >>> from netvitals.capture import Reading
+    >>> print(diagnose([Reading(i, "loss", "model", "loss", 2.0 / (1 + i)) for i in range(30)]))  # doctest: +ELLIPSIS
+    Nothing alarming.
+    Checked: Was the loss a finite number on every step? ...
+    """
+    readings = table(source)
+    context = Context(readings, _activations(readings, activations))
+    found: list[Finding] = []
+    checked = []
+    for rule in RULES:
+        series, trouble = rule.series(readings), ""
+        if series:
+            try:
+                found += rule.look(context)
+            except Exception as error:      # one rule that stumbles must not hide what the others found
+                trouble = f"{type(error).__name__}: {error}"
+        needs = " or ".join(f"{vital}/{metric}" for vital, metric in rule.needs)
+        checked.append(Checked(rule.name, rule.question, series, needs, trouble))
+    order = {name: i for i, name in enumerate(SEVERITIES)}
+    return Findings(tuple(sorted(found, key=lambda f: order[f.severity])), tuple(checked))
+
+
+def _activations(readings: Table, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """By site: what the caller says, else what the operation's name says, where the registry knows it."""
+    from netvitals import activations as registry
+
+    out: dict[str, Any] = {}
+    for site in readings.meta.get("sites", ()):
+        if site.get("kind") == "activation" and site.get("op"):
+            try:
+                out[str(site["name"])] = registry.get(str(site["op"]))
+            except (ValueError, LookupError, TypeError):
+                continue
+    for name, f in (given or {}).items():
+        out[name] = registry.get(f) if isinstance(f, str) else f
+    return out

@@ -1,0 +1,149 @@
+"""Do the units carry gradient, and will they go on doing so?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from netvitals.findings.rule import Context, Hit, percent, rule, together
+from netvitals.findings.table import Series, Table
+from netvitals.runs import Evidence, Finding, Severity
+
+# A unit is dead when none of its gates was open on the measured batch, dying when hardly any was (choices of this
+# project; weight-drift §2.4 defines dead units as zero on every sample).
+DYING = 0.02            # a dying unit's gates are open on at most this share of the batch
+DEAD_WATCH, DEAD_WARNING, DEAD_CRITICAL = 0.05, 0.25, 0.75
+DYING_WATCH = 0.10
+
+# gate-density §2.3, table "why it matters": when σ shrinks to a third, a ReLU's density falls from .500 to .440.
+FALL_WATCH = 0.06
+FALL_WARNING = 0.5      # … and half of what there was is more than that mechanism can take from a centred unit
+SPARSE = 0.10           # with fewer gates open than this, nine tenths of a layer learn nothing from a sample
+
+# Forecast (gate-density §2.3, general form): speak only where the law explains the present.
+LAW_ERROR = 0.05        # |predicted − measured| density of the site
+SHRINKING = 0.90        # σ fell to at most this share of its start
+CHANGE = 0.03           # a forecast change smaller than this is not worth a word
+
+
+def theta_of(table: Table) -> str:
+    """The density metric to judge by: the smallest threshold that was recorded."""
+    found = {m for v, _, m in table.series if v == "gates" and m.startswith("density@") and ":" not in m}
+    return min(found, key=lambda m: float(m.split("@")[1]), default="density@0.01")
+
+
+@rule("dead units", "Are there units whose gates never open?", "gates",
+      ("gates", "density@"), ("sparsity", "dead_units"))
+def dead_units(context: Context) -> Iterator[Finding]:
+    table, metric = context.table, theta_of(context.table)
+    dead, dying = [], []
+    for s in table.at("gates", metric):
+        shares = table.array("gates", s.site, metric)
+        if shares is None or shares.size < 2:
+            continue
+        share, fading = float((shares <= 0).mean()), float(((shares > 0) & (shares <= DYING)).mean())
+        step = int(s.steps[-1])
+        if share >= DEAD_WATCH:
+            severity: Severity = ("critical" if share >= DEAD_CRITICAL else "warning" if share >= DEAD_WARNING
+                                  else "watch")
+            dead.append(Hit(s.site, severity, (Evidence("gates", s.site, f"share of units with {metric} = 0", step,
+                                                        share),), share))
+        if fading >= DYING_WATCH:
+            dying.append(Hit(s.site, "watch", (Evidence("gates", s.site, f"share of units with {metric} ≤ {DYING:g}",
+                                                        step, fading),), fading))
+    yield from together(
+        dead, rule="dead units", vital="gates",
+        what=lambda where, worst: f"Dead units in {where}: up to {percent(worst.size)} of them ({worst.site}) passed "
+                                  f"no gradient on the measured batch.",
+        why="A unit whose gate is shut for every sample gets no gradient, so it cannot come back by itself.",
+        advice="Lower the learning rate or add warm-up, start biases at zero, or use an activation whose gate stays "
+               "open below zero (leaky_relu, gelu, silu). If the batch is small, measure on a larger one before "
+               "acting.")
+    yield from together(
+        dying, rule="dead units", vital="gates",
+        what=lambda where, worst: f"Dying units in {where}: up to {percent(worst.size)} of them ({worst.site}) are "
+                                  f"open on at most {percent(DYING)} of the samples.",
+        why="Units that are nearly always shut learn from a few samples only and are the next to die.",
+        advice="Watch whether their number grows; weight decay on biases and norm shifts, or a smaller learning rate, "
+               "keeps inputs near zero.")
+
+
+@rule("gate density falls", "Does gate density hold its level?", "gates", ("gates", "density@"))
+def density_falls(context: Context) -> Iterator[Finding]:
+    hits = []
+    for s in context.table.at("gates", theta_of(context.table)):
+        if len(s.finite) < 3:
+            if s.end < SPARSE:
+                hits.append(Hit(s.site, "watch", (s.evidence(),), 1 - s.end))
+            continue
+        fall = s.start - s.end
+        if fall > FALL_WATCH or s.end < SPARSE:
+            grave = s.end < SPARSE or s.end < FALL_WARNING * s.start
+            hits.append(Hit(s.site, "warning" if grave else "watch", (s.evidence(change=True),), fall))
+    yield from together(
+        hits, rule="gate density falls", vital="gates",
+        what=lambda where, worst: f"Gate density is down in {where}"
+        + (f": {worst.evidence[0].before:.2f} → {worst.evidence[0].value:.2f} in {worst.site}."
+           if worst.evidence[0].before is not None else f": {worst.evidence[0].value:.2f} in {worst.site}."),
+        why=f"A ReLU whose input variance shrinks to a third loses about {FALL_WATCH:g} of density; more than that "
+            f"means that the inputs' mean is moving below zero as well.",
+        advice="Look at preact_drift and sigma of the same layers. If the mean sinks, the weights or the norm's shift "
+               "drift negative: less learning rate, or decay on the shift. If only sigma shrinks, less weight decay on "
+               "the norm's scale.")
+
+
+@rule("gate forecast", "Where does gate density go if the variance keeps shrinking?", "gates",
+      ("preactivations", "sigma"))
+def forecast(context: Context) -> Iterator[Finding]:
+    table, metric = context.table, theta_of(context.table)
+    theta = float(metric.split("@")[1])
+    down: list[Hit] = []
+    up: list[Hit] = []
+    for sigma in table.at("preactivations", "sigma"):
+        outlook = _outlook(table, sigma, metric, theta, context.activations.get(sigma.site))
+        if outlook is not None and abs(outlook[1] - outlook[0]) >= CHANGE:
+            now, later, steps = outlook
+            evidence = (Evidence("gates", sigma.site, f"{metric} predicted at σ/2, in about {steps:,} steps",
+                                 int(sigma.steps[-1]), later, now), sigma.evidence(change=True))
+            severity: Severity = "warning" if later < SPARSE else "watch" if later < now else "info"
+            (down if later < now else up).append(Hit(sigma.site, severity, evidence, abs(later - now)))
+    law = ("The interval-union law D(θ) = Σ Φ((b−μ)/σ) − Φ((a−μ)/σ) over the intervals where |f′| > θ reproduces "
+           f"today's density of these layers within {LAW_ERROR:g}; σ has shrunk and is halved for the forecast.")
+    yield from together(
+        down, rule="gate forecast", vital="gates",
+        what=lambda where, worst: f"Gate density is predicted to fall further in {where} if the variance keeps "
+                                  f"shrinking: {worst.evidence[0].before:.2f} → {worst.evidence[0].value:.2f} in "
+                                  f"{worst.site} when its σ has halved once more.",
+        why=law, advice="Inputs sit on the shut side of the threshold (μ < z_low). Less weight decay on norm scales "
+                        "slows the shrinking; an activation with a lower threshold (gelu, silu) turns the fall into a "
+                        "rise.")
+    yield from together(
+        up, rule="gate forecast", vital="gates",
+        what=lambda where, worst: f"Gate density is predicted to rise in {where} as the variance shrinks: "
+                                  f"{worst.evidence[0].before:.2f} → {worst.evidence[0].value:.2f} in {worst.site}.",
+        why=law, advice="Nothing to do: the inputs sit on the open side of the threshold.")
+
+
+def _outlook(table: Table, sigma: Series, metric: str, theta: float, f: Any) -> tuple[float, float, int] | None:
+    """Density of one site now and with σ halved, and in how many steps that is at the present pace; None where the
+    law does not explain the present, σ does not shrink, or the activation is not known."""
+    from netvitals.vitals.gates import predict
+
+    measured = table.get("gates", sigma.site, metric)
+    mu_c, sigma_c = (table.array("preactivations", sigma.site, m) for m in ("mu", "sigma"))
+    if f is None or measured is None or mu_c is None or sigma_c is None or len(sigma.finite) < 5:
+        return None
+    if not 0 < sigma.end <= SHRINKING * sigma.start:
+        return None
+    now = float(np.mean(predict(mu_c, sigma_c, f, theta)))
+    if not abs(now - measured.last) <= LAW_ERROR:
+        return None
+    later = float(np.mean(predict(mu_c, sigma_c / 2, f, theta)))
+    span = float(sigma.steps[-1] - sigma.steps[0])
+    pace = np.log(sigma.start / sigma.end) / max(span, 1.0)     # of ln σ per step
+    return now, later, round(float(np.log(2) / pace))
+
+
+RULES = (dead_units, density_falls, forecast)

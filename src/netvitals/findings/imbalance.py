@@ -1,0 +1,42 @@
+"""Do neighbouring layers stay balanced?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netvitals.findings.rule import Context, Hit, rule, together
+from netvitals.runs import Finding
+
+# saddle-escape §1, §2.3: gradient flow conserves ‖W_{l+1}‖² − ‖W_l‖² − ‖b_l‖² across a homogeneous activation and moves it
+# slowly elsewhere. How far is too far is a choice of this project, on the share (difference over sum): a shift of 0.3
+# turns layers of equal energy into 65 against 35; at 0.9 one layer holds 95 % of what the two have.
+SHIFT = 0.3
+ALONE = 0.9
+
+
+@rule("imbalance growth", "Do neighbouring layers stay balanced?", "imbalance", ("imbalance", "relative"))
+def growth(context: Context) -> Iterator[Finding]:
+    hits = []
+    for s in context.table.at("imbalance", "relative"):
+        shift = abs(s.end) - abs(s.start)
+        if len(s.finite) > 2 and shift > SHIFT:
+            hits.append(Hit(s.site, "warning" if abs(s.end) > ALONE else "watch", (s.evidence(change=True),), shift))
+    yield from together(
+        hits, rule="imbalance growth", vital="imbalance",
+        what=lambda where, worst: f"Neighbouring layers grow apart at {where}: {_heavier(worst)}",
+        why="Gradient flow conserves the imbalance ‖W_{l+1}‖² − ‖W_l‖² across ReLU and linear layers and moves it slowly "
+            "elsewhere. A large shift comes from what is not gradient flow: long steps, decay that differs by layer, or "
+            "an optimizer that rescales updates.",
+        advice="Look at the update ratio of the two layers; the same weight decay for both, or a smaller learning rate "
+               "for the growing one, holds them together. Unbalanced layers also shorten the way out of a saddle, so "
+               "early in training this can be welcome.")
+
+
+def _heavier(hit: Hit) -> str:
+    first, _, second = hit.site.partition("→")
+    share = hit.evidence[0].value
+    grown, small = (second, first) if share > 0 else (first, second)
+    return f"{grown} now holds {(1 + abs(share)) / 2:.0%} of the squared weight that it shares with {small}."
+
+
+RULES = (growth,)

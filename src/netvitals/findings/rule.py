@@ -1,0 +1,89 @@
+"""What a rule is, and how twelve layers with one trouble become one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netvitals.findings.table import Table
+from netvitals.runs import SEVERITIES, Evidence, Finding, Severity
+
+NAMED = 4       # so many layers are named one by one; more are given as a range
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a rule may ask: the readings, and the activation function at each site, where it is known."""
+
+    table: Table
+    activations: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A question asked of the readings, with what it needs to be answered."""
+
+    name: str
+    question: str
+    vital: str                                      # the panel that shows what it found
+    needs: tuple[tuple[str, str], ...]              # (vital, metric), any of which makes the question answerable
+    look: Callable[[Context], list[Finding]]
+
+    def series(self, table: Table) -> int:
+        """How many series there are to look at."""
+        return sum((v, m) in self.needs or (v, m.split("@")[0] + "@") in self.needs for v, _, m in table.series)
+
+
+def rule(name: str, question: str, vital: str, *needs: tuple[str, str]) -> Callable[[Callable[[Context], Any]], Rule]:
+    """Make a rule of a function that yields findings. A need ``("gates", "density@")`` stands for any threshold."""
+    def made(look: Callable[[Context], Iterable[Finding]]) -> Rule:
+        return Rule(name, question, vital, needs, lambda context: list(look(context)))
+    return made
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One site where a rule found its trouble."""
+
+    site: str
+    severity: Severity
+    evidence: tuple[Evidence, ...]
+    size: float = 0.0           # how bad it is, to name the worst
+
+
+def together(hits: Sequence[Hit], *, rule: str, vital: str, what: Callable[[str, Hit], str], why: str,
+             advice: str) -> list[Finding]:
+    """One finding for all sites with the same trouble: as grave as the gravest, evidence of the worst first.
+
+    Args:
+        hits: the sites, in order of depth.
+        what: from the sites' names ("fc1, fc2 and fc3") and the worst hit to the sentence.
+    """
+    if not hits:
+        return []
+    gravest = min(hits, key=lambda h: (SEVERITIES.index(h.severity), -h.size))
+    severity = gravest.severity
+    ordered = sorted(hits, key=lambda h: (SEVERITIES.index(h.severity), -h.size))
+    sites = tuple(h.site for h in hits)
+    return [Finding(severity, gravest.site, what(names(sites), gravest), why, advice,
+                    tuple(e for h in ordered for e in h.evidence), sites, rule, vital)]
+
+
+def names(sites: Sequence[str]) -> str:
+    """
+    >>> names(["fc1"]), names(["fc1", "fc2", "fc3"]), names([f"block.{i}" for i in range(12)])
+    ('fc1', 'fc1, fc2 and fc3', '12 layers (block.0 … block.11)')
+    """
+    told = [s or "the model" for s in sites]
+    if len(told) > NAMED:
+        return f"{len(told)} layers ({told[0]} … {told[-1]})"
+    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.5), percent(0.004), percent(0.0)
+    ('50 %', '0.4 %', '0 %')
+    """
+    return f"{100 * share:.0f} %" if share == 0 or share >= 0.0995 else f"{100 * share:.1f} %"

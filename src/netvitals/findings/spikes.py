@@ -1,0 +1,60 @@
+"""Are there single activations far above all others?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netvitals.findings.rule import Context, Hit, rule, together
+from netvitals.findings.table import Series, Table
+from netvitals.runs import Finding, Severity
+
+# weight-drift E13: max/mean is 19–34 in layers of a small GPT with ReLU, 155–444 with ReLU².
+SPIKE = 100.0
+# weight-drift §2.5: a "massive activation" is above 100 and above 1000 times the median.
+MASSIVE, MASSIVE_OVER_MEDIAN = 100.0, 1000.0
+SQUARED = ("relu2", "gelu2", "silu2", "squared")
+
+
+@rule("spikes", "Are there activation spikes?", "spikes", ("spikes", "max_over_mean"))
+def spikes(context: Context) -> Iterator[Finding]:
+    table = context.table
+    hits = []
+    for s in table.at("spikes", "max_over_mean"):
+        height = table.get("spikes", s.site, "max_abs")
+        median = table.get("spikes", s.site, "max_over_median")
+        massive = (height is not None and median is not None and height.end > MASSIVE
+                   and median.end > MASSIVE_OVER_MEDIAN)
+        if s.end > SPIKE or massive:
+            severity: Severity = "warning" if massive else "watch"
+            more = (table.get("spikes", s.site, metric) for metric in ("p999", "channel"))
+            ground = [e for e in (s, height, *more) if e is not None and len(e.finite)]
+            hits.append(Hit(s.site, severity, tuple(e.evidence(change=e is s and len(s.finite) > 2,
+                                                               value=e.last if e.metric == "channel" else None)
+                                                    for e in ground), s.end))
+    worst = max(hits, key=lambda h: h.size, default=None)
+    yield from together(
+        hits, rule="spikes", vital="spikes",
+        what=lambda where, worst: f"Spikes in {where}: the largest activation of "
+                                  f"{worst.site}{_channel(table, worst.site)} "
+                                  f"is {worst.size:.0f} times the mean.",
+        why="Ordinary layers stay below about 35 times the mean. A spike takes the range of low-precision arithmetic, "
+            "dominates norms and makes single tokens decide.",
+        advice=_advice(table, worst.site if worst else ""))
+
+
+def _channel(table: Table, site: str) -> str:
+    where = table.get("spikes", site, "channel")
+    return f" (channel {where.last:.0f})" if where is not None and where.last == where.last else ""
+
+
+def _advice(table: Table, site: str) -> str:
+    p999: Series | None = table.get("spikes", site, "p999")
+    bound = f"; its 99.9 % quantile is {p999.end:.3g}, and clipping there touches one activation in a thousand" if (
+        p999 is not None) else ""
+    squared = any(word in table.op(site).lower() for word in SQUARED)
+    return (f"Clip the activation of {site}{bound}. "
+            + ("For squared activations a clip at 15 (relu2:15) removed the spikes and lowered the loss in the "
+               "reference study." if squared else "Look first at whether one channel does it on every batch."))
+
+
+RULES = (spikes,)

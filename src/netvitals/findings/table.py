@@ -1,0 +1,166 @@
+"""Readings from wherever they are (a run on disk, a checkup, a list, a frame) in one shape that rules can ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from netvitals.capture import ArrayReading, Reading
+from netvitals.runs import Evidence, Run
+
+WINDOW = 0.1        # "start" and "end" of a series are its first and last tenth, so that one odd step decides nothing
+POOLED = "model"    # sites of this name, or below it, hold numbers of the whole model
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric at one site over the steps at which it was measured."""
+
+    vital: str
+    site: str
+    metric: str
+    steps: np.ndarray
+    values: np.ndarray
+
+    @property
+    def finite(self) -> np.ndarray:
+        return self.values[np.isfinite(self.values)]
+
+    @property
+    def last(self) -> float:
+        return float(self.values[-1])
+
+    @property
+    def start(self) -> float:
+        """Median of the first tenth of the finite values."""
+        return _typical(self.finite[:self._window])
+
+    @property
+    def end(self) -> float:
+        """Median of the last tenth of the finite values."""
+        return _typical(self.finite[-self._window:])
+
+    @property
+    def _window(self) -> int:
+        return max(1, round(WINDOW * len(self.finite)))
+
+    def evidence(self, *, change: bool = False, value: float | None = None, step: int | None = None) -> Evidence:
+        """This series as the ground of a finding: its end, and with ``change`` its start as well."""
+        return Evidence(self.vital, self.site, self.metric, int(self.steps[-1]) if step is None else step,
+                        self.end if value is None else value, self.start if change else None)
+
+
+@dataclass
+class Table:
+    """All series of a source, with sites in the order of the model's depth."""
+
+    series: dict[tuple[str, str, str], Series]
+    arrays: dict[tuple[str, str, str], ArrayReading] = field(default_factory=dict)      # the latest of each series
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def get(self, vital: str, site: str, metric: str) -> Series | None:
+        return self.series.get((vital, site, metric))
+
+    def at(self, vital: str, metric: str, *, pooled: bool = False) -> list[Series]:
+        """That metric at every site where a finite number was read; the whole-model rows only with ``pooled``."""
+        return [s for (v, site, m), s in self.series.items()
+                if v == vital and m == metric and len(s.finite) and is_pooled(site) == pooled]
+
+    def array(self, vital: str, site: str, metric: str) -> np.ndarray | None:
+        found = self.arrays.get((vital, site, metric))
+        return None if found is None else found.value
+
+    def op(self, site: str) -> str:
+        """The operation at a site (``relu``, ``GELU``), where the run's metadata tells it."""
+        return next((str(s.get("op", "")) for s in self.meta.get("sites", ()) if s.get("name") == site), "")
+
+    @property
+    def steps(self) -> list[int]:
+        return sorted({int(x) for s in self.series.values() for x in s.steps})
+
+    @property
+    def loss(self) -> Series | None:
+        return next((s for s in self.series.values() if s.vital == "loss" and s.metric == "loss"),
+                    next((s for s in self.series.values() if s.vital == "loss"), None))
+
+
+def table(source: Any) -> Table:
+    """The readings of ``source``: a Run, a Table, a polars frame in long form, readings, or anything that carries
+    ``.readings`` (and perhaps ``.arrays`` and ``.meta``), such as a checkup."""
+    if isinstance(source, Table):
+        return source
+    if isinstance(source, Run):
+        return _gathered(source.frame().iter_rows(), source.arrays(last=True), source.meta)
+    if hasattr(source, "iter_rows") and hasattr(source, "columns"):
+        missing = {"step", "vital", "site", "metric", "value"} - set(source.columns)
+        if missing:
+            raise ValueError(f"a frame of readings has the columns step, vital, site, metric, value; "
+                             f"this one lacks {', '.join(sorted(missing))}")
+        return _gathered(source.select("step", "vital", "site", "metric", "value").iter_rows(), (), {})
+    if hasattr(source, "readings"):
+        given = source.readings() if callable(source.readings) else source.readings
+        arrays = getattr(source, "arrays", ())
+        return table_of(given, arrays() if callable(arrays) else arrays, getattr(source, "meta", None) or {})
+    if isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping):
+        return table_of(source)
+    raise TypeError(f"findings are drawn from a run, a checkup, a frame or a list of readings, got "
+                    f"{type(source).__name__}; open a run with netvitals.open_run(path)")
+
+
+def table_of(readings: Iterable[Any], arrays: Iterable[ArrayReading] = (),
+             meta: Mapping[str, Any] | None = None) -> Table:
+    """A table from readings in memory; array readings among them are told apart."""
+    scalars: list[Reading] = []
+    kept = list(arrays)
+    for reading in readings:
+        if isinstance(reading, Reading):
+            scalars.append(reading)
+        elif isinstance(reading, ArrayReading):
+            kept.append(reading)
+        else:
+            raise TypeError(f"expected Reading or ArrayReading, got {type(reading).__name__}: {reading!r:.60}")
+    return _gathered(((r.step, r.vital, r.site, r.metric, r.value) for r in scalars), kept, meta or {})
+
+
+def is_pooled(site: str) -> bool:
+    return site in ("", POOLED) or site.startswith(f"{POOLED}/")
+
+
+def _gathered(rows: Iterable[tuple[int, str, str, str, float]], arrays: Iterable[ArrayReading],
+              meta: Mapping[str, Any]) -> Table:
+    columns: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}
+    for step, vital, site, metric, value in rows:
+        steps, values = columns.setdefault((vital, site, metric), ([], []))
+        steps.append(step)
+        values.append(value)
+    latest: dict[tuple[str, str, str], ArrayReading] = {}
+    for a in arrays:
+        key = (a.vital, a.site, a.metric)
+        if key not in latest or a.step >= latest[key].step:
+            latest[key] = a
+    depth = _depth(meta, columns)
+    series = {key: _series(key, *columns[key]) for key in sorted(columns, key=lambda key: depth[key[1]])}
+    return Table(series, latest, meta)
+
+
+def _series(key: tuple[str, str, str], steps: list[int], values: list[float]) -> Series:
+    order = np.argsort(np.asarray(steps), kind="stable")
+    return Series(*key, np.asarray(steps)[order], np.asarray(values, dtype=np.float64)[order])
+
+
+def _depth(meta: Mapping[str, Any], keys: Iterable[tuple[str, str, str]]) -> dict[str, int]:
+    """Order of sites: as the metadata lists them, then as they first appear."""
+    depth: dict[str, int] = {}
+    for site in meta.get("sites", ()):
+        depth.setdefault(str(site.get("name", "")) if isinstance(site, Mapping) else getattr(site, "name", str(site)),
+                         len(depth))
+    for _, site, _ in keys:
+        depth.setdefault(site, len(depth))
+    return depth
+
+
+def _typical(values: np.ndarray) -> float:
+    return float(np.median(values)) if len(values) else float("nan")

@@ -1,0 +1,36 @@
+"""Do the inputs of the activations still vary?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netvitals.findings.rule import Context, Hit, rule, together
+from netvitals.runs import Finding
+
+# gate-density E8: under SGD with weight decay the norm scale of healthy ResNets shrinks by 73 to 81 % over training.
+COLLAPSED = 0.27        # σ below this share of its start: as far as the paper's trained networks went
+BEYOND = 0.19 / 4       # … and four times further than any of them
+CONSTANT = 1e-3         # a σ so small leaves a constant, whatever it was at the start
+
+
+@rule("variance collapse", "Do pre-activations keep their variance?", "preactivations", ("preactivations", "sigma"))
+def collapse(context: Context) -> Iterator[Finding]:
+    hits = []
+    for s in context.table.at("preactivations", "sigma"):
+        ratio = s.end / s.start if s.start else float("nan")
+        if s.end < CONSTANT:
+            hits.append(Hit(s.site, "critical", (s.evidence(change=len(s.finite) > 1),), 1e3))
+        elif len(s.finite) > 2 and ratio < COLLAPSED:
+            hits.append(Hit(s.site, "warning" if ratio < BEYOND else "watch", (s.evidence(change=True),), 1 - ratio))
+    yield from together(
+        hits, rule="variance collapse", vital="preactivations",
+        what=lambda where, worst: f"The variance of the inputs collapses in {where}: σ is {worst.evidence[0].value:.3g}"
+        + (f", it began at {worst.evidence[0].before:.3g}" if worst.evidence[0].before is not None else "")
+        + f" ({worst.site}).",
+        why="With σ → 0 every unit is pinned to one side of its threshold: gates are open for all samples or for none, "
+            "and the layer becomes linear or dead.",
+        advice="Exempt norm scales and biases from weight decay, or use less of it; check that the learning rate is "
+               "not so high that decay wins over the gradient.")
+
+
+RULES = (collapse,)

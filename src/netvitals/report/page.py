@@ -1,0 +1,199 @@
+"""The report: one HTML file that holds its data, its style and its script, and needs no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netvitals import __version__
+from netvitals.findings import Findings, Series, Table, diagnose, is_pooled, table
+from netvitals.report import words
+from netvitals.report.glossary import sign
+from netvitals.report.panels import COLUMNS, Metric, Panel, matrix, packed, panels
+from netvitals.runs import SEVERITIES, Run
+
+TEMPLATES = Path(__file__).with_name("templates")
+SMOOTH_FROM = 60        # a loss of so many points is drawn with a running mean over a twentieth of them
+
+
+def write(source: Any, path: str | os.PathLike[str], *, title: str | None = None,
+          findings: Findings | None = None) -> Path:
+    """Write the report of a run, a checkup, a frame or readings to ``path`` and return it.
+
+    Args:
+        source: what :func:`netvitals.findings.diagnose` takes.
+        path: the HTML file; a folder gets ``report.html``. An existing file is replaced once the new one is whole.
+        title: the headline; by default the run's name.
+        findings: shown instead of a fresh diagnosis.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "report.html"
+    text = render(source, title=title, findings=findings)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+    return path
+
+
+def render(source: Any, *, title: str | None = None, findings: Findings | None = None) -> str:
+    """The page as text."""
+    from markupsafe import Markup
+
+    readings = table(source)
+    if findings is None:
+        own = getattr(source, "findings", None)
+        findings = own if isinstance(own, Findings) else diagnose(readings)
+    built = panels(readings)
+    kind = "run" if len(readings.steps) > 1 else "checkup"
+    status = source.status if isinstance(source, Run) else str(readings.meta.get("status", "finished"))
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    loss = readings.loss
+    shown = [_finding(f, built) for f in findings]
+    short, long = words.facts({k: v for k, v in readings.meta.items() if k != "status"})
+    gathered = max((m.gathered for p in built for m in p.metrics), default=1)
+    data = {"panels": [p.to_json() for p in built], "loss": _loss(loss) if loss is not None and kind == "run" else None}
+    return _environment().get_template("page.html.j2").render(
+        title=title or (source.name if isinstance(source, Run) else _title(readings, kind)),
+        version=__version__, kind=kind, chips=_chips(readings, status, kind),
+        words=words.sentences(readings, list(findings), kind=kind, status=status),
+        findings=shown, tally=words.tally(list(findings)), calm=_calm(findings), checked=_checked(findings),
+        loss={"caption": words.loss_caption(loss)} if data["loss"] and loss is not None else None,
+        tiles=[t for p in built if (t := _tile(p, shown))], panels=[_panel(p, shown) for p in built],
+        facts=short, blocks=long, unseen=readings.meta.get("unseen") or [], sites=readings.meta.get("sites") or [],
+        binned="" if gathered == 1 else f"; a column of a heat map is the mean of up to {gathered} measured steps",
+        style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")), script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        data=Markup(_safe(json.dumps(data))))
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+
+
+def _title(readings: Table, kind: str) -> str:
+    model = readings.meta.get("model")
+    return f"{kind.capitalize()} of {model}" if isinstance(model, str) else kind.capitalize()
+
+
+def _safe(text: str) -> str:
+    """JSON that no module name can break out of."""
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _chips(readings: Table, status: str, kind: str) -> list[tuple[str, str]]:
+    meta, steps = readings.meta, readings.steps
+    out = [("", status)] if kind == "run" else []
+    if steps and kind == "run":
+        out.append(("steps", f"{steps[-1] - steps[0]:,}" if steps[0] else f"{steps[-1]:,}"))
+    for key, label in (("model_class", "model"), ("parameters", "parameters"), ("every", "measured every"),
+                       ("optimizer", "optimizer"), ("seed", "seed"), ("started", "began")):
+        value = meta.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            out.append((label, f"{value:,}"))
+        elif isinstance(value, str) and len(value) < 40:
+            out.append((label, value.replace("T", " ").removesuffix("+00:00") + " UTC" if key == "started" else value))
+    return out
+
+
+def _finding(finding: Any, built: list[Panel]) -> dict[str, Any]:
+    """A finding as the template shows it, with the panel, metric and sites its link opens."""
+    ground = finding.evidence[0] if finding.evidence else None
+    vital = finding.vital or (ground.vital if ground else "")
+    panel = next((p for p in built if p.vital == vital), None)
+    target, name = ("loss", "the loss") if vital == "loss" else (
+        (panel.anchor, sign(panel.vital).title) if panel else ("", ""))
+    show = {"metric": ground.metric if ground else "", "sites": list(finding.sites)[:8]}
+    return {"severity": finding.severity, "open": finding.severity in ("critical", "warning"),
+            "what": _marked(finding.what, finding.sites), "why": finding.why, "advice": finding.advice,
+            "evidence": [str(e) for e in finding.evidence], "anchor": target, "panel": name, "vital": vital,
+            "show": json.dumps(show)}
+
+
+def _marked(text: str, sites: tuple[str, ...]) -> Any:
+    """The text with the names of sites set as code; everything is escaped."""
+    from markupsafe import Markup, escape
+
+    named = sorted((s for s in sites if s), key=len, reverse=True)
+    if not named:
+        return escape(text)
+    pieces = re.split("(" + "|".join(map(re.escape, named)) + ")", text)
+    return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else escape(p) for i, p in enumerate(pieces))
+
+
+def _checked(findings: Findings) -> list[dict[str, str]]:
+    return [{"state": "absent" if not c.series else "hit" if c.rule in {f.rule for f in findings} else "",
+             "text": c.question + ("" if c.series else f" (no reading of {c.needs})")} for c in findings.checked]
+
+
+def _calm(findings: Findings) -> str:
+    asked = [c for c in findings.checked if c.series]
+    if not asked:
+        return "No rule found readings to look at."
+    return f"{words.plural(len(asked), 'question').capitalize()} asked of the readings, all answered well."
+
+
+def _gravest(shown: list[dict[str, Any]], vital: str) -> dict[str, Any] | None:
+    mine = [f for f in shown if f["vital"] == vital]
+    return min(mine, key=lambda f: SEVERITIES.index(f["severity"])) if mine else None
+
+
+def _panel(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any]:
+    entry = sign(panel.vital)
+    return {"anchor": panel.anchor, "title": entry.title, "meaning": entry.meaning, "first": panel.first,
+            "metrics": [{"name": m.name, "meaning": m.meaning} for m in panel.metrics],
+            "rows": [{"site": site or "model", "cells": [words.number(v) for v in row]} for site, row in panel.rows],
+            "arrays": sorted({a.metric for a in panel.arrays}), "finding": _gravest(shown, panel.vital)}
+
+
+def _tile(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The panel at a glance: mean over layers of its first metric, now and over time, with the spread of layers."""
+    if not panel.metrics:
+        return None
+    metric = panel.metrics[panel.first]
+    layers = [i for i, s in enumerate(metric.sites) if not is_pooled(s)] or list(range(len(metric.sites)))
+    values = np.where(np.isfinite(metric.values[layers]), metric.values[layers], np.nan)
+    known = ~np.isnan(values).all(axis=0)
+    if not known.any():
+        return None
+    values = values[:, known]
+    mean, low, high = (f(values, axis=0) for f in (np.nanmean, np.nanmin, np.nanmax))
+    grave = _gravest(shown, panel.vital)
+    path, band = _spark(mean, low, high) if len(mean) > 1 else ("", "")
+    return {"anchor": panel.anchor, "title": sign(panel.vital).title, "value": words.number(float(mean[-1])),
+            "label": f"{metric.name}{', mean' if len(layers) > 1 else ''}", "path": path, "band": band,
+            "tone": grave["severity"] if grave else "", "state": grave["severity"] if grave else "nothing alarming"}
+
+
+def _spark(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[str, str]:
+    floor, top = float(low.min()), float(high.max())
+    span = top - floor or 1.0
+    x = np.linspace(0, 100, len(mean))
+    y = {name: 28 - 26 * (v - floor) / span for name, v in (("mean", mean), ("low", low), ("high", high))}
+    points = {name: [f"{a:.1f} {b:.1f}" for a, b in zip(x, v)] for name, v in y.items()}
+    return "M" + "L".join(points["mean"]), "M" + "L".join(points["high"] + points["low"][::-1]) + "Z"
+
+
+def _loss(loss: Series) -> dict[str, Any]:
+    drawn: Metric = matrix("loss", [loss], COLUMNS[1])
+    values = drawn.values[0]
+    finite = loss.finite
+    smooth = None
+    if len(values) >= SMOOTH_FROM and np.isfinite(values).all():
+        width = max(3, len(values) // 20) | 1
+        padded = np.pad(values, width // 2, mode="reflect", reflect_type="odd")
+        smooth = packed(np.convolve(padded, np.ones(width) / width, mode="valid"))
+    return {**drawn.to_json(), "smooth": smooth,
+            "log": bool(len(finite) and finite.min() > 0 and finite.max() / finite.min() > 30)}

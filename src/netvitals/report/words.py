@@ -1,0 +1,121 @@
+"""The page's first lines: what happened, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from netvitals.findings import Series, Table, is_pooled
+from netvitals.runs import Finding
+
+COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def number(value: float) -> str:
+    """A number a person reads: four significant digits, a true minus, no padding.
+
+    >>> number(0.000012345), number(-3.14159), number(120000.0), number(float("nan"))
+    ('1.23e−05', '−3.142', '1.2e+05', '–')
+    """
+    if value is None or np.isnan(value):
+        return "–"
+    if np.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    size = abs(value)
+    text = f"{value:.3g}" if size and (size >= 1e5 or size < 1e-3) else f"{value:.4g}"
+    return text.replace("-", "−")
+
+
+def plural(count: int, noun: str, many: str = "") -> str:
+    """
+    >>> plural(1, "layer"), plural(3, "layer"), plural(24, "site")
+    ('one layer', 'three layers', '24 sites')
+    """
+    told = COUNTS[count] if count < len(COUNTS) else f"{count:,}"
+    return f"{told} {noun if count == 1 else many or noun + 's'}"
+
+
+def sentences(table: Table, findings: Sequence[Finding], *, kind: str, status: str) -> list[str]:
+    """Summary: how it went, what was found, how much was looked at."""
+    return [s for s in (_course(table.loss, table.steps, kind, status), _verdict(findings), _scope(table)) if s]
+
+
+def tally(findings: Sequence[Finding]) -> str:
+    """
+    >>> tally([Finding("warning", "", "x"), Finding("info", "", "y"), Finding("warning", "", "z")])
+    '2 warnings · 1 info'
+    """
+    parts = []
+    for severity, many in (("critical", "critical"), ("warning", "warnings"), ("watch", "to watch"), ("info", "info")):
+        count = sum(f.severity == severity for f in findings)
+        if count:
+            parts.append(f"{count} {severity if count == 1 and severity != 'watch' else many}")
+    return " · ".join(parts) or "none"
+
+
+def loss_caption(loss: Series) -> str:
+    finite = loss.finite
+    if not len(finite):
+        return "no finite loss"
+    return f"{number(loss.start)} → {number(loss.end)}, lowest {number(float(finite.min()))}"
+
+
+def _course(loss: Series | None, steps: list[int], kind: str, status: str) -> str:
+    if not steps:
+        return "Nothing was recorded."
+    if kind == "checkup":
+        return "One checkpoint was examined" + (f"; its loss is {number(loss.last)}." if loss is not None else ".")
+    how = {"finished": "The run finished", "running": "The run is still going"}.get(status, f"The run is {status}")
+    head = f"{how} {'at' if status == 'running' else 'after'} step {steps[-1]:,}"
+    if loss is None or not len(loss.finite):
+        return head + "."
+    if len(loss.finite) < len(loss.values):
+        return f"{head}; the loss was not a number on {plural(len(loss.values) - len(loss.finite), 'step')}."
+    way = "fell" if loss.end < loss.start else "rose"
+    return f"{head}; the loss {way} from {number(loss.start)} to {number(loss.end)}."
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    grave = [f for f in findings if f.severity in ("critical", "warning")]
+    if not findings:
+        return "Nothing alarming was found."
+    if not grave:
+        return f"Nothing alarming was found; {plural(len(findings), 'thing')} to know or to watch."
+    rest = len(grave) - 1
+    more = f" Besides, {plural(rest, 'more finding')} ask{'s' if rest == 1 else ''} for attention."
+    return grave[0].what + (more if rest else "")
+
+
+def _scope(table: Table) -> str:
+    vitals = {s.vital for s in table.series.values()} - {"loss"}
+    sites = {s.site for s in table.series.values() if not is_pooled(s.site)}
+    looks = len({int(x) for s in table.series.values() if s.vital != "loss" for x in s.steps})
+    unseen = len(table.meta.get("unseen", ()) or ())
+    if not vitals:
+        return ""
+    text = f"{plural(len(vitals), 'vital sign').capitalize()} at {plural(len(sites), 'site')}"
+    text += f", on {plural(looks, 'measured step')}" if looks > 1 else ""
+    return text + (f"; {plural(unseen, 'place')} could not be seen." if unseen else ".")
+
+
+def facts(meta: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Metadata as short facts and as long blocks of text."""
+    import json
+
+    short: list[tuple[str, str]] = []
+    long: list[tuple[str, str]] = []
+    for key, value in meta.items():
+        if key in ("sites", "unseen", "heartbeat"):
+            continue
+        if isinstance(value, dict | list) and value and all(not isinstance(v, dict | list) for v in (
+                value.values() if isinstance(value, dict) else value)) and len(value) <= 12:
+            text = (", ".join(f"{k} = {v}" for k, v in value.items()) if isinstance(value, dict)
+                    else ", ".join(map(str, value)))
+        elif isinstance(value, dict | list):
+            text = json.dumps(value, indent=2)
+        else:
+            text = str(value)
+        (long if "\n" in text or len(text) > 160 else short).append((key, text))
+    return short, long
