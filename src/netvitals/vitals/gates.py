@@ -1,0 +1,124 @@
+r"""Gates: how much gradient an activation lets through.
+
+The gate of an input is $\Gamma = |f'(x)|$; gate density is the share of open gates,
+$D(\theta) = \frac1n \sum_i 1[\Gamma_i > \theta]$, strictly above the threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from netvitals.capture import ActivationSight, ParameterSight, Sheet, Vital
+from netvitals.vitals import _order
+from netvitals.vitals._pooling import Pool
+from netvitals.vitals.gate_measurement import checked_thetas, measure
+from netvitals.vitals.gate_prediction import PREDICTORS, Margins, margins, predict
+from netvitals.vitals.gate_report import GateReport, SiteGates
+
+__all__ = ["PREDICTORS", "GateDensity", "GateReport", "Gates", "Margins", "SiteGates", "density", "margins", "measure",
+           "predict"]
+
+QUANTILES = (0.05, 0.50, 0.95)
+
+
+@dataclass(frozen=True)
+class GateDensity:
+    """Share of gates above a threshold, over the elements that could be measured."""
+
+    theta: float
+    density: float          # in [0, 1]; NaN only if nothing could be measured
+    measured: int           # elements behind the number
+    skipped: int            # elements whose gate is undefined there
+
+    @property
+    def valid(self) -> float:
+        return self.measured / max(1, self.measured + self.skipped)
+
+    def __str__(self) -> str:
+        return f"D({self.theta:g}) = {self.density:.4f} over {self.measured} elements ({self.valid:.1%} valid)"
+
+
+def density(gate: Tensor, theta: float, valid: Tensor | None = None) -> GateDensity:
+    r"""$D(\theta)$ of a tensor of gates; ``valid`` marks the elements that count (default: those that are not NaN).
+
+    >>> print(density(torch.tensor([0.0, 0.2, 1.0, float("nan")]), theta=0.1))
+    D(0.1) = 0.6667 over 3 elements (75.0% valid)
+    """
+    if not theta >= 0:
+        raise ValueError(f"theta must not be negative, got {theta}: it is compared with |f'|")
+    valid = ~torch.isnan(gate) if valid is None else valid
+    measured = int(valid.sum())
+    active = int(((gate.abs() > theta) & valid).sum())
+    return GateDensity(float(theta), active / measured if measured else math.nan, measured, gate.numel() - measured)
+
+
+class Gates(Vital):
+    """Density at each theta (pooled, per channel, per model), mean, quantiles 5/50/95 and variance of the gates.
+
+    Metrics of a site: ``density@θ`` (also an array by channel), ``mean``, ``q05``, ``q50``, ``q95`` (from at most
+    1024 evenly strided elements), ``variance`` (of the signed f') and ``valid`` (share of channels without NaN).
+    Of the model: ``density@θ`` pooled over elements, ``density@θ:site``, ``density@θ:channel``, and the same for the
+    sites after a BatchNorm (``model/bn_direct``) and after a residual addition (``model/post_add``).
+    """
+
+    name = "gates"
+
+    def __init__(self, thetas: Sequence[float] = (0.01, 0.1)) -> None:
+        self.thetas = checked_thetas(thetas)
+        self._densities = [f"density@{t:g}" for t in self.thetas]
+        self._metrics = (*self._densities, "mean", *(f"q{round(100 * q):02d}" for q in QUANTILES), "variance", "valid")
+        self._pool = Pool()
+        self._constants: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
+
+    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
+        if sight.a.shape != sight.x.shape or sight.x.numel() == 0:
+            return
+        channels = self._relu(sheet, sight) if sight.is_relu else self._smooth(sheet, sight)
+        for metric, share in zip(self._densities, channels):
+            sheet.write_array(sight.site, metric, share)
+
+    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+        self._pool.write(sheet, self._densities)
+
+    def _relu(self, sheet: Sheet, sight: ActivationSight) -> list[Tensor]:
+        """Gates are 0 or 1, so everything follows from the share of positive inputs; density is its value at each
+        theta below 1, and the q-quantile is 1 as soon as the closed share is at most q."""
+        share = sight.positive_share
+        open_, thresholds = self._relu_constants(share)
+        d = share.mean()
+        densities = d * open_
+        q = torch.ge(d, thresholds, out=torch.empty_like(thresholds))
+        sheet.write(sight.site, self._metrics,
+                    torch.cat([densities, d[None], q, (d - d * d)[None], _valid(sight)[None]]))
+        self._pool.add(sheet, sight.site, sight.x.numel(), share.numel(), densities)
+        return [share if t < 1 else share * 0 for t in self.thetas]
+
+    def _smooth(self, sheet: Sheet, sight: ActivationSight) -> list[Tensor]:
+        slope = sight.derivative.reshape(sight.x_view.shape).to(sight.x_view.dtype)
+        gate = slope.abs()
+        shares = [torch.gt(gate, t, out=torch.empty_like(gate)).mean(sight.over) for t in self.thetas]
+        densities = torch.stack([s.mean() for s in shares])
+        flat, m = slope.reshape(-1), slope.mean()
+        variance = (torch.dot(flat, flat) / flat.numel() - m * m).clamp_min(0)
+        q = _order.quantiles(_order.sampled(gate), QUANTILES)
+        sheet.write(sight.site, self._metrics,
+                    torch.cat([densities, gate.mean()[None], q, variance[None], _valid(sight)[None]]))
+        self._pool.add(sheet, sight.site, sight.x.numel(), shares[0].numel(), densities)
+        return shares
+
+    def _relu_constants(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        key = (like.device, like.dtype)
+        if key not in self._constants:
+            self._constants[key] = (torch.tensor([float(t < 1) for t in self.thetas]).to(like),
+                                    torch.tensor([1 - q for q in QUANTILES]).to(like))
+        return self._constants[key]
+
+
+def _valid(sight: ActivationSight) -> Tensor:
+    m = sight.x_mean
+    return torch.eq(m, m, out=torch.empty_like(m)).mean()

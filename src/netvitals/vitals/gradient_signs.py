@@ -1,0 +1,146 @@
+r"""Signs of the gradient at pre-activations, and the two parts of a weight's mean gradient.
+
+$g_{n,i} = \partial \ell_n / \partial p_{n,i}$ is the gradient of one sample's loss: what autograd gives for a
+mean-reduced loss, times the number of samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from netvitals.capture import LinearSight
+
+Reduction = Literal["mean", "sum"]
+
+
+@dataclass(frozen=True)
+class GradientSigns:
+    """Gradient-sign statistics of one layer on one batch. Their spread over re-initialisations, not over the samples
+    of one, is the uncertainty: all samples share the weights downstream."""
+
+    g_pos: float            # mean gradient where p > 0
+    g_all: float            # mean gradient over everything
+    rho_pos: float          # g_pos over mean |g| on the same elements, in [-1, 1]
+    rho_all: float
+    frac_units_pos: float   # share of units with a positive mean gradient over their own active samples
+    slope: float            # sum(a g) / sum(a²) over active elements
+    euler: float            # mean over samples of sum_i p_i g_i
+    samples: int
+
+    def __str__(self) -> str:
+        return (f"g_pos {self.g_pos:+.3e} (rho {self.rho_pos:+.3f}), g_all {self.g_all:+.3e} "
+                f"(rho {self.rho_all:+.3f}), {self.frac_units_pos:.1%} of units positive, slope {self.slope:+.3e}, "
+                f"euler {self.euler:+.3e}, {self.samples} samples")
+
+
+def gradient_signs(p: Tensor, a: Tensor, g: Tensor, *, channel_dim: int = 1,
+                   reduction: Reduction = "mean") -> GradientSigns:
+    """The statistics from pre-activations ``p``, activations ``a`` and autograd's gradient ``g`` with respect to ``p``.
+
+    Args:
+        reduction: how the loss was reduced over the batch; with ``"mean"`` gradients are scaled back to one sample.
+
+    >>> p = torch.tensor([[1.0, -1.0], [2.0, 1.0]])
+    >>> gradient_signs(p, p.relu(), torch.tensor([[0.5, 0.0], [0.5, -0.5]])).g_pos
+    0.3333333333333333
+    """
+    _check_reduction(reduction)
+    if not p.shape == a.shape == g.shape:
+        raise ValueError(f"p, a and g must have one shape, got {tuple(p.shape)}, {tuple(a.shape)} and {tuple(g.shape)}")
+    n = p.shape[0]
+    scale = n if reduction == "mean" else 1
+    p, a, g = (t.detach().double() for t in (p, a, g))
+    g = g * scale
+    on = p > 0
+    rows = (t.movedim(channel_dim, -1).flatten(0, -2) for t in (on, torch.where(on, g, 0.0)))
+    by_unit, sums = (r.sum(0) for r in rows)
+    seen = by_unit > 0
+    return GradientSigns(g_pos=float(g[on].mean()), g_all=float(g.mean()),
+                         rho_pos=float(g[on].sum() / g[on].abs().sum()), rho_all=float(g.sum() / g.abs().sum()),
+                         frac_units_pos=float((sums[seen] > 0).double().mean()),
+                         slope=float((a[on] * g[on]).sum() / a[on].square().sum()),
+                         euler=float((p * g).sum() / n), samples=n)
+
+
+@dataclass(frozen=True)
+class CovarianceSplit:
+    """Mean entry of a weight's gradient, split as E[g x] = E[g]E[x] + Cov(g, x)."""
+
+    tot: float
+    prod: float
+
+    @property
+    def cov(self) -> float:
+        return self.tot - self.prod
+
+    def __str__(self) -> str:
+        return f"mean weight gradient {self.tot:+.3e} = {self.prod:+.3e} (means) {self.cov:+.3e} (covariance)"
+
+
+def covariance_split(module: nn.Module, x: Tensor, g: Tensor, *, reduction: Reduction = "mean") -> CovarianceSplit:
+    r"""``tot`` = mean entry of E_n[g xᵀ], ``prod`` = the same from the means of g and x.
+
+    Args:
+        module: the linear or convolution layer.
+        x: its input.
+        g: autograd's gradient with respect to its output.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> print(covariance_split(layer, torch.tensor([[1.0, 1.0], [3.0, 3.0]]), torch.tensor([[0.5], [0.5]])))
+    mean weight gradient +2.000e+00 = +2.000e+00 (means) +0.000e+00 (covariance)
+    """
+    _check_reduction(reduction)
+    parts = split_sums(module, x.detach().double(), g.detach().double())
+    if parts is None:
+        raise TypeError(f"expected a Linear or a zero-padded convolution, got {type(module).__name__}")
+    tot, prod = (float(v) / (1 if reduction == "mean" else x.shape[0]) for v in parts)
+    return CovarianceSplit(tot, prod)
+
+
+def split_sums(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] | None:
+    r"""(tot, prod) as device tensors for a mean-reduced loss; None for a layer this cannot be done for.
+
+    The mean entry of $\sum_r g_r x_r^\top$ over rows $r$ (samples and positions) is $\sum_r \bar g_r \bar x_r$ with the
+    means over channels, so no outer product is formed; a convolution's $\bar x_r$ is the mean of the patch at $r$.
+    """
+    if isinstance(module, nn.Linear):
+        gm, xm = g.mean(-1).reshape(-1), x.mean(-1).reshape(-1)
+        return torch.dot(gm, xm), gm.sum() * xm.mean()
+    if not isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) or module.padding_mode != "zeros":
+        return None
+    spatial = len(module.kernel_size)
+    if x.ndim != spatial + 2:
+        return None
+    groups = module.groups
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
+    size = 1
+    for k in module.kernel_size:
+        size *= k
+    window = torch.full((groups, 1, *module.kernel_size), 1 / size, dtype=x.dtype, device=x.device)
+    xm = convolve(x.unflatten(1, (groups, -1)).mean(2), window, None, module.stride,
+                  module.padding, module.dilation, groups)
+    gm = g.unflatten(1, (groups, -1)).mean(2)
+    rows = gm.numel() // groups
+    over = [0, *range(2, spatial + 2)]
+    tot = (gm * xm).sum() / groups
+    prod = (gm.sum(over) * xm.sum(over)).sum() / (rows * groups)
+    return tot, prod
+
+
+def sight_split(sight: LinearSight, g: Tensor) -> tuple[Tensor, Tensor] | None:
+    """``split_sums`` of a layer as it ran, in at least single precision."""
+    x = sight.x
+    if x.dtype in (torch.float16, torch.bfloat16):
+        x = x.float()
+    return split_sums(sight.module, x, g.to(x.dtype))
+
+
+def _check_reduction(reduction: str) -> None:
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction must be 'mean' or 'sum', as the loss was reduced over the batch, got "
+                         f"{reduction!r}")

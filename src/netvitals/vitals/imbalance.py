@@ -1,0 +1,146 @@
+r"""Imbalance between neighbouring layers: $\Delta_l = \|W_{l+1}\|_F^2 - \|W_l\|_F^2 - \|b_l\|^2$.
+
+Gradient flow keeps it constant where the activation between the two layers is homogeneous (ReLU, linear), and moves it
+slowly elsewhere; growth means that one layer takes over. A pair is two linear or convolution layers, one fed by the
+other through elementwise activations only (dropout and pooling may lie between, a norm may not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture import ActivationSight, LinearSight, ParameterSight, Sheet, TensorSight, Vital, look
+
+METRICS = ("imbalance", "relative")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Imbalance of two neighbouring layers."""
+
+    first: str
+    second: str
+    delta: float            # ‖W_second‖² − ‖W_first‖² − ‖b_first‖²
+    relative: float         # delta over the sum of the three terms, in [−1, 1]
+
+    def __str__(self) -> str:
+        return f"{self.first} → {self.second}: {self.delta:+.6g} ({self.relative:+.1%})"
+
+
+@dataclass(frozen=True)
+class ChainImbalance:
+    """All pairs that were found in a model, in the order of the forward pass."""
+
+    pairs: tuple[Pair, ...]
+
+    @property
+    def delta(self) -> tuple[float, ...]:
+        return tuple(p.delta for p in self.pairs)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.pairs))
+
+
+def imbalance(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> tuple[float, ...]:
+    """Δ_l of a chain given as its weights, first layer first.
+
+    >>> imbalance([torch.ones(2, 2), 2 * torch.ones(1, 2)], [torch.ones(2), None])
+    (2.0,)
+    """
+    if len(weights) < 2:
+        raise ValueError(f"a chain has at least two layers, got {len(weights)}")
+    biases = [None] * len(weights) if biases is None else biases
+    if len(biases) != len(weights):
+        raise ValueError(f"got {len(weights)} weights and {len(biases)} biases: give None where a layer has none")
+    square = [_square(w) for w in weights]
+    return tuple(square[i + 1] - square[i] - _square(biases[i]) for i in range(len(weights) - 1))
+
+
+def measure(model: nn.Module, batch: Any) -> ChainImbalance:
+    """Pairs of ``model``, found by one forward pass of ``batch``, and their imbalance.
+
+    >>> net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.ReLU(), nn.Linear(3, 1))
+    >>> [(p.first, p.second) for p in measure(net, torch.zeros(4, 2)).pairs]
+    [('0', '2')]
+    """
+    vital = Imbalance()
+    look(model, batch, vitals=[vital], manner="eval")
+    if not vital.pairs:
+        raise ValueError("no two linear or convolution layers of the model are joined by elementwise activations only")
+    modules = dict(model.named_modules())
+    out = []
+    for first, second in vital.pairs:
+        after, before, bias = (_square(getattr(modules[name], key, None))
+                               for name, key in ((second, "weight"), (first, "weight"), (first, "bias")))
+        delta = after - before - bias
+        out.append(Pair(first, second, delta, delta / max(after + before + bias, 1e-300)))
+    return ChainImbalance(tuple(out))
+
+
+def _square(t: Any) -> float:
+    return float(t.detach().double().square().sum()) if isinstance(t, Tensor) else 0.0
+
+
+class Imbalance(Vital):
+    """``imbalance`` and ``relative`` of every pair, at site ``first→second``. Pairs are found as the model runs."""
+
+    name = "imbalance"
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[str, str]] = []
+        self._last: str | None = None       # the layer whose output, or an activation of it, is being handed on
+        self._address = 0
+        self._channels = 0
+        self._activated = False
+        self._signs: dict[tuple[Any, ...], tuple[list[str], Tensor]] = {}
+
+    def linear(self, sheet: Sheet, sight: LinearSight) -> None:
+        name, x = sight.site.module, sight.x
+        channel = -1 if isinstance(sight.module, nn.Linear) else 1
+        if self._last is not None and (self._last, name) not in self.pairs and (
+                x.data_ptr() == self._address or (self._activated and x.shape[channel] % self._channels == 0)):
+            self.pairs.append((self._last, name))
+        self._last, self._address, self._activated = name, sight.y.data_ptr(), False
+        self._channels = sight.y.shape[channel]
+
+    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
+        # an activation that works in place is shown a copy of its input, and its output has the old address
+        if self._address in (sight.x.data_ptr(), sight.a.data_ptr()):
+            self._address, self._activated = sight.a.data_ptr(), True
+        else:
+            self._last = None
+
+    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
+        if sight.site.kind != "stream" or sight.value.data_ptr() != self._address:
+            self._last = None
+
+    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+        self._last = None
+        if not self.pairs:
+            return
+        names, signs = self._matrix(sight)
+        if not names:
+            return
+        norms = torch.stack(torch._foreach_norm([sight.params[n] for n in names])).to(signs.dtype)
+        squares = norms * norms
+        delta = signs @ squares
+        table = torch.stack([delta, delta / (signs.abs() @ squares)], dim=1)
+        for (first, second), row in zip(self.pairs, table.unbind(0)):
+            sheet.write(f"{first}→{second}", METRICS, row)
+
+    def _matrix(self, sight: ParameterSight) -> tuple[list[str], Tensor]:
+        key = (tuple(self.pairs),)
+        if key not in self._signs:
+            names = list(dict.fromkeys(n for a, b in self.pairs for n in (f"{b}.weight", f"{a}.weight", f"{a}.bias")
+                                       if n in sight.params))
+            table = [[float(n == f"{b}.weight") - float(n in (f"{a}.weight", f"{a}.bias")) for n in names]
+                     for a, b in self.pairs]
+            like = next(iter(sight.params.values()))
+            dtype = torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
+            self._signs = {key: (names, torch.tensor(table, dtype=dtype, device=like.device))}
+        return self._signs[key]

@@ -1,0 +1,100 @@
+r"""Pre-activations: how the input of each activation is distributed, channel by channel.
+
+With $\mu_c, \sigma_c$ the mean and standard deviation of channel $c$ over batch and positions: the pooled mean is
+$\bar\mu$, the pooled variance $\overline{\sigma^2} + \mathrm{Var}\,\mu_c$, and ``preact_drift`` is their ratio
+mean(p)/std(p). Sites directly after a BatchNorm have $\mu \approx \beta$ and $\sigma \approx |\gamma|$; sites after a
+residual addition do not, so ``Site.follows`` keeps the two apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from netvitals.capture import ActivationSight, ParameterSight, Sheet, TensorSight, Vital
+from netvitals.vitals._pooling import Pool
+
+METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
+POOLED = ("mean", "sigma", "preact_drift", "neg_preact")
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and standard deviation of an activation's input, by channel and pooled."""
+
+    mu: np.ndarray              # per channel
+    sigma: np.ndarray           # per channel, population form
+    mean: float
+    std: float
+    neg_preact: float           # share of inputs that are zero or below
+    elements: int
+
+    @property
+    def preact_drift(self) -> float:
+        return self.mean / self.std if self.std else float("nan")
+
+    def __str__(self) -> str:
+        return (f"p = {self.mean:+.4f} ± {self.std:.4f} over {self.mu.size} channels ({self.elements} elements), "
+                f"drift {self.preact_drift:+.3f}, {self.neg_preact:.1%} at or below zero")
+
+
+def moments(p: Tensor, channel_dim: int = 1) -> Moments:
+    """The moments of one tensor of pre-activations.
+
+    >>> print(moments(torch.tensor([[1.0, -1.0], [3.0, -1.0]])))
+    p = +0.5000 ± 1.6583 over 2 channels (4 elements), drift +0.302, 50.0% at or below zero
+    """
+    if p.numel() == 0:
+        raise ValueError(f"expected pre-activations with elements, got shape {tuple(p.shape)}")
+    x = p.detach().double()
+    x = x.reshape(-1, 1) if x.ndim < 2 else x.movedim(channel_dim, -1).flatten(0, -2)
+    return Moments(x.mean(0).cpu().numpy(), x.std(0, correction=0).cpu().numpy(), float(x.mean()),
+                   float(x.std(correction=0)), float((x <= 0).double().mean()), x.numel())
+
+
+class Preactivations(Vital):
+    """Channel means and standard deviations (arrays ``mu``, ``sigma``) and their pooled forms at every activation.
+
+    Metrics of a site: pooled ``mean`` and ``std``; ``sigma`` (mean of σ_c), ``mean_spread`` and ``sigma_spread``
+    (standard deviation of μ_c and of σ_c over channels), ``preact_drift`` = mean/std, ``neg_preact``.
+    Of a norm: ``scale`` (mean |γ|) and ``shift`` (mean β). Of the model: averages over sites under three poolings,
+    for all sites and for the ones after a BatchNorm and after an addition apart.
+    """
+
+    name = "preactivations"
+
+    def __init__(self) -> None:
+        self._pool = Pool()
+
+    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
+        if sight.x.numel() == 0:
+            return
+        mu, sigma = sight.x_mean, sight.x_var.sqrt()
+        stats = torch.stack([mu, sigma, sight.positive_share])
+        means = stats.mean(1, keepdim=True)
+        centred = stats.sub_(means)
+        spread = centred.mul_(centred).mean(1)
+        mean, s, positive = means.view(-1).unbind()
+        var_mu, var_sigma, _ = spread.unbind()
+        std = (s * s + var_mu + var_sigma).sqrt()       # mean of σ² is (mean σ)² + Var σ
+        drift, negative = mean / std, 1 - positive
+        mean_spread, sigma_spread, _ = spread.sqrt().unbind()
+        sheet.write(sight.site, METRICS, torch.stack([mean, std, s, mean_spread, sigma_spread, drift, negative]))
+        sheet.write_array(sight.site, "mu", mu)
+        sheet.write_array(sight.site, "sigma", sigma)
+        self._pool.add(sheet, sight.site, sight.x.numel(), mu.numel(), torch.stack([mean, s, drift, negative]))
+
+    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
+        if sight.site.kind != "norm" or sight.module is None:
+            return
+        gain, shift = getattr(sight.module, "weight", None), getattr(sight.module, "bias", None)
+        if isinstance(gain, Tensor):
+            sheet.write(sight.site, ("scale",), gain.detach().float().abs().mean())
+        if isinstance(shift, Tensor):
+            sheet.write(sight.site, ("shift",), shift.detach().float().mean())
+
+    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+        self._pool.write(sheet, POOLED)

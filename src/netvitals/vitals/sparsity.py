@@ -1,0 +1,108 @@
+r"""Sparsity: how much of an activation's output is zero, or as good as zero.
+
+``hard`` = share of exact zeros; ``soft`` = share of $|a| \le \tau \max|a|$ (τ = 0.01); ``soft_abs`` = share of
+$|a| \le 10^{-3}$ (GELU and its kin have no exact zeros); ``neg_preact`` = share of $p \le 0$, comparable across
+activations; ``dead_units`` and ``always_on`` = shares of units that are zero on everything, and on nothing, looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from netvitals.capture import ActivationSight, ParameterSight, Sheet, Vital
+from netvitals.vitals._pooling import Pool
+from netvitals.vitals.sparsity_meter import (
+    SOFT_ABSOLUTE,
+    SOFT_RELATIVE,
+    LayerFlops,
+    SiteSparsity,
+    SparsityReport,
+    measure,
+)
+
+__all__ = ["LayerFlops", "SiteSparsity", "Sparsity", "SparsityReport", "TensorSparsity", "measure", "sparsity"]
+
+METRICS = ("hard", "soft", "soft_abs", "neg_preact", "dead_units", "always_on")
+
+
+@dataclass(frozen=True)
+class TensorSparsity:
+    """Sparsity of one activation tensor; shares in [0, 1]."""
+
+    hard: float
+    soft: float
+    soft_abs: float
+    neg_preact: float
+    dead_units: float
+    always_on: float
+    elements: int
+
+    def __str__(self) -> str:
+        return (f"{self.hard:.1%} zero, {self.soft:.1%} near zero, {self.dead_units:.1%} of units dead, "
+                f"{self.always_on:.1%} always on ({self.elements} elements)")
+
+
+def sparsity(p: Tensor, a: Tensor, *, channel_dim: int = 1, tau: float = SOFT_RELATIVE,
+             tau_abs: float = SOFT_ABSOLUTE) -> TensorSparsity:
+    """All shares for one tensor of pre-activations ``p`` and its activations ``a``.
+
+    >>> p = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
+    >>> print(sparsity(p, p.relu()))
+    50.0% zero, 50.0% near zero, 50.0% of units dead, 50.0% always on (4 elements)
+    """
+    if p.shape != a.shape or a.numel() == 0:
+        raise ValueError(f"p and a must have one shape with elements, got {tuple(p.shape)} and {tuple(a.shape)}")
+    if not 0 <= tau < 1:
+        raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
+    size = a.detach().abs()
+    zero = (size == 0).movedim(channel_dim, -1).reshape(-1, a.shape[channel_dim] if a.ndim > 1 else 1)
+
+    def share(mask: Tensor) -> float:
+        return float(mask.double().mean())
+
+    return TensorSparsity(share(zero), share(size <= tau * size.max()), share(size <= tau_abs), share(p <= 0),
+                          share(zero.all(0)), share(~zero.any(0)), a.numel())
+
+
+class Sparsity(Vital):
+    """The six shares at every activation on the measured batch, and ``hard`` and ``neg_preact`` pooled for the model.
+
+    ``dead_units`` here means dead on this batch; over a whole data set use :func:`measure`.
+
+    Args:
+        tau: soft sparsity counts |a| up to this share of the largest |a|.
+        tau_abs: and, as ``soft_abs``, up to this value.
+    """
+
+    name = "sparsity"
+
+    def __init__(self, tau: float = SOFT_RELATIVE, tau_abs: float = SOFT_ABSOLUTE) -> None:
+        if not 0 <= tau < 1:
+            raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
+        self.tau, self.tau_abs = tau, tau_abs
+        self._pool = Pool()
+
+    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
+        size = sight.abs_a
+        if size.numel() == 0:
+            return
+        scratch = torch.empty_like(size)
+        if sight.is_relu:       # zero exactly where the input is not positive
+            on = sight.positive_share
+        else:
+            on = torch.ne(size, 0, out=scratch).mean(sight.over)
+        edge = torch.empty_like(on)
+        dead, always = torch.eq(on, 0, out=edge).mean(), torch.eq(on, 1, out=edge).mean()
+        soft = torch.le(size, sight.max_abs * self.tau, out=scratch).mean()
+        soft_abs = torch.le(size, self.tau_abs, out=scratch).mean()
+        hard = 1 - on.mean()
+        negative = hard if sight.is_relu else 1 - sight.positive_share.mean()
+        values = torch.stack([hard, soft, soft_abs, negative, dead, always])
+        sheet.write(sight.site, METRICS, values)
+        self._pool.add(sheet, sight.site, size.numel(), on.numel(), values)
+
+    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+        self._pool.write(sheet, METRICS)

@@ -1,0 +1,68 @@
+r"""The residual stream: what each block hands on.
+
+Of a stream $h$ with rows $h_r$ (tokens, or positions of an image): the mean row norm $\overline{\|h_r\|}$, the standard
+deviation $\sigma$ over all elements, the root mean square, and the growth of the norm over the block before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from netvitals.capture import Sheet, TensorSight, Vital
+
+METRICS = ("norm", "sigma", "rms", "growth")
+
+
+@dataclass(frozen=True)
+class StreamProfile:
+    """Row norm and standard deviation of the stream after each block, in order of depth."""
+
+    norm: tuple[float, ...]
+    sigma: tuple[float, ...]
+
+    @property
+    def growth(self) -> tuple[float, ...]:
+        """Norm of each block over the norm of the block before."""
+        return tuple(b / a if a else float("nan") for a, b in zip(self.norm, self.norm[1:]))
+
+    def __str__(self) -> str:
+        return "norm by block: " + " → ".join(f"{n:.3g}" for n in self.norm)
+
+
+def profile(streams: Sequence[Tensor], channel_dim: int = -1) -> StreamProfile:
+    """The profile of streams that were captured block by block.
+
+    >>> print(profile([torch.ones(2, 4), 2 * torch.ones(2, 4)]))
+    norm by block: 2 → 4
+    """
+    if not streams:
+        raise ValueError("expected the stream after at least one block, got none")
+    rows = [s.detach().double().movedim(channel_dim, -1) for s in streams]
+    return StreamProfile(tuple(float(r.norm(dim=-1).mean()) for r in rows),
+                         tuple(float(r.std(correction=0)) for r in rows))
+
+
+class Stream(Vital):
+    """``norm`` (mean over rows), ``sigma``, ``rms`` and ``growth`` (over the block before; 1 for the first)."""
+
+    name = "stream"
+
+    def __init__(self) -> None:
+        self._sheet: Sheet | None = None
+        self._norm: Tensor | None = None
+
+    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
+        if sight.site.kind != "stream" or sight.value.numel() == 0:
+            return
+        h = sight.view
+        norm = torch.linalg.vector_norm(h, dim=1).mean()
+        mean = h.mean()
+        square = torch.linalg.vector_norm(h).square() / h.numel()
+        before = self._norm if self._sheet is sheet and self._norm is not None else norm
+        self._sheet, self._norm = sheet, norm
+        sheet.write(sight.site, METRICS,
+                    torch.stack([norm, (square - mean * mean).clamp_min(0).sqrt(), square.sqrt(), norm / before]))
