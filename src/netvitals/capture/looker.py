@@ -69,8 +69,8 @@ class Looker:
                 continue
             self._handles += (
                 module.register_forward_pre_hook(self._enter_hook, with_kwargs=True),
-                # called on an exception too, so that the mode never outlives the pass
-                module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=module is self.model))
+                # called on an exception too, so that neither the mode nor a frame outlives its call
+                module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
 
     def disarm(self) -> None:
         """Take every hook away again. Gradients that arrive later are not looked at."""
@@ -116,9 +116,11 @@ class Looker:
         x = args[0] if args and isinstance(args[0], Tensor) else next(tensors((args, kwargs)), None)
         if x is not None:
             frame.origin = self._scene.trail.origin(x)
+        self._scene.blind = True
         if part.replays and not part.tried:
             self._survey.try_out(frame.module, part, x)
             if part.role == "plain":
+                self._scene.blind = False
                 return
         if part.role == "activation" and x is not None:
             with torch._C.DisableTorchFunction():
@@ -127,7 +129,6 @@ class Looker:
                 frame.x = x.detach().clone() if part.in_place else x
         elif part.role == "linear" or part.role == "norm":
             frame.x = x
-        self._scene.blind = True
 
     def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         scene = self._scene
@@ -136,15 +137,16 @@ class Looker:
         if scene.blind and scene.frames[-1].module is not module and module is not self.model:
             return      # inside a part that is looked at as a whole
         frame = scene.frames.pop()
-        while frame.module is not module and scene.frames:      # a call that raised and was caught left its frame
+        while frame.module is not module and scene.frames:
             frame = scene.frames.pop()
+        scene.blind = True      # vital signs may run parts of the model again
         try:
-            scene.blind = False
             if frame.part.role == "compiled":
                 self._calls.begin()
             value = output if isinstance(output, Tensor) else next(tensors(output), None)
             if value is not None and value.is_floating_point():
                 self._look_at(frame, value)
+            scene.blind = False
         except Exception as error:
             scene.give_up(error)
         finally:

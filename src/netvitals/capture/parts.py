@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from netvitals.capture.panel import aside, say
 from netvitals.capture.replay import Replay
 from netvitals.capture.roles import ACTIVATIONS, REASONS, Role, is_compiled, is_elementwise, role
 from netvitals.capture.site import Unseen
+
+_SOUNDS_ACTIVE = re.compile(r"(?i)[reglt]lu|act|swish|mish|maxout|gate|winner|top_?k|sigmoid|tanh")
 
 
 @dataclass
@@ -87,5 +90,5 @@ class Parts:
                 self._cannot_see(Unseen(part.name or "model", f"it could not be tried as an activation: "
                                         f"{type(error).__name__}: {error}"))
         part.role = "activation" if verdict else "plain"
-        if verdict is False:
+        if verdict is False and _SOUNDS_ACTIVE.search(type(module).__name__):     # not a rotary code, a pooling, ...
             self._cannot_see(Unseen(part.name or "model", REASONS["mixing"]))

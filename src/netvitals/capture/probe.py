@@ -53,6 +53,7 @@ def look(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None = N
             or ``"as_is"``.
         initial: parameters that drift is measured from (the present ones by default).
 
+    >>> from netvitals.capture import Vital
     >>> class Height(Vital):
     ...     name = "height"
     ...     def activation(self, sheet, sight):

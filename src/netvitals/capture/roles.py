@@ -11,6 +11,7 @@ An activation module is one of
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, Literal
@@ -104,8 +105,10 @@ def is_elementwise(f: Callable[[Tensor], Any], x: Tensor) -> bool | None:
         return None
     if _affine(x.reshape(-1), y.reshape(-1)):
         return None
-    # a fixed permutation, not a random one: the user's generator is not touched
-    order = torch.arange(x.numel(), device=x.device).flip(0).roll(x.numel() // 3)
+    # a fixed permutation that leaves no row or column together; a random one would touch the user's generator
+    n = x.numel()
+    stride = next(k for k in range(int(0.618 * n) + 1, 2 * n + 2) if math.gcd(k, n) == 1)
+    order = torch.arange(n, device=x.device) * stride % n
     shuffled = f(x.reshape(-1)[order].reshape(x.shape).clone())
     return bool(torch.allclose(shuffled.reshape(-1), y.reshape(-1)[order], rtol=1e-4, atol=1e-6, equal_nan=True))
 

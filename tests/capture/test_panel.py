@@ -1,0 +1,110 @@
+"""Vital signs that fail, that look seldom, that draw random numbers, that are no vital signs."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from netvitals.capture import Panel, Vital, look
+
+
+class Fragile(Vital):
+    name = "fragile"
+
+    def __init__(self):
+        self.calls = []
+
+    def activation(self, sheet, sight):
+        self.calls.append(sight.site.name)
+        if sight.site.name == "1":
+            raise ArithmeticError("no number here")
+        sheet.write(sight.site, ("fine",), sight.a.mean())
+
+
+def net():
+    return nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3), nn.Tanh())
+
+
+def test_a_failing_vital_sign_is_off_at_that_site_only_and_others_go_on(echo):
+    with pytest.warns(RuntimeWarning, match=r"'fragile' failed at '1'.*ArithmeticError: no number here") as said:
+        seen = look(net(), torch.randn(4, 2), vitals=[Fragile(), echo])
+    assert len(said) == 1
+    assert [r.site for r in seen.readings if r.vital == "fragile"] == ["3"]
+    assert {r.site for r in seen.readings if r.vital == "echo"} >= {"0", "1", "2", "3"}
+
+
+def test_a_failure_is_told_once_and_not_tried_again(echo):
+    import netvitals as nv
+    model, fragile = net(), Fragile()
+    with warnings.catch_warnings(record=True) as said, nv.watch(model, every=1, vitals=[fragile]) as watching:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            model(torch.randn(4, 2)).sum().backward()
+            watching.step()
+    assert len(said) == 1
+    assert fragile.calls == ["1", "3", "3", "3"]
+
+
+def test_warnings_as_errors_do_not_stop_training():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        look(net(), torch.randn(4, 2), vitals=[Fragile()])
+
+
+def test_cadence_counts_measured_steps():
+    import netvitals as nv
+
+    class Seldom(Vital):
+        name, cadence = "seldom", 3
+
+        def activation(self, sheet, sight):
+            sheet.write(sight.site, ("x",), sight.x.mean())
+
+    model = net()
+    with nv.watch(model, every=2, vitals=[Seldom()]) as watching:
+        for _ in range(14):
+            model(torch.randn(4, 2)).sum().backward()
+            watching.step()
+    assert sorted({r.step for r in watching.readings}) == [0, 6, 12]
+
+
+def test_the_random_draws_of_a_users_vital_sign_are_not_felt():
+    class Dice(Vital):
+        name = "dice"
+
+        def activation(self, sheet, sight):
+            sheet.write(sight.site, ("luck",), torch.rand(()))
+
+    import netvitals as nv
+    model = net()
+    state = torch.get_rng_state()
+    with nv.watch(model, every=1, vitals=[Dice()]) as watching:
+        model(torch.ones(4, 2)).sum().backward()
+        watching.step()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [r.metric for r in watching.readings] == ["luck", "luck"]
+
+
+def test_a_class_of_ones_own_needs_only_a_name_and_a_method():
+    class Plain:
+        name = "plain"
+
+        def tensor(self, sheet, sight):
+            sheet.write(sight.site, ("n",), sight.value.abs().amax())
+
+    assert [r.site for r in look(net(), torch.randn(4, 2), vitals=[Plain()]).readings] == ["output"]
+
+
+@pytest.mark.parametrize(("vitals", "sentence"), [
+    ([Fragile], "a vital sign is an instance with a name"), ([object()], "a vital sign is an instance with a name"),
+    ([type("Blind", (), {"name": "blind"})()], "has none of the methods"),
+])
+def test_what_is_no_vital_sign_gets_a_sentence(vitals, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        Panel(vitals)
+
+
+def test_two_of_one_name_cannot_be_told_apart():
+    with pytest.raises(ValueError, match="two vital signs are called 'fragile'"):
+        Panel([Fragile(), Fragile()])
