@@ -1,1 +1,5 @@
-"""The laboratory: what reproduces the papers. The instrument never imports it."""
+"""The laboratory: models, data, training and the studies that reproduce the papers."""
+
+from netvitals.lab.studies import run
+
+__all__ = ["run"]

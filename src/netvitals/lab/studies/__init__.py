@@ -1,1 +1,39 @@
-"""Papers as experiments: studies, claims and verdicts, and the engines that run them."""
+"""Executable papers: studies, their claims, and the verdicts; on one machine or on a cluster.
+
+One folder per paper. ``run`` (also ``netvitals.lab.run``) runs a study, ``reproduce`` several.
+"""
+
+from netvitals.lab.studies.claim import (
+    STATUSES,
+    Claim,
+    Expected,
+    Verdict,
+    decide,
+    erratum,
+    fails,
+    holds,
+    not_run,
+    within,
+)
+from netvitals.lab.studies.engines import ENGINES
+from netvitals.lab.studies.judging import judge
+from netvitals.lab.studies.registry import (
+    all_claims,
+    all_studies,
+    check_scale,
+    check_status,
+    claims_of,
+    find_claim,
+    find_studies,
+    find_study,
+    papers,
+)
+from netvitals.lab.studies.runner import State, StudyRun, reproduce, run
+from netvitals.lab.studies.source import code_version
+from netvitals.lab.studies.store import DEFAULT, Hypothesis, Results, StoredVerdict, TrialRecord
+from netvitals.lab.studies.study import SCALES, Config, Row, Study
+
+__all__ = ["DEFAULT", "ENGINES", "SCALES", "STATUSES", "Claim", "Config", "Expected", "Hypothesis", "Results", "Row",
+           "State", "StoredVerdict", "Study", "StudyRun", "TrialRecord", "Verdict", "all_claims", "all_studies",
+           "check_scale", "check_status", "claims_of", "code_version", "decide", "erratum", "fails", "find_claim",
+           "find_studies", "find_study", "holds", "judge", "not_run", "papers", "reproduce", "run", "within"]

@@ -1,0 +1,183 @@
+"""Worker processes: one thread each, a killed one replaced, nothing left behind."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from netvitals.lab.studies import Claim, Expected, Results, Study, decide, run
+from netvitals.lab.studies.engines import Task, make_engine
+
+FIXTURE = str(Path(__file__).parent / "studies_fixture")
+CLAIM = Claim("toy/C1", "toy", "rows are there", Expected(direction="are there"),
+              lambda rows: decide(True, float(sum(r["value"] for r in rows))))
+
+
+@pytest.fixture
+def toys(monkeypatch):
+    monkeypatch.syspath_prepend(FIXTURE)
+    import toy_trials
+
+    return toy_trials
+
+
+def make(toys, folder, act="compute", seeds=4):
+    p = toys.Toy(seeds=seeds, act=act, folder=str(folder))
+    return Study("toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), p), toys.trials, toys.trial,
+                 toys.summary)
+
+
+def ran(folder):
+    return sorted((folder / "log").read_text().split())
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] not in "ZX"
+    except OSError:
+        return False
+
+
+def kill_when_told(folder):
+    def work():
+        while not (folder / "pid").exists():
+            time.sleep(0.05)
+        os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_workers_give_the_rows_of_one_process_on_one_thread_each(toys, tmp_path):
+    options = {"claims": [CLAIM], "progress": False}
+    inline = run(make(toys, ""), "smoke", "inline", results=tmp_path / "a.sqlite", **options)
+    local = run(make(toys, ""), "smoke", "local", jobs=2, results=tmp_path / "b.sqlite", **options)
+    drop = lambda rows: [{k: v for k, v in r.items() if k != "threads"} for r in rows]
+    assert drop(local.rows) == drop(inline.rows)
+    assert {r["threads"] for r in local.rows} == {1}
+
+
+def test_a_worker_killed_in_the_middle_is_replaced_and_its_trial_counted_once(toys, tmp_path):
+    killer = kill_when_told(tmp_path)
+    result = run(make(toys, tmp_path, "wait-once"), "smoke", "local", jobs=2, results=tmp_path / "s.sqlite",
+                 claims=[CLAIM], progress=False)
+    killer.join()
+    assert (result.failed, len(result.rows)) == (0, 4)
+    assert ran(tmp_path) == ["0", "1", "1", "2", "3"]
+    with Results(tmp_path / "s.sqlite", write=False) as results:
+        (_, config, attempt, error), = results.failures("toy")
+    assert (config["seed"], attempt) == (1, 1)
+    assert "killed by signal 9 (SIGKILL)" in error
+
+
+def test_a_trial_that_kills_its_worker_twice_is_excluded_and_the_others_go_on(toys, tmp_path):
+    result = run(make(toys, tmp_path, "die"), "smoke", "local", jobs=1, results=tmp_path / "s.sqlite", claims=[CLAIM],
+                 progress=False)
+    assert (result.failed, len(result.rows)) == (1, 3)
+    assert "SIGKILL" in result.verdicts["toy/C1"].excluded[0][1]
+
+
+def test_a_trial_other_processes_cannot_import_is_refused(toys):
+    engine = make_engine("local", jobs=1)
+    with pytest.raises(ValueError, match="at the top level of a module"):
+        engine.submit(Task("k", lambda config: [], {}))
+    engine.close()
+
+
+def driver(folder, act, seeds, jobs=2):
+    """A process of its own that runs the toy study; it can be killed without harm to the tests."""
+    script = folder / "driver.py"
+    script.write_text(textwrap.dedent(f"""
+        import sys
+        sys.path.insert(0, {FIXTURE!r})
+        from netvitals.lab.studies import Study, run
+        import toy_trials as toys
+        if __name__ == "__main__":
+            p = toys.Toy(seeds={seeds}, act={act!r}, folder={str(folder)!r})
+            study = Study("toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), p), toys.trials, toys.trial,
+                          toys.summary)
+            run(study, "smoke", "local", jobs={jobs}, results={str(folder / 's.sqlite')!r}, progress=False)
+    """))
+    return subprocess.Popen([sys.executable, str(script)], start_new_session=True, stderr=subprocess.PIPE)
+
+
+def children(pid):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        if int(text.rsplit(") ", 1)[1].split()[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_driver_leaves_no_worker_and_a_second_call_goes_on(toys, tmp_path, stop):
+    process = driver(tmp_path, "slow", 8)
+    while not (tmp_path / "log").exists() or len(ran(tmp_path)) < 4:
+        time.sleep(0.05)
+        assert process.poll() is None, process.stderr.read().decode()
+    workers = children(process.pid)
+    process.send_signal(stop)
+    process.communicate(timeout=20)
+    assert process.returncode != 0
+    deadline = time.monotonic() + 10
+    while any(alive(w) for w in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(workers) >= 2 and not any(alive(w) for w in workers)
+
+    with Results(tmp_path / "s.sqlite") as results:
+        done = {t.config["seed"] for t in results.trials().values()}
+    assert 0 < len(done) < 8
+    before = ran(tmp_path)
+    result = run(make(toys, tmp_path, "slow", 8), "smoke", "inline", results=tmp_path / "s.sqlite", claims=[CLAIM],
+                 progress=False)
+    assert (result.reused, len(result.rows)) == (len(done), 8)
+    again = [s for s in ran(tmp_path) if int(s) in done]
+    assert again == [s for s in before if int(s) in done]           # no finished trial ran twice
+
+
+def test_a_script_without_a_guard_gets_a_sentence(tmp_path):
+    script = tmp_path / "bare.py"
+    script.write_text(textwrap.dedent(f"""
+        import sys
+        sys.path.insert(0, {FIXTURE!r})
+        from netvitals.lab.studies import Study, run
+        import toy_trials as toys
+        study = Study("toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), toys.Toy()), toys.trials,
+                      toys.trial, toys.summary)
+        run(study, "smoke", "local", jobs=1, results={str(tmp_path / 's.sqlite')!r}, progress=False)
+    """))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "must do so under if __name__ == '__main__'" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"name": "locl"}, "did you mean local"), ({"name": "slurm"}, "there are local, ray, inline"),
+    ({"name": "local", "jobs": 0}, "at least 1, got 0"),
+    ({"name": "local", "address": "auto"}, "belongs to the engine ray")])
+def test_a_wrong_engine_gets_a_sentence(options, words):
+    with pytest.raises(ValueError, match=words):
+        make_engine(**options)
+
+
+def test_a_ctrl_c_in_the_calling_process_keeps_what_was_done(toys, tmp_path):
+    def interrupt(state):
+        if state.done == 2:
+            raise KeyboardInterrupt
+
+    study = dataclasses.replace(make(toys, tmp_path, seeds=5))
+    with pytest.raises(KeyboardInterrupt):
+        run(study, "smoke", "inline", results=tmp_path / "s.sqlite", claims=[CLAIM], progress=interrupt)
+    result = run(study, "smoke", "inline", results=tmp_path / "s.sqlite", claims=[CLAIM], progress=False)
+    assert (result.reused, len(result.rows)) == (2, 5)
