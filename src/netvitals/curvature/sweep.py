@@ -1,0 +1,236 @@
+r"""All pairs from one sweep: deflated Frobenius norms, spectral norms, couplings and gaps, with standard errors.
+
+A probe at node $w$ gives column $w$ of every block, so $N$ nodes with $m$ probes cost $Nm$ products, not $N^2m$. The
+probes of a node are spent in four parts of about the same size:
+
+1. a *sketch* $H_{v,w}z$. Its rows at $v$ span the directions that matter there, because $H_{v,w}=H_{w,v}^\top$;
+2. the orthonormal basis $Q_w$ of the sketch at $w$;
+3. the leading left singular vectors of $H_{w,v}Q_v$ for the various $v$, which is one step of power iteration for every
+   pair at once; they extend $Q_w$, and the largest singular value of $H_{v,w}Q_w$ estimates $\|H_{v,w}\|_2$ from below;
+4. *fresh* probes orthogonal to all that: $\|H_{v,w}\|_F^2 = \|H_{v,w}Q_w\|_F^2 + E\|H_{v,w}(I-Q_wQ_w^\top)z\|^2$.
+
+Plain probes have a relative error of $\sqrt{2/m}$ on a block of rank one; here such a block is exact. The same $Q_w$
+and $z$ serve H, GN and T and every $v$, so ratios (coupling, gap, stable rank) lose most of their noise, and the stable
+rank cannot fall below 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from netvitals.curvature.probes import draw, generator
+from netvitals.curvature.products import Column, Pieces, Products, Progress
+
+KINDS = ("H", "GN", "T")
+
+
+@dataclass
+class Tally:
+    """What the sweep keeps of the block (v, w): per kind the exact head and samples of the tail; a spectral norm."""
+
+    head: dict[str, np.ndarray] = field(default_factory=dict)   # (S,) ‖H Q‖²
+    tail: dict[str, np.ndarray] = field(default_factory=dict)   # (S, k) ‖H (I-QQᵀ) z‖²
+    spread: dict[str, np.ndarray] = field(default_factory=dict)     # (S,) variance of one sample of the tail
+    top: np.ndarray = field(default_factory=lambda: np.zeros(1))    # (S,) largest singular value² of H Q
+    gain: np.ndarray = field(default_factory=lambda: np.zeros(1))   # (S,) share of ``top`` that the second basis found
+    rows: Tensor | None = None                                  # H Q of the first basis, until the second joins it
+
+
+@dataclass
+class Sweep:
+    """Tallies of all ordered pairs; ``exact[w]`` when the column of w was taken with the identity."""
+
+    tallies: list[list[Tally]]      # [v][w]
+    exact: list[bool]
+    copies: int                     # S: 1, or the number of samples
+
+
+class _Run:
+    """The state of a sweep while it runs."""
+
+    def __init__(self, products: Products, probes: int, seed: int, by_sample: bool, progress: Progress | None) -> None:
+        self.products, self.probes, self.progress = products, probes, progress
+        self.n = len(products.leaves)
+        self.copies = products.tape.samples if by_sample else 1
+        self.sizes = [products.size(v) // self.copies for v in range(self.n)]
+        self.exact = [d <= probes for d in self.sizes]
+        self.source = generator(seed, products.flat[0].device)
+        self.tallies = [[Tally() for _ in range(self.n)] for _ in range(self.n)]
+        self.done, self.total = 0, sum(min(d, probes) for d in self.sizes)
+
+    def apply(self, w: int, rows: Tensor) -> Column:
+        column = self.products.column(w, _as_pieces(rows, self.products.leaves[w], self.copies))
+        self.done += rows.shape[1]
+        if self.progress:
+            self.progress(self.done, self.total)
+        return column
+
+    def fresh(self, w: int, count: int) -> Tensor:
+        return _rows(draw(count, self.products.leaves[w], self.source), self.copies)
+
+
+def sweep(products: Products, *, probes: int, seed: int, by_sample: bool, plain: bool = False,
+          progress: Progress | None = None) -> Sweep:
+    """Run the sweep. ``by_sample`` keeps samples apart; ``plain`` spends all probes as fresh ones, without a basis."""
+    run = _Run(products, probes, seed, by_sample, progress)
+    part = 0 if plain else max(1, probes // 4) if probes >= 4 else 0
+    bases = _bases(run, part)
+    for w in range(run.n):      # parts 2, and the whole of nodes no wider than the probes
+        if run.exact[w]:
+            leaf = products.leaves[w][0]
+            bases[w] = torch.eye(run.sizes[w], dtype=leaf.dtype, device=leaf.device).expand(run.copies, -1, -1)
+        basis = bases[w]
+        if basis is not None:
+            column = run.apply(w, basis)
+            for v in range(run.n):
+                _head(run.tallies[v][w], column, v, run.copies, keep=not run.exact[w])
+    second = [_second(run, w, bases, part) for w in range(run.n)]
+    for w in range(run.n):      # parts 3 and 4 together
+        if run.exact[w]:
+            continue
+        basis, more = bases[w], second[w]
+        spent = 0 if basis is None else 2 * part + (0 if more is None else more.shape[1])
+        z = run.fresh(w, probes - spent)
+        for known in (basis, more):
+            if known is not None:
+                z = z - (z @ known.mT) @ known
+        extra = 0 if more is None else more.shape[1]
+        column = run.apply(w, z if more is None else torch.cat([more, z], 1))
+        for v in range(run.n):
+            _tail(run.tallies[v][w], column, v, run.copies, extra)
+    return Sweep(run.tallies, run.exact, run.copies)
+
+
+def _bases(run: _Run, part: int) -> list[Tensor | None]:
+    """Part 1: sketch every column, and orthonormalise what arrives at each node."""
+    sketches: list[Tensor | None] = [None] * run.n
+    if not part or all(run.exact):
+        return sketches
+    for w in range(run.n):
+        if run.exact[w]:
+            continue        # its column will be known exactly; its sketch would only help others a little
+        column = run.apply(w, run.fresh(w, part))
+        mix = draw(part, [run.products.flat[0].new_zeros(1)], run.source)[0]
+        for v in range(run.n):
+            if not run.exact[v]:
+                piece, kept = _sketch(column, v, run.copies, mix), sketches[v]
+                sketches[v] = piece if kept is None else kept + piece
+    return [None if s is None else orthonormal(s) for s in sketches]
+
+
+def _second(run: _Run, w: int, bases: list[Tensor | None], part: int) -> Tensor | None:
+    """Part 3: leading left singular vectors of H_{w,v}Q_v over v, made orthogonal to Q_w, the most telling of them."""
+    basis = bases[w]
+    if run.exact[w] or basis is None:
+        return None
+    leading = []
+    for v in range(run.n):
+        rows = run.tallies[w][v].rows               # (S, r, d_w)
+        if rows is not None:
+            _, vectors = torch.linalg.eigh(rows @ rows.mT)
+            lead = vectors[:, :, -1:].mT @ rows
+            leading.append(lead / lead.norm(dim=2, keepdim=True).clamp_min(torch.finfo(lead.dtype).tiny))
+    if not leading:
+        return None
+    new = torch.cat(leading, 1)
+    for _ in range(2):
+        new = new - (new @ basis.mT) @ basis
+    _, vectors = torch.linalg.eigh(new @ new.mT)
+    new = orthonormal(vectors[:, :, -min(part, new.shape[1]):].mT @ new)
+    return orthonormal(new - (new @ basis.mT) @ basis)
+
+
+def orthonormal(rows: Tensor) -> Tensor:
+    """Orthonormal rows with the same span, (S, m, d) with m ≤ d; QR, which is stable for nearly dependent rows."""
+    return torch.linalg.qr(rows.mT)[0].mT
+
+
+def _sketch(column: Column, v: int, copies: int, mix: Tensor) -> Tensor:
+    """The parts of the column at v, each scaled to norm one so that weak blocks and weak parts count too."""
+    out = _unit(_rows(column.gauss_newton[v], copies))
+    tensor = column.tensor[v]
+    if tensor is not None:
+        out = out + mix * _unit(_rows(tensor, copies))
+    return out
+
+
+def _unit(rows: Tensor) -> Tensor:
+    norm = rows.flatten(1).norm(dim=1)
+    return rows / torch.where(norm > 0, norm, torch.ones_like(norm))[:, None, None]
+
+
+def _parts(column: Column, v: int, copies: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    gn, pieces = _rows(column.gauss_newton[v], copies), column.tensor[v]
+    tensor = None if pieces is None else _rows(pieces, copies)
+    return gn if tensor is None else gn + tensor, gn, tensor
+
+
+def _head(tally: Tally, column: Column, v: int, copies: int, keep: bool) -> None:
+    parts = _parts(column, v, copies)
+    for kind, rows in zip(KINDS, parts):
+        tally.head[kind] = _squares(rows, parts[0]).sum(1)
+        tally.tail[kind], tally.spread[kind] = np.zeros((copies, 0)), np.zeros(copies)
+    tally.top, tally.gain = _top(parts[0]), np.zeros(copies)
+    if keep:
+        tally.rows = parts[0]
+
+
+def _tail(tally: Tally, column: Column, v: int, copies: int, extra: int) -> None:
+    """Add ``extra`` rows of the second basis to the head; the rest are samples of the tail."""
+    parts = _parts(column, v, copies)
+    for kind, rows in zip(KINDS, parts):
+        squares = _squares(rows, parts[0])
+        tally.head[kind] = tally.head.get(kind, np.zeros(copies)) + squares[:, :extra].sum(1)
+        tally.tail[kind] = squares[:, extra:]
+        tally.spread[kind] = _variance(rows, extra, copies)
+    if tally.rows is None:
+        tally.top, tally.gain = np.full(copies, np.nan), np.zeros(copies)      # plain probes know no spectral norm
+    elif extra:
+        before, tally.top = tally.top, _top(torch.cat([tally.rows, parts[0][:, :extra]], 1))
+        tally.gain = 1 - np.divide(before, tally.top, out=np.ones_like(before), where=tally.top > 0)
+    tally.rows = None
+
+
+def _squares(rows: Tensor | None, like: Tensor) -> np.ndarray:
+    if rows is None:
+        return np.zeros(like.shape[:2])
+    return torch.linalg.vector_norm(rows, dim=2, dtype=torch.float64).square().cpu().numpy()
+
+
+def _variance(rows: Tensor | None, extra: int, copies: int) -> np.ndarray:
+    r"""Variance of $\|Hz\|^2$ for one probe: at most $2\|A\|_F^2$, $A=H^\top H$, where $\|A\|_F^2=E(Hz_i\cdot Hz_j)^2$.
+
+    The k(k-1)/2 pairs of probes tell far more of it than the spread of k squares, which is small when they are low.
+    """
+    k = 0 if rows is None else rows.shape[1] - extra
+    if rows is None or k < 2:
+        return np.zeros(copies)
+    gram = (rows[:, extra:] @ rows[:, extra:].mT).double()
+    off = gram.square().sum((1, 2)) - gram.diagonal(dim1=1, dim2=2).square().sum(1)
+    return (2 * off / (k * (k - 1))).clamp_min(0).cpu().numpy()
+
+
+def _top(rows: Tensor) -> np.ndarray:
+    gram = (rows @ rows.mT).double()
+    return torch.linalg.eigvalsh(gram)[:, -1].clamp_min(0).cpu().numpy()
+
+
+def _rows(pieces: Pieces, copies: int) -> Tensor:
+    """Pieces (m, ...) as (S, m, d)."""
+    m = pieces[0].shape[0]
+    if copies > 1:
+        return pieces[0].reshape(m, copies, -1).transpose(0, 1)
+    flat = [p.reshape(m, -1) for p in pieces]
+    return (flat[0] if len(flat) == 1 else torch.cat(flat, 1))[None]
+
+
+def _as_pieces(rows: Tensor, leaves: list[Tensor], copies: int) -> Pieces:
+    m = rows.shape[1]
+    if copies > 1:
+        return [rows.transpose(0, 1).reshape(m, *leaves[0].shape)]
+    split = rows[0].split([leaf.numel() for leaf in leaves], 1)
+    return [p.reshape(m, *leaf.shape) for p, leaf in zip(split, leaves)]
