@@ -89,7 +89,7 @@ class Sheet:
                 with torch.no_grad():
                     work()
             except Exception as error:
-                from netvitals.capture.panel import say     # it imports this file
+                from netvitals.capture.panel import say  # it imports this file
 
                 say(f"readings of step {self.step} are incomplete: {type(error).__name__}: {error}")
         flat = _to_host([v for *_, v in self._scalars] + [v for *_, v in self._arrays])
