@@ -1,0 +1,92 @@
+r"""What the escape theory needs of an activation: class, constants, and whether the theory covers it at all.
+
+The prefactor of every law is the drive: $K_t = \sqrt N\beta_1h_\sigma\alpha^{L-1}$ in reduced time $t$, and
+$K_s = K_t/N$ in the optimizer's clock $s$ (learning rate times steps).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+def resolve(f: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """An activation by its registered name, or the callable itself."""
+    if isinstance(f, str):
+        from netvitals.activations import get
+        return get(f)
+    if not callable(f):
+        raise TypeError(f"an activation is a registered name or a callable, got {type(f).__name__}")
+    return f
+
+
+@dataclass(frozen=True)
+class Drive:
+    r"""Constants of one activation, depth, width and teacher that enter the escape laws.
+
+    ``slope`` is $\alpha=\sigma'(0)$, ``h`` is $E[g\sigma(g)]$, ``lam_prime`` is $\lambda' = a_qh^{(q)}/(\alpha h)$,
+    ``lam`` the normal-form coefficient $\lambda=\frac{2q}{q+1}\lambda'$ (erratum E3), ``k`` the drive in the clock $t$.
+    For 1-homogeneous activations (class A) ``q`` is infinite and both corrections vanish.
+    """
+
+    label: str
+    slope: float
+    q: float
+    h: float
+    lam_prime: float
+    lam: float
+    k: float
+    depth: int
+    width: int
+    beta: float
+
+    @property
+    def k_s(self) -> float:
+        """Drive in the optimizer's clock s; the constant that the paper prints (erratum E1)."""
+        return self.k / self.width
+
+    @property
+    def resting_scale(self) -> float:
+        r"""Balanced scale at which the drive is used up, $U^L = \beta h/(\sqrt N\alpha^{L-1})$ (erratum E11)."""
+        return (self.beta * self.h / (math.sqrt(self.width) * self.slope ** (self.depth - 1))) ** (1 / self.depth)
+
+
+def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: float = 1.0) -> Drive:
+    """The drive of a chain, or a ValueError that says why the theory does not cover it.
+
+    >>> round(drive("tanh", depth=4, width=64).k, 6)
+    4.845644
+    """
+    from netvitals.activations import classify, constants
+    if depth < 2:
+        raise ValueError(f"a chain has at least two layers, got depth {depth}")
+    name = f if isinstance(f, str) else type(f).__name__ if isinstance(f, nn.Module) else getattr(f, "__name__", "f")
+    kind = classify(f)
+    if not kind.label.startswith(("A", "B", "C")):
+        centre = "; use its centred form, e.g. 'centered:softplus'" if kind.label.startswith("D") else ""
+        raise ValueError(f"the escape theory does not cover {name}: class {kind.label} ({kind.why}){centre}")
+    c = constants(f)
+    if kind.label.startswith("A"):
+        q, lam_prime, lam = math.inf, 0.0, 0.0
+        gain, slope = _homogeneous_gain(f, depth)
+    else:
+        q, slope = float(kind.q), c.slope
+        lam_prime = c.a_q * c.h_q / (slope * c.h)
+        lam = 2 * q / (q + 1) * lam_prime
+        gain = c.h * slope ** (depth - 1)
+    if gain * beta <= 0:
+        raise ValueError(f"{name} at depth {depth} has no positive drive: beta h alpha^(L-1) = {beta * gain:.4g} "
+                         f"with beta = {beta}, h = {c.h:.4g}, alpha = {slope:.4g}; "
+                         f"the zero saddle does not escape along this chain")
+    return Drive(kind.label, slope, q, c.h, lam_prime, lam, math.sqrt(width) * beta * gain, depth, width, beta)
+
+
+def _homogeneous_gain(f: str | Callable[[Tensor], Tensor], depth: int) -> tuple[float, float]:
+    r"""$E[\sigma(g)\,\sigma^{\circ(L-1)}(g)]$ and the slope on the right, for $\sigma(z) = a_\pm z$: with a kink the
+    product $h\alpha^{L-1}$ has no meaning at 0, this mean keeps it."""
+    a_right, a_left = (abs(float(resolve(f)(torch.tensor([z], dtype=torch.float64)))) for z in (1.0, -1.0))
+    return 0.5 * (a_right ** depth + a_left ** depth), a_right
