@@ -17,6 +17,7 @@ from netvitals.activations.functions import (
     relu2,
     silu2,
 )
+from netvitals.activations.lookalike import look_alike
 from netvitals.activations.moments import expect, gauss_hermite, hermite_coefficients, moment
 from netvitals.activations.recognise import (
     ELEMENTWISE,
@@ -37,6 +38,6 @@ __all__ = [
     "MODULES", "NoisyReLU", "Polynomial", "QuantileReLU", "Smoothness", "Squared", "StiffSigmoid", "SugarBSiLU",
     "TopK", "ZeroMean", "b_silu", "canonical", "classify", "constants", "crossings", "derivative", "expect",
     "formula", "functional_spec", "gauss_hermite", "gelu2", "get", "hermite_coefficients", "is_activation",
-    "is_elementwise", "kth", "moment", "names", "noisy_relu", "phi", "phi_closed", "quantile_relu", "relu2",
-    "silu2", "smoothness", "spec_of", "sugar_b_silu", "taylor", "topk_mask",
+    "is_elementwise", "kth", "look_alike", "moment", "names", "noisy_relu", "phi", "phi_closed", "quantile_relu",
+    "relu2", "silu2", "smoothness", "spec_of", "sugar_b_silu", "taylor", "topk_mask",
 ]

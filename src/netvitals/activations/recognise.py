@@ -25,6 +25,7 @@ from netvitals.activations.functions import (
     StiffSigmoid,
     ZeroMean,
 )
+from netvitals.activations.lookalike import acts_elementwise
 from netvitals.activations.sparse import QuantileReLU, TopK
 from netvitals.activations.surrogate import NoisyReLU, SugarBSiLU
 
@@ -183,32 +184,9 @@ def is_elementwise(module: nn.Module, probe: bool = False) -> bool:
     if isinstance(module, (TopK, QuantileReLU)):
         return False
     if isinstance(module, Function):
-        return functional_spec(module.function) is not None or _acts_elementwise(module)
+        return functional_spec(module.function) is not None or acts_elementwise(module)
     if not probe or any(True for _ in module.children()) or any(True for _ in module.buffers()):
         return False
     if any(p.numel() > 1 for p in module.parameters()):
         return False
-    return _acts_elementwise(module)
-
-
-def _acts_elementwise(module: nn.Module) -> bool:
-    """Does f commute with shuffling and with changing the neighbours, and is it curved?"""
-    like = next(module.parameters(), torch.zeros(()))
-    x = torch.linspace(-3.1, 2.9, 24, dtype=like.dtype, device=like.device).reshape(2, 3, 4)
-    state = torch.get_rng_state()
-    try:
-        with torch.no_grad():
-            y = module(x.clone())
-            if not isinstance(y, Tensor) or y.shape != x.shape:
-                return False
-            order = torch.arange(24, device=x.device) * 7 % 24  # its own inverse: 49 = 1 mod 24
-            shuffled = module(x.flatten()[order].reshape(2, 3, 4)).flatten()[order].reshape(2, 3, 4)
-            kept = torch.arange(24, device=x.device).reshape(2, 3, 4) % 2 == 0
-            alone = module(torch.where(kept, x, torch.full_like(x, -0.3)))
-            bend = (y.flatten()[2:] - 2 * y.flatten()[1:-1] + y.flatten()[:-2]).abs().max()
-            return bool(torch.allclose(y, shuffled, atol=1e-6) and torch.allclose(y[kept], alone[kept], atol=1e-6)
-                        and bend > 1e-4)
-    except Exception:  # a stranger's module may refuse the shape; then it is simply not recognised
-        return False
-    finally:
-        torch.set_rng_state(state)
+    return acts_elementwise(module)

@@ -1,6 +1,7 @@
 """Norms a user can swap in, and model surgery."""
 
 from netvitals.activations import TopK
+from netvitals.layers.exchange import Replaced, Surgery, Unreached
 from netvitals.layers.norms import PerPosition, PerToken, norm, norm_names
 from netvitals.layers.quantile_batch import (
     QuantileBatchNorm1d,
@@ -9,9 +10,13 @@ from netvitals.layers.quantile_batch import (
     QuantileMeanBatchNorm2d,
 )
 from netvitals.layers.quantile_layer import BatchNorm1dPreStop, BatchNorm2dPreStop, LayerNormPreStop, QuantileLayerNorm
+from netvitals.layers.source import functional_activations
+from netvitals.layers.surgery import relufy, replace_activation
+from netvitals.layers.swap import replace_linear, replace_norm
 
 __all__ = [
     "BatchNorm1dPreStop", "BatchNorm2dPreStop", "LayerNormPreStop", "PerPosition", "PerToken", "QuantileBatchNorm1d",
-    "QuantileBatchNorm2d", "QuantileLayerNorm", "QuantileMeanBatchNorm1d", "QuantileMeanBatchNorm2d", "TopK", "norm",
-    "norm_names",
+    "QuantileBatchNorm2d", "QuantileLayerNorm", "QuantileMeanBatchNorm1d", "QuantileMeanBatchNorm2d", "Replaced",
+    "Surgery", "TopK", "Unreached", "functional_activations", "norm", "norm_names", "relufy", "replace_activation",
+    "replace_linear", "replace_norm",
 ]
