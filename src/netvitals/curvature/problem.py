@@ -103,8 +103,6 @@ def laboratory(model: nn.Module, train: bool | None = None) -> Iterator[None]:
         stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
         for device in {p.device.type for p in model.parameters()} | {"cpu"}:
             stack.enter_context(torch.autocast(device, enabled=False))
-        if recurrent:
-            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         try:
             torch.backends.mha.set_fastpath_enabled(False)
             torch.backends.cudnn.enabled = cudnn and not recurrent

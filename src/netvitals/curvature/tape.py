@@ -73,8 +73,9 @@ class Tape:
         everything = self.outputs
         self._rebuild = lambda: rebuild(everything)
         if not any(o.requires_grad for o in self.outputs):
-            names = ", ".join(n.name for n in self.nodes)
-            raise ValueError(f"the model's output does not depend on any of the nodes {names}: choose others")
+            names = ", ".join(repr(n.name) for n in self.nodes)
+            raise ValueError(f"node {names} does not influence the loss: the model's output does not depend on it "
+                             "(or is detached). Choose another")
         keep = [i for i, o in enumerate(self.outputs) if o.requires_grad]
         self.detached = [o.detach().requires_grad_(i in keep) for i, o in enumerate(self.outputs)]
         loss = problem.loss(rebuild(self.detached))
@@ -87,13 +88,22 @@ class Tape:
         self.outputs = [self.outputs[i] for i, _ in used]
         self.detached = [self.detached[i] for i, _ in used]
         self.slope = [s for _, s in used]
-        if not any(s.requires_grad for s in self.slope):
-            raise ValueError("the loss has no second derivative in the model's output (L1, hinge or a plain sum): its "
-                             "Gauss–Newton part is zero everywhere. Use a twice differentiable loss, for example "
-                             "cross-entropy, mean squared error or Huber")
+        if not self._loss_curves():
+            raise ValueError("the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
+                             "sum; or a cross-entropy saturated to the last bit): its Gauss–Newton part is zero. Use a "
+                             "twice differentiable loss, for example cross-entropy, mean squared error or Huber")
         self.pull = [s.detach() for s in self.slope]
         if seams:
             self.graph = node_graph(self.nodes, seams, self.outputs, model)
+
+    def _loss_curves(self) -> bool:
+        pairs = [(s, o) for s, o in zip(self.slope, self.detached) if s.requires_grad]
+        if not pairs:
+            return False
+        weights = [torch.linspace(1, 2, s.numel(), dtype=s.dtype, device=s.device).view_as(s) for s, _ in pairs]
+        curved = torch.autograd.grad([s for s, _ in pairs], [o for _, o in pairs], weights, retain_graph=True,
+                                     allow_unused=True)
+        return any(c is not None and bool(c.any()) for c in curved)
 
     def whole_loss(self) -> Tensor:
         """The loss attached to the recorded graph."""
