@@ -146,20 +146,35 @@ def test_a_stopped_driver_leaves_no_worker_and_a_second_call_goes_on(toys, tmp_p
     assert again == [s for s in before if int(s) in done]           # no finished trial ran twice
 
 
-def test_a_script_without_a_guard_gets_a_sentence(tmp_path):
-    script = tmp_path / "bare.py"
-    script.write_text(textwrap.dedent(f"""
+def script(tmp_path, trial, tail):
+    text = textwrap.dedent(f"""
         import sys
         sys.path.insert(0, {FIXTURE!r})
         from netvitals.lab.studies import Study, run
         import toy_trials as toys
+        def own(config):
+            return [{{"value": config["seed"]}}]
         study = Study("toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), toys.Toy()), toys.trials,
-                      toys.trial, toys.summary)
-        run(study, "smoke", "local", jobs=1, results={str(tmp_path / 's.sqlite')!r}, progress=False)
-    """))
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+                      {trial}, toys.summary)
+        {tail}
+            result = run(study, "smoke", "local", jobs=1, results={str(tmp_path / 's.sqlite')!r}, progress=False)
+            print(len(result.rows))
+    """)
+    (tmp_path / "script.py").write_text(text)
+    return subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=60,
+                          check=False)
+
+
+@pytest.mark.parametrize(("trial", "tail"), [("toys.trial", "if True:"), ("own", "if __name__ == '__main__':")])
+def test_a_script_needs_a_guard_only_for_trials_of_its_own(tmp_path, trial, tail):
+    done = script(tmp_path, trial, tail)
+    assert (done.returncode, done.stdout.split()) == (0, ["3"]), done.stderr
+
+
+def test_a_script_without_the_guard_it_needs_gets_a_sentence(tmp_path):
+    done = script(tmp_path, "own", "if True:")
     assert done.returncode == 1
-    assert "must do so under if __name__ == '__main__'" in done.stderr.splitlines()[-1]
+    assert "must run them under if __name__ == '__main__'" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("options", "words"), [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -84,6 +85,9 @@ def _package(root: str) -> list[str]:
 def _file(name: str) -> Path | None:
     """The source file of a module, found without importing anything."""
     top, *rest = name.split(".")
+    if name == "__main__":          # a script has a file and no spec; a notebook has neither
+        script = getattr(sys.modules[name], "__file__", None)
+        return Path(script) if script else None
     spec = importlib.util.find_spec(top) if top else None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None

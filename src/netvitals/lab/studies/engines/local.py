@@ -10,13 +10,15 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from types import ModuleType
 
 from netvitals.lab.studies.engines.task import Outcome, Task, perform
 
@@ -49,9 +51,15 @@ class LocalEngine:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(f"a trial must be a function at the top level of a module that other processes can "
                              f"import, got {task.function!r} ({error})") from None
-        worker = next((w for w in self._workers if w.task is None), None)
+        home = task.function.__module__ == "__main__"
+        idle = [w for w in self._workers if w.task is None]
+        worker = next((w for w in idle if w.knows_main or not home), None)
         if worker is None:
-            worker = _Worker(self._context)
+            if idle and len(self._workers) >= self.slots:
+                self._workers.remove(idle[0])
+                idle[0].dismiss()
+                idle[0].bury(2.0)
+            worker = _Worker(self._context, home)
             self._workers.append(worker)
         worker.start(task, message)
 
@@ -71,8 +79,8 @@ class LocalEngine:
             if outcome is not None:
                 outcomes.append(outcome)
         if self._stillborn >= STILLBORN:
-            raise ChildProcessError("worker processes die as they start; a script that runs studies must do so under "
-                                    "if __name__ == '__main__':, and memory must hold one worker per job")
+            raise ChildProcessError("worker processes die as they start; a script that holds its own trials must run "
+                                    "them under if __name__ == '__main__':, and memory must hold one worker per job")
         return outcomes
 
     def close(self) -> None:
@@ -85,10 +93,11 @@ class LocalEngine:
 
 
 class _Worker:
-    def __init__(self, context: multiprocessing.context.SpawnContext) -> None:
+    def __init__(self, context: multiprocessing.context.SpawnContext, knows_main: bool) -> None:
         self.pipe, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(target=_work, args=(theirs,), daemon=True, name="netvitals-worker")
-        with _one_thread():
+        self.knows_main = knows_main
+        with _one_thread(), nullcontext() if knows_main else _main_hidden():
             self.process.start()
         theirs.close()
         self.task: Task | None = None
@@ -177,6 +186,19 @@ def _cause(code: int | None) -> str:
         hint = "; the system kills processes that use too much memory" if -code == signal.SIGKILL else ""
         return f"the worker was killed by signal {-code} ({name}){hint}"
     return f"the worker left with exit code {code} before the trial was done"
+
+
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """A spawned process imports the caller's main module again, which runs an unguarded script twice and cannot work
+    in a shell or notebook; a worker whose trials live in other modules has no need of it.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextmanager
