@@ -148,7 +148,7 @@ def cross_entropy_inner(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def squared_error_inner(outputs: Tensor, targets: Tensor) -> Tensor:
-    r"""$\langle o,\nabla_o\ell\rangle = \lVert o\rVert^2 - \langle o,y\rangle$ per sample for half the squared error (D5).
+    r"""$\langle o,\nabla_o\ell\rangle = \lVert o\rVert^2 - \langle o,y\rangle$ per sample, half the squared error (D5).
 
     >>> squared_error_inner(torch.tensor([[2.0, 1.0]]), torch.tensor([[1.0, 0.0]])).tolist()
     [3.0]
