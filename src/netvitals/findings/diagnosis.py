@@ -52,7 +52,6 @@ class Findings(Sequence[Finding]):
 
     def __str__(self) -> str:
         asked = [c for c in self.checked if c.series]
-        head = [] if self.alarming else ["Nothing alarming."]
         tail = []
         if asked and not self.items:
             tail.append("Checked: " + " ".join(c.question for c in asked))
@@ -60,7 +59,29 @@ class Findings(Sequence[Finding]):
         if missing:
             tail.append(f"Not checked, for want of readings: {', '.join(missing)}.")
         tail += [f"The rule {c.rule!r} failed: {c.trouble}" for c in self.checked if c.trouble]
-        return "\n".join([*head, *map(str, self.items), *tail])
+        return "\n".join([*self._head(), *map(str, self.items), *tail])
+
+    def __rich__(self) -> Any:
+        """The same in colour, for a rich console; advice for everything, reasons for what is alarming."""
+        from rich.console import Group
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        tones = {"critical": "bold red", "warning": "bold yellow", "watch": "bold blue", "info": "dim"}
+        grid = Grid.grid(padding=(0, 2))
+        for f in self.items:
+            lines = [Text(f.what, style="bold")] + [Text(f.why, style="dim")] * (f in self.alarming)
+            lines += [Text(f"→ {f.advice}")] * bool(f.advice)
+            grid.add_row(Text(f.severity, style=tones[f.severity]), Group(*lines, ""))
+        asked = sum(1 for c in self.checked if c.series)
+        missing = ", ".join(c.rule for c in self.checked if not c.series)
+        foot = f"{asked} of {len(self.checked)} questions could be asked" + (f"; not {missing}." if missing else ".")
+        return Group(*(Text(h, style="bold green") for h in self._head()), grid, Text(foot, style="dim"))
+
+    def _head(self) -> list[str]:
+        if self.alarming:
+            return []
+        return [f"Nothing alarming; {len(self.items)} to know or to watch:" if self.items else "Nothing alarming."]
 
 
 def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Findings:

@@ -24,8 +24,9 @@ def negative(context: Context) -> Iterator[Finding]:
     inputs = [Hit(s.site, "watch", (s.evidence(change=True),), -s.end)
               for s in table.at("preactivations", "preact_drift")
               if len(s.finite) > 2 and s.end < PREACT and s.start - s.end > SUNK]
-    weights = [Hit(s.site, "watch", (s.evidence(),), -s.end) for s in table.at("drift", "drift_z")
-               if s.end < WEIGHTS and s.site.split(".")[-1] == "weight"]
+    drifts = [s for s in table.at("drift", "drift_z") if s.site.split(".")[-1] == "weight" and not _gain(table, s.site)]
+    weights = [Hit(s.site, "watch", (s.evidence(),), -s.end) for s in drifts[:-1]      # the readout shuts no gate
+               if s.end < WEIGHTS]
     ground = (push.evidence(change=True),) if push is not None else ()
     why = ("At the start of training the mean gradient at an active unit is positive for every convex loss, so descent "
            "pushes its inputs down; for ReLU-like units that shuts gates and makes activations sparse. " + outlook)
@@ -43,6 +44,14 @@ def negative(context: Context) -> Iterator[Finding]:
                                   f"({worst.site}).")
     for f in found:
         yield Finding(f.severity, f.site, f.what, f.why, f.advice, f.evidence + ground, f.sites, f.rule, f.vital)
+
+
+def _gain(table: Table, parameter: str) -> bool:
+    """Whether a weight is the gain of a norm: it begins as a constant, so its drift has no spread to be measured by."""
+    owner = parameter.rpartition(".")[0]
+    kinds = {str(s.get("kind")) for s in table.meta.get("sites", ()) if owner in (s.get("name"), s.get("module"))}
+    mean, std = (table.get("drift", parameter, m) for m in ("weight_mean", "weight_std"))
+    return "norm" in kinds or (mean is not None and std is not None and std.start < 0.5 * abs(mean.start))
 
 
 def _push(table: Table) -> Series | None:

@@ -14,7 +14,7 @@ from netvitals.runs import Evidence, Finding, Severity
 # A unit is dead when none of its gates was open on the measured batch, dying when hardly any was (choices of this
 # project; weight-drift §2.4 defines dead units as zero on every sample).
 DYING = 0.02            # a dying unit's gates are open on at most this share of the batch
-DEAD_WATCH, DEAD_WARNING, DEAD_CRITICAL = 0.05, 0.25, 0.75
+DEAD_WATCH, DEAD_WARNING, DEAD_CRITICAL = 0.05, 0.20, 0.75
 DYING_WATCH = 0.10
 
 # gate-density §2.3, table "why it matters": when σ shrinks to a third, a ReLU's density falls from .500 to .440.

@@ -14,7 +14,9 @@ from netvitals.runs import Finding
 # common rule of thumb of 1e-3 by two orders of magnitude on each side.
 VANISHED = 1e-4         # gradient of a weight against the largest of the model, both per root-element
 EXPLODED = 100.0        # growth of the model's gradient norm over the run
-BURST = 30.0            # one step's gradient norm against the run's median
+BURST = 30.0            # one step's gradient norm against the median of the readings around it
+BURST_OVER_START = 3.0  # … and against the norm at the start of the run
+NEIGHBOURS = 5          # readings on each side
 RATIO = (1e-5, 1e-1)    # update length against weight length
 
 
@@ -65,16 +67,17 @@ def exploding(context: Context) -> Iterator[Finding]:
                       evidence=(whole.evidence(change=True), worst.evidence(change=True)), rule="exploding gradients",
                       vital="gradients")
         return
-    peak = int(np.argmax(whole.values))
-    usual = float(np.median(whole.values))
-    if usual > 0 and whole.values[peak] > BURST * usual:
+    usual = _surroundings(whole.values)
+    peak = int(np.argmax(whole.values / usual))
+    # near the end of training single batches stand out without harm: a burst also tops the first gradients
+    if whole.values[peak] > max(BURST * usual[peak], BURST_OVER_START * whole.start):
         step = int(whole.steps[peak])
         at_peak = [(float(s.values[hit][0]), s) for s in _weights(context.table, "grad_norm")
                    if (hit := s.steps == step).any()]
         size, worst = max(at_peak, key=lambda pair: pair[0], default=(0.0, whole))
         yield Finding("watch", worst.site, f"The gradient burst once: at step {step} its norm was "
-                                           f"{whole.values[peak] / usual:.0f} times the median, mostly in "
-                                           f"{worst.site}.",
+                                           f"{whole.values[peak] / usual[peak]:.0f} times that of the steps around it, "
+                                           f"mostly in {worst.site}.",
                       why="A single burst can undo many steps; it often comes from one odd batch or from a spike.",
                       advice="Clip the gradient norm at a few times its median.",
                       evidence=(whole.evidence(value=float(whole.values[peak]), step=step),
@@ -102,6 +105,15 @@ def update_ratio(context: Context) -> Iterator[Finding]:
                                       f"weights in {worst.site}.",
             why="At that pace a weight needs a hundred thousand steps to change by its own size.",
             advice="Raise the learning rate of these tensors, unless they are frozen on purpose.")
+
+
+def _surroundings(values: np.ndarray) -> np.ndarray:
+    """Median of the neighbours of each value, itself left out."""
+    out = np.empty_like(values)
+    for i in range(len(values)):
+        near = np.concatenate([values[max(0, i - NEIGHBOURS):i], values[i + 1:i + 1 + NEIGHBOURS]])
+        out[i] = max(float(np.median(near)), 1e-300)
+    return out
 
 
 def _weights(table: Table, metric: str) -> list[Series]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from netvitals.findings.rule import Context, Hit, rule, together
 from netvitals.runs import Finding
 
-# saddle-escape §1, §2.3: gradient flow conserves ‖W_{l+1}‖² − ‖W_l‖² − ‖b_l‖² across a homogeneous activation and moves it
-# slowly elsewhere. How far is too far is a choice of this project, on the share (difference over sum): a shift of 0.3
-# turns layers of equal energy into 65 against 35; at 0.9 one layer holds 95 % of what the two have.
+# saddle-escape §1, §2.3: gradient flow conserves ‖W_{l+1}‖² − ‖W_l‖² − ‖b_l‖² across a homogeneous activation and moves
+# it slowly elsewhere. How far is too far is a choice of this project, on the share (difference over sum): a shift of
+# 0.3 turns layers of equal energy into 65 against 35; at 0.9 one layer holds 95 % of what the two have.
 SHIFT = 0.3
 ALONE = 0.9
 
@@ -24,9 +24,9 @@ def growth(context: Context) -> Iterator[Finding]:
     yield from together(
         hits, rule="imbalance growth", vital="imbalance",
         what=lambda where, worst: f"Neighbouring layers grow apart at {where}: {_heavier(worst)}",
-        why="Gradient flow conserves the imbalance ‖W_{l+1}‖² − ‖W_l‖² across ReLU and linear layers and moves it slowly "
-            "elsewhere. A large shift comes from what is not gradient flow: long steps, decay that differs by layer, or "
-            "an optimizer that rescales updates.",
+        why="Gradient flow conserves the imbalance ‖W_{l+1}‖² − ‖W_l‖² across ReLU and linear layers and moves it "
+            "slowly elsewhere. A large shift comes from what is not gradient flow: long steps, decay that differs by "
+            "layer, or an optimizer that rescales updates.",
         advice="Look at the update ratio of the two layers; the same weight decay for both, or a smaller learning rate "
                "for the growing one, holds them together. Unbalanced layers also shorten the way out of a saddle, so "
                "early in training this can be welcome.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -103,7 +103,7 @@ def table(source: Any) -> Table:
     if hasattr(source, "readings"):
         given = source.readings() if callable(source.readings) else source.readings
         arrays = getattr(source, "arrays", ())
-        return table_of(given, arrays() if callable(arrays) else arrays, getattr(source, "meta", None) or {})
+        return table_of(given, arrays() if callable(arrays) else arrays, _meta(source))
     if isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping):
         return table_of(source)
     raise TypeError(f"findings are drawn from a run, a checkup, a frame or a list of readings, got "
@@ -123,6 +123,16 @@ def table_of(readings: Iterable[Any], arrays: Iterable[ArrayReading] = (),
         else:
             raise TypeError(f"expected Reading or ArrayReading, got {type(reading).__name__}: {reading!r:.60}")
     return _gathered(((r.step, r.vital, r.site, r.metric, r.value) for r in scalars), kept, meta or {})
+
+
+def _meta(source: Any) -> dict[str, Any]:
+    """Metadata of something in memory; sites and places that were not seen may be attributes of their own."""
+    meta = dict(getattr(source, "meta", None) or {})
+    for key in ("sites", "unseen"):
+        places = getattr(source, key, None)
+        if places and key not in meta:
+            meta[key] = [asdict(p) if is_dataclass(p) and not isinstance(p, type) else p for p in places]
+    return meta
 
 
 def is_pooled(site: str) -> bool:
@@ -151,14 +161,19 @@ def _series(key: tuple[str, str, str], steps: list[int], values: list[float]) ->
     return Series(*key, np.asarray(steps)[order], np.asarray(values, dtype=np.float64)[order])
 
 
-def _depth(meta: Mapping[str, Any], keys: Iterable[tuple[str, str, str]]) -> dict[str, int]:
-    """Order of sites: as the metadata lists them, then as they first appear."""
-    depth: dict[str, int] = {}
+def _depth(meta: Mapping[str, Any], keys: Iterable[tuple[str, str, str]]) -> dict[str, tuple[int, int, int]]:
+    """Order of sites: as the metadata lists them; parameters and pairs beside the module they belong to; what is not
+    listed as it first appears; numbers of the whole model last."""
+    place: dict[str, int] = {}
     for site in meta.get("sites", ()):
-        depth.setdefault(str(site.get("name", "")) if isinstance(site, Mapping) else getattr(site, "name", str(site)),
-                         len(depth))
+        for name in (str(site.get("name", "")), str(site.get("module", ""))):
+            place.setdefault(name, len(place))
+    depth: dict[str, tuple[int, int, int]] = {}
     for _, site, _ in keys:
-        depth.setdefault(site, len(depth))
+        if site not in depth:
+            owner = site.partition("→")[0]
+            known = next((place[n] for n in (site, owner, owner.rpartition(".")[0]) if n and n in place), len(place))
+            depth[site] = (int(is_pooled(site)), known, len(depth))
     return depth
 
 

@@ -15,18 +15,25 @@ CONSTANT = 1e-3         # a σ so small leaves a constant, whatever it was at th
 
 @rule("variance collapse", "Do pre-activations keep their variance?", "preactivations", ("preactivations", "sigma"))
 def collapse(context: Context) -> Iterator[Finding]:
-    hits = []
+    still, hits = [], []
     for s in context.table.at("preactivations", "sigma"):
         ratio = s.end / s.start if s.start else float("nan")
         if s.end < CONSTANT:
-            hits.append(Hit(s.site, "critical", (s.evidence(change=len(s.finite) > 1),), 1e3))
+            still.append(Hit(s.site, "critical", (s.evidence(change=len(s.finite) > 2),), -s.end))
         elif len(s.finite) > 2 and ratio < COLLAPSED:
             hits.append(Hit(s.site, "warning" if ratio < BEYOND else "watch", (s.evidence(change=True),), 1 - ratio))
     yield from together(
+        still, rule="variance collapse", vital="preactivations",
+        what=lambda where, worst: f"The inputs of {where} hardly vary: σ is {worst.evidence[0].value:.2g} in "
+                                  f"{worst.site}.",
+        why="A unit whose input is the same for every sample carries no information on, and what is above it cannot "
+            "tell the samples apart.",
+        advice="Start with larger weights (an initialisation matched to the activation) or put a norm before these "
+               "activations; if σ shrank in training, decay the weights and norm scales less.")
+    yield from together(
         hits, rule="variance collapse", vital="preactivations",
-        what=lambda where, worst: f"The variance of the inputs collapses in {where}: σ is {worst.evidence[0].value:.3g}"
-        + (f", it began at {worst.evidence[0].before:.3g}" if worst.evidence[0].before is not None else "")
-        + f" ({worst.site}).",
+        what=lambda where, worst: f"The variance of the inputs collapses in {where}: σ fell from "
+                                  f"{worst.evidence[0].before:.3g} to {worst.evidence[0].value:.3g} in {worst.site}.",
         why="With σ → 0 every unit is pinned to one side of its threshold: gates are open for all samples or for none, "
             "and the layer becomes linear or dead.",
         advice="Exempt norm scales and biases from weight decay, or use less of it; check that the learning rate is "

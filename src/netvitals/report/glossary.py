@@ -73,7 +73,8 @@ SIGNS: dict[str, Sign] = {
     "imbalance": Sign(
         "Imbalance", "How far neighbouring layers have moved apart: ‖W_{l+1}‖² − ‖W_l‖², which gradient flow conserves "
         "in linear networks.", ("relative", "imbalance"),
-        {"imbalance": "‖W_{l+1}‖² − ‖W_l‖² − ‖b_l‖²", "relative": "the same over the sum of the three, between −1 and 1"}),
+        {"imbalance": "‖W_{l+1}‖² − ‖W_l‖² − ‖b_l‖²",
+         "relative": "the same over the sum of the three, between −1 and 1"}),
     "rank": Sign(
         "Effective rank", "How many directions a matrix really uses.", ("entropy",),
         {"entropy": "exp of the entropy of the singular values", "energy": "the same of their squares",

@@ -98,13 +98,15 @@ def _chips(readings: Table, status: str, kind: str) -> list[tuple[str, str]]:
     out = [("", status)] if kind == "run" else []
     if steps and kind == "run":
         out.append(("steps", f"{steps[-1] - steps[0]:,}" if steps[0] else f"{steps[-1]:,}"))
-    for key, label in (("model_class", "model"), ("parameters", "parameters"), ("every", "measured every"),
-                       ("optimizer", "optimizer"), ("seed", "seed"), ("started", "began")):
+    for key, label in (("model", "model"), ("parameters", "parameters"), ("every", "measured every"), ("seed", "seed")):
         value = meta.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
-            out.append((label, f"{value:,}"))
+            out.append((label, f"{value:,}" if key == "parameters" else str(value)))
         elif isinstance(value, str) and len(value) < 40:
-            out.append((label, value.replace("T", " ").removesuffix("+00:00") + " UTC" if key == "started" else value))
+            out.append((label, value))
+    out += [("optimizer", str(o.get("name"))) for o in meta.get("optimizer") or () if isinstance(o, dict)]
+    if isinstance(meta.get("started"), str):
+        out.append(("began", meta["started"].replace("T", " ").removesuffix("+00:00") + " UTC"))
     return out
 
 

@@ -1,0 +1,82 @@
+"""``netvitals checkup PKG.MODULE:FACTORY``: examine a model that a function of the user's makes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def checkup(target: Annotated[str, typer.Argument(metavar="PKG.MODULE:FACTORY", help="A function without arguments "
+                                                      "that returns model, loss_fn, batch.")],
+                html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
+                as_json: Annotated[bool, typer.Option("--json", help="Print readings and findings as JSON.")] = False,
+                curvature: Annotated[bool, typer.Option(help="Also look at the curvature between layers.")] = True,
+                ) -> None:
+        """Measure every vital sign of a model on one batch, and say what they mean."""
+        from rich.console import Console
+
+        import netvitals as nv
+
+        model, loss_fn, batch = made(target)
+        found = nv.checkup(model, loss_fn, batch, curvature=curvature)
+        if as_json:
+            typer.echo(json.dumps(plain(found), default=str))
+        else:
+            console = Console()
+            console.print(f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, "
+                          f"{len(found.readings)} readings")
+            console.print(found.findings)
+            for place in found.unseen:
+                console.print(f"not seen: {place.name}: {place.reason}", style="dim", markup=False)
+        if html is not None:
+            page = found.to_html(html)
+            typer.echo(page, err=as_json)
+
+
+def made(target: str) -> tuple[Any, Any, Any]:
+    """Model, loss function and batch from the factory that ``target`` names, found from the working directory too."""
+    module_name, _, name = target.partition(":")
+    if not module_name or not name:
+        raise ValueError(f"expected PKG.MODULE:FACTORY, as in mypackage.models:make, got {target!r}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"there is no module {error.name!r} to import from {here}; run the command where "
+                         f"`python -c 'import {module_name}'` works") from error
+    except Exception as error:
+        raise ValueError(f"importing {module_name} failed: {type(error).__name__}: {error}") from error
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")
+                 and getattr(v, "__module__", "") == module_name]
+        hint = f"; it has {', '.join(known[:8])}" if known else ""
+        raise ValueError(f"{module_name} has no function {name!r}{hint}")
+    try:
+        result = factory()
+    except Exception as error:
+        raise ValueError(f"{target} raised {type(error).__name__}: {error}") from error
+    if not isinstance(result, tuple | list) or len(result) != 3:
+        given = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
+        raise ValueError(f"{target} must return three things, model, loss_fn and batch = (x, y); it returned {given}")
+    return result[0], result[1], result[2]
+
+
+def plain(found: Any) -> dict[str, Any]:
+    """A checkup in plain values; numbers that JSON cannot hold are null."""
+    def number(value: float) -> float | None:
+        return value if abs(value) < float("inf") else None
+    return {"model": found.model, "loss": found.loss, "meta": dict(found.meta),
+            "readings": [{"vital": r.vital, "site": r.site, "metric": r.metric, "value": number(r.value)}
+                         for r in found.readings],
+            "findings": found.findings.to_dicts(),
+            "unseen": [{"name": u.name, "reason": u.reason} for u in found.unseen]}

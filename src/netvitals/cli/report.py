@@ -1,0 +1,28 @@
+"""``netvitals report RUN``: the HTML page of a run, finished or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def report(run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
+               out: Annotated[Path | None, typer.Option(help="The page; report.html beside the run by default.")] = None,
+               show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False) -> None:
+        """Write the report of a run as one HTML file that opens offline, and print its findings."""
+        from rich.console import Console
+
+        from netvitals import findings, runs
+        from netvitals.report import write
+
+        source = runs.open_run(run)
+        found = findings.diagnose(source)
+        Console().print(found)
+        page = write(source, out or source.path.with_name("report.html"), findings=found)
+        typer.echo(page)
+        if show:
+            typer.launch(page.resolve().as_uri())
