@@ -128,8 +128,9 @@ def test_relu_chain_has_a_drive_of_its_own():
     assert t == pytest.approx(saddle.balanced(0.01, 5, d.k, 0.1), rel=1e-4)
 
 
-@pytest.mark.parametrize(("f", "reason"), [("elu", "not C2"), ("sigmoid", "centred"),
-                                           (lambda z: z + z ** 4, "thin family"), (lambda z: z - z.tanh(), "f'\\(0\\) = 0")])
+@pytest.mark.parametrize(("f", "reason"), [
+    ("elu", "not C2"), ("sigmoid", "centred"), (lambda z: z + z ** 4, "thin family"),
+    (lambda z: z - z.tanh(), "f'\\(0\\) = 0")])
 def test_activations_outside_the_theory_are_named(f, reason):
     with pytest.raises(ValueError, match=reason):
         saddle.escape_time([0.1] * 3, f, 8)

@@ -65,7 +65,7 @@ def test_vital_writes_the_gap_and_finds_its_pairs():
     sight = ParameterSight(after, before, grads, before, dict(net.named_modules()))
     saddle.StepAccounting().parameters(sheet, sight)
     rows = {(r.site, r.metric): r.value for r in sheet.readings()[0]}
-    assert set(s for s, _ in rows) == {"0 → 2", "2 → 4"}
+    assert {s for s, _ in rows} == {"0 → 2", "2 → 4"}
     assert rows["0 → 2", "change"] == pytest.approx(rows["0 → 2", "predicted"] + rows["0 → 2", "gap"])
 
 
