@@ -133,6 +133,15 @@ def test_what_has_no_gate_function_is_refused_in_a_sentence():
         A.crossings("gelu", -0.1)
 
 
+def test_asking_leaves_the_random_state_and_the_module_alone():
+    module = A.get("noisy_relu").train()
+    before, state = module.p.item(), torch.get_rng_state()
+    for question in (lambda: A.crossings(module, 0.0765), lambda: A.classify("noisy_relu:1:2"),
+                     lambda: A.constants("noisy_relu:1:3"), lambda: A.derivative("noisy_relu")):
+        question()
+    assert torch.equal(torch.get_rng_state(), state) and module.p.item() == before and module.training
+
+
 def test_repeated_questions_cost_nothing():
     module = A.get("mish")
     A.crossings(module, 0.0321)

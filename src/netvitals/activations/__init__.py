@@ -3,7 +3,7 @@
 from netvitals.activations.classes import ActivationClass, classify, phi, phi_closed
 from netvitals.activations.constants import Constants, constants
 from netvitals.activations.crossings import Crossings, crossings
-from netvitals.activations.derivative import derivative
+from netvitals.activations.derivative import derivative, derivative_pair
 from netvitals.activations.functions import (
     BSiLU,
     Centered,
@@ -36,7 +36,8 @@ from netvitals.activations.taylor import Smoothness, smoothness, taylor
 __all__ = [
     "ActivationClass", "BSiLU", "Centered", "Constants", "Crossings", "ELEMENTWISE", "FUNCTIONAL", "Function",
     "MODULES", "NoisyReLU", "Polynomial", "QuantileReLU", "Smoothness", "Squared", "StiffSigmoid", "SugarBSiLU",
-    "TopK", "ZeroMean", "b_silu", "canonical", "classify", "constants", "crossings", "derivative", "expect",
+    "TopK", "ZeroMean", "b_silu", "canonical", "classify", "constants", "crossings", "derivative",
+    "derivative_pair", "expect",
     "formula", "functional_spec", "gauss_hermite", "gelu2", "get", "hermite_coefficients", "is_activation",
     "is_elementwise", "kth", "look_alike", "moment", "names", "noisy_relu", "phi", "phi_closed", "quantile_relu",
     "relu2", "silu2", "smoothness", "spec_of", "sugar_b_silu", "taylor", "topk_mask",

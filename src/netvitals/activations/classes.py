@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from netvitals.activations.derivative import Activation, Key, derivative, in_double
-from netvitals.activations.registry import get
 from netvitals.activations.sparse import QuantileReLU, TopK
 from netvitals.activations.taylor import leading, smoothness, taylor
 
@@ -111,7 +110,7 @@ def classify(f: Activation) -> ActivationClass:
 
 @lru_cache(maxsize=256)
 def _of(key: Key) -> ActivationClass:
-    module = get(key.source)
+    module = key.module()
     if isinstance(module, (TopK, QuantileReLU)):
         return ActivationClass("outside", math.nan, "it is not elementwise: an entry's value depends on its neighbours",
                                math.nan, math.nan)

@@ -51,7 +51,9 @@ class Constants:
     @property
     def gamma_printed(self) -> float:
         """The class-C coefficient as printed, 3f''(0)²/(2αh); zero for class B (erratum E4: use :meth:`nlo`)."""
-        return 3 * (2 * self.a_q) ** 2 / (2 * self.slope * self.h) if self.q == 2 else 0.0
+        if self.q != 2:
+            return 0.0
+        return 3 * (2 * self.a_q) ** 2 / (2 * self.slope * self.h) if self.slope * self.h else math.nan
 
     def nlo(self, layer: int) -> float:
         """Next-order coefficient of dX_ℓ/dt on the balanced ray: qλ' for layer 1, λ' for the others (erratum E4)."""
@@ -104,7 +106,7 @@ def _of(key: Key) -> Constants:
     found = classify(key.source)
     if found._function is None:
         raise ValueError(f"{key.token} has no constants: {found.why}")
-    function, offset = in_double(key.source), found.offset
+    function, offset = in_double(key.module()), found.offset
     centred = lambda g: function(g) - offset
     h = moment(centred, 1)
     finite = math.isfinite(found.q)

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from netvitals.activations.derivative import Activation, Key, derivative
-from netvitals.activations.registry import get
 from netvitals.activations.sparse import QuantileReLU, TopK
 
 SPAN = 20.0     # the grid covers [−20, 20] with this step
@@ -109,7 +108,7 @@ def crossings(f: Activation, theta: float) -> Crossings:
 
 @lru_cache(maxsize=512)
 def _of(key: Key, theta: float) -> Crossings:
-    module = get(key.source)
+    module = key.module()
     if isinstance(module, (TopK, QuantileReLU)):
         raise ValueError(f"{key.token} is not elementwise: a gate there depends on its neighbours, so it has no f'(z)")
     return _search(derivative(module), theta)

@@ -26,9 +26,7 @@ def shortest(number: Tensor) -> str:
 def in_double(f: Activation) -> Callable[[Tensor], Tensor]:
     """The function in float64, in evaluation mode; a module is copied, never changed."""
     if isinstance(f, str):
-        from netvitals.activations.registry import get
-
-        f = get(f)
+        f = Key(f).module()
     if not isinstance(f, nn.Module):
         if not callable(f):
             raise TypeError(f"expected an activation (spec string, module or callable), got {type(f).__name__}")
@@ -62,6 +60,13 @@ class Key:
             self.token = f
         if isinstance(self.token, str):
             self.source = self.token
+
+    def module(self) -> nn.Module:
+        """The activation as a module; one that draws a number when it is made leaves the random state alone."""
+        from netvitals.activations.registry import get
+
+        with torch.random.fork_rng(devices=[]):
+            return get(self.source)
 
     def __hash__(self) -> int:
         return hash(self.token)
@@ -100,3 +105,19 @@ def derivative(f: Activation) -> Callable[[Tensor], Tensor]:
         return torch.zeros_like(z, dtype=torch.float64) if grad is None else grad.detach()
 
     return slope
+
+
+def derivative_pair(f: Activation) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """f and f' in float64, both of plain tensors without gradients.
+
+    >>> f, slope = derivative_pair("tanh")
+    >>> f(torch.zeros(1)).item(), slope(torch.zeros(1)).item()
+    (0.0, 1.0)
+    """
+    function = in_double(f)
+
+    def value(z: Tensor) -> Tensor:
+        with torch.no_grad():
+            return function(z.to(torch.float64))
+
+    return value, derivative(function)

@@ -78,11 +78,11 @@ ENTRIES: dict[str, Entry] = {
     "sin": Entry(Sin, "sin(x)"),
     "arctan": Entry(Arctan, "arctan(x)"),
     "softsign": Entry(nn.Softsign, "x / (1 + |x|)"),
-    "sigmoid": Entry(_sigmoid, "1 / (1 + e^(-a (x - c)))", ("stiffness", "center")),
+    "sigmoid": Entry(_sigmoid, "1 / (1 + e^(-a (x - c)))", ("alpha", "center")),
     "logsigmoid": Entry(nn.LogSigmoid, "ln s(x)"),
     "hardswish": Entry(nn.Hardswish, "x min(max(0, x + 3), 6) / 6"),
     "hardsigmoid": Entry(nn.Hardsigmoid, "min(max(0, x + 3), 6) / 6"),
-    "hardtanh": Entry(lambda low=-1.0, high=1.0: nn.Hardtanh(low, high), "min(max(low, x), high)", ("low", "high")),
+    "hardtanh": Entry(lambda low=-1.0, high=1.0: nn.Hardtanh(low, high), "min(max(l, x), h)", ("low", "high")),
     "tanhshrink": Entry(nn.Tanhshrink, "x - tanh(x)"),
     "softshrink": Entry(lambda lam=0.5: nn.Softshrink(lam), "x -+ l outside (-l, l), else 0", ("lambda",)),
     "hardshrink": Entry(lambda lam=0.5: nn.Hardshrink(lam), "x outside (-l, l), else 0", ("lambda",)),
@@ -127,6 +127,8 @@ def formula(spec: str) -> str:
     name, rest = _head(_unpreset(spec))
     if name in ENTRIES:
         entry = ENTRIES[name]
+        if name == "poly" and rest:
+            return " + ".join(f"{a} x^{k}" for k, a in enumerate(rest) if float(a))
         return entry.formula + "".join(f", {p[0]}={v}" for p, v in zip(entry.parameters, rest))
     if name == "topk":
         return f"largest share by value of {formula(':'.join(_topk_parts(rest)[0]))}"
@@ -146,9 +148,8 @@ def _head(spec: str) -> tuple[str, list[str]]:
     first, *rest = spec.strip().split(":")
     key = _plain(first)
     if key not in _LOOKUP:
-        spoken = {_plain(n): n for n in (*ENTRIES, *COMPOSITES)} | {a: a for a in ALIASES}
-        near = difflib.get_close_matches(key, spoken, 5, 0.5)
-        hint = f"nearest: {', '.join(spoken[n] for n in near)}" if near else f"known: {', '.join(names())}"
+        near = dict.fromkeys(_LOOKUP[n] for n in difflib.get_close_matches(key, _LOOKUP, 6, 0.5))  # aliases count once
+        hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(names())}"
         raise ValueError(f"there is no activation {first!r}; {hint}")
     return _LOOKUP[key], rest
 
