@@ -1,5 +1,22 @@
 """Optimisers: DDCAdam and its gauges, Muon, and the ablation optimisers."""
 
+from netvitals.optim.ablations import EpsFloor, HomogeneityDial, MomentumSign
+from netvitals.optim.ddcadam import DDCAdam
+from netvitals.optim.equivariance import Equivariance, equivariance
+from netvitals.optim.gauges import (
+    Block,
+    Gauge,
+    Rescale,
+    Shift,
+    ce_shift_bias,
+    ce_shift_rows,
+    chained_rescale,
+    channel_rescale,
+    ln_scale,
+    relu_rescale,
+)
 from netvitals.optim.muon import Muon, MuonAdamW, fused_parts, muon_split, newton_schulz
 
-__all__ = ["Muon", "MuonAdamW", "fused_parts", "muon_split", "newton_schulz"]
+__all__ = ["Block", "DDCAdam", "EpsFloor", "Equivariance", "Gauge", "HomogeneityDial", "MomentumSign", "Muon",
+           "MuonAdamW", "Rescale", "Shift", "ce_shift_bias", "ce_shift_rows", "chained_rescale", "channel_rescale",
+           "equivariance", "fused_parts", "ln_scale", "muon_split", "newton_schulz", "relu_rescale"]

@@ -1,0 +1,207 @@
+r"""Gauges: the continuous symmetries of a network's loss, as the optimiser sees them.
+
+A *shift* adds the same vector to all logits; a *rescale* multiplies one block of parameters and divides the next. Each
+spec knows which parameters it covers, moves them along the orbit (``act``), and says what cannot be
+(dead-directions §4.9).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+_TINY = 1e-30       # a block with a smaller norm has no direction to scale along
+
+
+@dataclass(frozen=True)
+class Shift:
+    r"""$\theta \to \theta + \mathbf 1 c^\top$ along dimension 0: logits' bias (C,) or unembedding rows (C, d)."""
+
+    name: str
+    param: Parameter
+
+    @property
+    def params(self) -> tuple[Parameter, ...]:
+        return (self.param,)
+
+    @property
+    def modes(self) -> int:
+        return self.param[0].numel()
+
+    def vertical(self, x: Tensor) -> Tensor:
+        r"""$\Pi_V x$: the mean over classes, broadcast back."""
+        return x.mean(0, keepdim=True).expand_as(x)
+
+    def collapse(self, x: Tensor) -> Tensor:
+        r"""Orthonormal vertical coordinates $q = \mathbf 1^\top x / \sqrt C$."""
+        return x.sum(0, keepdim=True) / math.sqrt(x.shape[0])
+
+    def broadcast(self, q: Tensor) -> Tensor:
+        return (q / math.sqrt(self.param.shape[0])).expand_as(self.param)
+
+    @torch.no_grad()
+    def act(self, c: Tensor) -> None:
+        """Move the parameters along the orbit by ``c`` (one number per mode)."""
+        self.param.add_(c.reshape(1, *self.param.shape[1:]).to(self.param))
+
+    def charge(self) -> Tensor:
+        """What drifts when an optimiser is not equivariant: the mean over classes."""
+        return self.param.detach().mean(0).reshape(-1)
+
+    def check(self) -> None:
+        if self.param.ndim == 0 or self.param.shape[0] < 2:
+            raise ValueError(f"{self.name}: a shift needs at least two classes in dimension 0, "
+                             f"got shape {tuple(self.param.shape)}")
+
+    def __str__(self) -> str:
+        return f"{self.name}: shift of {self.param.shape[0]} classes, {self.modes} mode(s)"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Parameters scaled together; ``dims[i]`` is the channel dimension of ``params[i]``, None: all of it scales."""
+
+    params: tuple[Parameter, ...]
+    dims: tuple[int | None, ...]
+
+    def gather(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The block's tensors as one matrix (channels, entries)."""
+        rows = [t.reshape(1, -1) if d is None else t.movedim(d, 0).reshape(t.shape[d], -1)
+                for t, d in zip(tensors, self.dims)]
+        return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+
+    def scatter(self, matrix: Tensor) -> list[Tensor]:
+        """Back to one tensor per parameter."""
+        out, start = [], 0
+        for p, d in zip(self.params, self.dims):
+            shape = (1, p.numel()) if d is None else (p.shape[d], p.numel() // p.shape[d])
+            piece = matrix[:, start:start + shape[1]]
+            start += shape[1]
+            out.append(piece.reshape(p.shape) if d is None else piece.reshape(p.movedim(d, 0).shape).movedim(0, d))
+        return out
+
+    @property
+    def channels(self) -> int:
+        p, d = self.params[0], self.dims[0]
+        return 1 if d is None else p.shape[d]
+
+
+@dataclass(frozen=True)
+class Rescale:
+    r"""$W_i \to e^{s_i} W_i$ with $\sum_i s_i = 0$ over n blocks, per channel: n − 1 gauge modes a channel.
+
+    Two whole layers around a ReLU, a chain of them, or a norm's gain with the columns that read it (per channel).
+    A *follower* (a bias inside a chain of whole layers) carries the product of the factors up to its layer.
+    """
+
+    name: str
+    blocks: tuple[Block, ...]
+    followers: tuple[tuple[Parameter, int], ...] = ()       # (bias, index of its layer)
+
+    @property
+    def params(self) -> tuple[Parameter, ...]:
+        return tuple(p for b in self.blocks for p in b.params) + tuple(p for p, _ in self.followers)
+
+    @property
+    def channels(self) -> int:
+        return self.blocks[0].channels
+
+    @property
+    def modes(self) -> int:
+        return (len(self.blocks) - 1) * self.channels
+
+    def basis(self, like: Tensor) -> Tensor:
+        """Orthonormal: row 0 is radial, the others are the cosine modes of the zero-sum subspace."""
+        n = len(self.blocks)
+        k, i = torch.arange(n, dtype=torch.float64)[:, None], torch.arange(n, dtype=torch.float64)[None]
+        b = torch.cos(math.pi * k * (2 * i + 1) / (2 * n)) * math.sqrt(2 / n)
+        b[0] = 1 / math.sqrt(n)
+        return b.to(like)
+
+    @torch.no_grad()
+    def act(self, c: Tensor) -> None:
+        """Scale along the orbit by the log factors ``c`` of the gauge modes, (n − 1, channels) or flat."""
+        n = len(self.blocks)
+        like = self.params[0]
+        modes = torch.cat([torch.zeros(1, self.channels).to(like), c.reshape(n - 1, self.channels).to(like)])
+        factors = (self.basis(like).T @ modes).exp()
+        for block, factor in zip(self.blocks, factors):
+            for p, d in zip(block.params, block.dims):
+                if d is None:
+                    p.mul_(factor)
+                else:
+                    p.mul_(factor.reshape([-1 if j == d % p.ndim else 1 for j in range(p.ndim)]))
+        for p, layer in self.followers:
+            p.mul_(factors[:layer + 1].prod(0))
+
+    def norms(self) -> Tensor:
+        return torch.stack([b.gather([p.detach() for p in b.params]).norm(dim=1) for b in self.blocks])
+
+    def charge(self) -> Tensor:
+        r"""Noether charges $\|W_{i+1}\|^2 - \|W_i\|^2$, conserved by gradient flow."""
+        return self.norms().square().diff(dim=0).reshape(-1)
+
+    def check(self) -> None:
+        if len(self.blocks) < 2:
+            raise ValueError(f"{self.name}: a rescaling needs at least two blocks, got {len(self.blocks)}")
+        if len({b.channels for b in self.blocks}) > 1:
+            raise ValueError(f"{self.name}: blocks must have the same number of channels, got "
+                             f"{[b.channels for b in self.blocks]}; check the channel dimensions of the spec")
+        norms = self.norms()
+        if not torch.isfinite(norms).all() or bool((norms <= _TINY).any()):
+            raise ValueError(f"{self.name}: a block has zero or non-finite norm; scaling cannot move it, so leave it "
+                             "to AdamW or initialise it away from zero")
+        if self.followers and self.channels != 1:
+            raise ValueError(f"{self.name}: followers belong to chains of whole layers; put a bias into the block of "
+                             "its channel instead")
+
+    def __str__(self) -> str:
+        return f"{self.name}: rescale of {len(self.blocks)} blocks, {self.modes} mode(s)"
+
+
+Gauge = Shift | Rescale
+
+
+def ce_shift_bias(bias: Parameter, name: str = "logit shift (bias)") -> Shift:
+    """b → b + c·1: cross-entropy does not see a constant added to every logit."""
+    return Shift(name, bias)
+
+
+def ce_shift_rows(weight: Parameter, name: str = "logit shift (rows)") -> Shift:
+    """W → W + 1cᵀ for an unembedding (C, d)."""
+    return Shift(name, weight)
+
+
+def relu_rescale(first: Parameter, second: Parameter, bias: Parameter | None = None,
+                 name: str = "ReLU rescale") -> Rescale:
+    """(W1, b1, W2) → (cW1, cb1, W2/c) around a positively homogeneous activation."""
+    return chained_rescale([first, second], [bias], name)
+
+
+def chained_rescale(weights: Sequence[Parameter], biases: Sequence[Parameter | None] = (),
+                    name: str = "chained ReLU rescale") -> Rescale:
+    """One joint spec for a chain of layers, n − 1 modes; ``biases[i]`` belongs to ``weights[i]``, the last is free."""
+    followers = tuple((b, i) for i, b in enumerate(biases[:len(weights) - 1]) if b is not None)
+    return Rescale(name, tuple(Block((w,), (None,)) for w in weights), followers)
+
+
+def channel_rescale(scaled: Sequence[tuple[Parameter, int]], readers: Sequence[tuple[Parameter, int]],
+                    name: str = "channel rescale") -> Rescale:
+    """Per channel: what is scaled (a norm's γ and β, or a neuron's row and bias) against the columns that read it.
+
+    Each entry is (parameter, its channel dimension), such as ``[(ln.weight, 0), (ln.bias, 0)], [(next.weight, 1)]``.
+    """
+    return Rescale(name, (Block(tuple(p for p, _ in scaled), tuple(d for _, d in scaled)),
+                          Block(tuple(p for p, _ in readers), tuple(d for _, d in readers))))
+
+
+def ln_scale(weight: Parameter, bias: Parameter | None, readers: Sequence[Parameter],
+             name: str = "norm scale") -> Rescale:
+    """(γ_i, W_next[:, i]) → (c_i γ_i, W_next[:, i]/c_i)."""
+    scaled = [(weight, 0)] + ([(bias, 0)] if bias is not None else [])
+    return channel_rescale(scaled, [(w, 1) for w in readers], name)
