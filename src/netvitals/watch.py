@@ -160,6 +160,7 @@ class Watch:
     def _moved(self, grads: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
         if self._sheet is None:
             return
+        self._looker.settle()
         try:
             with aside():
                 self._panel.show("parameters", self._sheet, parameter_sight(self._bare, self._initial, grads, before))

@@ -86,7 +86,8 @@ class Calls(TorchFunctionMode):
         if given is not None:
             op = "relu" if what == "clamp" else meaning.op
             scene.activation(_named(owner, op), op, owner, given.x, given.origin, output,
-                             _of_one(func, args, kwargs, given.in_place))
+                             _of_one(func, args, kwargs, given.in_place),
+                             op if len(args) + len(kwargs) == 1 or op == "relu" else None)
         elif what == "moving" and isinstance(x, Tensor) and isinstance(output, Tensor):
             origin = trail.origin(x)
             trail.mark(output, origin.follows, None if meaning.op in RESHAPING else origin.channel_dim)

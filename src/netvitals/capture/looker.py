@@ -80,6 +80,20 @@ class Looker:
         self._scene.sheet = None
         self._end()
 
+    def settle(self) -> None:
+        """The backward pass is over, as far as the caller knows."""
+        try:
+            self._scene.settle()
+        except Exception as error:
+            self._scene.give_up(error)
+
+    def _finish(self) -> None:
+        self._end()
+        try:
+            self._scene.show_gathered()
+        except Exception as error:
+            self._scene.give_up(error)
+
     def _end(self) -> None:
         self._calls.end()
         self._scene.end()
@@ -151,14 +165,14 @@ class Looker:
             scene.give_up(error)
         finally:
             if not scene.frames:
-                self._end()
+                self._finish()
 
     def _look_at(self, frame: Frame, value: Tensor) -> None:
         scene, part, module = self._scene, frame.part, frame.module
         name, op = part.name or "model", type(module).__name__
         if frame.x is not None and part.role == "activation":
             f = frame.f or (module.forward if not part.in_place else lambda x: module.forward(x.clone()))
-            scene.activation(name, op, part.name, frame.x, frame.origin, value, f)
+            scene.activation(name, op, part.name, frame.x, frame.origin, value, f, part.alike)
         elif frame.x is not None and part.role == "linear":
             scene.linear(name, module, frame.x, frame.origin, value, 1 if isinstance(module, CONVOLUTIONS) else -1)
         elif frame.x is not None and part.role == "norm":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,10 +13,12 @@ from torch import Tensor
 from netvitals.capture.preserve import rng_state, set_rng_state
 from netvitals.capture.reading import Sheet
 from netvitals.capture.sight import ActivationSight, LinearSight, ParameterSight, TensorSight
+from netvitals.capture.stack import ActivationStack
 from netvitals.capture.vital import Vital
 
 METHODS = ("activation", "linear", "tensor", "gradient", "parameters")
 SiteSight = ActivationSight | LinearSight | TensorSight
+Sight = SiteSight | ActivationStack | ParameterSight
 
 
 class Panel:
@@ -34,38 +36,72 @@ class Panel:
         if twice := {n for n in names if names.count(n) > 1}:
             raise ValueError(f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart")
         self.off: set[tuple[str, str]] = set()      # (vital, site) that failed once
-        self._due: dict[str, list[tuple[str, Any, bool]]] = {m: [] for m in METHODS}
+        self._due: dict[str, list[Duty]] = {m: [] for m in METHODS}
 
     def convene(self, look: int) -> None:
         """Choose who looks on the ``look``-th measured step (counted from 0)."""
         due = [v for v in self.vitals if look % max(1, getattr(v, "cadence", 1)) == 0]
         for method in METHODS:
-            self._due[method] = [(v.name, getattr(v, method), not type(v).__module__.startswith("netvitals."))
+            self._due[method] = [Duty(v.name, getattr(v, method), bool(getattr(v, "together", False)),
+                                      not type(v).__module__.startswith("netvitals."))
                                  for v in due if _has(v, method)]
 
-    def wants(self, method: str) -> bool:
-        return bool(self._due[method])
+    def wants(self, method: str, *, together: bool | None = None) -> bool:
+        """Whether any vital sign that is due looks at this; only those that do (not) take stacks, if asked."""
+        return any(together is None or duty.together is together for duty in self._due[method])
 
-    def show(self, method: str, sheet: Sheet, sight: SiteSight | ParameterSight, *more: Tensor) -> None:
-        """Let every vital sign that is due look at ``sight``. Call with autograd and torch function modes off."""
-        site = sight.site.name if not isinstance(sight, ParameterSight) else "parameters"
-        for name, look, foreign in self._due[method]:
-            if self.off and (name, site) in self.off:
+    def show(self, method: str, sheet: Sheet, sight: Sight, *more: Tensor, together: bool | None = None) -> None:
+        """Let the vital signs that are due look at ``sight``. Call with autograd and torch function modes off."""
+        for duty in self._due[method]:
+            if together is not None and duty.together is not together:
                 continue
-            sheet.vital = name
+            if isinstance(sight, ActivationStack) and len(sight.sites) > 1:
+                self._show_stack(duty, sheet, sight, *more)
+            else:
+                self._show_one(duty, sheet, sight, *more)
+
+    def _show_one(self, duty: Duty, sheet: Sheet, sight: Sight, *more: Tensor) -> None:
+        site = "parameters" if isinstance(sight, ParameterSight) else \
+            sight.sites[0].name if isinstance(sight, ActivationStack) else sight.site.name
+        if self.off and (duty.name, site) in self.off:
+            return
+        try:
+            duty.call(sheet, sight, *more)
+        except Exception as error:
+            self.off.add((duty.name, site))
+            say(f"vital sign {duty.name!r} failed at {site!r} and is off there from now on: "
+                f"{type(error).__name__}: {error}")
+
+    def _show_stack(self, duty: Duty, sheet: Sheet, stack: ActivationStack, *more: Tensor) -> None:
+        if not any((duty.name, site.name) in self.off for site in stack.sites):
+            mark = sheet.mark()
             try:
-                if foreign:     # a user's own vital sign may draw random numbers; training must not feel it
-                    state = rng_state()
-                    try:
-                        look(sheet, sight, *more)
-                    finally:
-                        set_rng_state(state)
-                else:
-                    look(sheet, sight, *more)
-            except Exception as error:
-                self.off.add((name, site))
-                say(f"vital sign {name!r} failed at {site!r} and is off there from now on: "
-                    f"{type(error).__name__}: {error}")
+                duty.call(sheet, stack, *more)
+                return
+            except Exception:       # find out at which of the sites
+                sheet.erase(mark)
+        for i in range(len(stack.sites)):
+            self._show_one(duty, sheet, stack.one(i), *(t[i:i + 1] for t in more))
+
+
+class Duty(NamedTuple):
+    """One method of one vital sign."""
+
+    name: str
+    look: Any
+    together: bool
+    foreign: bool       # a user's own vital sign may draw random numbers; training must not feel it
+
+    def call(self, sheet: Sheet, *args: Any) -> None:
+        sheet.vital = self.name
+        if not self.foreign:
+            self.look(sheet, *args)
+            return
+        state = rng_state()
+        try:
+            self.look(sheet, *args)
+        finally:
+            set_rng_state(state)
 
 
 def check_vital(vital: Any) -> None:

@@ -26,6 +26,7 @@ class Part:
     replays: bool = False       # to be run again only with its random numbers and buffers
     in_place: bool = False
     tried: bool = False         # a user's activation was tried for being elementwise
+    alike: str | None = None    # equal for activations that are one function of any shape
 
 
 class Parts:
@@ -63,6 +64,8 @@ class Parts:
         # the user's and our own activations may draw random numbers, as nn.RReLU does
         part.replays = is_a == "candidate" or type(module) is nn.RReLU or (
             is_a == "activation" and not isinstance(module, ACTIVATIONS))
+        if is_a == "activation" and not part.replays and not isinstance(module, nn.PReLU):
+            part.alike = "relu" if type(module) is nn.ReLU else repr(module)
         if is_a in REASONS:
             self._cannot_see(Unseen(name or "model", REASONS[is_a]))
         if is_a == "compiled" and not self._warned:

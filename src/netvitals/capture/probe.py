@@ -93,6 +93,7 @@ def probe(looker: Looker, sheet: Sheet, batch: Any, loss_fn: Callable[..., Tenso
                     found = torch.autograd.grad(loss, [p for _, p in named], allow_unused=True)
                     grads = {n: g for (n, _), g in zip(named, found) if g is not None}
                 loss = loss.detach()
+            looker.settle()
         finally:
             looker.disarm()
     if parameters and panel.wants("parameters"):

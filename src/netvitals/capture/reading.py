@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ class ArrayReading:
 
 
 class Sheet:
-    """Collects small device tensors while a step is looked at; ``readings()`` moves them all at once.
+    """Collects small device tensors while a step is looked at; they leave the device all at once.
 
     >>> sheet = Sheet(step=3)
     >>> sheet.vital = "gates"
@@ -50,41 +50,61 @@ class Sheet:
     def __init__(self, step: int) -> None:
         self.step = step
         self.vital = ""     # the engine sets it before it calls a vital sign
-        self._scalars: list[tuple[str, list[str], tuple[str, ...], Tensor]] = []
-        self._arrays: list[tuple[str, list[str], str, Tensor]] = []
-        self._later: list[Callable[[], None]] = []
+        self._scalars: list[tuple[Entry, Tensor]] = []
+        self._arrays: list[tuple[Entry, Tensor]] = []
+        self._later: list[tuple[str, Callable[[], None]]] = []
 
-    def write(self, site: Site | str, metrics: Sequence[str], values: Tensor) -> None:
-        """Note ``values`` (one per metric, still on the device; no synchronisation happens here)."""
-        self.write_rows((site,), metrics, values)
+    def write(self, site: Site | str | Sequence[Site | str], metrics: Sequence[str], values: Tensor) -> None:
+        """Note ``values`` (one per metric, still on the device; no synchronisation happens here).
 
-    def write_rows(self, sites: Sequence[Site | str], metrics: Sequence[str], values: Tensor) -> None:
-        """Note the same metrics of several sites: ``values`` has a row for each site, a column for each metric."""
-        values = values.detach()
-        if values.numel() != len(sites) * len(metrics):
-            raise ValueError(f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} of {len(sites)} sites for "
+        With several sites, ``values`` has a row for each.
+        """
+        sites = _names(site)
+        if values.numel() != len(metrics) * len(sites):
+            raise ValueError(f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for "
                              f"{values.numel()} values")
-        self._scalars.append((self.vital, [_name(s) for s in sites], tuple(metrics), values))
+        self._scalars.append(((self.vital, sites, tuple(metrics)), values.detach()))
 
-    def write_array(self, site: Site | str, metric: str, values: Tensor) -> None:
-        """Note a whole small array, for example one number per channel."""
-        self.write_array_rows((site,), metric, values.detach()[None])
-
-    def write_array_rows(self, sites: Sequence[Site | str], metric: str, values: Tensor) -> None:
-        """Note one array for each of several sites: ``values[i]`` belongs to ``sites[i]``."""
-        if values.shape[0] != len(sites):
-            raise ValueError(f"{self.vital}: {values.shape[0]} arrays {metric!r} for {len(sites)} sites")
-        self._arrays.append((self.vital, [_name(s) for s in sites], metric, values.detach()))
+    def write_array(self, site: Site | str | Sequence[Site | str], metric: str, values: Tensor) -> None:
+        """Note a whole small array, for example one number per channel; with several sites, ``values`` has a row for
+        each."""
+        sites = _names(site)
+        if isinstance(site, str | Site):
+            values = values[None]
+        if len(sites) != len(values):
+            raise ValueError(f"{self.vital}: {len(values)} arrays {metric!r} for {len(sites)} sites")
+        self._arrays.append(((self.vital, sites, (metric,)), values.detach()))
 
     def later(self, work: Callable[[], None]) -> None:
-        """Have ``work`` done before the readings leave the device. Vital signs put off what is cheaper done for many
-        sites at once."""
-        self._later.append(work)
+        """Have ``work`` done before the readings leave the device."""
+        self._later.append((self.vital, work))
+
+    def mark(self) -> tuple[int, int]:
+        """How far the sheet is filled; ``erase`` goes back there."""
+        return len(self._scalars), len(self._arrays)
+
+    def erase(self, mark: tuple[int, int]) -> None:
+        """Forget what was written since ``mark``."""
+        del self._scalars[mark[0]:], self._arrays[mark[1]:]
+
+    def page(self) -> Page:
+        """Everything written so far, in plain numbers; one transfer per device."""
+        self._finish()
+        flat = _to_host([v for _, v in self._scalars] + [v for _, v in self._arrays])
+        count = len(self._scalars)
+        values = [number for piece in flat[:count] for number in piece.tolist()]
+        shapes = [tuple(v.shape) for _, v in self._arrays]
+        return Page(self.step, tuple(e for e, _ in self._scalars), values, tuple(e for e, _ in self._arrays),
+                    [piece.reshape(shape) for piece, shape in zip(flat[count:], shapes)])
 
     def readings(self) -> tuple[list[Reading], list[ArrayReading]]:
-        """Everything written so far, in plain numbers; one transfer per device and kind of number."""
+        """Everything written so far as readings."""
+        page = self.page()
+        return page.readings(), page.array_readings()
+
+    def _finish(self) -> None:
         while self._later:
-            work = self._later.pop(0)
+            self.vital, work = self._later.pop(0)
             try:
                 with torch.no_grad():
                     work()
@@ -92,21 +112,45 @@ class Sheet:
                 from netvitals.capture.panel import say  # it imports this file
 
                 say(f"readings of step {self.step} are incomplete: {type(error).__name__}: {error}")
-        flat = _to_host([v for *_, v in self._scalars] + [v for *_, v in self._arrays])
+
+
+Entry = tuple[str, tuple[str, ...], tuple[str, ...]]        # vital sign, sites, metrics
+
+
+@dataclass(frozen=True)
+class Page:
+    """The readings of one step in columns: the layout (equal from step to step), and the numbers in its order."""
+
+    step: int
+    layout: tuple[Entry, ...]
+    values: list[float]
+    array_layout: tuple[Entry, ...] = ()
+    arrays: Sequence[np.ndarray] = ()
+
+    def keys(self) -> Iterator[tuple[str, str, str]]:
+        """(vital sign, site, metric) of every number in ``values``."""
+        for vital, sites, metrics in self.layout:
+            for site in sites:
+                for metric in metrics:
+                    yield vital, site, metric
+
+    def readings(self) -> list[Reading]:
         step = self.step
-        scalars: list[Reading] = []
-        for (vital, sites, metrics, _), values in zip(self._scalars, flat):
-            labels = [(site, metric) for site in sites for metric in metrics]
-            scalars += [Reading(step, vital, site, metric, value)
-                        for (site, metric), value in zip(labels, values.astype(float, copy=False).tolist())]
-        arrays = [ArrayReading(step, vital, site, metric, value)
-                  for (vital, sites, metric, tensor), values in zip(self._arrays, flat[len(self._scalars):])
-                  for site, value in zip(sites, values.reshape(tuple(tensor.shape)))]
-        return scalars, arrays
+        return [Reading(step, vital, site, metric, value)
+                for (vital, site, metric), value in zip(self.keys(), self.values)]
+
+    def array_readings(self) -> list[ArrayReading]:
+        return [ArrayReading(self.step, vital, site, metric, value)
+                for (vital, sites, (metric,)), values in zip(self.array_layout, self.arrays)
+                for site, value in zip(sites, values)]
 
 
-def _name(site: Site | str) -> str:
-    return site if isinstance(site, str) else site.name
+def _names(site: Site | str | Sequence[Site | str]) -> tuple[str, ...]:
+    if isinstance(site, Site):
+        return (site.name,)
+    if isinstance(site, str):
+        return (site,)
+    return tuple(s if isinstance(s, str) else s.name for s in site)
 
 
 def _to_host(tensors: list[Tensor]) -> list[np.ndarray]:

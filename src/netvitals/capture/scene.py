@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from netvitals.capture.gathering import Gathering, Place, sight_versions
 from netvitals.capture.panel import Panel, SiteSight, aside, say
 from netvitals.capture.parts import Part
 from netvitals.capture.reading import Sheet
@@ -41,10 +42,12 @@ class Scene:
         self.trail = Trail()
         self.blind = True       # inside a module that is looked at as a whole, or no pass is going on
         self.sheet: Sheet | None = None
+        self.gathering = Gathering()
         self._counts: dict[str, int] = {}
 
     def begin(self, inputs: Any) -> None:
         self._counts.clear()
+        self.gathering.clear()
         self.trail.clear()
         for tensor in tensors(inputs):
             self.trail.mark(tensor, "input")
@@ -68,13 +71,13 @@ class Scene:
     # ---------------------------------------------------------------- sites
 
     def activation(self, name: str, op: str, owner: str, x: Tensor, origin: Origin, value: Any,
-                   f: Callable[[Tensor], Any]) -> None:
+                   f: Callable[[Tensor], Any], alike: Hashable = None) -> None:
         if not isinstance(value, Tensor) or value.shape != x.shape:
             self.cannot_see(Unseen(name, "its output has another shape than its input"))
             return
         site = self._site(name, "activation", op, origin, owner, channel_dim(x, origin.channel_dim))
         self.trail.mark(value, "other", origin.channel_dim)
-        self._show("activation", ActivationSight(site, x.detach(), value.detach(), f), value)
+        self._show("activation", ActivationSight(site, x.detach(), value.detach(), f, alike), value)
 
     def linear(self, name: str, module: nn.Module, x: Tensor, origin: Origin, value: Tensor, dim: int) -> None:
         self.trail.mark(value, "linear", dim)
@@ -98,18 +101,32 @@ class Scene:
     # ---------------------------------------------------------------- showing
 
     def _show(self, method: str, sight: SiteSight, value: Tensor) -> None:
-        sheet = self.sheet
+        sheet, panel = self.sheet, self.panel
         if sheet is None:
             return
-        if self.panel.wants(method):
+        place = self.gathering.place(sight, panel) if isinstance(sight, ActivationSight) else None
+        alone = False if place is not None else None        # who takes stacks will see it in one
+        if panel.wants(method, together=alone):
             with aside():
-                self.panel.show(method, sheet, sight)
-        if value.requires_grad and self.panel.wants("gradient"):
-            self._await_gradient(sheet, sight, value)
+                panel.show(method, sheet, sight, together=alone)
+        if value.requires_grad and panel.wants("gradient"):
+            self._await_gradient(sheet, sight, value, place)
 
-    def _await_gradient(self, sheet: Sheet, sight: SiteSight, value: Tensor) -> None:
-        kept = [t for t in (getattr(sight, key, None) for key in ("x", "a", "y", "value")) if t is not None]
-        versions = [t._version for t in kept]
+    def show_gathered(self) -> None:
+        """The forward pass is over: show what was gathered for stacks."""
+        if self.sheet is not None:
+            with aside():
+                self.gathering.show(self.panel, self.sheet, self.cannot_see)
+
+    def settle(self) -> None:
+        """The backward pass is over: show the gradients of stacks that are not complete."""
+        if self.sheet is not None:
+            with aside():
+                self.gathering.settle(self.panel, self.sheet)
+
+    def _await_gradient(self, sheet: Sheet, sight: SiteSight, value: Tensor, place: Place | None) -> None:
+        panel = self.panel
+        watched = sight_versions(sight)
         waiting = True
 
         def arrived(g: Tensor) -> None:
@@ -117,12 +134,17 @@ class Scene:
             if not waiting or self.sheet is not sheet:
                 return
             waiting = False         # a second backward pass through the same graph is not looked at
-            if [t._version for t in kept] != versions:
-                self.cannot_see(Unseen(sight.site.name + " (gradient)",
-                                       "its tensor was overwritten in place before the gradient arrived"))
-                return
+            alone = None
             with aside():
-                self.panel.show("gradient", sheet, sight, g.detach())
+                if place is not None and panel.wants("gradient", together=True):
+                    self.gathering.gradient(place, g, panel, sheet)
+                    alone = False
+                if panel.wants("gradient", together=alone):
+                    if any(t._version != version for t, version in watched):
+                        self.cannot_see(Unseen(sight.site.name + " (gradient)",
+                                               "its tensor was overwritten in place before the gradient arrived"))
+                    else:
+                        panel.show("gradient", sheet, sight, g.detach(), together=alone)
 
         with torch._C.DisableTorchFunction():
             value.register_hook(arrived)

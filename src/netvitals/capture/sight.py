@@ -6,7 +6,7 @@ once, when first asked for, and is dropped as soon as every vital sign has looke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture.site import Site
+from netvitals.capture.stack import RELU, ActivationStack
 
 
 @dataclass
@@ -25,6 +26,13 @@ class ActivationSight:
     x: Tensor
     a: Tensor
     f: Callable[[Tensor], Tensor]
+    alike: Hashable = None      # equal for activations that may be stacked; None for one that stands alone
+
+    @cached_property
+    def stack(self) -> ActivationStack:
+        """This activation alone, in the shape that serves several."""
+        return ActivationStack((self.site,), self.x_view[None], self.a_view[None], self.f, tuple(self.x.shape),
+                               self.x.dtype)
 
     @cached_property
     def x_channels(self) -> Tensor:
@@ -37,7 +45,7 @@ class ActivationSight:
 
     @property
     def is_relu(self) -> bool:
-        return self.site.op in _RELU
+        return self.site.op in RELU
 
     @cached_property
     def x_view(self) -> Tensor:
@@ -176,7 +184,6 @@ class ParameterSight:
         return {}
 
 
-_RELU = frozenset({"relu", "relu_", "ReLU"})
 _STACKED = 1 << 20
 
 

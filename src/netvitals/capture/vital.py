@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from netvitals.capture.reading import Sheet
-from netvitals.capture.sight import ActivationSight, LinearSight, ParameterSight, TensorSight
+from netvitals.capture.sight import LinearSight, ParameterSight, TensorSight
 
 
 class Vital:
@@ -18,9 +20,13 @@ class Vital:
 
     name: str = ""
     cadence: int = 1        # looks on every n-th measured step; costly vital signs raise it
+    together: bool = False  # may be shown several like activations in one call; it looks at ``sight.stack`` only
 
-    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
-        """Right after an activation ran in the measured forward pass."""
+    def activation(self, sheet: Sheet, sight: Any) -> None:
+        """Right after an activation ran in the measured forward pass: an ``ActivationSight``.
+
+        With ``together``, at the latest when the pass ends: an ``ActivationSight`` or an ``ActivationStack``.
+        """
 
     def linear(self, sheet: Sheet, sight: LinearSight) -> None:
         """Right after a linear or convolution layer ran."""
@@ -28,7 +34,7 @@ class Vital:
     def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
         """Right after a norm, attention, residual block or the whole model produced its output."""
 
-    def gradient(self, sheet: Sheet, sight: ActivationSight | LinearSight | TensorSight, g: Tensor) -> None:
+    def gradient(self, sheet: Sheet, sight: Any, g: Tensor) -> None:
         """When the gradient of the loss with respect to that site's output arrives in the backward pass."""
 
     def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:

@@ -1,0 +1,126 @@
+"""Several activations of one kind and shape, looked at together: one reduction serves them all.
+
+A small network spends its time between operations, not in them. Ten layers of one width, stacked, are reduced in the
+time of two. Shared intermediates are computed once, when first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from netvitals.capture.site import Site
+
+
+@dataclass
+class ActivationStack:
+    """Inputs ``x`` and outputs ``a`` of like activations: (sites, samples, channels[, positions]), float32 or wider."""
+
+    sites: tuple[Site, ...]
+    x: Tensor
+    a: Tensor
+    f: Callable[[Tensor], Tensor]       # takes an input shaped like ``raw``
+    raw: tuple[int, ...]                # shape of one site's tensor as it ran
+    dtype: torch.dtype                  # as it ran
+
+    @property
+    def stack(self) -> ActivationStack:
+        return self
+
+    @property
+    def samples(self) -> int:
+        """Examples in the batch."""
+        return self.raw[0] if self.raw else 1
+
+    @property
+    def is_relu(self) -> bool:
+        return self.sites[0].op in RELU
+
+    @property
+    def over(self) -> tuple[int, ...]:
+        """The dimensions of ``x`` and ``a`` within a site that are not channels."""
+        return (1,) if self.x.ndim == 3 else (1, 3)
+
+    @property
+    def rows(self) -> int:
+        """Elements of a channel."""
+        return self.x.shape[1] if self.x.ndim == 3 else self.x.shape[1] * self.x.shape[3]
+
+    @property
+    def channels(self) -> int:
+        return self.x.shape[2]
+
+    @property
+    def elements(self) -> int:
+        """Elements of one site."""
+        return self.x.numel() // self.x.shape[0]
+
+    def like_x(self, t: Tensor) -> Tensor:
+        """Statistics by channel, (sites, channels), ready to meet ``x``."""
+        return t[:, None] if self.x.ndim == 3 else t[:, None, :, None]
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Mean of the input by channel."""
+        return self.x.mean(self.over)
+
+    @cached_property
+    def variance(self) -> Tensor:
+        """Population variance of the input by channel (from centred values; ``torch.var`` is far slower)."""
+        centred = self.x - self.like_x(self.mean)
+        return centred.mul_(centred).mean(self.over)
+
+    @cached_property
+    def positive(self) -> Tensor:
+        """1 where the input is above zero, else 0."""
+        return torch.gt(self.x, 0, out=torch.empty_like(self.x))
+
+    @cached_property
+    def positive_share(self) -> Tensor:
+        """Share of positive inputs by channel."""
+        return self.positive.mean(self.over)
+
+    @cached_property
+    def size(self) -> Tensor:
+        """|a|; the output of a ReLU is its own absolute value."""
+        return self.a if self.is_relu else self.a.abs()
+
+    @cached_property
+    def channel_max(self) -> Tensor:
+        """max |a| by channel."""
+        return self.size.amax(self.over)
+
+    @cached_property
+    def max(self) -> Tensor:
+        """max |a| by site."""
+        return self.channel_max.amax(1)
+
+    @cached_property
+    def derivative(self) -> Tensor:
+        """f'(x) elementwise by a local vector-Jacobian product: needs no loss and never divides by zero."""
+        if self.is_relu:
+            return self.positive
+        with torch.enable_grad():
+            x = self.x.to(self.dtype).detach().requires_grad_(True)
+            y = self.f(x.reshape(self.raw) if x.shape[0] == 1 else x)
+            return torch.autograd.grad(y.sum(), x)[0].to(self.x.dtype)
+
+    def one(self, index: int) -> ActivationStack:
+        """The stack of a single site."""
+        return ActivationStack((self.sites[index],), self.x[index:index + 1], self.a[index:index + 1], self.f, self.raw,
+                               self.dtype)
+
+    def some(self, indices: Sequence[int]) -> ActivationStack:
+        """The stack of some of the sites, in that order."""
+        if list(indices) == list(range(len(self.sites))):
+            return self
+        chosen = torch.tensor(list(indices), device=self.x.device)
+        return ActivationStack(tuple(self.sites[i] for i in indices), self.x[chosen], self.a[chosen], self.f, self.raw,
+                               self.dtype)
+
+
+RELU = frozenset({"relu", "relu_", "ReLU"})
