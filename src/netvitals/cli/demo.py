@@ -15,7 +15,7 @@ import typer
 MODEL = "mlp:64-128x8-10,norm=batch"
 ACTIVATIONS = ("relu", "gelu")
 SHARES = (("gates", "density@0.01"), ("sparsity", "hard"), ("sparsity", "dead_units"))
-BATCH, RATE, DECAY, EVERY = 128, 0.3, 5e-3, 10
+BATCH, RATE, DECAY, EVERY = 128, 0.5, 5e-3, 10
 
 
 def register(app: typer.Typer) -> None:

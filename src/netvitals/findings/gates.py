@@ -39,6 +39,9 @@ def theta_of(table: Table) -> str:
 def dead_units(context: Context) -> Iterator[Finding]:
     table, metric = context.table, theta_of(context.table)
     dead, dying = [], []
+    if not any((v, m) == ("gates", metric) for v, _, m in table.arrays):
+        dead = [Hit(s.site, _gravity(s.end), (s.evidence(change=len(s.finite) > 2),), s.end)
+                for s in table.at("sparsity", "dead_units") if s.end >= DEAD_WATCH]
     for s in table.at("gates", metric):
         shares = table.array("gates", s.site, metric)
         if shares is None or shares.size < 2:
@@ -46,10 +49,8 @@ def dead_units(context: Context) -> Iterator[Finding]:
         share, fading = float((shares <= 0).mean()), float(((shares > 0) & (shares <= DYING)).mean())
         step = int(s.steps[-1])
         if share >= DEAD_WATCH:
-            severity: Severity = ("critical" if share >= DEAD_CRITICAL else "warning" if share >= DEAD_WARNING
-                                  else "watch")
-            dead.append(Hit(s.site, severity, (Evidence("gates", s.site, f"share of units with {metric} = 0", step,
-                                                        share),), share))
+            dead.append(Hit(s.site, _gravity(share), (Evidence(
+                "gates", s.site, f"share of units with {metric} = 0", step, share),), share))
         if fading >= DYING_WATCH:
             dying.append(Hit(s.site, "watch", (Evidence("gates", s.site, f"share of units with {metric} ≤ {DYING:g}",
                                                         step, fading),), fading))
@@ -68,6 +69,10 @@ def dead_units(context: Context) -> Iterator[Finding]:
         why="Units that are nearly always shut learn from a few samples only and are the next to die.",
         advice="Watch whether their number grows; weight decay on biases and norm shifts, or a smaller learning rate, "
                "keeps inputs near zero.")
+
+
+def _gravity(share: float) -> Severity:
+    return "critical" if share >= DEAD_CRITICAL else "warning" if share >= DEAD_WARNING else "watch"
 
 
 @rule("gate density falls", "Does gate density hold its level?", "gates", ("gates", "density@"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from netvitals.findings.rule import Context, rule
-from netvitals.findings.table import Series
+from netvitals.findings.table import Series, Table, is_pooled
 from netvitals.runs import Evidence, Finding
 
 # Choices of this project; the papers give laws for escape times, not thresholds for a noisy loss curve.
@@ -15,6 +15,7 @@ READINGS = 20           # fewer readings of the loss than this say nothing about
 FLAT_SHARE = 0.3        # the part of the run that must be flat
 FLAT_FALL = 0.01        # flat: the loss fell by less than this share of itself over that part
 HIGH = 0.5              # a plateau above this share of the first loss is an obstacle; below it, perhaps the end
+BREAKS = (("spikes", "max_abs"), ("preactivations", "mean"), ("gradients", "grad_norm"))   # always finite in health
 RISE = 1.5              # the loss ends this many times above its smoothed lowest
 
 
@@ -24,19 +25,14 @@ def not_finite(context: Context) -> Iterator[Finding]:
     if loss is None or len(loss.finite) == len(loss.values):
         return
     first = int(loss.steps[~np.isfinite(loss.values)][0])
-    before = sorted((int(s.steps[bad][0]), s) for s in context.table.series.values()
-                    if s.vital in ("gradients", "spikes", "preactivations") and (bad := np.isinf(s.values) | (
-                        np.isnan(s.values) & (s.metric in ("grad_norm", "max_abs", "mean")))).any()
-                    if int(s.steps[bad][0]) <= first) if len(context.table.series) < 100_000 else []
-    origin = before[0][1] if before else None
+    origin = _origin(context.table, first)
     yield Finding(
         "critical", origin.site if origin else "", f"The loss is not a finite number from step {first} on."
-        + (f" The first number to break was {origin.metric} of {origin.site}." if origin else ""),
+        + (f" The first number to break was {origin.metric} of {origin.site}, step {origin.step}." if origin else ""),
         why="A loss of NaN or infinity gives gradients without meaning: every parameter it reached is lost.",
         advice="Go back to the last good checkpoint; lower the learning rate or lengthen the warm-up, clip the "
                "gradient norm, and look for a logarithm or a division that can meet zero.",
-        evidence=tuple([Evidence("loss", loss.site, loss.metric, first, float("nan"))]
-                       + ([origin.evidence(value=float("nan"), step=before[0][0])] if origin else [])),
+        evidence=(Evidence("loss", loss.site, loss.metric, first, float("nan")), *([origin] if origin else [])),
         rule="loss not finite", vital="loss")
 
 
@@ -89,6 +85,18 @@ def rises(context: Context) -> Iterator[Finding]:
                    "there on or clip the gradient norm.",
             evidence=(Evidence("loss", loss.site, loss.metric, int(loss.steps[-1]), loss.end, float(smooth[lowest])),),
             rule="loss rises", vital="loss")
+
+
+def _origin(table: Table, until: int) -> Evidence | None:
+    """The earliest reading that was not finite, up to that step; the first in depth where several
+    broke on one step."""
+    earliest: Evidence | None = None
+    for s in table.series.values():
+        if (s.vital, s.metric) in BREAKS and not is_pooled(s.site):
+            broken = np.flatnonzero(~np.isfinite(s.values))
+            if len(broken) and s.steps[broken[0]] <= (until if earliest is None else earliest.step - 1):
+                earliest = s.evidence(value=float(s.values[broken[0]]), step=int(s.steps[broken[0]]))
+    return earliest
 
 
 def _fall(values: np.ndarray) -> tuple[float, float]:
