@@ -129,6 +129,12 @@ def test_any_callable_or_module_is_accepted_and_left_alone():
 def test_what_has_no_gate_function_is_refused_in_a_sentence():
     with pytest.raises(ValueError, match="not elementwise"):
         A.crossings("topk:gelu:0.5", 0.1)
+    with pytest.raises(ValueError, match="3 slopes, one per channel"):
+        A.crossings(nn.PReLU(3), 0.1)
+    with pytest.raises(ValueError, match="only elementwise functions"):
+        A.crossings(lambda z: z.sum(), 0.1)
+    with pytest.raises(TypeError, match="an activation is a name"):
+        A.crossings(3, 0.1)
     with pytest.raises(ValueError, match="must not be negative"):
         A.crossings("gelu", -0.1)
 

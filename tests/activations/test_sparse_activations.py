@@ -88,6 +88,13 @@ def test_linear_and_convolution_outputs():
     assert ((TopK(nn.Conv1d(3, 20, 3), 0.5)(image[:, :, 0]) != 0).sum(dim=1) == 10).all()
 
 
+def test_a_wrapped_linear_layer_is_no_activation_site():
+    from netvitals.capture.roles import role
+
+    assert role(TopK(nn.GELU(), 0.5)) == "activation" and A.is_activation(TopK(nn.GELU(), 0.5))
+    assert role(TopK(nn.Linear(3, 3), 0.5)) == "plain" and not A.is_activation(TopK(nn.Linear(3, 3), 0.5))
+
+
 @pytest.mark.parametrize("granularity", ["channel", "batch", "global"])
 def test_running_threshold_follows_freezes_and_serves_evaluation(granularity):
     module = TopK(nn.Identity(), 0.75, granularity, running=True, max_tracked=30)

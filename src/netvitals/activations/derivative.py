@@ -31,6 +31,9 @@ def in_double(f: Activation) -> Callable[[Tensor], Tensor]:
         if not callable(f):
             raise TypeError(f"expected an activation (spec string, module or callable), got {type(f).__name__}")
         return f
+    if isinstance(f, nn.PReLU) and f.weight.numel() > 1:
+        raise ValueError(f"this PReLU has {f.weight.numel()} slopes, one per channel, so there is no single function: "
+                         "ask for one channel with 'prelu:SLOPE'")
     twin = copy.deepcopy(f).cpu()
     single = {name: p.detach().clone() for name, p in twin.named_parameters() if p.dtype != torch.float64}
     twin = twin.double().eval().requires_grad_(False)

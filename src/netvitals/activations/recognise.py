@@ -165,7 +165,7 @@ def _composite_spec(module: Squared | Centered | ZeroMean | TopK) -> str | None:
 
 def is_activation(module: nn.Module) -> bool:
     """Whether the module is of a known activation class; a placeholder ``nn.Identity`` is not."""
-    return isinstance(module, MODULES)
+    return isinstance(module, MODULES) and getattr(module, "elementwise", None) is not False
 
 
 def is_elementwise(module: nn.Module, probe: bool = False) -> bool:

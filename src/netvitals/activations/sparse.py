@@ -157,6 +157,11 @@ class TopK(nn.Module):
         self.channel_dim = channel_dim
         self.threshold = _Threshold(momentum, max_tracked) if running else None
 
+    @property
+    def elementwise(self) -> bool | None:
+        """False around a linear layer: then this is no activation, and whoever looks must look inside."""
+        return False if isinstance(self.inner, (nn.Linear, nn.modules.conv._ConvNd)) else None
+
     def forward(self, x: Tensor) -> Tensor:
         if self.sparsity is None:
             return self.inner(x)
