@@ -41,6 +41,15 @@ def test_every_activation_gives_the_same_parameters(kind):
         assert all(torch.equal(weights[name], p) for name, p in reference.named_parameters())
 
 
+@pytest.mark.parametrize("kind", [k for k in SMALL if k != "position-mlp"])
+@pytest.mark.parametrize("norm", ["batch", "group:2", "layer", "rms", "none", "quantile:0.75"])
+def test_every_norm_in_every_network(kind, norm):
+    model = models.build(SMALL[kind], seed=0, norm=norm)
+    for mode in (True, False):
+        out = model.train(mode)(example(kind))
+        assert torch.isfinite(out).all()
+
+
 @pytest.mark.parametrize("kind", SMALL)
 def test_one_module_per_site_never_in_place(kind):
     model, calls = models.build(SMALL[kind], act="relu"), []

@@ -22,13 +22,7 @@ def activation(spec: str) -> nn.Module:
 
 def norm(spec: str, channels: int, ndim: int) -> nn.Module:
     """A fresh norm for tensors with ``ndim`` dimensions: 2 (N, C), 3 (N, T, C), 4 (N, C, H, W)."""
-    if hasattr(layers, "norm"):
-        return layers.norm(spec, channels, ndim)
-    if spec == "batch":
-        return {2: nn.BatchNorm1d, 4: nn.BatchNorm2d}[ndim](channels)
-    if spec == "group" or (spec == "layer" and ndim == 4):
-        return nn.GroupNorm(math.gcd(32, channels) if spec == "group" else 1, channels)
-    return {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "none": nn.Identity}[spec](channels)
+    return layers.norm(spec, channels, ndim)
 
 
 def conv(n_in: int, n_out: int, size: int, stride: int = 1, *, bias: bool, dilation: int = 1) -> nn.Conv2d:
