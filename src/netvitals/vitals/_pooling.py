@@ -3,59 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from netvitals.capture import Sheet, Site
+from netvitals.capture import ActivationStack, Sheet
 
 POOLINGS = ("element", "site", "channel")
 KINDS = ("bn_direct", "post_add")       # inputs with and without a known Gaussian shape are told apart
 
 
-@dataclass
 class Pool:
-    """Values of the sites seen on one step; forgets them when a new sheet arrives."""
+    """Averages over the sites of one step, written when it ends.
 
-    sheet: Sheet | None = None
-    sites: list[tuple[str, str, int, int]] = field(default_factory=list)      # name, follows, elements, channels
-    values: list[Tensor] = field(default_factory=list)
-    _weights: dict[tuple[object, ...], tuple[list[tuple[str, str]], Tensor]] = field(default_factory=dict)
+    Writes ``metric`` (pooled over elements), ``metric:site`` and ``metric:channel`` for the whole model (site
+    ``model``) and for each kind of site that occurs (``model/bn_direct``, ``model/post_add``).
+    """
 
-    def add(self, sheet: Sheet, site: Site, elements: int, channels: int, value: Tensor) -> None:
-        if self.sheet is not sheet:
-            self.clear()
-            self.sheet = sheet
-        self.sites.append((site.name, site.follows, elements, channels))
-        self.values.append(value)
+    def __init__(self, metrics: Sequence[str]) -> None:
+        self._metrics = [m if p == "element" else f"{m}:{p}" for p in POOLINGS for m in metrics]
+        self._sheet: Sheet | None = None
+        self._sites: list[tuple[str, int, int]] = []        # follows, elements, channels
+        self._values: list[Tensor] = []
+        self._weights: dict[tuple[object, ...], tuple[list[str], Tensor]] = {}
 
-    def clear(self) -> None:
-        self.sheet, self.sites, self.values = None, [], []
+    def add(self, sheet: Sheet, stack: ActivationStack, values: Tensor) -> None:
+        """``values`` has one row for each site of the stack and one column for each metric."""
+        if self._sheet is not sheet:
+            self._sheet, self._sites, self._values = sheet, [], []
+            sheet.later(self._write)
+        self._sites += [(site.follows, stack.elements, stack.channels) for site in stack.sites]
+        self._values.append(values)
 
-    def write(self, sheet: Sheet, metrics: Sequence[str]) -> None:
-        """Write ``metric`` (pooled over elements), ``metric:site`` and ``metric:channel`` for the whole model
-        (site ``model``) and for each kind of site that occurs (``model/bn_direct``, ``model/post_add``)."""
-        if self.sheet is sheet and self.values:
-            values = torch.stack(self.values).reshape(len(self.values), -1)
-            rows, weights = self._matrix(values)
-            pooled = weights @ values
-            for row, (where, pooling) in zip(pooled.unbind(0), rows):
-                suffix = "" if pooling == "element" else f":{pooling}"
-                sheet.write(where, [f"{m}{suffix}" for m in metrics], row)
-        self.clear()
+    def _write(self) -> None:
+        if self._sheet is None:
+            return
+        values = self._values[0] if len(self._values) == 1 else \
+            torch.cat([v.to(self._values[0]) for v in self._values])
+        where, weights = self._matrix(values)
+        self._sheet.write(where, self._metrics, (weights @ values).view(len(where), -1))
+        self._sheet, self._sites, self._values = None, [], []
 
-    def _matrix(self, like: Tensor) -> tuple[list[tuple[str, str]], Tensor]:
-        key = (tuple(self.sites), like.device, like.dtype)
+    def _matrix(self, like: Tensor) -> tuple[list[str], Tensor]:
+        key = (tuple(self._sites), like.device, like.dtype)
         if key not in self._weights:
-            rows, table = [], []
-            kinds = [k for k in KINDS if any(f == k for _, f, *_ in self.sites)]
-            for kind in ["", *kinds]:
-                chosen = [kind in ("", follows) for _, follows, *_ in self.sites]
-                for pooling, raw in zip(POOLINGS, ([n for *_, n, _ in self.sites], [1] * len(self.sites),
-                                                   [c for *_, c in self.sites])):
-                    weight = [w if c else 0 for w, c in zip(raw, chosen)]
-                    rows.append((f"model/{kind}" if kind else "model", pooling))
+            table, where = [], []
+            for kind in ["", *(k for k in KINDS if any(follows == k for follows, *_ in self._sites))]:
+                where.append(f"model/{kind}" if kind else "model")
+                for raw in ([e for _, e, _ in self._sites], [1] * len(self._sites), [c for *_, c in self._sites]):
+                    weight = [w if kind in ("", follows) else 0 for w, (follows, *_) in zip(raw, self._sites)]
                     table.append([w / sum(weight) for w in weight])
-            self._weights = {key: (rows, torch.tensor(table, dtype=like.dtype, device=like.device))}
+            self._weights = {key: (where, torch.tensor(table, dtype=like.dtype, device=like.device))}
         return self._weights[key]

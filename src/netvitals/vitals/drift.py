@@ -16,8 +16,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationSight, LinearSight, ParameterSight, Sheet, TensorSight, Vital
+from netvitals.capture import ActivationSight, ActivationStack, LinearSight, ParameterSight, Sheet, TensorSight, Vital
 from netvitals.vitals import _order
+from netvitals.vitals._tables import tables
 from netvitals.vitals.euler import Euler, euler
 from netvitals.vitals.gradient_signs import (
     CovarianceSplit,
@@ -77,8 +78,8 @@ def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
     if weight.numel() == 0:
         raise ValueError("expected a tensor with entries, got an empty one")
     w, w0 = (t.detach().double().reshape(1, -1) for t in (weight, initial))
-    columns = _weight_columns(w)
-    columns += _drift_columns(w, w0, columns[1])
+    columns = _weight_columns(w, torch.linalg.vector_norm(w, dim=1))
+    columns += _drift_columns(w - w0, columns[1], _std(w0, w0.mean(1, keepdim=True)))
     values = dict(zip(WEIGHT_METRICS + DRIFT_METRICS, (float(c) for c in columns)))
     return WeightDrift(**values, numel=weight.numel())
 
@@ -117,18 +118,21 @@ class Drift(Vital):
     """
 
     name = "drift"
+    together = True
 
     def __init__(self, reduction: Reduction = "mean") -> None:
         _check_reduction(reduction)
         self.reduction = reduction
         self._initial_std: dict[str, tuple[weakref.ref[Tensor], Tensor]] = {}
-        self._constants: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
-        self._roles: dict[tuple[object, ...], list[tuple[str, Tensor]]] = {}
+        self._roles: dict[tuple[object, ...], tuple[list[str], Tensor]] = {}
 
-    def gradient(self, sheet: Sheet, sight: ActivationSight | LinearSight | TensorSight, g: Tensor) -> None:
+    def gradient(self, sheet: Sheet, sight: ActivationSight | ActivationStack | LinearSight | TensorSight,
+                 g: Tensor) -> None:
         if isinstance(sight, ActivationSight):
-            if sight.a.shape == sight.x.shape and g.numel():
-                self._signs(sheet, sight, g)
+            if g.numel():
+                self._signs(sheet, sight.stack, sight.as_view(g)[None])
+        elif isinstance(sight, ActivationStack):
+            self._signs(sheet, sight, g)
         elif isinstance(sight, LinearSight):
             split = sight_split(sight, g)
             if split is not None:
@@ -139,72 +143,56 @@ class Drift(Vital):
             total = torch.dot(sight.view.reshape(-1), g.to(sight.view.dtype).reshape(-1))
             sheet.write(sight.site, ("euler",), total if self.reduction == "mean" else total / g.shape[0])
 
-    def _signs(self, sheet: Sheet, sight: ActivationSight, g: Tensor) -> None:
-        x, a, on = sight.x_view, sight.a_view, sight.positive
-        share = sight.positive_share
-        g = sight.as_view(g).to(x.dtype)
-        flat_x, flat_a = x.reshape(-1), a.reshape(-1)
-        if sight.is_relu:       # the gradient vanishes where the input is not positive, and x = a where it is
-            gp = active = g * on
-            by_unit = active.sum(sight.over)
-            pos = all_ = by_unit.sum()
-            abs_pos = abs_all = active.abs().sum()
-            flat = active.reshape(-1)
-            euler_sum = along = torch.dot(flat_a, flat)
-            energy = torch.dot(flat_a, flat_a)
+    def _signs(self, sheet: Sheet, stack: ActivationStack, g: Tensor) -> None:
+        a, on = stack.a, stack.positive
+        g = g.to(a.dtype)
+        if stack.is_relu:       # the gradient vanishes where the input is not positive, and x = a where it is
+            active = g * on
+            by_unit = active.sum(stack.over)
+            pos = all_ = by_unit.sum(1)
+            abs_pos = abs_all = _flat(active.abs()).sum(1)
+            along = euler_sum = _flat(active.mul_(a)).sum(1)
+            energy = torch.linalg.vector_norm(_flat(a), dim=1).square()
         else:
-            gp = g * sight.derivative.reshape(x.shape).to(x.dtype)
+            gp = g * stack.derivative.reshape(a.shape)
             active = gp * on
-            by_unit = active.sum(sight.over)
-            pos, all_ = by_unit.sum(), gp.sum()
-            abs_pos, abs_all = active.abs().sum(), gp.abs().sum()
-            euler_sum, along = torch.dot(flat_x, gp.reshape(-1)), torch.dot(flat_a, active.reshape(-1))
-            a_on = (a * on).reshape(-1)
-            energy = torch.dot(a_on, a_on)
-        units = torch.gt(by_unit, 0, out=torch.empty_like(by_unit)).sum()
-        seen = torch.gt(share, 0, out=torch.empty_like(share)).sum()
-        n, numel = sight.x.shape[0], x.numel()
-        one, scale = self._scale(x, n, numel, share.numel())
-        values = torch.stack([pos, all_, pos, all_, units, along, euler_sum])
-        values = values / torch.stack([share.sum(), one, abs_pos, abs_all, seen, energy, one])
-        sheet.write(sight.site, SIGN_METRICS, values.mul_(scale))
-
-    def _scale(self, like: Tensor, n: int, numel: int, channels: int) -> tuple[Tensor, Tensor]:
-        """A one, and the factors that turn sums over a reduced loss into means of one sample's gradient."""
-        key = (like.device, like.dtype, n, numel, channels)
-        if key not in self._constants:
-            if len(self._constants) > 256:      # batches of ever new sizes must not fill the memory
-                self._constants.clear()
-            per = n if self.reduction == "mean" else 1
-            factors = [per * channels / numel, per / numel, 1, 1, 1, per, per / n]
-            self._constants[key] = (torch.ones((), dtype=like.dtype, device=like.device),
-                                    torch.tensor(factors, dtype=like.dtype, device=like.device))
-        return self._constants[key]
+            by_unit = active.sum(stack.over)
+            pos, all_ = by_unit.sum(1), _flat(gp).sum(1)
+            abs_pos, abs_all = _flat(active.abs()).sum(1), _flat(gp.abs()).sum(1)
+            along, euler_sum = _flat(active * a).sum(1), _flat(gp * stack.x).sum(1)
+            energy = torch.linalg.vector_norm(_flat(a * on), dim=1).square()
+        share = stack.positive_share
+        edge = torch.empty_like(share)
+        units, seen = torch.gt(by_unit, 0, out=edge).sum(1), torch.gt(share, 0, out=edge).sum(1)
+        per = stack.samples if self.reduction == "mean" else 1
+        values = torch.stack([pos * (per / stack.rows) / share.sum(1), all_ * (per / stack.elements), pos / abs_pos,
+                              all_ / abs_all, units / seen, along * per / energy, euler_sum * (per / stack.samples)],
+                             dim=1)
+        sheet.write(stack.sites, SIGN_METRICS, values)
 
     def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        tables: list[Tensor] = []
+        rows: list[Tensor] = []
         order: list[str] = []
-        for names in sight.groups:
-            w = sight.stack("params", names)
+        for table in tables(sight):
+            w = table.values
             metrics: tuple[str, ...] = WEIGHT_METRICS
-            columns = _weight_columns(w)
-            if names[0] in sight.initial:
-                w0 = sight.stack("initial", names)
-                std0 = self._std_of_initial(names[0], sight.initial[names[0]], w0)
-                columns += _drift_columns(w, w0, columns[1], std0)
+            columns = _weight_columns(w, table.norm)
+            if table.has_initial:
+                first = table.names[0]
+                std0 = self._std_of_initial(first, sight.initial[first], table.initial)
+                columns += _drift_columns(table.drift, columns[1], std0)
                 metrics += DRIFT_METRICS
-                tables.append(torch.stack([columns[0], columns[5], columns[8]], dim=1))
-                order += names
-            if names[0] in sight.grads:
-                g = sight.stack("grads", names)
-                columns += [g.abs().mean(1), torch.linalg.vector_norm(g, dim=1)]
+                rows.append(torch.stack([columns[0], columns[5], columns[8]], dim=1))
+                order += table.names
+            if table.has_grads:
+                columns += [table.grads.abs().mean(1), table.grad_norm]
                 metrics += GRADIENT_METRICS
-            for name, row in zip(names, torch.stack(columns, dim=1).unbind(0)):
-                sheet.write(name, metrics, row)
-        if tables and len({t.device for t in tables}) == 1:
-            table = torch.cat([t.to(tables[0].dtype) for t in tables])
-            for who, weights in self._role_weights(order, sight, table):
-                sheet.write(f"model/{who}", ("weight_mean", "neg_fraction", "drift_z"), weights @ table)
+            sheet.write(table.names, metrics, torch.stack(columns, dim=1))
+        if rows and len({t.device for t in rows}) == 1:
+            table_ = torch.cat([t.to(rows[0].dtype) for t in rows])
+            roles, weights = self._role_weights(order, sight, table_)
+            sheet.write([f"model/{r}" for r in roles], ("weight_mean", "neg_fraction", "drift_z"),
+                             weights @ table_)
 
     def _std_of_initial(self, name: str, first: Tensor, w0: Tensor) -> Tensor:
         """The initial values do not change, so their spread is computed once for as long as they are the same ones."""
@@ -213,35 +201,36 @@ class Drift(Vital):
             known = self._initial_std[name] = (weakref.ref(first), _std(w0, w0.mean(1, keepdim=True)))
         return known[1]
 
-    def _role_weights(self, order: list[str], sight: ParameterSight, like: Tensor) -> list[tuple[str, Tensor]]:
+    def _role_weights(self, order: list[str], sight: ParameterSight, like: Tensor) -> tuple[list[str], Tensor]:
         key = (tuple(order), like.device, like.dtype)
         if key not in self._roles:
-            roles = [role(n, sight.params[n], sight.modules) for n in order]
-            self._roles = {key: [(r, torch.tensor([float(q == r) / roles.count(r) for q in roles]).to(like))
-                                 for r in ROLES if r in roles]}
+            each = [role(n, sight.params[n], sight.modules) for n in order]
+            roles: list[str] = [r for r in ROLES if r in each]
+            weights = [[float(e == r) / each.count(r) for e in each] for r in roles]       # type: ignore[arg-type]
+            self._roles = {key: (roles, torch.tensor(weights, dtype=like.dtype, device=like.device))}
         return self._roles[key]
 
 
-def _weight_columns(w: Tensor) -> list[Tensor]:
+def _weight_columns(w: Tensor, norm: Tensor) -> list[Tensor]:
     mean = w.mean(1, keepdim=True)
     scratch = torch.empty_like(w)
     negative = torch.lt(w, 0, out=scratch).mean(1)
     positive = torch.gt(w, 0, out=scratch).mean(1)
     extreme = _order.upper_quantile(torch.abs(w, out=scratch), EXTREME)
-    return [mean.view(-1), _std(w, mean, scratch), w.amin(1), w.amax(1), torch.linalg.vector_norm(w, dim=1), negative,
-            positive, extreme]
+    return [mean[:, 0], _std(w, mean, scratch), w.amin(1), w.amax(1), norm, negative, positive, extreme]
 
 
-def _drift_columns(w: Tensor, w0: Tensor, std: Tensor, std0: Tensor | None = None) -> list[Tensor]:
-    delta = w - w0
+def _drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:
     mean = delta.mean(1, keepdim=True)
-    if std0 is None:
-        std0 = _std(w0, w0.mean(1, keepdim=True))
-    z = mean.view(-1) / (0.5 * (std0 + std + STD_FLOOR))
-    return [z, mean.view(-1) * w.shape[1] ** 0.5 / _std(delta, mean, delta)]
+    z = mean[:, 0] / ((std0 + std + STD_FLOOR) * 0.5)
+    return [z, mean[:, 0] * delta.shape[1] ** 0.5 / _std(delta, mean)]
 
 
 def _std(w: Tensor, mean: Tensor, scratch: Tensor | None = None) -> Tensor:
     """Sample standard deviation of each row from its mean; far faster than ``torch.std`` on a CPU."""
     centred = torch.sub(w, mean, out=scratch) if scratch is not None else w - mean
     return torch.linalg.vector_norm(centred, dim=1) / max(1, w.shape[1] - 1) ** 0.5
+
+
+def _flat(t: Tensor) -> Tensor:
+    return t.reshape(len(t), -1)

@@ -109,8 +109,8 @@ class _Collector(Vital):
                 densities[theta] = float(active.sum()) / measured if measured else math.nan
             shares[theta] = share.cpu().numpy()
         kept = slope.reshape(-1) if everything else slope[valid]
-        sample = _order.sampled(kept.abs(), SAMPLE)
-        percentiles = (_order.quantiles(sample, [p / 100 for p in range(1, 100)]).double().cpu().numpy()
+        ordered = _order.sampled(kept.abs(), SAMPLE).sort().values.double().cpu().numpy()
+        percentiles = (ordered[[_order.quantile_rank(ordered.size, p / 100) for p in range(1, 100)]]
                        if measured else np.full(99, math.nan))
         size = kept.abs()
         self.found[sight.site.name] = SiteGates(

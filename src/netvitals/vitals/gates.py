@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ParameterSight, Sheet, Vital
+from netvitals.capture import ActivationSight, ActivationStack, Sheet, Vital
 from netvitals.vitals import _order
 from netvitals.vitals._pooling import Pool
 from netvitals.vitals.gate_measurement import checked_thetas, measure
@@ -67,49 +67,48 @@ class Gates(Vital):
     """
 
     name = "gates"
+    together = True
 
     def __init__(self, thetas: Sequence[float] = (0.01, 0.1)) -> None:
         self.thetas = checked_thetas(thetas)
         self._densities = [f"density@{t:g}" for t in self.thetas]
         self._metrics = (*self._densities, "mean", *(f"q{round(100 * q):02d}" for q in QUANTILES), "variance", "valid")
-        self._pool = Pool()
+        self._pool = Pool(self._densities)
         self._constants: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
 
-    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
-        if sight.a.shape != sight.x.shape or sight.x.numel() == 0:
+    def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
+        stack = sight.stack
+        if stack.x.numel() == 0:
             return
-        channels = self._relu(sheet, sight) if sight.is_relu else self._smooth(sheet, sight)
-        for metric, share in zip(self._densities, channels):
-            sheet.write_array(sight.site, metric, share)
+        shares, densities, rest = self._relu(stack) if stack.is_relu else self._smooth(stack)
+        m = stack.mean
+        valid = torch.eq(m, m, out=torch.empty_like(m)).mean(1, keepdim=True)
+        sheet.write(stack.sites, self._metrics, torch.cat([densities, *rest, valid], dim=1))
+        for metric, share in zip(self._densities, shares):
+            sheet.write_array(stack.sites, metric, share)
+        self._pool.add(sheet, stack, densities)
 
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        self._pool.write(sheet, self._densities)
-
-    def _relu(self, sheet: Sheet, sight: ActivationSight) -> list[Tensor]:
-        """Gates are 0 or 1, so everything follows from the share of positive inputs; density is its value at each
+    def _relu(self, stack: ActivationStack) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+        """Gates are 0 or 1, so everything follows from the share of positive inputs: density is its value at each
         theta below 1, and the q-quantile is 1 as soon as the closed share is at most q."""
-        share = sight.positive_share
+        share = stack.positive_share
         open_, thresholds = self._relu_constants(share)
-        d = share.mean()
-        densities = d * open_
-        q = torch.ge(d, thresholds, out=torch.empty_like(thresholds))
-        sheet.write(sight.site, self._metrics,
-                    torch.cat([densities, d[None], q, (d - d * d)[None], _valid(sight)[None]]))
-        self._pool.add(sheet, sight.site, sight.x.numel(), share.numel(), densities)
-        return [share if t < 1 else share * 0 for t in self.thetas]
+        d = share.mean(1, keepdim=True)
+        q = torch.ge(d, thresholds).to(d.dtype)
+        return [share if t < 1 else share * 0 for t in self.thetas], d * open_, [d, q, d - d * d]
 
-    def _smooth(self, sheet: Sheet, sight: ActivationSight) -> list[Tensor]:
-        slope = sight.derivative.reshape(sight.x_view.shape).to(sight.x_view.dtype)
+    def _smooth(self, stack: ActivationStack) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+        slope = stack.derivative.reshape(stack.x.shape)
         gate = slope.abs()
-        shares = [torch.gt(gate, t, out=torch.empty_like(gate)).mean(sight.over) for t in self.thetas]
-        densities = torch.stack([s.mean() for s in shares])
-        flat, m = slope.reshape(-1), slope.mean()
-        variance = (torch.dot(flat, flat) / flat.numel() - m * m).clamp_min(0)
-        q = _order.quantiles(_order.sampled(gate), QUANTILES)
-        sheet.write(sight.site, self._metrics,
-                    torch.cat([densities, gate.mean()[None], q, variance[None], _valid(sight)[None]]))
-        self._pool.add(sheet, sight.site, sight.x.numel(), shares[0].numel(), densities)
-        return shares
+        scratch = torch.empty_like(gate)
+        shares = [torch.gt(gate, t, out=scratch).mean(stack.over) for t in self.thetas]
+        densities = torch.stack([s.mean(1) for s in shares], dim=1)
+        flat = _flat(slope)
+        mean = flat.mean(1, keepdim=True)
+        square = torch.linalg.vector_norm(flat - mean, dim=1, keepdim=True)
+        q = _order.quantiles(_order.sampled(_flat(gate)), QUANTILES)
+        return shares, densities, [_flat(gate).mean(1, keepdim=True), torch.stack(q, dim=1),
+                                   square * square / flat.shape[1]]
 
     def _relu_constants(self, like: Tensor) -> tuple[Tensor, Tensor]:
         key = (like.device, like.dtype)
@@ -119,6 +118,5 @@ class Gates(Vital):
         return self._constants[key]
 
 
-def _valid(sight: ActivationSight) -> Tensor:
-    m = sight.x_mean
-    return torch.eq(m, m, out=torch.empty_like(m)).mean()
+def _flat(t: Tensor) -> Tensor:
+    return t.reshape(t.shape[0], -1)

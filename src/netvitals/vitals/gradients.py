@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from netvitals.capture import ParameterSight, Sheet, Vital
+from netvitals.vitals._tables import tables
 
 
 @dataclass(frozen=True)
@@ -55,25 +56,19 @@ class Gradients(Vital):
     name = "gradients"
 
     def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        squares: dict[str, list[Tensor]] = {}
-        for names in sight.groups:
-            now = sight.stack("params", names)
-            columns: dict[str, Tensor] = {}
-            if names[0] in sight.grads:
-                columns["grad_norm"] = torch.linalg.vector_norm(sight.stack("grads", names), dim=1)
-            if names[0] in sight.before:
-                old = sight.stack("before", names)
-                columns["update_norm"] = torch.linalg.vector_norm(now - old, dim=1)
-                columns["weight_norm"] = torch.linalg.vector_norm(old, dim=1)
-            else:
-                columns["weight_norm"] = torch.linalg.vector_norm(now, dim=1)
+        norms: dict[str, list[Tensor]] = {}
+        for table in tables(sight):
+            columns = {"weight_norm": table.norm_before}
+            if table.has_grads:
+                columns["grad_norm"] = table.grad_norm
+            if table.has_before:
+                columns["update_norm"] = table.update_norm
             for metric, values in columns.items():
-                squares.setdefault(metric, []).append(values)
-            if "update_norm" in columns:
-                columns["update_ratio"] = columns["update_norm"] / columns["weight_norm"]
-            for name, row in zip(names, torch.stack(list(columns.values()), dim=1).unbind(0)):
-                sheet.write(name, tuple(columns), row)
-        totals = {metric: torch.linalg.vector_norm(torch.cat(values)) for metric, values in squares.items()}
+                norms.setdefault(metric, []).append(values)
+            if table.has_before:
+                columns["update_ratio"] = table.update_norm / table.norm_before
+            sheet.write(table.names, tuple(columns), torch.stack(list(columns.values()), dim=1))
+        totals = {metric: torch.linalg.vector_norm(torch.cat(values)) for metric, values in norms.items()}
         if "update_norm" in totals:
             totals["update_ratio"] = totals["update_norm"] / totals["weight_norm"]
         if totals:

@@ -130,8 +130,7 @@ class Imbalance(Vital):
         squares = norms * norms
         delta = signs @ squares
         table = torch.stack([delta, delta / (signs.abs() @ squares)], dim=1)
-        for (first, second), row in zip(self.pairs, table.unbind(0)):
-            sheet.write(f"{first}→{second}", METRICS, row)
+        sheet.write([f"{first}→{second}" for first, second in self.pairs], METRICS, table)
 
     def _matrix(self, sight: ParameterSight) -> tuple[list[str], Tensor]:
         key = (tuple(self.pairs),)

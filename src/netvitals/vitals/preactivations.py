@@ -14,11 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ParameterSight, Sheet, TensorSight, Vital
+from netvitals.capture import ActivationSight, ActivationStack, Sheet, TensorSight, Vital
 from netvitals.vitals._pooling import Pool
 
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
-POOLED = ("mean", "sigma", "preact_drift", "neg_preact")
 
 
 @dataclass(frozen=True)
@@ -65,27 +64,29 @@ class Preactivations(Vital):
     """
 
     name = "preactivations"
+    together = True
 
     def __init__(self) -> None:
-        self._pool = Pool()
+        self._pool = Pool(METRICS)
 
-    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
-        if sight.x.numel() == 0:
+    def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
+        stack = sight.stack
+        if stack.x.numel() == 0:
             return
-        mu, sigma = sight.x_mean, sight.x_var.sqrt()
-        stats = torch.stack([mu, sigma, sight.positive_share])
-        means = stats.mean(1, keepdim=True)
+        mu, sigma = stack.mean, stack.variance.sqrt()
+        stats = torch.stack([mu, sigma, stack.positive_share])
+        means = stats.mean(2, keepdim=True)
         centred = stats.sub_(means)
-        spread = centred.mul_(centred).mean(1)
-        mean, s, positive = means.view(-1).unbind()
-        var_mu, var_sigma, _ = spread.unbind()
-        std = (s * s + var_mu + var_sigma).sqrt()       # mean of σ² is (mean σ)² + Var σ
-        drift, negative = mean / std, 1 - positive
-        mean_spread, sigma_spread, _ = spread.sqrt().unbind()
-        sheet.write(sight.site, METRICS, torch.stack([mean, std, s, mean_spread, sigma_spread, drift, negative]))
-        sheet.write_array(sight.site, "mu", mu)
-        sheet.write_array(sight.site, "sigma", sigma)
-        self._pool.add(sheet, sight.site, sight.x.numel(), mu.numel(), torch.stack([mean, s, drift, negative]))
+        variances = centred.mul_(centred).mean(2)
+        mean, s, positive = means.squeeze(2).unbind()
+        std = (s * s + variances[0] + variances[1]).sqrt()      # mean of σ² is (mean σ)² + Var σ
+        drift = mean / std
+        spread = variances.sqrt()
+        values = torch.stack([mean, std, s, spread[0], spread[1], drift, 1 - positive], dim=1)
+        sheet.write(stack.sites, METRICS, values)
+        sheet.write_array(stack.sites, "mu", mu)
+        sheet.write_array(stack.sites, "sigma", sigma)
+        self._pool.add(sheet, stack, values)
 
     def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
         if sight.site.kind != "norm" or sight.module is None:
@@ -95,6 +96,3 @@ class Preactivations(Vital):
             sheet.write(sight.site, ("scale",), gain.detach().float().abs().mean())
         if isinstance(shift, Tensor):
             sheet.write(sight.site, ("shift",), shift.detach().float().mean())
-
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        self._pool.write(sheet, POOLED)

@@ -116,5 +116,4 @@ class Rank(Vital):
                 shapes.setdefault((p.shape[0], p[0].numel(), p.device), []).append(name)
         for names in shapes.values():
             batch = torch.stack([sight.params[n].detach().flatten(1) for n in names])
-            for name, row in zip(names, spectrum_ranks(_squared_spectrum(batch)).unbind(0)):
-                sheet.write(name, DEFINITIONS, row)
+            sheet.write(names, DEFINITIONS, spectrum_ranks(_squared_spectrum(batch)))

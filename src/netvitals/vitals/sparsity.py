@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ParameterSight, Sheet, Vital
+from netvitals.capture import ActivationSight, ActivationStack, Sheet, Vital
 from netvitals.vitals._pooling import Pool
 from netvitals.vitals.sparsity_meter import (
     SOFT_ABSOLUTE,
@@ -68,7 +68,7 @@ def sparsity(p: Tensor, a: Tensor, *, channel_dim: int = 1, tau: float = SOFT_RE
 
 
 class Sparsity(Vital):
-    """The six shares at every activation on the measured batch, and ``hard`` and ``neg_preact`` pooled for the model.
+    """The six shares at every activation on the measured batch, and pooled for the model.
 
     ``dead_units`` here means dead on this batch; over a whole data set use :func:`measure`.
 
@@ -78,31 +78,32 @@ class Sparsity(Vital):
     """
 
     name = "sparsity"
+    together = True
 
     def __init__(self, tau: float = SOFT_RELATIVE, tau_abs: float = SOFT_ABSOLUTE) -> None:
         if not 0 <= tau < 1:
             raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
         self.tau, self.tau_abs = tau, tau_abs
-        self._pool = Pool()
+        self._pool = Pool(METRICS)
 
-    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
-        size = sight.abs_a
+    def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
+        stack = sight.stack
+        size = stack.size
         if size.numel() == 0:
             return
         scratch = torch.empty_like(size)
-        if sight.is_relu:       # zero exactly where the input is not positive
-            on = sight.positive_share
+        if stack.is_relu:       # zero exactly where the input is not positive
+            on = stack.positive_share
         else:
-            on = torch.ne(size, 0, out=scratch).mean(sight.over)
+            on = torch.ne(size, 0, out=scratch).mean(stack.over)
         edge = torch.empty_like(on)
-        dead, always = torch.eq(on, 0, out=edge).mean(), torch.eq(on, 1, out=edge).mean()
-        soft = torch.le(size, sight.max_abs * self.tau, out=scratch).mean()
-        soft_abs = torch.le(size, self.tau_abs, out=scratch).mean()
-        hard = 1 - on.mean()
-        negative = hard if sight.is_relu else 1 - sight.positive_share.mean()
-        values = torch.stack([hard, soft, soft_abs, negative, dead, always])
-        sheet.write(sight.site, METRICS, values)
-        self._pool.add(sheet, sight.site, size.numel(), on.numel(), values)
-
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        self._pool.write(sheet, METRICS)
+        dead, always = torch.eq(on, 0, out=edge).mean(1), torch.eq(on, 1, out=edge).mean(1)
+        limit = stack.max * self.tau
+        flat, scratch = size.reshape(len(size), -1), scratch.reshape(len(size), -1)
+        soft = torch.le(flat, limit[:, None], out=scratch).mean(1)
+        soft_abs = torch.le(flat, self.tau_abs, out=scratch).mean(1)
+        hard = 1 - on.mean(1)
+        negative = hard if stack.is_relu else 1 - stack.positive_share.mean(1)
+        values = torch.stack([hard, soft, soft_abs, negative, dead, always], dim=1)
+        sheet.write(stack.sites, METRICS, values)
+        self._pool.add(sheet, stack, values)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ParameterSight, Sheet, Site, TensorSight, Vital
+from netvitals.capture import ActivationSight, ActivationStack, Sheet, TensorSight, Vital
 from netvitals.vitals import _order
 from netvitals.vitals.spike_meter import (
     MASSIVE,
@@ -40,62 +40,69 @@ class Spikes(Vital):
     """
 
     name = "spikes"
+    together = True
 
     def __init__(self, k: float = SPIKE_RMS) -> None:
         if not k > 0:
             raise ValueError(f"k counts root mean squares and must be positive, got {k}")
         self.k = k
         self._sheet: Sheet | None = None
-        self._maxima: list[Tensor] = []
+        self._maxima: list[tuple[list[int], Tensor]] = []
+        self._depth: dict[str, int] = {}        # sites in the order of the first look, which is the order of the pass
 
-    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
-        if sight.a.numel() == 0:
+    def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
+        stack = sight.stack
+        if stack.a.numel() == 0:
             return
-        self._write(sheet, sight.site, sight.a, sight.a_view, sight.abs_a, sight.channel_max, sight.max_abs)
+        self._write(sheet, stack)
         if self._sheet is not sheet:
             self._sheet, self._maxima = sheet, []
-        self._maxima.append(sight.max_abs)
+            sheet.later(self._end)
+        self._maxima.append(([self._depth.setdefault(s.name, len(self._depth)) for s in stack.sites], stack.max))
 
     def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
         if sight.site.kind == "stream" and sight.value.numel():
-            h = sight.view
-            size = h.abs()
-            by_channel = size.amax((0,) if h.ndim == 2 else (0, 2))
-            self._write(sheet, sight.site, sight.value, h, size, by_channel, by_channel.amax())
+            h = sight.view[None]
+            self._write(sheet, ActivationStack((sight.site,), h, h, torch.clone, tuple(sight.value.shape),
+                                               sight.value.dtype))
 
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        if self._sheet is sheet and self._maxima:
-            maxima = torch.stack(self._maxima)
+    def _end(self) -> None:
+        if self._sheet is not None:
+            order = [i for places, _ in self._maxima for i in places]
+            maxima = torch.cat([m for _, m in self._maxima])
+            if order != sorted(order):
+                by_depth = sorted(range(len(order)), key=order.__getitem__)
+                maxima = maxima[torch.tensor(by_depth, device=maxima.device)]
             top, peak = maxima.max(0)
-            inside = (peak > 0) & (peak < len(self._maxima) - 1)
-            sheet.write("model", ("max_abs", "peak_layer", "intermediate_peak"),
-                        torch.stack([top, peak.to(top.dtype), inside.to(top.dtype)]))
+            inside = (peak > 0) & (peak < len(order) - 1)
+            self._sheet.write("model", ("max_abs", "peak_layer", "intermediate_peak"),
+                              torch.stack([top, peak.to(top.dtype), inside.to(top.dtype)]))
         self._sheet, self._maxima = None, []
 
-    def _write(self, sheet: Sheet, site: Site, raw: Tensor, a: Tensor, size: Tensor, by_channel: Tensor,
-               largest: Tensor) -> None:
-        n = a.numel()
-        mean = a.mean()
-        mean_abs = mean if size is a else size.mean()
-        centred = a - mean
-        squares = centred.mul_(centred).reshape(-1)
-        variance = squares.mean()
-        kurtosis = torch.dot(squares, squares) / (variance * variance * n)
+    def _write(self, sheet: Sheet, stack: ActivationStack) -> None:
+        largest = stack.max
+        a, size = (t.reshape(len(t), -1) for t in (stack.a, stack.size))
+        n = a.shape[1]
+        mean = a.mean(1, keepdim=True)
+        mean_abs = mean[:, 0] if stack.is_relu else size.mean(1)
+        squares = a - mean
+        squares.mul_(squares)
+        variance = squares.mean(1, keepdim=True)
+        kurtosis = (torch.linalg.vector_norm(squares, dim=1) / variance[:, 0]).square() / n
         limit = (variance + mean * mean).sqrt() * self.k
-        count = torch.gt(size, limit, out=centred).sum()
-        median = _order.nonzero_median(_order.sampled(size))
-        rows = size.amax(1).reshape(-1)
-        token = rows.argmax() % _positions(raw, a, site)
-        over_median = largest / median
+        count = torch.gt(size, limit, out=squares).sum(1)
+        over_median = largest / _order.nonzero_median(_order.sampled(size))
         massive = (largest > MASSIVE) & (over_median > MASSIVE_OVER_MEDIAN)
-        p999 = _order.upper_quantile(size.reshape(-1))
-        place = torch.stack([token, by_channel.argmax(), massive]).to(largest.dtype)
-        numbers = torch.stack([largest, p999, largest / mean_abs, over_median, kurtosis, count])
-        sheet.write(site, METRICS, torch.cat([numbers, place]))
+        rows = stack.size.amax(2).reshape(len(a), -1)
+        token = rows.argmax(1) % _positions(stack)
+        place = torch.stack([token, stack.channel_max.argmax(1), massive], dim=1).to(largest.dtype)
+        numbers = torch.stack([largest, _order.upper_quantile(size), largest / mean_abs, over_median, kurtosis, count],
+                              dim=1)
+        sheet.write(stack.sites, METRICS, torch.cat([numbers, place], dim=1))
 
 
-def _positions(raw: Tensor, view: Tensor, site: Site) -> int:
-    """How many positions one sample has, for the index of the largest entry; samples themselves if it has none."""
-    if view.ndim == 3:
-        return view.shape[2]
-    return view.shape[0] if raw.ndim <= 2 else view.shape[0] // raw.shape[0]
+def _positions(stack: ActivationStack) -> int:
+    """Positions (tokens, pixels) of one example; the examples themselves if it has only one."""
+    if stack.x.ndim == 4:
+        return stack.x.shape[3]
+    return stack.rows // stack.samples if stack.rows > stack.samples else stack.rows
