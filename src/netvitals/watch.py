@@ -17,6 +17,7 @@ from netvitals.capture import (
     ArrayReading,
     Looker,
     Movement,
+    Page,
     Panel,
     Reading,
     Sheet,
@@ -101,8 +102,7 @@ class Watch:
         self._sheet: Sheet | None = None        # open on a measured step
         self._pending: list[tuple[int, Tensor | float]] = []
         self._losses: History[Reading] = History(LOSSES_KEPT)
-        self._readings: History[Reading] = History(LOOKS_KEPT)
-        self._arrays: History[ArrayReading] = History(2)
+        self._pages: History[Page] = History(LOOKS_KEPT)
         self._told = 0              # sites and unseen places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = False
@@ -131,7 +131,7 @@ class Watch:
         if self._sheet is not None:
             self._finish()
         elif len(self._pending) > LOSSES_PENDING:
-            self._record([], [])
+            self._record()
         self._step += 1
         if self._step % self.every == 0:
             self._begin()
@@ -163,7 +163,8 @@ class Watch:
         self._looker.settle()
         try:
             with aside():
-                self._panel.show("parameters", self._sheet, parameter_sight(self._bare, self._initial, grads, before))
+                modules = self._looker.modules if self._bare is self._model else dict(self._bare.named_modules())
+                self._panel.show("parameters", self._sheet, parameter_sight(modules, self._initial, grads, before))
         except Exception as error:
             say(f"looking at the parameters failed: {type(error).__name__}: {error}")
 
@@ -178,22 +179,19 @@ class Watch:
             say(f"step {sheet.step} was to be measured, but the watched model was not called with autograd on; "
                 "watch the module that the loop calls")
         try:
-            readings, arrays = sheet.readings()
+            self._record(sheet.page())
         except Exception as error:
             say(f"the readings of step {sheet.step} are lost: {type(error).__name__}: {error}")
-            readings, arrays = [], []
-        self._record(readings, arrays)
 
-    def _record(self, readings: list[Reading], arrays: list[ArrayReading]) -> None:
+    def _record(self, page: Page | None = None) -> None:
         losses = self._settled_losses()
         if losses:
             self._losses.add(losses)
-        if readings:
-            self._readings.add(readings)
-        if arrays:
-            self._arrays.add(arrays)
+        if page is not None:
+            self._pages.add([page])
         if self._writer is not None:
-            self._writer.write(losses + readings, arrays)
+            self._writer.write([*losses, *(page.readings() if page is not None else ())],
+                               page.array_readings() if page is not None else ())
             places = len(self._looker.sites) + len(self._looker.unseen)
             if places != self._told:
                 self._told = places
@@ -216,12 +214,12 @@ class Watch:
     @property
     def readings(self) -> list[Reading]:
         """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
-        return [*self._losses, *self._readings]
+        return [*self._losses, *(reading for page in self._pages for reading in page.readings())]
 
     @property
     def arrays(self) -> list[ArrayReading]:
-        """The array readings of the last measured steps."""
-        return list(self._arrays)
+        """Array readings in memory, of the same steps as ``readings``."""
+        return [array for page in self._pages for array in page.array_readings()]
 
     @property
     def sites(self) -> list[Site]:
@@ -256,7 +254,7 @@ class Watch:
         self._disarm()
         _watched.discard(self._model)
         if self._pending:
-            self._record([], [])
+            self._record()
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close(status)

@@ -42,12 +42,13 @@ class Looker:
         self.panel = panel
         self.passive = passive
         self.looked = False         # a pass was seen since arming
+        self.modules: dict[str, nn.Module] = {}     # of the model as last armed, by name
         self._scene = Scene(panel)
         self._survey = Parts(model, self._scene.cannot_see)
         self._parts: dict[nn.Module, Part] = {}
         self._calls = Calls(self._scene)
         self._handles: list[Any] = []
-        self._enter_hook, self._leave_hook = Hook(self._enter), Hook(self._leave)
+        self._enter_hook, self._leave_hook = Hook(self._entering), Hook(self._leaving)
 
     @property
     def sites(self) -> dict[str, Site]:
@@ -62,6 +63,7 @@ class Looker:
         self.disarm()
         self._scene.sheet, self.looked = sheet, False
         self._parts = self._survey.survey()
+        self.modules = self._survey.modules
         if self._parts[self.model].role == "compiled":
             return
         for module, part in self._parts.items():
@@ -98,19 +100,24 @@ class Looker:
         self._calls.end()
         self._scene.end()
 
-    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _entering(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         scene = self._scene
-        if not scene.frames:
-            if module is not self.model or self.looked or (self.passive and not torch.is_grad_enabled()):
-                return
+        if scene.frames:
+            if not scene.blind:
+                with torch._C.DisableTorchFunction():       # even to ask a tensor for its shape is a torch function
+                    self._enter(module, args, kwargs)
+        elif module is self.model and not self.looked and (torch.is_grad_enabled() or not self.passive):
             if is_transformed():
                 scene.cannot_see(Unseen("model", "it runs inside a torch.func transform"))
                 return
             self.looked = True
             scene.begin((args, kwargs))
             self._calls.begin()
-        elif scene.blind:
-            return
+            with torch._C.DisableTorchFunction():
+                self._enter(module, args, kwargs)
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        scene = self._scene
         part = self._parts.get(module)
         if part is None:
             return
@@ -137,19 +144,23 @@ class Looker:
                 self._scene.blind = False
                 return
         if part.role == "activation" and x is not None:
-            with torch._C.DisableTorchFunction():
-                if part.replays:
-                    frame.f = Replay(frame.module, x.device, in_place=part.in_place)
-                frame.x = x.detach().clone() if part.in_place else x
+            if part.replays:
+                frame.f = Replay(frame.module, x.device, in_place=part.in_place)
+            frame.x = x.detach().clone() if part.in_place else x
         elif part.role == "linear" or part.role == "norm":
             frame.x = x
 
-    def _leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def _leaving(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         scene = self._scene
+        if not scene.frames or (scene.blind and scene.frames[-1].module is not module and module is not self.model):
+            return      # no pass, or inside a part that is looked at as a whole
+        with torch._C.DisableTorchFunction():
+            self._leave(module, output)
         if not scene.frames:
-            return
-        if scene.blind and scene.frames[-1].module is not module and module is not self.model:
-            return      # inside a part that is looked at as a whole
+            self._finish()
+
+    def _leave(self, module: nn.Module, output: Any) -> None:
+        scene = self._scene
         frame = scene.frames.pop()
         while frame.module is not module and scene.frames:
             frame = scene.frames.pop()
@@ -163,9 +174,6 @@ class Looker:
             scene.blind = False
         except Exception as error:
             scene.give_up(error)
-        finally:
-            if not scene.frames:
-                self._finish()
 
     def _look_at(self, frame: Frame, value: Tensor) -> None:
         scene, part, module = self._scene, frame.part, frame.module

@@ -103,12 +103,18 @@ class Movement:
             self.grads[self._names[id(p)]] = p.grad.detach().clone()
 
 
-def parameter_sight(model: nn.Module, initial: Mapping[str, Tensor], grads: Mapping[str, Tensor] | None = None,
+def parameter_sight(modules: Mapping[str, nn.Module], initial: Mapping[str, Tensor],
+                    grads: Mapping[str, Tensor] | None = None,
                     before: Mapping[str, Tensor] | None = None) -> ParameterSight:
-    """All parameters of ``model`` as a vital sign is shown them."""
-    return ParameterSight({n: p.detach() for n, p in model.named_parameters()}, initial,
-                          {n: g.detach() for n, g in (grads or {}).items()}, before or {},
-                          dict(model.named_modules()))
+    """All parameters of a model, given as its modules by name, as a vital sign is shown them."""
+    params: dict[str, Tensor] = {}
+    met: set[int] = set()
+    for prefix, module in modules.items():
+        for key, p in module._parameters.items():
+            if p is not None and id(p) not in met:      # a shared parameter has the first of its names
+                met.add(id(p))
+                params[f"{prefix}.{key}" if prefix else key] = p.detach()
+    return ParameterSight(params, initial, {n: g.detach() for n, g in (grads or {}).items()}, before or {}, modules)
 
 
 def copies(model: nn.Module) -> dict[str, Tensor]:

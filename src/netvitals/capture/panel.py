@@ -37,6 +37,8 @@ class Panel:
             raise ValueError(f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart")
         self.off: set[tuple[str, str]] = set()      # (vital, site) that failed once
         self._due: dict[str, list[Duty]] = {m: [] for m in METHODS}
+        self._wanted: dict[tuple[str, bool | None], bool] = {}
+        self.convene(0)
 
     def convene(self, look: int) -> None:
         """Choose who looks on the ``look``-th measured step (counted from 0)."""
@@ -45,10 +47,13 @@ class Panel:
             self._due[method] = [Duty(v.name, getattr(v, method), bool(getattr(v, "together", False)),
                                       not type(v).__module__.startswith("netvitals."))
                                  for v in due if _has(v, method)]
+            stacks = {duty.together for duty in self._due[method]}
+            self._wanted.update({(method, True): True in stacks, (method, False): False in stacks,
+                                 (method, None): bool(stacks)})
 
     def wants(self, method: str, *, together: bool | None = None) -> bool:
         """Whether any vital sign that is due looks at this; only those that do (not) take stacks, if asked."""
-        return any(together is None or duty.together is together for duty in self._due[method])
+        return self._wanted[method, together]
 
     def show(self, method: str, sheet: Sheet, sight: Sight, *more: Tensor, together: bool | None = None) -> None:
         """Let the vital signs that are due look at ``sight``. Call with autograd and torch function modes off."""

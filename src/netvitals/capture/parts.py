@@ -42,12 +42,14 @@ class Parts:
         self._cannot_see = cannot_see
         self._known: weakref.WeakKeyDictionary[nn.Module, Part] = weakref.WeakKeyDictionary()
         self._warned = False
+        self.modules: dict[str, nn.Module] = {}
 
     def survey(self) -> dict[nn.Module, Part]:
         """All modules but those inside compiled ones, in order."""
         parts: dict[nn.Module, Part] = {}
         closed: list[str] = []
-        for name, module in self._model.named_modules():
+        self.modules = dict(self._model.named_modules())
+        for name, module in self.modules.items():
             if closed and any(name.startswith(prefix) for prefix in closed):
                 continue
             part = self._known.get(module)

@@ -98,7 +98,7 @@ def probe(looker: Looker, sheet: Sheet, batch: Any, loss_fn: Callable[..., Tenso
             looker.disarm()
     if parameters and panel.wants("parameters"):
         with aside():
-            panel.show("parameters", sheet, parameter_sight(model, initial or copies(model), grads))
+            panel.show("parameters", sheet, parameter_sight(looker.modules, initial or copies(model), grads))
     return loss
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from netvitals.capture.gathering import Gathering, Place, sight_versions
@@ -146,8 +145,7 @@ class Scene:
                     else:
                         panel.show("gradient", sheet, sight, g.detach(), together=alone)
 
-        with torch._C.DisableTorchFunction():
-            value.register_hook(arrived)
+        value.register_hook(arrived)
 
 
 def tensors(nest: Any, depth: int = 4) -> Iterator[Tensor]:
