@@ -10,10 +10,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from netvitals.capture.functions import MEANING, RESHAPING, Meaning
+from netvitals.capture.panel import aside
 from netvitals.capture.roles import REASONS
 from netvitals.capture.scene import Frame, Scene
 from netvitals.capture.site import Unseen
 from netvitals.capture.trail import UNKNOWN, Origin
+
+_SHOWN = frozenset({"activation", "ambiguous", "clamp", "attention"})
 
 
 class _Input(NamedTuple):
@@ -61,7 +64,11 @@ class Calls(TorchFunctionMode):
         output = func(*args, **kwargs)
         try:
             if self._scene.frames:
-                self._follow(meaning, func, x, given, args, kwargs, output)
+                if meaning.what in _SHOWN:
+                    with aside():
+                        self._follow(meaning, func, x, given, args, kwargs, output)
+                else:
+                    self._follow(meaning, func, x, given, args, kwargs, output)
         except Exception as error:
             self._scene.give_up(error)
         return output
@@ -105,8 +112,9 @@ class Calls(TorchFunctionMode):
             scene.tensor(name, "attention", meaning.op, UNKNOWN, output, owner)
         elif what == "linear" or what == "convolution":
             trail.mark(output, "linear", 1 if what == "convolution" else -1)
-            scene.cannot_see(Unseen(_named(owner, meaning.op), "a layer called as a function has no module; its "
-                                    "parameters are looked at under their own names"))
+            if not scene.layers_hidden:
+                scene.cannot_see(Unseen(_named(owner, meaning.op), "a layer called as a function has no module; its "
+                                        "parameters are looked at under their own names"))
         elif what in ("batch norm", "channel norm", "last norm"):
             trail.mark(output, "bn_direct" if what == "batch norm" else "norm_direct", -1 if what == "last norm" else 1)
 

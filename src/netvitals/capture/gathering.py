@@ -14,7 +14,7 @@ from torch import Tensor
 
 from netvitals.capture.panel import Panel, SiteSight
 from netvitals.capture.reading import Sheet
-from netvitals.capture.sight import ActivationSight, channel_view
+from netvitals.capture.sight import ActivationSight, LinearSight, channel_view
 from netvitals.capture.site import Unseen
 from netvitals.capture.stack import ActivationStack
 
@@ -27,7 +27,7 @@ class Place:
     """A site's place in a stack that is yet to be made."""
 
     sight: ActivationSight
-    versions: list[tuple[Tensor, int]]
+    versions: tuple[int, ...]
     bundle: Bundle | None = None
     index: int = 0
 
@@ -120,11 +120,12 @@ class Gathering:
         bundle.gradients = {}
 
 
-def sight_versions(sight: SiteSight) -> list[tuple[Tensor, int]]:
-    """The tensors of a sight and how often each was written to so far."""
-    found = (getattr(sight, key, None) for key in ("x", "a", "y", "value"))
-    return [(t, t._version) for t in found if isinstance(t, Tensor)]
+def sight_versions(sight: SiteSight) -> tuple[int, ...]:
+    """How often each tensor of a sight was written to so far."""
+    if isinstance(sight, ActivationSight):
+        return sight.x._version, sight.a._version
+    return (sight.x._version, sight.y._version) if isinstance(sight, LinearSight) else (sight.value._version,)
 
 
 def _unchanged(place: Place) -> bool:
-    return all(t._version == version for t, version in place.versions)
+    return sight_versions(place.sight) == place.versions

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from netvitals.capture.calls import Calls, is_transformed
 from netvitals.capture.hook import Hook
-from netvitals.capture.panel import Panel
+from netvitals.capture.panel import Panel, aside
 from netvitals.capture.parts import Part, Parts
 from netvitals.capture.reading import Sheet
 from netvitals.capture.replay import Replay
-from netvitals.capture.roles import BATCH_NORMS, CHANNEL_NORMS, CONVOLUTIONS
+from netvitals.capture.roles import BATCH_NORMS, CHANNEL_NORMS, CONVOLUTIONS, LINEAR
 from netvitals.capture.scene import Frame, Scene, tensors
 from netvitals.capture.site import Site, Unseen
 from netvitals.capture.trail import UNKNOWN
@@ -66,8 +66,10 @@ class Looker:
         self.modules = self._survey.modules
         if self._parts[self.model].role == "compiled":
             return
+        # a layer that nobody looks at needs no hooks: its functional call tells what its output is
+        self._scene.layers_hidden = hidden = not (self.panel.wants("linear") or self.panel.wants("gradient"))
         for module, part in self._parts.items():
-            if part.role == "container" and module is not self.model:
+            if module is not self.model and (part.role == "container" or (hidden and type(module) in LINEAR)):
                 continue
             self._handles += (
                 module.register_forward_pre_hook(self._enter_hook, with_kwargs=True),
@@ -85,7 +87,8 @@ class Looker:
     def settle(self) -> None:
         """The backward pass is over, as far as the caller knows."""
         try:
-            self._scene.settle()
+            with aside():
+                self._scene.settle()
         except Exception as error:
             self._scene.give_up(error)
 
@@ -154,10 +157,10 @@ class Looker:
         scene = self._scene
         if not scene.frames or (scene.blind and scene.frames[-1].module is not module and module is not self.model):
             return      # no pass, or inside a part that is looked at as a whole
-        with torch._C.DisableTorchFunction():
+        with aside():
             self._leave(module, output)
-        if not scene.frames:
-            self._finish()
+            if not scene.frames:
+                self._finish()
 
     def _leave(self, module: nn.Module, output: Any) -> None:
         scene = self._scene

@@ -31,7 +31,10 @@ class Frame:
 
 
 class Scene:
-    """Names the sites of a pass in the order they come, and shows each to the vital signs at once."""
+    """Names the sites of a pass in the order they come, and shows each to the vital signs at once.
+
+    Its methods are called inside :class:`~netvitals.capture.panel.aside`.
+    """
 
     def __init__(self, panel: Panel) -> None:
         self.panel = panel
@@ -42,6 +45,7 @@ class Scene:
         self.blind = True       # inside a module that is looked at as a whole, or no pass is going on
         self.sheet: Sheet | None = None
         self.gathering = Gathering()
+        self.layers_hidden = False      # linear layers have no hooks on this pass, their functional calls are their own
         self._counts: dict[str, int] = {}
 
     def begin(self, inputs: Any) -> None:
@@ -106,26 +110,23 @@ class Scene:
         place = self.gathering.place(sight, panel) if isinstance(sight, ActivationSight) else None
         alone = False if place is not None else None        # who takes stacks will see it in one
         if panel.wants(method, together=alone):
-            with aside():
-                panel.show(method, sheet, sight, together=alone)
+            panel.show(method, sheet, sight, together=alone)
         if value.requires_grad and panel.wants("gradient"):
             self._await_gradient(sheet, sight, value, place)
 
     def show_gathered(self) -> None:
         """The forward pass is over: show what was gathered for stacks."""
         if self.sheet is not None:
-            with aside():
-                self.gathering.show(self.panel, self.sheet, self.cannot_see)
+            self.gathering.show(self.panel, self.sheet, self.cannot_see)
 
     def settle(self) -> None:
         """The backward pass is over: show the gradients of stacks that are not complete."""
         if self.sheet is not None:
-            with aside():
-                self.gathering.settle(self.panel, self.sheet)
+            self.gathering.settle(self.panel, self.sheet)
 
     def _await_gradient(self, sheet: Sheet, sight: SiteSight, value: Tensor, place: Place | None) -> None:
         panel = self.panel
-        watched = sight_versions(sight)
+        versions = sight_versions(sight)
         waiting = True
 
         def arrived(g: Tensor) -> None:
@@ -139,7 +140,7 @@ class Scene:
                     self.gathering.gradient(place, g, panel, sheet)
                     alone = False
                 if panel.wants("gradient", together=alone):
-                    if any(t._version != version for t, version in watched):
+                    if sight_versions(sight) != versions:
                         self.cannot_see(Unseen(sight.site.name + " (gradient)",
                                                "its tensor was overwritten in place before the gradient arrived"))
                     else:
