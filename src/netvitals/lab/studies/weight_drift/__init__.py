@@ -1,0 +1,1 @@
+"""Weight drift, activation sparsity and spikes: the paper's theorems and experiments."""
