@@ -170,18 +170,11 @@ class ParameterSight:
             groups.setdefault(key if p.numel() <= _STACKED else (*key, name), []).append(name)
         return list(groups.values())
 
-    def stack(self, which: Literal["params", "initial", "grads", "before"], names: list[str]) -> Tensor:
-        """The tensors of one group as rows of a matrix (tensors × elements), at least float32, computed once."""
-        key = (which, names[0])
-        if key not in self._stacks:
-            source: Mapping[str, Tensor] = getattr(self, which)
-            rows = [source[name].detach().reshape(-1) for name in names]
-            self._stacks[key] = _widened(torch.stack(rows) if len(rows) > 1 else rows[0][None])
-        return self._stacks[key]
-
-    @cached_property
-    def _stacks(self) -> dict[tuple[str, str], Tensor]:
-        return {}
+    def rows(self, which: Literal["params", "initial", "grads", "before"], names: list[str]) -> Tensor:
+        """The tensors of one group as rows of a matrix (tensors × elements), at least float32."""
+        source: Mapping[str, Tensor] = getattr(self, which)
+        rows = [source[name].detach().reshape(-1) for name in names]
+        return _widened(torch.stack(rows) if len(rows) > 1 else rows[0][None])
 
 
 _STACKED = 1 << 20

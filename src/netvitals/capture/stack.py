@@ -71,8 +71,13 @@ class ActivationStack:
     @cached_property
     def variance(self) -> Tensor:
         """Population variance of the input by channel (from centred values; ``torch.var`` is far slower)."""
-        centred = self.x - self.like_x(self.mean)
+        centred = torch.sub(self.x, self.like_x(self.mean), out=self.scratch)
         return centred.mul_(centred).mean(self.over)
+
+    @cached_property
+    def scratch(self) -> Tensor:
+        """Room for an intermediate of the size of ``x`` that stays in the cache; overwritten by the next user."""
+        return torch.empty(self.x.shape, dtype=self.x.dtype, device=self.x.device)
 
     @cached_property
     def positive(self) -> Tensor:

@@ -11,14 +11,22 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationSight, ActivationStack, LinearSight, ParameterSight, Sheet, TensorSight, Vital
+from netvitals.capture import (
+    ActivationSight,
+    ActivationStack,
+    LinearSight,
+    ParameterSight,
+    Sheet,
+    Site,
+    TensorSight,
+    Vital,
+)
 from netvitals.vitals import _order
-from netvitals.vitals._tables import tables
 from netvitals.vitals.euler import Euler, euler
 from netvitals.vitals.gradient_signs import (
     CovarianceSplit,
@@ -27,7 +35,8 @@ from netvitals.vitals.gradient_signs import (
     _check_reduction,
     covariance_split,
     gradient_signs,
-    sight_split,
+    row_means,
+    split_sums,
 )
 
 __all__ = ["CovarianceSplit", "Drift", "Euler", "GradientSigns", "WeightDrift", "covariance_split", "euler",
@@ -78,7 +87,7 @@ def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
     if weight.numel() == 0:
         raise ValueError("expected a tensor with entries, got an empty one")
     w, w0 = (t.detach().double().reshape(1, -1) for t in (weight, initial))
-    columns = _weight_columns(w, torch.linalg.vector_norm(w, dim=1))
+    columns = _weight_columns(w)
     columns += _drift_columns(w - w0, columns[1], _std(w0, w0.mean(1, keepdim=True)))
     values = dict(zip(WEIGHT_METRICS + DRIFT_METRICS, (float(c) for c in columns)))
     return WeightDrift(**values, numel=weight.numel())
@@ -115,14 +124,21 @@ class Drift(Vital):
 
     Args:
         reduction: how the user's loss is reduced over the batch.
+        spacing: weights move slowly, so their statistics are read on measured steps at least this far apart.
     """
 
     name = "drift"
     together = True
 
-    def __init__(self, reduction: Reduction = "mean") -> None:
+    def __init__(self, reduction: Reduction = "mean", spacing: int = 10) -> None:
         _check_reduction(reduction)
+        if spacing < 1:
+            raise ValueError(f"spacing counts training steps and must be 1 or more, got {spacing}")
         self.reduction = reduction
+        self.spacing = spacing
+        self._read_at: int | None = None
+        self._sheet: Sheet | None = None
+        self._splits: dict[tuple[Any, ...], list[tuple[Site, Tensor, Tensor]]] = {}
         self._initial_std: dict[str, tuple[weakref.ref[Tensor], Tensor]] = {}
         self._roles: dict[tuple[object, ...], tuple[list[str], Tensor]] = {}
 
@@ -134,14 +150,31 @@ class Drift(Vital):
         elif isinstance(sight, ActivationStack):
             self._signs(sheet, sight, g)
         elif isinstance(sight, LinearSight):
-            split = sight_split(sight, g)
-            if split is not None:
-                values = torch.stack([*split, split[0] - split[1]])
-                sheet.write(sight.site, SPLIT_METRICS,
-                            values if self.reduction == "mean" else values / max(1, sight.x.shape[0]))
+            self._split(sheet, sight, g)
         elif sight.site.kind == "output" and g.numel():
             total = torch.dot(sight.view.reshape(-1), g.to(sight.view.dtype).reshape(-1))
             sheet.write(sight.site, ("euler",), total if self.reduction == "mean" else total / g.shape[0])
+
+    def _split(self, sheet: Sheet, sight: LinearSight, g: Tensor) -> None:
+        """Row means now, the sums of all layers together when the step ends."""
+        means = row_means(sight.module, sight.x, g)
+        if means is None:
+            return
+        if self._sheet is not sheet:
+            self._sheet, self._splits = sheet, {}
+            sheet.later(self._write_splits)
+        per = 1 if self.reduction == "mean" else sight.x.shape[0]
+        groups, rows = means[0].shape
+        self._splits.setdefault((groups, rows, per, means[0].device), []).append((sight.site, *means))
+
+    def _write_splits(self) -> None:
+        if self._sheet is None:
+            return
+        for (_, _, per, _), layers in self._splits.items():
+            tot, prod = split_sums(torch.stack([gm for _, gm, _ in layers]), torch.stack([xm for *_, xm in layers]))
+            self._sheet.write([site for site, *_ in layers], SPLIT_METRICS,
+                              torch.stack([tot, prod, tot - prod], dim=1) / per)
+        self._sheet, self._splits = None, {}
 
     def _signs(self, sheet: Sheet, stack: ActivationStack, g: Tensor) -> None:
         a, on = stack.a, stack.positive
@@ -150,7 +183,7 @@ class Drift(Vital):
             active = g * on
             by_unit = active.sum(stack.over)
             pos = all_ = by_unit.sum(1)
-            abs_pos = abs_all = _flat(active.abs()).sum(1)
+            abs_pos = abs_all = _flat(torch.abs(active, out=stack.scratch)).sum(1)
             along = euler_sum = _flat(active.mul_(a)).sum(1)
             energy = torch.linalg.vector_norm(_flat(a), dim=1).square()
         else:
@@ -171,28 +204,31 @@ class Drift(Vital):
         sheet.write(stack.sites, SIGN_METRICS, values)
 
     def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+        if self._read_at is not None and 0 < sheet.step - self._read_at < self.spacing:
+            return
+        self._read_at = sheet.step
         rows: list[Tensor] = []
         order: list[str] = []
-        for table in tables(sight):
-            w = table.values
+        for names in sight.groups:
+            w = sight.rows("params", names)
             metrics: tuple[str, ...] = WEIGHT_METRICS
-            columns = _weight_columns(w, table.norm)
-            if table.has_initial:
-                first = table.names[0]
-                std0 = self._std_of_initial(first, sight.initial[first], table.initial)
-                columns += _drift_columns(table.drift, columns[1], std0)
+            columns = _weight_columns(w)
+            if names[0] in sight.initial:
+                w0 = sight.rows("initial", names)
+                std0 = self._std_of_initial(names[0], sight.initial[names[0]], w0)
+                columns += _drift_columns(w - w0, columns[1], std0)
                 metrics += DRIFT_METRICS
                 rows.append(torch.stack([columns[0], columns[5], columns[8]], dim=1))
-                order += table.names
-            if table.has_grads:
-                columns += [table.grads.abs().mean(1), table.grad_norm]
+                order += names
+            if names[0] in sight.grads:
+                g = sight.rows("grads", names)
+                columns += [g.abs().mean(1), torch.linalg.vector_norm(g, dim=1)]
                 metrics += GRADIENT_METRICS
-            sheet.write(table.names, metrics, torch.stack(columns, dim=1))
+            sheet.write(names, metrics, torch.stack(columns, dim=1))
         if rows and len({t.device for t in rows}) == 1:
-            table_ = torch.cat([t.to(rows[0].dtype) for t in rows])
-            roles, weights = self._role_weights(order, sight, table_)
-            sheet.write([f"model/{r}" for r in roles], ("weight_mean", "neg_fraction", "drift_z"),
-                             weights @ table_)
+            table = torch.cat([t.to(rows[0].dtype) for t in rows])
+            roles, weights = self._role_weights(order, sight, table)
+            sheet.write([f"model/{r}" for r in roles], ("weight_mean", "neg_fraction", "drift_z"), weights @ table)
 
     def _std_of_initial(self, name: str, first: Tensor, w0: Tensor) -> Tensor:
         """The initial values do not change, so their spread is computed once for as long as they are the same ones."""
@@ -211,13 +247,14 @@ class Drift(Vital):
         return self._roles[key]
 
 
-def _weight_columns(w: Tensor, norm: Tensor) -> list[Tensor]:
+def _weight_columns(w: Tensor) -> list[Tensor]:
     mean = w.mean(1, keepdim=True)
     scratch = torch.empty_like(w)
     negative = torch.lt(w, 0, out=scratch).mean(1)
     positive = torch.gt(w, 0, out=scratch).mean(1)
     extreme = _order.upper_quantile(torch.abs(w, out=scratch), EXTREME)
-    return [mean[:, 0], _std(w, mean, scratch), w.amin(1), w.amax(1), norm, negative, positive, extreme]
+    return [mean[:, 0], _std(w, mean, scratch), w.amin(1), w.amax(1), torch.linalg.vector_norm(w, dim=1), negative,
+            positive, extreme]
 
 
 def _drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:

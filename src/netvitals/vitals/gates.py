@@ -100,12 +100,13 @@ class Gates(Vital):
     def _smooth(self, stack: ActivationStack) -> tuple[list[Tensor], Tensor, list[Tensor]]:
         slope = stack.derivative.reshape(stack.x.shape)
         gate = slope.abs()
-        scratch = torch.empty_like(gate)
+        scratch = stack.scratch
         shares = [torch.gt(gate, t, out=scratch).mean(stack.over) for t in self.thetas]
         densities = torch.stack([s.mean(1) for s in shares], dim=1)
         flat = _flat(slope)
         mean = flat.mean(1, keepdim=True)
-        square = torch.linalg.vector_norm(flat - mean, dim=1, keepdim=True)
+        centred = torch.sub(flat, mean, out=scratch.view(flat.shape))
+        square = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
         q = _order.quantiles(_order.sampled(_flat(gate)), QUANTILES)
         return shares, densities, [_flat(gate).mean(1, keepdim=True), torch.stack(q, dim=1),
                                    square * square / flat.shape[1]]

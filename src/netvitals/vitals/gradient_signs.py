@@ -6,14 +6,13 @@ mean-reduced loss, times the number of samples.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from netvitals.capture import LinearSight
 
 Reduction = Literal["mean", "sum"]
 
@@ -95,22 +94,25 @@ def covariance_split(module: nn.Module, x: Tensor, g: Tensor, *, reduction: Redu
     mean weight gradient +2.000e+00 = +2.000e+00 (means) +0.000e+00 (covariance)
     """
     _check_reduction(reduction)
-    parts = split_sums(module, x.detach().double(), g.detach().double())
-    if parts is None:
+    means = row_means(module, x.detach().double(), g.detach().double())
+    if means is None:
         raise TypeError(f"expected a Linear or a zero-padded convolution, got {type(module).__name__}")
+    parts = split_sums(means[0][None], means[1][None])
     tot, prod = (float(v) / (1 if reduction == "mean" else x.shape[0]) for v in parts)
     return CovarianceSplit(tot, prod)
 
 
-def split_sums(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] | None:
-    r"""(tot, prod) as device tensors for a mean-reduced loss; None for a layer this cannot be done for.
+def row_means(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] | None:
+    r"""Means over channels of g and of what it multiplies, (groups, rows) each; None for a layer of another kind.
 
-    The mean entry of $\sum_r g_r x_r^\top$ over rows $r$ (samples and positions) is $\sum_r \bar g_r \bar x_r$ with the
-    means over channels, so no outer product is formed; a convolution's $\bar x_r$ is the mean of the patch at $r$.
+    The mean entry of $\sum_r g_r x_r^\top$ over rows $r$ (samples and positions) is $\sum_r \bar g_r \bar x_r$, so no
+    outer product is formed; a convolution's $\bar x_r$ is the mean of the patch at $r$.
     """
+    if x.dtype in (torch.float16, torch.bfloat16):
+        x = x.float()
+    g = g.to(x.dtype)
     if isinstance(module, nn.Linear):
-        gm, xm = g.mean(-1).reshape(-1), x.mean(-1).reshape(-1)
-        return torch.dot(gm, xm), gm.sum() * xm.mean()
+        return g.mean(-1).reshape(1, -1), x.mean(-1).reshape(1, -1)
     if not isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) or module.padding_mode != "zeros":
         return None
     spatial = len(module.kernel_size)
@@ -118,26 +120,18 @@ def split_sums(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]
         return None
     groups = module.groups
     convolve = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
-    size = 1
-    for k in module.kernel_size:
-        size *= k
-    window = torch.full((groups, 1, *module.kernel_size), 1 / size, dtype=x.dtype, device=x.device)
-    xm = convolve(x.unflatten(1, (groups, -1)).mean(2), window, None, module.stride,
-                  module.padding, module.dilation, groups)
+    window = torch.full((groups, 1, *module.kernel_size), 1 / math.prod(module.kernel_size), dtype=x.dtype,
+                        device=x.device)
+    xm = convolve(x.unflatten(1, (groups, -1)).mean(2), window, None, module.stride, module.padding, module.dilation,
+                  groups)
     gm = g.unflatten(1, (groups, -1)).mean(2)
-    rows = gm.numel() // groups
-    over = [0, *range(2, spatial + 2)]
-    tot = (gm * xm).sum() / groups
-    prod = (gm.sum(over) * xm.sum(over)).sum() / (rows * groups)
-    return tot, prod
+    return gm.transpose(0, 1).reshape(groups, -1), xm.transpose(0, 1).reshape(groups, -1)
 
 
-def sight_split(sight: LinearSight, g: Tensor) -> tuple[Tensor, Tensor] | None:
-    """``split_sums`` of a layer as it ran, in at least single precision."""
-    x = sight.x
-    if x.dtype in (torch.float16, torch.bfloat16):
-        x = x.float()
-    return split_sums(sight.module, x, g.to(x.dtype))
+def split_sums(gm: Tensor, xm: Tensor) -> tuple[Tensor, Tensor]:
+    """(tot, prod) of layers stacked as (layers, groups, rows), for a mean-reduced loss."""
+    tot = (gm * xm).sum(2).mean(1)
+    return tot, (gm.sum(2) * xm.mean(2)).mean(1)
 
 
 def _check_reduction(reduction: str) -> None:

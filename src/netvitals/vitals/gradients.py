@@ -6,14 +6,13 @@ $\|\Delta w\| / \|w\|$ with $w$ before the step. For the model the same from the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from netvitals.capture import ParameterSight, Sheet, Vital
-from netvitals.vitals._tables import tables
 
 
 @dataclass(frozen=True)
@@ -56,20 +55,32 @@ class Gradients(Vital):
     name = "gradients"
 
     def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        norms: dict[str, list[Tensor]] = {}
-        for table in tables(sight):
-            columns = {"weight_norm": table.norm_before}
-            if table.has_grads:
-                columns["grad_norm"] = table.grad_norm
-            if table.has_before:
-                columns["update_norm"] = table.update_norm
+        params = {n: p for n, p in sight.params.items() if p.is_floating_point() and p.numel()}
+        by_device: dict[tuple[torch.device, bool, bool], list[str]] = {}
+        for name, p in params.items():
+            by_device.setdefault((p.device, name in sight.grads, name in sight.before), []).append(name)
+        totals: dict[str, list[Tensor]] = {}
+        for (_, has_grad, has_before), names in by_device.items():
+            now = [params[n] for n in names]
+            before = [sight.before[n] for n in names] if has_before else now
+            columns = {"weight_norm": _norms(before)}
+            if has_grad:
+                columns["grad_norm"] = _norms([sight.grads[n] for n in names])
+            if has_before:
+                columns["update_norm"] = _norms(torch._foreach_sub(now, before))
             for metric, values in columns.items():
-                norms.setdefault(metric, []).append(values)
-            if table.has_before:
-                columns["update_ratio"] = table.update_norm / table.norm_before
-            sheet.write(table.names, tuple(columns), torch.stack(list(columns.values()), dim=1))
-        totals = {metric: torch.linalg.vector_norm(torch.cat(values)) for metric, values in norms.items()}
-        if "update_norm" in totals:
-            totals["update_ratio"] = totals["update_norm"] / totals["weight_norm"]
-        if totals:
-            sheet.write("model", tuple(totals), torch.stack(list(totals.values())))
+                totals.setdefault(metric, []).append(values)
+            if has_before:
+                columns["update_ratio"] = columns["update_norm"] / columns["weight_norm"]
+            sheet.write(names, tuple(columns), torch.stack(list(columns.values()), dim=1))
+        if len(by_device) and len({key[0] for key in by_device}) == 1:
+            whole = {m: torch.linalg.vector_norm(torch.cat(v)) for m, v in totals.items()}
+            if "update_norm" in whole:
+                whole["update_ratio"] = whole["update_norm"] / whole["weight_norm"]
+            sheet.write("model", tuple(whole), torch.stack(list(whole.values())))
+
+
+def _norms(tensors: Sequence[Tensor]) -> Tensor:
+    """One norm a tensor; half precision is squared in float32."""
+    wide = [t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors]
+    return torch.stack(torch._foreach_norm(wide))

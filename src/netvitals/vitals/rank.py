@@ -82,34 +82,40 @@ def _squared_spectrum(m: Tensor, centred: bool = False) -> Tensor:
 class Rank(Vital):
     """Effective rank of every weight matrix and of the centred features that enter the last layer (site ``features``).
 
-    A convolution's kernel counts as (out, in × kernel). Costs an eigendecomposition a matrix, so it looks on every
-    tenth measured step.
+    A convolution's kernel counts as (out, in × kernel). Each matrix costs an eigendecomposition, and rank changes
+    slowly, so it is read on measured steps at least ``spacing`` training steps apart.
     """
 
     name = "rank"
-    cadence = 10
 
-    def __init__(self) -> None:
+    def __init__(self, spacing: int = 100) -> None:
+        if spacing < 1:
+            raise ValueError(f"spacing counts training steps and must be 1 or more, got {spacing}")
+        self.spacing = spacing
+        self._read_at: int | None = None
         self._features: Tensor | None = None
 
     def linear(self, sheet: Sheet, sight: LinearSight) -> None:
-        x = sight.x if isinstance(sight.module, torch.nn.Linear) else None
-        self._features = None if x is None else x.detach().reshape(-1, x.shape[-1])
+        x = sight.x
+        self._features = x.reshape(-1, x.shape[-1]) if isinstance(sight.module, torch.nn.Linear) else None
 
     def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
         if sight.site.kind == "norm":
             # a head that shares its weights with the embedding is no module: the last norm is what it reads
-            value = sight.value.detach()
-            self._features = value.reshape(-1, value.shape[-1]) if sight.site.channel_dim in (-1, value.ndim - 1) \
-                else None
+            value = sight.value
+            last = sight.site.channel_dim in (-1, value.ndim - 1)
+            self._features = value.reshape(-1, value.shape[-1]) if last else None
         elif sight.site.kind == "output":
             features, self._features = self._features, None
-            if features is not None and features.shape[0] > 1 and min(features.shape) <= WIDEST:
+            if features is not None and self._due(sheet) and features.shape[0] > 1 and min(features.shape) <= WIDEST:
                 rows = features[::-(-features.shape[0] // ROWS)]
                 sheet.write("features", DEFINITIONS, spectrum_ranks(_squared_spectrum(rows, centred=True)))
 
     def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
         self._features = None
+        if not self._due(sheet):
+            return
+        self._read_at = sheet.step
         shapes: dict[tuple[object, ...], list[str]] = {}
         for name, p in sight.params.items():
             if p.ndim >= 2 and p.is_floating_point() and 1 < min(p.shape[0], p[0].numel()) <= WIDEST:
@@ -117,3 +123,6 @@ class Rank(Vital):
         for names in shapes.values():
             batch = torch.stack([sight.params[n].detach().flatten(1) for n in names])
             sheet.write(names, DEFINITIONS, spectrum_ranks(_squared_spectrum(batch)))
+
+    def _due(self, sheet: Sheet) -> bool:
+        return self._read_at is None or not 0 < sheet.step - self._read_at < self.spacing

@@ -91,7 +91,7 @@ class Sparsity(Vital):
         size = stack.size
         if size.numel() == 0:
             return
-        scratch = torch.empty_like(size)
+        scratch = stack.scratch
         if stack.is_relu:       # zero exactly where the input is not positive
             on = stack.positive_share
         else:

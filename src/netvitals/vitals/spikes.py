@@ -85,7 +85,7 @@ class Spikes(Vital):
         n = a.shape[1]
         mean = a.mean(1, keepdim=True)
         mean_abs = mean[:, 0] if stack.is_relu else size.mean(1)
-        squares = a - mean
+        squares = torch.sub(a, mean, out=stack.scratch.view(a.shape))
         squares.mul_(squares)
         variance = squares.mean(1, keepdim=True)
         kurtosis = (torch.linalg.vector_norm(squares, dim=1) / variance[:, 0]).square() / n
