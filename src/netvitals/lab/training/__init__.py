@@ -1,1 +1,21 @@
 """The one training loop the studies use, and seed-batched ensembles."""
+
+from netvitals.lab.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from netvitals.lab.training.history import Evaluation, History, Moment
+from netvitals.lab.training.loop import evaluate, train
+from netvitals.lab.training.losses import LOSSES, loss_named
+from netvitals.lab.training.optimizer import kinds, make_optimizer
+from netvitals.lab.training.recipe import (
+    RECIPES,
+    Group,
+    Recipe,
+    integrated_decay,
+    match_decay,
+    multiplier,
+    recipe_named,
+    steps_of,
+)
+
+__all__ = ["Checkpoint", "Evaluation", "Group", "History", "LOSSES", "Moment", "RECIPES", "Recipe", "evaluate",
+           "integrated_decay", "kinds", "load_checkpoint", "loss_named", "make_optimizer", "match_decay", "multiplier",
+           "recipe_named", "save_checkpoint", "steps_of", "train"]
