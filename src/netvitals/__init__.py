@@ -8,13 +8,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
+from netvitals._version import __version__
 
 # `netvitals.watch` is the function, not the file it lives in: imported here once, the name stays bound to it
 from netvitals.checkup import Checkup, checkup
 from netvitals.watch import Watch, watch
 
-__all__ = ["Checkup", "Watch", "checkup", "open_run", "watch"]
+__all__ = ["Checkup", "Watch", "__version__", "checkup", "open_run", "watch"]
 
 _ROOMS = ("activations", "layers", "stats", "capture", "vitals", "curvature", "singular", "saddle", "optim",
           "runs", "findings", "report", "lab")

@@ -6,17 +6,33 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import ArrayReading, Reading, Site, Unseen, Vital, look, split_batch, uncompiled
+from netvitals.capture import (
+    ArrayReading,
+    Reading,
+    Site,
+    Unseen,
+    Vital,
+    in_manner,
+    look,
+    preserved,
+    split_batch,
+    uncompiled,
+)
 from netvitals.watch import chosen
 
+if TYPE_CHECKING:
+    from netvitals.curvature import InterlayerCurvature
+    from netvitals.findings import Findings
+
 CURVATURE_MAX_PARAMETERS = 2_000_000    # above this, curvature is left to an explicit call of netvitals.curvature
-CURVATURE_PROBES = 10
+CURVATURE_EXAMPLES = 64                 # examples of the batch behind the curvature
+CURVATURE_PROBES = 10                   # products spent on each node
+CURVATURE_METRICS = ("resonance", "gn_gap", "stable_rank")
 
 
 @dataclass(frozen=True)
@@ -30,19 +46,19 @@ class Checkup:
     sites: tuple[Site, ...]
     unseen: tuple[Unseen, ...]
     meta: Mapping[str, Any]
-    curvature: Any = None           # netvitals.curvature's result, when it was measured
-    curvature_note: str = ""        # why it was not
+    curvature: InterlayerCurvature | None = None
+    curvature_note: str = ""        # why there is none, or what it rests on
 
     @cached_property
-    def findings(self) -> Any:
+    def findings(self) -> Findings:
         """What the readings say, in plain words, with advice."""
-        diagnose: Any = import_module("netvitals.findings").diagnose
-        return diagnose(list(self.readings))
+        from netvitals.findings import diagnose
+        return diagnose(self)
 
     def to_html(self, path: str | os.PathLike[str]) -> os.PathLike[str]:
         """Write everything as one HTML page that opens offline; returns its path."""
-        write_checkup: Any = import_module("netvitals.report").write_checkup
-        return write_checkup(self, path)
+        from netvitals.report import write
+        return write(self, path)
 
     def __str__(self) -> str:
         kinds: dict[str, int] = {}
@@ -51,14 +67,14 @@ class Checkup:
         lines = [f"Checkup of {self.model}: loss {self.loss:.6g}, {len(self.readings)} readings at "
                  f"{len(self.sites)} sites ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})"]
         lines += [f"  not seen: {u.name}: {u.reason}" for u in self.unseen]
-        if self.curvature_note:
-            lines.append(f"  curvature: {self.curvature_note}")
+        lines.append(f"  curvature: {self.curvature_note}")
         lines.append(str(self.findings))
         return "\n".join(lines)
 
 
 def checkup(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, *,
-            vitals: Iterable[Vital | str] | None = None, curvature: bool = True) -> Checkup:
+            vitals: Iterable[Vital | str] | None = None, curvature: bool = True,
+            progress: Callable[[int, int], None] | None = None) -> Checkup:
     """Measure every vital sign of ``model`` on one batch; the model is left bit for bit as it was.
 
     Args:
@@ -67,6 +83,7 @@ def checkup(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, *,
         batch: ``(x, y)``.
         vitals: vital signs, or their names; all that are on by default if left out.
         curvature: also the curvature between layers, where the model is small enough.
+        progress: called with (products done, products planned) while curvature is measured.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1))
     >>> found = checkup(net, nn.MSELoss(), (torch.ones(16, 4), torch.zeros(16, 1)), vitals=["gates"], curvature=False)
@@ -92,20 +109,46 @@ def checkup(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, *,
                          "Check the parameters for NaN or infinity")
     loss = Reading(0, "loss", "model", "loss", seen.loss)
     bare = uncompiled(model)
-    result, note, more = _curvature(bare, loss_fn, batch) if curvature else (None, "not asked for", ())
+    curved = _curvature(bare, loss_fn, x, y, progress) if curvature else Curved(note="not asked for")
     meta = {"model": type(bare).__name__, "parameters": sum(p.numel() for p in bare.parameters()),
             "architecture": str(bare)[:20_000], "kind": "checkup"}
-    return Checkup(type(bare).__name__, seen.loss, (loss, *seen.readings, *more), seen.arrays, seen.sites, seen.unseen,
-                   meta, result, note)
+    return Checkup(type(bare).__name__, seen.loss, (loss, *seen.readings, *curved.readings),
+                   (*seen.arrays, *curved.arrays), seen.sites, seen.unseen, meta, curved.result, curved.note)
 
 
-def _curvature(model: nn.Module, loss_fn: Callable[..., Tensor],
-               batch: Any) -> tuple[Any, str, tuple[Reading, ...]]:
-    """Result, why there is none, and readings of the curvature between layers."""
+def _curvature(model: nn.Module, loss_fn: Callable[..., Tensor], x: Any, y: Any,
+               progress: Callable[[int, int], None] | None) -> Curved:
+    """Curvature between the blocks of the model on the first examples of the batch, or why there is none."""
+    from netvitals.curvature import interlayer
     size = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if size > CURVATURE_MAX_PARAMETERS:
-        return None, f"{size} parameters are more than {CURVATURE_MAX_PARAMETERS}; call netvitals.curvature itself", ()
-    return None, "not part of a checkup yet", ()
+        return Curved(note=f"left out, {size} parameters are more than {CURVATURE_MAX_PARAMETERS}; "
+                           "call netvitals.curvature.interlayer itself")
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        return Curved(note="left out, it needs a batch (x, y) of two tensors")
+    few = min(len(x), CURVATURE_EXAMPLES)
+    try:
+        with preserved(model), in_manner(model, "train"):
+            torch.manual_seed(0)
+            found = interlayer(model, loss_fn, (x[:few], y[:few]), probes=CURVATURE_PROBES, progress=progress)
+    except Exception as error:      # a model that cannot be differentiated twice still has its vital signs
+        return Curved(note=f"could not be measured: {type(error).__name__}: {error}")
+    readings = tuple(Reading(0, "curvature", node, metric, float(getattr(found, metric)[i, i]))
+                     for i, node in enumerate(found.nodes) for metric in CURVATURE_METRICS)
+    arrays = tuple(ArrayReading(0, "curvature", "model", metric, getattr(found, metric))
+                   for metric in (*CURVATURE_METRICS, "coupling"))
+    note = (f"{len(found.nodes)} nodes, {found.probes} probes each, {few} examples, "
+            f"{found.cost:.0f} gradient-equivalents")
+    return Curved(found, note, readings, arrays)
+
+
+class Curved(NamedTuple):
+    """The part of a checkup that curvature gives."""
+
+    result: InterlayerCurvature | None = None
+    note: str = ""
+    readings: tuple[Reading, ...] = ()
+    arrays: tuple[ArrayReading, ...] = ()
 
 
 def _check_finite(nest: Any, what: str) -> None:

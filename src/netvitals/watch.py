@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +34,7 @@ from netvitals.capture import probe as look_with
 from netvitals.capture.history import History
 
 if TYPE_CHECKING:
+    from netvitals.findings import Findings
     from netvitals.runs import RunWriter
 
 LOOKS_KEPT = 400            # measured steps whose readings stay in memory
@@ -234,15 +234,15 @@ class Watch:
         """The file of the run, when one is written."""
         return self._path
 
-    def findings(self) -> Any:
+    def findings(self) -> Findings:
         """What the readings say, in plain words, with advice."""
-        diagnose: Any = import_module("netvitals.findings").diagnose
+        from netvitals.findings import diagnose
         if self._path is not None:
             from netvitals.runs import open_run
             if self._writer is not None:
                 self._writer.flush()
             return diagnose(open_run(self._path))
-        return diagnose(self.readings)
+        return diagnose(self)
 
     # ---------------------------------------------------------------- the end
 
@@ -286,7 +286,7 @@ class Watch:
 
 def chosen(vitals: Iterable[Vital | str] | None) -> list[Any]:
     """Vital signs from instances and names; the default ones for None."""
-    room: Any = import_module("netvitals.vitals")
+    from netvitals import vitals as room
     if vitals is None:
         return list(room.default())
     if isinstance(vitals, str) or not isinstance(vitals, Iterable):

@@ -79,7 +79,7 @@ def probe(looker: Looker, sheet: Sheet, batch: Any, loss_fn: Callable[..., Tenso
     x, target = split_batch(batch, loss_fn)
     model, panel = looker.model, looker.panel
     loss = None
-    with preserved(model), _in_manner(model, manner), _slow_attention(), torch.enable_grad():
+    with preserved(model), in_manner(model, manner), _slow_attention(), torch.enable_grad():
         torch.manual_seed(0)        # what noise is left in the model is the same on every look
         looker.arm(sheet)
         try:
@@ -126,10 +126,11 @@ def _check_loss(loss: Any) -> None:
 
 
 @contextmanager
-def _in_manner(model: nn.Module, manner: Manner) -> Iterator[None]:
+def in_manner(model: nn.Module, manner: Manner) -> Iterator[None]:
+    """Pose a model for a look; use inside ``preserved``, which puts every mode back."""
     if manner not in ("train", "eval", "as_is"):
         raise ValueError(f"manner must be 'train', 'eval' or 'as_is', got {manner!r}")
-    if manner != "as_is":       # preserved() puts every mode back
+    if manner != "as_is":
         for module in model.modules():
             module.training = manner == "train" and not isinstance(module, DROPOUTS)
     yield
