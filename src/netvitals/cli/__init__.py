@@ -14,7 +14,7 @@ import sys
 
 import typer
 
-from netvitals import __version__
+from netvitals._version import __version__
 
 app = typer.Typer(name="netvitals", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Vital signs of a neural network in training: measured live, predicted in advance.")

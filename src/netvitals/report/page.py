@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals import __version__
+from netvitals._version import __version__
 from netvitals.findings import Findings, Series, Table, diagnose, is_pooled, table
 from netvitals.report import words
 from netvitals.report.glossary import sign

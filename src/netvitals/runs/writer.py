@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from netvitals import __version__
+from netvitals._version import __version__
 from netvitals.capture import ArrayReading, Reading
 from netvitals.runs.finding import Finding
 from netvitals.runs.store import claim, create

@@ -1,0 +1,194 @@
+r"""Networks on the canonical singular configuration, and the path that leaves it.
+
+Every weight is $W_\ell(t) = \mathrm{diag}(1, \dots, 1, t)$ in some frame: at t = 0 the last channel is dead in all
+layers, and t measures the distance. Builders return pre-activations as nodes of the graph, for gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda z: z, "relu": torch.relu, "gelu": F.gelu, "tanh": torch.tanh, "silu": F.silu,
+    "sigmoid-shifted": lambda z: torch.sigmoid(z) - 0.5,
+}
+
+
+@dataclass
+class Trace:
+    """One forward pass: what K-FAC needs of every layer."""
+
+    output: Tensor
+    names: list[str]
+    inputs: list[Tensor]        # x_{l−1}, (samples, width) or (samples, tokens, width)
+    preactivations: list[Tensor]        # z_l, part of the graph
+    stream: list[Tensor]        # X_0 … X_L
+    dead: list[Tensor]          # dead unit vector in the output space of each layer
+    dead_in: list[Tensor]       # and in its input space
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Feedforward chain, with the modifications the theory covers.
+
+    Args:
+        exponents: per dead direction, the power of t in each layer; one direction with all ones by default.
+        bias: power q of t in the biases t^q e_dead, None for no bias.
+        norm_after: positions p at which a norm sits between x_p and W_{p+1} (LayerNorm without gain).
+        skips: identity skips (a, b): x_b gets x_a added.
+        widths: rectangular widths n_0 … n_L (isometric frames); square of ``width`` by default.
+        rotation: angle by which each layer's dead axis is turned out of the shared frame.
+    """
+
+    depth: int = 4
+    width: int = 8
+    activation: str = "linear"
+    exponents: tuple[tuple[int, ...], ...] = ()
+    bias: int | None = None
+    norm_after: tuple[int, ...] = ()
+    norm: str = "layer"
+    skips: tuple[tuple[int, int], ...] = ()
+    widths: tuple[int, ...] = ()
+    rotation: float = 0.0
+    activate_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.depth < 1 or self.width < 2:
+            raise ValueError(f"a chain needs depth ≥ 1 and width ≥ 2, got {self.depth} and {self.width}")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation {self.activation!r} is not one of {', '.join(ACTIVATIONS)}")
+        if self.widths and len(self.widths) != self.depth + 1:
+            raise ValueError(f"depth {self.depth} needs {self.depth + 1} widths, got {len(self.widths)}")
+        if any(len(e) != self.depth for e in self.exponents):
+            raise ValueError(f"each direction needs one exponent per layer ({self.depth}), got {self.exponents}")
+        if any(not 0 <= a < b <= self.depth for a, b in self.skips):
+            raise ValueError(f"a skip (a, b) needs 0 ≤ a < b ≤ depth, got {self.skips}")
+
+    @property
+    def powers(self) -> tuple[tuple[int, ...], ...]:
+        return self.exponents or ((1,) * self.depth,)
+
+    @property
+    def rank(self) -> int:
+        return min(self.widths) if self.widths else self.width
+
+    def frames(self) -> list[Tensor]:
+        """Isometries Q_l: R^r → R^{n_l}; identity for square chains, turned where a rotation is asked for."""
+        r, widths = self.rank, self.widths or (self.width,) * (self.depth + 1)
+        if not self.widths:
+            return [_plane_rotation(r, self.rotation * (i % 2)) for i in range(self.depth + 1)]
+        generator = torch.Generator().manual_seed(7)
+        # where an activation acts elementwise the frame must be a set of axes; for linear chains any isometry will do
+        if self.activation != "linear":
+            return [torch.eye(n, r, dtype=torch.float64) for n in widths]
+        return [torch.linalg.qr(torch.randn(n, r, generator=generator, dtype=torch.float64))[0] for n in widths]
+
+    def trace(self, t: float, x: Tensor) -> Trace:
+        frames, r, q = self.frames(), self.rank, len(self.powers)
+        phi = ACTIVATIONS[self.activation]
+        stream, zs, inputs = [x], [], []
+        h = x
+        for i in range(self.depth):
+            entries = torch.ones(r, dtype=torch.float64)
+            for j, powers in enumerate(self.powers):
+                entries[r - 1 - j] = t ** powers[i]
+            weight = frames[i + 1] @ torch.diag(entries) @ frames[i].T
+            source = _norm(h, self.norm) if i in self.norm_after else h
+            z = source @ weight.T
+            if self.bias is not None:
+                z = z + t**self.bias * frames[i + 1][:, -1]
+            z = z.requires_grad_() if not z.requires_grad else z
+            inputs.append(source)
+            zs.append(z)
+            h = phi(z) if i < self.depth - 1 or self.activate_last else z
+            for a, b in self.skips:
+                if b == i + 1:
+                    h = h + stream[a]
+            stream.append(h)
+        dead = [f[:, r - q:] for f in frames]
+        return Trace(h, [f"layer{i + 1}" for i in range(self.depth)], inputs, zs, stream, dead[1:], dead[:-1])
+
+
+@dataclass(frozen=True)
+class AttentionChain:
+    """A chain of attention blocks with W_c(t) = diag(1, …, 1, t) for c in Q, K, V, O (§2.9)."""
+
+    blocks: int = 2
+    tokens: int = 8
+    width: int = 8
+    heads: int = 1
+    causal: bool = False
+    residual: bool = False
+    norm: bool = False          # LayerNorm before each block
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} does not divide into {self.heads} heads")
+
+    def trace(self, t: float, x: Tensor) -> Trace:
+        d = self.width
+        weight = torch.diag(torch.tensor([1.0] * (d - 1) + [t], dtype=torch.float64))
+        axis = torch.eye(d, dtype=torch.float64)[:, -1:]
+        names, inputs, zs, stream = [], [], [], [x]
+        mask = torch.full((x.shape[1], x.shape[1]), -math.inf, dtype=torch.float64).triu(1) if self.causal else 0.0
+        h = x
+        for b in range(self.blocks):
+            source = _norm(h, "layer") if self.norm else h
+            q, k, v = ((source @ weight.T).requires_grad_() if not source.requires_grad else source @ weight.T
+                       for _ in range(3))
+            split = lambda s: s.reshape(*s.shape[:2], self.heads, d // self.heads).transpose(1, 2)
+            scores = split(q) @ split(k).mT / math.sqrt(d // self.heads) + mask
+            mixed = (scores.softmax(-1) @ split(v)).transpose(1, 2).reshape(source.shape)
+            o = mixed @ weight.T
+            for name, z, into in (("q", q, source), ("k", k, source), ("v", v, source), ("o", o, mixed)):
+                names.append(f"block{b}.{name}")
+                zs.append(z)
+                inputs.append(into)
+            h = h + o if self.residual else o
+            stream.append(h)
+        return Trace(h, names, inputs, zs, stream, [axis] * len(names), [axis] * len(names))
+
+
+@dataclass(frozen=True)
+class SwiGLUStack:
+    """n gated blocks y = W_d(SiLU(W_g x) ⊙ W_u x), all three weights on the canonical path."""
+
+    blocks: int = 1
+    width: int = 6
+
+    def trace(self, t: float, x: Tensor) -> Trace:
+        weight = torch.diag(torch.tensor([1.0] * (self.width - 1) + [t], dtype=torch.float64))
+        axis = torch.eye(self.width, dtype=torch.float64)[:, -1:]
+        h, stream, zs, inputs = x, [x], [], []
+        for _ in range(self.blocks):
+            inside = F.silu(h @ weight.T) * (h @ weight.T)
+            z = inside @ weight.T
+            z = z.requires_grad_() if not z.requires_grad else z
+            inputs.append(inside)
+            zs.append(z)
+            h = z
+            stream.append(h)
+        names = [f"block{i}.down" for i in range(self.blocks)]
+        return Trace(h, names, inputs, zs, stream, [axis] * self.blocks, [axis] * self.blocks)
+
+
+Architecture = Chain | AttentionChain | SwiGLUStack
+
+
+def _norm(x: Tensor, kind: str) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True) if kind == "layer" else x
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-30).sqrt()       # a sample with no live unit stays 0
+
+
+def _plane_rotation(n: int, angle: float) -> Tensor:
+    """Turns the dead axis towards the first one."""
+    r = torch.eye(n, dtype=torch.float64)
+    c, s = math.cos(angle), math.sin(angle)
+    r[0, 0], r[0, -1], r[-1, 0], r[-1, -1] = c, s, -s, c
+    return r
