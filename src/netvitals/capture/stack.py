@@ -82,6 +82,8 @@ class ActivationStack:
     @cached_property
     def positive(self) -> Tensor:
         """1 where the input is above zero, else 0."""
+        if self.is_relu:        # its output is never negative, and the sign is the cheaper operation
+            return self.a.sign()
         return torch.gt(self.x, 0, out=torch.empty_like(self.x))
 
     @cached_property

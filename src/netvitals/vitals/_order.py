@@ -44,27 +44,36 @@ def quantiles(rows: Tensor, qs: Sequence[float]) -> list[Tensor]:
     return [rows.kthvalue(quantile_rank(rows.shape[-1], q) + 1, dim=-1).values for q in qs]
 
 
+def largest(rows: Tensor, k: int) -> Tensor:
+    """The k largest elements of each row, in falling order.
+
+    They lie in the k blocks with the largest maxima, so only those blocks are searched.
+
+    >>> largest(torch.arange(4000.0)[None], 3)
+    tensor([[3999., 3998., 3997.]])
+    """
+    n = rows.shape[-1]
+    block = 1 << max(5, int(math.sqrt(n / k)).bit_length())
+    blocks = n // block
+    if k >= blocks // 2:
+        return rows.topk(k, dim=-1).values
+    body = rows[:, :blocks * block].unflatten(-1, (blocks, block))
+    best = body.amax(-1).topk(k, dim=-1, sorted=False).indices
+    candidates = body.gather(1, best[..., None].expand(-1, -1, block)).flatten(1)
+    if blocks * block < n:
+        candidates = torch.cat([candidates, rows[:, blocks * block:]], dim=1)
+    return candidates.topk(k, dim=-1).values
+
+
 def upper_quantile(rows: Tensor, q: float = 0.999) -> Tensor:
     """Quantile near the top of each row, exact up to 2¹⁷ elements a row, from a strided sample of as many beyond.
-
-    The k largest elements lie in the k blocks with the largest maxima, so only those blocks are searched.
 
     >>> upper_quantile(torch.arange(4000.0)[None], q=0.999)
     tensor([3995.])
     """
     rows = sampled(rows, TAIL_SAMPLE)
     n = rows.shape[-1]
-    k = n - quantile_rank(n, q)
-    block = 1 << max(5, int(math.sqrt(n / k)).bit_length())
-    blocks = n // block
-    if k >= blocks // 2:
-        return rows.topk(k, dim=-1).values[..., -1]
-    body = rows[:, :blocks * block].unflatten(-1, (blocks, block))
-    best = body.amax(-1).topk(k, dim=-1, sorted=False).indices
-    candidates = body.gather(1, best[..., None].expand(-1, -1, block)).flatten(1)
-    if blocks * block < n:
-        candidates = torch.cat([candidates, rows[:, blocks * block:]], dim=1)
-    return candidates.topk(k, dim=-1).values[..., -1]
+    return largest(rows, n - quantile_rank(n, q))[:, -1]
 
 
 def nonzero_median(rows: Tensor) -> Tensor:

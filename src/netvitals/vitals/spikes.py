@@ -27,6 +27,7 @@ from netvitals.vitals.spike_meter import (
 
 __all__ = ["SiteSpikes", "SpikeReport", "Spikes", "amplification", "intermediate_peak", "measure", "spikes"]
 
+MEDIAN_SAMPLE = 512         # entries behind the median, evenly strided
 METRICS = ("max_abs", "p999", "max_over_mean", "max_over_median", "kurtosis", "spike_count", "token", "channel",
            "massive")
 
@@ -34,7 +35,7 @@ METRICS = ("max_abs", "p999", "max_over_mean", "max_over_median", "kurtosis", "s
 class Spikes(Vital):
     """The nine numbers above at every activation and at every block of the residual stream.
 
-    The median comes from at most 1024 evenly strided entries. ``token`` is the position in the sequence or image (the
+    The median comes from at most 512 evenly strided entries. ``token`` is the position in the sequence or image (the
     sample, where there are no positions). Of the model: ``peak_layer`` (which activation, in order, has the largest
     maximum), ``intermediate_peak`` (1 if it is neither the first nor the last) and ``max_abs``.
     """
@@ -90,15 +91,25 @@ class Spikes(Vital):
         variance = squares.mean(1, keepdim=True)
         kurtosis = (torch.linalg.vector_norm(squares, dim=1) / variance[:, 0]).square() / n
         limit = (variance + mean * mean).sqrt() * self.k
-        count = torch.gt(size, limit, out=squares).sum(1)
-        over_median = largest / _order.nonzero_median(_order.sampled(size))
+        p999, count = self._tail(size, limit)
+        over_median = largest / _order.nonzero_median(_order.sampled(size, MEDIAN_SAMPLE))
         massive = (largest > MASSIVE) & (over_median > MASSIVE_OVER_MEDIAN)
         rows = stack.size.amax(2).reshape(len(a), -1)
         token = rows.argmax(1) % _positions(stack)
         place = torch.stack([token, stack.channel_max.argmax(1), massive], dim=1).to(largest.dtype)
-        numbers = torch.stack([largest, _order.upper_quantile(size), largest / mean_abs, over_median, kurtosis, count],
-                              dim=1)
+        numbers = torch.stack([largest, p999, largest / mean_abs, over_median, kurtosis, count], dim=1)
         sheet.write(stack.sites, METRICS, torch.cat([numbers, place], dim=1))
+
+    def _tail(self, size: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+        """p999 and the number of spikes. At most n/k² entries can exceed k times the root mean square, so that both
+        are found among the largest few."""
+        n = size.shape[1]
+        rank = n - _order.quantile_rank(n, 0.999)
+        most = max(rank, int(n / self.k ** 2) + 1)
+        if n > _order.TAIL_SAMPLE or most > n // 8:
+            return _order.upper_quantile(size), (size > limit).sum(1)
+        top = _order.largest(size, most)
+        return top[:, rank - 1], (top > limit).sum(1)
 
 
 def _positions(stack: ActivationStack) -> int:
