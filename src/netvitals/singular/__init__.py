@@ -4,6 +4,15 @@ from netvitals.singular.architecture import AttentionChain, Chain, SwiGLUStack
 from netvitals.singular.chains import ChainHealth
 from netvitals.singular.crossing import Crossing, eps_scan, recover_crossing
 from netvitals.singular.evidence import WAIC, WatanabeTriple, waic, wbic
+from netvitals.singular.factors import (
+    Factor,
+    dead_entry,
+    joint_mode,
+    kronecker_lift,
+    lambda_min,
+    schur_complement,
+    schur_constant,
+)
 from netvitals.singular.fluctuation import FluctuationMC, functional_variance_mc, nu, nu_data_free, nu_frozen
 from netvitals.singular.freeze_probe import Ladder, freeze_probe
 from netvitals.singular.geometry import (
@@ -14,6 +23,7 @@ from netvitals.singular.geometry import (
     rate_chain,
     sectional_curvature,
 )
+from netvitals.singular.kfac import KFAC, kfac
 from netvitals.singular.learning_coefficient import LLC, learning_coefficient
 from netvitals.singular.likelihood import Categorical, Gaussian, Labelled, monte_carlo
 from netvitals.singular.order import KLOrder, ScoreExpansion, directional_fisher, kl_along, kl_order, score_expansion
@@ -22,11 +32,12 @@ from netvitals.singular.rates import RateFit, rate_fit
 from netvitals.singular.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
 from netvitals.singular.volume import VolumeScan, eps_scan_volume, tied_crossing_volume
 
-__all__ = ["AttentionChain", "Categorical", "Chain", "ChainHealth", "Crossing", "FluctuationMC", "Gaussian",
-           "KLOrder", "LLC", "Labelled", "Ladder", "RateChain", "RateFit", "Rates", "ScoreExpansion", "SwiGLUStack",
-           "VolumeScan", "WAIC", "WatanabeTriple", "compose_blocks", "directional_fisher", "eps_scan",
-           "eps_scan_volume", "freeze_probe", "functional_variance_mc", "high_curvature_volume", "kl_along",
-           "kl_order", "learning_coefficient", "mean_map_metric", "monte_carlo", "nu", "nu_data_free", "nu_frozen",
+__all__ = ["AttentionChain", "Categorical", "Chain", "ChainHealth", "Crossing", "Factor", "FluctuationMC",
+           "Gaussian", "KFAC", "KLOrder", "LLC", "Labelled", "Ladder", "RateChain", "RateFit", "Rates",
+           "ScoreExpansion", "SwiGLUStack", "VolumeScan", "WAIC", "WatanabeTriple", "compose_blocks", "dead_entry",
+           "directional_fisher", "eps_scan", "eps_scan_volume", "freeze_probe", "functional_variance_mc",
+           "high_curvature_volume", "joint_mode", "kfac", "kl_along", "kl_order", "kronecker_lift", "lambda_min",
+           "learning_coefficient", "mean_map_metric", "monte_carlo", "nu", "nu_data_free", "nu_frozen",
            "order_from_fisher", "predict_rates", "rate_chain", "rate_fit", "recover_crossing", "residual_distance",
-           "rlct_additive", "rlct_crossing", "rlct_reduced_rank", "rlct_single", "score_expansion",
-           "sectional_curvature", "tied_crossing_volume", "waic", "wbic"]
+           "rlct_additive", "rlct_crossing", "rlct_reduced_rank", "rlct_single", "schur_complement",
+           "schur_constant", "score_expansion", "sectional_curvature", "tied_crossing_volume", "waic", "wbic"]

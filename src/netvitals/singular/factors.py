@@ -1,0 +1,98 @@
+r"""What is read off a layer's K-FAC factors: bottom eigenvalue, dead entry, Schur complement, lifted directions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One layer's factors with the spectra they are read by."""
+
+    A: Tensor                   # (in [+1 with bias], …) float64
+    G: Tensor                   # (out, out) float64
+    A_spectrum: Tensor          # ascending
+    G_spectrum: Tensor
+    positions: int              # tokens or pixels a sample contributes
+
+    @property
+    def condition(self) -> float:
+        """κ(G) above the rounding floor."""
+        low, _ = lambda_min(self.G, self.G_spectrum)
+        return float(self.G_spectrum[-1]) / low if low > 0 else math.inf
+
+    def __str__(self) -> str:
+        if not len(self.A_spectrum):
+            return f"A {tuple(self.A.shape)}, G {tuple(self.G.shape)}"
+        return (f"A {tuple(self.A.shape)} λ [{self.A_spectrum[0]:.2e}, {self.A_spectrum[-1]:.2e}], "
+                f"G {tuple(self.G.shape)} λ [{self.G_spectrum[0]:.2e}, {self.G_spectrum[-1]:.2e}]")
+
+
+def lambda_min(matrix: Tensor, spectrum: Tensor | None = None, floor: float = 1e-14) -> tuple[float, int]:
+    """Smallest eigenvalue above ``floor`` times the largest, and how many lie below (zeros of a gauge, or rounding).
+
+    >>> lambda_min(torch.diag(torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)))
+    (0.5, 1)
+    """
+    values = torch.linalg.eigvalsh(matrix.double()) if spectrum is None else spectrum
+    above = values > floor * values[-1].clamp_min(1e-300)
+    return (float(values[above][0]) if above.any() else 0.0), int((~above).sum())
+
+
+def dead_entry(matrix: Tensor, direction: Tensor) -> float:
+    """vᵀMv for the unit vector along ``direction``."""
+    v = (direction / direction.norm()).to(matrix)
+    return float(v @ matrix @ v)
+
+
+def schur_complement(matrix: Tensor, direction: Tensor) -> float:
+    """D − bᵀB⁻¹b of the entry along ``direction``: what the live directions do not explain."""
+    v = (direction / direction.norm()).to(matrix)
+    basis = torch.linalg.qr(torch.cat([v[:, None], torch.eye(len(v)).to(matrix)], 1))[0]
+    m = basis.T @ matrix @ basis
+    return float(m[0, 0] - m[0, 1:] @ torch.linalg.pinv(m[1:, 1:], hermitian=True, rtol=1e-12) @ m[0, 1:])
+
+
+def schur_constant(width: int, dead: tuple[float, float] = (1.0, math.pi),
+                   live: tuple[float, float] | None = None) -> float:
+    r"""$b^\top B^{-1} b / D = m_d^2 m_n^2 (h-1) / (s_d\,[(s_n - m_n^2) + (h-1) m_n^2])$ from first and second moments.
+
+    The default is ReLU on an isotropic Gaussian, (mean, second moment) proportional to (1, π): $(h-1)/(\pi(h-2+\pi))$.
+
+    >>> round(schur_constant(8), 5)
+    0.24374
+    """
+    (m_d, s_d), (m_n, s_n) = dead, live or dead
+    rest = width - 1
+    return m_d**2 * m_n**2 * rest / (s_d * ((s_n - m_n**2) + rest * m_n**2))
+
+
+def kronecker_lift(factor: Factor) -> tuple[Tensor, float]:
+    r"""$\Delta W = g_{\min} a_{\min}^\top$, the bottom eigenvector of A ⊗ G as a matrix, and its eigenvalue.
+
+    Alone it is a gauge direction (K ≡ 0): the order of a dead unit lives in its joint mode across layers.
+    """
+    a, g = torch.linalg.eigh(factor.A), torch.linalg.eigh(factor.G)
+    return torch.outer(g.eigenvectors[:, 0], a.eigenvectors[:, 0]), float(a.eigenvalues[0] * g.eigenvalues[0])
+
+
+def joint_mode(model: nn.Module, first: str, second: str, unit: int, row: Tensor | None = None,
+               column: Tensor | None = None) -> dict[str, Tensor]:
+    """Direction (incoming row ⊕ outgoing column)/√2 of a hidden unit, by parameter name.
+
+    Without ``row`` and ``column`` the unit's own weights are used, or a constant vector where they vanish.
+    """
+    w_in, w_out = model.get_submodule(first).weight, model.get_submodule(second).weight
+    assert isinstance(w_in, Tensor) and isinstance(w_out, Tensor)
+    if not 0 <= unit < w_in.shape[0] or w_out.shape[1] != w_in.shape[0]:
+        raise ValueError(f"unit {unit} is not shared by {first} {tuple(w_in.shape)} and {second} {tuple(w_out.shape)}")
+    r = w_in.detach()[unit] if row is None else row
+    c = w_out.detach()[:, unit] if column is None else column
+    r, c = (v if float(v.norm()) > 0 else torch.ones_like(v) for v in (r, c))
+    into, out = torch.zeros_like(w_in), torch.zeros_like(w_out)
+    into[unit], out[:, unit] = r / r.norm() / math.sqrt(2), c / c.norm() / math.sqrt(2)
+    return {f"{first}.weight": into, f"{second}.weight": out}

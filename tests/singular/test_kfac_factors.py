@@ -1,0 +1,190 @@
+"""K-FAC factors against direct per-sample computation, and what is read off them."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from netvitals.singular import (
+    dead_entry,
+    joint_mode,
+    kfac,
+    kl_order,
+    kronecker_lift,
+    lambda_min,
+    schur_complement,
+    schur_constant,
+)
+
+
+def per_sample(model, layer, x, seeds):
+    """Σ over the given output gradients of the per-sample δδᵀ at ``layer``, averaged over samples."""
+    total = 0.0
+    for i in range(len(x)):
+        kept = []
+        handle = layer.register_forward_hook(lambda m, a, out, kept=kept: kept.append(out))
+        out = model(x[i:i + 1])
+        handle.remove()
+        for s in seeds(out.detach()):
+            d = torch.autograd.grad(out, kept[0], s, retain_graph=True)[0]
+            d = d.movedim(1, -1).reshape(-1, d.shape[1]) if d.ndim == 4 else d.reshape(-1, d.shape[-1])
+            total = total + d.T @ d
+    return total / len(x)
+
+
+def softmax_roots(out):
+    p = out[0].softmax(-1)
+    return ((torch.diag(p.sqrt()) - torch.outer(p, p.sqrt())).T)[:, None]
+
+
+def unit_roots(out):
+    return torch.eye(out.shape[-1], dtype=out.dtype)[:, None]
+
+
+NETS = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), (6, 5)),
+    "conv": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 4, 2, stride=2), nn.Flatten(),
+                                   nn.Linear(16, 3)), (4, 2, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize(("loss", "roots"), [("mse", unit_roots), ("ce", softmax_roots)])
+def test_expected_factors_are_exact(net, loss, roots):
+    build, shape = NETS[net]
+    model, x = build().double(), torch.randn(shape, dtype=torch.float64)
+    found = kfac(model, x, loss)
+    for name, factor in found.layers.items():
+        layer = model.get_submodule(name)
+        assert torch.allclose(factor.G, per_sample(model, layer, x, roots), rtol=1e-10, atol=1e-12)
+        assert torch.allclose(factor.A, factor.A.T)
+    assert torch.allclose(found.layers["0"].G_spectrum, torch.linalg.eigvalsh(found["0"].G))
+
+
+def test_input_factor_of_a_linear_layer():
+    model, x = NETS["mlp"][0]().double(), torch.randn(6, 5, dtype=torch.float64)
+    assert torch.allclose(kfac(model, x)["0"].A, x.T @ x / 6)
+    assert kfac(model, x, bias=True)["0"].A.shape == (6, 6)
+
+
+def test_for_one_linear_layer_the_kronecker_product_is_the_fisher():
+    model, x = nn.Sequential(nn.Linear(4, 3, bias=False)).double(), torch.randn(50, 4, dtype=torch.float64)
+    factor = kfac(model, x, "mse")["0"]
+    jacobian = torch.func.jacrev(lambda w: x @ w.reshape(3, 4).T)(model[0].weight.detach().flatten())
+    fisher = torch.einsum("nki,nkj->ij", jacobian, jacobian) / 50
+    assert torch.allclose(torch.kron(factor.G, factor.A), fisher, atol=1e-12)
+
+
+def test_monte_carlo_and_empirical_are_near_the_expected_one_when_the_model_is_right():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double(), torch.randn(6000, 4).double()
+    y = torch.multinomial(model(x).softmax(-1), 1).squeeze(1)
+    exact = kfac(model, x, "ce")
+    for other in (kfac(model, x, "ce", "monte-carlo"), kfac(model, (x, y), "ce", "empirical")):
+        for name in exact.layers:
+            assert torch.allclose(other[name].G, exact[name].G, atol=0.1 * float(exact[name].G.abs().max()))
+
+
+def test_sequences_sum_over_positions():
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.mix, self.head = nn.Embedding(11, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+
+        def forward(self, tokens):
+            h = torch.tanh(self.mix(self.embed(tokens)))
+            return self.head(h + h.mean(1, keepdim=True))
+
+    model, tokens = Tagger().double(), torch.randint(0, 11, (5, 4))
+    found = kfac(model, tokens, "ce")
+    sampled = sum(kfac(model, tokens, "ce", "monte-carlo", seed=s)["mix"].G for s in range(600)) / 600
+    assert torch.allclose(sampled, found["mix"].G, atol=0.1 * float(found["mix"].G.abs().max()))
+    assert found["embed"].A.shape == (11, 11) and float(found["embed"].A.trace()) == pytest.approx(1)
+    assert found["mix"].positions == 4
+
+
+def test_kernel_of_the_softmax_head_is_the_logit_shift():
+    model, x = nn.Sequential(nn.Linear(4, 5)).double(), torch.randn(40, 4, dtype=torch.float64)
+    g = kfac(model, x, "ce")["0"].G
+    ones = torch.ones(5, dtype=torch.float64)
+    assert float((g @ ones).norm()) < 1e-12
+    value, below = lambda_min(g)
+    assert below == 1 and value > 0
+
+
+@pytest.mark.parametrize(("h", "expected"), [(2, 0.10132), (4, 0.18573), (8, 0.24374), (16, 0.27854), (32, 0.29774),
+                                             (64, 0.30785)])
+def test_schur_constant_of_relu(h, expected):
+    assert schur_constant(h) == pytest.approx(expected, abs=1e-5)
+    if h <= 16:
+        x = torch.relu(torch.randn(400_000, h, generator=torch.Generator().manual_seed(h), dtype=torch.float64))
+        m = x.T @ x / len(x)
+        e = torch.eye(h, dtype=torch.float64)[-1]
+        assert 1 - schur_complement(m, e) / dead_entry(m, e) == pytest.approx(expected, rel=0.02)
+
+
+def test_zero_mean_activations_have_no_schur_correction():
+    assert schur_constant(8, dead=(0.0, 1.0), live=(0.0, 1.0)) == 0
+
+
+def test_kronecker_lift_is_the_bottom_eigenvector():
+    model, x = NETS["mlp"][0]().double(), torch.randn(40, 5, dtype=torch.float64)
+    factor = kfac(model, x)["0"]
+    lift, value = kronecker_lift(factor)
+    product = torch.kron(factor.G, factor.A)
+    assert torch.allclose(product @ lift.flatten(), value * lift.flatten(), atol=1e-12)
+
+
+def test_joint_mode_of_a_dead_unit_has_order_two_and_the_lift_alone_is_gauge():
+    model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.Tanh(), nn.Linear(3, 2, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight[2] = 0
+        model[2].weight[:, 2] = 0
+    x = torch.randn(200, 4, dtype=torch.float64)
+    names = [n for n, _ in model.named_parameters()]
+    shapes = [p.shape for p in model.parameters()]
+    theta = torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    def outputs(flat):
+        parts = torch.split(flat, [s.numel() for s in shapes])
+        return torch.func.functional_call(model, {n: p.reshape(s) for n, p, s in zip(names, parts, shapes)}, (x,))
+
+    both = joint_mode(model, "0", "2", 2)
+    assert kl_order(outputs, theta, torch.cat([both[n].flatten() for n in names])).order == 2
+    alone = torch.cat([both["0.weight"].flatten(), torch.zeros(6, dtype=torch.float64)])
+    assert "gauge" in kl_order(outputs, theta, alone).note
+
+
+def test_model_is_left_as_it_was_and_hooks_are_gone():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    before = copy.deepcopy(model.state_dict())
+    kfac(model, torch.randn(8, 3), "ce")
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert not any(m._forward_hooks for m in model.modules()) and model.training
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda m: kfac(m, torch.randn(4, 3), "hinge"), "mse and ce"),
+    (lambda m: kfac(m, torch.randn(4, 3), fisher="true"), "expected"),
+    (lambda m: kfac(m, torch.randn(4, 3), fisher="empirical"), "needs labels"),
+    (lambda m: kfac(m, torch.full((4, 3), math.nan)), "not finite"),
+    (lambda m: kfac(nn.ReLU(), torch.randn(4, 3)), "no Linear")])
+def test_wrong_input_gets_a_sentence(call, words):
+    with pytest.raises(ValueError, match=words):
+        call(nn.Linear(3, 2))
+
+
+def test_unused_layers_are_named():
+    class Spare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.spare = nn.Linear(3, 2), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return F.relu(self.used(x))
+
+    assert kfac(Spare(), torch.randn(4, 3)).skipped == {"spare": "never called"}
