@@ -86,6 +86,11 @@ def test_falling_gate_density(end, severity):
         assert found[0].evidence[0].value == pytest.approx(end, abs=0.03)
 
 
+def test_gates_that_were_shut_from_the_start():
+    (found,) = Source().series("gates", "density@0.01", value=0.04).rules("gate density falls")
+    assert found.severity == "warning" and found.what.startswith("Hardly any gate is open")
+
+
 def _shrinking(mu: float, sigma: float, *, law_holds: bool = True, op: str = "ReLU") -> Source:
     from scipy.stats import norm
 

@@ -71,7 +71,7 @@ class Findings(Sequence[Finding]):
         grid = Grid.grid(padding=(0, 2))
         for f in self.items:
             lines = [Text(f.what, style="bold")] + [Text(f.why, style="dim")] * (f in self.alarming)
-            lines += [Text(f"→ {f.advice}")] * bool(f.advice)
+            lines += [Text(f"→ {f.advice}")] * (bool(f.advice) and f.severity != "info")
             grid.add_row(Text(f.severity, style=tones[f.severity]), Group(*lines, ""))
         asked = sum(1 for c in self.checked if c.series)
         missing = ", ".join(c.rule for c in self.checked if not c.series)

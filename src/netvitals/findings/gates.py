@@ -59,7 +59,7 @@ def dead_units(context: Context) -> Iterator[Finding]:
         what=lambda where, worst: f"Dead units in {where}: up to {percent(worst.size)} of them ({worst.site}) passed "
                                   f"no gradient on the measured batch.",
         why="A unit whose gate is shut for every sample gets no gradient, so it cannot come back by itself.",
-        advice="Lower the learning rate or add warm-up, start biases at zero, or use an activation whose gate stays "
+        advice="Lower the learning rate, add warm-up, decay the weights less, or use an activation whose gate stays "
                "open below zero (leaky_relu, gelu, silu). If the batch is small, measure on a larger one before "
                "acting.")
     yield from together(
@@ -77,26 +77,30 @@ def _gravity(share: float) -> Severity:
 
 @rule("gate density falls", "Does gate density hold its level?", "gates", ("gates", "density@"))
 def density_falls(context: Context) -> Iterator[Finding]:
-    hits = []
+    shut, hits = [], []
     for s in context.table.at("gates", theta_of(context.table)):
-        if len(s.finite) < 3:
-            if s.end < SPARSE:
-                hits.append(Hit(s.site, "watch", (s.evidence(),), 1 - s.end))
-            continue
-        fall = s.start - s.end
-        if fall > FALL_WATCH or s.end < SPARSE:
-            grave = s.end < SPARSE or s.end < FALL_WARNING * s.start
+        fall = s.start - s.end if len(s.finite) > 2 else 0.0
+        if fall > FALL_WATCH:
+            grave = s.end < max(SPARSE, FALL_WARNING * s.start)
             hits.append(Hit(s.site, "warning" if grave else "watch", (s.evidence(change=True),), fall))
+        elif s.end < SPARSE:
+            shut.append(Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), 1 - s.end))
     yield from together(
         hits, rule="gate density falls", vital="gates",
-        what=lambda where, worst: f"Gate density is down in {where}"
-        + (f": {worst.evidence[0].before:.2f} → {worst.evidence[0].value:.2f} in {worst.site}."
-           if worst.evidence[0].before is not None else f": {worst.evidence[0].value:.2f} in {worst.site}."),
+        what=lambda where, worst: f"Gate density is down in {where}: {worst.evidence[0].before:.2f} → "
+                                  f"{worst.evidence[0].value:.2f} in {worst.site}.",
         why=f"A ReLU whose input variance shrinks to a third loses about {FALL_WATCH:g} of density; more than that "
-            f"means that the inputs' mean is moving below zero as well.",
+            "means that the inputs' mean is moving below zero as well.",
         advice="Look at preact_drift and sigma of the same layers. If the mean sinks, the weights or the norm's shift "
                "drift negative: less learning rate, or decay on the shift. If only sigma shrinks, less weight decay on "
                "the norm's scale.")
+    yield from together(
+        shut, rule="gate density falls", vital="gates",
+        what=lambda where, worst: f"Hardly any gate is open in {where}: {percent(worst.evidence[0].value)} in "
+                                  f"{worst.site}.",
+        why="So few open gates mean that a sample teaches these layers next to nothing.",
+        advice="Lower the learning rate or add warm-up; a norm directly before the activation, or an activation whose "
+               "gate stays open below zero (leaky_relu, gelu, silu), keeps gradient flowing.")
 
 
 @rule("gate forecast", "Where does gate density go if the variance keeps shrinking?", "gates",

@@ -37,10 +37,11 @@ def vanishing(context: Context) -> Iterator[Finding]:
     yield from together(
         faint, rule="vanishing gradients", vital="gradients",
         what=lambda where, worst: f"Gradients vanish in {where}: in {worst.site} the norm is "
-                                  f"{worst.evidence[0].value:.2g}, {worst.size:.1g} times below the model's largest.",
+                                  f"{worst.evidence[0].value:.2g}, {worst.size:,.0f} times below the model's largest.",
         why="Such layers barely move while others train; the signal is lost on the way back.",
-        advice="Use residual connections or a norm before these layers, an initialisation matched to the activation, "
-               "or an optimizer that normalises updates per tensor (AdamW, Muon).")
+        advice="Where units are dead or inputs hardly vary, mend that first. Otherwise use a norm or residual "
+               "connections, an initialisation matched to the activation, or an optimizer that normalises updates per "
+               "tensor (AdamW, Muon).")
 
 
 @rule("exploding gradients", "Does the gradient norm stay in bounds?", "gradients", ("gradients", "grad_norm"))

@@ -21,6 +21,7 @@ from netvitals.report.panels import COLUMNS, Metric, Panel, matrix, packed, pane
 from netvitals.runs import SEVERITIES, Run
 
 TEMPLATES = Path(__file__).with_name("templates")
+OPEN = 1                # so many findings are shown with reason and advice at once; the others on a click
 SMOOTH_FROM = 60        # a loss of so many points is drawn with a running mean over a twentieth of them
 
 
@@ -58,7 +59,7 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
     status = source.status if isinstance(source, Run) else str(readings.meta.get("status", "finished"))
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     loss = readings.loss
-    shown = [_finding(f, built) for f in findings]
+    shown = [_finding(i, f, built) for i, f in enumerate(findings)]
     short, long = words.facts({k: v for k, v in readings.meta.items() if k != "status"})
     gathered = max((m.gathered for p in built for m in p.metrics), default=1)
     data = {"panels": [p.to_json() for p in built], "loss": _loss(loss) if loss is not None and kind == "run" else None}
@@ -110,7 +111,7 @@ def _chips(readings: Table, status: str, kind: str) -> list[tuple[str, str]]:
     return out
 
 
-def _finding(finding: Any, built: list[Panel]) -> dict[str, Any]:
+def _finding(place: int, finding: Any, built: list[Panel]) -> dict[str, Any]:
     """A finding as the template shows it, with the panel, metric and sites its link opens."""
     ground = finding.evidence[0] if finding.evidence else None
     vital = finding.vital or (ground.vital if ground else "")
@@ -118,7 +119,7 @@ def _finding(finding: Any, built: list[Panel]) -> dict[str, Any]:
     target, name = ("loss", "the loss") if vital == "loss" else (
         (panel.anchor, sign(panel.vital).title) if panel else ("", ""))
     show = {"metric": ground.metric if ground else "", "sites": list(finding.sites)[:8]}
-    return {"severity": finding.severity, "open": finding.severity in ("critical", "warning"),
+    return {"severity": finding.severity, "open": place < OPEN,
             "what": _marked(finding.what, finding.sites), "why": finding.why, "advice": finding.advice,
             "evidence": [str(e) for e in finding.evidence], "anchor": target, "panel": name, "vital": vital,
             "show": json.dumps(show)}
@@ -154,14 +155,17 @@ def _gravest(shown: list[dict[str, Any]], vital: str) -> dict[str, Any] | None:
 
 def _panel(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any]:
     entry = sign(panel.vital)
+    metrics = [{"index": i, "name": m.name, "meaning": m.meaning, "pooled": all(is_pooled(s) for s in m.sites)}
+               for i, m in enumerate(panel.metrics)]
     return {"anchor": panel.anchor, "title": entry.title, "meaning": entry.meaning, "first": panel.first,
-            "metrics": [{"name": m.name, "meaning": m.meaning} for m in panel.metrics],
+            "metrics": metrics, "any_pooled": any(m["pooled"] for m in metrics),
+            "all_pooled": all(m["pooled"] for m in metrics),
             "rows": [{"site": site or "model", "cells": [words.number(v) for v in row]} for site, row in panel.rows],
             "arrays": sorted({a.metric for a in panel.arrays}), "finding": _gravest(shown, panel.vital)}
 
 
 def _tile(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The panel at a glance: mean over layers of its first metric, now and over time, with the spread of layers."""
+    """The panel at a glance: median over layers of its first metric, now and over time, with the spread of layers."""
     if not panel.metrics:
         return None
     metric = panel.metrics[panel.first]
@@ -171,11 +175,11 @@ def _tile(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any] | None:
     if not known.any():
         return None
     values = values[:, known]
-    mean, low, high = (f(values, axis=0) for f in (np.nanmean, np.nanmin, np.nanmax))
+    middle, low, high = (np.nanquantile(values, q, axis=0) for q in (0.5, 0.1, 0.9))
     grave = _gravest(shown, panel.vital)
-    path, band = _spark(mean, low, high) if len(mean) > 1 else ("", "")
-    return {"anchor": panel.anchor, "title": sign(panel.vital).title, "value": words.number(float(mean[-1])),
-            "label": f"{metric.name}{', mean' if len(layers) > 1 else ''}", "path": path, "band": band,
+    path, band = _spark(middle, low, high) if len(middle) > 1 else ("", "")
+    return {"anchor": panel.anchor, "title": sign(panel.vital).title, "value": words.number(float(middle[-1])),
+            "label": f"{metric.name}{', median' if len(layers) > 1 else ''}", "path": path, "band": band,
             "tone": grave["severity"] if grave else "", "state": grave["severity"] if grave else "nothing alarming"}
 
 

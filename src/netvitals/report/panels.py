@@ -92,6 +92,8 @@ def _panel(vital: str, metrics: dict[str, list[Series]], arrays: list[ArrayReadi
     sites = list(dict.fromkeys(s.site for name in names for s in metrics[name]))
     last = {(s.site, name): s.last for name in names for s in metrics[name]}
     rows = tuple((site, tuple(last.get((site, name), np.nan) for name in names)) for site in sites)
+    place = {site: i for i, site in enumerate(sites)}
+    arrays = sorted(arrays, key=lambda a: (a.metric, place.get(a.site, len(place))))
     return Panel(vital, built, tuple(arrays), wanted[0] if wanted else 0, rows)
 
 
@@ -120,7 +122,7 @@ def _marks(steps: np.ndarray, edges: np.ndarray) -> np.ndarray:
 def drawn(array: ArrayReading) -> dict[str, Any]:
     """An array as the page draws it: a vector sorted into a curve, a matrix averaged into at most 64 × 64 cells."""
     value = np.abs(array.value) if np.iscomplexobj(array.value) else np.asarray(array.value, dtype=np.float64)
-    note = "×".join(map(str, value.shape))
+    note = f"{value.size} values, sorted" if value.ndim < 2 else "×".join(map(str, value.shape))
     if value.ndim < 2:
         value = np.sort(value.reshape(1, -1), axis=1)
         if value.shape[1] > CURVE:

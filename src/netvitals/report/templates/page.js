@@ -63,7 +63,11 @@ const scaleOf = (values) => {
   const q = (p) => finite[Math.min(finite.length - 1, Math.max(0, Math.round(p * (finite.length - 1))))];
   let low = q(0.01), high = q(0.99);
   if (low < 0 && high > 0) {
-    const edge = Math.max(-low, high);
+    const edge = Math.max(-low, high), sizes = finite.map(Math.abs).sort((a, b) => a - b), usual = sizes[sizes.length >> 1];
+    if (usual > 0 && edge / usual > 50) {       // a few giants: logarithmic on both sides of zero
+      const grow = (x) => Math.sign(x) * Math.log1p(Math.abs(x) / usual) / Math.log1p(edge / usual);
+      return { kind: "split", note: " (log)", low: -edge, high: edge, at: (x) => 0.5 + 0.5 * grow(x) };
+    }
     return { kind: "split", low: -edge, high: edge, at: (x) => 0.5 + 0.5 * x / edge };
   }
   const positive = finite.find((x) => x > 0);
@@ -79,13 +83,14 @@ const colouring = (scale) => {
   const name = dark() ? "dark" : "light", paint = ramp(scale.kind === "split" ? SPLITS[name] : RAMPS[name]);
   return (x) => Number.isNaN(x) ? null : !Number.isFinite(x) ? [214, 30, 160] : paint(scale.at(x));
 };
-const legend = (place, scale) => {
+const legend = (place, scale, values) => {
   place.replaceChildren();
+  if (values.some((x) => x === Infinity || x === -Infinity)) place.append(make("i", { class: "broken" }), "not finite");
   if (scale.kind === "none") return;
   const canvas = make("canvas", { width: 130, height: 1 }), pen = canvas.getContext("2d");
   const paint = ramp(scale.kind === "split" ? SPLITS[dark() ? "dark" : "light"] : RAMPS[dark() ? "dark" : "light"]);
   for (let i = 0; i < 130; i++) { pen.fillStyle = `rgb(${paint(i / 129)})`; pen.fillRect(i, 0, 1, 1); }
-  place.append(number(scale.low), canvas, number(scale.high) + (scale.kind === "log" ? " (log)" : ""));
+  place.append(number(scale.low), canvas, number(scale.high) + (scale.note || (scale.kind === "log" ? " (log)" : "")));
 };
 
 /* ---- tooltip ---- */
@@ -168,7 +173,7 @@ const panelOf = (section) => {
 
   const heat = (m) => {
     const rows = m.sites.length, cols = m.steps.length, tall = rows <= 12 ? 22 : rows <= 28 ? 17 : rows <= 60 ? 12 : 7;
-    const names = make("div", { class: "names", style: { gridAutoRows: tall + "px" } });
+    const names = make("div", { class: "names", style: { gridAutoRows: tall + "px", fontSize: Math.min(11.5, tall - 2) + "px" } });
     const canvas = make("canvas", { height: 1, role: "img", "aria-label": `${panel.title}, ${m.name}: ${rows} layers by ${cols} steps` });
     canvas.style.height = tall * rows + "px";
     m.sites.forEach((site, r) => {
@@ -241,12 +246,12 @@ const panelOf = (section) => {
   const draw = () => {
     if (!panel.metrics.length) return;
     const m = metricOf(), folded = m.sites.length > 1 && m.steps.length > 1;
-    pills.forEach((pill, i) => pill.setAttribute("aria-pressed", i === state.metric));
+    pills.forEach((pill) => pill.setAttribute("aria-pressed", Number(pill.dataset.metric) === state.metric));
     place.explain.textContent = (m.meaning ? `${m.name}: ${m.meaning}` : m.name) + (folded && !state.chosen.length ? ". Click a layer for its line." : "");
-    if (folded) { legend(place.legend, m.scale); heat(m); lines(m); }
+    if (folded) { legend(place.legend, m.scale, m.values); heat(m); lines(m); }
     else { place.legend.replaceChildren(); place.lines.hidden = true; m.steps.length > 1 ? single(m) : bars(m); }
   };
-  pills.forEach((pill, i) => pill.addEventListener("click", () => { state.metric = i; draw(); }));
+  pills.forEach((pill) => pill.addEventListener("click", () => { state.metric = Number(pill.dataset.metric); draw(); }));
   const focus = (metric, sites) => {
     const i = panel.metrics.findIndex((m) => m.name === metric);
     if (i >= 0) state.metric = i;
