@@ -88,8 +88,8 @@ class Persistence:
         flips = ", ".join(f"{name} {'never' if t is None else t}" for name, t in self.t_flip.items())
         when = "stayed positive" if self.push_flip is None else f"turned at step {self.push_flip}"
         agree = self.agreement.values()
-        return (f"{len(self.steps)} looks up to step {self.steps[-1] if self.steps else 0}: ⟨o, ∇ℓ⟩ {when} and agrees in "
-                f"sign with g_pos on {_share(agree):.0%} of them; g_pos flips at {flips}")
+        return (f"{len(self.steps)} looks up to step {self.steps[-1] if self.steps else 0}: ⟨o, ∇ℓ⟩ {when} and agrees "
+                f"in sign with g_pos on {_share(agree):.0%} of them; g_pos flips at {flips}")
 
 
 class PersistenceTracker:
@@ -134,8 +134,8 @@ class PersistenceTracker:
             raise ValueError(f"steps go up: got {step} after {self._steps[-1]}")
         seen = look(self.model, batch, self.loss_fn, vitals=[SignLook(self.reduction)], manner="train")
         if seen.loss is None or not math.isfinite(seen.loss):
-            raise ValueError(f"the loss at step {step} is {seen.loss}; the {len(self._steps)} looks before it are kept, "
-                             "see report()")
+            raise ValueError(f"the loss at step {step} is {seen.loss}; the {len(self._steps)} looks before it are "
+                             "kept, see report()")
         self._kinds |= {s.name: s.kind for s in seen.sites}
         found = {(r.site, r.metric): r.value for r in seen.readings}
         for key in found.keys() | self._values.keys():

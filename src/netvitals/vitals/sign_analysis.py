@@ -83,8 +83,8 @@ class SignAnalysis:
                 for group in (self.activations, self.layers) for s in group.values() for m, v in s.statistics.items()]
 
     def __str__(self) -> str:
-        head = (f"{self.inits} initialisations, {self.samples} samples: ⟨o, ∇ℓ⟩ = {self.push}; the gradient on positive "
-                f"pre-activations is {'positive everywhere' if self.positive else 'not positive everywhere'}")
+        head = (f"{self.inits} initialisations, {self.samples} samples: ⟨o, ∇ℓ⟩ = {self.push}; the gradient on "
+                f"positive pre-activations is {'positive everywhere' if self.positive else 'not positive everywhere'}")
         return "\n".join([head, *(f"  {s}" for s in (*self.activations.values(), *self.layers.values()))])
 
 
