@@ -171,6 +171,7 @@ class Watch:
     def _finish(self) -> None:
         sheet = self._sheet
         assert sheet is not None
+        self._looker.settle()
         self._movement.settle()
         seen = self._looker.looked
         self._disarm()

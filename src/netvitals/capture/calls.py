@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import torch
@@ -94,7 +94,7 @@ class Calls(TorchFunctionMode):
             op = "relu" if what == "clamp" else meaning.op
             scene.activation(_named(owner, op), op, owner, given.x, given.origin, output,
                              _of_one(func, args, kwargs, given.in_place),
-                             op if len(args) + len(kwargs) == 1 or op == "relu" else None)
+                             _alike(op, args, kwargs))
         elif what == "moving" and isinstance(x, Tensor) and isinstance(output, Tensor):
             origin = trail.origin(x)
             trail.mark(output, origin.follows, None if meaning.op in RESHAPING else origin.channel_dim)
@@ -133,6 +133,14 @@ class Calls(TorchFunctionMode):
 
 def _named(owner: str, op: str) -> str:
     return f"{owner}.{op}()" if owner else f"{op}()"
+
+
+def _alike(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    """Equal for calls that are one and the same function of their first argument, of any shape; None if unsure."""
+    if op == "relu":
+        return op
+    options = (*args[1:], *(v for k, v in sorted(kwargs.items()) if k not in ("input", "self", "inplace")))
+    return (op, *options) if all(isinstance(o, str | int | float | None) for o in options) else None
 
 
 def _of_one(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> Callable[[Tensor], Any]:

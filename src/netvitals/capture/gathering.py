@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,7 +59,7 @@ class Gathering:
         """Where this sight is gathered, if it is; a site that is met for the first time is only tried."""
         x, site = sight.x, sight.site
         if sight.alike is None or x.numel() > LARGEST or not (
-                panel.wants("activation", together=True) or panel.wants("gradient", together=True)):
+                panel.wants("activation", together=True) or panel.wants("gradient of activation", together=True)):
             return None
         place = Place(sight, sight_versions(sight))
         if site.name not in self._calm:
@@ -116,7 +117,7 @@ class Gathering:
         bundle.shown = True
         indices = sorted(bundle.gradients)
         g = torch.stack([channel_view(bundle.gradients[i], bundle.dim) for i in indices])
-        panel.show("gradient", sheet, bundle.stack.some(indices), g, together=True)
+        panel.show("gradient of activation", sheet, bundle.stack.some(indices), g, together=True)
         bundle.gradients = {}
 
 
@@ -125,6 +126,23 @@ def sight_versions(sight: SiteSight) -> tuple[int, ...]:
     if isinstance(sight, ActivationSight):
         return sight.x._version, sight.a._version
     return (sight.x._version, sight.y._version) if isinstance(sight, LinearSight) else (sight.value._version,)
+
+
+def intact(sight: SiteSight, versions: tuple[int, ...]) -> SiteSight | None:
+    """The sight if its tensors are as they were; a layer without its output if only that was overwritten."""
+    now = sight_versions(sight)
+    if now == versions:
+        return sight
+    if isinstance(sight, LinearSight) and now[0] == versions[0]:
+        return LinearSight(sight.site, sight.x, Overwritten(), sight.module)    # type: ignore[arg-type]
+    return None
+
+
+class Overwritten:
+    """Stands for a tensor that an operation in place has destroyed."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("the output of this layer was overwritten in place before its gradient arrived")
 
 
 def _unchanged(place: Place) -> bool:

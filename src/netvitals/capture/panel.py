@@ -14,7 +14,7 @@ from netvitals.capture.preserve import rng_state, set_rng_state
 from netvitals.capture.reading import Sheet
 from netvitals.capture.sight import ActivationSight, LinearSight, ParameterSight, TensorSight
 from netvitals.capture.stack import ActivationStack
-from netvitals.capture.vital import Vital
+from netvitals.capture.vital import KINDS, Vital
 
 METHODS = ("activation", "linear", "tensor", "gradient", "parameters")
 SiteSight = ActivationSight | LinearSight | TensorSight
@@ -47,6 +47,12 @@ class Panel:
             self._due[method] = [Duty(v.name, getattr(v, method), bool(getattr(v, "together", False)),
                                       not type(v).__module__.startswith("netvitals."))
                                  for v in due if _has(v, method)]
+        # gradients are kept apart by kind of site: waiting for one that nobody looks at costs time
+        for kind in KINDS:
+            self._due[f"gradient of {kind}"] = [
+                duty for duty, v in zip(self._due["gradient"], (v for v in due if _has(v, "gradient")))
+                if kind in getattr(v, "gradients_of", KINDS)]
+        for method in self._due:
             stacks = {duty.together for duty in self._due[method]}
             self._wanted.update({(method, True): True in stacks, (method, False): False in stacks,
                                  (method, None): bool(stacks)})

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.capture.gathering import Gathering, Place, sight_versions
+from netvitals.capture.gathering import Gathering, Place, intact, sight_versions
 from netvitals.capture.panel import Panel, SiteSight, aside, say
 from netvitals.capture.parts import Part
 from netvitals.capture.reading import Sheet
@@ -111,7 +111,7 @@ class Scene:
         alone = False if place is not None else None        # who takes stacks will see it in one
         if panel.wants(method, together=alone):
             panel.show(method, sheet, sight, together=alone)
-        if value.requires_grad and panel.wants("gradient"):
+        if value.requires_grad and panel.wants(f"gradient of {sight.site.kind}"):
             self._await_gradient(sheet, sight, value, place)
 
     def show_gathered(self) -> None:
@@ -125,7 +125,7 @@ class Scene:
             self.gathering.settle(self.panel, self.sheet)
 
     def _await_gradient(self, sheet: Sheet, sight: SiteSight, value: Tensor, place: Place | None) -> None:
-        panel = self.panel
+        panel, method = self.panel, f"gradient of {sight.site.kind}"
         versions = sight_versions(sight)
         waiting = True
 
@@ -136,15 +136,16 @@ class Scene:
             waiting = False         # a second backward pass through the same graph is not looked at
             alone = None
             with aside():
-                if place is not None and panel.wants("gradient", together=True):
+                if place is not None and panel.wants(method, together=True):
                     self.gathering.gradient(place, g, panel, sheet)
                     alone = False
-                if panel.wants("gradient", together=alone):
-                    if sight_versions(sight) != versions:
+                if panel.wants(method, together=alone):
+                    shown = intact(sight, versions)
+                    if shown is not None:
+                        panel.show(method, sheet, shown, g.detach(), together=alone)
+                    else:
                         self.cannot_see(Unseen(sight.site.name + " (gradient)",
                                                "its tensor was overwritten in place before the gradient arrived"))
-                    else:
-                        panel.show("gradient", sheet, sight, g.detach(), together=alone)
 
         value.register_hook(arrived)
 

@@ -9,6 +9,8 @@ from torch import Tensor
 from netvitals.capture.reading import Sheet
 from netvitals.capture.sight import LinearSight, ParameterSight, TensorSight
 
+KINDS = ("activation", "linear", "norm", "attention", "stream", "output")
+
 
 class Vital:
     """One vital sign. The engine calls the methods below on measured steps only, with autograd switched off.
@@ -20,6 +22,7 @@ class Vital:
 
     name: str = ""
     cadence: int = 1        # looks on every n-th measured step; costly vital signs raise it
+    gradients_of: tuple[str, ...] = KINDS   # kinds of sites whose gradient it is shown
     together: bool = False  # may be shown several like activations in one call; it looks at ``sight.stack`` only
 
     def activation(self, sheet: Sheet, sight: Any) -> None:

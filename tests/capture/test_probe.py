@@ -1,0 +1,133 @@
+"""A batch of one's own gives what a training step on it gives, and leaves nothing behind."""
+
+import math
+from contextlib import nullcontext
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import netvitals as nv
+from netvitals.capture import look, rng_state
+
+
+def readings(items):
+    return {(r.vital, r.site, r.metric): r.value for r in items if r.vital != "loss"}
+
+
+@pytest.mark.parametrize("vitals", [["echo"], None])
+def test_passive_and_probe_give_the_same_readings(vitals, image_net, image_batch, echo):
+    from netvitals import vitals as room
+    chosen = lambda: [echo] if vitals else room.default()
+    image_net.dropout.p = 0.0
+    x, y = image_batch
+    probed = look(image_net, (x, y), F.cross_entropy, vitals=chosen())
+    with nv.watch(image_net, every=1, vitals=chosen()) as watching:
+        F.cross_entropy(image_net(x), y).backward()
+        watching.step()
+    passive, probe = readings(watching.readings), readings(probed.readings)
+    assert set(passive) == set(probe) and len(probe) > 30
+    different = {k for k in probe if probe[k] != passive[k] and not math.isnan(probe[k])}
+    assert different == set()
+    assert watching.sites == list(probed.sites)
+
+
+def test_watching_with_a_probe_sees_what_a_look_sees(image_net, image_batch, echo):
+    x, y = image_batch
+    probed = look(image_net, (x, y), F.cross_entropy, vitals=[echo])
+    with nv.watch(image_net, every=1, probe=(x, y, F.cross_entropy), vitals=[echo]) as watching:
+        watching.step()
+    got = {k: v for k, v in readings(watching.readings).items() if k[1] != "parameters"}
+    assert got == {k: v for k, v in readings(probed.readings).items() if k[1] != "parameters"}
+
+
+def test_without_a_loss_function_there_are_no_gradients(image_net, image_batch, echo):
+    seen = look(image_net, image_batch, vitals=[echo])
+    assert seen.loss is None and not [r for r in seen.readings if r.metric == "gradient"]
+
+
+def everything(model):
+    state = rng_state()
+    return {"values": {k: v.clone() for k, v in model.state_dict().items()},
+            "grads": {n: None if p.grad is None else p.grad.clone() for n, p in model.named_parameters()},
+            "modes": [m.training for m in model.modules()], "rng": state["torch"],
+            "numpy": state["numpy"][1].tolist(),
+            "hooks": sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()),
+            "objects": [id(p.grad) for p in model.parameters()] + [id(b) for b in model.buffers()]}
+
+
+def unchanged(one, two):
+    for key in ("values", "grads"):
+        for name in one[key]:
+            a, b = one[key][name], two[key][name]
+            if not (a is b is None or torch.equal(a, b)):
+                return False
+    return torch.equal(one["rng"], two["rng"]) and all(one[k] == two[k] for k in ("modes", "numpy", "hooks", "objects"))
+
+
+@pytest.mark.parametrize("manner", ["train", "eval", "as_is"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_left_behind(manner, fails, image_net, image_batch, echo):
+    x, y = image_batch
+    F.cross_entropy(image_net(x), y).backward()
+    image_net.blocks[0].norm1.eval()
+    state = everything(image_net)
+
+    def loss(output, target):
+        if fails:
+            raise RuntimeError("no loss today")
+        return F.cross_entropy(output, target)
+
+    with pytest.raises(RuntimeError, match="no loss") if fails else nullcontext():
+        look(image_net, (x, y), loss, vitals=[echo], manner=manner)
+    assert unchanged(state, everything(image_net))
+    assert len(torch.overrides._get_current_function_mode_stack()) == 0
+
+
+def test_batch_statistics_by_default_and_running_ones_on_request(echo):
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Tanh())
+    model.eval()
+    x = torch.randn(50, 3) * 4 + 7
+    value = lambda manner: next(r.value for r in look(model, x, vitals=[echo], manner=manner).readings
+                                if (r.site, r.metric) == ("0", "value"))
+    assert abs(value("train")) < 1e-5
+    assert value("eval") == pytest.approx(float(x.mean()), rel=1e-3) == value("as_is")
+
+
+def test_dropout_is_off_and_other_noise_is_the_same_on_every_look(image_net, image_batch, echo):
+    looks = [look(image_net, image_batch, F.cross_entropy, vitals=[echo]).readings for _ in range(2)]
+    assert looks[0] == looks[1]
+    image_net.dropout.p = 0.0
+    assert look(image_net, image_batch, F.cross_entropy, vitals=[echo]).readings == looks[0]
+
+
+def test_it_works_inside_no_grad(image_net, image_batch, echo):
+    with torch.no_grad():
+        seen = look(image_net, image_batch, F.cross_entropy, vitals=[echo])
+    assert [r for r in seen.readings if r.metric == "gradient"]
+
+
+@pytest.mark.parametrize("x", [(torch.ones(4, 3), torch.zeros(4, 3)), {"a": torch.ones(4, 3), "b": torch.zeros(4, 3)}])
+def test_several_inputs(x, echo):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, a, b):
+            return torch.tanh(self.layer(a) + self.layer(b))
+
+    seen = look(Two(), (x, torch.zeros(4, 2)), F.mse_loss, vitals=[echo])
+    assert [s.name for s in seen.sites] == ["layer", "layer#2", "tanh()", "output"]
+
+
+@pytest.mark.parametrize(("batch", "loss", "sentence"), [
+    (torch.randn(4, 3), F.mse_loss, r"the batch must be a pair \(x, y\), got a Tensor"),
+    ((torch.randn(4, 3), torch.zeros(4, 2)), lambda o, y: (o - y) ** 2, "must return one number as a tensor"),
+])
+def test_bad_input_gets_a_sentence(batch, loss, sentence, echo):
+    with pytest.raises(TypeError, match=sentence):
+        look(nn.Linear(3, 2), batch, loss, vitals=[echo])
+    with pytest.raises(ValueError, match="manner must be"):
+        look(nn.Linear(3, 2), torch.randn(4, 3), vitals=[echo], manner="sideways")

@@ -1,0 +1,138 @@
+"""One checkpoint, everything at once."""
+
+import re
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import netvitals as nv
+from netvitals.lab import models
+
+
+def small():
+    return models.build("mlp:6-12x2-3,act=gelu"), (torch.randn(20, 6), torch.randint(0, 3, (20,)))
+
+
+def state(model):
+    return ({k: v.clone() for k, v in model.state_dict().items()}, [p.grad for p in model.parameters()],
+            [m.training for m in model.modules()], torch.get_rng_state())
+
+
+def unchanged(one, two):
+    return (all(torch.equal(one[0][k], two[0][k]) for k in one[0]) and all(a is b for a, b in zip(one[1], two[1]))
+            and one[2] == two[2] and torch.equal(one[3], two[3]))
+
+
+def test_every_vital_sign_and_curvature_and_nothing_changed():
+    model, batch = small()
+    before = state(model)
+    found = nv.checkup(model, F.cross_entropy, batch)
+    assert unchanged(before, state(model))
+    assert {r.vital for r in found.readings} >= {"loss", "gates", "preactivations", "drift", "sparsity", "spikes",
+                                                 "imbalance", "rank", "gradients", "curvature"}
+    assert found.loss == pytest.approx(F.cross_entropy(model(batch[0]), batch[1]).item(), rel=1e-6)
+    assert [s.op for s in found.sites if s.kind == "activation"] == ["GELU", "GELU"]
+    assert found.unseen == ()
+
+
+def test_curvature_is_what_the_curvature_room_measures():
+    model, batch = small()
+    found = nv.checkup(model, F.cross_entropy, batch)
+    direct = nv.curvature.interlayer(model, F.cross_entropy, batch, probes=10)
+    assert found.curvature is not None and found.curvature.nodes == direct.nodes
+    resonance = next(a.value for a in found.arrays if (a.vital, a.metric) == ("curvature", "resonance"))
+    assert resonance == pytest.approx(direct.resonance, rel=1e-5)
+    assert "gradient-equivalents" in found.curvature_note
+
+
+def test_curvature_is_left_out_with_a_reason(monkeypatch):
+    model, batch = small()
+    found = nv.checkup(model, F.cross_entropy, batch, curvature=False)
+    assert found.curvature is None and found.curvature_note == "not asked for"
+    monkeypatch.setattr(sys.modules["netvitals.checkup"], "CURVATURE_MAX_PARAMETERS", 10)
+    found = nv.checkup(model, F.cross_entropy, batch)
+    assert found.curvature is None and "more than 10" in found.curvature_note
+
+    def rough(*_, **__):
+        raise RuntimeError("no second derivative")
+
+    monkeypatch.undo()
+    monkeypatch.setattr(nv.curvature, "interlayer", rough)
+    found = nv.checkup(model, F.cross_entropy, batch)
+    assert found.curvature is None
+    assert found.curvature_note == "could not be measured: RuntimeError: no second derivative"
+    assert found.readings
+
+
+def test_findings_and_words():
+    model, batch = small()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(0.0)
+    found = nv.checkup(model, F.cross_entropy, batch, curvature=False)
+    text = str(found)
+    assert text.startswith("Checkup of MLP: loss 1.09861") and "curvature: not asked for" in text
+    assert str(found.findings) in text
+
+
+def test_the_page_is_written(tmp_path):
+    model, batch = small()
+    path = nv.checkup(model, F.cross_entropy, batch).to_html(tmp_path / "checkup.html")
+    page = path.read_text(encoding="utf-8")
+    assert page.lstrip().lower().startswith("<!doctype html") and "gates" in page
+    assert not re.search(r"(src|href)=.https?:", page)
+
+
+def test_a_model_with_batch_norm_and_dropout_is_left_as_it_was():
+    model = models.build("resnet-mini,width=4,channels=3,classes=4,dropout=0.2")
+    model.stem.eval()
+    batch = torch.randn(6, 3, 8, 8), torch.randint(0, 4, (6,))
+    F.cross_entropy(model(batch[0]), batch[1]).backward()
+    before = state(model)
+    found = nv.checkup(model, F.cross_entropy, batch)
+    assert unchanged(before, state(model))
+    assert {s.follows for s in found.sites if s.kind == "activation"} >= {"bn_direct", "post_add"}
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def nan_at(i):
+    batch = list(small()[1])
+    batch[0][i, 0] = float("nan")
+    return tuple(batch)
+
+
+@pytest.mark.parametrize(("model", "batch", "error", "sentence"), [
+    (small()[0], nan_at(3), ValueError, "the input of the batch holds 1 values of 120 that are NaN or infinite"),
+    (models.build("mlp:6-8x2-3,norm=batch"), (torch.randn(1, 6), torch.tensor([0])), ValueError,
+     "a batch of one example has no batch statistics"),
+    (Plain(), small()[1], ValueError, "no activation was seen in Plain"),
+    (small()[0], torch.randn(4, 6), TypeError, r"the batch must be a pair \(x, y\), got a Tensor"),
+    (small()[0], (torch.randn(0, 6), torch.zeros(0, dtype=torch.long)), ValueError, "the batch is empty"),
+    ("model", small()[1], TypeError, "checkup needs a torch.nn.Module, got a str"),
+])
+def test_bad_input_gets_a_sentence_and_changes_nothing(model, batch, error, sentence):
+    before = state(model) if isinstance(model, nn.Module) else None
+    with pytest.raises(error, match=sentence):
+        nv.checkup(model, F.cross_entropy, batch)
+    assert before is None or unchanged(before, state(model))
+
+
+def test_a_loss_that_is_no_number_and_a_model_that_is_broken():
+    model, batch = small()
+    with pytest.raises(TypeError, match="needs a callable loss_fn, got a str"):
+        nv.checkup(model, "mse", batch)
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    with pytest.raises(ValueError, match="the loss on this batch is nan"):
+        nv.checkup(model, F.cross_entropy, batch)
