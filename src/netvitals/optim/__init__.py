@@ -3,6 +3,7 @@
 from netvitals.optim.ablations import EpsFloor, HomogeneityDial, MomentumSign
 from netvitals.optim.ddcadam import DDCAdam
 from netvitals.optim.equivariance import Equivariance, equivariance
+from netvitals.optim.finder import Gauges, find_gauges, orbit_change
 from netvitals.optim.gauges import (
     Block,
     Gauge,
@@ -17,6 +18,7 @@ from netvitals.optim.gauges import (
 )
 from netvitals.optim.muon import Muon, MuonAdamW, fused_parts, muon_split, newton_schulz
 
-__all__ = ["Block", "DDCAdam", "EpsFloor", "Equivariance", "Gauge", "HomogeneityDial", "MomentumSign", "Muon",
-           "MuonAdamW", "Rescale", "Shift", "ce_shift_bias", "ce_shift_rows", "chained_rescale", "channel_rescale",
-           "equivariance", "fused_parts", "ln_scale", "muon_split", "newton_schulz", "relu_rescale"]
+__all__ = ["Block", "DDCAdam", "EpsFloor", "Equivariance", "Gauge", "Gauges", "HomogeneityDial", "MomentumSign",
+           "Muon", "MuonAdamW", "Rescale", "Shift", "ce_shift_bias", "ce_shift_rows", "chained_rescale",
+           "channel_rescale", "equivariance", "find_gauges", "fused_parts", "ln_scale", "muon_split", "newton_schulz",
+           "orbit_change", "relu_rescale"]

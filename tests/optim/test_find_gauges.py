@@ -1,0 +1,121 @@
+"""Gauges are found by themselves, proved numerically, and what is left to AdamW is said."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from netvitals import optim
+from netvitals.lab import models
+
+
+def names(found):
+    return [g.name for g in found]
+
+
+def test_relu_chain_with_biases_and_head():
+    model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 16), nn.LeakyReLU(), nn.Linear(16, 10))
+    found = optim.find_gauges(model)
+    assert names(found) == ["rescale 0 … 4", "logit shift 4.bias"]
+    assert found.gauges[0].modes == 2 and len(found.gauges[0].followers) == 2
+    assert all(r < 1e-12 for r in found.residuals.values())
+    assert "already belong" in found.left["logit shift 4.weight"]
+
+
+def test_smooth_activations_have_no_rescaling():
+    model = nn.Sequential(nn.Linear(12, 16), nn.GELU(), nn.Linear(16, 10))
+    found = optim.find_gauges(model)
+    assert names(found) == ["logit shift 2.bias", "logit shift 2.weight"]
+    assert "Gelu" in found.left["0 → 2"]
+
+
+def test_mean_squared_error_has_no_logit_shift():
+    model = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 10))
+    assert len(optim.find_gauges(model, loss="mse")) == 0
+    assert "AdamW here" in str(optim.find_gauges(model, loss="mse"))
+
+
+def test_convolutions_and_batch_norm():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(),
+                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+    assert names(optim.find_gauges(model)) == ["rescale 3 … 7", "logit shift 7.bias"]
+    no_chain = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(1), nn.Linear(8 * 30 * 30, 4))
+    assert "norm scale 1" not in names(optim.find_gauges(no_chain))         # columns and channels do not match
+
+
+def test_layernorm_scale_with_several_readers():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.a, self.b, self.head = nn.LayerNorm(6), nn.Linear(6, 5), nn.Linear(6, 5), nn.Linear(5, 3)
+
+        def forward(self, x):
+            h = self.norm(x)
+            return self.head(torch.tanh(self.a(h)) * torch.sigmoid(self.b(h)))
+
+    found = optim.find_gauges(Block(), torch.randn(4, 6))
+    scale = next(g for g in found if g.name == "norm scale norm")
+    assert len(scale.blocks[1].params) == 2 and scale.modes == 6
+
+
+def test_a_supposed_orbit_that_changes_the_loss_is_not_used():
+    class Leaky(nn.Module):
+        """The norm's output is read by a layer and by an addition, so its scale is not free."""
+
+        def __init__(self):
+            super().__init__()
+            self.norm, self.a = nn.LayerNorm(6), nn.Linear(6, 6)
+
+        def forward(self, x):
+            h = self.norm(x)
+            return h + self.a(h)
+
+    found = optim.find_gauges(Leaky(), torch.randn(4, 6), "mse")
+    assert "norm scale norm" not in names(found) and "loss changes" in found.left["norm scale norm"]
+
+
+def test_gpt_with_tied_embedding():
+    model = models.build("gpt-micro", depth=2)
+    found = optim.find_gauges(model, torch.randint(0, 200, (2, 12)))
+    assert any("mlp.up" in n for n in names(found)) and any("norm scale" in n for n in names(found))
+    assert any("tied" in why for why in found.left.values())
+
+
+def test_found_gauges_train():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 10))
+    found = optim.find_gauges(model)
+    optimiser = optim.DDCAdam(model.parameters(), found.gauges, lr=5e-3)
+    x, y = torch.randn(128, 12), torch.randint(0, 10, (128,))
+    losses = []
+    for _ in range(200):
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_looking_changes_nothing():
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(), nn.Linear(6, 3))
+    before, rng = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    optim.find_gauges(model)
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert torch.equal(rng, torch.get_rng_state()) and not any(m._forward_hooks for m in model.modules())
+
+
+def test_an_input_that_cannot_be_guessed():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.a(x[:, None, 0])
+
+    with pytest.raises(ValueError, match="pass batch"):
+        optim.find_gauges(Odd())
+    with pytest.raises(ValueError, match="'ce', 'mse'"):
+        optim.find_gauges(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2)), loss="hinge")
