@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rule import Context, Hit, names, rule, together
+from netvitals.findings.rule import Context, Hit, called, names, rule, together
 from netvitals.findings.table import Series, Table
 from netvitals.runs import Finding
 
@@ -36,12 +36,12 @@ def negative(context: Context) -> Iterator[Finding]:
     found = together(
         inputs, rule="negative drift", vital="preactivations", why=why, advice=advice,
         what=lambda where, worst: f"Pre-activations drift negative in {where}: their mean is "
-                                  f"{worst.evidence[0].value:+.2f} standard deviations in {worst.site}"
+                                  f"{worst.evidence[0].value:+.2f} standard deviations in {called(worst.site)}"
         + (f", and the weights of {names([h.site for h in weights])} drift with them." if weights else "."))
     found = found or together(
         weights, rule="negative drift", vital="drift", why=why, advice=advice,
         what=lambda where, worst: f"Weights drift negative in {where}: by {worst.size:.3f} of their spread on average "
-                                  f"({worst.site}).")
+                                  f"({called(worst.site)}).")
     for f in found:
         yield Finding(f.severity, f.site, f.what, f.why, f.advice, f.evidence + ground, f.sites, f.rule, f.vital)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.findings.rule import Context, Hit, percent, rule, together
+from netvitals.findings.rule import Context, Hit, called, percent, rule, together
 from netvitals.findings.table import Series, Table
 from netvitals.runs import Evidence, Finding, Severity
 
@@ -56,16 +56,16 @@ def dead_units(context: Context) -> Iterator[Finding]:
                                                         step, fading),), fading))
     yield from together(
         dead, rule="dead units", vital="gates",
-        what=lambda where, worst: f"Dead units in {where}: up to {percent(worst.size)} of them ({worst.site}) passed "
-                                  f"no gradient on the measured batch.",
+        what=lambda where, worst: f"Dead units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
+                                  f"passed no gradient on the measured batch.",
         why="A unit whose gate is shut for every sample gets no gradient, so it cannot come back by itself.",
         advice="Lower the learning rate, add warm-up, decay the weights less, or use an activation whose gate stays "
                "open below zero (leaky_relu, gelu, silu). If the batch is small, measure on a larger one before "
                "acting.")
     yield from together(
         dying, rule="dead units", vital="gates",
-        what=lambda where, worst: f"Dying units in {where}: up to {percent(worst.size)} of them ({worst.site}) are "
-                                  f"open on at most {percent(DYING)} of the samples.",
+        what=lambda where, worst: f"Dying units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
+                                  f"are open on at most {percent(DYING)} of the samples.",
         why="Units that are nearly always shut learn from a few samples only and are the next to die.",
         advice="Watch whether their number grows; weight decay on biases and norm shifts, or a smaller learning rate, "
                "keeps inputs near zero.")
@@ -88,7 +88,7 @@ def density_falls(context: Context) -> Iterator[Finding]:
     yield from together(
         hits, rule="gate density falls", vital="gates",
         what=lambda where, worst: f"Gate density is down in {where}: {worst.evidence[0].before:.2f} → "
-                                  f"{worst.evidence[0].value:.2f} in {worst.site}.",
+                                  f"{worst.evidence[0].value:.2f} in {called(worst.site)}.",
         why=f"A ReLU whose input variance shrinks to a third loses about {FALL_WATCH:g} of density; more than that "
             "means that the inputs' mean is moving below zero as well.",
         advice="Look at preact_drift and sigma of the same layers. If the mean sinks, the weights or the norm's shift "
@@ -97,7 +97,7 @@ def density_falls(context: Context) -> Iterator[Finding]:
     yield from together(
         shut, rule="gate density falls", vital="gates",
         what=lambda where, worst: f"Hardly any gate is open in {where}: {percent(worst.evidence[0].value)} in "
-                                  f"{worst.site}.",
+                                  f"{called(worst.site)}.",
         why="So few open gates mean that a sample teaches these layers next to nothing.",
         advice="Lower the learning rate or add warm-up; a norm directly before the activation, or an activation whose "
                "gate stays open below zero (leaky_relu, gelu, silu), keeps gradient flowing.")
@@ -124,14 +124,15 @@ def forecast(context: Context) -> Iterator[Finding]:
         down, rule="gate forecast", vital="gates",
         what=lambda where, worst: f"Gate density is predicted to fall further in {where} if the variance keeps "
                                   f"shrinking: {worst.evidence[0].before:.2f} → {worst.evidence[0].value:.2f} in "
-                                  f"{worst.site} when its σ has halved once more.",
+                                  f"{called(worst.site)} when its σ has halved once more.",
         why=law, advice="Inputs sit on the shut side of the threshold (μ < z_low). Less weight decay on norm scales "
                         "slows the shrinking; an activation with a lower threshold (gelu, silu) turns the fall into a "
                         "rise.")
     yield from together(
         up, rule="gate forecast", vital="gates",
         what=lambda where, worst: f"Gate density is predicted to rise in {where} as the variance shrinks: "
-                                  f"{worst.evidence[0].before:.2f} → {worst.evidence[0].value:.2f} in {worst.site}.",
+                                  f"{worst.evidence[0].before:.2f} → {worst.evidence[0].value:.2f} in "
+                                  f"{called(worst.site)}.",
         why=law, advice="Nothing to do: the inputs sit on the open side of the threshold.")
 
 

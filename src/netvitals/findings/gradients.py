@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.rule import Context, Hit, rule, together
+from netvitals.findings.rule import Context, Hit, called, rule, together
 from netvitals.findings.table import Series, Table
 from netvitals.runs import Finding
 
@@ -36,7 +36,7 @@ def vanishing(context: Context) -> Iterator[Finding]:
              if 0 < s.end < VANISHED * largest]
     yield from together(
         faint, rule="vanishing gradients", vital="gradients",
-        what=lambda where, worst: f"Gradients vanish in {where}: in {worst.site} the norm is "
+        what=lambda where, worst: f"Gradients vanish in {where}: in {called(worst.site)} the norm is "
                                   f"{worst.evidence[0].value:.2g}, {worst.size:,.0f} times below the model's largest.",
         why="Such layers barely move while others train; the signal is lost on the way back.",
         advice="Where units are dead or inputs hardly vary, mend that first. Otherwise use a norm or residual "
@@ -62,7 +62,7 @@ def exploding(context: Context) -> Iterator[Finding]:
     if growth > EXPLODED:
         worst = max(_weights(context.table, "grad_norm"), key=lambda s: s.end, default=whole)
         yield Finding("warning", worst.site, f"Gradients explode: the norm grew {growth:.0f}-fold; it is largest in "
-                                             f"{worst.site}.",
+                                             f"{called(worst.site)}.",
                       why="Growing gradients make steps that overshoot, until the loss diverges.",
                       advice="Clip the gradient norm, lower the learning rate, or add a norm before that layer.",
                       evidence=(whole.evidence(change=True), worst.evidence(change=True)), rule="exploding gradients",
@@ -78,7 +78,7 @@ def exploding(context: Context) -> Iterator[Finding]:
         size, worst = max(at_peak, key=lambda pair: pair[0], default=(0.0, whole))
         yield Finding("watch", worst.site, f"The gradient burst once: at step {step} its norm was "
                                            f"{whole.values[peak] / usual[peak]:.0f} times that of the steps around it, "
-                                           f"mostly in {worst.site}.",
+                                           f"mostly in {called(worst.site)}.",
                       why="A single burst can undo many steps; it often comes from one odd batch or from a spike.",
                       advice="Clip the gradient norm at a few times its median.",
                       evidence=(whole.evidence(value=float(whole.values[peak]), step=step),
@@ -92,8 +92,8 @@ def update_ratio(context: Context) -> Iterator[Finding]:
     long = [Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), s.end) for s in weights if s.end > RATIO[1]]
     yield from together(
         long, rule="update ratio", vital="gradients",
-        what=lambda where, worst: f"Updates are too long in {where}: one step changes {worst.site} by {worst.size:.0%} "
-                                  f"of its norm.",
+        what=lambda where, worst: f"Updates are too long in {where}: one step changes {called(worst.site)} by "
+                                  f"{worst.size:.0%} of its norm.",
         why="Steps of that length throw away what was learned; healthy training moves weights by about a thousandth.",
         advice="Lower the learning rate of these tensors or lengthen the warm-up.")
     short = [Hit(s.site, "watch", (s.evidence(change=len(s.finite) > 2),), 1 / s.end) for s in weights
@@ -103,7 +103,7 @@ def update_ratio(context: Context) -> Iterator[Finding]:
         yield from together(
             short, rule="update ratio", vital="gradients",
             what=lambda where, worst: f"Updates are very short in {where}: {worst.evidence[0].value:.1e} of the "
-                                      f"weights in {worst.site}.",
+                                      f"weights in {called(worst.site)}.",
             why="At that pace a weight needs a hundred thousand steps to change by its own size.",
             advice="Raise the learning rate of these tensors, unless they are frozen on purpose.")
 

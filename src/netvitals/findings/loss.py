@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.rule import Context, rule
+from netvitals.findings.rule import Context, called, rule
 from netvitals.findings.table import Series, Table, is_pooled
 from netvitals.runs import Evidence, Finding
 
@@ -28,7 +28,8 @@ def not_finite(context: Context) -> Iterator[Finding]:
     origin = _origin(context.table, first)
     yield Finding(
         "critical", origin.site if origin else "", f"The loss is not a finite number from step {first} on."
-        + (f" The first number to break was {origin.metric} of {origin.site}, step {origin.step}." if origin else ""),
+        + (f" The first number to break was {origin.metric} of {called(origin.site)} at step {origin.step}."
+           if origin else ""),
         why="A loss of NaN or infinity gives gradients without meaning: every parameter it reached is lost.",
         advice="Go back to the last good checkpoint; lower the learning rate or lengthen the warm-up, clip the "
                "gradient norm, and look for a logarithm or a division that can meet zero.",

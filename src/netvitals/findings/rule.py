@@ -70,12 +70,21 @@ def together(hits: Sequence[Hit], *, rule: str, vital: str, what: Callable[[str,
                     tuple(e for h in ordered for e in h.evidence), sites, rule, vital)]
 
 
+def called(site: str) -> str:
+    """A site as a sentence names it; the bare numbers of ``nn.Sequential`` would be read as quantities.
+
+    >>> called("blocks.0.act"), called("3"), called("")
+    ('blocks.0.act', 'layer 3', 'the model')
+    """
+    return f"layer {site}" if site.replace(".", "").isdigit() else site or "the model"
+
+
 def names(sites: Sequence[str]) -> str:
     """
     >>> names(["fc1"]), names(["fc1", "fc2", "fc3"]), names([f"block.{i}" for i in range(12)])
     ('fc1', 'fc1, fc2 and fc3', '12 layers (block.0 … block.11)')
     """
-    told = [s or "the model" for s in sites]
+    told = [called(s) for s in sites]
     if len(told) > NAMED:
         return f"{len(told)} layers ({told[0]} … {told[-1]})"
     return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"

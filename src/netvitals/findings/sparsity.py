@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rule import Context, Hit, percent, rule, together
+from netvitals.findings.rule import Context, Hit, called, percent, rule, together
 from netvitals.runs import Finding, Severity
 
 # weight-drift E11 (quantile-norm ReLU on digits): accuracy .978 at 70 % sparsity, .899 at 84 %, .646 at 91 %.
@@ -26,14 +26,15 @@ def cliff(context: Context) -> Iterator[Finding]:
     yield from together(
         hits, rule="sparsity cliff", vital="sparsity",
         what=lambda where, worst: f"Sparsity is past the cliff in {where}: {percent(worst.size)} of the activations of "
-                                  f"{worst.site} are exactly zero.",
+                                  f"{called(worst.site)} are exactly zero.",
         why="Accuracy is flat up to about 70 % sparsity and then falls: in the reference study .978 at 70 %, .899 at "
             "84 %, .646 at 91 %. Top-k sparsity falls more gently.",
         advice="Stop what drives it (negative drift, see the pre-activations), centre the inputs with a norm whose "
                "shift is decayed, or widen the layer. If the sparsity was chosen, check the validation score.")
     yield from together(
         near, rule="sparsity cliff", vital="sparsity",
-        what=lambda where, worst: f"Sparsity rises in {where} and reached {percent(worst.size)} in {worst.site}.",
+        what=lambda where, worst: f"Sparsity rises in {where} and reached {percent(worst.size)} in "
+                                  f"{called(worst.site)}.",
         why="The cliff is near 70 %; below it sparsity costs next to nothing and saves compute.",
         advice="Nothing yet; watch it.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rule import Context, Hit, rule, together
+from netvitals.findings.rule import Context, Hit, called, rule, together
 from netvitals.findings.table import Series, Table
 from netvitals.runs import Finding, Severity
 
@@ -35,7 +35,7 @@ def spikes(context: Context) -> Iterator[Finding]:
     yield from together(
         hits, rule="spikes", vital="spikes",
         what=lambda where, worst: f"Spikes in {where}: the largest activation of "
-                                  f"{worst.site}{_channel(table, worst.site)} "
+                                  f"{called(worst.site)}{_channel(table, worst.site)} "
                                   f"is {worst.size:.0f} times the mean.",
         why="Ordinary layers stay below about 35 times the mean. A spike takes the range of low-precision arithmetic, "
             "dominates norms and makes single tokens decide.",
@@ -52,7 +52,7 @@ def _advice(table: Table, site: str) -> str:
     bound = f"; its 99.9 % quantile is {p999.end:.3g}, and clipping there touches one activation in a thousand" if (
         p999 is not None) else ""
     squared = any(word in table.op(site).lower() for word in SQUARED)
-    return (f"Clip the activation of {site}{bound}. "
+    return (f"Clip the activation of {called(site)}{bound}. "
             + ("For squared activations a clip at 15 (relu2:15) removed the spikes and lowered the loss in the "
                "reference study." if squared else "Look first at whether one channel does it on every batch."))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rule import Context, Hit, rule, together
+from netvitals.findings.rule import Context, Hit, called, rule, together
 from netvitals.runs import Finding
 
 # gate-density E8: under SGD with weight decay the norm scale of healthy ResNets shrinks by 73 to 81 % over training.
@@ -25,7 +25,7 @@ def collapse(context: Context) -> Iterator[Finding]:
     yield from together(
         still, rule="variance collapse", vital="preactivations",
         what=lambda where, worst: f"The inputs of {where} hardly vary: σ is {worst.evidence[0].value:.2g} in "
-                                  f"{worst.site}.",
+                                  f"{called(worst.site)}.",
         why="A unit whose input is the same for every sample carries no information on, and what is above it cannot "
             "tell the samples apart.",
         advice="Start with larger weights (an initialisation matched to the activation) or put a norm before these "
@@ -33,7 +33,8 @@ def collapse(context: Context) -> Iterator[Finding]:
     yield from together(
         hits, rule="variance collapse", vital="preactivations",
         what=lambda where, worst: f"The variance of the inputs collapses in {where}: σ fell from "
-                                  f"{worst.evidence[0].before:.3g} to {worst.evidence[0].value:.3g} in {worst.site}.",
+                                  f"{worst.evidence[0].before:.3g} to {worst.evidence[0].value:.3g} in "
+                                  f"{called(worst.site)}.",
         why="With σ → 0 every unit is pinned to one side of its threshold: gates are open for all samples or for none, "
             "and the layer becomes linear or dead.",
         advice="Exempt norm scales and biases from weight decay, or use less of it; check that the learning rate is "

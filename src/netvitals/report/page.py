@@ -59,6 +59,7 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
     status = source.status if isinstance(source, Run) else str(readings.meta.get("status", "finished"))
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     loss = readings.loss
+    sites = tuple({s.site for s in readings.series.values() if not is_pooled(s.site)})
     shown = [_finding(i, f, built) for i, f in enumerate(findings)]
     short, long = words.facts({k: v for k, v in readings.meta.items() if k != "status"})
     gathered = max((m.gathered for p in built for m in p.metrics), default=1)
@@ -66,7 +67,7 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
     return _environment().get_template("page.html.j2").render(
         title=title or (source.name if isinstance(source, Run) else _title(readings, kind)),
         version=__version__, kind=kind, chips=_chips(readings, status, kind),
-        words=words.sentences(readings, list(findings), kind=kind, status=status),
+        words=[_marked(s, sites) for s in words.sentences(readings, list(findings), kind=kind, status=status)],
         findings=shown, tally=words.tally(list(findings)), calm=_calm(findings), checked=_checked(findings),
         loss={"caption": words.loss_caption(loss)} if data["loss"] and loss is not None else None,
         tiles=[t for p in built if (t := _tile(p, shown))], panels=[_panel(p, shown) for p in built],
@@ -129,10 +130,10 @@ def _marked(text: str, sites: tuple[str, ...]) -> Any:
     """The text with the names of sites set as code; everything is escaped."""
     from markupsafe import Markup, escape
 
-    named = sorted((s for s in sites if s), key=len, reverse=True)
+    named = sorted((s for s in sites if s and not s.replace(".", "").isdigit()), key=len, reverse=True)
     if not named:
         return escape(text)
-    pieces = re.split("(" + "|".join(map(re.escape, named)) + ")", text)
+    pieces = re.split(r"(?<![\w.])(" + "|".join(map(re.escape, named)) + r")(?![\w]|\.\w)", text)
     return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else escape(p) for i, p in enumerate(pieces))
 
 

@@ -59,7 +59,7 @@ def loss_caption(loss: Series) -> str:
     finite = loss.finite
     if not len(finite):
         return "no finite loss"
-    return f"{number(loss.start)} → {number(loss.end)}, lowest {number(float(finite.min()))}"
+    return f"{float(finite[0]):.3g} → {loss.end:.3g}, lowest {float(finite.min()):.3g}"
 
 
 def _course(loss: Series | None, steps: list[int], kind: str, status: str) -> str:
@@ -73,8 +73,8 @@ def _course(loss: Series | None, steps: list[int], kind: str, status: str) -> st
         return head + "."
     if len(loss.finite) < len(loss.values):
         return f"{head}; the loss was not a number on {plural(len(loss.values) - len(loss.finite), 'step')}."
-    way = "fell" if loss.end < loss.start else "rose"
-    return f"{head}; the loss {way} from {number(loss.start)} to {number(loss.end)}."
+    first = float(loss.values[0])
+    return f"{head}; the loss {'fell' if loss.end < first else 'rose'} from {first:.3g} to {loss.end:.3g}."
 
 
 def _verdict(findings: Sequence[Finding]) -> str:

@@ -27,8 +27,9 @@ const make = (tag, options = {}, ...children) => {
   node.append(...children);
   return node;
 };
+const SVG = document.querySelector("svg").namespaceURI;
 const svg = (tag, options = {}) => {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  const node = document.createElementNS(SVG, tag);
   for (const [key, value] of Object.entries(options)) key === "text" ? node.textContent = value : node.setAttribute(key, value);
   return node;
 };
@@ -324,5 +325,4 @@ let waiting = 0, width = innerWidth;
 addEventListener("resize", () => { if (innerWidth === width) return; width = innerWidth; clearTimeout(waiting); waiting = setTimeout(drawAll, 120); });
 drawAll();
 document.documentElement.dataset.drawn = String(panels.length);
-document.documentElement.dataset.overflow = String(document.documentElement.scrollWidth - document.documentElement.clientWidth);
 })();
