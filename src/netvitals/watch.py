@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from netvitals.findings import Findings
     from netvitals.runs import RunWriter
 
-LOOKS_KEPT = 400            # measured steps whose readings stay in memory
+LOOKS_KEPT = 400            # measured steps whose readings stay in memory, fewer for a model with very many
+NUMBERS_KEPT = 4_000_000    # readings in memory
 LOSSES_KEPT = 400           # bundles of losses that stay in memory, one per measured step
 LOSSES_PENDING = 1024       # losses that wait on the device at most
 
@@ -102,7 +103,9 @@ class Watch:
         self._sheet: Sheet | None = None        # open on a measured step
         self._pending: list[tuple[int, Tensor | float]] = []
         self._losses: History[Reading] = History(LOSSES_KEPT)
-        self._pages: History[Page] = History(LOOKS_KEPT)
+        self._pages: History[Page] | None = None
+        self._layouts: dict[Any, Any] = {}
+        self._arrays: dict[tuple[str, str, str], ArrayReading] = {}
         self._told = 0              # sites and unseen places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = False
@@ -188,16 +191,26 @@ class Watch:
         losses = self._settled_losses()
         if losses:
             self._losses.add(losses)
+        readings, arrays = list(losses), []
         if page is not None:
-            self._pages.add([page])
+            arrays = page.array_readings()
+            self._keep(page, arrays)
         if self._writer is not None:
-            self._writer.write([*losses, *(page.readings() if page is not None else ())],
-                               page.array_readings() if page is not None else ())
+            self._writer.write(readings + page.readings() if page is not None else readings, arrays)
             places = len(self._looker.sites) + len(self._looker.unseen)
             if places != self._told:
                 self._told = places
                 self._writer.note("sites", self.sites)
                 self._writer.note("unseen", self.unseen)
+
+    def _keep(self, page: Page, arrays: Sequence[ArrayReading]) -> None:
+        """In memory: the numbers in columns, one copy of their equal layouts, and only the latest arrays."""
+        if self._pages is None:
+            kept = max(LOOKS_KEPT // 10, min(LOOKS_KEPT, NUMBERS_KEPT // max(1, len(page.values))))
+            self._pages = History(kept)
+        layout = self._layouts.setdefault(page.layout, page.layout)
+        self._pages.add([Page(page.step, layout, page.values)])
+        self._arrays.update(((a.vital, a.site, a.metric), a) for a in arrays)
 
     def _settled_losses(self) -> list[Reading]:
         pending, self._pending = self._pending, []
@@ -215,12 +228,12 @@ class Watch:
     @property
     def readings(self) -> list[Reading]:
         """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
-        return [*self._losses, *(reading for page in self._pages for reading in page.readings())]
+        return [*self._losses, *(reading for page in self._pages or () for reading in page.readings())]
 
     @property
     def arrays(self) -> list[ArrayReading]:
-        """Array readings in memory, of the same steps as ``readings``."""
-        return [array for page in self._pages for array in page.array_readings()]
+        """The latest array of each series; a run on disk keeps every one."""
+        return list(self._arrays.values())
 
     @property
     def sites(self) -> list[Site]:

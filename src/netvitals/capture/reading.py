@@ -92,10 +92,9 @@ class Sheet:
         self._finish()
         flat = _to_host([v for _, v in self._scalars] + [v for _, v in self._arrays])
         count = len(self._scalars)
-        values = [number for piece in flat[:count] for number in piece.tolist()]
-        shapes = [tuple(v.shape) for _, v in self._arrays]
-        return Page(self.step, tuple(e for e, _ in self._scalars), values, tuple(e for e, _ in self._arrays),
-                    [piece.reshape(shape) for piece, shape in zip(flat[count:], shapes)])
+        values = np.concatenate(flat[:count], dtype=np.float64) if count else np.empty(0)
+        arrays = [piece.reshape(tuple(tensor.shape)) for piece, (_, tensor) in zip(flat[count:], self._arrays)]
+        return Page(self.step, tuple(e for e, _ in self._scalars), values, tuple(e for e, _ in self._arrays), arrays)
 
     def readings(self) -> tuple[list[Reading], list[ArrayReading]]:
         """Everything written so far as readings."""
@@ -123,7 +122,7 @@ class Page:
 
     step: int
     layout: tuple[Entry, ...]
-    values: list[float]
+    values: np.ndarray
     array_layout: tuple[Entry, ...] = ()
     arrays: Sequence[np.ndarray] = ()
 
@@ -137,7 +136,7 @@ class Page:
     def readings(self) -> list[Reading]:
         step = self.step
         return [Reading(step, vital, site, metric, value)
-                for (vital, site, metric), value in zip(self.keys(), self.values)]
+                for (vital, site, metric), value in zip(self.keys(), self.values.tolist())]
 
     def array_readings(self) -> list[ArrayReading]:
         return [ArrayReading(self.step, vital, site, metric, value)

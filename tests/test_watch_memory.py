@@ -1,0 +1,48 @@
+"""Watching for ever costs no more memory than watching for a while."""
+
+import gc
+import tracemalloc
+
+import torch
+from torch import nn
+
+import netvitals as nv
+
+LOOK = ["gates", "gradients"]
+
+
+def live_tensors():
+    gc.collect()
+    return sum(1 for o in gc.get_objects() if type(o) is torch.Tensor)
+
+
+def traced():
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def test_two_thousand_watched_steps():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.randn(5, 3)
+    with nv.watch(model, optimizer=optimizer, every=1, vitals=LOOK) as watching:
+        def train(steps):
+            for _ in range(steps):
+                loss = model(x).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                watching.step(loss)
+
+        train(800)
+        tensors, readings = live_tensors(), len(watching.readings)
+        tracemalloc.start()
+        train(600)          # from here on all that the history holds is known to the tracer
+        before = traced()
+        train(600)
+        grown = traced() - before
+        tracemalloc.stop()
+        assert live_tensors() <= tensors + 3
+        assert len(watching.readings) <= readings
+    assert grown < 100_000, f"{grown} bytes more after 600 steps"
