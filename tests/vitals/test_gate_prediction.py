@@ -1,0 +1,105 @@
+"""The Gaussian interval-union law and the four simpler predictors."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+from torch import nn
+
+from netvitals.vitals.gates import PREDICTORS, margins, predict
+
+WIDE, NARROW = (0.0, 1.0), (-0.05, 0.33)
+
+# exact density and Φ(margin) at θ = .01 / .10, for N(0, 1) and N(−.05, .33²): the specification's table
+TABLE = {
+    "relu": (((.5000, .5000), (.5000, .5000)), ((.4398, .4398), (.4398, .4398))),
+    "gelu": (((.9850, .8195), (.7670, .7103)), ((.9942, .9377), (.9802, .9368))),
+    "silu": (((.9838, .8192), (.8914, .8192)), ((.9999, .9955), (.9998, .9955))),
+    "mish": (((.9853, .8446), (.8761, .8135)), ((.9998, .9946), (.9996, .9946))),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_table_of_predicted_densities(name, which):
+    (exact, half_line), (mu, sigma) = TABLE[name][which], (WIDE, NARROW)[which]
+    for theta, d, phi in zip((0.01, 0.10), exact, half_line):
+        assert predict(mu, sigma, name, theta) == pytest.approx(d, abs=5.1e-5)
+        # one unit of the last printed digit: for Mish at .01 the law gives .87616, the table .8761
+        assert margins(mu, sigma, name, theta).phi[0] == pytest.approx(phi, abs=1e-4)
+
+
+def test_inactive_mass_of_gelu_is_not_monotone_in_sigma():
+    sigma = np.array([1.5, 1.2, 1, .75, .6, .5, .4, .33])
+    expected = [.0313, .0180, .0150, .0149, .0141, .0119, .0079, .0042]
+    assert 1 - predict(np.zeros(8), sigma, "gelu", 0.01) == pytest.approx(expected, abs=5.1e-5)
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "mish", "tanh", "softplus:20", "leaky_relu:0.01"])
+def test_the_law_is_the_density_of_gaussian_inputs(name):
+    from netvitals import activations
+
+    z = torch.tensor(norm.ppf((np.arange(200_000) + 0.5) / 200_000))      # no sampling error
+    f = activations.get(name).double()
+    for mu, sigma in ((0.2, 0.7), (-1.0, 1.5)):
+        x = (mu + sigma * z).requires_grad_(True)
+        gate = torch.autograd.grad(f(x).sum(), x)[0].abs()
+        for theta in (0.01, 0.1):
+            assert predict(mu, sigma, name, theta) == pytest.approx(float((gate > theta).double().mean()), abs=2e-5)
+
+
+def test_the_kind_of_the_answer_is_the_kind_of_the_question():
+    assert isinstance(predict(0.0, 1.0, "relu"), float)
+    array = predict(np.zeros((3, 2)), 1.0, "relu")
+    assert isinstance(array, np.ndarray) and array.shape == (3, 2) and (array == 0.5).all()
+    tensor = predict(torch.zeros(4), torch.ones(4), nn.ReLU())
+    assert isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float32
+
+
+def test_a_constant_input_is_inside_an_interval_or_not():
+    assert predict(np.array([-1.0, 0.0, 1.0]), 0.0, "relu").tolist() == [0, 0, 1]     # at 0 a ReLU is closed
+    slit = predict(np.array([-0.75, -1.0, 0.0]), 0.0, "gelu", 0.01)                   # the slit of GELU
+    assert slit.tolist() == [0, 1, 1]
+
+
+def test_margins_with_sigma_zero_are_infinite_by_sign_and_counted():
+    m = margins(np.array([0.5, -0.5, 0.0, 1.0]), np.array([0.0, 0.0, 0.0, 2.0]), "relu")
+    assert m.normalized[:2].tolist() == [math.inf, -math.inf] and math.isnan(m.normalized[2])
+    assert m.normalized[3] == 0.5
+    assert m.dropped == 3
+
+
+def test_all_five_predictors_by_name():
+    mu, sigma = np.array([0.3, -0.4]), np.array([0.5, 0.8])
+    m = margins(mu, sigma, "silu", 0.1)
+    assert m.z_low == pytest.approx(-0.9123, abs=1e-4)
+    assert set(PREDICTORS) == {"population", "raw", "normalized", "phi", "interval_union"}
+    assert PREDICTORS["population"](mu, sigma, "silu", 0.1) == pytest.approx(mu.mean() - m.z_low)
+    assert PREDICTORS["raw"](mu, sigma, "silu", 0.1) == pytest.approx(mu - m.z_low)
+    assert PREDICTORS["normalized"](mu, sigma, "silu", 0.1) == pytest.approx((mu - m.z_low) / sigma)
+    assert PREDICTORS["phi"](mu, sigma, "silu", 0.1) == pytest.approx(norm.cdf((mu - m.z_low) / sigma))
+    assert PREDICTORS["interval_union"](mu, sigma, "silu", 0.1) == pytest.approx(predict(mu, sigma, "silu", 0.1))
+    assert (m.direction, m.confidence) == (1, pytest.approx(abs(mu.mean() - m.z_low)))
+    assert "rises" in str(m)
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "mish"])
+def test_sensitivity_is_the_derivative_in_log_sigma(name):
+    mu, sigma, step = np.array([-0.6, 0.1, 0.8]), np.array([0.3, 0.7, 1.1]), 1e-5
+    up, down = (predict(mu, sigma * math.exp(s), name, 0.1) for s in (step, -step))
+    assert margins(mu, sigma, name, 0.1).sensitivity == pytest.approx((up - down) / (2 * step), abs=1e-8)
+
+
+def test_a_tiny_density_keeps_its_digits():
+    assert predict(-10.0, 1.0, "relu") == pytest.approx(norm.sf(10.0), rel=1e-9)
+
+
+def test_wrong_input_gets_a_sentence():
+    with pytest.raises(ValueError, match="must not be negative, got -1"):
+        predict(0.0, -1.0, "relu")
+    with pytest.raises(ValueError, match="compared with"):
+        predict(0.0, 1.0, "relu", -0.1)
+    with pytest.raises(ValueError, match="population"):
+        margins(0.0, 1.0, "relu")["best"]
