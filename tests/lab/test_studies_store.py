@@ -175,3 +175,29 @@ def test_a_foreign_database_is_refused(tmp_path):
     db.close()
     with pytest.raises(ValueError, match="lacks the mark"):
         Results(tmp_path / "other.sqlite")
+
+
+def test_a_driver_killed_as_it_made_the_file_leaves_one_that_can_be_used(tmp_path):
+    path = tmp_path / "s.sqlite"
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA journal_mode=WAL")               # the first write to a new file; the layout comes next
+    db.close()
+    assert path.stat().st_size > 0
+    with pytest.raises(FileNotFoundError, match=r"there are no results in .* yet"):
+        Results(path, write=False)
+    with Results(path) as results:
+        results.record(record(0))
+        assert len(results.trials()) == 1
+
+
+def test_two_drivers_may_make_the_file_at_once(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def drive(seed):
+        with Results(tmp_path / "s.sqlite") as results:
+            results.record(record(seed))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(drive, range(8)))
+    with Results(tmp_path / "s.sqlite", write=False) as results:
+        assert len(results.trials()) == 8

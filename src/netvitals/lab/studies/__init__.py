@@ -16,7 +16,10 @@ from netvitals.lab.studies.claim import (
     within,
 )
 from netvitals.lab.studies.engines import ENGINES
-from netvitals.lab.studies.judging import judge
+from netvitals.lab.studies.exporting import export
+from netvitals.lab.studies.judging import judge, trial_keys
+from netvitals.lab.studies.page import render_page, write_page
+from netvitals.lab.studies.plot import Plot, Series
 from netvitals.lab.studies.registry import (
     all_claims,
     all_studies,
@@ -30,10 +33,12 @@ from netvitals.lab.studies.registry import (
 )
 from netvitals.lab.studies.runner import State, StudyRun, reproduce, run
 from netvitals.lab.studies.source import code_version
+from netvitals.lab.studies.standing import Standing, standings
 from netvitals.lab.studies.store import DEFAULT, Hypothesis, Results, StoredVerdict, TrialRecord
 from netvitals.lab.studies.study import SCALES, Config, Row, Study
 
-__all__ = ["DEFAULT", "ENGINES", "SCALES", "STATUSES", "Claim", "Config", "Expected", "Hypothesis", "Results", "Row",
-           "State", "StoredVerdict", "Study", "StudyRun", "TrialRecord", "Verdict", "all_claims", "all_studies",
-           "check_scale", "check_status", "claims_of", "code_version", "decide", "erratum", "fails", "find_claim",
-           "find_studies", "find_study", "holds", "judge", "not_run", "papers", "reproduce", "run", "within"]
+__all__ = ["DEFAULT", "ENGINES", "SCALES", "STATUSES", "Claim", "Config", "Expected", "Hypothesis", "Plot", "Results",
+           "Row", "Series", "Standing", "State", "StoredVerdict", "Study", "StudyRun", "TrialRecord", "Verdict",
+           "all_claims", "all_studies", "check_scale", "check_status", "claims_of", "code_version", "decide",
+           "erratum", "export", "fails", "find_claim", "find_studies", "find_study", "holds", "judge", "not_run",
+           "papers", "render_page", "reproduce", "run", "standings", "trial_keys", "within", "write_page"]

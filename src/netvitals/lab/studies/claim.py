@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from netvitals.lab.studies.plot import Plot
 from netvitals.lab.studies.study import Config, Row
 
 Status = Literal["holds", "fails", "erratum", "not-run"]
@@ -102,7 +103,7 @@ class Claim:
         expected: the paper's number or direction.
         judge: rows → verdict. Each row holds the values of its trial's configuration too.
         uses: configuration → does the claim rest on this trial; by default on all trials of the study.
-        plot: rows → a plotly figure for the claims page.
+        plot: rows → a picture for the claims page.
         paper: whose statement it is; by default the part of the id before the slash.
     """
 
@@ -113,7 +114,7 @@ class Claim:
     judge: Callable[[Sequence[Row]], Verdict]
     section: str = ""
     uses: Callable[[Config], bool] | None = None
-    plot: Callable[[Sequence[Row]], Any] | None = None
+    plot: Callable[[Sequence[Row]], Plot] | None = None
     paper: str = ""
 
     def __post_init__(self) -> None:

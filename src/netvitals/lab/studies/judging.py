@@ -17,13 +17,18 @@ def judge(claims: Iterable[Claim], study: Study, scale: str, results: Results) -
     refusal = study.obstacle(scale) or changed_hypothesis(study, results)
     if refusal:
         return {c.id: replace(not_run(refusal), scale=scale) for c in claims}
-    code = code_version(study)
     configs = study.configs(scale)
-    keys = [trial_key(study.name, c, code) for c in configs]
-    stored = results.trials(keys)
+    keys = trial_keys(study, scale)
+    stored = results.trials(keys, study.name)
     pairs = [(config, stored.get(key)) for config, key in zip(configs, keys)]
     late = late_hypothesis(study, results)
     return {c.id: _verdict(c, [p for p in pairs if c.rests_on(p[0])], scale, late) for c in claims}
+
+
+def trial_keys(study: Study, scale: str) -> list[str]:
+    """The keys of a study's trials at ``scale``, in the order of its configurations."""
+    code = code_version(study)
+    return [trial_key(study.name, c, code) for c in study.configs(scale)]
 
 
 def rows_of(trials: Iterable[TrialRecord]) -> list[Row]:

@@ -1,8 +1,9 @@
 """Which code does a trial depend on, and has it changed?
 
 The version of a study's code is a hash over the source of every module of the study's own package that the trial's
-module imports, directly or through others. Comments, blank lines and docstrings do not count: a stored trial is run
-again only when code that could change its numbers did. The machinery of this folder does not count either.
+module imports, directly or through others; a name imported from a room leads to the file that defines it. Comments,
+blank lines and docstrings do not count: a stored trial is run again only when code that could change its numbers did.
+The machinery of this folder does not count either.
 """
 
 from __future__ import annotations
@@ -50,16 +51,32 @@ def _closure(root: str) -> set[str]:
 
 
 def _imports(path: Path, name: str) -> Iterator[str]:
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = importlib.util.resolve_name("." * node.level + base, package)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names if _file(f"{base}.{alias.name}"))
+            base = _base(node, path, name)
+            yield from (_home(base, alias.name) for alias in node.names)
+
+
+def _home(base: str, name: str) -> str:
+    """The module that ``from base import name`` takes the name from: a room's front door is seen through."""
+    if _file(f"{base}.{name}"):
+        return f"{base}.{name}"
+    path = _file(base)
+    for node in _tree(path).body if path else []:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return _home(_base(node, path, base), alias.name)
+    return base
+
+
+def _base(node: ast.ImportFrom, path: Path | None, name: str) -> str:
+    if not node.level:
+        return node.module or ""
+    package = name if path and path.name == "__init__.py" else name.rpartition(".")[0]
+    return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
 
 
 def _is_machinery(name: str) -> bool:

@@ -190,14 +190,12 @@ class Results:
         except (OSError, sqlite3.Error) as error:
             raise OSError(f"{self.path} cannot be made ({error}); choose another place with --results") from None
         try:
-            if self.path.stat().st_size == 0 and not _pragma(db, "application_id"):
+            if _is_blank(db, self.path):
                 db.execute("PRAGMA journal_mode=WAL")
-                db.executescript(f"BEGIN; {LAYOUT} PRAGMA application_id={APPLICATION}; "
-                                 f"PRAGMA user_version={LAYOUT_NUMBER}; COMMIT;")
-            else:
-                version = _check(db, self.path)
-                db.execute("PRAGMA journal_mode=WAL")
-                _migrate(db, self.path, version)
+                _lay_out(db, self.path)
+            version = _check(db, self.path)
+            db.execute("PRAGMA journal_mode=WAL")
+            _migrate(db, self.path, version)
             db.execute("PRAGMA synchronous=NORMAL")     # in WAL mode safe against a killed process
         except sqlite3.OperationalError as error:
             db.close()
@@ -213,10 +211,14 @@ class Results:
         uri = self.path.absolute().as_uri()
         try:
             db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=60.0)
-            version = _check(db, self.path)
+            blank = _is_blank(db, self.path)
         except sqlite3.OperationalError:    # a folder that cannot be written has no place for WAL's side files
             db = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True)
-            version = _check(db, self.path)
+            blank = _is_blank(db, self.path)
+        if blank:
+            db.close()
+            raise FileNotFoundError(f"there are no results in {self.path} yet; netvitals reproduce makes them")
+        version = _check(db, self.path)
         if version < LAYOUT_NUMBER:
             db.close()
             raise ValueError(f"{self.path} has the older layout {version}; netvitals reproduce brings it to layout "
@@ -232,14 +234,28 @@ def _pragma(db: sqlite3.Connection, name: str) -> int:
     return int(db.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def _check(db: sqlite3.Connection, path: Path) -> int:
-    """The layout number of a results file; what is not one, or is too new or too old, is refused."""
+def _is_blank(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file holds nothing yet: new, or made by a driver that was killed at once."""
     try:
-        application, version = _pragma(db, "application_id"), _pragma(db, "user_version")
+        return not _pragma(db, "application_id") and not _pragma(db, "schema_version")
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError as error:
         raise ValueError(f"{path} is not a netvitals results file ({error}); choose another place") from None
+
+
+def _lay_out(db: sqlite3.Connection, path: Path) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    if _is_blank(db, path):         # no other driver was faster
+        for statement in (*LAYOUT.split(";")[:-1], f"PRAGMA application_id={APPLICATION}",
+                          f"PRAGMA user_version={LAYOUT_NUMBER}"):
+            db.execute(statement)
+    db.execute("COMMIT")
+
+
+def _check(db: sqlite3.Connection, path: Path) -> int:
+    """The layout number of a results file; what is not one, or is too new or too old, is refused."""
+    application, version = _pragma(db, "application_id"), _pragma(db, "user_version")
     if application != APPLICATION:
         raise ValueError(f"{path} is not a netvitals results file: it lacks the mark of one; choose another place")
     if version > LAYOUT_NUMBER:

@@ -126,5 +126,5 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 
 STUDIES = (Study(
     name="activations", paper="activations", title="crossings, classes and constants of activations by autograd",
-    scales={"smoke": Tables(thetas=(0.01, 0.1), points=101), "small": Tables(), "paper": Tables(points=10001)},
+    scales={"smoke": Tables(points=101), "small": Tables(), "paper": Tables(points=10001)},
     trials=trials, trial=trial, summary=summary),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict, decide, erratum, fails
+from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum, fails
 from netvitals.lab.studies.weight_drift._rules import PATTERNS
 
 STUDY = "weight-drift-theorems"
@@ -44,7 +44,7 @@ def _agreement(**where: Any) -> Callable[[Sequence[Row]], Verdict]:
 
 
 def _claim(name: str, statement: str, expected: Expected, judge: Callable[[Sequence[Row]], Verdict], section: str,
-           uses: Callable[[Config], bool], plot: Callable[[Sequence[Row]], Any] | None = None) -> Claim:
+           uses: Callable[[Config], bool], plot: Callable[[Sequence[Row]], Plot] | None = None) -> Claim:
     return Claim(f"weight-drift/{name}", STUDY, statement, expected, judge, section=section, uses=uses, plot=plot)
 
 
@@ -157,19 +157,25 @@ def _readout(rows: Sequence[Row]) -> Verdict:
                   f"{others[0]:.2g}, squared error by {others[1]:.2g}")
 
 
-def _scatter(rows: Sequence[Row]) -> Any:
+def _scatter(rows: Sequence[Row]) -> Plot:
     """Monte Carlo mean with standard errors against the closed form."""
-    import plotly.graph_objects as go
-
-    chosen = [r for r in rows if r.get("quantity") == "gradient" and r.get("loss") == "mse"]
-    figure = go.Figure()
+    chosen = _some(rows, quantity="gradient", loss="mse")
+    series = []
     for law in dict.fromkeys(r["law"] for r in chosen):
         mine = [r for r in chosen if r["law"] == law]
-        figure.add_scatter(x=[r["expected"] for r in mine], y=[r["mean"] for r in mine], mode="markers", name=law,
-                           error_y={"array": [2 * r["stderr"] for r in mine]})
+        series.append(Series(law, [r["expected"] for r in mine], [r["mean"] for r in mine],
+                             [2 * r["stderr"] for r in mine]))
     top = max(r["expected"] for r in chosen)
-    figure.add_scatter(x=[0, top], y=[0, top], mode="lines", name="closed form", line={"dash": "dot"})
-    return figure.update_layout(xaxis_title="c_l a_i (closed form)", yaxis_title="mean gradient ± 2 se (Monte Carlo)")
+    series.append(Series("closed form", [0, top], [0, top], line=True, dashed=True))
+    return Plot("closed form c_l a_i", "mean gradient ± 2 standard errors", series)
+
+
+def _gelu_curve(rows: Sequence[Row]) -> Plot:
+    chosen = sorted(_some(rows, quantity="gelu gradient"), key=lambda r: r["p"])
+    closed = {r["p"]: r["expected"] for r in chosen}
+    return Plot("pre-activation p", "mean gradient ± 2 standard errors", [
+        Series("Monte Carlo", [r["p"] for r in chosen], [r["mean"] for r in chosen], [2 * r["stderr"] for r in chosen]),
+        Series("closed form", list(closed), list(closed.values()), line=True, dashed=True)])
 
 
 def _claims() -> Iterator[Claim]:
@@ -199,7 +205,8 @@ def _claims() -> Iterator[Claim]:
                  _reference("cross-entropy closed form", "unit", CLOSED_CE, "mean", 1e-4), "cross-entropy case",
                  _uses("doubt"))
     yield _claim("V5", "GELU, squared error: the mean gradient is c_l φφ'(p), negative for mildly negative p (D2, D11)",
-                 WITHIN, _agreement(quantity="gelu gradient"), "smooth activations", _uses("gelu"))
+                 WITHIN, _agreement(quantity="gelu gradient"), "smooth activations", _uses("gelu"),
+                 _gelu_curve)
     yield _claim("V5-values", "The closed form at p = ±2, ±1, ±0.5, ±0.2", Expected(0.0, tolerance=1e-4),
                  _reference("gelu gradient", "p", CLOSED_GELU, "expected", 1e-4), "smooth activations", _uses("gelu"))
     for loss, words in (("mse", "squared error, c_l E_x[a_i x_k]"), ("ce", "cross-entropy, D4 inside E_x")):

@@ -1,0 +1,58 @@
+"""``netvitals claims``: what the papers claim, and where each claim stands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netvitals.cli.reproduce import COLOURS, _note
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def claims(paper: Annotated[str | None, typer.Option(help="Only claims of this paper.")] = None,
+               status: Annotated[str | None, typer.Option(help="Only holds, fails, erratum or not-run.")] = None,
+               as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+               results: Annotated[Path | None, typer.Option(
+                   help="The results file. [default: runs/studies.sqlite, if it is there]")] = None,
+               html: Annotated[Path | None, typer.Option(help="Write the claims page here.")] = None) -> None:
+        """List all claims with their verdicts and errata."""
+        from contextlib import nullcontext
+
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+
+        from netvitals.lab import studies as lab
+
+        chosen = lab.all_claims(paper)
+        if status is not None:
+            lab.check_status(status)
+        if results is None and lab.DEFAULT.is_file():
+            results = lab.DEFAULT
+        with lab.Results(results, write=False) if results is not None else nullcontext() as store:
+            found = [s for s in lab.standings(chosen, store) if status in (None, s.verdict.status)]
+            if html is not None:
+                typer.echo(lab.write_page(found, html, store), err=as_json)
+        if as_json:
+            typer.echo(json.dumps([_finite(s.to_dict()) for s in found], ensure_ascii=False))
+            return
+        console = Console()
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in ("claim", "paper says", "ours", "verdict", "note"):
+            table.add_column(column, overflow="fold", no_wrap=column in ("claim", "verdict"))
+        for s in found:
+            note = ("stale, the code has changed; " if s.stale else "") + _note(s.verdict)
+            table.add_row(s.claim.id, escape(str(s.claim.expected)), escape(s.verdict.number),
+                          f"[{COLOURS[s.verdict.status]}]{s.verdict.status}[/]", note)
+        console.print(table, highlight=False)
+        counts = {k: sum(s.verdict.status == k for s in found) for k in lab.STATUSES}
+        console.print(f"{len(found)} claims: " + ", ".join(f"{n} {k}" for k, n in counts.items() if n), highlight=False)
+
+
+def _finite(record: dict[str, object]) -> dict[str, object]:
+    """JSON knows no infinity: it is written as text."""
+    return {k: str(v) if isinstance(v, float) and v in (float("inf"), float("-inf")) else v for k, v in record.items()}

@@ -1,0 +1,115 @@
+"""Claims, verdicts, where they stand, and the page that shows them."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from netvitals.lab import studies as lab
+from netvitals.lab.studies import Claim, Expected, Plot, Results, Series, Standing, Verdict, render_page, standings
+
+
+def claim(name="toy/C1", **more):
+    return Claim(name, "activations", "a < b & c", Expected(0.5, tolerance=0.1), lambda rows: lab.holds(), section="§1",
+                 **more)
+
+
+def test_expected_is_a_number_or_a_direction_and_not_both():
+    assert str(Expected(0.5, tolerance=0.1)) == "0.5 ± 0.1"
+    for wrong in ({}, {"value": 1.0, "direction": "up"}):
+        with pytest.raises(ValueError, match="give a number with a tolerance, or a direction"):
+            Expected(**wrong)
+
+
+def test_within_decides_by_the_tolerance():
+    assert lab.within(0.59, Expected(0.5, tolerance=0.1)).status == "holds"
+    assert lab.within(0.61, Expected(0.5, tolerance=0.1)).status == "fails"
+    assert lab.within(float("-inf"), Expected(float("-inf"), tolerance=0.1)).status == "holds"
+    with pytest.raises(ValueError, match="has no number"):
+        lab.within(1.0, Expected(direction="up"))
+
+
+def test_a_verdict_never_rests_on_nan_nor_on_an_unknown_word():
+    with pytest.raises(ValueError, match="measured = NaN"):
+        lab.holds(float("nan"))
+    with pytest.raises(ValueError, match="one of holds, fails, erratum, not-run"):
+        Verdict("maybe")
+
+
+def test_a_verdict_reads_as_a_sentence():
+    verdict = Verdict("holds", 0.123456789, 0.01, "as said", seeds=3, scale="small", trials=3, excluded=(("a", "b"),))
+    assert str(verdict) == "holds: 0.123457 ± 0.01; as said; 3 trials, 3 seeds, small; 1 excluded"
+    assert Verdict.from_dict(verdict.to_dict()) == verdict
+
+
+def test_a_claims_id_names_its_paper():
+    assert claim("gate-density/C4").paper == "gate-density"
+    assert claim("activations/x", paper="saddle-escape").paper == "saddle-escape"
+    with pytest.raises(ValueError, match="paper/name"):
+        claim("C4")
+
+
+def test_a_claim_stands_by_the_largest_scale_that_gave_a_verdict(tmp_path):
+    code = lab.code_version(lab.find_study("activations"))
+    with Results(tmp_path / "s.sqlite") as results:
+        results.save_verdicts({"toy/C1": Verdict("fails", 1.0, scale="smoke")}, "smoke", code)
+        results.save_verdicts({"toy/C1": Verdict("holds", 2.0, scale="small")}, "small", code)
+        results.save_verdicts({"toy/C1": Verdict("not-run", note="needs data", scale="paper")}, "paper", code)
+        results.save_verdicts({"toy/C2": Verdict("holds", 2.0, scale="small")}, "small", "an older version")
+        first, second, third = standings([claim(), claim("toy/C2"), claim("toy/C3")], results)
+    assert (first.verdict.status, first.verdict.scale, first.stale) == ("holds", "small", False)
+    assert second.stale
+    assert (third.verdict.status, third.verdict.note) == ("not-run", "not run yet: netvitals reproduce activations")
+
+
+def page_of(*verdicts):
+    return render_page([Standing(claim(f"toy/C{i}"), v) for i, v in enumerate(verdicts)])
+
+
+def test_the_page_has_a_row_per_claim_with_colour_word_and_both_numbers():
+    page = page_of(Verdict("holds", 0.52, 0.01), Verdict("fails", 0.9), Verdict("erratum", note="the sign"),
+                   Verdict("not-run", note="needs data"))
+    assert re.findall(r'<tr class="(\w+)" data-paper="toy" data-status="([\w-]+)"', page) == [
+        ("good", "holds"), ("critical", "fails"), ("warning", "erratum"), ("info", "not-run")]
+    assert "0.5 ± 0.1" in page and "0.52 ± 0.01" in page
+    assert "4 claims of 1 paper, 3 of them judged: 1 hold, 1 fail, 1 are errata. 1 have no verdict yet." in page
+
+
+def test_the_page_escapes_and_needs_no_network():
+    page = page_of(Verdict("holds", note="<script>alert(1)</script>", excluded=(("<b>", "why"),), trials=1))
+    assert "<script>alert" not in page and "a &lt; b &amp; c" in page
+    assert not re.search(r'(src|href)="http', page)
+    assert "default-src 'none'" in page
+
+
+def test_excluded_trials_and_stale_code_are_shown():
+    standing = Standing(claim(), Verdict("holds", 1.0, trials=2, scale="small", excluded=(("seed=1", "it diverged"),)),
+                        stale=True)
+    page = render_page([standing])
+    assert "seed=1: it diverged" in page and ">stale<" in page
+
+
+def test_a_plot_draws_every_finite_point_inside_its_frame():
+    plot = Plot("x", "y", [Series("points", [1, 10, 100, 0], [0.1, 1, float("nan"), 3], [0.01, 0.2, 0, 0]),
+                           Series("line", [1, 100], [0.1, 10], line=True, dashed=True)], log_x=True, log_y=True)
+    svg = plot.svg()
+    places = [(float(x), float(y)) for x, y in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', svg)]
+    assert len(places) == 2                             # a NaN and a zero on a logarithmic axis are left out
+    assert all(62 <= x <= 546 and 12 <= y <= 258 for x, y in places)
+    assert places[0][0] < places[1][0] and places[0][1] > places[1][1]
+    assert "dashed" in svg and plot.legend == [(0, "points"), (1, "line")]
+    with pytest.raises(ValueError, match="one length"):
+        Series("bad", [1], [1, 2])
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium")
+def test_the_filters_work_in_a_browser(tmp_path):
+    file = tmp_path / "claims.html"
+    file.write_text(page_of(Verdict("holds", 0.5), Verdict("fails", 0.9), Verdict("fails", 0.8)))
+    dom = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+                          f"{file.as_uri()}#status=fails&find=C2"], capture_output=True, text=True, timeout=60,
+                         check=True).stdout
+    assert re.findall(r'<tr class="\w+" data-paper="toy" data-status="([\w-]+)"( hidden="")?', dom) == [
+        ("holds", ' hidden=""'), ("fails", ' hidden=""'), ("fails", "")]
+    assert "1 shown" in dom
