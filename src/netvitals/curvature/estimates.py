@@ -1,4 +1,4 @@
-r"""From the tallies of a sweep to metrics with standard errors (delta method on the fresh probes)."""
+r"""From the arrays of a sweep to metrics with standard errors (delta method on the fresh probes)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from netvitals.curvature.metrics import FLOOR, ZERO
-from netvitals.curvature.sweep import Sweep, Tally
+from netvitals.curvature.sweep import KINDS, Sweep
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """N×N arrays (by sample: S×N×N), each with the standard error of the probes."""
+    """Arrays (S, N, N), each with the standard error of the probes."""
 
     frobenius: dict[str, np.ndarray]
     frobenius_stderr: dict[str, np.ndarray]
@@ -27,91 +27,66 @@ class Estimates:
 
 def estimates(found: Sweep, sizes: list[int]) -> Estimates:
     """Both orders of a pair estimate the same norm; they are averaged, and an exact column replaces its partner."""
-    n, s = len(sizes), found.copies
-    shape = (s, n, n)
-    names = ("H", "GN", "T")
-    fro = {k: np.zeros(shape) for k in names}
-    fro_se = {k: np.zeros(shape) for k in names}
-    out = {k: np.full(shape, np.nan) for k in ("spectral", "c", "c_se", "d", "d_se", "g", "g_se")}
-    tally = lambda v, w: found.tallies[v][w]
-    for v in range(n):
-        for w in range(n):
-            sides = [(tally(v, w), w), (tally(w, v), v)] if v != w else [(tally(v, v), v)]
-            sure = [side for side in sides if found.exact[side[1]]]
-            used = [t for t, _ in (sure or sides)]
-            square: dict[str, np.ndarray] = {}
-            influence, errors = {}, {}
-            for k in names:
-                square[k] = np.mean([_square(t, k) for t in used], axis=0)
-                influence[k] = [_centred(t, k) / len(used) for t in used]
-                fro[k][:, v, w] = np.sqrt(square[k])
-                errors[k] = _square_stderr(used, k)
-                fro_se[k][:, v, w] = _ratio(errors[k], 2 * fro[k][:, v, w])
-            tops = np.array([t.top for t, _ in sides])
-            top = tops.max(0)
-            # power iteration from below: two bounds that differ, or a last step that still gained, have not converged
-            unsure = np.hypot(_ratio(top - tops.min(0), top), np.min([t.gain for t, _ in sides], axis=0) / 3)
-            out["spectral"][:, v, w] = np.sqrt(top)
-            rank = min(sizes[v], sizes[w])
-            out["d"][:, v, w] = np.where(~(top >= ZERO), np.nan, np.clip(_ratio(square["H"], top), 1.0, rank))
-            noise = np.hypot(_ratio(errors["H"], top), unsure * out["d"][:, v, w])
-            out["d_se"][:, v, w] = np.where(~(top >= ZERO), np.nan, noise)
-            gn, t = fro["GN"][:, v, w], fro["T"][:, v, w]
-            out["g"][:, v, w] = t / (gn + FLOOR)
-            spread = [_ratio(a, square["T"][:, None]) - _ratio(b, square["GN"][:, None])
-                      for a, b in zip(influence["T"], influence["GN"])]
-            out["g_se"][:, v, w] = out["g"][:, v, w] * _stderr(spread) / 2
-            out["c"][:, v, w], out["c_se"][:, v, w] = _coupling(found, v, w)
-    return Estimates(fro, fro_se, out["spectral"], out["c"], out["c_se"], out["d"], out["d_se"], out["g"], out["g_se"])
+    n = len(sizes)
+    sure = found.exact.astype(float)
+    share = np.where(sure[None, :] == sure[:, None], 0.5, sure[None, :])[None]     # of the order (v, w)
+    share[:, np.arange(n), np.arange(n)] = 1.0
+    both = lambda x: share * x + (1 - share) * x.swapaxes(1, 2)
+    variance = lambda x: share**2 * x + (1 - share) ** 2 * x.swapaxes(1, 2)
+
+    k = max(found.tail["H"].shape[3], 1)
+    once = {kind: found.head[kind] + found.tail[kind].sum(3) / k for kind in KINDS}
+    square = {kind: both(once[kind]) for kind in KINDS}
+    error = {kind: np.sqrt(variance(found.spread[kind]) / k) for kind in KINDS}
+    fro = {kind: np.sqrt(square[kind]) for kind in KINDS}
+    fro_se = {kind: _ratio(error[kind], 2 * fro[kind]) for kind in KINDS}
+
+    other = found.top.swapaxes(1, 2)
+    top, low = np.fmax(found.top, other), np.fmin(found.top, other)
+    gain = np.minimum(found.gain, found.gain.swapaxes(1, 2))
+    # power iteration from below: two bounds that differ, or a last step that still gained, have not converged
+    unsure = np.hypot(_ratio(top - low, top), gain / 3)
+    rank = np.minimum(np.array(sizes)[:, None], np.array(sizes)[None, :])
+    known = top >= ZERO
+    d = np.where(known, np.clip(_ratio(square["H"], top), 1.0, rank), np.nan)
+    d_se = np.where(known, np.hypot(_ratio(error["H"], top), unsure * d), np.nan)
+
+    centred = {kind: found.tail[kind] - found.tail[kind].mean(3, keepdims=True) for kind in KINDS}
+    gap = fro["T"] / (fro["GN"] + FLOOR)
+    drift = lambda t, gn, weight: weight[..., None] * (_ratio(t, square["T"][..., None])
+                                                       - _ratio(gn, square["GN"][..., None]))
+    first = drift(centred["T"], centred["GN"], share)
+    second = drift(centred["T"].swapaxes(1, 2), centred["GN"].swapaxes(1, 2), 1 - share)
+    gap_se = gap * np.sqrt(_mean_variance(first) + _mean_variance(second)) / 2
+    c, c_se = _coupling(once["H"], centred["H"])
+    return Estimates(fro, fro_se, np.sqrt(top), c, c_se, d, d_se, gap, gap_se)
 
 
-def _coupling(found: Sweep, v: int, w: int) -> tuple[np.ndarray, np.ndarray]:
+def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     r"""$C=(F_{vw}F_{wv}/(F_{vv}F_{ww}))^{1/4}$, numerators and denominators with the same probes $z_w$, $z_v$."""
-    one = np.ones(found.copies)
-    if v == w:
-        r = np.sqrt(_square(found.tallies[v][v], "H"))
-        return np.where(r > FLOOR, one, np.nan), np.where(r > FLOOR, 0 * one, np.nan)
-    logs, spreads = 0.0 * one, []
-    for a, b in ((v, w), (w, v)):       # the probes sit at b
-        over, under = found.tallies[a][b], found.tallies[b][b]
-        f, g = _square(over, "H"), _square(under, "H")
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = logs + np.log(np.where(f > 0, f, np.nan)) - np.log(np.where(np.sqrt(g) > FLOOR, g, np.nan))
-        spreads.append((_ratio(_centred(over, "H"), f[:, None]) - _ratio(_centred(under, "H"), g[:, None])) / 4)
-    c = np.exp(logs / 4)
-    zero = (_square(found.tallies[v][w], "H") == 0) & np.isfinite(_square(found.tallies[v][v], "H"))
-    return np.where(zero, 0.0, c), np.where(zero, 0.0, c * _stderr(spreads))
+    n = f.shape[1]
+    at = np.arange(n)
+    own = f[:, at, at]                                              # F_ww, seen with the probes of w
+    fine = np.sqrt(own) > FLOOR
+    ratio = np.where(fine[:, None, :], _ratio(f, own[:, None, :]), np.nan)      # F_vw / F_ww
+    c = (ratio * ratio.swapaxes(1, 2)) ** 0.25
+    drift = _ratio(centred, f[..., None]) - _ratio(centred[:, at, at][:, None], own[:, None, :, None])
+    noise = _mean_variance(drift) / 16
+    return c, c * np.sqrt(noise + noise.swapaxes(1, 2))
 
 
-def _square(t: Tally, kind: str) -> np.ndarray:
-    tail = t.tail[kind]
-    return t.head[kind] + (tail.mean(1) if tail.shape[1] else 0.0)
-
-
-def _centred(t: Tally, kind: str) -> np.ndarray:
-    tail = t.tail[kind]
-    return tail - tail.mean(1, keepdims=True) if tail.shape[1] else np.zeros((len(t.head[kind]), 1))
-
-
-def _square_stderr(used: list[Tally], kind: str) -> np.ndarray:
-    """Standard error of the averaged ‖H‖² from the variance of one probe."""
-    total = sum(t.spread[kind] / max(t.tail[kind].shape[1], 1) for t in used)
-    return np.sqrt(total) / len(used)
-
-
-def _stderr(parts: list[np.ndarray]) -> np.ndarray:
-    """Standard error of a sum of means over independent probe series, from centred samples (S, k).
+def _mean_variance(samples: np.ndarray) -> np.ndarray:
+    """Variance of a mean over the last axis.
 
     Few probes make the spread itself uncertain; the factor (k-1)/(k-3) is the variance of Student's t.
     """
-    total = np.zeros(parts[0].shape[0])
-    for p in parts:
-        k = p.shape[1]
-        if k > 1:
-            total = total + p.var(1, ddof=1) / k * ((k - 1) / max(k - 3, 1))
-    return np.sqrt(total)
+    k = samples.shape[-1]
+    if k < 2:
+        return np.zeros(samples.shape[:-1])
+    return samples.var(-1, ddof=1) / k * ((k - 1) / max(k - 3, 1))
 
 
 def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a / b, and 0 where b is not positive."""
     a, b = np.broadcast_arrays(np.asarray(a, float), np.asarray(b, float))
     return np.divide(a, b, out=np.zeros_like(a), where=b > 0)

@@ -85,8 +85,9 @@ def _stochastic(tape: Tape, products: Products, reduction: str, probes: int, see
                 progress: Progress | None) -> InterlayerCurvature:
     by_sample = reduction in ("per_sample", "mean_of_norms")
     found = sweep(products, probes=probes, seed=seed, by_sample=by_sample, plain=plain, progress=progress)
-    e = estimates(found, [products.size(v) // found.copies for v in range(len(tape.nodes))])
-    scale = tape.samples if by_sample else 1        # the loss holds 1/B; H_b is of one sample's own loss
+    copies = tape.samples if by_sample else 1
+    e = estimates(found, [products.size(v) // copies for v in range(len(tape.nodes))])
+    scale = copies      # the loss holds 1/B; H_b is of one sample's own loss
     values = {"resonance": scale * e.frobenius["H"], "gauss_newton": scale * e.frobenius["GN"],
               "tensor": scale * e.frobenius["T"], "coupling": e.coupling, "stable_rank": e.stable_rank, "gn_gap": e.gap,
               "spectral_norm": scale * e.spectral}

@@ -8,7 +8,7 @@ backward pass through $\langle G_w, z\rangle$ gives at once
 * with respect to $\varepsilon_v$: $H^T_{v,w} z$ for every $v$, directly and not as a small difference of large numbers.
 
 So a probe at $w$ yields column $w$ of H, GN and T together. For piecewise-linear nets the second graph has no path back
-to ε and T is an exact zero that costs nothing.
+to ε, or only zeros on it; this is noticed once, and T is then an exact zero that costs nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from netvitals.curvature.probes import draw, generator
 from netvitals.curvature.tape import Tape
 
 Pieces = list[Tensor]       # one tensor (m, ...) per leaf of a node
-CACHE = 32 << 20            # bytes of per-probe work at a time that still profit from a CPU cache
+CACHED = 600_000             # bytes of graph and parameters below which batched products gain on a CPU
 
 
 @dataclass
@@ -78,6 +79,7 @@ class Products:
             self.gradient = torch.autograd.grad(tape.outputs, self.flat, self.pull, create_graph=True,
                                                 allow_unused=True)
             self.cost.vjps += 1
+        self._straight: dict[int, bool] = {}
         self.roots: list[Tensor] | None = None
         if roots == "auto" and tape.space == "activation" and not tape.problem.couples_samples:
             self.roots = self._output_jacobians(planned)
@@ -89,11 +91,13 @@ class Products:
     @property
     def chunk(self) -> int:
         """Probes at a time."""
-        per_probe = self.tape.kept_bytes + 2 * sum(leaf.numel() * leaf.element_size() for leaf in self.flat)
+        leaves = sum(leaf.numel() * leaf.element_size() for leaf in self.flat)
+        per_probe = self.tape.kept_bytes + 2 * leaves
         room = max(self.memory - 3 * self.tape.kept_bytes, per_probe)
-        if self.tape.space == "parameter" and any(leaf.ndim > 3 for leaf in self.flat):
-            return 1        # a batch of convolution kernels becomes one grouped convolution, slower than a loop
-        return max(1, min(room // (2 * per_probe), max(CACHE // per_probe, 4)))
+        if self.tape.space == "parameter" and self.flat[0].device.type == "cpu":
+            # probes in parameters make batches of matrices; beyond the cache a loop of plain products is faster
+            return 16 if self.tape.kept_bytes + leaves < CACHED else 1
+        return max(1, min(room // (2 * per_probe), 32))
 
     def column(self, w: int, probes: Pieces) -> Column:
         """Apply column w to probes, given as pieces of shape (m, ...) like the leaves of w."""
@@ -113,12 +117,25 @@ class Products:
         m = probes[0].shape[0]
         heads, tails = self._gradient_of(w, probes)
         pulls = [] if self.roots is not None else self.pull     # the roots already know J z
-        got = self._backward(heads, [*pulls, *self.flat], tails)
+        curved = [] if self.straight(w) else self.flat
+        got = self._backward(heads, [*pulls, *curved], tails) if pulls or curved else []
         self.cost.products += m
-        pushed, tensors = got[:len(pulls)], got[len(pulls):]
+        pushed, tensors = got[:len(pulls)], (got[len(pulls):] or [None] * len(self.flat))
         gn = self._gauss_newton(w, probes, pushed)
         return Column(self._by_node(gn, m), [None if all(t is None for t in ts) else _filled(ts, leaves, m)
                                              for ts, leaves in self._split(tensors)])
+
+    def straight(self, w: int) -> bool:
+        """True when T vanishes in the whole column of w: nothing after w bends (piecewise-linear nets, a linear head).
+
+        Asked of one Gaussian probe, which no nonzero block maps to an exact zero.
+        """
+        if w not in self._straight:
+            source = generator(w, self.flat[0].device)
+            heads, tails = self._gradient_of(w, draw(1, self.leaves[w], source, "gaussian"))
+            got = self._backward(heads, self.flat, tails)
+            self._straight[w] = all(t is None or not bool(t.any()) for t in got)
+        return self._straight[w]
 
     def whole(self, probes: Pieces, part: Literal["H", "GN", "T"] = "H") -> Pieces:
         """The whole matrix over all leaves times probes (m, ...) per leaf; no split, one backward pass for H."""
@@ -165,13 +182,19 @@ class Products:
         m = probes[0].shape[0]
         if self.roots is None:
             return self._pull_back(self._loss_hessian(pushed, m), m)
-        out = self.tape.outputs[0]
-        k, b, _ = self.roots[w].shape
-        z = probes[0].reshape(m, -1, self.roots[w].shape[2])        # (m, 1 or B, d_w)
-        rule = ("kbd,mbd->mbk", "mbk,kbd->mbd") if self.by_sample else ("kbd,mxd->mbk", "mbk,kbd->md")
-        a = torch.einsum(rule[0], self.roots[w], z).reshape(m, *out.shape)
-        c = self._loss_hessian([a], m)[0].reshape(m, b, k)
-        return [torch.einsum(rule[1], c, root).reshape(m, *leaf.shape) for root, leaf in zip(self.roots, self.flat)]
+        out, root = self.tape.outputs[0], self.roots[w]
+        k, b, d = root.shape
+        if self.by_sample:
+            a = torch.einsum("kbd,mbd->mbk", root, probes[0].reshape(m, b, d))
+        else:       # one matrix product: (KB, d_w) (d_w, m)
+            a = (root.reshape(k * b, d) @ probes[0].reshape(m, d).mT).reshape(k, b, m).permute(2, 1, 0)
+        c = self._loss_hessian([a.reshape(m, *out.shape)], m)[0].reshape(m, b, k)
+        if self.by_sample:
+            rows = [torch.einsum("mbk,kbd->mbd", c, r) for r in self.roots]
+        else:
+            flat = c.permute(0, 2, 1).reshape(m, k * b)
+            rows = [flat @ r.reshape(k * b, -1) for r in self.roots]
+        return [r.reshape(m, *leaf.shape) for r, leaf in zip(rows, self.flat)]
 
     def _loss_hessian(self, pushed: Sequence[Tensor | None], m: int) -> list[Tensor]:
         """∇²L times a batch of output tangents."""

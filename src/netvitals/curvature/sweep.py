@@ -29,24 +29,18 @@ KINDS = ("H", "GN", "T")
 
 
 @dataclass
-class Tally:
-    """What the sweep keeps of the block (v, w): per kind the exact head and samples of the tail; a spectral norm."""
-
-    head: dict[str, np.ndarray] = field(default_factory=dict)   # (S,) ‖H Q‖²
-    tail: dict[str, np.ndarray] = field(default_factory=dict)   # (S, k) ‖H (I-QQᵀ) z‖²
-    spread: dict[str, np.ndarray] = field(default_factory=dict)     # (S,) variance of one sample of the tail
-    top: np.ndarray = field(default_factory=lambda: np.zeros(1))    # (S,) largest singular value² of H Q
-    gain: np.ndarray = field(default_factory=lambda: np.zeros(1))   # (S,) share of ``top`` that the second basis found
-    rows: Tensor | None = None                                  # H Q of the first basis, until the second joins it
-
-
-@dataclass
 class Sweep:
-    """Tallies of all ordered pairs; ``exact[w]`` when the column of w was taken with the identity."""
+    """What the sweep keeps of every ordered pair, as arrays (S, N, N) indexed [v, w] where the probes sat at w.
 
-    tallies: list[list[Tally]]      # [v][w]
-    exact: list[bool]
-    copies: int                     # S: 1, or the number of samples
+    S is 1, or the number of samples. Columns of nodes no wider than the probes are ``exact``: their tails are zero.
+    """
+
+    exact: np.ndarray                                           # (N,)
+    head: dict[str, np.ndarray] = field(default_factory=dict)   # per kind ‖H Q‖²
+    tail: dict[str, np.ndarray] = field(default_factory=dict)   # per kind (S, N, N, k): ‖H (I-QQᵀ) z‖²
+    spread: dict[str, np.ndarray] = field(default_factory=dict)     # per kind the variance of one sample of the tail
+    top: np.ndarray = field(default_factory=lambda: np.zeros(0))    # largest singular value² of H Q, NaN if unknown
+    gain: np.ndarray = field(default_factory=lambda: np.zeros(0))   # share of ``top`` that the second basis found
 
 
 class _Run:
@@ -59,7 +53,10 @@ class _Run:
         self.sizes = [products.size(v) // self.copies for v in range(self.n)]
         self.exact = [d <= probes for d in self.sizes]
         self.source = generator(seed, products.flat[0].device)
-        self.tallies = [[Tally() for _ in range(self.n)] for _ in range(self.n)]
+        shape = (self.copies, self.n, self.n)
+        self.found = Sweep(np.array(self.exact), {k: np.zeros(shape) for k in KINDS}, {},
+                           {k: np.zeros(shape) for k in KINDS}, np.full(shape, np.nan), np.zeros(shape))
+        self.rows: dict[tuple[int, int], Tensor] = {}       # H_{v,w}Q_w of the first basis, until the second joins it
         self.done, self.total = 0, sum(min(d, probes) for d in self.sizes)
 
     def apply(self, w: int, rows: Tensor) -> Column:
@@ -79,30 +76,27 @@ def sweep(products: Products, *, probes: int, seed: int, by_sample: bool, plain:
     run = _Run(products, probes, seed, by_sample, progress)
     part = 0 if plain else max(1, probes // 4) if probes >= 4 else 0
     bases = _bases(run, part)
-    for w in range(run.n):      # parts 2, and the whole of nodes no wider than the probes
+    for w in range(run.n):      # part 2, and the whole of nodes no wider than the probes
         if run.exact[w]:
             leaf = products.leaves[w][0]
             bases[w] = torch.eye(run.sizes[w], dtype=leaf.dtype, device=leaf.device).expand(run.copies, -1, -1)
         basis = bases[w]
         if basis is not None:
-            column = run.apply(w, basis)
-            for v in range(run.n):
-                _head(run.tallies[v][w], column, v, run.copies, keep=not run.exact[w])
-    second = [_second(run, w, bases, part) for w in range(run.n)]
+            _head(run, w, run.apply(w, basis))
+    second = [_second(run, w, bases[w], part) for w in range(run.n)]
+    extras = [0 if more is None else more.shape[1] for more in second]
+    fresh = probes - (2 * part + max(extras) if part else 0)
+    run.found.tail = {k: np.zeros((run.copies, run.n, run.n, fresh)) for k in KINDS}
     for w in range(run.n):      # parts 3 and 4 together
         if run.exact[w]:
             continue
-        basis, more = bases[w], second[w]
-        spent = 0 if basis is None else 2 * part + (0 if more is None else more.shape[1])
-        z = run.fresh(w, probes - spent)
-        for known in (basis, more):
+        z = run.fresh(w, fresh)
+        for known in (bases[w], second[w]):
             if known is not None:
                 z = z - (z @ known.mT) @ known
-        extra = 0 if more is None else more.shape[1]
-        column = run.apply(w, z if more is None else torch.cat([more, z], 1))
-        for v in range(run.n):
-            _tail(run.tallies[v][w], column, v, run.copies, extra)
-    return Sweep(run.tallies, run.exact, run.copies)
+        more = second[w]
+        _tail(run, w, run.apply(w, z if more is None else torch.cat([more, z], 1)), extras[w])
+    return run.found
 
 
 def _bases(run: _Run, part: int) -> list[Tensor | None]:
@@ -122,14 +116,13 @@ def _bases(run: _Run, part: int) -> list[Tensor | None]:
     return [None if s is None else orthonormal(s) for s in sketches]
 
 
-def _second(run: _Run, w: int, bases: list[Tensor | None], part: int) -> Tensor | None:
+def _second(run: _Run, w: int, basis: Tensor | None, part: int) -> Tensor | None:
     """Part 3: leading left singular vectors of H_{w,v}Q_v over v, made orthogonal to Q_w, the most telling of them."""
-    basis = bases[w]
     if run.exact[w] or basis is None:
         return None
     leading = []
     for v in range(run.n):
-        rows = run.tallies[w][v].rows               # (S, r, d_w)
+        rows = run.rows.get((w, v))               # (S, r, d_w)
         if rows is not None:
             _, vectors = torch.linalg.eigh(rows @ rows.mT)
             lead = vectors[:, :, -1:].mT @ rows
@@ -169,47 +162,48 @@ def _parts(column: Column, v: int, copies: int) -> tuple[Tensor, Tensor, Tensor 
     return gn if tensor is None else gn + tensor, gn, tensor
 
 
-def _head(tally: Tally, column: Column, v: int, copies: int, keep: bool) -> None:
-    parts = _parts(column, v, copies)
-    for kind, rows in zip(KINDS, parts):
-        tally.head[kind] = _squares(rows, parts[0]).sum(1)
-        tally.tail[kind], tally.spread[kind] = np.zeros((copies, 0)), np.zeros(copies)
-    tally.top, tally.gain = _top(parts[0]), np.zeros(copies)
-    if keep:
-        tally.rows = parts[0]
+def _head(run: _Run, w: int, column: Column) -> None:
+    for v in range(run.n):
+        parts = _parts(column, v, run.copies)
+        for kind, rows in zip(KINDS, parts):
+            if rows is not None:
+                run.found.head[kind][:, v, w] = _squares(rows).sum(1)
+        run.found.top[:, v, w] = _top(parts[0])
+        if not run.exact[w]:
+            run.rows[v, w] = parts[0]
 
 
-def _tail(tally: Tally, column: Column, v: int, copies: int, extra: int) -> None:
+def _tail(run: _Run, w: int, column: Column, extra: int) -> None:
     """Add ``extra`` rows of the second basis to the head; the rest are samples of the tail."""
-    parts = _parts(column, v, copies)
-    for kind, rows in zip(KINDS, parts):
-        squares = _squares(rows, parts[0])
-        tally.head[kind] = tally.head.get(kind, np.zeros(copies)) + squares[:, :extra].sum(1)
-        tally.tail[kind] = squares[:, extra:]
-        tally.spread[kind] = _variance(rows, extra, copies)
-    if tally.rows is None:
-        tally.top, tally.gain = np.full(copies, np.nan), np.zeros(copies)      # plain probes know no spectral norm
-    elif extra:
-        before, tally.top = tally.top, _top(torch.cat([tally.rows, parts[0][:, :extra]], 1))
-        tally.gain = 1 - np.divide(before, tally.top, out=np.ones_like(before), where=tally.top > 0)
-    tally.rows = None
+    found = run.found
+    for v in range(run.n):
+        parts = _parts(column, v, run.copies)
+        for kind, rows in zip(KINDS, parts):
+            if rows is not None:
+                squares = _squares(rows)
+                found.head[kind][:, v, w] += squares[:, :extra].sum(1)
+                found.tail[kind][:, v, w] = squares[:, extra:]
+                found.spread[kind][:, v, w] = _variance(rows[:, extra:])
+        first = run.rows.pop((v, w), None)
+        if first is not None and extra:
+            before, top = found.top[:, v, w], _top(torch.cat([first, parts[0][:, :extra]], 1))
+            found.gain[:, v, w] = 1 - np.divide(before, top, out=np.ones_like(before), where=top > 0)
+            found.top[:, v, w] = top
 
 
-def _squares(rows: Tensor | None, like: Tensor) -> np.ndarray:
-    if rows is None:
-        return np.zeros(like.shape[:2])
+def _squares(rows: Tensor) -> np.ndarray:
     return torch.linalg.vector_norm(rows, dim=2, dtype=torch.float64).square().cpu().numpy()
 
 
-def _variance(rows: Tensor | None, extra: int, copies: int) -> np.ndarray:
+def _variance(rows: Tensor) -> np.ndarray:
     r"""Variance of $\|Hz\|^2$ for one probe: at most $2\|A\|_F^2$, $A=H^\top H$, where $\|A\|_F^2=E(Hz_i\cdot Hz_j)^2$.
 
     The k(k-1)/2 pairs of probes tell far more of it than the spread of k squares, which is small when they are low.
     """
-    k = 0 if rows is None else rows.shape[1] - extra
-    if rows is None or k < 2:
-        return np.zeros(copies)
-    gram = (rows[:, extra:] @ rows[:, extra:].mT).double()
+    k = rows.shape[1]
+    if k < 2:
+        return np.zeros(rows.shape[0])
+    gram = (rows @ rows.mT).double()
     off = gram.square().sum((1, 2)) - gram.diagonal(dim1=1, dim2=2).square().sum(1)
     return (2 * off / (k * (k - 1))).clamp_min(0).cpu().numpy()
 

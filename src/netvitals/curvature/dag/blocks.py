@@ -1,0 +1,186 @@
+r"""Activation blocks by four methods, each with its Gauss–Newton and tensor part.
+
+* ``closed`` (★): $H_{v,w}=\sum_u\sum_{p,q\in Pa(u)}J_{pv}^\top(\delta_u\cdot T_{u;p,q})J_{qw}$ with the loss as the
+  last node u; that node's term is the Gauss–Newton part. $J_{pv}=df_p/df_v$.
+* ``onesided`` (★★): $H_{v,w}=\sum_{u\in Ch(v)}[D_{uv}^\top H_{u,w}+\sum_{p\in Pa(u)}(\delta_u\cdot T_{u;v,p})J_{pw}]$.
+* ``autograd``: Hessian of the loss in perturbations added to the nodes.
+* ``paper``: Eq. 2 as printed for equal and incomparable nodes, with Remark 76 for comparable ones. It drops mixed
+  tensors on merges reached over paths of unequal length (erratum E3). ``paper_eq2``: Eq. 2 for all pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.func import jacrev, vmap
+
+from netvitals.curvature.dag.evaluation import Evaluation
+from netvitals.curvature.dag.graph import LOSS
+from netvitals.curvature.exact import Block
+
+Method = Literal["closed", "onesided", "autograd", "paper", "paper_eq2"]
+Reduction = Literal["mean_block", "per_sample"]
+
+
+@dataclass(frozen=True)
+class BlockTable:
+    """Blocks of many pairs, and where each node sits in the assembled matrix."""
+
+    blocks: dict[tuple[str, str], Block]
+    index: dict[str, slice]
+
+    def __getitem__(self, pair: tuple[str, str]) -> Block:
+        return self.blocks[pair]
+
+
+def block(e: Evaluation, v: str, w: str, method: Method = "closed", reduction: Reduction = "mean_block") -> Block:
+    r"""$H_{v,w}$, its Gauss–Newton and tensor part: batch averages, or (B, d_v, d_w) per sample."""
+    for name in (v, w):
+        if name not in e.values:
+            raise KeyError(f"no node {name!r}; the nodes are {', '.join(e.values)}")
+    if method == "closed":
+        gn, tensor = _closed(e, v, w)
+    elif method == "onesided":
+        gn, tensor = _onesided(e, v, w)
+    elif method == "autograd":
+        gn = _closed(e, v, w)[0]
+        tensor = _autograd(e, v, w) - gn
+    elif method in ("paper", "paper_eq2"):
+        gn = _closed(e, v, w)[0]
+        tensor = _paper(e, v, w, remark76=method == "paper", cache={}) - gn
+    else:
+        raise ValueError(f"method is {method!r}, expected 'closed', 'onesided', 'autograd', 'paper' or 'paper_eq2'")
+    if reduction == "mean_block":
+        gn, tensor = gn.mean(0), tensor.mean(0)
+    elif reduction != "per_sample":
+        raise ValueError(f"reduction is {reduction!r}, expected 'mean_block' or 'per_sample'")
+    return Block(gn + tensor, gn, tensor)
+
+
+def blocks(e: Evaluation, pairs: Iterable[tuple[str, str]] | None = None, method: Method = "closed",
+           reduction: Reduction = "mean_block") -> BlockTable:
+    """Blocks of the given pairs, by default all."""
+    names = list(e.graph.topology.order)
+    pairs = [(v, w) for v in names for w in names] if pairs is None else list(pairs)
+    index, at = {}, 0
+    for name in names:
+        index[name] = slice(at, at + e.size(name))
+        at += e.size(name)
+    return BlockTable({(v, w): block(e, v, w, method, reduction) for v, w in pairs}, index)
+
+
+def assembled(table: BlockTable, part: Literal["H", "GN", "T"] = "H") -> Tensor:
+    """The matrix over all nodes; pairs not in the table are zero."""
+    total = max(s.stop for s in table.index.values())
+    first = next(iter(table.blocks.values())).H
+    out = torch.zeros(*first.shape[:-2], total, total, dtype=first.dtype)
+    for (v, w), b in table.blocks.items():
+        out[..., table.index[v], table.index[w]] = getattr(b, part)
+    return out
+
+
+def root_factors(e: Evaluation) -> dict[str, Tensor]:
+    r"""$S_v=J_{out,v}^\top A$ with $\nabla^2\ell=AA^\top$, by $S_v=\sum_uD_{uv}^\top S_u$: $H^{GN}_{v,w}=S_vS_w^\top$.
+
+    n factors give all n² Gauss–Newton blocks; (B, d_v, k) per sample. Needs a loss that is convex in the nodes it sees.
+    """
+    seen = e.graph.loss_parents
+    rows = [torch.cat([e.contracted(LOSS, a, b) for b in seen], 2) for a in seen]
+    values, vectors = torch.linalg.eigh(torch.cat(rows, 1))
+    if bool((values < -1e-10 * values.abs().amax()).any()):
+        raise ValueError("the loss is not convex in the nodes it looks at: its Gauss–Newton part has no real root")
+    root = vectors * values.clamp_min(0).sqrt()[:, None, :]
+    at = dict(zip(seen, root.split([e.size(a) for a in seen], 1)))
+    out: dict[str, Tensor] = {}
+    for v in reversed(e.graph.topology.order):
+        terms = [e.edge(u, v).mT @ out[u] for u in e.graph.topology.children[v]]
+        if v in at:
+            terms.append(at[v])
+        out[v] = torch.stack(terms).sum(0)
+    return out
+
+
+def _closed(e: Evaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
+    top = e.graph.with_loss
+    zero = e.loss.new_zeros(e.samples, e.size(v), e.size(w))
+    gn, tensor = zero, zero
+    reach = lambda p, a: p == a or p in top.descendants[a]
+    for u in (*e.graph.topology.order, LOSS):
+        inner = top.parents[u]
+        for p in inner:
+            for q in inner:
+                if reach(p, v) and reach(q, w):
+                    term = e.total(p, v).mT @ e.contracted(u, p, q) @ e.total(q, w)
+                    gn, tensor = (gn + term, tensor) if u == LOSS else (gn, tensor + term)
+    return gn, tensor
+
+
+def _onesided(e: Evaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
+    key = ("onesided", v, w)
+    return e._once(key, lambda: _onesided_step(e, v, w))
+
+
+def _onesided_step(e: Evaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
+    top = e.graph.with_loss
+    gn = e.loss.new_zeros(e.samples, e.size(v), e.size(w))
+    tensor = gn
+    for u in top.children[v]:
+        if u != LOSS:
+            deeper = _onesided(e, u, w)
+            gn = gn + e.edge(u, v).mT @ deeper[0]
+            tensor = tensor + e.edge(u, v).mT @ deeper[1]
+        for p in top.parents[u]:
+            if p == w or p in top.descendants[w]:
+                term = e.contracted(u, v, p) @ e.total(p, w)
+                gn, tensor = (gn + term, tensor) if u == LOSS else (gn, tensor + term)
+    return gn, tensor
+
+
+def _autograd(e: Evaluation, v: str, w: str) -> Tensor:
+    graph = e.graph
+    names = graph.inputs
+
+    def perturbed(a: Tensor, b: Tensor, y: Tensor, *inputs: Tensor) -> Tensor:
+        values = dict(zip(names, inputs))
+        for name in graph.topology.order:
+            node = graph.by_name[name]
+            f = node.fn(*(values[p] for p in node.parents), e._theta(node))
+            values[name] = f + (a if name == v else 0) + (b if name == w else 0)
+        return graph.loss(*(values[p] for p in graph.loss_parents), y)
+
+    zero = lambda name: e.loss.new_zeros(e.samples, e.size(name))
+    second = jacrev(jacrev(perturbed, argnums=0), argnums=1)
+    return vmap(second)(zero(v), zero(w), e.y, *(e.inputs[i] for i in names))
+
+
+def _paper(e: Evaluation, v: str, w: str, remark76: bool, cache: dict[tuple[str, str], Tensor]) -> Tensor:
+    """Eq. 2 literally, with its boundary blocks at the nodes the loss sees."""
+    if (v, w) in cache:
+        return cache[v, w]
+    top, seen = e.graph.topology, e.graph.loss_parents
+    out = e.loss.new_zeros(e.samples, e.size(v), e.size(w))
+    children = top.children
+    if v in seen and w in seen:
+        out = out + e.contracted(LOSS, v, w)
+    if remark76 and v != w and w in top.descendants[v]:
+        for u in children[v]:
+            out = out + e.edge(u, v).mT @ _paper(e, u, w, remark76, cache)
+    elif remark76 and v != w and v in top.descendants[w]:
+        out = out + _paper(e, w, v, remark76, cache).mT
+    elif not children[w]:
+        for u in children[v]:
+            out = out + e.edge(u, v).mT @ _paper(e, u, w, remark76, cache)
+    elif not children[v]:
+        out = out + _paper(e, w, v, remark76, cache).mT
+    else:
+        for a in children[v]:
+            for b in children[w]:
+                out = out + e.edge(a, v).mT @ _paper(e, a, b, remark76, cache) @ e.edge(b, w)
+        for u in set(children[v]) & set(children[w]):
+            out = out + e.contracted(u, v, w)
+    cache[v, w] = out
+    return out

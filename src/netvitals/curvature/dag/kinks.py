@@ -1,0 +1,83 @@
+"""Piecewise-linear nets: which nodes bend, how near a kink a sample sits, and the Hessians around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.curvature.dag.blocks import block
+from netvitals.curvature.dag.evaluation import Evaluation
+from netvitals.curvature.dag.graph import Graph
+
+_STRAIGHT = (nn.Linear, nn.modules.conv._ConvNd, nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.Hardtanh, nn.Identity,
+             nn.Flatten, nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd,
+             nn.modules.pooling._AdaptiveAvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd, nn.Dropout, nn.Embedding,
+             nn.Threshold, nn.ZeroPad2d, nn.Upsample, nn.Unflatten)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Whether H = GN in activation space almost everywhere, and who prevents it."""
+
+    piecewise_linear: bool
+    bending: dict[str, str]     # node or module -> why
+
+    def __str__(self) -> str:
+        if self.piecewise_linear:
+            return "piecewise linear: H = GN in activation space almost everywhere"
+        return "bends at " + ", ".join(f"{k} ({v})" for k, v in self.bending.items())
+
+
+def certificate(thing: Graph | Evaluation | nn.Module) -> Certificate:
+    """Of a graph by its rules, of an evaluation by its contracted tensors, of a module by the kinds of its submodules.
+
+    A module's functional calls are not seen; there the evaluation or ``interlayer`` has the last word. Normalisation
+    and softmax bend; batch normalisation bends in train mode only.
+
+    >>> str(certificate(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.BatchNorm1d(2)).eval()))
+    'piecewise linear: H = GN in activation space almost everywhere'
+    """
+    if isinstance(thing, Evaluation):
+        found = {}
+        for u in thing.graph.topology.order:
+            parents = thing.graph.topology.parents[u]
+            size = max((float(thing.contracted(u, p, q).abs().max()) for p in parents for q in parents), default=0.0)
+            if size > 0:
+                found[u] = f"δ·T up to {size:.2g}"
+    elif isinstance(thing, Graph):
+        found = {n.name: "no rule says otherwise" if n.rule is None else type(n.rule).__name__
+                 for n in thing.nodes if n.rule is None or n.rule.bends}
+    else:
+        found = {name or "model": _why(m) for name, m in thing.named_modules()
+                 if not any(True for _ in m.children()) and _why(m)}
+    return Certificate(not found, found)
+
+
+def _why(m: nn.Module) -> str:
+    if isinstance(m, nn.modules.batchnorm._BatchNorm):
+        return "BatchNorm in train mode" if m.training else ""
+    return "" if isinstance(m, _STRAIGHT) else type(m).__name__
+
+
+def near_kinks(preactivation: Tensor, tau: float) -> Tensor:
+    """Indices (sample, unit) of units with |z| < τ: there the derivative that autograd returns is a convention."""
+    if tau < 0:
+        raise ValueError(f"tau is {tau}, expected a distance of at least 0")
+    return (preactivation.flatten(1).abs() < tau).nonzero()
+
+
+def clarke_samples(graph: Graph, x: Tensor, y: Tensor, v: str, w: str, *, radius: float = 1e-3, count: int = 32,
+                   seed: int = 0) -> Tensor:
+    """Hessian blocks at random points around x: their limits span the Clarke set at a kink; (count, d_v, d_w).
+
+    In a smooth region all of them agree up to O(radius); where a kink passes near x they fall into clusters.
+    """
+    source = torch.Generator().manual_seed(seed)
+    out = []
+    for _ in range(count):
+        step = torch.randn(x.shape, generator=source, dtype=x.dtype)
+        moved = x + radius * step / step.norm()
+        out.append(block(Evaluation(graph, moved, y), v, w).H)
+    return torch.stack(out)

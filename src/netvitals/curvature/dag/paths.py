@@ -1,0 +1,107 @@
+r"""Where a block comes from: contributions of pairs of paths, and the route curvature takes edge by edge.
+
+$H_{v,w}=\sum_u\sum_{p,q\in Pa(u)}\sum_{\pi:v\to p,\rho:w\to q}D_\pi^\top(\delta_u\cdot T_{u;p,q})D_\rho$; u = loss
+gives the Gauss–Newton part. (The printed Theorem 33, with $H_{c,c}$ at every common descendant, over-counts; E16.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from netvitals.curvature.dag.blocks import block
+from netvitals.curvature.dag.evaluation import Evaluation
+from netvitals.curvature.dag.graph import LOSS
+
+
+@dataclass(frozen=True)
+class PathTerm:
+    """One pair of paths that meet at ``meeting``: GN if they meet at the loss, T otherwise."""
+
+    from_v: tuple[str, ...]
+    from_w: tuple[str, ...]
+    meeting: str
+    kind: str
+    term: Tensor        # (d_v, d_w), batch average
+
+    @property
+    def resonance(self) -> float:
+        return float(self.term.norm())
+
+    def __str__(self) -> str:
+        return (f"{self.kind}: {'→'.join(self.from_v)} and {'→'.join(self.from_w)} meet at {self.meeting}, "
+                f"{self.resonance:.3g}")
+
+
+@dataclass(frozen=True)
+class Route:
+    """What one step of the recursion added to H_{v,w}: over an edge v→u (GN and T carried) or bent at node u."""
+
+    v: str
+    w: str
+    via: str
+    gauss_newton: float
+    tensor_carried: float
+    tensor_added: float
+
+
+def path_jacobian(e: Evaluation, path: Sequence[str]) -> Tensor:
+    r"""$D_\pi=D_{u_k,u_{k-1}}\cdots D_{u_1,u_0}$, later factors on the left (errata E1, E2); (B, d_k, d_0)."""
+    out = e.total(path[0], path[0])
+    for a, b in pairwise(path):
+        out = e.edge(b, a) @ out
+    return out
+
+
+def path_terms(e: Evaluation, v: str, w: str, limit: int = 10_000) -> tuple[list[PathTerm], float]:
+    """All pairs of paths from v and w, largest first, and the norm of what they miss of the exact block."""
+    top = e.graph.with_loss
+    terms: list[PathTerm] = []
+    for u in (*e.graph.topology.order, LOSS):
+        for p in top.parents[u]:
+            for q in top.parents[u]:
+                for a in _to(e, v, p, limit):
+                    left = path_jacobian(e, a).mT @ e.contracted(u, p, q)
+                    for b in _to(e, w, q, limit):
+                        if len(terms) >= limit:
+                            break
+                        term = (left @ path_jacobian(e, b)).mean(0)
+                        terms.append(PathTerm(a, b, u, "GN" if u == LOSS else "T", term))
+    exact = block(e, v, w).H
+    missed = exact - (torch.stack([t.term for t in terms]).sum(0) if terms else 0)
+    return sorted(terms, key=lambda t: -t.resonance), float(missed.norm())
+
+
+def path_resonance(e: Evaluation, from_v: Sequence[str], from_w: Sequence[str]) -> float:
+    """Norm of the Gauss–Newton contribution of two paths that end at nodes the loss sees."""
+    curved = e.contracted(LOSS, from_v[-1], from_w[-1])
+    return float((path_jacobian(e, from_v).mT @ curved @ path_jacobian(e, from_w)).mean(0).norm())
+
+
+def routing(e: Evaluation, w: str) -> list[Route]:
+    """How H_{v,w} is built for every v, from the loss backwards: the picture of curvature routing."""
+    top = e.graph.with_loss
+    out = []
+    for v in reversed(e.graph.topology.order):
+        for u in top.children[v]:
+            bend = torch.zeros(())
+            for p in top.parents[u]:
+                if p == w or p in top.descendants[w]:
+                    bend = bend + (e.contracted(u, v, p) @ e.total(p, w)).mean(0)
+            if u == LOSS:
+                out.append(Route(v, w, u, float(bend.norm()), 0.0, 0.0))
+                continue
+            below = block(e, u, w, "onesided", "per_sample")
+            carried = e.edge(u, v).mT
+            out.append(Route(v, w, u, float((carried @ below.GN).mean(0).norm()),
+                             float((carried @ below.T).mean(0).norm()), float(bend.norm())))
+    return out
+
+
+def _to(e: Evaluation, v: str, p: str, limit: int) -> list[tuple[str, ...]]:
+    top = e.graph.topology
+    return list(top.paths(v, p, limit)) if p == v or p in top.descendants[v] else []

@@ -1,0 +1,109 @@
+"""Eigenvalues, densities and operators against dense matrices."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from netvitals.curvature import operators, spectral_density, top_eigenvalues
+from netvitals.curvature.lanczos import Lanczos
+
+
+def problem(act=nn.Tanh, d=6):
+    net = nn.Sequential(nn.Linear(4, d), act(), nn.Linear(d, d), act(), nn.Linear(d, 3)).double()
+    return net, F.cross_entropy, (torch.randn(10, 4).double(), torch.randint(0, 3, (10,)))
+
+
+@pytest.mark.parametrize("which", ["LA", "SA", "LM"])
+def test_top_eigenvalues_of_every_case(case, bench, which):
+    model, loss, batch, _ = case
+    reference, _ = bench.parameter_hessian(model, loss, batch)
+    found = top_eigenvalues(model, loss, batch, k=3, which=which, tol=1e-8)
+    exact = torch.linalg.eigvalsh(reference)
+    order = {"LA": -exact, "SA": exact, "LM": -exact.abs()}[which].argsort()[:3]
+    assert found.converged
+    np.testing.assert_allclose(found.values, exact[order], atol=1e-7)
+    residual = (reference @ found.vectors.mT - found.vectors.mT * torch.tensor(found.values)).norm(dim=0)
+    assert float(residual.max()) <= 1e-6
+
+
+def test_no_copies_of_converged_eigenvalues_in_float32():
+    e = torch.cat([torch.tensor([100.0, 50.0]), torch.linspace(0, 1, 198)])
+    q, _ = torch.linalg.qr(torch.randn(200, 200))
+    h = (q * e) @ q.mT
+    run = Lanczos(lambda z: z @ h, torch.randn(2, 200), 120)
+    run.advance(120)
+    t = run.tridiagonal()
+    assert float((t.basis @ t.basis.mT - torch.eye(120)).abs().max()) < 1e-5
+    assert int((t.ritz()[0][0] > 49).sum()) == 2
+
+
+def test_too_few_steps_say_so():
+    net, loss, batch = problem(d=20)
+    found = top_eigenvalues(net, loss, batch, k=5, most=10, tol=1e-10)
+    assert not found.converged and "NOT converged" in str(found)
+
+
+@pytest.mark.parametrize("part", ["H", "GN", "T"])
+def test_density_moments_and_negative_mass(bench, part):
+    net, loss, batch = problem()
+    n = sum(p.numel() for p in net.parameters())
+    found = spectral_density(net, loss, batch, part=part, steps=n, runs=40)
+    with operators(net, loss, batch) as of:
+        dense = of.whole(part).dense()
+    eigenvalues = torch.linalg.eigvalsh((dense + dense.mT) / 2)
+    assert np.trapezoid(found.density, found.grid) == pytest.approx(1, abs=0.01)
+    assert abs(found.trace - float(eigenvalues.sum())) <= 4 * found.trace_stderr
+    mass = float(-eigenvalues.clamp(max=0).sum())
+    assert abs(found.negative_mass - mass) <= 4 * found.negative_mass_stderr + 1e-10
+    assert found.nodes.min() >= eigenvalues[0] - 1e-9 and found.nodes.max() <= eigenvalues[-1] + 1e-9
+    if part == "GN":
+        assert mass < 1e-10
+    if part == "H":
+        reference, _ = bench.parameter_hessian(net, loss, batch)
+        assert bench.relative(dense, reference) <= 1e-10
+
+
+def test_density_of_one_block_and_of_activation_space():
+    net, loss, batch = problem()
+    block = spectral_density(net, loss, batch, node="2", steps=20, runs=3)
+    assert block.size == 42
+    activation = spectral_density(net, loss, batch, node="1", space="activation", part="T", steps=6, runs=3)
+    assert activation.size == 6 and activation.negative_mass > 0
+    whole = spectral_density(net, loss, batch, nodes=["1", "3"], space="activation", steps=12, runs=3)
+    assert whole.size == 12
+
+
+def test_operators_are_the_blocks(case):
+    from netvitals.curvature import interlayer
+    model, loss, batch, nodes = case
+    exact = interlayer(model, loss, batch, nodes=nodes, method="exact")
+    v, w = exact.nodes[0], exact.nodes[-1]
+    with operators(model, loss, batch, nodes=nodes, space="activation") as of:
+        for part, matrix in zip(("H", "GN", "T"), exact.block(v, w)):
+            op = of.block(v, w, part)
+            assert op.shape == tuple(matrix.shape)
+            z, u = torch.randn(op.shape[1]).double(), torch.randn(op.shape[0]).double()
+            torch.testing.assert_close(op @ z, matrix @ z)
+            torch.testing.assert_close(op.rmatvec(u), matrix.mT @ u)
+            torch.testing.assert_close(op.T @ u, matrix.mT @ u)
+            torch.testing.assert_close(op.dense(), matrix)
+            np.testing.assert_allclose(op.to_scipy() @ z.numpy(), matrix @ z, atol=1e-10)
+            column = of.column(w, z, part)
+            torch.testing.assert_close(column[v], matrix @ z)
+        torch.testing.assert_close(of.whole("T").dense(), exact.blocks.tensor)
+
+
+def test_bad_requests():
+    net, loss, batch = problem()
+    with pytest.raises(ValueError, match="which is 'biggest'"):
+        top_eigenvalues(net, loss, batch, which="biggest")
+    with pytest.raises(ValueError, match="k is 0"):
+        top_eigenvalues(net, loss, batch, k=0)
+    with pytest.raises(ValueError, match="part is 'X'"):
+        spectral_density(net, loss, batch, part="X")
+    with pytest.raises(MemoryError, match=r"Lanczos vectors .* use \d+ steps"):
+        spectral_density(net, loss, batch, steps=40, memory=60_000)
+    with operators(net, loss, batch) as of, pytest.raises(KeyError, match="no node 'x'"):
+        of.block("x", "x")
