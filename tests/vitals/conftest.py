@@ -1,5 +1,7 @@
 """Sights built by hand, and what a vital sign writes when it is shown them."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -45,7 +47,7 @@ def parameter_sight(model, initial=None, grads=None, before=None):
 def relu_net(widths, *, bias=False, dtype=torch.float64, seed=0):
     torch.manual_seed(seed)
     layers = []
-    for i, (m, n) in enumerate(zip(widths, widths[1:])):
+    for i, (m, n) in enumerate(pairwise(widths)):
         layers += [nn.Linear(m, n, bias=bias)] + ([nn.ReLU()] if i < len(widths) - 2 else [])
     return nn.Sequential(*layers).to(dtype)
 

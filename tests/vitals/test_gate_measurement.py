@@ -198,19 +198,19 @@ def test_what_mixes_elements_is_skipped_with_the_reason(batch):
 
 
 @pytest.mark.parametrize(("change", "sentence"), [
-    (dict(batch=torch.full((4, 20), float("nan"))), "80 elements that are NaN or infinite"),
-    (dict(batch=torch.randn(1, 20)), r"BatchNorm \(1\) has no statistics of a batch of 1"),
-    (dict(batch=torch.empty(0, 20)), "no tensor with elements"),
-    (dict(backend="guess"), "backend must be 'local_vjp' or 'ratio', got 'guess'"),
-    (dict(mode="train"), "mode must be 'batch'"),
-    (dict(backend="ratio"), "give loss_fn"),
-    (dict(thetas=()), "one or more thresholds"),
-    (dict(thetas=(-1,)), "not negative"),
-    (dict(model=nn.Sequential(nn.Linear(20, 2))), "no activation whose gates could be measured"),
-    (dict(model=nn.Sequential(nn.Linear(20, 2), nn.Softmax(-1))), "depends on other places"),
+    ({"batch": torch.full((4, 20), float("nan"))}, "80 elements that are NaN or infinite"),
+    ({"batch": torch.randn(1, 20)}, r"BatchNorm \(1\) has no statistics of a batch of 1"),
+    ({"batch": torch.empty(0, 20)}, "no tensor with elements"),
+    ({"backend": "guess"}, "backend must be 'local_vjp' or 'ratio', got 'guess'"),
+    ({"mode": "train"}, "mode must be 'batch'"),
+    ({"backend": "ratio"}, "give loss_fn"),
+    ({"thetas": ()}, "one or more thresholds"),
+    ({"thetas": (-1,)}, "not negative"),
+    ({"model": nn.Sequential(nn.Linear(20, 2))}, "no activation whose gates could be measured"),
+    ({"model": nn.Sequential(nn.Linear(20, 2), nn.Softmax(-1))}, "depends on other places"),
 ])
 def test_wrong_input_gets_a_sentence(batch, change, sentence):
-    given = dict(model=bn_mlp(nn.ReLU), batch=batch[0]) | change
+    given = {"model": bn_mlp(nn.ReLU), "batch": batch[0]} | change
     state = {k: v.clone() for k, v in given["model"].state_dict().items()}
     with pytest.raises(ValueError, match=sentence):
         gates.measure(**given)
@@ -218,7 +218,7 @@ def test_wrong_input_gets_a_sentence(batch, change, sentence):
 
 
 def test_a_model_that_is_none_gets_a_sentence(batch):
-    with pytest.raises(TypeError, match="must be a torch.nn.Module, got str"):
+    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, got str"):
         gates.measure("model", batch)
 
 

@@ -1,0 +1,204 @@
+"""Chains of layers, effective rank, the residual stream, and norms of gradients and updates."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from netvitals.capture import LinearSight, Site, TensorSight, look
+from netvitals.vitals import Gradients, Rank, Stream, gradients, imbalance, rank, stream
+
+
+def square(t):
+    return float(t.detach().double().square().sum())
+
+
+# ------------------------------------------------------------------ imbalance
+
+class Branched(nn.Module):
+    """q and k read the same input: no chain. gate → silu → down is one, through dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.up, self.drop, self.down = nn.Linear(6, 12), nn.Dropout(0.5), nn.Linear(12, 6)
+        self.norm, self.head = nn.LayerNorm(6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        x = x + self.q(x) * self.k(x)
+        x = self.down(self.drop(F.silu(self.up(x))))
+        return self.head(self.norm(x))
+
+
+@pytest.mark.parametrize(("net", "x", "pairs"), [
+    (nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)), (4, 5),
+     [("0", "2"), ("2", "4")]),
+    (nn.Sequential(nn.Linear(5, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 1)), (4, 5),
+     [("0", "2")]),
+    (nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 3)), (4, 5), [("0", "1")]),
+    (nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Flatten(),
+                   nn.Linear(4, 2)), (3, 1, 8, 8), [("0", "3"), ("3", "6")]),
+    (Branched().train(), (4, 6), [("up", "down")]),
+])
+def test_pairs_are_found_and_their_imbalance_read(made, net, x, pairs):
+    x = torch.randn(x)
+    found = imbalance.measure(net, x)
+    assert [(p.first, p.second) for p in found.pairs] == pairs
+    seen = look(net, x, vitals=[imbalance.Imbalance()])
+    read = {(r.site, r.metric): r.value for r in seen.readings}
+    modules = dict(net.named_modules())
+    for pair in found.pairs:
+        first, second = modules[pair.first], modules[pair.second]
+        expected = square(second.weight) - square(first.weight) - square(first.bias)
+        assert pair.delta == pytest.approx(expected, rel=1e-12)
+        assert read[f"{pair.first}→{pair.second}", "imbalance"] == pytest.approx(expected, rel=1e-5, abs=1e-5)
+        total = square(second.weight) + square(first.weight) + square(first.bias)
+        assert read[f"{pair.first}→{pair.second}", "relative"] == pytest.approx(expected / total, abs=1e-5)
+
+
+def test_gradient_flow_of_a_relu_chain_conserves_it(made):
+    net = made.relu_net([6, 10, 10, 2], bias=True)
+    x, y = torch.randn(20, 6).double(), torch.randn(20, 2).double()
+    before = imbalance.measure(net, x).delta
+    weights = [p.detach().clone() for p in net.parameters()]
+    for _ in range(400):
+        grads = torch.autograd.grad(F.mse_loss(net(x), y), list(net.parameters()))
+        with torch.no_grad():
+            for p, g in zip(net.parameters(), grads):
+                p -= 1e-3 * g
+    after = imbalance.measure(net, x).delta
+    moved = sum(square(p - w) for p, w in zip(net.parameters(), weights))
+    assert moved > 1e-2
+    assert np.abs(np.subtract(after, before)).max() < 1e-3 * moved
+
+
+def test_a_chain_given_as_weights():
+    weights, biases = [torch.ones(2, 3), torch.full((4, 2), 2.0), torch.ones(1, 4)], [torch.ones(2), None, None]
+    assert imbalance.imbalance(weights, biases) == (32 - 6 - 2, 4 - 32)
+    assert imbalance.imbalance(weights) == (26, -28)
+    with pytest.raises(ValueError, match="at least two layers, got 1"):
+        imbalance.imbalance(weights[:1])
+    with pytest.raises(ValueError, match="3 weights and 1 biases"):
+        imbalance.imbalance(weights, [None])
+    with pytest.raises(ValueError, match="no two linear"):
+        imbalance.measure(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.zeros(1, 2))
+
+
+# ------------------------------------------------------------------ rank
+
+def ranks(matrix, centred=False):
+    m = matrix.double().flatten(1)
+    s = np.linalg.svd((m - m.mean(0) if centred else m).numpy(), compute_uv=False)
+    p, q = s / s.sum(), s ** 2 / (s ** 2).sum()
+    entropy = [np.exp(-sum(v * math.log(v) for v in w if v > 1e-10)) for w in (p, q)]
+    return [*entropy, (s ** 2).sum() / s[0] ** 2, (s ** 2).sum() ** 2 / (s ** 4).sum()]
+
+
+@pytest.mark.parametrize("shape", [(20, 20), (64, 10), (10, 64), (8, 3, 3, 3)])
+@pytest.mark.parametrize("centred", [False, True])
+def test_four_definitions_against_singular_values(shape, centred):
+    torch.manual_seed(0)
+    matrix = torch.randn(shape) + 0.5
+    found = rank.effective_rank(matrix, centred=centred)
+    assert [getattr(found, d) for d in rank.DEFINITIONS] == pytest.approx(ranks(matrix, centred), rel=1e-5)
+    assert found.shape == (shape[0], math.prod(shape[1:]))
+
+
+def test_ranks_of_known_matrices():
+    r = rank.effective_rank(torch.outer(torch.arange(1.0, 5), torch.ones(6)))
+    assert (r.entropy, r.energy, r.stable, r.participation) == pytest.approx((1, 1, 1, 1), abs=1e-5)
+    r = rank.effective_rank(torch.diag(torch.tensor([1.0, 1.0, 1.0, 0.0])))
+    assert (r.entropy, r.energy, r.stable, r.participation) == pytest.approx((3, 3, 3, 3), abs=1e-5)
+    assert math.isnan(rank.effective_rank(torch.zeros(3, 3)).entropy)
+    with pytest.raises(ValueError, match="expected a matrix"):
+        rank.effective_rank(torch.zeros(3))
+
+
+def test_rank_of_weights_and_of_the_features_before_the_head(made):
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
+    x = torch.randn(30, 1, 4, 4)
+    seen = look(net, x, vitals=[Rank()])
+    read = {(r.site, r.metric): r.value for r in seen.readings}
+    features = net[:5](x).detach()
+    for i, definition in enumerate(rank.DEFINITIONS):
+        assert read["features", definition] == pytest.approx(ranks(features, centred=True)[i], rel=1e-4)
+        for name in ("0.weight", "3.weight", "5.weight"):
+            assert read[name, definition] == pytest.approx(ranks(net.state_dict()[name])[i], rel=1e-4)
+    assert {site for site, _ in read} == {"features", "0.weight", "3.weight", "5.weight"}
+
+
+def test_features_are_the_last_norm_where_the_head_is_no_module(made):
+    vital = Rank()
+    linear = LinearSight(Site("down", "linear", "Linear", channel_dim=-1), torch.randn(4, 5, 8), torch.randn(4, 5, 6),
+                         nn.Linear(8, 6))
+    h = torch.randn(4, 5, 6)
+    norm = TensorSight(Site("norm", "norm", "LayerNorm", channel_dim=-1), h, nn.LayerNorm(6))
+    output = TensorSight(Site("output", "output", "GPT", channel_dim=-1), torch.randn(4, 5, 9))
+    out = made.shown(vital, linear, norm, output)
+    assert out["features", "entropy"] == pytest.approx(ranks(h.reshape(-1, 6), centred=True)[0], rel=1e-4)
+
+
+def test_rank_is_read_at_a_distance_of_steps(made):
+    vital, sight = Rank(spacing=100), made.parameter_sight(nn.Linear(4, 4))
+    assert [s for s in range(0, 250, 50) if made.shown(vital, parameters=sight, step=s)] == [0, 100, 200]
+    with pytest.raises(ValueError, match="1 or more"):
+        Rank(spacing=0)
+
+
+# ------------------------------------------------------------------ stream
+
+@pytest.mark.parametrize(("shape", "dim"), [((3, 7, 16), -1), ((3, 16, 4, 5), 1), ((9, 16), 1)])
+def test_norm_spread_and_growth_of_the_stream(made, shape, dim):
+    torch.manual_seed(2)
+    values = [torch.randn(shape) + 0.3, 2 * torch.randn(shape)]
+    sights = [TensorSight(Site(f"b{i}", "stream", "Block", channel_dim=dim), v) for i, v in enumerate(values)]
+    out = made.shown(Stream(), *sights)
+    rows = [v.double().movedim(dim, -1).reshape(-1, 16) for v in values]
+    norms = [float(r.norm(dim=1).mean()) for r in rows]
+    for i, r in enumerate(rows):
+        assert out[f"b{i}", "norm"] == pytest.approx(norms[i], rel=1e-5)
+        assert out[f"b{i}", "sigma"] == pytest.approx(float(r.std(correction=0)), rel=1e-4)
+        assert out[f"b{i}", "rms"] == pytest.approx(float(r.square().mean().sqrt()), rel=1e-5)
+    assert out["b0", "growth"] == 1
+    assert out["b1", "growth"] == pytest.approx(norms[1] / norms[0], rel=1e-5)
+    found = stream.profile(values, dim)
+    assert found.norm == pytest.approx(norms) and found.growth == pytest.approx((norms[1] / norms[0],))
+    with pytest.raises(ValueError, match="at least one block"):
+        stream.profile([])
+
+
+# ------------------------------------------------------------------ gradients
+
+def test_norms_of_gradients_and_updates(made):
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 9), nn.Linear(9, 2))
+    before = {n: p.detach().clone() for n, p in net.named_parameters()}
+    F.mse_loss(net(torch.randn(8, 6)), torch.randn(8, 2)).backward()
+    grads = {n: p.grad for n, p in net.named_parameters()}
+    torch.optim.Adam(net.parameters(), lr=0.01).step()
+    out = made.shown(Gradients(), parameters=made.parameter_sight(net, grads=grads, before=before))
+    for n, p in net.named_parameters():
+        moved = math.sqrt(square(p - before[n]))
+        assert out[n, "grad_norm"] == pytest.approx(math.sqrt(square(grads[n])), rel=1e-5)
+        assert out[n, "update_norm"] == pytest.approx(moved, rel=1e-5)
+        assert out[n, "weight_norm"] == pytest.approx(math.sqrt(square(before[n])), rel=1e-5)
+        assert out[n, "update_ratio"] == pytest.approx(moved / math.sqrt(square(before[n])), rel=1e-5)
+    whole = gradients.update(before, dict(net.named_parameters()), grads)
+    assert (out["model", "grad_norm"], out["model", "update_norm"], out["model", "update_ratio"]) == pytest.approx(
+        (whole.grad_norm, whole.update_norm, whole.ratio), rel=1e-5)
+    alone = made.shown(Gradients(), parameters=made.parameter_sight(net))
+    assert {m for _, m in alone} == {"weight_norm"}
+    with pytest.raises(ValueError, match="before the step and not after"):
+        gradients.update(before, {}, grads)
+
+
+def test_a_frozen_tensor_has_a_norm_and_no_gradient(made):
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    grads = {n: torch.ones_like(p) for n, p in net.named_parameters() if n.startswith("1")}
+    out = made.shown(Gradients(), parameters=made.parameter_sight(net, grads=grads))
+    assert ("0.weight", "grad_norm") not in out and out["1.weight", "grad_norm"] == 3
+    assert out["model", "grad_norm"] == pytest.approx(math.sqrt(12))

@@ -1,0 +1,179 @@
+"""Sparsity on a batch, over a data set in one pass, and what it saves."""
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from netvitals.vitals import Sparsity
+from netvitals.vitals.sparsity import measure, sparsity
+
+
+def shares(p, a, dim, tau=0.01, tau_abs=1e-3):
+    p, a = p.double().numpy(), np.abs(a.double().numpy())
+    zero = np.moveaxis(a == 0, dim, -1).reshape(-1, a.shape[dim])
+    return {"hard": zero.mean(), "soft": (a <= tau * a.max()).mean(), "soft_abs": (a <= tau_abs).mean(),
+            "neg_preact": (p <= 0).mean(), "dead_units": zero.all(0).mean(), "always_on": (~zero.any(0)).mean()}
+
+
+def lopsided(shape, dim, seed=0):
+    """Inputs with a dead channel, one that is always on, and a zero exactly."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) - 0.2
+    channels = x.movedim(dim, -1)
+    channels[..., 0] = -channels[..., 0].abs() - 1
+    channels[..., 1] = channels[..., 1].abs() + 1
+    x.view(-1)[-1] = 0.0
+    return x
+
+
+@pytest.mark.parametrize("op", ["ReLU", "GELU", "Hardshrink"])
+@pytest.mark.parametrize(("shape", "dim"), [((40, 9), 1), ((5, 6, 9), -1), ((4, 9, 5, 3), 1)])
+def test_every_share_equals_its_definition(made, op, shape, dim):
+    x = lopsided(shape, dim)
+    f = getattr(nn, op)()
+    out = made.shown(Sparsity(), made.activation(x, f, op=op, channel_dim=dim))
+    found = sparsity(x, f(x), channel_dim=dim)
+    for metric, value in shares(x, f(x), dim).items():
+        assert out["act", metric] == pytest.approx(value, abs=1e-6), metric
+        assert getattr(found, metric) == pytest.approx(value, abs=1e-9), metric
+
+
+def test_a_stack_reads_what_its_sites_read_alone(made):
+    sights = [made.activation(lopsided((16, 8), 1, i), torch.relu, op="relu", name=f"a{i}") for i in range(3)]
+    together = made.shown(Sparsity(), made.stacked(sights))
+    for sight in sights:
+        for key, value in made.shown(Sparsity(), sight).items():
+            if key[0] != "model":
+                assert together[key] == pytest.approx(value, abs=1e-6), key
+
+
+def net_and_data(activation=nn.ReLU):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 6, 3), activation(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6 * 9, 30),
+                        activation(), nn.Dropout(0.5), nn.Linear(30, 4))
+    net[4].bias.data[:5] = -50.0        # five units that never fire
+    net[4].bias.data[5] = 50.0          # one that always does
+    return net, torch.randn(50, 2, 8, 8)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU])
+def test_streaming_is_the_whole_at_once(activation):
+    net, x = net_and_data(activation)
+    parts = measure(net, [(part, None) for part in x.split(7)])
+    whole = measure(net, [x])
+    assert parts.samples == 50 and parts.batches == 8
+    assert parts.sites == whole.sites
+    for name, layer in whole.layers.items():
+        assert parts.layers[name].input_sparsity == layer.input_sparsity
+        assert parts.layers[name].dense == layer.dense
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU])
+def test_the_meter_equals_the_definition_over_all_samples(activation):
+    net, x = net_and_data(activation)
+    net.eval()
+    captured = []
+    with torch.no_grad():
+        h = x
+        for layer in net:
+            before, h = h, layer(h)
+            if isinstance(layer, activation):
+                captured.append((before, h))
+    report = measure(net.train(), x.split(7))
+    for site, (p, a) in zip(report.sites.values(), captured):
+        expected = shares(p, a, 1, tau=site.soft_tau)
+        assert site.soft_tau == pytest.approx(0.01, rel=0.008)
+        assert (site.hard, site.neg_preact, site.soft) == pytest.approx(
+            (expected["hard"], expected["neg_preact"], expected["soft"]), abs=1e-9)
+        assert site.dead / site.units == pytest.approx(expected["dead_units"])
+        assert site.always_on / site.units == pytest.approx(expected["always_on"])
+        near = [(np.abs(a.numpy()) <= 1e-3 * s).mean() for s in (0.99, 1.01)]
+        assert near[0] <= site.soft_abs <= near[1]
+
+
+def test_a_unit_that_fires_once_in_the_last_batch_is_not_dead():
+    net = nn.Sequential(nn.Linear(1, 3, bias=False), nn.ReLU())
+    net[0].weight.data = torch.tensor([[1.0], [-1.0], [0.0]])
+    batches = [-torch.ones(4, 1)] * 3 + [torch.ones(1, 1)]
+    site = measure(net, batches).sites["1"]
+    assert (site.dead, site.always_on) == (1, 0)
+    assert measure(net, batches[:3]).sites["1"].dead == 2
+
+
+def test_model_level_sparsity_and_operations():
+    net, x = net_and_data()
+    report = measure(net, [x])
+    s = [site.hard for site in report.sites.values()]
+    assert report.mean == pytest.approx(np.mean(s))
+    assert report.numel_weighted == pytest.approx(np.average(s, weights=[6 * 36, 30]))
+    conv, hidden, head = report.layers.values()
+    assert (conv.dense, hidden.dense, head.dense) == (2 * 6 * 2 * 9 * 36, 2 * 54 * 30, 2 * 30 * 4)
+    assert [f.after_activation for f in (conv, hidden, head)] == [False, True, True]
+    assert head.input_sparsity == pytest.approx(s[1])
+    assert head.sparse == pytest.approx(head.dense * (1 - s[1]))
+    assert report.ffn == pytest.approx((hidden.input_sparsity + head.input_sparsity) / 2)
+    assert report.all_layers == pytest.approx(2 / 3 * report.ffn)
+    assert report.flop_weighted == pytest.approx(
+        np.average([hidden.input_sparsity, head.input_sparsity], weights=[hidden.dense, head.dense]))
+    assert report.flops_dense == conv.dense + hidden.dense + head.dense
+    assert report.flops_sparse == pytest.approx(conv.dense + hidden.sparse + head.sparse)
+    assert f"{report.sites['5'].dead} of 30 units dead" in str(report) and report.sites["5"].dead >= 5
+
+
+def test_a_transformer_tells_its_feed_forward_layers_apart():
+    torch.manual_seed(0)
+    block = nn.TransformerEncoderLayer(16, 2, 64, activation="relu", batch_first=True, norm_first=True)
+    report = measure(block, [torch.randn(4, 10, 16)])
+    fed = {name for name, layer in report.layers.items() if layer.after_activation}
+    assert fed == {"linear2"}
+    assert report.ffn == pytest.approx(report.mean)
+    assert report.all_layers < report.ffn
+
+
+def test_memory_does_not_grow_with_the_data():
+    net, x = net_and_data()
+
+    def live():
+        gc.collect()
+        return sum(t.numel() for t in gc.get_objects() if type(t) is torch.Tensor)
+
+    sizes = []
+
+    def progress(done):
+        if done in (3, 60):
+            sizes.append(live())
+
+    measure(net, (x[:10] + i for i in range(60)), progress=progress)
+    assert sizes[1] <= sizes[0] * 1.01
+
+
+def test_the_model_and_the_random_numbers_are_left_alone():
+    net, x = net_and_data()
+    net = nn.Sequential(*net, nn.BatchNorm1d(4)).train()
+    state = {k: v.clone() for k, v in net.state_dict().items()}
+    rng = torch.get_rng_state()
+    measure(net, [x])
+    assert net.training and all(torch.equal(v, state[k]) for k, v in net.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), rng)
+
+
+def test_wrong_input_gets_a_sentence():
+    net, x = net_and_data()
+    with pytest.raises(ValueError, match="gave no batches"):
+        measure(net, iter(()))
+    with pytest.raises(TypeError, match="put a single batch in a list"):
+        measure(net, x)
+    bad = x.clone()
+    bad[0, 0, 0, 0] = float("nan")
+    with pytest.raises(ValueError, match="batch 1 of the loader has 1 elements that are NaN"):
+        measure(net, [x, bad])
+    with pytest.raises(ValueError, match="no activation site"):
+        measure(nn.Linear(2, 2), [torch.zeros(3, 2)])
+    with pytest.raises(ValueError, match=r"in \[0, 1\), got 1.5"):
+        measure(net, [x], tau=1.5)
+    with pytest.raises(ValueError, match=r"in \[0, 1\), got -1"):
+        Sparsity(tau=-1)
+    with pytest.raises(ValueError, match="one shape"):
+        sparsity(torch.zeros(2), torch.zeros(3))
