@@ -230,3 +230,30 @@ def test_questions_that_the_report_cannot_answer(batch):
         report.density(0.1, pooling="layer")
     with pytest.raises(ValueError, match="from 1 to 99"):
         report.sites["2"].quantile(0)
+
+
+def test_vgg11_at_initialisation_has_the_masked_density_of_the_specification():
+    from netvitals.lab import models
+
+    torch.manual_seed(0)
+    net = models.build("vgg11")
+    batch = torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,))
+    local = gates.measure(net, batch)
+    ratio = gates.measure(net, batch, F.cross_entropy, backend="ratio")
+    assert local.density(0.01) == pytest.approx(0.500, abs=5e-3)
+    assert 0.73 <= ratio.density(0.01) <= 0.77 and 0.73 <= ratio.density(0.01, "site") <= 0.78
+    valid = np.mean([s.valid for s in ratio.sites.values()])
+    assert valid == pytest.approx(0.53, abs=0.02)
+
+
+def test_resnet18_at_initialisation_differs_by_kind_of_site_and_of_shortcut():
+    from netvitals.lab import models
+
+    torch.manual_seed(0)
+    report = gates.measure(models.build("resnet18,width=8"), torch.randn(64, 3, 32, 32))
+    direct = [s.density(0.01) for s in report.sites.values() if s.site.follows == "bn_direct"]
+    added = {n: s.density(0.01) for n, s in report.sites.items() if s.site.follows == "post_add"}
+    assert np.mean(direct) == pytest.approx(0.499, abs=3e-3)
+    projected = [added.pop(f"stages.{i}.0.acts.1") for i in (1, 2, 3)]
+    assert np.mean(projected) == pytest.approx(0.50, abs=0.01)
+    assert len(added) == 5 and all(0.61 < d < 0.70 for d in added.values())
