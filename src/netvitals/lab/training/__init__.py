@@ -1,6 +1,8 @@
 """The one training loop the studies use, and seed-batched ensembles."""
 
 from netvitals.lab.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from netvitals.lab.training.ensemble import Ensemble
+from netvitals.lab.training.ensemble_history import EnsembleEvaluation, EnsembleHistory, EnsembleMoment
 from netvitals.lab.training.history import Evaluation, History, Moment
 from netvitals.lab.training.loop import evaluate, train
 from netvitals.lab.training.losses import LOSSES, loss_named
@@ -16,6 +18,8 @@ from netvitals.lab.training.recipe import (
     steps_of,
 )
 
-__all__ = ["Checkpoint", "Evaluation", "Group", "History", "LOSSES", "Moment", "RECIPES", "Recipe", "evaluate",
-           "integrated_decay", "kinds", "load_checkpoint", "loss_named", "make_optimizer", "match_decay", "multiplier",
-           "recipe_named", "save_checkpoint", "steps_of", "train"]
+__all__ = [
+    "Checkpoint", "Ensemble", "EnsembleEvaluation", "EnsembleHistory", "EnsembleMoment", "Evaluation", "Group",
+    "History", "LOSSES", "Moment", "RECIPES", "Recipe", "evaluate", "integrated_decay", "kinds", "load_checkpoint",
+    "loss_named", "make_optimizer", "match_decay", "multiplier", "recipe_named", "save_checkpoint", "steps_of", "train",
+]

@@ -55,6 +55,21 @@ def loss_named(name: str, data: Dataset | None = None) -> Loss:
     return LOSSES[name]
 
 
+def per_example(name: str, outputs: Tensor, targets: Tensor) -> Tensor:
+    """A loss for every example of every seed: outputs (K, N, ...), targets (K, N, ...), values (K, N).
+
+    Its mean over examples is the loss of that name.
+    """
+    if name in ("ce", "lm"):
+        # classes second: with seeds stacked feature-major this is the layout they already have
+        losses = F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
+        return losses if losses.ndim == 2 else losses.flatten(2).mean(2)
+    if name == "onehot-mse":
+        targets = F.one_hot(targets, outputs.shape[-1]).to(outputs.dtype)
+    squares = (outputs - targets).flatten(2).square()
+    return squares.mean(2) if name == "mse" else 0.5 * squares.sum(2)
+
+
 def correct(outputs: Tensor, targets: Tensor) -> Tensor | None:
     """Which predictions are right, or None when the targets are values and not classes."""
     if targets.dtype.is_floating_point:
