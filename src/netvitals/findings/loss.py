@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from netvitals.findings.rule import Context, called, rule
-from netvitals.findings.table import Series, Table, is_pooled
+from netvitals.findings.table import Series, Table
 from netvitals.runs import Evidence, Finding
 
 # Choices of this project; the papers give laws for escape times, not thresholds for a noisy loss curve.
@@ -15,7 +15,7 @@ READINGS = 20           # fewer readings of the loss than this say nothing about
 FLAT_SHARE = 0.3        # the part of the run that must be flat
 FLAT_FALL = 0.01        # flat: the loss fell by less than this share of itself over that part
 HIGH = 0.5              # a plateau above this share of the first loss is an obstacle; below it, perhaps the end
-BREAKS = (("spikes", "max_abs"), ("preactivations", "mean"), ("gradients", "grad_norm"))   # always finite in health
+BREAKS = (("preactivations", "mean"), ("spikes", "max_abs"), ("gradients", "grad_norm"))   # always finite in health
 RISE = 1.5              # the loss ends this many times above its smoothed lowest
 
 
@@ -92,8 +92,8 @@ def _origin(table: Table, until: int) -> Evidence | None:
     """The earliest reading that was not finite, up to that step; the first in depth where several
     broke on one step."""
     earliest: Evidence | None = None
-    for s in table.series.values():
-        if (s.vital, s.metric) in BREAKS and not is_pooled(s.site):
+    for vital, metric in BREAKS:        # what the forward pass shows first, then what the backward pass does
+        for s in table.at(vital, metric, finite=False):
             broken = np.flatnonzero(~np.isfinite(s.values))
             if len(broken) and s.steps[broken[0]] <= (until if earliest is None else earliest.step - 1):
                 earliest = s.evidence(value=float(s.values[broken[0]]), step=int(s.steps[broken[0]]))

@@ -64,10 +64,11 @@ class Table:
     def get(self, vital: str, site: str, metric: str) -> Series | None:
         return self.series.get((vital, site, metric))
 
-    def at(self, vital: str, metric: str, *, pooled: bool = False) -> list[Series]:
-        """That metric at every site where a finite number was read; the whole-model rows only with ``pooled``."""
+    def at(self, vital: str, metric: str, *, pooled: bool = False, finite: bool = True) -> list[Series]:
+        """That metric at every site, in order of depth; the rows of the whole model instead with ``pooled``; also
+        series without any finite number with ``finite=False``."""
         return [s for (v, site, m), s in self.series.items()
-                if v == vital and m == metric and len(s.finite) and is_pooled(site) == pooled]
+                if v == vital and m == metric and is_pooled(site) == pooled and (len(s.finite) or not finite)]
 
     def array(self, vital: str, site: str, metric: str) -> np.ndarray | None:
         found = self.arrays.get((vital, site, metric))

@@ -160,6 +160,16 @@ const lineChart = (place, { steps, series, height = 210, log = false }) => {
 };
 
 /* ---- panels ---- */
+/* on a narrow screen names lose the dotted words that all of them share at either end */
+const shortened = (sites) => {
+  const layers = sites.filter((s) => s && s !== "model" && !s.startsWith("model/")).map((s) => s.split("."));
+  if (innerWidth > 560 || layers.length < 2) return (site) => site;
+  const most = Math.min(...layers.map((w) => w.length)) - 1, same = (at) => layers.every((w) => at(w) === at(layers[0]));
+  let head = 0, tail = 0;
+  while (head < most && same((w) => w[head])) head++;
+  while (tail < most - head && same((w) => w[w.length - 1 - tail])) tail++;
+  return (site) => { const words = site.split("."); return words.length > head + tail && layers.some((w) => w.join(".") === site) ? words.slice(head, words.length - tail).join(".") : site; };
+};
 const panelOf = (section) => {
   const panel = DATA.panels[Number(section.dataset.panel)];
   const place = { view: section.querySelector("[data-view]"), legend: section.querySelector("[data-legend]"), lines: section.querySelector("[data-lines]"), explain: section.querySelector("[data-explain]") };
@@ -177,8 +187,9 @@ const panelOf = (section) => {
     const names = make("div", { class: "names", style: { gridAutoRows: tall + "px", fontSize: Math.min(11.5, tall - 2) + "px" } });
     const canvas = make("canvas", { height: 1, role: "img", "aria-label": `${panel.title}, ${m.name}: ${rows} layers by ${cols} steps` });
     canvas.style.height = tall * rows + "px";
+    const brief = shortened(m.sites);
     m.sites.forEach((site, r) => {
-      const button = make("button", { type: "button", title: site, "aria-pressed": state.chosen.includes(site), onclick: () => choose(site) }, make("bdi", { text: tall >= 12 || r % 3 === 0 ? site || "model" : "" }));
+      const button = make("button", { type: "button", title: site, "aria-pressed": state.chosen.includes(site), onclick: () => choose(site) }, make("bdi", { text: tall >= 12 || r % 3 === 0 ? brief(site) || "model" : "" }));
       const at = state.chosen.indexOf(site);
       if (at >= 0) button.style.setProperty("--mark", hue(at));
       names.append(button);
@@ -213,12 +224,13 @@ const panelOf = (section) => {
   const bars = (m) => {
     const scale = m.scale, grid = make("div", { class: "bars" });
     const finite = Array.from(m.values).filter(Number.isFinite), reach = finite.length ? Math.max(...finite.map(Math.abs)) : 1;
+    const brief = shortened(m.sites);
     const share01 = reach <= 1 && finite.every((x) => x >= 0) && reach > 0.2;
     m.sites.forEach((site, r) => {
       const v = m.values[r], fill = make("div", { class: v < 0 ? "fill neg" : "fill" });
       const share = Number.isFinite(v) ? (scale.kind === "log" ? Math.max(scale.at(v), 0.01) : share01 ? v : Math.abs(v) / (reach || 1)) : 0;
       fill.style.width = Math.max(share * 100, 0.4) + "%";
-      grid.append(make("span", { class: "label", title: site }, make("bdi", { text: site || "model" })), make("div", { class: "track" }, fill, make("span", { text: number(v) })));
+      grid.append(make("span", { class: "label", title: site }, make("bdi", { text: brief(site) || "model" })), make("div", { class: "track" }, fill, make("span", { text: number(v) })));
     });
     place.view.replaceChildren(grid);
   };

@@ -1,0 +1,171 @@
+"""The commands do what they say, and wrong input gets one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+
+import polars as pl
+import pytest
+
+import netvitals as nv
+from netvitals.capture import Reading
+from netvitals.cli import main
+from netvitals.runs import RunWriter
+
+
+@pytest.fixture
+def call(capsys, monkeypatch, tmp_path):
+    """Run a command in an empty folder; gives (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+    return run
+
+
+@pytest.fixture
+def run(tmp_path):
+    with RunWriter(tmp_path / "runs" / "first", meta={"model": "MLP"}) as writer:
+        for step in range(30):
+            writer.write([Reading(step, "loss", "model", "loss", 2.0 / (1 + step)),
+                          Reading(step, "sparsity", "fc1.act", "hard", 0.95)])
+    return tmp_path / "runs" / "first"
+
+
+FACTORY = """
+import torch
+from torch import nn
+
+def make():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), nn.CrossEntropyLoss(), (
+        torch.randn(32, 4), torch.randint(2, (32,)))
+
+def two():
+    return 1, 2
+
+def broken():
+    raise RuntimeError("no weights here")
+
+number = 3
+"""
+
+
+@pytest.fixture
+def factory(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("")
+    (tmp_path / "mine" / "nets.py").write_text(textwrap.dedent(FACTORY))
+    (tmp_path / "mine" / "bad.py").write_text("def (")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "mine.nets"
+    for name in [n for n in sys.modules if n.split(".")[0] == "mine"]:
+        del sys.modules[name]
+
+
+def test_demo_trains_reports_and_never_overwrites(call, tmp_path):
+    (tmp_path / "d").mkdir()
+    code, out, _ = call("demo", "--steps", "50", "--out", "d")
+    assert code == 0
+    pages = [tmp_path / line.strip() for line in out.splitlines() if line.strip().endswith(".html")]
+    assert [p.name for p in pages] == ["report.html", "report-careful.html"] and all(p.is_file() for p in pages)
+    assert "14 of 14 questions could be asked" in out
+    runs = {name: nv.open_run(tmp_path / "d-2" / name) for name in ("careful", "stressed")}
+    vitals = set(nv.vitals.names())
+    for run in runs.values():
+        assert run.status == "finished" and run.steps[-1] == 49
+        assert vitals <= set(run.frame()["vital"]), "the demo shows every vital sign"
+    assert not list((tmp_path / "d").iterdir()), "a folder that is there is left alone"
+
+
+def test_report_writes_the_page_and_prints_the_findings(call, run, tmp_path):
+    code, out, _ = call("report", str(run))
+    assert code == 0
+    assert "critical" in out and "Sparsity is past the cliff in fc1.act" in out.replace("\n", " ")
+    assert (run / "report.html").is_file()
+    code, out, _ = call("report", str(run / "run.sqlite"), "--out", "elsewhere/page.html")
+    assert code == 0 and (tmp_path / "elsewhere" / "page.html").is_file()
+
+
+@pytest.mark.parametrize("to", ["parquet", "csv", "json"])
+def test_export(call, run, tmp_path, to):
+    code, out, _ = call("export", str(run), "--to", to, "--out", f"x.{to}")
+    assert code == 0 and out.strip() == f"x.{to}"
+    path = tmp_path / f"x.{to}"
+    rows = {"parquet": lambda: pl.read_parquet(path).height, "csv": lambda: pl.read_csv(path).height,
+            "json": lambda: len(json.loads(path.read_text())["readings"]["value"])}[to]()
+    assert rows == 60
+
+
+def test_checkup_of_a_factory_in_the_working_folder(call, factory, tmp_path):
+    code, out, _ = call("checkup", f"{factory}:make", "--html", "page.html")
+    assert code == 0 and "Sequential" in out
+    assert (tmp_path / "page.html").is_file()
+
+
+def test_checkup_as_json_is_json_and_nothing_else(call, factory):
+    code, out, _ = call("checkup", f"{factory}:make", "--json", "--html", "page.html")
+    assert code == 0
+    found = json.loads(out)
+    assert found["model"] == "Sequential" and len(found["readings"]) > 50
+    assert all(set(r) == {"vital", "site", "metric", "value"} for r in found["readings"])
+    assert isinstance(found["findings"], list)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (("report", "nowhere"), r"there is no run at nowhere/run\.sqlite"),
+    (("export", "runs/first", "--to", "xml"), "can be exported to parquet, csv, json, not to 'xml'"),
+    (("export", "nowhere.sqlite"), r"there is no run at nowhere\.sqlite"),
+    (("checkup", "mine.nets"), "expected PKG.MODULE:FACTORY"),
+    (("checkup", "not_there:make"), "there is no module 'not_there'"),
+    (("checkup", "mine.nets:absent"), "mine.nets has no function 'absent'; it has make, two, broken"),
+    (("checkup", "mine.nets:number"), "has no function 'number'"),
+    (("checkup", "mine.nets:two"), "must return three things.* it returned 2 values"),
+    (("checkup", "mine.nets:broken"), "raised RuntimeError: no weights here"),
+    (("checkup", "mine.bad:make"), "importing mine.bad failed: SyntaxError"),
+    (("reprot", "x"), "there is no command 'reprot'; did you mean report"),
+])
+def test_wrong_input_gets_one_sentence_and_exit_code_two(call, run, factory, arguments, sentence):
+    code, out, err = call(*arguments)
+    assert code == 2
+    assert out == ""
+    assert re.search(sentence, err), err
+    assert "Traceback" not in err and len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [("export",), ("demo", "--steps", "3"), ("report", "--nonsense")])
+def test_wrong_options_get_exit_code_two(call, arguments):
+    code, _, err = call(*arguments)
+    assert code == 2 and "Traceback" not in err
+
+
+def test_a_file_that_is_no_run_is_said_to_be_none(call, tmp_path):
+    (tmp_path / "notes.sqlite").write_text("hello " * 100)
+    code, _, err = call("report", "notes.sqlite")
+    assert code == 2 and "is not a netvitals run" in err
+
+
+def test_the_command_line_answers_without_loading_what_it_does_not_need():
+    heavy = ("polars", "plotly", "sklearn", "scipy.stats", "rich.progress", "netvitals.lab", "netvitals.report")
+    script = f"import sys; import netvitals.cli; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_version(call):
+    assert call("--version")[:2] == (0, f"netvitals {nv.__version__}\n")
+
+
+def test_every_command_has_a_help_line(call):
+    code, out, _ = call("--help")
+    assert code == 0
+    for name in ("demo", "checkup", "report", "export", "activation"):
+        assert name in out

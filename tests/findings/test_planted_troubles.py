@@ -1,0 +1,119 @@
+"""Troubles planted in real models are found by the real instrument, at the place where they were planted."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+import netvitals as nv
+from netvitals.findings import RULES, diagnose
+from netvitals.findings.loss import BREAKS
+
+torch.set_num_threads(1)
+
+
+def net(act: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(OrderedDict(
+        fc1=nn.Linear(16, 32), act1=act(), fc2=nn.Linear(32, 32), act2=act(), fc3=nn.Linear(32, 32), act3=act(),
+        head=nn.Linear(32, 4)))
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(128, 16, generator=generator), torch.randint(4, (128,), generator=generator)
+
+
+def examined(model: nn.Module):
+    return nv.checkup(model, nn.functional.cross_entropy, batch(), curvature=False).findings
+
+
+def test_a_fresh_network_is_not_alarming():
+    assert examined(net(nn.GELU)).alarming == ()
+
+
+@pytest.mark.parametrize("act", [nn.ReLU, nn.GELU, nn.Sigmoid])
+def test_a_layer_that_was_killed_is_found_whatever_its_activation(act):
+    model = net(act)
+    with torch.no_grad():
+        model.fc2.bias.fill_(-60.0)
+    (dead,) = [f for f in examined(model) if f.rule == "dead units" and f.severity == "critical"]
+    assert dead.site == "act2" and "100 % of them (act2)" in dead.what
+    assert (dead.evidence[0].site, dead.evidence[0].value) == ("act2", 1.0)
+
+
+def test_a_layer_without_variance_is_found():
+    model = net()
+    with torch.no_grad():
+        model.fc2.weight.mul_(1e-5)
+    still = [f for f in examined(model) if "hardly vary" in f.what]
+    assert "act2" in still[0].sites
+
+
+def test_a_spike_is_found_with_its_layer_and_channel():
+    model = net()
+    with torch.no_grad():
+        model.fc2.weight[17] *= 3000
+        model.fc2.bias[17] += 500
+    (found,) = [f for f in examined(model) if f.rule == "spikes"]
+    assert "act2 (channel 17)" in found.what
+
+
+def test_a_loss_that_breaks_is_traced_to_its_layer():
+    model = net()
+    x, y = batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nv.watch(model, optimizer=optimizer, every=1) as vitals:
+        for step in range(6):
+            if step == 4:
+                with torch.no_grad():
+                    model.fc2.weight.fill_(float("inf"))
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            vitals.step(loss)
+    found = vitals.findings()[0]
+    assert found.severity == "critical" and found.rule == "loss not finite"
+    assert "from step 4 on" in found.what and "act2" in found.what
+
+
+def test_steps_that_are_too_long_are_found():
+    model = net()
+    x, y = batch()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.5)
+    with nv.watch(model, optimizer=optimizer, every=1) as vitals:
+        for _ in range(4):
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            vitals.step(loss)
+    assert any(f.rule == "update ratio" and f.severity == "warning" for f in vitals.findings())
+
+
+def test_the_metrics_that_rules_ask_for_are_the_ones_that_vital_signs_write(tmp_path):
+    model = net()
+    x, y = batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with nv.watch(model, optimizer=optimizer, every=1, run=tmp_path / "r") as vitals:
+        for _ in range(3):
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            vitals.step(loss)
+    run = nv.open_run(tmp_path / "r")
+    written = {(v, m) for v, _, m in run.series}
+    asked = {need for r in RULES for need in r.needs} | set(BREAKS) | {
+        ("spikes", m) for m in ("max_abs", "max_over_median", "p999", "channel")} | {
+        ("drift", m) for m in ("euler", "weight_mean", "weight_std")}
+    assert {(v, m) for v, m in asked if not m.endswith("@")} <= written
+    assert ("gates", "density@0.01") in written
+    assert {(a.vital, a.metric) for a in run.arrays(last=True)} >= {
+        ("gates", "density@0.01"), ("preactivations", "mu"), ("preactivations", "sigma")}
+    found = diagnose(run)
+    assert all(c.series for c in found.checked) and not any(c.trouble for c in found.checked)
