@@ -90,6 +90,25 @@ def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_pat
     assert verdicts(path) == verdicts(whole)
 
 
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    path = tmp_path / "studies.sqlite"
+    process = subprocess.Popen([sys.executable, "-c", "from netvitals.cli import main; main()", "reproduce", BOTH[0],
+                                "--scale", "smoke", "--jobs", "1", "--results", str(path)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    stored = 0
+    while stored < 2:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+        with suppress(FileNotFoundError), Results(path, write=False) as results:
+            stored = len(results.trials())
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.strip().splitlines()[-1].startswith("stopped; the trials done so far are in")
+    with Results(path) as results:
+        assert 2 <= len(results.trials()) < len(find_studies(BOTH[:1])[0].configs("smoke"))
+
+
 def test_a_single_claim_runs_only_what_it_needs(capsys, tmp_path):
     path = str(tmp_path / "s.sqlite")
     code, out, _ = netvitals(capsys, "reproduce", "--claim", "weight-drift/V8", "--scale", "smoke", "--engine",

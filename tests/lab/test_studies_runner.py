@@ -210,3 +210,16 @@ def test_inline_trials_leave_the_callers_generators_alone(toys, tmp_path):
     torch.manual_seed(7)
     toy_run(make(toys, tmp_path), tmp_path)
     assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_full_disk_stops_the_run_and_the_next_one_goes_on(toys, tmp_path):
+    study = make(toys, tmp_path, "bulk", seeds=8)
+    with Results(tmp_path / "s.sqlite") as results:
+        pages = results._db.execute("PRAGMA page_count").fetchone()[0]
+        results._db.execute(f"PRAGMA max_page_count={pages + 60}")       # SQLite's own error for a full disk
+        with pytest.raises(OSError, match=r"disk is full.* the trials stored so far are intact"):
+            toy_run(study, tmp_path, results=results)
+        stored = len(results.trials())
+    assert 0 < stored < 8
+    assert toy_run(study, tmp_path).reused == stored
+    assert sorted(ran(tmp_path)) == sorted([*"01234567", str(stored)])   # only the trial that found no room ran twice
