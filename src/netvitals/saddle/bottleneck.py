@@ -68,7 +68,7 @@ class Bottleneck:
 
 def bottleneck(layers: Sequence[float] | np.ndarray | Sequence[Tensor] | Mapping[str, Tensor] | nn.Module,
                f: str | Callable[[Tensor], Tensor] | None = None, width: int | None = None, beta: float = 1.0, *,
-               measure: Measure = "he", min_gap: float = 2.5) -> Bottleneck:
+               measure: Measure = "he", min_gap: float = 2.0) -> Bottleneck:
     r"""Find the small layers of a chain.
 
     Args:

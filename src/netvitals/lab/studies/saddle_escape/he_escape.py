@@ -1,0 +1,139 @@
+"""E4: the exponent off the manifold, at He-normal initialisation: SGD on fresh batches, and the adaptive flow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from netvitals import saddle
+from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Study, Verdict, decide
+
+THRESHOLDS = (0.05, 0.02, 0.01)
+WINDOWS = {3: (0.01, 0.3), 5: (0.06, 0.5), 8: (0.15, 0.5)}      # the paper's, for SGD
+FLOW = {3: (0.01, 0.003), 5: (0.06, 0.03), 8: (0.1, 0.05)}      # the two smallest ε of the flow, for local slopes
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Networks, how SGD is run, and which r. The number of ε in the paper's windows is not printed."""
+
+    depth: int
+    width: int
+    inputs: int
+    sgd: tuple[int, ...]
+    flow: tuple[int, ...]
+    points: int
+    seeds: int
+    lr: float
+    batch: int
+    max_steps: int
+    sample: int = 512
+
+
+SCALES = {"smoke": Parameters(4, 24, 8, (3,), (3, 4), 3, 1, 0.05, 64, 20_000, 128),
+          "small": Parameters(8, 64, 16, (3, 5), (3, 5, 8), 5, 2, 0.03, 256, 60_000),
+          "paper": Parameters(8, 128, 16, (3, 5, 8), (3, 5, 8), 7, 5, 0.01, 512, 800_000, 2048)}
+
+
+def trials(p: Parameters) -> list[Config]:
+    common = {"depth": p.depth, "width": p.width, "inputs": p.inputs, "seeds": list(range(p.seeds))}
+    sgd = [{"kind": "sgd", "r": r, "eps": np.geomspace(*WINDOWS[r], p.points).tolist(), "lr": p.lr, "batch": p.batch,
+            "max_steps": p.max_steps, **common} for r in p.sgd]
+    flow = [{"kind": "flow", "r": r, "eps": list(FLOW.get(r, (0.01, 0.003))), "sample": p.sample, **common} for r in p.flow]
+    return sgd + flow
+
+
+def trial(config: Config) -> list[Row]:
+    """Escape times at three thresholds, one row per ε and seed; seeds with a negative start are in."""
+    task = saddle.teacher("tanh", config["inputs"])
+    kind = torch.float64 if config["kind"] == "flow" else torch.float32
+    stack = saddle.he_stack(config["depth"], config["width"], config["inputs"], small=config["r"], eps=config["eps"],
+                            seeds=config["seeds"], dtype=kind)
+    if config["kind"] == "flow":
+        sample = saddle.antithetic_sample(config["sample"], config["inputs"])
+        escape = saddle.flow(stack, task, sample, thresholds=THRESHOLDS).escape
+    else:
+        escape = config["lr"] * saddle.descend(stack, task, lr=config["lr"], steps=config["max_steps"], seed=1,
+                                               batch=config["batch"], thresholds=THRESHOLDS).escape
+    forward = saddle.aligned_sample(task.directions[0], 16)
+    gamma = saddle.signal_energy(stack, task, forward, config["r"]).gamma
+    pairs = [(e, s) for e in config["eps"] for s in config["seeds"]]
+    return [{"eps_run": e, "seed": s, "gamma": float(g), **{f"s at {th}": None if math.isnan(x) else float(x)
+                                                            for th, x in zip(THRESHOLDS, row)}}
+            for (e, s), row, g in zip(pairs, escape, gamma)]
+
+
+def exponents(rows: Sequence[Row], kind: str, threshold: float = 0.02) -> dict[int, saddle.ExponentFit | float]:
+    """Per r: the fit over the window for SGD, the local slope between the two ε for the flow."""
+    out: dict[int, saddle.ExponentFit | float] = {}
+    for r in sorted({row["r"] for row in rows if row["kind"] == kind}):
+        part = [row for row in rows if row["kind"] == kind and row["r"] == r]
+        eps, seeds = sorted({row["eps_run"] for row in part}), sorted({row["seed"] for row in part})
+        table = np.array([[next(row for row in part if row["eps_run"] == e and row["seed"] == s)[f"s at {threshold}"] or np.nan
+                           for s in seeds] for e in eps])
+        if kind == "sgd":
+            out[r] = saddle.fit_exponent(eps, table, r=r)
+        else:
+            out[r] = float(np.nanmean(np.log(table[0] / table[1])) / np.log(eps[0] / eps[1]))
+    return out
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    out: dict[str, Any] = {f"SGD r = {r}": str(f) for r, f in exponents(rows, "sgd").items()}
+    out |= {f"flow r = {r}, local slope": v for r, v in exponents(rows, "flow").items()}
+    negative = {(row["r"], row["seed"]) for row in rows if row["gamma"] < 0}
+    return {**out, "runs with a negative start": len(negative)}
+
+
+def _judge_sgd(rows: Sequence[Row]) -> Verdict:
+    fits = {r: f for r, f in exponents(rows, "sgd").items() if isinstance(f, saddle.ExponentFit)}
+    worst = max(abs(f.slope + (r - 2)) for r, f in fits.items())
+    ordered = all(fits[a].slope > fits[b].slope for a, b in zip(sorted(fits), sorted(fits)[1:], strict=False))
+    said = "; ".join(f"r = {r}: {f.slope:.3f} ± {f.stderr:.2g}" for r, f in fits.items())
+    return decide(worst <= 0.6 and ordered, worst, max(f.stderr for f in fits.values()),
+                  f"{said}; largest gap to −(r−2), order {'kept' if ordered else 'lost'}")
+
+
+def _judge_flow(rows: Sequence[Row]) -> Verdict:
+    slopes = {r: float(v) for r, v in exponents(rows, "flow").items() if not isinstance(v, saddle.ExponentFit)}
+    worst = max(abs(v + (r - 2)) for r, v in slopes.items())
+    return decide(worst <= 0.05, worst, note="; ".join(f"r = {r}: {v:.4f}" for r, v in slopes.items()) +
+                  " between the two smallest eps; negative starts included")
+
+
+def _judge_thresholds(rows: Sequence[Row]) -> Verdict:
+    slopes = {th: {r: f.slope for r, f in exponents(rows, "sgd", th).items() if isinstance(f, saddle.ExponentFit)}
+              for th in THRESHOLDS}
+    order = all(all(s[a] > s[b] for a, b in zip(sorted(s), sorted(s)[1:], strict=False)) for s in slopes.values())
+    shift = max(abs(slopes[th][r] - slopes[0.02][r]) for th in THRESHOLDS for r in slopes[0.02])
+    said = "; ".join(f"loss < {th}: " + ", ".join(f"r = {r} {v:.2f}" for r, v in s.items()) for th, s in slopes.items())
+    return decide(order, shift, note=f"{said}; the order of r is {'kept' if order else 'lost'}; largest shift of a slope is "
+                  f"{shift:.2f}, the paper reports at most 0.08")
+
+
+def _plot(rows: Sequence[Row]) -> Plot:
+    series = []
+    for r, fit in exponents(rows, "sgd").items():
+        if isinstance(fit, saddle.ExponentFit):
+            anchor = fit.times[-1] * fit.eps[-1] ** (r - 2)
+            series += [Series(f"r = {r}", fit.eps, fit.times),
+                       Series(f"ε^−{r - 2}", fit.eps, [anchor * e ** -(r - 2) for e in fit.eps], line=True, dashed=True)]
+    return Plot("small scale ε", "escape time s", series, log_x=True, log_y=True)
+
+
+STUDIES = (Study("saddle-he", "saddle-escape", "Is the exponent −(r−2) off the manifold, at He initialisation? (E4)", SCALES,
+                 trials, trial, summary),)
+CLAIMS = (
+    Claim("saddle-escape/C30", "saddle-he", "At He initialisation the escape time is Θ(ε^−(r−2)) (T19), by SGD",
+          Expected(direction="slopes within 0.6 of −(r−2), ordered by r"), _judge_sgd, section="Theorem 11, Fig. 4",
+          uses=lambda c: c["kind"] == "sgd", plot=_plot),
+    Claim("saddle-escape/E4f", "saddle-he", "The same by adaptive gradient flow: local slopes at small ε",
+          Expected(direction="within 0.05 of −(r−2)"), _judge_flow, section="Theorem 11", uses=lambda c: c["kind"] == "flow"),
+    Claim("saddle-escape/C31", "saddle-he", "The order of the slopes by r does not depend on the loss threshold 0.01–0.05",
+          Expected(direction="order kept"), _judge_thresholds, section="Fig. 4", uses=lambda c: c["kind"] == "sgd"),
+)
