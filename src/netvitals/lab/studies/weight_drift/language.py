@@ -1,0 +1,183 @@
+"""Byte-level GPT with Muon and AdamW (E12–E14, P8, P9): sparsity growth, spikes by layer, squares, clips, ReLUfication.
+
+A trial trains one GPT and follows, at a few steps, every layer's sparsity and largest activation on a fixed probe; at
+the end spikes and sparsity are measured over the held-out text. Trained GELU networks are then given ReLU and looked at
+again, before and after fine-tuning for a twentieth of the steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture import ActivationSight, Sheet, Vital, look
+from netvitals.lab import models
+from netvitals.lab.data import Dataset
+from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies.weight_drift._networks import site_rows, weight_rows, weights_of
+from netvitals.lab.studies.weight_drift._text import EMBEDDED, FILE, needed, text
+from netvitals.lab.training import History, Moment, evaluate, recipe_named, train
+from netvitals.layers import relufy
+from netvitals.vitals import sparsity, spikes
+
+# those of E14 that the claims rest on, twice; the rest of the list and of the clip study once
+TWICE = ("relu", "relu2", "relu2:15", "gelu2")
+ONCE = ("gelu", "gelu2:15", "relu2:50", "relu2:6", "noisy_relu", "sugar_b_silu")
+FINE_TUNING = 0.05      # of the steps, after ReLU was put in
+
+
+@dataclass(frozen=True)
+class Language:
+    file: str = FILE
+    network: str = "gpt-micro"
+    context: int = 64
+    steps: int = 250
+    looks: int = 5                          # besides the one before the first step
+    twice: tuple[str, ...] = TWICE
+    once: tuple[str, ...] = ("gelu", "gelu2:15")
+    test: int = 256                         # held-out windows
+
+
+def trials(p: Language) -> list[Config]:
+    runs = [(a, s) for s in (0, 1) for a in p.twice] + [(a, 0) for a in p.once]
+    return [{"act": act, "seed": seed, "data": p.file, "network": p.network, "context": p.context, "steps": p.steps,
+             "looks": p.looks, "test": p.test} for act, seed in runs]
+
+
+def trial(config: Config) -> list[Row]:
+    data = text(config["data"], config["context"])
+    net = models.build(config["network"], seed=config["seed"], data=data, act=config["act"])
+    return follow(net, data, steps=config["steps"], looks=config["looks"], test=config["test"], seed=config["seed"],
+                  swap=config["act"] in ("gelu", "silu"))
+
+
+def follow(net: nn.Module, data: Dataset, *, steps: int, looks: int = 5, test: int = 256, seed: int = 0,
+           swap: bool = False) -> list[Row]:
+    """Train a language model on any text and tell its sparsity, its spikes and its losses, layer by layer.
+
+    Args:
+        net: a GPT, trained in place.
+        data: windows of tokens, from :func:`netvitals.lab.data.load` (``"text:FILE"``).
+        steps: optimiser steps; warm-up takes a tenth of them and the descent of the rate at the end 28 %.
+        looks: how often layers are looked at, besides the start.
+        test: held-out windows for the loss and the final measurements.
+        swap: at the end give the network ReLU, and fine-tune it.
+    """
+    recipe = recipe_named("gpt-micro", steps=steps, warmup=max(1, steps // 10), warmdown=max(1, round(0.28 * steps)),
+                          seed=seed, evaluate_on=test, evaluate_every=max(1, steps // looks))
+    probe = data.test.x[:32]
+    weights = weights_of(net)
+    rows: list[Row] = _layers(net, probe, 0)
+
+    def on_step(moment: Moment) -> None:
+        if moment.step % max(1, steps // looks) == 0 or moment.step == steps:
+            rows.extend(_layers(moment.model, probe, moment.step))
+
+    history = train(net, data, recipe, on_step=on_step)
+    rows += [{"quantity": "loss", "step": e.step, "val_loss": e.loss} for e in history.evaluations]
+    rows.append(_ending(history))
+    if history.stopped is None:
+        rows += [{"quantity": "drift", **{k: v for k, v in r.items() if k != "quantity"}}
+                 for r in weight_rows(net, weights)]
+        rows += _final(net, data, test)
+        if swap:
+            rows += _relufied(net, data, recipe_named("gpt-micro", seed=seed, evaluate_on=0), steps, test)
+    return rows
+
+
+def _layers(net: nn.Module, probe: Tensor, step: int) -> list[Row]:
+    """Sparsity and height of every layer on the probe: one column of the layer × step maps."""
+    heights = {name: s.max_abs for name, s in spikes.measure(net, [probe]).sites.items() if s.kind == "activation"}
+    return [{**r, "quantity": "layer", "step": step, "max_abs": heights[r["name"]]} for r in site_rows(net, probe)]
+
+
+def _ending(history: History) -> Row:
+    final = history.final
+    return {"quantity": "run", "val_loss": final.loss if final else math.nan,
+            "train_loss": sum(history.loss[-10:]) / max(1, len(history.loss[-10:])), "stopped": history.stopped or ""}
+
+
+def _final(net: nn.Module, data: Dataset, test: int) -> list[Row]:
+    """Over the held-out windows: spikes, sparsity and clipped shares of every layer."""
+    batches = data.test.x[:test].split(32)
+    high, zero = spikes.measure(net, batches), sparsity.measure(net, batches)
+    shares = clipped_shares(net, data.test.x[:32])
+    rows: list[Row] = []
+    for i, (name, s) in enumerate((n, s) for n, s in high.sites.items() if s.kind == "activation"):
+        here = zero.sites[name]
+        rows.append({"quantity": "final", "layer": i + 1, "name": name, "max_abs": s.max_abs, "p999": s.p999,
+                     "max_over_mean": s.max_over_mean, "max_over_median": s.max_over_median, "kurtosis": s.kurtosis,
+                     "spikes": s.spike_count, "token": s.token, "channel": s.channel, "hard": here.hard,
+                     "soft": here.soft, "neg_preact": here.neg_preact, **shares.get(name, {})})
+    saved = 1 - zero.flops_sparse / zero.flops_dense if zero.flops_dense else 0.0
+    rows.append({"quantity": "model", "ffn": zero.ffn, "mean": zero.mean, "all_layers": zero.all_layers,
+                 "saved": saved})
+    return rows
+
+
+def clipped_shares(net: nn.Module, x: Tensor) -> dict[str, dict[str, float]]:
+    """By site of a clipped square: share of entries at the clip, and share through which no gradient passes (P9)."""
+    seen = look(net, x, vitals=[_Clips(net)], manner="eval")
+    shares: dict[str, dict[str, float]] = {}
+    for r in seen.readings:
+        shares.setdefault(r.site, {})[r.metric] = r.value
+    return shares
+
+
+class _Clips(Vital):
+    name = "clips"
+
+    def __init__(self, net: nn.Module) -> None:
+        self.modules = dict(net.named_modules())
+
+    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
+        clip = getattr(self.modules.get(sight.site.module), "clip", None)
+        at_clip = (sight.a >= clip).float().mean() if clip is not None else sight.a.new_zeros(())
+        sheet.write(sight.site, ("clipped", "blocked"), torch.stack([at_clip, (sight.derivative == 0).float().mean()]))
+
+
+def _relufied(net: nn.Module, data: Dataset, recipe: Any, steps: int, test: int) -> list[Row]:
+    """P8 (ii): ReLU in the place of the trained network's activation, at once and after a little fine-tuning."""
+    def measured(stage: str) -> Row:
+        seen = sparsity.measure(net, data.test.x[:test].split(32))
+        return {"quantity": "relufied", "stage": stage, "hard": seen.mean,
+                "val_loss": evaluate(net, data.test, "lm", examples=test).loss}
+
+    rows = [measured("trained")]
+    relufy(net)
+    rows.append(measured("swapped"))
+    few = max(1, round(FINE_TUNING * steps))
+    train(net, data, replace(recipe, steps=few, lr=recipe.lr * 0.3, muon_lr=recipe.hidden_lr * 0.3, warmup=0,
+                             warmdown=few))
+    return [*rows, measured("tuned")]
+
+
+def ready(p: Language) -> str:
+    return needed(p.file)
+
+
+def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
+    told: dict[str, Any] = {}
+    for act in dict.fromkeys(r["act"] for r in rows):
+        mine = [r for r in rows if r["act"] == act]
+        losses = ", ".join(f"{r['val_loss']:.3f}" for r in mine if r["quantity"] == "run")
+        final = [r for r in mine if r["quantity"] == "final"]
+        if final:
+            height, negative = (sum(r[k] for r in final) / len(final) for k in ("max_abs", "neg_preact"))
+            told[act] = f"val loss {losses}; mean layer max {height:.1f}; negative inputs {negative:.2f}"
+    return told
+
+
+STUDIES = (Study(
+    name="weight-drift-gpt", paper="weight-drift",
+    title="E12–E14, P8, P9: sparsity growth, spikes, squares and clips in a byte-level GPT",
+    scales={"smoke": Language(file=EMBEDDED, network="gpt-micro,depth=2,width=32,heads=2", context=16, steps=20,
+                              looks=2, twice=("relu", "relu2", "relu2:15", "gelu2"), once=("gelu",), test=32),
+            "small": Language(), "paper": Language(file="fineweb.txt", network="gpt-nano", context=2048, steps=7168,
+                                                   once=ONCE, test=512)},
+    trials=trials, trial=trial, summary=summary, ready=ready),)
