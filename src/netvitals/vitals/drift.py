@@ -130,7 +130,7 @@ class Drift(Vital):
     name = "drift"
     together = True
 
-    def __init__(self, reduction: Reduction = "mean", spacing: int = 10) -> None:
+    def __init__(self, reduction: Reduction = "mean", spacing: int = 100) -> None:
         _check_reduction(reduction)
         if spacing < 1:
             raise ValueError(f"spacing counts training steps and must be 1 or more, got {spacing}")

@@ -88,7 +88,7 @@ class Rank(Vital):
 
     name = "rank"
 
-    def __init__(self, spacing: int = 100) -> None:
+    def __init__(self, spacing: int = 500) -> None:
         if spacing < 1:
             raise ValueError(f"spacing counts training steps and must be 1 or more, got {spacing}")
         self.spacing = spacing
