@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
@@ -41,6 +42,8 @@ LOOKS_KEPT = 400            # measured steps whose readings stay in memory, fewe
 NUMBERS_KEPT = 4_000_000    # readings in memory
 LOSSES_KEPT = 400           # bundles of losses that stay in memory, one per measured step
 LOSSES_PENDING = 1024       # losses that wait on the device at most
+
+NOTHING = np.empty(0)
 
 _watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
@@ -105,7 +108,7 @@ class Watch:
         self._losses: History[Reading] = History(LOSSES_KEPT)
         self._pages: History[Page] | None = None
         self._layouts: dict[Any, Any] = {}
-        self._arrays: dict[tuple[str, str, str], ArrayReading] = {}
+        self._arrays: dict[Any, Page] = {}      # the latest of each layout
         self._told = 0              # sites and unseen places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = False
@@ -191,26 +194,29 @@ class Watch:
         losses = self._settled_losses()
         if losses:
             self._losses.add(losses)
-        readings, arrays = list(losses), []
         if page is not None:
-            arrays = page.array_readings()
-            self._keep(page, arrays)
+            self._keep(page)
         if self._writer is not None:
-            self._writer.write(readings + page.readings() if page is not None else readings, arrays)
+            if losses:
+                self._writer.write(losses)
+            if page is not None:
+                self._writer.write_page(page)
             places = len(self._looker.sites) + len(self._looker.unseen)
             if places != self._told:
                 self._told = places
                 self._writer.note("sites", self.sites)
                 self._writer.note("unseen", self.unseen)
 
-    def _keep(self, page: Page, arrays: Sequence[ArrayReading]) -> None:
+    def _keep(self, page: Page) -> None:
         """In memory: the numbers in columns, one copy of their equal layouts, and only the latest arrays."""
         if self._pages is None:
             kept = max(LOOKS_KEPT // 10, min(LOOKS_KEPT, NUMBERS_KEPT // max(1, len(page.values))))
             self._pages = History(kept)
         layout = self._layouts.setdefault(page.layout, page.layout)
         self._pages.add([Page(page.step, layout, page.values)])
-        self._arrays.update(((a.vital, a.site, a.metric), a) for a in arrays)
+        if page.arrays:
+            for layout, array in zip(page.array_layout, page.arrays):
+                self._arrays[layout] = Page(page.step, (), NOTHING, (layout,), (array,))
 
     def _settled_losses(self) -> list[Reading]:
         pending, self._pending = self._pending, []
@@ -233,7 +239,13 @@ class Watch:
     @property
     def arrays(self) -> list[ArrayReading]:
         """The latest array of each series; a run on disk keeps every one."""
-        return list(self._arrays.values())
+        latest: dict[tuple[str, str, str], ArrayReading] = {}
+        for page in self._arrays.values():
+            for array in page.array_readings():
+                known = latest.get((array.vital, array.site, array.metric))
+                if known is None or known.step < array.step:
+                    latest[array.vital, array.site, array.metric] = array
+        return list(latest.values())
 
     @property
     def sites(self) -> list[Site]:

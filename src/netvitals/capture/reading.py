@@ -126,7 +126,7 @@ class Page:
     array_layout: tuple[Entry, ...] = ()
     arrays: Sequence[np.ndarray] = ()
 
-    def keys(self) -> Iterator[tuple[str, str, str]]:
+    def names(self) -> Iterator[tuple[str, str, str]]:
         """(vital sign, site, metric) of every number in ``values``."""
         for vital, sites, metrics in self.layout:
             for site in sites:
@@ -136,7 +136,7 @@ class Page:
     def readings(self) -> list[Reading]:
         step = self.step
         return [Reading(step, vital, site, metric, value)
-                for (vital, site, metric), value in zip(self.keys(), self.values.tolist())]
+                for (vital, site, metric), value in zip(self.names(), self.values.tolist())]
 
     def array_readings(self) -> list[ArrayReading]:
         return [ArrayReading(self.step, vital, site, metric, value)

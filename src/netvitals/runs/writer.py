@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
+from itertools import repeat
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 
 from netvitals._version import __version__
-from netvitals.capture import ArrayReading, Reading
+from netvitals.capture import ArrayReading, Page, Reading
 from netvitals.runs.finding import Finding
 from netvitals.runs.store import claim, create
 
@@ -57,10 +58,11 @@ class RunWriter:
         self.path: Path = claim(path, existing=existing)
         self._connection = create(self.path)
         self._series: dict[tuple[str, str, str], int] = {}
+        self._layouts: dict[tuple[Any, ...], list[int]] = {}
         self._capacity = capacity
         self._interval = flush_every
         self._wake = threading.Condition()
-        self._readings: list[Iterable[Reading]] = []
+        self._readings: list[Iterable[Reading] | Page] = []
         self._arrays: list[ArrayReading] = []
         self._notes: dict[str, str] = {}
         self._findings: list[str] = []
@@ -104,6 +106,17 @@ class RunWriter:
                 self._wake.notify()
         if full:
             self._complain(f"readings come faster than {self.path} can be written; some are dropped and counted")
+
+    def write_page(self, page: Page) -> None:
+        """Hand over the readings of a step in columns, as a watch has them; returns at once."""
+        self.write((), page.array_readings())
+        with self._wake:
+            if self._held + len(page.values) <= self._capacity:
+                self._held += len(page.values)
+                self._readings.append(page)
+                return
+            self._dropped += len(page.values)
+        self._complain(f"readings come faster than {self.path} can be written; some are dropped and counted")
 
     def note(self, key: str, value: Any) -> None:
         """Set one entry of the run's metadata (kept as JSON; what JSON cannot hold is kept as its text)."""
@@ -202,9 +215,14 @@ class RunWriter:
             run = self._connection
             run.execute("BEGIN IMMEDIATE")
             run.executemany("INSERT INTO reading VALUES (?, ?, ?)",
-                            [(r.step, self._id(r), r.value) for batch in readings for r in batch])
+                            [(r.step, self._id(r.vital, r.site, r.metric), r.value)
+                             for batch in readings if not isinstance(batch, Page) for r in batch])
+            for page in readings:
+                if isinstance(page, Page):
+                    run.executemany("INSERT INTO reading VALUES (?, ?, ?)",
+                                    zip(repeat(page.step), self._ids(page), page.values.tolist()))
             run.executemany("INSERT INTO array VALUES (?, ?, ?, ?, ?)",
-                            [(a.step, self._id(a), a.value.dtype.str, json.dumps(a.value.shape),
+                            [(a.step, self._id(a.vital, a.site, a.metric), a.value.dtype.str, json.dumps(a.value.shape),
                               np.ascontiguousarray(a.value).tobytes()) for a in arrays])
             run.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(notes.items()))
             if replace:
@@ -215,6 +233,7 @@ class RunWriter:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             self._series = known
+            self._layouts.clear()
             with self._wake:    # nothing was written: keep it for the next attempt, in the order it came
                 self._readings, self._arrays = readings + self._readings, arrays + self._arrays
                 self._notes = {**notes, **self._notes}
@@ -224,13 +243,20 @@ class RunWriter:
         with self._wake:
             self._held -= held
 
-    def _id(self, reading: Reading | ArrayReading) -> int:
-        key = (reading.vital, reading.site, reading.metric)
+    def _id(self, vital: str, site: str, metric: str) -> int:
+        key = (vital, site, metric)
         number = self._series.get(key)
         if number is None:
             number = self._series[key] = len(self._series) + 1
             self._connection.execute("INSERT INTO series VALUES (?, ?, ?, ?)", (number, *key))
         return number
+
+    def _ids(self, page: Page) -> list[int]:
+        """The series of a page's columns; pages of one layout come again and again."""
+        ids = self._layouts.get(page.layout)
+        if ids is None:
+            ids = self._layouts[page.layout] = [self._id(*key) for key in page.names()]
+        return ids
 
     def _complain(self, sentence: str) -> None:
         if not self._complained:
