@@ -196,6 +196,16 @@ def test_norms_of_gradients_and_updates(made):
         gradients.update(before, {}, grads)
 
 
+def test_the_update_of_a_tensor_that_was_zero_is_all_of_it(made):
+    net = nn.Linear(3, 2)
+    nn.init.zeros_(net.bias)
+    before = {n: p.detach().clone() for n, p in net.named_parameters()}
+    sight = made.parameter_sight(net, before=before)
+    assert made.shown(Gradients(), parameters=sight)["bias", "update_ratio"] == 0
+    net.bias.data.fill_(0.5)
+    assert made.shown(Gradients(), parameters=made.parameter_sight(net, before=before))["bias", "update_ratio"] == 1
+
+
 def test_a_frozen_tensor_has_a_norm_and_no_gradient(made):
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     grads = {n: torch.ones_like(p) for n, p in net.named_parameters() if n.startswith("1")}

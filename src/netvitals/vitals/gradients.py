@@ -71,7 +71,9 @@ class Gradients(Vital):
             for metric, values in columns.items():
                 totals.setdefault(metric, []).append(values)
             if has_before:
-                columns["update_ratio"] = columns["update_norm"] / columns["weight_norm"]
+                # a tensor that leaves zero has moved by all it is; one that stays there has not moved
+                ratio = columns["update_norm"] / columns["weight_norm"]
+                columns["update_ratio"] = torch.nan_to_num(ratio, nan=0.0, posinf=1.0)
             sheet.write(names, tuple(columns), torch.stack(list(columns.values()), dim=1))
         if len(by_device) and len({key[0] for key in by_device}) == 1:
             whole = {m: torch.linalg.vector_norm(torch.cat(v)) for m, v in totals.items()}
