@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from netvitals.lab import data, models
+from netvitals.lab import data, models, training
 
 
 def write_idx(path, array, zipped):
@@ -70,7 +70,8 @@ def test_idx_files(tmp_path, name, sub, zipped):
 def test_folder_from_the_environment(tmp_path, monkeypatch):
     write_mnist(tmp_path)
     monkeypatch.setenv("NETVITALS_DATA", str(tmp_path))
-    assert len(data.load("mnist,train=12").train) == 12
+    part = data.load("mnist,train=3")
+    assert len(part.train) == 3 and part.classes == 10
 
 
 def test_damaged_idx_file(tmp_path):
@@ -103,6 +104,61 @@ def test_cifar_batches_and_npz_agree(tmp_path):
     assert a.train.x.shape == (15, 3, 32, 32)
     assert torch.allclose(a.train.x * a.std.view(3, 1, 1) + a.mean.view(3, 1, 1),
                           torch.from_numpy(x.transpose(0, 3, 1, 2).copy()).float(), atol=1e-3)
+
+
+def test_cifar100_and_packed_images(tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    flat = rng.integers(0, 256, (6, 3072), dtype=np.uint8)
+    for name in ("train", "test"):
+        (folder / name).write_bytes(pickle.dumps({b"data": flat, b"fine_labels": [3, 99, 0, 1, 2, 5]}, protocol=2))
+    a = data.load("cifar100", tmp_path)
+    assert a.classes == 100 and a.train.x.shape == (6, 3, 32, 32)
+    big = rng.integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
+    np.savez(tmp_path / "tiny.npz", x_train=big, y_train=[0, 1, 2, 3], x_test=big, y_test=[3, 2, 1, 0])
+    b = data.load("images:tiny.npz", tmp_path)
+    assert b.sizes == {"inputs": 12288, "outputs": 4, "classes": 4, "channels": 3, "side": 64}
+    (tmp_path / "tiny.npz").write_bytes(b"not an archive")
+    with pytest.raises(ValueError, match=r"not an \.npz"):
+        data.load("images:tiny.npz", tmp_path)
+    with pytest.raises(ValueError, match="packed file"):
+        data.load("images")
+
+
+def test_cifar10_does_not_take_the_file_of_cifar100(tmp_path):
+    images = np.zeros((2, 32, 32, 3), np.uint8)
+    np.savez(tmp_path / "cifar100.npz", x_train=images, y_train=[0, 1], x_test=images, y_test=[0, 1])
+    assert data.load("cifar100", tmp_path).name == "cifar100"
+    with pytest.raises(FileNotFoundError, match="cifar10"):
+        data.load("cifar10", tmp_path)
+
+
+def write_shard(path, tokens):
+    header = np.zeros(256, np.int32)
+    header[:3] = 20240520, 1, len(tokens)
+    path.write_bytes(header.tobytes() + np.asarray(tokens, np.uint16).tobytes())
+
+
+def test_token_shards(tmp_path):
+    write_shard(tmp_path / "text_train_000001.bin", range(100))
+    write_shard(tmp_path / "text_train_000002.bin", [50_000] * 50)
+    write_shard(tmp_path / "text_val_000000.bin", range(40))
+    a = data.load("shards,context=8", tmp_path)
+    assert a.sizes == {"vocab": 50_257, "context": 8}
+    assert a.train.x[1].tolist() == list(range(8, 16)) and a.train.y[1].tolist() == list(range(9, 17))
+    assert len(a.train) == 149 // 8 and a.train.x.max() == 50_000 and len(a.test) == 39 // 8
+    assert len(data.load("shards,context=8,limit=20", tmp_path).train) == 2
+    model = models.build("gpt-micro,width=16,depth=1", data=a)
+    history = training.train(model, a, training.Recipe(steps=2, batch=2, lr=0.01))
+    assert history.stopped is None
+    with pytest.raises(ValueError, match="below 300"):
+        data.load("shards,context=8,vocab=300", tmp_path)
+    (tmp_path / "text_val_000000.bin").write_bytes(b"x" * 2000)
+    with pytest.raises(ValueError, match="20240520"):
+        data.load("shards,context=8", tmp_path)
+    with pytest.raises(FileNotFoundError, match="train"):
+        data.load("shards", tmp_path / "nowhere")
 
 
 class _Bomb:

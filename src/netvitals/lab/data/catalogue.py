@@ -10,12 +10,13 @@ from netvitals.lab import grammar
 from netvitals.lab.data.audio import Audio
 from netvitals.lab.data.dataset import Dataset
 from netvitals.lab.data.folder import root
-from netvitals.lab.data.images import CIFAR10, MNIST, Digits, FashionMNIST
+from netvitals.lab.data.images import CIFAR10, CIFAR100, MNIST, Digits, FashionMNIST, Images
 from netvitals.lab.data.synthetic import Noise, SequenceTeacher, Teacher
-from netvitals.lab.data.tokens import RandomTokens, Text
+from netvitals.lab.data.tokens import RandomTokens, Shards, Text
 
 _CATALOGUE: dict[str, Any] = {
-    "digits": Digits, "mnist": MNIST, "fashion-mnist": FashionMNIST, "cifar10": CIFAR10, "text": Text,
+    "digits": Digits, "mnist": MNIST, "fashion-mnist": FashionMNIST, "cifar10": CIFAR10, "cifar100": CIFAR100,
+    "images": Images, "text": Text, "shards": Shards,
     "teacher": Teacher, "sequence-teacher": SequenceTeacher, "noise": Noise, "random-tokens": RandomTokens,
     "audio": Audio,
 }
@@ -35,7 +36,7 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset
 
     Args:
         name: as in ``"digits"``, ``"digits,scaling=range"``, ``"text:corpus.txt,context=64"``, ``"noise,inputs=32"``.
-        folder: where the files of mnist, fashion-mnist, cifar10 and text are; NETVITALS_DATA when None.
+        folder: where the files of images and texts are; NETVITALS_DATA when None.
         options: the same options, given as values.
 
     >>> print(load("digits"))
@@ -47,6 +48,7 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset
     kind = _CATALOGUE[title]
     if file:
         if "file" not in {f.name for f in fields(kind)}:
-            raise ValueError(f"only text takes a file after the colon, got {name!r}; give {title} its folder instead")
+            raise ValueError(f"only text, images and shards take a file after the colon, got {name!r}; "
+                             f"give {title} its folder instead")
         given["file"] = file
     return kind(**grammar.values(kind, {**given, **options}, title)).load(root(folder))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,6 +32,7 @@ class ImageOptions:
 
     def dataset(self, name: str, train: Split, test: Split, top: float) -> Dataset:
         """Scale raw pixels 0..top and put the pieces together."""
+        classes = int(max(y.max() if len(y) else -1 for y in (train.y, test.y))) + 1     # also for a part of the images
         train, test = (s if n is None else s[:n] for s, n in ((train, self.train), (test, self.test)))
         if not len(train) or not len(test):
             raise ValueError(f"{name} needs at least one training and one test image, "
@@ -50,7 +52,7 @@ class ImageOptions:
             return Split((split.x.to(torch.float32) - mean.view(1, -1, 1, 1)) / std.view(1, -1, 1, 1), split.y.long())
 
         done = scaled(test)
-        return Dataset(name, scaled(train), done, probe_of(done), "classes", int(train.y.max()) + 1, mean, std)
+        return Dataset(name, scaled(train), done, probe_of(done), "classes", classes, mean, std)
 
 
 @dataclass(frozen=True)
@@ -101,34 +103,72 @@ class CIFAR10(ImageOptions):
     y_test (uint8 images N×32×32×3), whole or a part of the set.
     """
 
-    def load(self, folder: Path | None) -> Dataset:
-        looked = places(folder, ("cifar10", "cifar-10-batches-py", "CIFAR10", "cifar10/cifar-10-batches-py", ""))
-        batches = [f"data_batch_{i}" for i in range(1, 6)]
-        for place in looked:
-            if place.is_file() and place.suffix == ".npz":
-                return self._npz(place)
-            if all((place / b).is_file() for b in (*batches, "test_batch")):
-                parts = [_batch(place / b) for b in batches]
-                train = Split(torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]))
-                return self.dataset("cifar10", train, _batch(place / "test_batch"), 255.0)
-            for path in sorted(place.glob("cifar10*.npz")) if place.is_dir() else ():
-                return self._npz(path)
-        raise missing("cifar10", [*batches, "test_batch", "or cifar10*.npz with x_train, y_train, x_test, y_test"],
-                      looked)
+    title: ClassVar[str] = "cifar10"
+    subfolders: ClassVar[tuple[str, ...]] = ("cifar10", "cifar-10-batches-py", "CIFAR10", "cifar10/cifar-10-batches-py",
+                                             "")
+    parts: ClassVar[tuple[str, ...]] = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5")
+    held: ClassVar[str] = "test_batch"
+    labels: ClassVar[bytes] = b"labels"
 
-    def _npz(self, path: Path) -> Dataset:
-        with np.load(path, allow_pickle=False) as file:
-            keys = ("x_train", "y_train", "x_test", "y_test")
-            if absent := [k for k in keys if k not in file.files]:
-                raise ValueError(f"{path} has no {', '.join(absent)}; it holds {', '.join(file.files)}")
-            x, y, x_test, y_test = (file[k] for k in keys)
-        for name, images in (("x_train", x), ("x_test", x_test)):
-            if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
-                raise ValueError(f"{name} of {path} must be uint8 images N×H×W×3, got {images.dtype} "
-                                 f"of shape {images.shape}")
-        channels_first = [torch.from_numpy(np.ascontiguousarray(i.transpose(0, 3, 1, 2))) for i in (x, x_test)]
-        return self.dataset("cifar10", Split(channels_first[0], torch.from_numpy(y.reshape(-1))),
-                            Split(channels_first[1], torch.from_numpy(y_test.reshape(-1))), 255.0)
+    def load(self, folder: Path | None) -> Dataset:
+        looked = places(folder, self.subfolders)
+        for place in looked:
+            if place.is_file():
+                return self.dataset(self.title, *_npz(place), 255.0)
+            if all((place / part).is_file() for part in (*self.parts, self.held)):
+                read = [_batch(place / part, self.labels) for part in self.parts]
+                train = Split(torch.cat([r.x for r in read]), torch.cat([r.y for r in read]))
+                return self.dataset(self.title, train, _batch(place / self.held, self.labels), 255.0)
+            packed = sorted(place.glob(f"{self.title}[!0-9]*npz"))
+            if packed:
+                return self.dataset(self.title, *_npz(packed[0]), 255.0)
+        raise missing(self.title, [*self.parts, self.held,
+                                   f"or {self.title}*.npz with x_train, y_train, x_test, y_test"], looked)
+
+
+@dataclass(frozen=True)
+class CIFAR100(CIFAR10):
+    """Colour images of 32×32 pixels in a hundred classes, from the files train and test or an .npz file."""
+
+    title: ClassVar[str] = "cifar100"
+    subfolders: ClassVar[tuple[str, ...]] = ("cifar100", "cifar-100-python", "CIFAR100", "cifar100/cifar-100-python",
+                                             "")
+    parts: ClassVar[tuple[str, ...]] = ("train",)
+    held: ClassVar[str] = "test"
+    labels: ClassVar[bytes] = b"fine_labels"
+
+
+@dataclass(frozen=True)
+class Images(ImageOptions):
+    """Any square images packed as x_train, y_train, x_test, y_test (uint8 N×H×W×C) in the .npz file after the colon."""
+
+    file: str = ""
+
+    def load(self, folder: Path | None) -> Dataset:
+        if not self.file:
+            raise ValueError("name the packed file, as in images:tiny-imagenet.npz")
+        looked = [Path(self.file).expanduser(), *([folder / self.file] if folder else [])]
+        path = next((p for p in looked if p.is_file()), None)
+        if path is None:
+            raise missing("images", [self.file], [p.absolute().parent for p in looked])
+        return self.dataset(f"images:{path.name}", *_npz(path), 255.0)
+
+
+def _npz(path: Path) -> tuple[Split, Split]:
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not an .npz file of numpy arrays")
+    with np.load(path, allow_pickle=False) as file:
+        keys = ("x_train", "y_train", "x_test", "y_test")
+        if absent := [k for k in keys if k not in file.files]:
+            raise ValueError(f"{path} has no {', '.join(absent)}; it holds {', '.join(file.files)}")
+        x, y, x_test, y_test = (file[k] for k in keys)
+    for name, images in (("x_train", x), ("x_test", x_test)):
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] != images.shape[2]:
+            raise ValueError(f"{name} of {path} must be uint8 square images N×H×W×C, got {images.dtype} "
+                             f"of shape {images.shape}")
+    first, second = (torch.from_numpy(np.ascontiguousarray(i.transpose(0, 3, 1, 2))) for i in (x, x_test))
+    return (Split(first, torch.from_numpy(y.reshape(-1).astype(np.int64))),
+            Split(second, torch.from_numpy(y_test.reshape(-1).astype(np.int64))))
 
 
 def _idx(path: Path) -> Tensor:
@@ -157,7 +197,7 @@ class _ArraysOnly(pickle.Unpickler):
                          "it was not loaded")
 
 
-def _batch(path: Path) -> Split:
+def _batch(path: Path, labels: bytes) -> Split:
     raw = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     x = torch.from_numpy(np.asarray(raw[b"data"], np.uint8).reshape(-1, 3, 32, 32))
-    return Split(x, torch.tensor(raw[b"labels"]))
+    return Split(x, torch.tensor(raw[labels]))

@@ -44,6 +44,50 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Shards:
+    """Tokenised text in binary shards: 256 int32 of header (magic 20240520, version, count), then uint16 tokens.
+
+    Files with ``val`` or ``test`` in their name are the test text, the others the training text, in the order of their
+    names, up to ``limit`` tokens.
+    """
+
+    file: str = ""                  # a folder of .bin files
+    vocab: int = 50_257
+    context: int = 2048
+    limit: int = 100_000_000
+
+    def load(self, folder: Path | None) -> Dataset:
+        looked = [p for p in ((Path(self.file).expanduser() if self.file else None),
+                              folder / self.file if folder else None) if p is not None]
+        found = next((sorted(p.glob("*.bin")) for p in looked if p.is_dir() and any(p.glob("*.bin"))), [])
+        held = [p for p in found if "val" in p.name or "test" in p.name]
+        if not held or len(held) == len(found):
+            raise missing("shards", ["*train*.bin", "*val*.bin"], looked)
+        train = self._stream([p for p in found if p not in held])
+        test = windows(self._stream(held), self.context, self.context)
+        return Dataset("shards", windows(train, self.context, self.context), test, probe_of(test), "tokens", self.vocab)
+
+    def _stream(self, paths: list[Path]) -> Tensor:
+        pieces: list[Tensor] = []
+        room = self.limit
+        for path in paths:
+            with path.open("rb") as file:
+                header = np.frombuffer(file.read(1024), np.int32)
+                if len(header) < 256 or header[0] != 20240520 or header[1] != 1:
+                    raise ValueError(f"{path} is not a token shard: it does not start with 20240520, 1")
+                tokens = np.fromfile(file, np.uint16, min(int(header[2]), room))
+            pieces.append(torch.from_numpy(tokens.astype(np.int32)))
+            room -= len(tokens)
+            if not room:
+                break
+        stream = torch.cat(pieces)
+        if len(stream) <= self.context or int(stream.max()) >= self.vocab:
+            raise ValueError(f"shards need more than {self.context} tokens below {self.vocab}, got {len(stream)} "
+                             f"up to {int(stream.max()) if len(stream) else 'none'}")
+        return stream
+
+
+@dataclass(frozen=True)
 class RandomTokens:
     """Independent uniform tokens: nothing can be learned, whatever still moves is the optimiser's doing."""
 

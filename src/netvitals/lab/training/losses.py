@@ -19,7 +19,7 @@ def ce(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def lm(outputs: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy of the next token, mean over all positions; logits (N, T, V), targets (N, T)."""
-    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten().long())
 
 
 def mse(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def per_example(name: str, outputs: Tensor, targets: Tensor) -> Tensor:
     """
     if name in ("ce", "lm"):
         # classes second: with seeds stacked feature-major this is the layout they already have
-        losses = F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
+        losses = F.cross_entropy(outputs.movedim(-1, 1), targets.long(), reduction="none")
         return losses if losses.ndim == 2 else losses.flatten(2).mean(2)
     if name == "onehot-mse":
         targets = F.one_hot(targets, outputs.shape[-1]).to(outputs.dtype)
