@@ -94,7 +94,8 @@ def table(source: Any) -> Table:
     if isinstance(source, Table):
         return source
     if isinstance(source, Run):
-        return _gathered(source.frame().iter_rows(), source.arrays(last=True), source.meta)
+        columns = {(vital, site, metric): (steps, values) for vital, site, metric, steps, values in source.by_series()}
+        return _tabulated(columns, source.arrays(last=True), source.meta)
     if hasattr(source, "iter_rows") and hasattr(source, "columns"):
         missing = {"step", "vital", "site", "metric", "value"} - set(source.columns)
         if missing:
@@ -147,6 +148,11 @@ def _gathered(rows: Iterable[tuple[int, str, str, str, float]], arrays: Iterable
         steps, values = columns.setdefault((vital, site, metric), ([], []))
         steps.append(step)
         values.append(value)
+    return _tabulated(columns, arrays, meta)
+
+
+def _tabulated(columns: Mapping[tuple[str, str, str], tuple[Any, Any]], arrays: Iterable[ArrayReading],
+               meta: Mapping[str, Any]) -> Table:
     latest: dict[tuple[str, str, str], ArrayReading] = {}
     for a in arrays:
         key = (a.vital, a.site, a.metric)
@@ -157,7 +163,7 @@ def _gathered(rows: Iterable[tuple[int, str, str, str, float]], arrays: Iterable
     return Table(series, latest, meta)
 
 
-def _series(key: tuple[str, str, str], steps: list[int], values: list[float]) -> Series:
+def _series(key: tuple[str, str, str], steps: Any, values: Any) -> Series:
     order = np.argsort(np.asarray(steps), kind="stable")
     return Series(*key, np.asarray(steps)[order], np.asarray(values, dtype=np.float64)[order])
 

@@ -6,7 +6,6 @@ import base64
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -107,8 +106,11 @@ def matrix(name: str, series: Sequence[Series], columns: int, meaning: str = "")
     if len(steps) <= columns:
         return Metric(name, meaning, sites, steps, values)
     edges = np.linspace(0, len(steps), columns + 1).astype(int)
-    pieces = [values[:, a:b] for a, b in pairwise(edges)]
-    mean, low, high = (np.stack([_over(f, p) for p in pieces], axis=1) for f in (np.mean, np.min, np.max))
+    known = ~np.isnan(values)
+    total, count = (np.add.reduceat(v, edges[:-1], axis=1) for v in (np.where(known, values, 0.0), known.astype(float)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = total / count        # NaN where a column holds no reading
+    low, high = (f.reduceat(values, edges[:-1], axis=1) for f in (np.fmin, np.fmax))
     return Metric(name, meaning, sites, _marks(steps, edges), mean, low, high, int(np.diff(edges).max()))
 
 
@@ -142,10 +144,3 @@ def packed(values: np.ndarray) -> str:
     with np.errstate(over="ignore"):
         return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode("ascii")
 
-
-def _over(f: Any, piece: np.ndarray) -> np.ndarray:
-    known = ~np.isnan(piece)
-    out = np.full(piece.shape[0], np.nan)
-    for row in np.flatnonzero(known.any(axis=1)):
-        out[row] = f(piece[row, known[row]])
-    return out

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 SILENT_S = 60.0     # a writer that says nothing for so long is taken for dead (it speaks every 10 s)
+
+CHUNK = 20_000
 
 Choice = str | Sequence[str] | None
 
@@ -81,17 +84,39 @@ class Run:
         """
         import polars as pl
 
-        with closing(connect(self.path)) as run:
-            names, where = self._chosen(run, vital, site, metric)
-            rows = run.execute(f"SELECT step, series, value FROM reading{where} ORDER BY step, rowid").fetchall()
-        steps, series, values = zip(*rows) if rows else ((), (), ())
-        readings = pl.DataFrame({"step": pl.Series(steps, dtype=pl.Int64), "series": pl.Series(series, dtype=pl.Int64),
-                                 "value": pl.Series(values, dtype=pl.Float64)})
+        names, steps, series, values = self._columns(vital, site, metric)
+        order = np.argsort(steps, kind="stable")
         table = pl.DataFrame(names, schema={"series": pl.Int64, "vital": pl.String, "site": pl.String,
                                             "metric": pl.String}, orient="row")
-        return (readings.join(table, on="series", how="left", maintain_order="left")
-                .with_columns(pl.col("value").fill_null(float("nan")))
+        return (pl.DataFrame({"step": steps[order], "series": series[order], "value": values[order]})
+                .join(table, on="series", how="left", maintain_order="left")
                 .select("step", "vital", "site", "metric", "value"))
+
+    def by_series(self) -> Iterator[tuple[str, str, str, np.ndarray, np.ndarray]]:
+        """Every series as (vital, site, metric, steps, values), in the order in which they first appeared."""
+        names, steps, series, values = self._columns(None, None, None)
+        order = np.lexsort((steps, series))     # stable: readings of one step stay in the order they came
+        steps, series, values = steps[order], series[order], values[order]
+        edges = np.flatnonzero(np.diff(series)) + 1
+        known = {number: (vital, site, metric) for number, vital, site, metric in names}
+        for start, stop in pairwise((0, *edges.tolist(), len(series)) if len(series) else ()):
+            yield *known[int(series[start])], steps[start:stop], values[start:stop]
+
+    def _columns(self, vital: Choice, site: Choice, metric: Choice) -> tuple[
+            list[tuple[Any, ...]], np.ndarray, np.ndarray, np.ndarray]:
+        """The names of the chosen series, and their readings as columns in the order they were written."""
+        pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        with closing(connect(self.path)) as run:
+            names, where = self._chosen(run, vital, site, metric)
+            rows = run.execute(f"SELECT step, series, value FROM reading{where}")
+            while chunk := rows.fetchmany(CHUNK):       # in pieces: a million tuples at once are slow to collect
+                step, number, value = zip(*chunk)
+                pieces.append((np.array(step, dtype=np.int64), np.array(number, dtype=np.int64),
+                               np.array(value, dtype=np.float64)))       # NULL becomes NaN
+        if not pieces:
+            return names, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        steps, numbers, values = (np.concatenate(column) for column in zip(*pieces))
+        return names, steps, numbers, values
 
     def arrays(self, vital: Choice = None, site: Choice = None, metric: Choice = None, *,
                last: bool = False) -> list[ArrayReading]:
