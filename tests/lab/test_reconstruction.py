@@ -1,0 +1,150 @@
+"""The fixed-kernel reconstruction problem against autograd, loops, dense matrices and known curves."""
+
+import numpy as np
+import pytest
+import torch
+
+from netvitals.lab import reconstruction as rec
+
+f64 = {"dtype": torch.float64}
+
+
+def problem(alphas=(1.0, 5.0, 20.0), name="sobel_x", size=8, **options):
+    picture = rec.target("checkerboard", size, 2)
+    return rec.Reconstruction(torch.tensor(alphas, **f64), rec.kernel(name), picture, **options)
+
+
+@pytest.mark.parametrize("padding", ["zero", "circular"])
+def test_adjoint_and_gradient_match_autograd(padding):
+    p = problem(padding=padding)
+    x, u = torch.rand(3, 8, 8, **f64), torch.randn(3, 8, 8, **f64)
+    assert torch.allclose((p.blur(x) * u).sum((-1, -2)), (x * p.blur(u, adjoint=True)).sum((-1, -2)))
+    x.requires_grad_()
+    (auto,) = torch.autograd.grad(p.loss(p.forward(x)).sum(), x)
+    assert torch.allclose(p.gradient(x.detach())[0], auto, atol=1e-12)
+    second = rec.kernel("avg_blur")
+    (auto,) = torch.autograd.grad(p.loss(p.two_layers(x, second)[0]).sum(), x)
+    assert torch.allclose(p.gradient_two_layers(x.detach(), second)[0], auto, atol=1e-12)
+
+
+def test_blur_is_the_convolution():
+    p = problem((2.0,), "laplacian")
+    x = torch.rand(1, 8, 8, **f64)
+    conv = torch.nn.functional.conv2d(x[:, None], rec.kernel("laplacian")[None, None], padding=1)[:, 0]
+    assert torch.allclose(p.blur(x), conv)
+    dense = rec.dense_operator(p)
+    assert torch.allclose((dense @ x.flatten()).reshape(8, 8), conv[0])
+
+
+@pytest.mark.parametrize(("name", "norm"), [("avg_blur", 1.0), ("laplacian", 8.0), ("sobel_x", 8.0)])
+def test_spectral_norms_of_the_kernels(name, norm):
+    p = rec.Reconstruction(torch.ones(1, **f64), rec.kernel(name), rec.target("stripes", 16, 4), padding="circular")
+    assert float(torch.linalg.matrix_norm(rec.dense_operator(p), 2)) == pytest.approx(norm, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", [m for m in rec.METHODS if m != "lbfgsb"])
+def test_batch_equals_the_loop(method):
+    alphas = (1.0, 5.0, 20.0)
+    batch = problem(alphas)
+    x0 = batch.start()
+    together = rec.solve(batch, x0, method, iterations=20)
+    for i, a in enumerate(alphas):
+        alone = rec.solve(problem((a,)), x0[i:i + 1], method, iterations=20)
+        assert torch.allclose(together.x[i], alone.x[0], atol=1e-12)
+        assert float(together.loss[i]) == pytest.approx(float(alone.loss[0]))
+
+
+@pytest.mark.parametrize("method", rec.METHODS)
+def test_every_method_descends_inside_the_box(method):
+    p = problem((2.0, 5.0))
+    s = rec.solve(p, p.start(), method, iterations=60)
+    assert bool((s.reduction > 0.1).all()) and float(s.x.min()) >= 0 and float(s.x.max()) <= 1
+
+
+def test_several_kernels_in_one_batch():
+    names = ["identity", "avg_blur", "laplacian"]
+    p, keys = rec.grid([5.0], 2, [rec.kernel(n) for n in names], rec.target("checkerboard", 8, 2))
+    x = p.start(torch.tensor([k[2] for k in keys]))
+    for i, (k, a, _) in enumerate(keys):
+        one = problem((a,), names[k])
+        assert torch.allclose(p.forward(x)[i], one.forward(x[i:i + 1])[0])
+
+
+def test_gates_are_the_derivative_and_the_active_share_counts_them():
+    p = problem((4.0,))
+    z = torch.randn(1, 8, 8, **f64).requires_grad_()
+    (d,) = torch.autograd.grad(p.sigmoid(z).sum(), z)
+    h = p.sigmoid(z.detach())
+    assert torch.allclose(p.gates(h), d)
+    assert float(p.active(h)[0]) == pytest.approx(float((d > rec.GATE_FLOOR).double().mean()))
+
+
+def test_loss_is_smallest_near_alpha_three_to_five_and_gates_close():
+    p, _ = rec.grid([1.0, 3.0, 20.0, 60.0], 1, [rec.kernel("sobel_x")], rec.target("checkerboard", 32, 8))
+    s = rec.solve(p, p.start(torch.zeros(4)), "adam", iterations=120)
+    assert int(s.loss.argmin()) == 1
+    assert bool((s.active.diff() <= 1e-9).all()) and float(s.active[-1]) < 0.2
+
+
+def test_phase_fit_recovers_known_parameters_and_flags_the_fourth():
+    alpha = np.array([1, 1.5, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30, 40, 60.0])
+    rng = np.random.default_rng(0)
+    iou = rec.curve(alpha, 0.782, 28.97, 6.29)[:, None] + rng.normal(0, 0.004, (14, 20))
+    fit, four = rec.fit_phase(alpha, iou), rec.fit_phase(alpha, iou, 4)
+    assert (fit.floor, fit.midpoint, fit.width) == pytest.approx((0.782, 28.97, 6.29), rel=0.05)
+    assert fit.condition == pytest.approx(3.0e4, rel=0.1)       # the paper's value for this curve
+    assert four.condition > 3 * fit.condition                   # the fourth parameter is nearly collinear
+    median, (low, high) = rec.bootstrap_midpoint(alpha, iou, resamples=60)
+    assert low < 28.97 < high and low < median < high
+    assert abs(fit.midpoint - 28.97) < 4 * fit.crlb[1]
+    assert rec.bands(alpha, iou)["alpha50"] == 30.0
+
+
+def test_a_pinned_exponent_is_flagged():
+    alpha = np.linspace(1, 40, 14)
+    step = rec.curve(alpha, 0.5, 20.0, 0.3)
+    assert rec.finite_size_exponent(alpha, step, bounds=(0.05, 2.0)).at_bound
+
+
+def test_jacobian_loses_rank_as_the_sigmoid_stiffens():
+    p = problem((1.0, 20.0, 60.0), size=16)
+    report = rec.jacobian(p, rec.solve(p, p.start(torch.zeros(3)), "adam", iterations=80).x)
+    assert bool((report.stable_rank.diff() < 0).all())
+    assert int(report.null_dimension[-1]) >= int(report.null_dimension[0])
+
+
+def test_lemma_a1_is_false_and_its_correction_holds():
+    gen = torch.Generator().manual_seed(0)
+    a = torch.randn(4000, 4, 4, generator=gen, **f64)
+    h, y = torch.rand(4000, 4, generator=gen, **f64), torch.randint(0, 2, (4000, 4), generator=gen).double()
+    check = rec.gradient_bound(a, h, y, alpha=5.0)
+    assert check.printed_violations > 0 and float(check.printed.max()) > 1
+    assert check.corrected_violations == 0
+
+
+def test_theorem_a2_is_false_and_its_correction_holds():
+    p = rec.Reconstruction(torch.ones(1, **f64), rec.kernel("sobel_x"), rec.target("checkerboard", 16, 4))
+    h = p.forward(torch.rand(1, 16, 16, **f64))
+    assert float(p.active(h)) > rec.active_bound(1.0)            # every gate is above the floor at alpha = 1
+    stiff = problem((30.0,), size=16)
+    z = torch.linspace(-1, 2, 256, **f64).reshape(1, 16, 16)
+    active = stiff.gates(stiff.sigmoid(z)) > rec.GATE_FLOOR
+    assert torch.equal(active, (z - 0.5).abs() < rec.active_width(30.0))
+
+
+def test_depth_law_pieces():
+    p = problem((20.0,), size=16)
+    x = p.start()
+    assert 0 < rec.depth_bound(20.0, rec.kernel("sobel_x")) < 1
+    assert abs(float(rec.gate_correlation(p, x, rec.kernel("avg_blur"))[0])) <= 1
+
+
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda: problem((0.0,)), "positive"), (lambda: problem(c=1.0), r"inside \(0, 1\)"),
+    (lambda: rec.Reconstruction(torch.ones(1), rec.kernel("sobel_x"), torch.full((8, 8), 0.5)), "binary"),
+    (lambda: problem(size=2), "smaller than the kernel"), (lambda: problem(padding="reflect"), "padding is"),
+    (lambda: rec.kernel("gabor"), "there is no kernel"), (lambda: rec.target("cat", 8), "there is no target"),
+    (lambda: rec.solve(problem(), problem().start(), "rprop"), "there is no method")])
+def test_wrong_input_gets_a_sentence(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
