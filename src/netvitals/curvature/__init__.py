@@ -1,10 +1,55 @@
-"""The Hessian between layers: H = GN + T, exact and stochastic."""
+"""The Hessian between layers: H = GN + T, exact and stochastic.
 
+``interlayer`` measures any module; ``trace``, ``top_eigenvalues`` and ``spectral_density`` its parameters; ``describe``
+says what it means. ``dag`` holds the theory as small graphs of functions, ``bounds`` its inequalities.
+"""
+
+from netvitals.curvature import bounds, dag, estimators, lowrank, metrics, picture, steps
+from netvitals.curvature.decay import (
+    Decay,
+    averages,
+    band_threshold,
+    bandwidth,
+    decay,
+    far_pairs,
+    fixed_end,
+    interaction_radius,
+    mass_outside,
+)
+from netvitals.curvature.describe import describe
+from netvitals.curvature.design import (
+    Bottleneck,
+    Dropped,
+    Recommendation,
+    best_skips,
+    bottlenecks,
+    dropped_blocks,
+    recommend,
+    uniform_skips,
+)
+from netvitals.curvature.graph import NodeGraph
 from netvitals.curvature.interlayer import interlayer
+from netvitals.curvature.jacobians import (
+    Bend,
+    EdgeNorms,
+    Lyapunov,
+    NodeJacobians,
+    activation_bend,
+    lyapunov,
+    node_jacobians,
+)
+from netvitals.curvature.monitor import Jump, Monitor
 from netvitals.curvature.operators import Operator, Operators, operators
+from netvitals.curvature.plan import Plan, plan
 from netvitals.curvature.result import InterlayerCurvature
 from netvitals.curvature.spectrum import Eigenvalues, SpectralDensity, spectral_density, top_eigenvalues
+from netvitals.curvature.topology import Topology
 from netvitals.curvature.trace import Trace, trace
 
-__all__ = ["Eigenvalues", "InterlayerCurvature", "Operator", "Operators", "SpectralDensity", "Trace", "interlayer",
-           "operators", "spectral_density", "top_eigenvalues", "trace"]
+__all__ = ["Bend", "Bottleneck", "Decay", "Dropped", "EdgeNorms", "Eigenvalues", "InterlayerCurvature", "Jump",
+           "Lyapunov", "Monitor", "NodeGraph", "NodeJacobians", "Operator", "Operators", "Plan", "Recommendation",
+           "SpectralDensity", "Topology", "Trace", "activation_bend", "averages", "band_threshold", "bandwidth",
+           "best_skips", "bottlenecks", "bounds", "dag", "decay", "describe", "dropped_blocks", "estimators",
+           "far_pairs", "fixed_end", "interaction_radius", "interlayer", "lowrank", "lyapunov", "mass_outside",
+           "metrics", "node_jacobians", "operators", "picture", "plan", "recommend", "spectral_density", "steps",
+           "top_eigenvalues", "trace", "uniform_skips"]

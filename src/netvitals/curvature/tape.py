@@ -52,6 +52,7 @@ class Tape:
         self.slope: list[Tensor] = []       # ∇L at the detached outputs, still differentiable by them
         self.loss = float("nan")
         self.graph = NodeGraph((), {}, {}, {})
+        self.values: list[Tensor] = []      # f_v before its own perturbation, in activation space
         self._rebuild: Any = None
 
     @property
@@ -95,6 +96,7 @@ class Tape:
         self.pull = [s.detach() for s in self.slope]
         if seams:
             self.graph = node_graph(self.nodes, seams, self.outputs, model)
+            self.values = [before for before, _ in seams]
 
     def _loss_curves(self) -> bool:
         pairs = [(s, o) for s, o in zip(self.slope, self.detached) if s.requires_grad]
@@ -242,4 +244,5 @@ def _drop_idle(tape: Tape, explicit: bool) -> None:
         tape.nodes = [tape.nodes[i] for i in keep]
         tape.leaves = [tape.leaves[i] for i in keep]
         tape.rows = [tape.rows[i] for i in keep] if tape.rows else []
+        tape.values = [tape.values[i] for i in keep] if tape.values else []
         tape.graph = tape.graph.without(idle)
