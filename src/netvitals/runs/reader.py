@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SILENT_S = 60.0     # a writer that says nothing for so long is taken for dead (it speaks every 10 s)
 
-CHUNK = 20_000
+CHUNK = 1000        # rows taken at a time: short-lived tuples are cheap, a million of them are not
 
 Choice = str | Sequence[str] | None
 
@@ -109,7 +109,7 @@ class Run:
         with closing(connect(self.path)) as run:
             names, where = self._chosen(run, vital, site, metric)
             rows = run.execute(f"SELECT step, series, value FROM reading{where}")
-            while chunk := rows.fetchmany(CHUNK):       # in pieces: a million tuples at once are slow to collect
+            while chunk := rows.fetchmany(CHUNK):
                 step, number, value = zip(*chunk)
                 pieces.append((np.array(step, dtype=np.int64), np.array(number, dtype=np.int64),
                                np.array(value, dtype=np.float64)))       # NULL becomes NaN
