@@ -128,9 +128,9 @@ def test_a_stopped_driver_leaves_no_worker_and_a_second_call_goes_on(toys, tmp_p
         assert process.poll() is None, process.stderr.read().decode()
     workers = children(process.pid)
     process.send_signal(stop)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode != 0
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while any(alive(w) for w in workers) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert len(workers) >= 2 and not any(alive(w) for w in workers)
@@ -161,7 +161,7 @@ def script(tmp_path, trial, tail):
             print(len(result.rows))
     """)
     (tmp_path / "script.py").write_text(text)
-    return subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=60,
+    return subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=180,
                           check=False)
 
 

@@ -68,7 +68,7 @@ def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_pat
                "--jobs", "2", "--results", str(path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     stored, total = 0, sum(len(s.configs("smoke")) for s in find_studies(BOTH))
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while stored < total // 3:
         assert process.poll() is None and time.monotonic() < deadline, process.stderr.read().decode()
         time.sleep(0.02)
@@ -81,7 +81,7 @@ def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_pat
         finished = results._db.execute("SELECT key, finished FROM trial").fetchall()
     assert total // 3 <= len(before) < total
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     with Results(path) as results:
         again = dict(results._db.execute("SELECT key, finished FROM trial"))
@@ -102,7 +102,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         with suppress(FileNotFoundError), Results(path, write=False) as results:
             stored = len(results.trials())
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said.strip().splitlines()[-1].startswith("stopped; the trials done so far are in")
     with Results(path) as results:
@@ -157,7 +157,7 @@ def test_the_page_is_written_with_the_verdicts(capsys, whole, tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (("reproduce", "actvations"), "there is no study 'actvations'; did you mean activations?"),
+    (("reproduce", "actvations"), "there is no study 'actvations'; did you mean activations"),
     (("reproduce", "activations", "--scale", "smal"), "there is no scale 'smal'; did you mean small"),
     (("reproduce", "activations", "--engine", "rya"), "there is no engine 'rya'; did you mean ray?"),
     (("reproduce", "--claim", "weight-drift/V11"), "there is no claim 'weight-drift/V11'; did you mean"),

@@ -131,7 +131,9 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     if not known:
         return "there are none"
     known = list(dict.fromkeys(known))
-    near = difflib.get_close_matches(name.lower(), known, 3, 0.4) or [k for k in known if name.lower() in k.lower()][:3]
+    near = (difflib.get_close_matches(name.lower(), known, 3, 0.7)
+            or difflib.get_close_matches(name.lower(), known, 3, 0.4)
+            or [k for k in known if name.lower() in k.lower()][:3])
     if near:
         return f"did you mean {' or '.join(near)}?"
     if len(known) <= 12:

@@ -33,7 +33,8 @@ def trials(p: Parameters) -> list[Config]:
 
 def trial(config: Config) -> list[Row]:
     chain = saddle.BlockChain("tanh", BETAS, DEPTH, BLOCK, nodes=config["nodes"])
-    return {"attribution": _attribution, "trajectory": _trajectory, "network": _network}[config["kind"]](chain, config["eps"])
+    parts = {"attribution": _attribution, "trajectory": _trajectory, "network": _network}
+    return parts[config["kind"]](chain, config["eps"])
 
 
 def _attribution(chain: saddle.BlockChain, eps: float) -> list[Row]:
@@ -49,7 +50,8 @@ def _attribution(chain: saddle.BlockChain, eps: float) -> list[Row]:
     gap = 0.0
     for _ in range(3):
         state = theta + 0.1 * torch.randn(chain.size, generator=generator, dtype=torch.float64)
-        gap = max(gap, float((chain.jacobian(state) + torch.autograd.functional.hessian(chain.loss, state)).abs().max()))
+        hessian = torch.autograd.functional.hessian(chain.loss, state)
+        gap = max(gap, float((chain.jacobian(state) + hessian).abs().max()))
     return [{"start": told.start, "end": told.end, "estimate": told.estimate, "error": told.error,
              "invariant": max(s.invariant for s in told.slices), "channels": list(told.channels.items()),
              "rate": middle.rate, "finite difference": (near[0] - near[1]) / (2 * h),
@@ -66,8 +68,10 @@ def _trajectory(chain: saddle.BlockChain, eps: float) -> list[Row]:
     rows = []
     for t, x in zip(paths.t[:, 0], paths.x[:, 0]):
         p, _, _ = chain.split(x)
-        rows.append({"s": float(t) * BLOCK, "loss": float(chain.loss(x)), "alignment": float(p[:, 0].square().mean().sqrt()),
-                     "sum direction": float((p @ chain.betas / chain.betas.norm()).square().mean().sqrt())})
+        together = p @ chain.betas / chain.betas.norm()      # the leading linear target is one direction, Σ β_k v_k
+        rows.append({"s": float(t) * BLOCK, "loss": float(chain.loss(x)),
+                     "alignment": float(p[:, 0].square().mean().sqrt()),
+                     "sum direction": float(together.square().mean().sqrt())})
     return rows
 
 
@@ -77,7 +81,8 @@ def _network(chain: saddle.BlockChain, eps: float) -> list[Row]:
     start = [w.float() for w in chain.embed(chain.aligned(eps), task.directions)]
     run = saddle.descend(start, task, lr=0.05, steps=30_000, batch=4096, rates=saddle.normalized_rates(DEPTH, BLOCK),
                          thresholds=(), snapshots=60)
-    return [{"s": 0.05 * step, "loss": float(chain.loss(chain.reduce(w, task.directions)[0]))} for step, w in run.snapshots]
+    return [{"s": 0.05 * step, "loss": float(chain.loss(chain.reduce(w, task.directions)[0]))}
+            for step, w in run.snapshots]
 
 
 def _one(rows: Sequence[Row]) -> Row:
@@ -90,7 +95,8 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     half = next((r["s"] for r in path if r["loss"] < 0.5 * path[0]["loss"]), None)
     return {"T(0), decoupled": a["start"], "T(1), exact": a["end"], "T, 24 variables": a["truncated"],
             "difference by attribution": a["estimate"], "its error": a["error"], "leading single-mode time s":
-            a["leading"] * BLOCK, "loss halves at s": half, "channels": ", ".join(f"{n} {v:+.3g}" for n, v in a["channels"])}
+            a["leading"] * BLOCK, "loss halves at s": half,
+            "channels": ", ".join(f"{n} {v:+.3g}" for n, v in a["channels"])}
 
 
 def _judge_identity(rows: Sequence[Row]) -> Verdict:
@@ -119,12 +125,14 @@ def _plot(rows: Sequence[Row]) -> Plot:
     return Plot("s", "loss", [Series("loss", [r["s"] for r in path], [r["loss"] for r in path], line=True), *marks])
 
 
-STUDIES = (Study("saddle-cascade", "saddle-escape", "Three modes: exact reduction and attribution of the escape time (E5)",
-                 SCALES, trials, trial, summary),)
+STUDIES = (Study("saddle-cascade", "saddle-escape",
+                 "Three modes: exact reduction and attribution of the escape time (E5)", SCALES, trials, trial,
+                 summary),)
 _uses = lambda c: c["kind"] == "attribution"
 CLAIMS = (
     Claim("saddle-escape/C38", "saddle-cascade", "dT/dν equals the adjoint integral A(ν) (T22)",
-          Expected(direction="equal to a finite difference within 1e-4"), _judge_identity, section="Prop. 23", uses=_uses),
+          Expected(direction="equal to a finite difference within 1e-4"), _judge_identity, section="Prop. 23",
+          uses=_uses),
     Claim("saddle-escape/C39", "saddle-cascade", "Two Gauss–Legendre nodes in ν give T(1) − T(0) (E5)",
           Expected(direction="within 5 %"), _judge_nodes, section="Fig. 5", plot=_plot),
     Claim("saddle-escape/E5j", "saddle-cascade", "The Jacobian of the reduction agrees with automatic differentiation",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -78,8 +80,8 @@ def classes(seed: int) -> Numbers:
         s, c = activations.hermite_coefficients(activations.get(name), 3), activations.constants(name)
         hermite = max(hermite, abs(float(6 * s[3]) + 3 * c.h - c.h_q))
     cubic = activations.constants("poly:0:1:0:-0.5")
-    return {"wrong classes": float(wrong), "classes": float(len(expected)), "phi order gap": gap, "hermite gap": hermite,
-            "h of u - u^3/2": cubic.h, "cubic is B3": float(cubic.label == "B3")}
+    return {"wrong classes": float(wrong), "classes": float(len(expected)), "phi order gap": gap,
+            "hermite gap": hermite, "h of u - u^3/2": cubic.h, "cubic is B3": float(cubic.label == "B3")}
 
 
 def ansatz(seed: int) -> Numbers:
@@ -117,10 +119,10 @@ def expansion(seed: int) -> Numbers:
         even = torch.full((4,), 1e-3, dtype=torch.float64)
         drive = chain.velocity(even) / 1e-9 / exp.d.k
         out[f"{name} drive gap"] = float((drive - 1).abs().max())
-        order = saddle.measured_order(lambda v, c=chain, e=exp: c.velocity(v) - e.leading(v), x, (0.005, 0.01, 0.02))
+        order = saddle.measured_order(_remainder(chain, exp), x, (0.005, 0.01, 0.02))
         out[f"{name} remainder order gap"] = float(np.abs(order - exp.remainder_order).max())
         for i, j in ((1, 2), (1, 4), (2, 3), (3, 4)):
-            got = saddle.measured_order(lambda v, c=chain, i=i, j=j: saddle.gap_velocity(c, v, i, j), x)[0]
+            got = saddle.measured_order(_drift(chain, i, j), x)[0]
             out[f"{name} gap order {i}{j}"] = float(got)
         out[f"{name} gap coefficient"] = float(saddle.gap_velocity(chain, 0.01 * x, 1, 3) / exp.gap_drift(0.01 * x))
         s = torch.full((4,), 0.01, dtype=torch.float64)
@@ -128,11 +130,22 @@ def expansion(seed: int) -> Numbers:
         # I_1 = X_1² − X_L² − (2(q−1)/(q+1)) λ' s^{q+1} should stand still to leading order
         growth = 2 * (exp.d.q - 1) / (exp.d.q + 1) * exp.d.lam_prime * (exp.d.q + 1) * s[0] ** exp.d.q * v[3]
         out[f"{name} invariant ratio"] = float(saddle.gap_velocity(chain, s, 1, 4) / growth)
-        rest = saddle.measured_order(
-            lambda v, c=chain, e=exp: c.output(v, torch.ones(1, dtype=torch.float64)) - e.linear_output(
-                v, torch.ones(1, dtype=torch.float64)), x, (0.01, 0.02, 0.04))[0]
+        rest = saddle.measured_order(_nonlinear_part(chain, exp), x, (0.01, 0.02, 0.04))[0]
         out[f"{name} output order gap"] = abs(float(rest) - (4 + exp.d.q - 1))
     return out
+
+
+def _remainder(chain: saddle.ScalarChain, exp: saddle.Expansion) -> Callable[[Tensor], Tensor]:
+    return lambda x: chain.velocity(x) - exp.leading(x)
+
+
+def _drift(chain: saddle.ScalarChain, i: int, j: int) -> Callable[[Tensor], Tensor]:
+    return lambda x: saddle.gap_velocity(chain, x, i, j)
+
+
+def _nonlinear_part(chain: saddle.ScalarChain, exp: saddle.Expansion) -> Callable[[Tensor], Tensor]:
+    g = torch.ones(1, dtype=torch.float64)
+    return lambda x: chain.output(x, g) - exp.linear_output(x, g)
 
 
 def class_d(seed: int) -> Numbers:
@@ -155,9 +168,10 @@ def _rates(seed: int) -> Numbers:
     grads = torch.autograd.grad(F.mse_loss(net(x), y), list(net.parameters()))
     with torch.no_grad():
         for (name, p), g in zip(net.named_parameters(), grads):
-            p -= 0.05 * rates[name] * g
+            p.sub_(g, alpha=0.05 * rates[name])
     after = saddle.imbalance(net, (x, y), F.mse_loss, rates=rates)
-    gap = max(abs(b.delta - a.delta - a.predicted_change(0.05)) / abs(a.delta) for a, b in zip(before.pairs, after.pairs))
+    gap = max(abs(b.delta - a.delta - a.predicted_change(0.05)) / abs(a.delta)
+              for a, b in zip(before.pairs, after.pairs))
     return {"weighted defect": max(before.defect.values()), "discrete step gap": gap}
 
 
@@ -180,7 +194,7 @@ def _matrix(seed: int) -> Numbers:
 
 def _chain(sizes: tuple[int, ...], name: str, bias: bool = False) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for a, b in zip(sizes, sizes[1:], strict=False):
+    for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b, bias=bias), activations.get(name)]
     return nn.Sequential(*layers[:-1]).double()
 

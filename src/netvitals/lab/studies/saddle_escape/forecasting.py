@@ -1,7 +1,7 @@
 """Can the end of a plateau be told in advance? Forecasts against two baselines, over many small trainings.
 
-Every trial trains a few seeds of one configuration as one stack until the loss has dropped, looks at a fixed probe batch
-on the way, and afterwards asks what the forecast said at 10, 25, 50 and 75 % of the true escape step.
+Every trial trains a few seeds of one configuration as one stack until the loss has dropped, looks at a fixed probe
+batch on the way, and afterwards asks what the forecast said at 10, 25, 50 and 75 % of the true escape step.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Parameters:
     hurry: int = 1          # factor on the learning rates, for shorter plateaus
 
 
-SCALES = {"smoke": Parameters((3, 8, 16), 2, width=32, batch=64, hurry=4), "small": Parameters(tuple(range(len(GRID))), 3),
+SCALES = {"smoke": Parameters((3, 8, 16), 2, width=32, batch=64, hurry=4),
+          "small": Parameters(tuple(range(len(GRID))), 3),
           "paper": Parameters(tuple(range(len(GRID))), 10, width=128, batch=512, max_steps=60_000)}
 
 
@@ -86,11 +87,12 @@ def trial(config: Config) -> list[Row]:
 def _tell(seen: Sequence[Snapshot], r: int, rule: dict[str, Any], drop: float) -> list[Row]:
     live = saddle.forecast_live(seen, drop=drop, **rule)
     steps = [s.step for s in seen]
-    series = saddle.forecast(steps, [s.signal for s in seen], resting=seen[-1].resting, r=r, rule=rule["rule"], drop=drop)
-    rows: list[Row] = [
-        {"method": t.method if t.known else name, "step": t.step if t.known else None, "low": t.low if t.known else None,
-         "high": t.high if t.known else None, "r_found": t.r if t.known else None, "reason": t.reason}
-        for name, t in (("live", live), ("series", series))]
+    signal = [s.signal for s in seen]
+    series = saddle.forecast(steps, signal, resting=seen[-1].resting, r=r, rule=rule["rule"], drop=drop)
+    rows: list[Row] = []
+    for name, t in (("live", live), ("series", series)):
+        numbers = {"step": t.step, "low": t.low, "high": t.high, "r_found": t.r}
+        rows.append({"method": name, **(numbers if t.known else dict.fromkeys(numbers)), "reason": t.reason})
     for name, value in (("linear", linear_extrapolation(seen, drop)), ("power", power_extrapolation(seen, drop))):
         rows.append({"method": name, "step": value if math.isfinite(value) else None,
                      "reason": "" if math.isfinite(value) else "the loss does not fall yet"})
@@ -191,7 +193,7 @@ def _train(config: Config, task: _Task, drop: float) -> list[list[Snapshot]]:
 
 
 def error_table(rows: Sequence[Row], method: str) -> dict[float, list[float]]:
-    """|forecast / true − 1| per fraction; a missing forecast counts as an error of 1 for baselines and is left out of live."""
+    """|forecast / true − 1| per fraction. A baseline that gives none counts as infinitely wrong; ours is left out."""
     table: dict[float, list[float]] = {f: [] for f in FRACTIONS}
     for row in rows:
         if row["method"] == method and row["fraction"] is not None:
@@ -222,8 +224,9 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 def _judge_half(rows: Sequence[Row]) -> Verdict:
     errors = error_table(rows, "live")[0.5]
     median = float(np.median(errors))
-    return decide(median <= 0.15, median, note=f"{len(errors)} forecasts at half of the true escape step; nine in ten are "
-                  f"within {100 * float(np.quantile(errors, 0.9)):.0f} %")
+    tail = 100 * float(np.quantile(errors, 0.9))
+    return decide(median <= 0.15, median,
+                  note=f"{len(errors)} forecasts at half of the true escape step; nine in ten are within {tail:.0f} %")
 
 
 def _judge_baselines(rows: Sequence[Row]) -> Verdict:
@@ -248,10 +251,10 @@ def _plot(rows: Sequence[Row]) -> Plot:
     return Plot("share of the true escape time", "median relative error", series, log_y=True)
 
 
-STUDIES = (Study("plateau-forecast", "saddle-escape", "Can the step at which the loss drops be told in advance?", SCALES,
-                 trials, trial, summary,
-                 hypothesis="At half of the true escape step the median error of the live forecast is at most 15 %, and at "
-                            "10, 25, 50 and 75 % it is smaller than that of linear and power-law extrapolation of the loss."),)
+HYPOTHESIS = ("At half of the true escape step the median error of the live forecast is at most 15 %, and at 10, 25, 50 "
+              "and 75 % it is smaller than that of linear and power-law extrapolation of the loss.")
+STUDIES = (Study("plateau-forecast", "saddle-escape", "Can the step at which the loss drops be told in advance?",
+                 SCALES, trials, trial, summary, hypothesis=HYPOTHESIS),)
 
 CLAIMS = (
     Claim("saddle-escape/forecast-half", "plateau-forecast",
@@ -259,7 +262,8 @@ CLAIMS = (
           Expected(direction="at most 0.15"), _judge_half, section="beyond the paper", plot=_plot),
     Claim("saddle-escape/forecast-baselines", "plateau-forecast",
           "The live forecast beats linear and power-law extrapolation of the loss at every point",
-          Expected(direction="smaller median error at 10, 25, 50 and 75 %"), _judge_baselines, section="beyond the paper"),
+          Expected(direction="smaller median error at 10, 25, 50 and 75 %"), _judge_baselines,
+          section="beyond the paper"),
     Claim("saddle-escape/forecast-coverage", "plateau-forecast", "The 80 % interval is honest",
           Expected(direction="holds the true step in 65 to 95 % of forecasts"), _judge_coverage,
           section="beyond the paper"),

@@ -43,8 +43,9 @@ def trial(config: Config) -> list[Row]:
     x0 = torch.tensor(config["x0"], dtype=torch.float64)
     width, depth = config["width"], len(config["x0"])
     start = [w.float() for w in saddle.ansatz_stack(x0, width, v)]
-    run = saddle.descend(start, task, lr=config["lr"], steps=config["steps"], batch=config["batch"], seed=config["seed"],
-                         rates=saddle.normalized_rates(depth, width), thresholds=(), snapshots=config["snapshots"])
+    run = saddle.descend(start, task, lr=config["lr"], steps=config["steps"], batch=config["batch"],
+                         seed=config["seed"], rates=saddle.normalized_rates(depth, width), thresholds=(),
+                         snapshots=config["snapshots"])
     ode = saddle.reduced_flow(x0, "tanh", width, t_max=1.0)
     times = [config["lr"] * step / width for step, _ in run.snapshots]
     states = np.vstack([x0.numpy()[None], ode.at(times[1:])])
@@ -79,8 +80,8 @@ def _plot(rows: Sequence[Row]) -> Plot:
     return Plot("reduced time t", "layer scale", series)
 
 
-STUDIES = (Study("saddle-reduction", "saddle-escape", "Does the full network follow the scalar chain? (E1)", SCALES, trials,
-                 trial, summary),)
-CLAIMS = (Claim("saddle-escape/C10", "saddle-reduction", "On the symmetric manifold the full network equals an ODE in L "
-                "scalars: the trajectories agree through escape (T4, E1)",
+STUDIES = (Study("saddle-reduction", "saddle-escape", "Does the full network follow the scalar chain? (E1)", SCALES,
+                 trials, trial, summary),)
+CLAIMS = (Claim("saddle-escape/C10", "saddle-reduction", "On the symmetric manifold the full network equals an ODE in "
+                "L scalars: the trajectories agree through escape (T4, E1)",
                 Expected(direction="largest deviation at most 2e-3"), _judge, section="Theorem 4, Fig. 1", plot=_plot),)

@@ -52,14 +52,16 @@ def fits(rows: Sequence[Row]) -> dict[tuple[str, int], tuple[saddle.ExponentFit,
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    return {f"{panel} r = {r}": f"slope {full.slope:.3f}, first five {first.slope:.3f}, ODE / law at the smallest eps {ratio:.4f}"
+    return {f"{panel} r = {r}": f"slope {full.slope:.3f}, first five {first.slope:.3f}, "
+                                f"ODE / law at the smallest eps {ratio:.4f}"
             for (panel, r), (full, first, ratio) in fits(rows).items()}
 
 
 def _judge_ratio(rows: Sequence[Row]) -> Verdict:
     ratios = {r: v[2] for (panel, r), v in fits(rows).items() if panel == "depth"}
     worst = max(abs(v - 1) for v in ratios.values())
-    return decide(worst <= 0.02, worst, note="; ".join(f"L = {r}: {v:.4f}" for r, v in ratios.items()) + " at eps = 0.01")
+    said = "; ".join(f"L = {r}: {v:.4f}" for r, v in ratios.items())
+    return decide(worst <= 0.02, worst, note=f"{said} at eps = 0.01")
 
 
 def _judge_slopes(panel: str) -> Any:
@@ -83,8 +85,8 @@ def _plot(panel: str) -> Any:
     return draw
 
 
-STUDIES = (Study("saddle-scaling", "saddle-escape", "Escape time against ε, by depth and by small layers (E2)", SCALES, trials,
-                 trial, summary),)
+STUDIES = (Study("saddle-scaling", "saddle-escape", "Escape time against ε, by depth and by small layers (E2)", SCALES,
+                 trials, trial, summary),)
 CLAIMS = (
     Claim("saddle-escape/C15", "saddle-scaling", "The escape time tends to its leading-order quadrature (T8, E2)",
           Expected(direction="ratio at ε = 0.01 within 2 %"), _judge_ratio, section="Theorem 5",

@@ -105,7 +105,7 @@ def _judge_class_c(rows: Sequence[Row]) -> Verdict:
 def _judge_descent(rows: Sequence[Row]) -> Verdict:
     runs = [r for r in rows if r["kind"] == "descent"]
     worst = max(abs(r["t"] / r["ode"] - 1) for r in runs)
-    return decide(worst <= 0.05, worst, note=f"{len(runs)} runs of gradient descent, largest gap to the ODE's escape time")
+    return decide(worst <= 0.05, worst, note=f"{len(runs)} runs of gradient descent, largest gap to the ODE's time")
 
 
 def _plot(rows: Sequence[Row]) -> Plot:
@@ -115,8 +115,8 @@ def _plot(rows: Sequence[Row]) -> Plot:
                 log_x=True, log_y=True)
 
 
-STUDIES = (Study("saddle-universality", "saddle-escape", "Do escape times collapse across activations? (E3)", SCALES, trials,
-                 trial, summary),)
+STUDIES = (Study("saddle-universality", "saddle-escape", "Do escape times collapse across activations? (E3)", SCALES,
+                 trials, trial, summary),)
 CLAIMS = (
     Claim("saddle-escape/C20", "saddle-universality", "K·t collapses across activations (T13, E3)",
           Expected(direction="class B within 2 % at ε ≤ 0.03"), _judge_collapse, section="Corollary 7, Fig. 3",
