@@ -70,7 +70,8 @@ def critical_depth(seed: int) -> Numbers:
                 out[f"r{r} {where} prefactor"] = t[1] * (r - 2) * k * 1e-4 ** (r - 2)
             out[f"r{r} position ratio"] = saddle.drive("tanh", 6, 1).k * 0.8 ** (6 - r) / k if last else 1.0
     for depth in (4, 5, 7):
-        pair = np.asarray(saddle.escape_time(np.array([[e] * 3 + [0.8] * (depth - 3) for e in (1e-3, 2e-3)]), "tanh", 1).t)
+        two = np.array([[e] * 3 + [0.8] * (depth - 3) for e in (1e-3, 2e-3)])
+        pair = np.asarray(saddle.escape_time(two, "tanh", 1).t)
         out[f"depth {depth} r3 exponent"] = math.log(pair[0] / pair[1]) / math.log(0.5)
     out["shell edge"] = _shell_edge()
     return out

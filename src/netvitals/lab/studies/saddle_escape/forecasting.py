@@ -251,8 +251,8 @@ def _plot(rows: Sequence[Row]) -> Plot:
     return Plot("share of the true escape time", "median relative error", series, log_y=True)
 
 
-HYPOTHESIS = ("At half of the true escape step the median error of the live forecast is at most 15 %, and at 10, 25, 50 "
-              "and 75 % it is smaller than that of linear and power-law extrapolation of the loss.")
+HYPOTHESIS = ("At half of the true escape step the median error of the live forecast is at most 15 %, and at 10, 25, "
+              "50 and 75 % it is smaller than that of linear and power-law extrapolation of the loss.")
 STUDIES = (Study("plateau-forecast", "saddle-escape", "Can the step at which the loss drops be told in advance?",
                  SCALES, trials, trial, summary, hypothesis=HYPOTHESIS),)
 
