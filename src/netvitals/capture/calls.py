@@ -112,9 +112,8 @@ class Calls(TorchFunctionMode):
             scene.tensor(name, "attention", meaning.op, UNKNOWN, output, owner)
         elif what == "linear" or what == "convolution":
             trail.mark(output, "linear", 1 if what == "convolution" else -1)
-            if not scene.layers_hidden:
-                scene.cannot_see(Unseen(_named(owner, meaning.op), "a layer called as a function has no module; its "
-                                        "parameters are looked at under their own names"))
+            scene.cannot_see(Unseen(_named(owner, meaning.op), "a layer called as a function has no module; its "
+                                    "parameters are looked at under their own names"))
         elif what in ("batch norm", "channel norm", "last norm"):
             trail.mark(output, "bn_direct" if what == "batch norm" else "norm_direct", -1 if what == "last norm" else 1)
 

@@ -18,10 +18,12 @@ from netvitals.capture.panel import Panel, aside
 from netvitals.capture.parts import Part, Parts
 from netvitals.capture.reading import Sheet
 from netvitals.capture.replay import Replay
-from netvitals.capture.roles import BATCH_NORMS, CHANNEL_NORMS, CONVOLUTIONS, LINEAR
+from netvitals.capture.roles import BATCH_NORMS, CHANNEL_NORMS, CONVOLUTIONS
 from netvitals.capture.scene import Frame, Scene, tensors
 from netvitals.capture.site import Site, Unseen
 from netvitals.capture.trail import UNKNOWN
+
+FULL = 20       # every so many passes of a model are looked at everywhere
 
 
 class Looker:
@@ -48,6 +50,8 @@ class Looker:
         self._parts: dict[nn.Module, Part] = {}
         self._calls = Calls(self._scene)
         self._handles: list[Any] = []
+        self._passes = 0
+        self._everywhere: list[nn.Module] = []
         self._enter_hook, self._leave_hook = Hook(self._entering), Hook(self._leaving)
 
     @property
@@ -66,15 +70,26 @@ class Looker:
         self.modules = self._survey.modules
         if self._parts[self.model].role == "compiled":
             return
-        # a layer that nobody looks at needs no hooks: its functional call tells what its output is
-        self._scene.layers_hidden = hidden = not (self.panel.wants("linear") or self.panel.wants("gradient"))
-        for module, part in self._parts.items():
-            if module is not self.model and (part.role == "container" or (hidden and type(module) in LINEAR)):
-                continue
+        for module in self._route():
             self._handles += (
                 module.register_forward_pre_hook(self._enter_hook, with_kwargs=True),
                 # called on an exception too, so that neither the mode nor a frame outlives its call
                 module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
+
+    def _route(self) -> list[nn.Module]:
+        """The modules that get hooks on this pass. Once the sites are known, a pass may go only to those that somebody
+        looks at, without the mode; every ``FULL``-th pass goes everywhere, for a model may change."""
+        scene = self._scene
+        everywhere = [m for m, part in self._parts.items() if part.role != "container" or m is self.model]
+        wanted = self.panel.wanted_kinds()
+        met = [site for site in scene.sites.values() if site.kind in wanted]
+        scene.short = (self._passes % FULL != 0 and not scene.strayed and everywhere == self._everywhere
+                       and not any(site.name.endswith(")") or "()#" in site.name for site in met))
+        scene.strayed, self._everywhere = False, everywhere
+        if not scene.short:
+            return everywhere
+        owners = {site.module for site in met}
+        return [m for m in everywhere if m is self.model or self._parts[m].name in owners]
 
     def disarm(self) -> None:
         """Take every hook away again. Gradients that arrive later are not looked at."""
@@ -114,8 +129,10 @@ class Looker:
                 scene.cannot_see(Unseen("model", "it runs inside a torch.func transform"))
                 return
             self.looked = True
+            self._passes += 1
             scene.begin((args, kwargs))
-            self._calls.begin()
+            if not scene.short:
+                self._calls.begin()
             with torch._C.DisableTorchFunction():
                 self._enter(module, args, kwargs)
 
@@ -193,7 +210,7 @@ class Looker:
         elif part.role == "attention":
             scene.trail.mark(value, "linear", -1)
             scene.tensor(name, "attention", op, UNKNOWN, value, part.name, module)
-        elif frame.added and scene.frames:
+        elif scene.frames and (frame.added if not scene.short else name in scene.sites):
             scene.tensor(name, "stream", op, scene.trail.origin(value), value, part.name, module)
         if not scene.frames:
             taken = any(p.name == "output" for p in self._parts.values())

@@ -47,11 +47,11 @@ class Panel:
             self._due[method] = [Duty(v.name, getattr(v, method), bool(getattr(v, "together", False)),
                                       not type(v).__module__.startswith("netvitals."))
                                  for v in due if _has(v, method)]
-        # gradients are kept apart by kind of site: waiting for one that nobody looks at costs time
-        for kind in KINDS:
-            self._due[f"gradient of {kind}"] = [
-                duty for duty, v in zip(self._due["gradient"], (v for v in due if _has(v, "gradient")))
-                if kind in getattr(v, "gradients_of", KINDS)]
+        for method, chosen in (("gradient", "gradients_of"), ("tensor", "tensors_of")):
+            for kind in KINDS:      # apart: to wait for a gradient that nobody looks at costs time
+                self._due[f"{method} of {kind}"] = [
+                    duty for duty, v in zip(self._due[method], (v for v in due if _has(v, method)))
+                    if kind in getattr(v, chosen, KINDS)]
         for method in self._due:
             stacks = {duty.together for duty in self._due[method]}
             self._wanted.update({(method, True): True in stacks, (method, False): False in stacks,
@@ -60,6 +60,12 @@ class Panel:
     def wants(self, method: str, *, together: bool | None = None) -> bool:
         """Whether any vital sign that is due looks at this; only those that do (not) take stacks, if asked."""
         return self._wanted[method, together]
+
+    def wanted_kinds(self) -> set[str]:
+        """Kinds of sites that somebody looks at."""
+        kinds = {kind for kind in KINDS if self._wanted[f"gradient of {kind}", None]}
+        kinds |= {kind for kind in KINDS[2:] if self._wanted[f"tensor of {kind}", None]}
+        return kinds | {kind for kind in KINDS[:2] if self._wanted[kind, None]}
 
     def show(self, method: str, sheet: Sheet, sight: Sight, *more: Tensor, together: bool | None = None) -> None:
         """Let the vital signs that are due look at ``sight``. Call with autograd and torch function modes off."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +54,9 @@ class Sheet:
         self._scalars: list[tuple[Entry, Tensor]] = []
         self._arrays: list[tuple[Entry, Tensor]] = []
         self._later: list[tuple[str, Callable[[], None]]] = []
+        self._finishers: list[tuple[str, list[Tensor], Callable[..., None]]] = []
+        self._numbers: list[tuple[Entry, np.ndarray]] = []
+        self._blocks: list[tuple[Entry, np.ndarray]] = []
 
     def write(self, site: Site | str | Sequence[Site | str], metrics: Sequence[str], values: Tensor) -> None:
         """Note ``values`` (one per metric, still on the device; no synchronisation happens here).
@@ -75,42 +79,77 @@ class Sheet:
             raise ValueError(f"{self.vital}: {len(values)} arrays {metric!r} for {len(sites)} sites")
         self._arrays.append(((self.vital, sites, (metric,)), values.detach()))
 
+    def on_host(self, tensors: Sequence[Tensor], finish: Callable[..., None]) -> None:
+        """Have ``finish(*arrays)`` called when these tensors have left the device, in double precision.
+
+        What is cheap is cheaper there: a mean over channels costs a fraction of an operation on the device. ``finish``
+        writes with :meth:`put` and :meth:`put_array`.
+        """
+        self._finishers.append((self.vital, [t.detach() if t.requires_grad else t for t in tensors], finish))
+
+    def put(self, site: Site | str | Sequence[Site | str], metrics: Sequence[str], values: np.ndarray) -> None:
+        """As :meth:`write`, for numbers that have left the device."""
+        sites, values = _names(site), np.asarray(values, dtype=np.float64)
+        if values.size != len(metrics) * len(sites):
+            raise ValueError(f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for "
+                             f"{values.size} values")
+        self._numbers.append(((self.vital, sites, tuple(metrics)), values.reshape(-1)))
+
+    def put_array(self, sites: Sequence[Site | str], metric: str, values: np.ndarray) -> None:
+        """As :meth:`write_array` with several sites, for arrays that have left the device."""
+        self._blocks.append(((self.vital, _names(sites), (metric,)), values))
+
     def later(self, work: Callable[[], None]) -> None:
         """Have ``work`` done before the readings leave the device."""
         self._later.append((self.vital, work))
 
-    def mark(self) -> tuple[int, int]:
+    def mark(self) -> tuple[int, ...]:
         """How far the sheet is filled; ``erase`` goes back there."""
-        return len(self._scalars), len(self._arrays)
+        return tuple(len(part) for part in (self._scalars, self._arrays, self._finishers))
 
-    def erase(self, mark: tuple[int, int]) -> None:
+    def erase(self, mark: tuple[int, ...]) -> None:
         """Forget what was written since ``mark``."""
-        del self._scalars[mark[0]:], self._arrays[mark[1]:]
+        del self._scalars[mark[0]:], self._arrays[mark[1]:], self._finishers[mark[2]:]
 
     def page(self) -> Page:
         """Everything written so far, in plain numbers; one transfer per device."""
-        self._finish()
-        flat = _to_host([v for _, v in self._scalars] + [v for _, v in self._arrays])
-        count = len(self._scalars)
-        values = np.concatenate(flat[:count], dtype=np.float64) if count else np.empty(0)
-        arrays = [piece.reshape(tuple(tensor.shape)) for piece, (_, tensor) in zip(flat[count:], self._arrays)]
-        return Page(self.step, tuple(e for e, _ in self._scalars), values, tuple(e for e, _ in self._arrays), arrays)
+        while self._later:
+            self.vital, work = self._later.pop(0)
+            self._guarded(work)
+        tensors = [v for _, v in self._scalars] + [v for _, v in self._arrays]
+        place = {id(t): i for i, t in enumerate(tensors)}
+        for _, given, _ in self._finishers:
+            for t in given:
+                if place.setdefault(id(t), len(tensors)) == len(tensors):
+                    tensors.append(t)
+        flat = _to_host(tensors)
+        self._numbers = [(entry, piece.reshape(-1)) for (entry, _), piece in zip(self._scalars, flat)]
+        self._blocks = [(entry, piece) for (entry, _), piece in zip(self._arrays, flat[len(self._scalars):])]
+        queue = self._finishers
+        self._finishers = []
+        while queue:        # a finisher may add another one, without tensors, to come last
+            self.vital, given, finish = queue.pop(0)
+            arrays = [flat[place[id(t)]].astype(np.float64) for t in given]
+            self._guarded(partial(finish, *arrays))
+            queue += self._finishers
+            self._finishers = []
+        values = np.concatenate([v for _, v in self._numbers], dtype=np.float64) if self._numbers else np.empty(0)
+        return Page(self.step, tuple(e for e, _ in self._numbers), values, tuple(e for e, _ in self._blocks),
+                    [block for _, block in self._blocks])
 
     def readings(self) -> tuple[list[Reading], list[ArrayReading]]:
         """Everything written so far as readings."""
         page = self.page()
         return page.readings(), page.array_readings()
 
-    def _finish(self) -> None:
-        while self._later:
-            self.vital, work = self._later.pop(0)
-            try:
-                with torch.no_grad():
-                    work()
-            except Exception as error:
-                from netvitals.capture.panel import say  # it imports this file
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            with torch.no_grad(), np.errstate(all="ignore"):
+                work()
+        except Exception as error:
+            from netvitals.capture.panel import say  # it imports this file
 
-                say(f"readings of step {self.step} are incomplete: {type(error).__name__}: {error}")
+            say(f"readings of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}")
 
 
 Entry = tuple[str, tuple[str, ...], tuple[str, ...]]        # vital sign, sites, metrics
@@ -153,6 +192,7 @@ def _names(site: Site | str | Sequence[Site | str]) -> tuple[str, ...]:
 
 
 def _to_host(tensors: list[Tensor]) -> list[np.ndarray]:
+    """The tensors as arrays of their shapes; one transfer per device."""
     out: list[np.ndarray] = [np.empty(0)] * len(tensors)
     by_device: dict[torch.device, list[int]] = {}
     for i, tensor in enumerate(tensors):
@@ -160,7 +200,9 @@ def _to_host(tensors: list[Tensor]) -> list[np.ndarray]:
     for indices in by_device.values():
         # concatenation promotes to the widest dtype present; counts beyond 2^24 must be written as float64
         flat = torch.cat([tensors[i].reshape(-1) for i in indices]).cpu().numpy()
-        ends = np.cumsum([tensors[i].numel() for i in indices])
-        for i, piece in zip(indices, np.split(flat, ends[:-1])):
-            out[i] = piece
+        start = 0
+        for i in indices:
+            end = start + tensors[i].numel()
+            out[i] = flat[start:end].reshape(tensors[i].shape)
+            start = end
     return out

@@ -45,7 +45,8 @@ class Scene:
         self.blind = True       # inside a module that is looked at as a whole, or no pass is going on
         self.sheet: Sheet | None = None
         self.gathering = Gathering()
-        self.layers_hidden = False      # linear layers have no hooks on this pass, their functional calls are their own
+        self.short = False      # the pass goes only to sites that are known already
+        self.strayed = False    # it met one that is not
         self._counts: dict[str, int] = {}
 
     def begin(self, inputs: Any) -> None:
@@ -78,25 +79,37 @@ class Scene:
         if not isinstance(value, Tensor) or value.shape != x.shape:
             self.cannot_see(Unseen(name, "its output has another shape than its input"))
             return
-        site = self._site(name, "activation", op, origin, owner, channel_dim(x, origin.channel_dim))
-        self.trail.mark(value, "other", origin.channel_dim)
+        site = self._site(name, "activation", op, origin, owner, x, origin.channel_dim)
+        if site is None:
+            return
+        if not self.short:
+            self.trail.mark(value, "other", origin.channel_dim)
         self._show("activation", ActivationSight(site, x.detach(), value.detach(), f, alike), value)
 
     def linear(self, name: str, module: nn.Module, x: Tensor, origin: Origin, value: Tensor, dim: int) -> None:
-        self.trail.mark(value, "linear", dim)
-        site = self._site(name, "linear", type(module).__name__, origin, name, channel_dim(value, dim))
+        if not self.short:
+            self.trail.mark(value, "linear", dim)
+        site = self._site(name, "linear", type(module).__name__, origin, name, value, dim)
+        if site is None:
+            return
         self._show("linear", LinearSight(site, x.detach(), value.detach(), module), value)
 
     def tensor(self, name: str, kind: Kind, op: str, origin: Origin, value: Tensor, owner: str,
                module: nn.Module | None = None) -> None:
-        dim = channel_dim(value, self.trail.origin(value).channel_dim)
-        self._show("tensor", TensorSight(self._site(name, kind, op, origin, owner, dim), value.detach(), module), value)
+        site = self._site(name, kind, op, origin, owner, value, self.trail.origin(value).channel_dim)
+        if site is not None:
+            self._show(f"tensor of {kind}", TensorSight(site, value.detach(), module), value)
 
-    def _site(self, name: str, kind: Kind, op: str, origin: Origin, owner: str, dim: int) -> Site:
+    def _site(self, name: str, kind: Kind, op: str, origin: Origin, owner: str, tensor: Tensor,
+              layout: int | None) -> Site | None:
         count = self._counts[name] = self._counts.get(name, 0) + 1
         if count > 1:
             name = f"{name}#{count}"
         known = self.sites.get(name)
+        if self.short:
+            self.strayed = self.strayed or known is None
+            return known
+        dim = channel_dim(tensor, layout)
         if known is None or (known.kind, known.op, known.follows, known.channel_dim) != (kind, op, origin.follows, dim):
             known = self.sites[name] = Site(name, kind, op, origin.follows, dim, owner)
         return known

@@ -22,7 +22,8 @@ class Vital:
 
     name: str = ""
     cadence: int = 1        # looks on every n-th measured step; costly vital signs raise it
-    gradients_of: tuple[str, ...] = KINDS   # kinds of sites whose gradient it is shown
+    tensors_of: tuple[str, ...] = KINDS     # kinds of sites that ``tensor`` is shown
+    gradients_of: tuple[str, ...] = KINDS   # kinds of sites whose ``gradient`` it is shown
     together: bool = False  # may be shown several like activations in one call; it looks at ``sight.stack`` only
 
     def activation(self, sheet: Sheet, sight: Any) -> None:
