@@ -1,8 +1,8 @@
 r"""The transition in stiffness, fitted and doubted.
 
 $\mathrm{IoU}(\alpha) = q + (p - q)/(1 + e^{(\alpha - \alpha^*)/\delta})$. Three parameters fix p = 1; the fourth makes
-the Fisher information nearly singular, which the comparison of condition numbers shows. Errors come from resampling seeds
-and from the Cramér–Rao bound.
+the Fisher information nearly singular, which the comparison of condition numbers shows. Errors come from resampling
+seeds and from the Cramér–Rao bound.
 """
 
 from __future__ import annotations
