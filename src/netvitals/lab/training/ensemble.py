@@ -149,6 +149,7 @@ class _Training:
         self.loss_name = loss.__name__.replace("_", "-")
         self.total, self.per_epoch = steps_of(recipe, data)
         self.leaves = list(ensemble.parameters.values())
+        self.ones = torch.ones(len(ensemble), dtype=self.leaves[0].dtype, device=self.leaves[0].device)
         on_cpu = all(p.device.type == "cpu" for p in self.leaves)
         self.optimizer = make_optimizer(ensemble.template, recipe, ensemble.parameters, **({"fused": True} if on_cpu
                                                                                           else {}))
@@ -219,7 +220,7 @@ class _Training:
         detached = loss.detach()
         if not torch.isfinite(detached.sum()):
             self._note_divergence(detached)
-        for p, gradient in zip(self.leaves, torch.autograd.grad(loss.sum(), self.leaves)):
+        for p, gradient in zip(self.leaves, torch.autograd.grad(loss, self.leaves, self.ones)):
             p.grad = gradient.contiguous()      # the fused optimisers read memory in order, whatever the strides say
         if recipe.clip is not None:
             self._clip(recipe.clip)
