@@ -74,6 +74,10 @@ class Ensemble:
         """Outputs (K, N, ...) for inputs (N, ...), or for (K, N, ...) when ``each`` seed has its own inputs."""
         return self._forward(self.parameters, self.buffers, x, each=each)
 
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.parameters.values())).device
+
     def train_mode(self, mode: bool = True) -> Ensemble:
         self.template.train(mode)
         return self
@@ -97,11 +101,12 @@ class Ensemble:
         """Loss and accuracy of every seed, in eval mode."""
         modes = [(m, m.training) for m in self.template.modules()]
         self.template.eval()
-        total, right, entries = torch.zeros(len(self)), torch.zeros(len(self)), 0
+        total, right = torch.zeros(2, len(self), device=self.device)
+        entries = 0
         try:
             for x, y in zip(split.x.split(batch), split.y.split(batch)):
-                outputs = self(x)
-                targets = y.expand(len(self), *y.shape)
+                outputs = self(x.to(self.device))
+                targets = y.to(self.device).expand(len(self), *y.shape)
                 total += per_example(loss, outputs, targets).sum(1)
                 hits = correct(outputs, targets)
                 if hits is not None:
@@ -149,10 +154,9 @@ class _Training:
         self.loss_name = loss.__name__.replace("_", "-")
         self.total, self.per_epoch = steps_of(recipe, data)
         self.leaves = list(ensemble.parameters.values())
-        self.ones = torch.ones(len(ensemble), dtype=self.leaves[0].dtype, device=self.leaves[0].device)
-        on_cpu = all(p.device.type == "cpu" for p in self.leaves)
-        self.optimizer = make_optimizer(ensemble.template, recipe, ensemble.parameters, **({"fused": True} if on_cpu
-                                                                                          else {}))
+        self.ones = torch.ones(len(ensemble), dtype=self.leaves[0].dtype, device=ensemble.device)
+        options = {"fused": True} if ensemble.device.type == "cpu" else {}
+        self.optimizer = make_optimizer(ensemble.template, recipe, ensemble.parameters, **options)
         self.generators = [torch.Generator().manual_seed(s) for s in ensemble.seeds]
         self.step, self.epoch = 0, -1
         self.loss: list[Tensor] = []
@@ -216,7 +220,7 @@ class _Training:
 
     def _advance(self, x: Tensor, y: Tensor) -> None:
         ensemble, recipe = self.ensemble, self.recipe
-        loss = per_example(self.loss_name, ensemble(x, each=True), y).mean(1)
+        loss = per_example(self.loss_name, ensemble(x.to(ensemble.device), each=True), y.to(ensemble.device)).mean(1)
         detached = loss.detach()
         if not torch.isfinite(detached.sum()):
             self._note_divergence(detached)
