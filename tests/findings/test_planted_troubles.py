@@ -62,6 +62,12 @@ def test_a_spike_is_found_with_its_layer_and_channel():
     assert "act2 (channel 17)" in found.what
 
 
+def test_one_look_does_not_claim_to_have_seen_a_course():
+    checked = {c.rule: c.series for c in examined(net()).checked}
+    assert checked["plateau"] == checked["gate forecast"] == checked["imbalance growth"] == 0
+    assert checked["dead units"] and checked["spikes"] and checked["vanishing gradients"]
+
+
 def test_a_loss_that_breaks_is_traced_to_its_layer():
     model = net()
     x, y = batch()
@@ -100,7 +106,7 @@ def test_the_metrics_that_rules_ask_for_are_the_ones_that_vital_signs_write(tmp_
     x, y = batch()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     with nv.watch(model, optimizer=optimizer, every=1, run=tmp_path / "r") as vitals:
-        for _ in range(3):
+        for _ in range(24):
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
             loss.backward()
@@ -116,4 +122,5 @@ def test_the_metrics_that_rules_ask_for_are_the_ones_that_vital_signs_write(tmp_
     assert {(a.vital, a.metric) for a in run.arrays(last=True)} >= {
         ("gates", "density@0.01"), ("preactivations", "mu"), ("preactivations", "sigma")}
     found = diagnose(run)
+    assert str(run.findings()) == str(found)        # a run without stored findings is judged when it is asked
     assert all(c.series for c in found.checked) and not any(c.trouble for c in found.checked)

@@ -2,6 +2,8 @@
 
 from netvitals.findings.diagnosis import RULES, Checked, Findings, diagnose
 from netvitals.findings.table import Series, Table, is_pooled, table
-from netvitals.runs import Evidence, Finding
+from netvitals.runs import Evidence, Finding, judged_by
+
+judged_by(diagnose)
 
 __all__ = ["RULES", "Checked", "Evidence", "Finding", "Findings", "Series", "Table", "diagnose", "is_pooled", "table"]

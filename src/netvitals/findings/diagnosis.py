@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netvitals.findings import drift, gates, gradients, imbalance, loss, sparsity, spikes, variance
+from netvitals.findings import drift, forecasts, gates, gradients, imbalance, loss, sparsity, spikes, variance
 from netvitals.findings.rule import Context, Rule
 from netvitals.findings.table import Table, table
 from netvitals.runs import SEVERITIES, Finding
 
 RULES: tuple[Rule, ...] = (*loss.RULES, *gates.RULES, *variance.RULES, *sparsity.RULES, *spikes.RULES, *drift.RULES,
-                           *imbalance.RULES, *gradients.RULES)
+                           *forecasts.RULES, *imbalance.RULES, *gradients.RULES)
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,7 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
                 found += rule.look(context)
             except Exception as error:      # one rule that stumbles must not hide what the others found
                 trouble = f"{type(error).__name__}: {error}"
-        needs = " or ".join(f"{vital}/{metric}" for vital, metric in rule.needs)
-        checked.append(Checked(rule.name, rule.question, series, needs, trouble))
+        checked.append(Checked(rule.name, rule.question, series, str(rule), trouble))
     order = {name: i for i, name in enumerate(SEVERITIES)}
     return Findings(tuple(sorted(found, key=lambda f: order[f.severity])), tuple(checked))
 

@@ -16,7 +16,7 @@ WEIGHTS = -0.05
 
 
 @rule("negative drift", "Do weights or pre-activations drift negative?", "preactivations",
-      ("preactivations", "preact_drift"), ("drift", "drift_z"))
+      ("preactivations", "preact_drift"), ("drift", "drift_z"), least=3)
 def negative(context: Context) -> Iterator[Finding]:
     table = context.table
     push = _push(table)

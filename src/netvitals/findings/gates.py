@@ -104,7 +104,7 @@ def density_falls(context: Context) -> Iterator[Finding]:
 
 
 @rule("gate forecast", "Where does gate density go if the variance keeps shrinking?", "gates",
-      ("preactivations", "sigma"))
+      ("preactivations", "sigma"), least=5)
 def forecast(context: Context) -> Iterator[Finding]:
     table, metric = context.table, theta_of(context.table)
     theta = float(metric.split("@")[1])

@@ -44,7 +44,7 @@ def vanishing(context: Context) -> Iterator[Finding]:
                "tensor (AdamW, Muon).")
 
 
-@rule("exploding gradients", "Does the gradient norm stay in bounds?", "gradients", ("gradients", "grad_norm"))
+@rule("exploding gradients", "Does the gradient norm stay in bounds?", "gradients", ("gradients", "grad_norm"), least=3)
 def exploding(context: Context) -> Iterator[Finding]:
     whole = context.table.get("gradients", "model", "grad_norm")
     if whole is None or len(whole.values) < 3:

@@ -14,7 +14,8 @@ SHIFT = 0.3
 ALONE = 0.9
 
 
-@rule("imbalance growth", "Do neighbouring layers stay balanced?", "imbalance", ("imbalance", "relative"))
+@rule("imbalance growth", "Do neighbouring layers stay balanced?", "imbalance", ("imbalance", "relative"),
+      least=3)
 def growth(context: Context) -> Iterator[Finding]:
     hits = []
     for s in context.table.at("imbalance", "relative"):
@@ -24,7 +25,7 @@ def growth(context: Context) -> Iterator[Finding]:
     yield from together(
         hits, rule="imbalance growth", vital="imbalance",
         what=lambda where, worst: f"Neighbouring layers grow apart at {where}: {_heavier(worst)}",
-        why="Gradient flow conserves the imbalance ‖W_{l+1}‖² − ‖W_l‖² across ReLU and linear layers and moves it "
+        why="Gradient flow conserves the imbalance ‖Wₗ₊₁‖² − ‖Wₗ‖² across ReLU and linear layers and moves it "
             "slowly elsewhere. A large shift comes from what is not gradient flow: long steps, decay that differs by "
             "layer, or an optimizer that rescales updates.",
         advice="Look at the update ratio of the two layers; the same weight decay for both, or a smaller learning rate "

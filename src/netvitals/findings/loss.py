@@ -37,7 +37,7 @@ def not_finite(context: Context) -> Iterator[Finding]:
         rule="loss not finite", vital="loss")
 
 
-@rule("plateau", "Is the loss stuck on a plateau?", "loss", ("loss", "loss"))
+@rule("plateau", "Is the loss stuck on a plateau?", "loss", ("loss", "loss"), least=READINGS)
 def plateau(context: Context) -> Iterator[Finding]:
     loss = context.table.loss
     if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):
@@ -69,7 +69,7 @@ def plateau(context: Context) -> Iterator[Finding]:
             evidence=ground, rule="plateau", vital="loss")
 
 
-@rule("loss rises", "Does the loss end near its lowest?", "loss", ("loss", "loss"))
+@rule("loss rises", "Does the loss end near its lowest?", "loss", ("loss", "loss"), least=READINGS)
 def rises(context: Context) -> Iterator[Finding]:
     loss = context.table.loss
     if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):

@@ -29,16 +29,23 @@ class Rule:
     vital: str                                      # the panel that shows what it found
     needs: tuple[tuple[str, str], ...]              # (vital, metric), any of which makes the question answerable
     look: Callable[[Context], list[Finding]]
+    least: int = 1                                  # readings a series must have for the question to make sense
 
     def series(self, table: Table) -> int:
         """How many series there are to look at."""
-        return sum((v, m) in self.needs or (v, m.split("@")[0] + "@") in self.needs for v, _, m in table.series)
+        return sum(len(s.values) >= self.least and ((v, m) in self.needs or (v, m.split("@")[0] + "@") in self.needs)
+                   for (v, _, m), s in table.series.items())
+
+    def __str__(self) -> str:
+        wanted = " or ".join(f"{vital}/{metric}" for vital, metric in self.needs)
+        return f"{wanted} on {self.least} steps" if self.least > 1 else wanted
 
 
-def rule(name: str, question: str, vital: str, *needs: tuple[str, str]) -> Callable[[Callable[[Context], Any]], Rule]:
+def rule(name: str, question: str, vital: str, *needs: tuple[str, str],
+         least: int = 1) -> Callable[[Callable[[Context], Any]], Rule]:
     """Make a rule of a function that yields findings. A need ``("gates", "density@")`` stands for any threshold."""
     def made(look: Callable[[Context], Iterable[Finding]]) -> Rule:
-        return Rule(name, question, vital, needs, lambda context: list(look(context)))
+        return Rule(name, question, vital, needs, lambda context: list(look(context)), least)
     return made
 
 

@@ -43,8 +43,12 @@ def spikes(context: Context) -> Iterator[Finding]:
 
 
 def _channel(table: Table, site: str) -> str:
-    where = table.get("spikes", site, "channel")
-    return f" (channel {where.last:.0f})" if where is not None and where.last == where.last else ""
+    """Channel and, where it was read, position of the spike."""
+    found = {m: table.get("spikes", site, m) for m in ("channel", "token")}
+    known = {m: s.last for m, s in found.items() if s is not None and s.last == s.last}
+    words = {"channel": "channel", "token": "position"}
+    said = ", ".join(f"{words[m]} {value:.0f}" for m, value in known.items())
+    return f" ({said})" if said else ""
 
 
 def _advice(table: Table, site: str) -> str:

@@ -71,9 +71,9 @@ SIGNS: dict[str, Sign] = {
         {"grad_norm": "length of the gradient", "update_norm": "length of the step", "weight_norm": "length of the "
          "weights", "update_ratio": "step over weights"}),
     "imbalance": Sign(
-        "Imbalance", "How far neighbouring layers have moved apart: ‖W_{l+1}‖² − ‖W_l‖², which gradient flow conserves "
+        "Imbalance", "How far neighbouring layers have moved apart: ‖Wₗ₊₁‖² − ‖Wₗ‖², which gradient flow conserves "
         "in linear networks.", ("relative", "imbalance"),
-        {"imbalance": "‖W_{l+1}‖² − ‖W_l‖² − ‖b_l‖²",
+        {"imbalance": "‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖²",
          "relative": "the same over the sum of the three, between −1 and 1"}),
     "rank": Sign(
         "Effective rank", "How many directions a matrix really uses.", ("entropy",),
@@ -84,9 +84,16 @@ SIGNS: dict[str, Sign] = {
         "Residual stream", "What each block hands on to the next.", ("norm",),
         {"norm": "mean length of a row", "sigma": "standard deviation over everything", "rms": "root mean square",
          "growth": "length over that of the block before"}),
+    "curvature": Sign(
+        "Curvature", "How the layers share curvature: each cell of a matrix is the Hessian's block between two places "
+        "of the model, row and column; the bars are its diagonal.", ("resonance",),
+        {"resonance": "Frobenius norm of the block", "coupling": "the block against the two diagonal ones",
+         "stable_rank": "how many directions the block uses", "gn_gap": "what Gauss–Newton leaves out, against what it "
+         "keeps"}),
 }
 
-ORDER = ("gates", "preactivations", "sparsity", "spikes", "drift", "gradients", "imbalance", "rank", "stream")
+ORDER = ("gates", "preactivations", "sparsity", "spikes", "drift", "gradients", "imbalance", "rank", "stream",
+         "curvature")
 
 
 def sign(vital: str) -> Sign:

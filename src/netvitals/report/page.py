@@ -162,7 +162,8 @@ def _panel(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any]:
             "metrics": metrics, "any_pooled": any(m["pooled"] for m in metrics),
             "all_pooled": all(m["pooled"] for m in metrics),
             "rows": [{"site": site or "model", "cells": [words.number(v) for v in row]} for site, row in panel.rows],
-            "arrays": sorted({a.metric for a in panel.arrays}), "finding": _gravest(shown, panel.vital)}
+            "arrays": sorted({a.metric for a in panel.arrays}), "finding": _gravest(shown, panel.vital),
+            "matrices": any(a.value.ndim > 1 for a in panel.arrays)}
 
 
 def _tile(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -230,7 +230,7 @@ const panelOf = (section) => {
       const v = m.values[r], fill = make("div", { class: v < 0 ? "fill neg" : "fill" });
       const share = Number.isFinite(v) ? (scale.kind === "log" ? Math.max(scale.at(v), 0.01) : share01 ? v : Math.abs(v) / (reach || 1)) : 0;
       fill.style.width = Math.max(share * 100, 0.4) + "%";
-      grid.append(make("span", { class: "label", title: site }, make("bdi", { text: brief(site) || "model" })), make("div", { class: "track" }, fill, make("span", { text: number(v) })));
+      grid.append(make("span", { class: "label", title: site }, make("bdi", { text: brief(site) || "model" })), make("div", { class: "track" }, fill), make("span", { class: "number", text: number(v) }));
     });
     place.view.replaceChildren(grid);
   };
@@ -281,7 +281,8 @@ const arraysOf = (section) => {
   const draw = () => {
     const place = details.querySelector(".matrix");
     place.replaceChildren();
-    for (const a of DATA.panels[Number(section.dataset.panel)].arrays) {
+    const panel = DATA.panels[Number(section.dataset.panel)], nodes = panel.metrics.length ? panel.metrics[panel.first].sites : [];
+    for (const a of panel.arrays) {
       const values = floats(a.data), [rows, cols] = a.shape;
       const figure = make("figure", {}, make("figcaption", { text: `${a.metric} · ${a.site || "model"} · step ${count(a.step)}${a.note ? " · " + a.note : ""}` }));
       place.append(figure);
@@ -292,20 +293,21 @@ const arraysOf = (section) => {
         lineChart(chart, { steps: Array.from({ length: cols }, (_, i) => i), height: 110, series: [{ name: "sorted values", values, colour: hue(0) }] });
         continue;
       }
-      const size = Math.max(3, Math.min(18, Math.floor(300 / Math.max(rows, cols)))), canvas = make("canvas", { width: cols, height: rows }), paint = colouring(scaleOf(values)), pen = canvas.getContext("2d");
+      const size = Math.max(3, Math.min(36, Math.floor(260 / Math.max(rows, cols)))), canvas = make("canvas", { width: cols, height: rows }), paint = colouring(scaleOf(values)), pen = canvas.getContext("2d");
       Object.assign(canvas.style, { width: cols * size + "px", height: rows * size + "px", imageRendering: "pixelated", maxWidth: "100%" });
       values.forEach((v, i) => { const colour = paint(v); if (colour) { pen.fillStyle = `rgb(${colour})`; pen.fillRect(i % cols, Math.floor(i / cols), 1, 1); } });
-      canvas.addEventListener("pointermove", (event) => { const box = canvas.getBoundingClientRect(), r = Math.floor((event.clientY - box.top) / box.height * rows), c = Math.floor((event.clientX - box.left) / box.width * cols); show(event, `${r}, ${c}`, number(values[r * cols + c])); });
+      canvas.addEventListener("pointermove", (event) => { const box = canvas.getBoundingClientRect(), r = Math.floor((event.clientY - box.top) / box.height * rows), c = Math.floor((event.clientX - box.left) / box.width * cols); const name = (i) => nodes.length === Math.max(rows, cols) ? nodes[i] : i; show(event, `${name(r)} × ${name(c)}`, number(values[r * cols + c])); });
       canvas.addEventListener("pointerleave", hide);
       figure.append(canvas);
     }
   };
   details.addEventListener("toggle", () => details.open && draw());
+  return () => details.open && draw();
 };
 
 /* ---- the page ---- */
 const sections = [...document.querySelectorAll("[data-panel]")], panels = sections.map(panelOf);
-sections.forEach(arraysOf);
+const pictures = sections.map(arraysOf).filter(Boolean);
 const drawLoss = () => {
   const place = document.querySelector("[data-loss]");
   if (!place || !DATA.loss) return;
@@ -315,7 +317,7 @@ const drawLoss = () => {
     : [{ name: "loss", values: l.values, low: l.lows, high: l.highs, colour: hue(0), gaps: true }];
   lineChart(place, { steps: l.steps, series, height: 240, log: l.log });
 };
-const drawAll = () => { drawLoss(); panels.forEach((p) => p.draw()); };
+const drawAll = () => { drawLoss(); panels.forEach((p) => p.draw()); pictures.forEach((draw) => draw()); };
 const byAnchor = new Map(sections.map((s, i) => [s.id, panels[i]]));
 document.querySelectorAll("[data-show]").forEach((link) => link.addEventListener("click", () => {
   const want = JSON.parse(link.dataset.show), panel = byAnchor.get(link.getAttribute("href").slice(1));
