@@ -1,0 +1,95 @@
+"""Forecasts of drift and sparsity: made where the trend carries them, silent where it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import netvitals as nv
+from netvitals.capture import Reading
+from netvitals.findings import Series, diagnose
+from netvitals.findings.forecasts import crossing, turned
+from netvitals.lab import data, models
+
+STEPS = np.arange(0, 300, 10)
+
+
+def series(values) -> Series:
+    return Series("drift", "output", "euler", STEPS, np.asarray(values, dtype=float))
+
+
+def readings(**by_metric) -> list[Reading]:
+    places = {"push": ("drift", "output", "euler"), "sink": ("preactivations", "a.act", "preact_drift"),
+              "zeros": ("sparsity", "a.act", "hard")}
+    return [Reading(int(t), *places[name][:1], *places[name][1:], float(v)) for name, values in by_metric.items()
+            for t, v in zip(STEPS, values)]
+
+
+def told(source) -> list:
+    return [f for f in diagnose(source) if f.rule == "drift forecast"]
+
+
+def test_crossing_of_a_noisy_line_is_inside_its_interval():
+    noise = np.random.default_rng(0).normal(0, 0.02, len(STEPS))
+    found = crossing(series(1.0 - STEPS / 400 + noise), 0.0)
+    assert found is not None and found.low <= 400 <= found.high, found
+    assert found.step == pytest.approx(400, abs=60)
+
+
+@pytest.mark.parametrize("values", [np.ones(30), np.linspace(0.5, 1.0, 30), np.linspace(1.0, 0.9, 30),
+                                    np.random.default_rng(1).normal(1.0, 0.5, 30), np.full(30, np.nan)],
+                         ids=["flat", "rises", "too slow", "noise", "nothing"])
+def test_no_forecast_without_a_trend(values):
+    assert crossing(series(values), 0.0) is None
+
+
+def test_drift_that_will_turn_and_drift_that_has_turned():
+    sink = np.linspace(0.0, -0.3, len(STEPS))
+    (soon,) = told(readings(push=1.0 - STEPS / 400, sink=sink))
+    assert "near step 400" in soon.what and "euler" in {e.metric for e in soon.evidence}
+    (past,) = told(readings(push=1.0 - STEPS / 150, sink=sink))
+    assert "turned round at step 160" in past.what
+    assert turned(series(1.0 - STEPS / 150)) == 160
+    assert not told(readings(push=1.0 - STEPS / 150, sink=np.zeros(len(STEPS))))      # nothing has drifted
+
+
+def test_sparsity_on_its_way_to_the_cliff():
+    (found,) = told(readings(zeros=0.5 + STEPS / 2000))
+    assert found.severity == "watch" and "near step 400" in found.what and "a.act" in found.what
+    assert "top-k" in found.advice
+    (outlook,) = told(readings(zeros=0.5 + STEPS / 2000, push=np.full(len(STEPS), -0.2)))
+    assert "may stop" in outlook.why
+    assert not told(readings(zeros=np.full(len(STEPS), 0.8)))       # past it: another rule speaks
+    assert not told(readings(zeros=np.full(len(STEPS), 0.5)))
+
+
+def test_a_spike_names_layer_channel_and_position():
+    source = [Reading(int(t), "spikes", "blocks.3.act", m, v) for t in STEPS
+              for m, v in (("max_over_mean", 250.0), ("max_abs", 40.0), ("p999", 2.5), ("channel", 17.0),
+                           ("token", 5.0))]
+    (found,) = [f for f in diagnose(source) if f.rule == "spikes"]
+    assert all(word in found.what for word in ("blocks.3.act", "channel 17", "position 5"))
+    assert "99.9 % quantile is 2.5" in found.advice
+
+
+def test_a_watched_run_on_random_data_is_told_of_the_cliff():
+    """Drift on random labels with a large rate drives the last layer's zeros up; the forecast sees it coming."""
+    torch.manual_seed(0)
+    net = models.build("mlp:64-64x3-10,bias=false,init=he", seed=0)
+    optimizer = torch.optim.SGD(net.parameters(), 0.02, momentum=0.9)
+    noise = data.load("noise,inputs=64,classes=10")
+    generator = torch.Generator().manual_seed(0)
+    heard = set()
+    with nv.watch(net, optimizer=optimizer, every=2, vitals=["sparsity", "drift", "preactivations"]) as vitals:
+        for step in range(60):
+            x, y = noise.draw(128, generator)
+            loss = F.cross_entropy(net(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            vitals.step(loss)
+            if step % 10 == 9:
+                heard |= {f.what.split(":")[0] for f in vitals.findings() if f.rule == "drift forecast"}
+    assert any("will reach the cliff" in h for h in heard), heard
