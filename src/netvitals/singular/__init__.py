@@ -29,15 +29,25 @@ from netvitals.singular.likelihood import Categorical, Gaussian, Labelled, monte
 from netvitals.singular.order import KLOrder, ScoreExpansion, directional_fisher, kl_along, kl_order, score_expansion
 from netvitals.singular.prediction import Rates, compose_blocks, predict_rates, residual_distance
 from netvitals.singular.rates import RateFit, rate_fit
+from netvitals.singular.readout import Candidate, Readout, readout
 from netvitals.singular.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
+from netvitals.singular.spectrum import (
+    Classified,
+    classify_spectrum,
+    fisher_matrix,
+    fisher_spectrum,
+    operational_selection,
+)
 from netvitals.singular.volume import VolumeScan, eps_scan_volume, tied_crossing_volume
 
-__all__ = ["AttentionChain", "Categorical", "Chain", "ChainHealth", "Crossing", "Factor", "FluctuationMC",
-           "Gaussian", "KFAC", "KLOrder", "LLC", "Labelled", "Ladder", "RateChain", "RateFit", "Rates",
-           "ScoreExpansion", "SwiGLUStack", "VolumeScan", "WAIC", "WatanabeTriple", "compose_blocks", "dead_entry",
-           "directional_fisher", "eps_scan", "eps_scan_volume", "freeze_probe", "functional_variance_mc",
-           "high_curvature_volume", "joint_mode", "kfac", "kl_along", "kl_order", "kronecker_lift", "lambda_min",
-           "learning_coefficient", "mean_map_metric", "monte_carlo", "nu", "nu_data_free", "nu_frozen",
-           "order_from_fisher", "predict_rates", "rate_chain", "rate_fit", "recover_crossing", "residual_distance",
-           "rlct_additive", "rlct_crossing", "rlct_reduced_rank", "rlct_single", "schur_complement",
-           "schur_constant", "score_expansion", "sectional_curvature", "tied_crossing_volume", "waic", "wbic"]
+__all__ = ["AttentionChain", "Candidate", "Categorical", "Chain", "ChainHealth", "Classified", "Crossing", "Factor",
+           "FluctuationMC", "Gaussian", "KFAC", "KLOrder", "LLC", "Labelled", "Ladder", "RateChain", "RateFit",
+           "Rates", "Readout", "ScoreExpansion", "SwiGLUStack", "VolumeScan", "WAIC", "WatanabeTriple",
+           "classify_spectrum", "compose_blocks", "dead_entry", "directional_fisher", "eps_scan", "eps_scan_volume",
+           "fisher_matrix", "fisher_spectrum", "freeze_probe", "functional_variance_mc", "high_curvature_volume",
+           "joint_mode", "kfac", "kl_along", "kl_order", "kronecker_lift", "lambda_min", "learning_coefficient",
+           "mean_map_metric", "monte_carlo", "nu", "nu_data_free", "nu_frozen", "operational_selection",
+           "order_from_fisher", "predict_rates", "rate_chain", "rate_fit", "readout", "recover_crossing",
+           "residual_distance", "rlct_additive", "rlct_crossing", "rlct_reduced_rank", "rlct_single",
+           "schur_complement", "schur_constant", "score_expansion", "sectional_curvature", "tied_crossing_volume",
+           "waic", "wbic"]

@@ -1,0 +1,228 @@
+r"""The readout of one checkpoint: candidate dead directions, which of them are singular, and what they contribute.
+
+Candidates come from three places: the joint mode of a hidden unit (its incoming row with its outgoing column), the
+bottom direction of each layer's K-FAC factors, and the kernel of each LayerNorm. Along each one the directional Fisher
+is scanned outward; a checkpoint sits at some distance from the singular set, so the fit carries a shift. A direction
+along which the divergence is zero is a gauge direction and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from netvitals.singular.evidence import WatanabeTriple
+from netvitals.singular.factors import joint_mode, kronecker_lift
+from netvitals.singular.fluctuation import nu
+from netvitals.singular.kfac import kfac
+from netvitals.singular.order import KLOrder, kl_order
+from netvitals.singular.rlct import rlct_additive
+
+SCAN = tuple(np.geomspace(3e-3, 1.0, 10).tolist())      # relative to the size of the weights along the direction
+CONDITIONS = ("canonical alignment", "equivariant optimiser", "noise regime", "asymptotic window", "expected Fisher")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One direction and what was found along it."""
+
+    name: str
+    kind: str               # "joint mode", "K-FAC bottom", "norm kernel"
+    verdict: str            # "singular", "gauge", "regular", "unclear"
+    scan: KLOrder
+
+    def __str__(self) -> str:
+        order = f"order {self.scan.order}" if self.scan.order else self.scan.note
+        return f"{self.verdict:9s} {self.kind:13s} {self.name}: {order} (Fisher t^{self.scan.slope:.2f})"
+
+
+@dataclass(frozen=True)
+class Readout:
+    """Orders found at one checkpoint and the invariants that follow, or why there are none."""
+
+    candidates: tuple[Candidate, ...]
+    triple: WatanabeTriple | None           # contribution of the singular directions together
+    interval: tuple[float, float] | None    # of the λ contribution, from the slopes' errors
+    conditions: dict[str, str]              # "holds", "fails: …" or "not checked: …"
+    skipped: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    def of(self, verdict: str) -> list[Candidate]:
+        return [c for c in self.candidates if c.verdict == verdict]
+
+    def __str__(self) -> str:
+        counts = {v: len(self.of(v)) for v in ("singular", "gauge", "regular", "unclear")}
+        lines = [f"{len(self.candidates)} candidate directions: " + ", ".join(f"{n} {v}" for v, n in counts.items())]
+        if self.triple is None:
+            lines.append("no singular direction: along every candidate the Fisher form stays constant, is zero (gauge), "
+                         "or has no whole order. A trained network usually sits away from its singular set.")
+        else:
+            assert self.interval is not None
+            lines.append(f"contribution of the singular directions: {self.triple} "
+                         f"(λ in [{self.interval[0]:.3g}, {self.interval[1]:.3g}])")
+            lines += [f"  {c}" for c in self.of("singular")]
+        lines += [f"  condition {name}: {state}" for name, state in self.conditions.items()]
+        return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
+
+
+def readout(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, units: int = 4,
+            scan: Sequence[float] = SCAN) -> Readout:
+    """Order, λ, m and ν of one checkpoint, or why not.
+
+    Args:
+        loss_fn: "ce", "mse", or one of torch's losses of that kind; it fixes the likelihood.
+        batch: (inputs, targets); targets may be anything, the Fisher is the expected one.
+        units: hidden units per pair of layers, the weakest first.
+
+    The model is copied to float64 and left as it was.
+    """
+    family = _family(loss_fn)
+    notes = []
+    if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
+        notes.append("half precision was promoted to float64")
+    twin = copy.deepcopy(model).double().eval()
+    x = batch[0].double() if batch[0].is_floating_point() else batch[0]
+    if x.is_floating_point() and not torch.isfinite(x).all():
+        raise ValueError("the batch holds NaN or infinity: clean the data first")
+    found: list[Candidate] = []
+    directions, skipped = _directions(twin, x, "ce" if family == "categorical" else "mse", units)
+    for name, kind, direction in directions:
+        found.append(_scan(twin, x, family, name, kind, direction, scan))
+    singular = [c for c in found if c.verdict == "singular"]
+    triple = interval = None
+    if singular:
+        ks = [c.scan.order or 1 for c in singular]
+        lam, m = rlct_additive(ks)
+        triple = WatanabeTriple(lam, m, sum(nu(k) for k in ks))
+        spread = [_contribution_range(c.scan) for c in singular]
+        interval = (sum(low for low, _ in spread), sum(high for _, high in spread))
+        notes.append("directions are added as if they met nowhere; where two of them cross, λ is that of the crossing "
+                     "(singular.recover_crossing), never the ray's")
+    return Readout(tuple(found), triple, interval, _conditions(found), skipped, tuple(notes))
+
+
+def _family(loss_fn: Any) -> str:
+    names = {"ce": "categorical", "mse": "gaussian"}
+    if isinstance(loss_fn, str) and loss_fn in names:
+        return names[loss_fn]
+    if loss_fn in (F.cross_entropy, F.nll_loss) or isinstance(loss_fn, nn.CrossEntropyLoss):
+        return "categorical"
+    if loss_fn is F.mse_loss or isinstance(loss_fn, nn.MSELoss):
+        return "gaussian"
+    raise ValueError("the readout needs to know the likelihood: pass loss_fn as 'ce' or 'mse', or torch's "
+                     f"cross_entropy or mse_loss; got {loss_fn!r}")
+
+
+def _directions(model: nn.Module, x: Tensor, loss: str, units: int) -> tuple[
+        list[tuple[str, str, dict[str, Tensor]]], dict[str, str]]:
+    from netvitals.saddle.links import find_links, recorded
+
+    out: list[tuple[str, str, dict[str, Tensor]]] = []
+    with recorded(model) as runs, torch.enable_grad():
+        model(x)
+    links = find_links(runs)
+    skipped = dict(links.skipped)
+    for link in links.links:
+        first, second = (model.get_submodule(n) for n in (link.first, link.second))
+        if not (isinstance(first, nn.Linear) and isinstance(second, nn.Linear)) or \
+                first.out_features != second.in_features:
+            skipped[f"{link.first} → {link.second}"] = "joint modes are built between linear layers of one width"
+            continue
+        strength = first.weight.detach().norm(dim=1) * second.weight.detach().norm(dim=0)
+        for unit in torch.argsort(strength)[:units].tolist():
+            out.append((f"{link.first} → {link.second}, unit {unit}", "joint mode",
+                        joint_mode(model, link.first, link.second, unit)))
+    factors = kfac(model, x, loss)
+    for name, factor in factors.layers.items():
+        module = model.get_submodule(name)
+        if isinstance(module, nn.Linear):
+            out.append((name, "K-FAC bottom", {f"{name}.weight": kronecker_lift(factor)[0]}))
+    for name, module in model.named_modules():
+        if isinstance(module, nn.LayerNorm) and module.elementwise_affine:
+            reader = next((n for n, m in model.named_modules() if isinstance(m, nn.Linear) and n in runs
+                           and m.in_features == module.weight.numel() and runs[n].u.shape[-1] == module.weight.numel()
+                           and _reads(runs[n].u, module, x, model)), None)
+            if reader is None or not bool((module.weight != 0).all()):
+                skipped[name] = "no linear layer reads this norm directly, or a gain is zero"
+                continue
+            weight = model.get_submodule(reader).get_parameter("weight")
+            kernel = 1 / module.weight.detach()
+            row = torch.outer(torch.ones(weight.shape[0], dtype=weight.dtype), kernel / kernel.norm())
+            out.append((f"{name} read by {reader}", "norm kernel", {f"{reader}.weight": row / row.norm()}))
+    return out, skipped
+
+
+def _reads(u: Tensor, norm: nn.LayerNorm, x: Tensor, model: nn.Module) -> bool:
+    """Whether ``u`` is the norm's output, by value."""
+    kept: list[Tensor] = []
+    handle = norm.register_forward_hook(lambda m, a, o: kept.append(o.detach()))
+    try:
+        with torch.no_grad():
+            model(x)
+    finally:
+        handle.remove()
+    return bool(kept) and kept[0].shape == u.shape and torch.equal(kept[0], u.detach())
+
+
+def _scan(model: nn.Module, x: Tensor, family: str, name: str, kind: str, direction: dict[str, Tensor],
+          scan: Sequence[float]) -> Candidate:
+    params = dict(model.named_parameters())
+    names = list(direction)
+    shapes = [params[n].shape for n in names]
+    theta = torch.cat([params[n].detach().flatten() for n in names])
+    v = torch.cat([direction[n].flatten() for n in names])
+    rest = {n: p.detach() for n, p in params.items() if n not in direction}
+
+    def outputs(flat: Tensor) -> Tensor:
+        pieces = torch.split(flat, [s.numel() for s in shapes])
+        moved = {n: p.reshape(s) for n, p, s in zip(names, pieces, shapes)}
+        return functional_call(model, {**rest, **moved}, (x,)).flatten(0, -2)
+
+    size = max(float((theta * v / v.norm()).norm()), 1e-2 * float(theta.norm()), 1e-3)
+    result = kl_order(outputs, theta, v, family, ts=[s * size for s in scan], shift=True)
+    return Candidate(name, kind, _verdict(result), result)
+
+
+def _verdict(result: KLOrder) -> str:
+    if result.note.startswith("gauge"):
+        return "gauge"
+    if result.order is None:
+        return "unclear"
+    if result.order == 1:
+        return "regular"
+    asymptotic = not any("shift is as large" in f for f in result.fisher_fit.flags)
+    return "singular" if asymptotic else "unclear"
+
+
+def _contribution_range(scan: KLOrder) -> tuple[float, float]:
+    """1/(2k) over the fit's interval, widened by its distance from the whole order: the finite window's own error."""
+    half = (scan.fisher_fit.interval[1] - scan.fisher_fit.interval[0]) / 4 + abs(scan.estimate - (scan.order or 1))
+    return 1 / (2 * max(scan.estimate + half, 1.0)), 1 / (2 * max(scan.estimate - half, 1.0))
+
+
+def _conditions(found: list[Candidate]) -> dict[str, str]:
+    scans = [c.scan for c in found if c.verdict in ("singular", "unclear")]
+    drifting = [s for s in scans if s.fisher_fit.flags]
+    aligned = [c for c in found if c.kind == "joint mode" and c.verdict == "singular"]
+    check: Callable[[bool, str], str] = lambda ok, why: "holds" if ok else f"fails: {why}"
+    states = ("holds for the joint modes called singular" if aligned else "not checked: no singular joint mode",
+              "not checked: a checkpoint does not say which optimiser made it",
+              "not checked: declare whether targets are noisy; noise-free targets shift every G rate by 2L",
+              check(not drifting, f"{len(drifting)} scans have drifting local slopes") if scans
+              else "not checked: nothing to scan into",
+              "holds")
+    return dict(zip(CONDITIONS, states))
+
+
+def distance(candidate: Candidate) -> float:
+    """How far the checkpoint sits from the singular set along a candidate: the fitted shift; NaN if not singular."""
+    return candidate.scan.fisher_fit.shift if candidate.verdict == "singular" else math.nan

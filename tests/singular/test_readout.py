@@ -1,0 +1,70 @@
+"""The one-checkpoint readout: planted dead units are found with their order; trained nets say why there is nothing."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from netvitals.singular import nu, readout
+from netvitals.singular.readout import distance
+
+
+def planted(distance=1e-3, activation=nn.Tanh):
+    """A two-layer net whose last hidden unit is almost dead."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 6, bias=False), activation(), nn.Linear(6, 3, bias=False))
+    with torch.no_grad():
+        model[0].weight[5] = distance * torch.tensor([1.0, -0.5, 0.3, 0.2, 0.1])
+        model[2].weight[:, 5] = distance * torch.tensor([0.7, 0.5, -0.5])
+    return model
+
+
+@pytest.mark.parametrize("loss", ["mse", "ce"])
+def test_a_planted_dead_unit_is_found_with_order_two(loss):
+    model = planted()
+    found = readout(model, loss, (torch.randn(200, 5), None), units=2)
+    (hit,) = found.of("singular")
+    assert hit.kind == "joint mode" and hit.name.endswith("unit 5")
+    assert hit.scan.order == 2 and hit.scan.estimate == pytest.approx(2, abs=0.1)
+    assert (found.triple.lam, found.triple.m) == (0.25, 1) and found.triple.nu == pytest.approx(nu(2))
+    assert found.interval[0] <= 0.25 <= found.interval[1]
+    assert distance(hit) == pytest.approx(1e-3 * math.sqrt(2) * 1.17, rel=0.5)
+    assert "contribution" in str(found)
+
+
+def test_a_random_network_has_no_singular_direction_and_says_so():
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
+    found = readout(model, nn.CrossEntropyLoss(), (torch.randn(100, 5), None), units=1)
+    assert found.triple is None and "away from its singular set" in str(found)
+    assert found.conditions["expected Fisher"] == "holds"
+    assert found.conditions["equivariant optimiser"].startswith("not checked")
+
+
+def test_norm_kernel_is_a_gauge_direction():
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(5, 6), nn.LayerNorm(6), nn.Linear(6, 3))
+    with torch.no_grad():
+        model[1].weight.uniform_(0.5, 2)
+    found = readout(model, "mse", (torch.randn(64, 5), None))
+    (kernel,) = [c for c in found.candidates if c.kind == "norm kernel"]
+    assert kernel.verdict == "gauge"
+
+
+def test_the_model_is_left_as_it_was():
+    model = planted().half()
+    x = torch.randn(20, 5)
+    before, rng = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    found = readout(model, "mse", (x, None), units=1)
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert torch.equal(rng, torch.get_rng_state()) and not any(m._forward_hooks for m in model.modules())
+    assert any("promoted" in n for n in found.notes)
+
+
+def test_wrong_input_gets_a_sentence():
+    with pytest.raises(ValueError, match="likelihood"):
+        readout(planted(), nn.L1Loss(), (torch.randn(4, 5), None))
+    with pytest.raises(ValueError, match="NaN"):
+        readout(planted(), "mse", (torch.full((4, 5), math.nan), None))
