@@ -88,7 +88,7 @@ def conclude(console: Any, results: dict[str, dict[str, Any]], folder: Path) -> 
 
     from netvitals import findings, report, runs
 
-    table = Table(title="The loss hardly tells them apart; the vital signs do", title_justify="left", box=SIMPLE,
+    table = Table(title="Both losses fall; the vital signs tell the two apart", title_justify="left", box=SIMPLE,
                   pad_edge=False)
     for name in ("", "accuracy", "loss", *SHARES, "critical", "warnings"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
