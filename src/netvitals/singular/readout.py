@@ -63,7 +63,7 @@ class Readout:
         counts = {v: len(self.of(v)) for v in ("singular", "gauge", "regular", "unclear")}
         lines = [f"{len(self.candidates)} candidate directions: " + ", ".join(f"{n} {v}" for v, n in counts.items())]
         if self.triple is None:
-            lines.append("no singular direction: along every candidate the Fisher form stays constant, is zero (gauge), "
+            lines.append("no singular direction: along every candidate the Fisher form is constant, is zero (gauge), "
                          "or has no whole order. A trained network usually sits away from its singular set.")
         else:
             assert self.interval is not None
