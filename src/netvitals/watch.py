@@ -144,7 +144,7 @@ class Watch:
 
     def _begin(self, first: bool = False) -> None:
         sheet = Sheet(self._step)
-        self._panel.convene(self._looks)
+        self._panel.convene(self._looks, self._step)
         self._looks += 1
         try:
             if self._probe is None:

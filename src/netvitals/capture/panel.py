@@ -38,11 +38,13 @@ class Panel:
         self.off: set[tuple[str, str]] = set()      # (vital, site) that failed once
         self._due: dict[str, list[Duty]] = {m: [] for m in METHODS}
         self._wanted: dict[tuple[str, bool | None], bool] = {}
-        self.convene(0)
+        self._looked: dict[str, int] = {}       # step on which each looked last
 
-    def convene(self, look: int) -> None:
-        """Choose who looks on the ``look``-th measured step (counted from 0)."""
-        due = [v for v in self.vitals if look % max(1, getattr(v, "cadence", 1)) == 0]
+    def convene(self, look: int, step: int = 0) -> None:
+        """Choose who looks on the ``look``-th measured step (counted from 0), which is training step ``step``."""
+        due = [v for v in self.vitals if look % max(1, getattr(v, "cadence", 1)) == 0
+               and (v.name not in self._looked or step - self._looked[v.name] >= getattr(v, "apart", 1))]
+        self._looked.update((v.name, step) for v in due)
         for method in METHODS:
             self._due[method] = [Duty(v.name, getattr(v, method), bool(getattr(v, "together", False)),
                                       not type(v).__module__.startswith("netvitals."))

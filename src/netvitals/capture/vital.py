@@ -22,6 +22,7 @@ class Vital:
 
     name: str = ""
     cadence: int = 1        # looks on every n-th measured step; costly vital signs raise it
+    apart: int = 1          # and on steps that are at least so many training steps apart; slow ones raise it
     tensors_of: tuple[str, ...] = KINDS     # kinds of sites that ``tensor`` is shown
     gradients_of: tuple[str, ...] = KINDS   # kinds of sites whose ``gradient`` it is shown
     together: bool = False  # may be shown several like activations in one call; it looks at ``sight.stack`` only

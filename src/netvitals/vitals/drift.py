@@ -129,6 +129,8 @@ class Drift(Vital):
 
     name = "drift"
     together = True
+    cadence = 5
+    gradients_of = ("activation", "linear", "output")
 
     def __init__(self, reduction: Reduction = "mean", spacing: int = 100) -> None:
         _check_reduction(reduction)

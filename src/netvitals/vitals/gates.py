@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,49 +76,45 @@ class Gates(Vital):
         self._densities = [f"density@{t:g}" for t in self.thetas]
         self._metrics = (*self._densities, "mean", *(f"q{round(100 * q):02d}" for q in QUANTILES), "variance", "valid")
         self._pool = Pool(self._densities)
-        self._constants: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
 
     def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
         stack = sight.stack
         if stack.x.numel() == 0:
             return
-        shares, densities, rest = self._relu(stack) if stack.is_relu else self._smooth(stack)
-        m = stack.mean
-        valid = torch.eq(m, m, out=torch.empty_like(m)).mean(1, keepdim=True)
-        sheet.write(stack.sites, self._metrics, torch.cat([densities, *rest, valid], dim=1))
-        for metric, share in zip(self._densities, shares):
-            sheet.write_array(stack.sites, metric, share)
-        self._pool.add(sheet, stack, densities)
-
-    def _relu(self, stack: ActivationStack) -> tuple[list[Tensor], Tensor, list[Tensor]]:
-        """Gates are 0 or 1, so everything follows from the share of positive inputs: density is its value at each
-        theta below 1, and the q-quantile is 1 as soon as the closed share is at most q."""
-        share = stack.positive_share
-        open_, thresholds = self._relu_constants(share)
-        d = share.mean(1, keepdim=True)
-        q = torch.ge(d, thresholds).to(d.dtype)
-        return [share if t < 1 else share * 0 for t in self.thetas], d * open_, [d, q, d - d * d]
-
-    def _smooth(self, stack: ActivationStack) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+        if stack.is_relu:
+            sheet.on_host((stack.mean, stack.positive_share), partial(self._finish_relu, sheet, stack))
+            return
         slope = stack.derivative.reshape(stack.x.shape)
-        gate = slope.abs()
-        scratch = stack.scratch
+        gate, flat, scratch = slope.abs(), _flat(slope), stack.scratch
         shares = [torch.gt(gate, t, out=scratch).mean(stack.over) for t in self.thetas]
-        densities = torch.stack([s.mean(1) for s in shares], dim=1)
-        flat = _flat(slope)
         mean = flat.mean(1, keepdim=True)
         centred = torch.sub(flat, mean, out=scratch.view(flat.shape))
-        square = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
-        q = _order.quantiles(_order.sampled(_flat(gate)), QUANTILES)
-        return shares, densities, [_flat(gate).mean(1, keepdim=True), torch.stack(q, dim=1),
-                                   square * square / flat.shape[1]]
+        spread = torch.linalg.vector_norm(centred, dim=1)
+        quantiles = _order.quantiles(_order.sampled(_flat(gate)), QUANTILES)
+        sheet.on_host((stack.mean, _flat(gate).mean(1), spread, *quantiles, *shares),
+                      partial(self._finish_smooth, sheet, stack))
 
-    def _relu_constants(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        key = (like.device, like.dtype)
-        if key not in self._constants:
-            self._constants[key] = (torch.tensor([float(t < 1) for t in self.thetas]).to(like),
-                                    torch.tensor([1 - q for q in QUANTILES]).to(like))
-        return self._constants[key]
+    def _finish_relu(self, sheet: Sheet, stack: ActivationStack, mean: np.ndarray, share: np.ndarray) -> None:
+        """Gates are 0 or 1, so everything follows from the share of positive inputs: density is its value at each
+        theta below 1, and the q-quantile is 1 as soon as the closed share is at most q."""
+        d = share.mean(1)
+        self._write(sheet, stack, [share * (t < 1) for t in self.thetas], d, [(d >= 1 - q) * 1.0 for q in QUANTILES],
+                    d - d * d, mean)
+
+    def _finish_smooth(self, sheet: Sheet, stack: ActivationStack, mean: np.ndarray, gate: np.ndarray,
+                       spread: np.ndarray, *rest: np.ndarray) -> None:
+        quantiles, shares = rest[:len(QUANTILES)], rest[len(QUANTILES):]
+        self._write(sheet, stack, shares, gate, quantiles, spread * spread / stack.elements, mean)
+
+    def _write(self, sheet: Sheet, stack: ActivationStack, shares: Sequence[np.ndarray], gate: np.ndarray,
+               quantiles: Sequence[np.ndarray], variance: np.ndarray, mean: np.ndarray) -> None:
+        densities = np.stack([s.mean(1) for s in shares], axis=1)
+        valid = (mean == mean).mean(1)
+        columns = np.column_stack([densities, gate, *quantiles, variance, valid])
+        sheet.put(stack.sites, self._metrics, columns)
+        for metric, share in zip(self._densities, shares):
+            sheet.put_array(stack.sites, metric, share)
+        self._pool.add(sheet, stack, densities)
 
 
 def _flat(t: Tensor) -> Tensor:

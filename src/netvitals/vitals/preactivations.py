@@ -9,9 +9,9 @@ residual addition do not, so ``Site.follows`` keeps the two apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from netvitals.capture import ActivationSight, ActivationStack, Sheet, TensorSight, Vital
@@ -43,6 +43,7 @@ class Moments:
 def moments(p: Tensor, channel_dim: int = 1) -> Moments:
     """The moments of one tensor of pre-activations.
 
+    >>> import torch
     >>> print(moments(torch.tensor([[1.0, -1.0], [3.0, -1.0]])))
     p = +0.5000 ± 1.6583 over 2 channels (4 elements), drift +0.302, 50.0% at or below zero
     """
@@ -65,6 +66,7 @@ class Preactivations(Vital):
 
     name = "preactivations"
     together = True
+    tensors_of = ("norm",)
 
     def __init__(self) -> None:
         self._pool = Pool(METRICS)
@@ -73,19 +75,16 @@ class Preactivations(Vital):
         stack = sight.stack
         if stack.x.numel() == 0:
             return
-        mu, sigma = stack.mean, stack.variance.sqrt()
-        stats = torch.stack([mu, sigma, stack.positive_share])
-        means = stats.mean(2, keepdim=True)
-        centred = stats.sub_(means)
-        variances = centred.mul_(centred).mean(2)
-        mean, s, positive = means.squeeze(2).unbind()
-        std = (s * s + variances[0] + variances[1]).sqrt()      # mean of σ² is (mean σ)² + Var σ
-        drift = mean / std
-        spread = variances.sqrt()
-        values = torch.stack([mean, std, s, spread[0], spread[1], drift, 1 - positive], dim=1)
-        sheet.write(stack.sites, METRICS, values)
-        sheet.write_array(stack.sites, "mu", mu)
-        sheet.write_array(stack.sites, "sigma", sigma)
+        sheet.on_host((stack.mean, stack.variance, stack.positive_share), partial(self._finish, sheet, stack))
+
+    def _finish(self, sheet: Sheet, stack: ActivationStack, mu: np.ndarray, variance: np.ndarray,
+                positive: np.ndarray) -> None:
+        sigma = np.sqrt(variance)
+        mean, std = mu.mean(1), np.sqrt(variance.mean(1) + mu.var(1))
+        values = np.column_stack([mean, std, sigma.mean(1), mu.std(1), sigma.std(1), mean / std, 1 - positive.mean(1)])
+        sheet.put(stack.sites, METRICS, values)
+        sheet.put_array(stack.sites, "mu", mu)
+        sheet.put_array(stack.sites, "sigma", sigma)
         self._pool.add(sheet, stack, values)
 
     def tensor(self, sheet: Sheet, sight: TensorSight) -> None:

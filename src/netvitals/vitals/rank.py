@@ -87,11 +87,12 @@ class Rank(Vital):
     """
 
     name = "rank"
+    tensors_of = ("norm", "output")
 
     def __init__(self, spacing: int = 500) -> None:
         if spacing < 1:
             raise ValueError(f"spacing counts training steps and must be 1 or more, got {spacing}")
-        self.spacing = spacing
+        self.spacing = self.apart = spacing
         self._read_at: int | None = None
         self._features: Tensor | None = None
 

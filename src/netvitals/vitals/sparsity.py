@@ -8,7 +8,9 @@ activations; ``dead_units`` and ``always_on`` = shares of units that are zero on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -91,19 +93,16 @@ class Sparsity(Vital):
         size = stack.size
         if size.numel() == 0:
             return
-        scratch = stack.scratch
-        if stack.is_relu:       # zero exactly where the input is not positive
-            on = stack.positive_share
-        else:
-            on = torch.ne(size, 0, out=scratch).mean(stack.over)
-        edge = torch.empty_like(on)
-        dead, always = torch.eq(on, 0, out=edge).mean(1), torch.eq(on, 1, out=edge).mean(1)
-        limit = stack.max * self.tau
-        flat, scratch = size.reshape(len(size), -1), scratch.reshape(len(size), -1)
-        soft = torch.le(flat, limit[:, None], out=scratch).mean(1)
+        # a ReLU is zero exactly where its input is not positive
+        on = stack.positive_share if stack.is_relu else torch.ne(size, 0, out=stack.scratch).mean(stack.over)
+        flat, scratch = size.reshape(len(size), -1), stack.scratch.reshape(len(size), -1)
+        soft = torch.le(flat, (stack.max * self.tau)[:, None], out=scratch).mean(1)
         soft_abs = torch.le(flat, self.tau_abs, out=scratch).mean(1)
-        hard = 1 - on.mean(1)
-        negative = hard if stack.is_relu else 1 - stack.positive_share.mean(1)
-        values = torch.stack([hard, soft, soft_abs, negative, dead, always], dim=1)
-        sheet.write(stack.sites, METRICS, values)
+        sheet.on_host((on, soft, soft_abs, stack.positive_share), partial(self._finish, sheet, stack))
+
+    def _finish(self, sheet: Sheet, stack: ActivationStack, on: np.ndarray, soft: np.ndarray, soft_abs: np.ndarray,
+                positive: np.ndarray) -> None:
+        values = np.column_stack([1 - on.mean(1), soft, soft_abs, 1 - positive.mean(1), (on == 0).mean(1),
+                                  (on == 1).mean(1)])
+        sheet.put(stack.sites, METRICS, values)
         self._pool.add(sheet, stack, values)

@@ -8,6 +8,9 @@ number of entries above $k$ times the root mean square ($k = 20$); ``token`` and
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,63 +45,63 @@ class Spikes(Vital):
 
     name = "spikes"
     together = True
+    tensors_of = ("stream",)
 
     def __init__(self, k: float = SPIKE_RMS) -> None:
         if not k > 0:
             raise ValueError(f"k counts root mean squares and must be positive, got {k}")
         self.k = k
         self._sheet: Sheet | None = None
-        self._maxima: list[tuple[list[int], Tensor]] = []
+        self._maxima: list[tuple[int, float]] = []
         self._depth: dict[str, int] = {}        # sites in the order of the first look, which is the order of the pass
 
     def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
         stack = sight.stack
-        if stack.a.numel() == 0:
-            return
-        self._write(sheet, stack)
-        if self._sheet is not sheet:
-            self._sheet, self._maxima = sheet, []
-            sheet.later(self._end)
-        self._maxima.append(([self._depth.setdefault(s.name, len(self._depth)) for s in stack.sites], stack.max))
+        if stack.a.numel():
+            self._look(sheet, stack, pooled=True)
 
     def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
         if sight.site.kind == "stream" and sight.value.numel():
             h = sight.view[None]
-            self._write(sheet, ActivationStack((sight.site,), h, h, torch.clone, tuple(sight.value.shape),
-                                               sight.value.dtype))
+            self._look(sheet, ActivationStack((sight.site,), h, h, torch.clone, tuple(sight.value.shape),
+                                              sight.value.dtype), pooled=False)
+
+    def _look(self, sheet: Sheet, stack: ActivationStack, *, pooled: bool) -> None:
+        a, size = (t.reshape(len(t), -1) for t in (stack.a, stack.size))
+        mean = a.mean(1, keepdim=True)
+        squares = torch.sub(a, mean, out=stack.scratch.view(a.shape))
+        squares.mul_(squares)
+        variance, fourth = squares.mean(1, keepdim=True), torch.linalg.vector_norm(squares, dim=1)
+        p999, count = self._tail(size, (variance + mean * mean).sqrt() * self.k)
+        median = _order.nonzero_median(_order.sampled(size, MEDIAN_SAMPLE))
+        row = stack.size.amax(2).reshape(len(a), -1).argmax(1)
+        mean_abs = mean if stack.is_relu else size.mean(1)
+        sheet.on_host((stack.channel_max, mean_abs, variance, fourth, p999, count, median, row),
+                      partial(self._finish, sheet, stack, pooled))
+
+    def _finish(self, sheet: Sheet, stack: ActivationStack, pooled: bool, channel_max: np.ndarray, mean_abs: np.ndarray,
+                variance: np.ndarray, fourth: np.ndarray, p999: np.ndarray, count: np.ndarray, median: np.ndarray,
+                row: np.ndarray) -> None:
+        largest = channel_max.max(1)
+        over_median = largest / median
+        massive = (largest > MASSIVE) & (over_median > MASSIVE_OVER_MEDIAN)
+        kurtosis = (fourth / variance[:, 0]) ** 2 / stack.elements
+        sheet.put(stack.sites, METRICS, np.column_stack([
+            largest, p999, largest / mean_abs.reshape(-1), over_median, kurtosis, count, row % _positions(stack),
+            channel_max.argmax(1), massive]))
+        if pooled:
+            if self._sheet is not sheet:
+                self._sheet, self._maxima = sheet, []
+                sheet.on_host((), self._end)
+            self._maxima += zip([self._depth.setdefault(s.name, len(self._depth)) for s in stack.sites], largest)
 
     def _end(self) -> None:
         if self._sheet is not None:
-            order = [i for places, _ in self._maxima for i in places]
-            maxima = torch.cat([m for _, m in self._maxima])
-            if order != sorted(order):
-                by_depth = sorted(range(len(order)), key=order.__getitem__)
-                maxima = maxima[torch.tensor(by_depth, device=maxima.device)]
-            top, peak = maxima.max(0)
-            inside = (peak > 0) & (peak < len(order) - 1)
-            self._sheet.write("model", ("max_abs", "peak_layer", "intermediate_peak"),
-                              torch.stack([top, peak.to(top.dtype), inside.to(top.dtype)]))
+            maxima = np.array([largest for _, largest in sorted(self._maxima, key=lambda pair: pair[0])])
+            peak = int(maxima.argmax())
+            self._sheet.put("model", ("max_abs", "peak_layer", "intermediate_peak"),
+                            np.array([maxima[peak], peak, 0 < peak < len(maxima) - 1], dtype=float))
         self._sheet, self._maxima = None, []
-
-    def _write(self, sheet: Sheet, stack: ActivationStack) -> None:
-        largest = stack.max
-        a, size = (t.reshape(len(t), -1) for t in (stack.a, stack.size))
-        n = a.shape[1]
-        mean = a.mean(1, keepdim=True)
-        mean_abs = mean[:, 0] if stack.is_relu else size.mean(1)
-        squares = torch.sub(a, mean, out=stack.scratch.view(a.shape))
-        squares.mul_(squares)
-        variance = squares.mean(1, keepdim=True)
-        kurtosis = (torch.linalg.vector_norm(squares, dim=1) / variance[:, 0]).square() / n
-        limit = (variance + mean * mean).sqrt() * self.k
-        p999, count = self._tail(size, limit)
-        over_median = largest / _order.nonzero_median(_order.sampled(size, MEDIAN_SAMPLE))
-        massive = (largest > MASSIVE) & (over_median > MASSIVE_OVER_MEDIAN)
-        rows = stack.size.amax(2).reshape(len(a), -1)
-        token = rows.argmax(1) % _positions(stack)
-        place = torch.stack([token, stack.channel_max.argmax(1), massive], dim=1).to(largest.dtype)
-        numbers = torch.stack([largest, p999, largest / mean_abs, over_median, kurtosis, count], dim=1)
-        sheet.write(stack.sites, METRICS, torch.cat([numbers, place], dim=1))
 
     def _tail(self, size: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
         """p999 and the number of spikes. At most n/k² entries can exceed k times the root mean square, so that both

@@ -50,6 +50,7 @@ class Stream(Vital):
     """``norm`` (mean over rows), ``sigma``, ``rms`` and ``growth`` (over the block before; 1 for the first)."""
 
     name = "stream"
+    tensors_of = ("stream",)
 
     def __init__(self) -> None:
         self._sheet: Sheet | None = None
