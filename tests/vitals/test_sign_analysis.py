@@ -73,6 +73,15 @@ def test_one_initialisation_by_hand(batch):
             (split.tot, split.prod, split.cov), rel=1e-9)
 
 
+def test_activations_that_work_in_place_are_seen_the_same(batch):
+    def make(inplace: bool) -> nn.Module:
+        return nn.Sequential(nn.Linear(20, 32), nn.ReLU(inplace), nn.Linear(32, 32), nn.ReLU(inplace),
+                             nn.Linear(32, 10))
+
+    seen = [analyse_signs(lambda i=i: make(i), batch, F.cross_entropy, inits=3) for i in (False, True)]
+    assert seen[0].activations == seen[1].activations
+
+
 def test_the_generator_is_left_alone_and_seeds_decide(batch):
     torch.manual_seed(3)
     before = torch.get_rng_state()

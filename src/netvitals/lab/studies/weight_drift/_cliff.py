@@ -103,7 +103,7 @@ def cliff(rows: Sequence[Row], reference: str = "gelu", *, resamples: int = 500)
 
 
 def onset(x: Sequence[float], y: Sequence[float], *, drop: float = DROP, resamples: int = 500, seed: int = 0) -> Onset:
-    """Smallest sparsity at which the decreasing fit is below (1 − drop) of its value at the dense end.
+    """Smallest sparsity at which the decreasing fit of the relative metric is below 1 − drop.
 
     >>> found = onset([0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9], [1.0, 1.0, 1.0, 1.0, 0.999, 0.95, 0.6], resamples=100)
     >>> round(found.sparsity, 2), found.first
@@ -114,7 +114,7 @@ def onset(x: Sequence[float], y: Sequence[float], *, drop: float = DROP, resampl
     drawn = [_crossing(a[i], b[i], drop) for i in rng.integers(0, a.size, (resamples, a.size))]
     found = np.array([math.inf if c is None else c for c in drawn])
     low, high = np.quantile(found, [0.025, 0.975], method="nearest")
-    below = a[b < (1 - drop) * 1.0]
+    below = a[b < 1 - drop]
     return Onset(_crossing(a, b, drop), float(low), float(high), float(below.min()) if below.size else None)
 
 
@@ -125,11 +125,13 @@ def _crossing(x: np.ndarray, y: np.ndarray, drop: float) -> float | None:
         return None
     levels = np.unique(x)
     fit = IsotonicRegression(increasing=False).fit(x, y).predict(levels)
-    limit = (1 - drop) * fit[0]
+    limit = 1 - drop
     below = np.flatnonzero(fit < limit)
     if not below.size:
         return None
     i = int(below[0])
+    if i == 0:
+        return float(levels[0])
     return float(levels[i - 1] + (levels[i] - levels[i - 1]) * (fit[i - 1] - limit) / (fit[i - 1] - fit[i]))
 
 

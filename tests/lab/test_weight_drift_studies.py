@@ -1,0 +1,223 @@
+"""The weight-drift studies at smoke scale, the claims they decide, and the analysis of the cliff on made-up data."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from netvitals.lab import models
+from netvitals.lab.studies import all_claims, find_claim, find_study, run
+from netvitals.lab.studies.weight_drift import _cliff, _grid, _text
+from netvitals.lab.studies.weight_drift.language import clipped_shares, follow
+from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
+
+STUDIES = ("controls", "signs", "architectures", "cliff", "gpt", "steering")
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """Each study once, when first asked for."""
+    results = tmp_path_factory.mktemp("studies") / "studies.sqlite"
+    done: dict = {}
+
+    def of(name: str):
+        if name not in done:
+            done[name] = run(f"weight-drift-{name}", "smoke", "inline", results=results, progress=False)
+        return done[name]
+
+    of.results = results
+    return of
+
+
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch):
+    monkeypatch.delenv("NETVITALS_DATA", raising=False)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_trial_runs_and_every_claim_gets_a_verdict(smoke, name):
+    seen = smoke(name)
+    assert seen.failed == 0 and seen.trials > 0
+    for claim, verdict in seen.verdicts.items():
+        assert "could not be judged" not in verdict.note, f"{claim}: {verdict.note}"
+        if verdict.status == "not-run":
+            assert "larger scale" in verdict.note, f"{claim}: {verdict.note}"
+        plot = find_claim(claim).plot
+        if plot is not None:
+            assert plot([r for r in seen.rows if find_claim(claim).rests_on(r)]).svg().startswith("<svg")
+    assert seen.summary
+
+
+def test_all_26_claims_of_the_paper_are_there():
+    numbers = {c.id.split("/")[1] for c in all_claims("weight-drift")}
+    assert {f"C{i}" for i in range(1, 27)} <= numbers
+
+
+@pytest.mark.parametrize("claim", ["C9", "C10", "C12", "C14", "C26"])
+def test_controls_and_sign_rule_hold_already_at_smoke_scale(smoke, claim):
+    verdict = smoke("controls").verdicts[f"weight-drift/{claim}"]
+    assert verdict.status == "holds", str(verdict)
+
+
+def test_symmetric_networks_do_not_drift(smoke):
+    """Narrower and shorter than the reference runs, so against the drift of ReLU instead of 0.003."""
+    rows = [r for r in smoke("controls").rows if r["check"] == "random data" and r.get("place") == "hidden"]
+    drift = {a: np.mean([r["drift_z"] for r in rows if r["act"] == a and r["loss"] == "ce"]) for a in
+             ("relu", "tanh", "identity", "alternating")}
+    assert drift["relu"] < -0.02 and drift["alternating"] > 0.02, drift
+    assert abs(drift["tanh"]) < 0.05 * abs(drift["relu"]) and abs(drift["identity"]) < 0.1 * abs(drift["relu"]), drift
+
+
+def test_readout_mean_is_kept_by_sgd_on_cross_entropy(smoke):
+    moved = [abs(r["moved"]) for r in smoke("controls").rows if r.get("place") == "readout" and r["check"] == "sweep"
+             and r["optimizer"] in ("sgd", "momentum")]
+    assert max(moved) < 1e-7                                                            # D9
+    adam = [abs(r["moved"]) for r in smoke("controls").rows if r.get("place") == "readout"
+            and r.get("optimizer") == "adam"]
+    assert max(adam) > 1e-6
+
+
+@pytest.mark.parametrize(("claim", "status"), [("C7", "holds"), ("C8", "erratum"), ("C23", "fails"), ("E2", "holds")])
+def test_signs_at_initialisation_and_their_persistence(smoke, claim, status):
+    verdict = smoke("signs").verdicts[f"weight-drift/{claim}"]
+    assert verdict.status == status, str(verdict)
+
+
+def test_the_predicted_first_step_is_the_measured_one(smoke):
+    rows = [r for r in smoke("signs").rows if r["check"] == "first step" and r["layer"] > 1]
+    assert len(rows) == 3
+    for r in rows:
+        assert abs(r["gap"]) < 4.5 * r["gap_stderr"], r
+        assert r["mean"] < 0
+
+
+def test_dial_and_suppression_at_smoke_scale(smoke):
+    seen = smoke("steering")
+    assert seen.verdicts["weight-drift/F24"].status == "holds", str(seen.verdicts["weight-drift/F24"])
+    dial = sorted((r["push"], r["sparsity"]) for r in seen.rows if r["check"] == "dial" and r["scale"] is not None)
+    assert dial[0][1] < dial[-1][1]                     # a larger push, more zeros
+    (target, said, got) = predicted_sparsity(seen.rows)[0]
+    assert target == 2.0 and abs(said - got) < 0.1
+
+
+def test_a_second_run_uses_what_is_stored(smoke):
+    first = smoke("cliff")
+    again = run("weight-drift-cliff", "smoke", "inline", results=smoke.results, progress=False)
+    assert again.reused == again.trials == first.trials == 8
+    assert again.rows == first.rows
+
+
+def test_the_grid_has_79_configurations():
+    points = _grid.points()
+    counts = {a: sum(p.architecture == a for p in points) for a in _grid.BASES}
+    assert counts == {"mlp": 14, "resnet": 14, "vit": 14, "denoiser": 14, "gpt": 23}
+    assert len({(p.architecture, p.name) for p in points}) == 79
+    assert len(find_study("weight-drift-cliff").configs("small")) == 3 * 79
+    assert all(any(p.architecture == a and p.name == _grid.REFERENCE for p in points) for a in _grid.BASES)
+
+
+@pytest.mark.parametrize("architecture", ["vit", "denoiser"])
+def test_quantile_norms_stand_directly_before_the_activation(architecture):
+    """Where they do, a share q of the inputs is negative in training, whatever came before."""
+    from netvitals.lab import data
+    source = data.load("digits") if architecture == "vit" else data.load("audio,samples=512,count=16,test=8")
+    point = next(p for p in _grid.points() if (p.architecture, p.name) == (architecture, "relu quantile:0.9"))
+    net = _grid.build(point, source, seed=0).train()
+    shares = []
+    hooks = [m.register_forward_hook(lambda m, x, y: shares.append((x[0] <= 0).float().mean().item()))
+             for m in net.modules() if type(m) is torch.nn.ReLU]
+    net(source.train.x[:16])
+    assert hooks and min(shares) > 0.8, shares
+
+
+def _rows(architecture: str, relative, *, seeds: int = 3, noise: float = 0.002, seed: int = 0) -> list[dict]:
+    rng = np.random.default_rng(seed)
+    return [{"architecture": architecture, "name": "gelu" if i == 0 else f"config {i}", "mechanism": "activation",
+             "sparsity": s, "metric": 0.9 * relative(s) + rng.normal(0, noise), "rises": True, "chance": 0.1,
+             "at_chance": False, "stopped": "", "seed": k}
+            for i, s in enumerate(np.linspace(0, 0.97, 25)) for k in range(seeds)]
+
+
+def test_the_cliff_is_found_where_it_is():
+    covered = 0
+    for seed in range(8):
+        found = _cliff.cliff(_rows("mlp", lambda s: 1 - 2.0 * max(0.0, s - 0.7), noise=0.01, seed=seed), resamples=200)
+        assert found.fit is not None and found.onset is not None
+        assert found.fit.breakpoint == pytest.approx(0.7, abs=0.02)
+        assert found.onset.sparsity == pytest.approx(0.705, abs=0.05)
+        assert found.onset.low <= found.onset.sparsity <= found.onset.high
+        covered += found.fit.low <= 0.7 <= found.fit.high
+    assert covered >= 5, f"the 95 % interval held the breakpoint in {covered} of 8 samples"
+    assert len(found.points) == 25 and not found.excluded
+    assert all(p.seeds == 3 for p in found.points)
+
+
+def test_runs_that_diverged_or_stayed_at_chance_are_named():
+    rows = _rows("mlp", lambda s: 1.0)
+    rows[5] |= {"stopped": "the loss became nan at step 3"}
+    rows[8] |= {"at_chance": True, "metric": 0.1}
+    rows[11] |= {"metric": math.nan}
+    found = _cliff.cliff(rows)
+    assert [why for _, why in found.excluded] == ["the loss became nan at step 3",
+                                                  "its metric 0.1 is no better than 0.1, which needs no learning",
+                                                  "its metric is nan"]
+    assert "config 1 seed 2" in found.excluded[0][0]
+    lost = _cliff.cliff([{**r, "architecture": "vit"} for r in rows if r["name"] != "gelu"])
+    assert not lost.points and "no gelu reference" in lost.excluded[-1][1]
+
+
+def test_the_front_holds_what_nothing_beats():
+    def point(s, y):
+        return _cliff.Configuration("mlp", f"{s}", "activation", s, y, y, 0.0, 3)
+    front = _cliff.front([point(0.0, 1.0), point(0.3, 1.02), point(0.5, 0.99), point(0.6, 0.995), point(0.9, 0.5)])
+    assert [p.sparsity for p in front] == [0.3, 0.6, 0.9]
+
+
+def test_losses_are_normalised_the_other_way_round():
+    rows = [{**r, "rises": False, "metric": 1.0 / r["metric"]} for r in _rows("gpt", lambda s: 1.0, noise=0.0)]
+    points, _ = _cliff.configurations(rows, "gelu")
+    assert all(p.relative == pytest.approx(1.0) for p in points)
+
+
+def test_clipped_and_blocked_shares_are_counted():
+    net, x = models.build("mlp:4-16x2-3,act=relu2:0.05", seed=0), torch.randn(50, 4)
+    p = net.blocks[0].linear(x)
+    shares = clipped_shares(net, x)["blocks.0.act"]
+    assert shares["clipped"] == pytest.approx((p.relu().square() >= 0.05).float().mean().item(), abs=1e-6)
+    assert shares["blocked"] == pytest.approx(((p <= 0) | (p.square() >= 0.05)).float().mean().item(), abs=1e-6)
+
+
+def test_language_rows_hold_layers_by_step_and_the_swap(smoke):
+    rows = [r for r in smoke("gpt").rows if r["act"] == "gelu"]
+    assert {r["stage"] for r in rows if r["quantity"] == "relufied"} == {"trained", "swapped", "tuned"}
+    layers = [r for r in rows if r["quantity"] == "layer"]
+    assert {r["step"] for r in layers} == {0, 10, 20} and {r["layer"] for r in layers} == {1, 2}
+    assert [r["hard"] > 0.2 for r in rows if r["quantity"] == "relufied"] == [False, True, True]
+    squared = [r for r in smoke("gpt").rows if r["act"] == "relu2:15" and r["quantity"] == "final"]
+    assert all(r["max_abs"] <= 15 and r["clipped"] >= 0 for r in squared)
+
+
+def test_a_language_model_whose_loss_breaks_keeps_what_it_had():
+    data = _text.text(_text.EMBEDDED, 16)
+    net = models.build("gpt-micro,depth=1,width=16,heads=2", data=data, seed=0)
+    with torch.no_grad():
+        net.head.weight[0, 0] = math.inf
+    rows = follow(net, data, steps=4, looks=1, test=16)
+    (ending,) = [r for r in rows if r["quantity"] == "run"]
+    assert "the loss became nan" in ending["stopped"]
+    assert any(r["quantity"] == "layer" and r["step"] == 0 for r in rows)
+
+
+def test_text_need_not_be_utf8(tmp_path, monkeypatch):
+    (tmp_path / _text.FILE).write_bytes(bytes(range(256)) * 20)
+    monkeypatch.setenv("NETVITALS_DATA", str(tmp_path))
+    assert _text.source() == _text.FILE and not _text.needed()
+    assert _text.text(_text.source(), 16).train.x.max() == 255
+
+
+def test_without_its_text_the_study_says_what_it_needs():
+    reason = find_study("weight-drift-gpt").obstacle("small")
+    assert "tinyshakespeare.txt" in reason and "NETVITALS_DATA" in reason
