@@ -14,7 +14,7 @@ from netvitals.lab.studies.weight_drift import _cliff, _grid, _text
 from netvitals.lab.studies.weight_drift.language import clipped_shares, follow
 from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
 
-STUDIES = ("controls", "signs", "architectures", "cliff", "gpt", "steering")
+STUDIES = ("theorems", "controls", "signs", "architectures", "cliff", "gpt", "steering")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,12 @@ def test_every_trial_runs_and_every_claim_gets_a_verdict(smoke, name):
 def test_all_26_claims_of_the_paper_are_there():
     numbers = {c.id.split("/")[1] for c in all_claims("weight-drift")}
     assert {f"C{i}" for i in range(1, 27)} <= numbers
+
+
+@pytest.mark.parametrize(("claim", "status"), [*((f"C{i}", "holds") for i in (1, 2, 3, 5, 6, 24, 25)), ("C4", "erratum")])
+def test_the_law_at_initialisation(smoke, claim, status):
+    verdict = smoke("theorems").verdicts[f"weight-drift/{claim}"]
+    assert verdict.status == status, str(verdict)
 
 
 @pytest.mark.parametrize("claim", ["C9", "C10", "C12", "C14", "C26"])
