@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -187,11 +188,23 @@ def parameters_of(model: nn.Module, name: str) -> list[nn.Parameter]:
     return [p for p in model.get_submodule(name).parameters() if p.requires_grad]
 
 
+@lru_cache(maxsize=256)
+def _glob(pattern: str) -> re.Pattern[str]:
+    """``*`` and ``?`` stay within one part of a dotted name, ``**`` crosses dots: ``blocks.*.attn``, ``**.linear``.
+
+    >>> bool(_glob("stages.*").fullmatch("stages.0")), bool(_glob("stages.*").fullmatch("stages.0.conv"))
+    (True, False)
+    """
+    parts = re.split(r"(\*\*|\*|\?)", pattern)
+    wild = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
+    return re.compile("".join(wild.get(p, re.escape(p)) for p in parts))
+
+
 def _matching(patterns: list[str], names: list[str], seen: Survey) -> list[str]:
     known = names + [c.name for c in seen.calls if c.call > 1]
     out: list[str] = []
     for pattern in patterns:
-        hits = [n for n in known if n == pattern] or [n for n in names if fnmatchcase(n, pattern)]
+        hits = [n for n in known if n == pattern] or [n for n in names if _glob(pattern).fullmatch(n)]
         if not hits:
             near = difflib.get_close_matches(pattern, known, n=3) or known[:5]
             raise ValueError(f"no module matches {pattern!r}; did you mean {', '.join(near)}?")

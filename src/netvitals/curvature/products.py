@@ -96,13 +96,18 @@ class Products:
         room = max(self.memory - 3 * self.tape.kept_bytes, per_probe)
         if self.tape.space == "parameter" and self.flat[0].device.type == "cpu":
             # probes in parameters make batches of matrices; beyond the cache a loop of plain products is faster
-            return 16 if self.tape.kept_bytes + leaves < CACHED else 1
+            return 32 if self.tape.kept_bytes + leaves < CACHED else 1
         return max(1, min(room // (2 * per_probe), 32))
+
+    def portions(self, m: int) -> list[slice]:
+        """m probes in equal batches of at most ``chunk``."""
+        count = max(1, -(-m // self.chunk))
+        size = -(-m // count)
+        return [slice(i, min(i + size, m)) for i in range(0, m, size)]
 
     def column(self, w: int, probes: Pieces) -> Column:
         """Apply column w to probes, given as pieces of shape (m, ...) like the leaves of w."""
-        m = probes[0].shape[0]
-        parts = [self._column(w, [p[i:i + self.chunk] for p in probes]) for i in range(0, m, self.chunk)]
+        parts = [self._column(w, [p[at] for p in probes]) for at in self.portions(probes[0].shape[0])]
         if len(parts) == 1:
             return parts[0]
         n = len(self.leaves)
@@ -139,8 +144,7 @@ class Products:
 
     def whole(self, probes: Pieces, part: Literal["H", "GN", "T"] = "H") -> Pieces:
         """The whole matrix over all leaves times probes (m, ...) per leaf; no split, one backward pass for H."""
-        m = probes[0].shape[0]
-        out = [self._whole([p[i:i + self.chunk] for p in probes], part) for i in range(0, m, self.chunk)]
+        out = [self._whole([p[at] for p in probes], part) for at in self.portions(probes[0].shape[0])]
         return out[0] if len(out) == 1 else [torch.cat(c) for c in zip(*out)]
 
     def _whole(self, probes: Pieces, part: str) -> Pieces:

@@ -67,13 +67,12 @@ def trace(model: nn.Module, loss_fn: Loss, batch: Any, probes: int = 50, seed: i
         products = Products(tape, memory=memory, split=part != "H")
         source = generator(seed, products.flat[0].device)
         rows = []
-        step = products.chunk
-        for first in range(0, probes, step):
-            z = draw(min(step, probes - first), products.flat, source, distribution)
+        for at in products.portions(probes):
+            z = draw(at.stop - at.start, products.flat, source, distribution)
             hz = products.whole(z, part)
             rows.append(torch.stack([torch.linalg.vecdot(a.flatten(1), b.flatten(1)) for a, b in zip(z, hz)], 1))
             if progress:
-                progress(min(first + step, probes), probes)
+                progress(at.stop, probes)
         samples = torch.cat(rows).double().cpu().numpy()
         names = tuple(n.name for n in tape.nodes)
         cost = products.cost.gradients
