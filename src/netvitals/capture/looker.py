@@ -51,7 +51,8 @@ class Looker:
         self._calls = Calls(self._scene)
         self._handles: list[Any] = []
         self._passes = 0
-        self._everywhere: list[nn.Module] = []
+        self._routes: dict[frozenset[str], list[nn.Module] | None] = {}
+        self._expected: dict[frozenset[str], int] = {}
         self._enter_hook, self._leave_hook = Hook(self._entering), Hook(self._leaving)
 
     @property
@@ -66,10 +67,6 @@ class Looker:
         """Put the hooks in place; the next pass is looked at and written to ``sheet``."""
         self.disarm()
         self._scene.sheet, self.looked = sheet, False
-        self._parts = self._survey.survey()
-        self.modules = self._survey.modules
-        if self._parts[self.model].role == "compiled":
-            return
         for module in self._route():
             self._handles += (
                 module.register_forward_pre_hook(self._enter_hook, with_kwargs=True),
@@ -77,19 +74,36 @@ class Looker:
                 module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
 
     def _route(self) -> list[nn.Module]:
-        """The modules that get hooks on this pass. Once the sites are known, a pass may go only to those that somebody
-        looks at, without the mode; every ``FULL``-th pass goes everywhere, for a model may change."""
+        """The modules that get hooks on this pass.
+
+        Once the sites are known, a pass goes only to those that somebody looks at, and without the mode if none of
+        them is a functional call. Every ``FULL``-th pass, and the one after a pass that met other sites than it
+        expected, goes everywhere: a model may change.
+        """
         scene = self._scene
-        everywhere = [m for m, part in self._parts.items() if part.role != "container" or m is self.model]
-        wanted = self.panel.wanted_kinds()
-        met = [site for site in scene.sites.values() if site.kind in wanted]
-        scene.short = (self._passes % FULL != 0 and not scene.strayed and everywhere == self._everywhere
-                       and not any(site.name.endswith(")") or "()#" in site.name for site in met))
-        scene.strayed, self._everywhere = False, everywhere
+        wanted = frozenset(self.panel.wanted_kinds())
+        scene.short = self._passes % FULL != 0 and not scene.strayed
         if not scene.short:
-            return everywhere
-        owners = {site.module for site in met}
-        return [m for m in everywhere if m is self.model or self._parts[m].name in owners]
+            scene.strayed = False
+            self._routes.clear()
+            self._parts = self._survey.survey()
+            self.modules = self._survey.modules
+            if self._parts[self.model].role == "compiled":
+                return []
+        elif wanted not in self._routes:
+            met = [site for site in scene.sites.values() if site.kind in wanted]
+            if any("()" in site.name for site in met):
+                self._routes[wanted] = None
+            else:
+                owners = {site.module for site in met}
+                self._routes[wanted] = [m for m, part in self._parts.items() if m is self.model or part.name in owners]
+            outputs = sum(site.kind == "output" for site in scene.sites.values())       # met on every pass
+            self._expected[wanted] = outputs + sum(site.kind != "output" for site in met)
+        route = self._routes.get(wanted)
+        scene.short = scene.short and route is not None
+        scene.expected = self._expected[wanted] if scene.short else None
+        return route if route is not None else [m for m, part in self._parts.items()
+                                                if part.role != "container" or m is self.model]
 
     def disarm(self) -> None:
         """Take every hook away again. Gradients that arrive later are not looked at."""

@@ -114,8 +114,8 @@ def parameter_sight(modules: Mapping[str, nn.Module], initial: Mapping[str, Tens
         for key, p in module._parameters.items():
             if p is not None and id(p) not in met:      # a shared parameter has the first of its names
                 met.add(id(p))
-                params[f"{prefix}.{key}" if prefix else key] = p.detach()
-    return ParameterSight(params, initial, {n: g.detach() for n, g in (grads or {}).items()}, before or {}, modules)
+                params[f"{prefix}.{key}" if prefix else key] = p
+    return ParameterSight(params, initial, grads or {}, before or {}, modules)
 
 
 def copies(model: nn.Module) -> dict[str, Tensor]:

@@ -36,28 +36,19 @@ class Panel:
         if twice := {n for n in names if names.count(n) > 1}:
             raise ValueError(f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart")
         self.off: set[tuple[str, str]] = set()      # (vital, site) that failed once
-        self._due: dict[str, list[Duty]] = {m: [] for m in METHODS}
-        self._wanted: dict[tuple[str, bool | None], bool] = {}
+        self._due, self._wanted = _duties([])
+        self._duties: dict[tuple[str, ...], tuple[Due, Wanted]] = {}
         self._looked: dict[str, int] = {}       # step on which each looked last
 
     def convene(self, look: int, step: int = 0) -> None:
         """Choose who looks on the ``look``-th measured step (counted from 0), which is training step ``step``."""
         due = [v for v in self.vitals if look % max(1, getattr(v, "cadence", 1)) == 0
                and (v.name not in self._looked or step - self._looked[v.name] >= getattr(v, "apart", 1))]
-        self._looked.update((v.name, step) for v in due)
-        for method in METHODS:
-            self._due[method] = [Duty(v.name, getattr(v, method), bool(getattr(v, "together", False)),
-                                      not type(v).__module__.startswith("netvitals."))
-                                 for v in due if _has(v, method)]
-        for method, chosen in (("gradient", "gradients_of"), ("tensor", "tensors_of")):
-            for kind in KINDS:      # apart: to wait for a gradient that nobody looks at costs time
-                self._due[f"{method} of {kind}"] = [
-                    duty for duty, v in zip(self._due[method], (v for v in due if _has(v, method)))
-                    if kind in getattr(v, chosen, KINDS)]
-        for method in self._due:
-            stacks = {duty.together for duty in self._due[method]}
-            self._wanted.update({(method, True): True in stacks, (method, False): False in stacks,
-                                 (method, None): bool(stacks)})
+        names = tuple(v.name for v in due)
+        self._looked.update(dict.fromkeys(names, step))
+        if names not in self._duties:
+            self._duties[names] = _duties(due)
+        self._due, self._wanted = self._duties[names]
 
     def wants(self, method: str, *, together: bool | None = None) -> bool:
         """Whether any vital sign that is due looks at this; only those that do (not) take stacks, if asked."""
@@ -121,6 +112,28 @@ class Duty(NamedTuple):
             self.look(sheet, *args)
         finally:
             set_rng_state(state)
+
+
+Due = dict[str, list[Duty]]
+Wanted = dict[tuple[str, bool | None], bool]
+
+
+def _duties(vitals: list[Any]) -> tuple[Due, Wanted]:
+    """Who looks at what, and whether anybody does: by method, apart by kind of site, and by who takes stacks."""
+    due: Due = {}
+    for method in METHODS:
+        found = [(v, Duty(v.name, getattr(v, method), bool(getattr(v, "together", False)),
+                          not type(v).__module__.startswith("netvitals."))) for v in vitals if _has(v, method)]
+        due[method] = [duty for _, duty in found]
+        chosen = {"gradient": "gradients_of", "tensor": "tensors_of"}.get(method)
+        if chosen is not None:      # to wait for a gradient that nobody looks at costs time
+            for kind in KINDS:
+                due[f"{method} of {kind}"] = [duty for v, duty in found if kind in getattr(v, chosen, KINDS)]
+    wanted: Wanted = {}
+    for method, duties in due.items():
+        stacks = {duty.together for duty in duties}
+        wanted.update({(method, True): True in stacks, (method, False): False in stacks, (method, None): bool(stacks)})
+    return due, wanted
 
 
 def check_vital(vital: Any) -> None:

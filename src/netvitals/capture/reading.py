@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -113,39 +112,38 @@ class Sheet:
 
     def page(self) -> Page:
         """Everything written so far, in plain numbers; one transfer per device."""
-        while self._later:
-            self.vital, work = self._later.pop(0)
-            self._guarded(work)
-        tensors = [v for _, v in self._scalars] + [v for _, v in self._arrays]
-        place = {id(t): i for i, t in enumerate(tensors)}
-        for _, given, _ in self._finishers:
-            for t in given:
-                if place.setdefault(id(t), len(tensors)) == len(tensors):
-                    tensors.append(t)
-        flat = _to_host(tensors)
-        self._numbers = [(entry, piece.reshape(-1)) for (entry, _), piece in zip(self._scalars, flat)]
-        self._blocks = [(entry, piece) for (entry, _), piece in zip(self._arrays, flat[len(self._scalars):])]
-        queue = self._finishers
-        self._finishers = []
-        while queue:        # a finisher may add another one, without tensors, to come last
-            self.vital, given, finish = queue.pop(0)
-            arrays = [flat[place[id(t)]].astype(np.float64) for t in given]
-            self._guarded(partial(finish, *arrays))
-            queue += self._finishers
-            self._finishers = []
-        values = np.concatenate([v for _, v in self._numbers], dtype=np.float64) if self._numbers else np.empty(0)
+        with torch.no_grad(), np.errstate(all="ignore"):
+            while self._later:
+                self.vital, work = self._later.pop(0)
+                self._guarded(work)
+            tensors = [v for _, v in self._scalars] + [v for _, v in self._arrays]
+            place = {id(t): i for i, t in enumerate(tensors)}
+            for _, given, _ in self._finishers:
+                for t in given:
+                    if place.setdefault(id(t), len(tensors)) == len(tensors):
+                        tensors.append(t)
+            flat, narrow = _to_host(tensors)
+            self._numbers = [(entry, piece.reshape(-1)) for (entry, _), piece in zip(self._scalars, flat)]
+            self._blocks = [(entry, piece) for (entry, _), piece in zip(self._arrays, flat[len(self._scalars):])]
+            queue, self._finishers = self._finishers, []
+            while queue:        # a finisher may add another one, without tensors, to come last
+                self.vital, given, finish = queue.pop(0)
+                self._guarded(finish, *(flat[place[id(t)]] for t in given))
+                if self._finishers:
+                    queue += self._finishers
+                    self._finishers = []
+        values = np.concatenate([v for _, v in self._numbers]) if self._numbers else np.empty(0)
         return Page(self.step, tuple(e for e, _ in self._numbers), values, tuple(e for e, _ in self._blocks),
-                    [block for _, block in self._blocks])
+                    [block.astype(narrow) for _, block in self._blocks])
 
     def readings(self) -> tuple[list[Reading], list[ArrayReading]]:
         """Everything written so far as readings."""
         page = self.page()
         return page.readings(), page.array_readings()
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, work: Callable[..., None], *args: np.ndarray) -> None:
         try:
-            with torch.no_grad(), np.errstate(all="ignore"):
-                work()
+            work(*args)
         except Exception as error:
             from netvitals.capture.panel import say  # it imports this file
 
@@ -191,18 +189,23 @@ def _names(site: Site | str | Sequence[Site | str]) -> tuple[str, ...]:
     return tuple(s if isinstance(s, str) else s.name for s in site)
 
 
-def _to_host(tensors: list[Tensor]) -> list[np.ndarray]:
-    """The tensors as arrays of their shapes; one transfer per device."""
+def _to_host(tensors: list[Tensor]) -> tuple[list[np.ndarray], np.dtype[Any]]:
+    """The tensors in double precision, and the precision they had; one transfer per device."""
     out: list[np.ndarray] = [np.empty(0)] * len(tensors)
     by_device: dict[torch.device, list[int]] = {}
     for i, tensor in enumerate(tensors):
         by_device.setdefault(tensor.device, []).append(i)
+    narrow = np.dtype(np.float32)
     for indices in by_device.values():
         # concatenation promotes to the widest dtype present; counts beyond 2^24 must be written as float64
-        flat = torch.cat([tensors[i].reshape(-1) for i in indices]).cpu().numpy()
+        moved = torch.cat([tensors[i].reshape(-1) for i in indices]).cpu()
+        flat = (moved.float() if moved.dtype == torch.bfloat16 else moved).numpy()
+        if flat.dtype.itemsize > 4 and flat.dtype.kind == "f":
+            narrow = flat.dtype
+        flat = flat.astype(np.float64)
         start = 0
         for i in indices:
             end = start + tensors[i].numel()
             out[i] = flat[start:end].reshape(tensors[i].shape)
             start = end
-    return out
+    return out, narrow

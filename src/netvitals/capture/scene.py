@@ -46,7 +46,8 @@ class Scene:
         self.sheet: Sheet | None = None
         self.gathering = Gathering()
         self.short = False      # the pass goes only to sites that are known already
-        self.strayed = False    # it met one that is not
+        self.expected: int | None = None        # how many of them it should meet
+        self.strayed = False    # it met others
         self._counts: dict[str, int] = {}
 
     def begin(self, inputs: Any) -> None:
@@ -129,6 +130,8 @@ class Scene:
 
     def show_gathered(self) -> None:
         """The forward pass is over: show what was gathered for stacks."""
+        if self.short and self.expected is not None and sum(self._counts.values()) != self.expected:
+            self.strayed = True
         if self.sheet is not None:
             self.gathering.show(self.panel, self.sheet, self.cannot_see)
 

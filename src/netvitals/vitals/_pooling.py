@@ -24,6 +24,7 @@ class Pool:
         self._sheet: Sheet | None = None
         self._sites: list[tuple[str, int, int]] = []        # follows, elements, channels
         self._values: list[np.ndarray] = []
+        self._weights: dict[tuple[object, ...], list[tuple[str, np.ndarray, np.ndarray]]] = {}
 
     def add(self, sheet: Sheet, stack: ActivationStack, values: np.ndarray) -> None:
         """``values`` has one row for each site of the stack and one column for each metric. Call it on the host."""
@@ -37,12 +38,20 @@ class Pool:
         if self._sheet is None:
             return
         values = np.concatenate(self._values)
-        elements, channels = (np.array([site[i] for site in self._sites], dtype=float) for i in (1, 2))
-        for kind in ("", *KINDS):
-            chosen = np.array([kind in ("", follows) for follows, *_ in self._sites], dtype=float)
-            if not chosen.any():
-                continue
-            weights = np.stack([elements, np.ones_like(elements), channels]) * chosen
-            pooled = (weights / weights.sum(1, keepdims=True))[:, chosen > 0] @ values[chosen > 0]
-            self._sheet.put(f"model/{kind}" if kind else "model", self._metrics, pooled)
+        for where, chosen, weights in self._matrices():
+            self._sheet.put(where, self._metrics, weights @ values[chosen])
         self._sheet, self._sites, self._values = None, [], []
+
+    def _matrices(self) -> list[tuple[str, np.ndarray, np.ndarray]]:
+        """Name, sites and their weights under the three poolings, for the model and for each kind of site in it."""
+        key = tuple(self._sites)
+        if key not in self._weights:
+            follows, elements, channels = zip(*key)
+            raw = np.array([elements, [1] * len(key), channels], dtype=float)
+            rows = []
+            for kind in ("", *(k for k in KINDS if k in follows)):
+                chosen = np.array([kind in ("", f) for f in follows])
+                weights = raw[:, chosen]
+                rows.append((f"model/{kind}" if kind else "model", chosen, weights / weights.sum(1, keepdims=True)))
+            self._weights = {key: rows}
+        return self._weights[key]
