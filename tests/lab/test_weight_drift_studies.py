@@ -11,7 +11,7 @@ import torch
 from netvitals.lab import models
 from netvitals.lab.studies import all_claims, find_claim, find_study, run
 from netvitals.lab.studies.weight_drift import _cliff, _grid, _text
-from netvitals.lab.studies.weight_drift.language import clipped_shares, follow
+from netvitals.lab.studies.weight_drift.language import clipped_shares, follow, layer_map
 from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
 
 STUDIES = ("theorems", "controls", "signs", "architectures", "cliff", "gpt", "steering")
@@ -56,7 +56,8 @@ def test_all_26_claims_of_the_paper_are_there():
     assert {f"C{i}" for i in range(1, 27)} <= numbers
 
 
-@pytest.mark.parametrize(("claim", "status"), [*((f"C{i}", "holds") for i in (1, 2, 3, 5, 6, 24, 25)), ("C4", "erratum")])
+@pytest.mark.parametrize(("claim", "status"), [*((f"C{i}", "holds") for i in (1, 2, 3, 5, 6, 24, 25)),
+                                               ("C4", "erratum")])
 def test_the_law_at_initialisation(smoke, claim, status):
     verdict = smoke("theorems").verdicts[f"weight-drift/{claim}"]
     assert verdict.status == status, str(verdict)
@@ -201,6 +202,8 @@ def test_language_rows_hold_layers_by_step_and_the_swap(smoke):
     assert {r["stage"] for r in rows if r["quantity"] == "relufied"} == {"trained", "swapped", "tuned"}
     layers = [r for r in rows if r["quantity"] == "layer"]
     assert {r["step"] for r in layers} == {0, 10, 20} and {r["layer"] for r in layers} == {1, 2}
+    steps, heights = layer_map(smoke("gpt").rows, "relu2")
+    assert steps == [0, 10, 20] and np.shape(heights) == (2, 3) and np.min(heights) > 0
     assert [r["hard"] > 0.2 for r in rows if r["quantity"] == "relufied"] == [False, True, True]
     squared = [r for r in smoke("gpt").rows if r["act"] == "relu2:15" and r["quantity"] == "final"]
     assert all(r["max_abs"] <= 15 and r["clipped"] >= 0 for r in squared)

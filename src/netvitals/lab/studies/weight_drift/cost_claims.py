@@ -18,6 +18,7 @@ from netvitals.vitals.spikes import amplification, intermediate_peak
 CLIFF, GPT, STEERING = "weight-drift-cliff", "weight-drift-gpt", "weight-drift-steering"
 NEAR = (0.60, 0.85)         # a breakpoint in this range is "about 70 %"
 ENOUGH = 200                # steps of a language model that claims may rest on
+GAIN = 0.1                  # zeros that ReLUfication must bring to be worth its name
 COST = 0.01                 # accuracy that ReLUfication may cost
 
 
@@ -119,7 +120,7 @@ def _relufication(rows: Sequence[Row]) -> Verdict:
         first = stages["trained"][0] - stages["relu from the start"][0]
         worst, sparse = max(worst, first), min(sparse, stages["relu from the start"][1])
         told.append(f"{act}: " + ", ".join(f"{s} {a:.3f} at {h:.2f} zeros" for s, (a, h) in stages.items()))
-    return decide(worst <= COST and sparse > 0.3, worst, note="accuracy lost by training with ReLU instead; "
+    return decide(worst <= COST and sparse > GAIN, worst, note="accuracy lost by training with ReLU instead; "
                   + "; ".join(told), seeds=len({r["seed"] for r in rows}))
 
 
@@ -127,7 +128,7 @@ def _relufied_gpt(rows: Sequence[Row]) -> Verdict:
     stages = {r["stage"]: (r["val_loss"], r["hard"]) for r in _some(rows, quantity="relufied")}
     relu, gelu = (float(np.mean(list(_losses(rows)[a].values()))) for a in ("relu", "gelu"))
     cost = stages["tuned"][0] / stages["trained"][0] - 1
-    return decide(cost < 0.02 and stages["tuned"][1] > 0.3, cost, note="relative loss added by ReLU after fine-tuning "
+    return decide(cost < 0.02 and stages["tuned"][1] > GAIN, cost, note="relative loss added by ReLU after fine-tuning "
                   "for 5 % of the steps: " + ", ".join(f"{s} {v:.3f} at {h:.2f} zeros" for s, (v, h) in stages.items())
                   + f"; trained with ReLU from the start {relu:.3f} against {gelu:.3f}")
 

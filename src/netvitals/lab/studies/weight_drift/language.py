@@ -157,6 +157,16 @@ def _relufied(net: nn.Module, data: Dataset, recipe: Any, steps: int, test: int)
     return [*rows, measured("tuned")]
 
 
+def layer_map(rows: Sequence[Row], act: str, key: str = "max_abs",
+              seed: int = 0) -> tuple[list[int], list[list[float]]]:
+    """(steps, values by layer and step) of one run: the heat map of its spikes, or with ``key="hard"`` of its zeros."""
+    mine = [r for r in rows if r["quantity"] == "layer" and r["act"] == act and r["seed"] == seed]
+    steps = sorted({r["step"] for r in mine})
+    layers = sorted({r["layer"] for r in mine})
+    at = {(r["layer"], r["step"]): float(r[key]) for r in mine}
+    return steps, [[at[layer, step] for step in steps] for layer in layers]
+
+
 def ready(p: Language) -> str:
     return needed(p.file)
 
