@@ -72,7 +72,8 @@ def _intrinsic(rows: Sequence[Row]) -> Verdict:
     others = "; ".join(f"{d} {_say(_hidden(rows, check='source', data=d))}" for d in ("fixed", "permuted", "digits"))
     return decide(max(low) < 0 and ce.z(0) < -4.5 and mse.value < 0, ce.value, ce.stderr,
                   note="hidden drift_z on fresh random data, sign test over seeds p = "
-                  f"{stats.sign_test(low).p_below:.2g}; squared error {_say(mse)}. Data can reverse it: {others}", seeds=len(low))
+                  f"{stats.sign_test(low).p_below:.2g}; squared error {_say(mse)}. Data can reverse it: {others}",
+                  seeds=len(low))
 
 
 def _activations(rows: Sequence[Row]) -> Verdict:
