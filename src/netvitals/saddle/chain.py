@@ -41,6 +41,7 @@ class ScalarChain:
         if width < 1:
             raise ValueError(f"width must be at least 1, got {width}")
         self.f, self.width, self.beta = resolve(f), width, float(beta)
+        self._pair = _PAIRS.get(f) if isinstance(f, str) else None
         from netvitals.activations import gauss_hermite
         g, w = (torch.as_tensor(a, dtype=torch.float64) for a in gauss_hermite(nodes))
         keep = w > 1e-22        # the rest is far below rounding, whatever grows slower than exp(g^2 / 4)
@@ -92,14 +93,34 @@ class ScalarChain:
         Under the uniform metric (one learning rate for all layers) the first layer is N times slower than the others:
         $dX_1/ds = -\tfrac1N\partial_1\mathcal L$, $dX_\ell/ds = -\partial_\ell\mathcal L$.
         """
-        with torch.enable_grad():
-            leaf = x.detach().requires_grad_(True)
-            v = -torch.autograd.grad(self.loss(leaf).sum(), leaf)[0]
+        if self._pair is not None:
+            v = self._sweep(x.detach(), self._pair)
+        else:
+            with torch.enable_grad():
+                leaf = x.detach().requires_grad_(True)
+                v = -torch.autograd.grad(self.loss(leaf).sum(), leaf)[0]
         if metric == "uniform":
             rates = torch.ones_like(v)
             rates[..., 0] = 1 / self.width
             return v * rates * (1 if clock == "s" else self.width)
         return v if clock == "t" else v / self.width
+
+    def _sweep(self, x: Tensor, pair: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+        """Minus the gradient by a forward and a backward sweep with known derivatives: half the cost of autograd."""
+        depth, c, u, slopes = x.shape[-1], x[..., :1] * self.g, [self.g], []
+        for ell in range(1, depth):
+            value, slope = pair(c)
+            u.append(value)
+            slopes.append(slope)
+            c = x[..., ell:ell + 1] * value
+        root = math.sqrt(self.width)
+        back = (self.teacher - root * c) * (root * self.w)
+        out = torch.empty_like(x)
+        out[..., -1] = (back * u[-1]).sum(-1)
+        for ell in range(depth - 2, -1, -1):
+            back = back * slopes[ell].mul_(x[..., ell + 1:ell + 2])
+            out[..., ell] = (back * u[ell]).sum(-1)
+        return out
 
     def jacobian(self, x: Tensor) -> Tensor:
         r"""$\partial\dot X_i/\partial X_j$ (minus the Hessian of the loss) at one state (L,)."""
@@ -109,6 +130,30 @@ class ScalarChain:
     def resting_loss(self) -> float:
         r"""Loss of the network that outputs zero, $\tfrac12\beta^2E\sigma^2$."""
         return float(0.5 * (self.teacher.square() * self.w).sum())
+
+
+_ONE = torch.ones((), dtype=torch.float64)
+
+
+def _tanh(c: Tensor) -> tuple[Tensor, Tensor]:
+    value = torch.tanh(c)
+    return value, torch.addcmul(_ONE, value, value, value=-1)
+
+
+def _silu(c: Tensor) -> tuple[Tensor, Tensor]:
+    s = torch.sigmoid(c)
+    value = c * s
+    return value, s + value * (1 - s)
+
+
+def _gelu(c: Tensor) -> tuple[Tensor, Tensor]:
+    phi = 0.5 * (1 + torch.erf(c * math.sqrt(0.5)))
+    return c * phi, phi + c * torch.exp(-0.5 * c * c) * (1 / math.sqrt(2 * math.pi))
+
+
+_PAIRS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
+    "tanh": _tanh, "silu": _silu, "gelu": _gelu, "sin": lambda c: (torch.sin(c), torch.cos(c)),
+    "erf": lambda c: (torch.erf(c), torch.exp(-c * c) * (2 / math.sqrt(math.pi)))}
 
 
 def _with_slope(f: Callable[[Tensor], Tensor], c: Tensor) -> tuple[Tensor, Tensor]:

@@ -51,7 +51,7 @@ def off_block(chain: BlockChain, theta: Tensor) -> OffBlock:
     leading = math.sqrt(chain.block) * c.h * c.slope ** (depth - 1) * tail[:, None] * chain.betas[None, :]
     deep = torch.stack([*(m.diagonal() for m in q[1:]), r]).prod(0)     # D_k = Π_{ℓ≥3} X_{ℓ,k}
     u = p.diagonal()
-    alpha, beta = coupling_coefficients(chain, u)
+    _, beta = coupling_coefficients(chain, u)
     printed = deep[:, None] * beta[None, :] * u[None, :] ** c.q
     return OffBlock(velocity_p.numpy(), leading.numpy(), printed.numpy(), velocity_q[0].numpy())
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from netvitals.saddle.chain import ScalarChain
-from netvitals.saddle.integrate import OUT_OF_STEPS, OUT_OF_TIME, REACHED, SATURATED, integrate
+from netvitals.saddle.integrate import OUT_OF_STEPS, OUT_OF_TIME, REACHED, SATURATED, Field, Margins, integrate
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class ReducedFlow:
 
     def at(self, t: float | Sequence[float]) -> np.ndarray:
         """States of a single trajectory at given times, by integrating again to each of them: (times, L)."""
-        times = torch.atleast_1d(torch.as_tensor(t, dtype=torch.float64))
         if self.x.ndim != 2:
             raise ValueError("at() is for a single initial condition; integrate rows of a batch one by one")
+        times = torch.atleast_1d(torch.as_tensor(t, dtype=torch.float64))
         start = torch.from_numpy(self.x[0]).expand(len(times), -1).contiguous()
         paths = integrate(lambda x, rows: self.chain.velocity(x), start, t_max=times, rtol=1e-11,
-                          atol=1e-5 * float(start.abs().min().clamp_min(1e-12)) * 1e-6, keep=False)
+                          atol=1e-11 * float(start.abs().min().clamp_min(1e-12)), keep=False)
         return paths.x[-1].numpy()
 
     def __str__(self) -> str:
@@ -111,20 +111,56 @@ def reduced_flow(x0: Sequence[float] | np.ndarray | Tensor, f: str | Callable[[T
     chain = ScalarChain(f, width, beta, nodes)
     smallest = torch.where(start > 0, start, torch.inf).min(1).values
     floor = torch.where(smallest.isfinite(), smallest, 1e-3) * (1e-4 * rtol) if atol is None else atol
-    paths = integrate(lambda x, rows: chain.velocity(x), start,
-                      events=None if threshold is None else lambda x, rows: x[:, layer:layer + 1] - threshold,
-                      t_max=float("inf") if t_max is None else t_max, rtol=rtol, atol=floor, keep=keep,
-                      stall=1e-4 if threshold is not None else 0.0, max_steps=max_steps)
-    escape = paths.event_t[:, 0].numpy() if threshold is not None else np.full(len(start), np.nan)
-    final = paths.x[-1].numpy()
-    if threshold is not None:
-        hit = np.isfinite(escape)
-        final = np.where(hit[:, None], paths.event_x[:, 0].numpy(), final)
-    t, x = paths.t.numpy(), paths.x.numpy()
+    field, margins = _own_clock(chain, start, threshold, layer, t_max)
+    paths = integrate(field, torch.cat([start, torch.zeros(len(start), 1, dtype=start.dtype)], 1), events=margins,
+                      rtol=rtol, atol=floor, keep=keep, stall=1e-4 if threshold is not None else 0.0, clock=-1,
+                      max_steps=max_steps)
+    hits, ends = paths.event_x[:, 0].numpy(), paths.x[-1].numpy()
+    done = np.isfinite(hits[:, -1])
+    final = np.where(done[:, None], hits, ends)
+    escape = np.where(done, hits[:, -1], np.nan) if threshold is not None else np.full(len(start), np.nan)
+    t, x = paths.x[..., -1].numpy(), paths.x[..., :-1].numpy()
     status = paths.status
+    if t_max is not None:
+        late = final[:, -1] >= t_max * (1 - 1e-12)
+        escape = np.where(late, np.nan, escape)
+        status = tuple(OUT_OF_TIME if out else word for out, word in zip(late, status))
+        t, x = _cut(t, x, final, done)
+    final = final[:, :-1]
     if single:
         return ReducedFlow(t[:, 0], x[:, 0], float(escape[0]), final[0], status[0], threshold, chain, paths.evaluations)
     return ReducedFlow(t, x, escape, final, status, threshold, chain, paths.evaluations)
+
+
+def _own_clock(chain: ScalarChain, start: Tensor, threshold: float | None, layer: int, t_max: float | None
+               ) -> tuple[Field, Margins]:
+    r"""The flow in a clock $\tau$ that ticks once per e-fold of the fastest scale, with $t$ as an extra coordinate.
+
+    $dt/d\tau=(\sum_\ell\dot X_\ell^2/(X_\ell^2+\delta^2))^{-1/2}$: on a plateau, where $\dot X\propto X^{L-1}$, equal
+    steps in τ keep the local error equal, and the plateau is crossed in a few of them whatever its length.
+    """
+    slowest = 0.0 if t_max is None else (10 / t_max) ** 2       # where the flow rests, time must still pass in steps
+    delta = 0.1 * torch.where(start > 0, start, torch.inf).min(1).values.clamp(1e-12, 1.0)
+
+    def field(state: Tensor, rows: Tensor) -> Tensor:
+        x = state[:, :-1]
+        v = chain.velocity(x)
+        pace = (v.square() / (x.square() + delta[rows, None].square())).sum(1, keepdim=True)
+        tick = (pace + slowest).clamp_min(1e-300).rsqrt()
+        return torch.cat([v * tick, tick], 1)
+
+    def margins(state: Tensor, rows: Tensor) -> Tensor:
+        reach = state[:, layer] - threshold if threshold is not None else torch.full_like(state[:, 0], -torch.inf)
+        late = state[:, -1] / t_max - 1 if t_max is not None else torch.full_like(state[:, 0], -torch.inf)
+        return torch.maximum(reach, late)[:, None]
+
+    return field, margins
+
+
+def _cut(t: np.ndarray, x: np.ndarray, final: np.ndarray, done: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """End stored paths at their event instead of the step that passed it."""
+    past = done & (t >= final[:, -1])
+    return np.where(past, final[:, -1], t), np.where(past[..., None], final[:, :-1], x)
 
 
 __all__ = ["OUT_OF_STEPS", "OUT_OF_TIME", "REACHED", "SATURATED", "ReducedFlow", "reduced_flow"]

@@ -88,7 +88,7 @@ class _Tableau:
 
 def integrate(field: Field, x0: Tensor, *, t_max: float | Tensor = float("inf"), rtol: float = 1e-10,
               atol: float | Tensor = 1e-14, events: Margins | None = None, method: Literal["dop853", "rk45"] = "dop853",
-              max_steps: int = 20_000, stall: float = 0.0, keep: bool = True,
+              max_steps: int = 20_000, stall: float = 0.0, clock: int | None = None, keep: bool = True,
               progress: Callable[[int, int], None] | None = None) -> Paths:
     r"""Integrate $\dot x = v(x)$ for every row of ``x0`` until all its events came, or it stalls, or time is up.
 
@@ -101,6 +101,8 @@ def integrate(field: Field, x0: Tensor, *, t_max: float | Tensor = float("inf"),
         method: order 8 (for exact comparisons) or order 5 (for loose tolerances).
         stall: a row is "saturated" when its speed fell below ``stall`` times its greatest speed and, at the present
             pace, its events are more than ten times the elapsed time away.
+        clock: the coordinate that is the time in which speeds and waiting are meant, when it is not the one in which
+            the flow is integrated.
         keep: store every accepted state; otherwise only the first and the last.
         progress: called with (rows done, rows) after every step.
 
@@ -124,8 +126,9 @@ def integrate(field: Field, x0: Tensor, *, t_max: float | Tensor = float("inf"),
     event_x = torch.where((margin >= 0)[..., None], x[:, None], nan[..., None])
     status = [RUNNING] * rows_total
     scale = floor[:, None] + rtol * x.abs()
-    h = torch.minimum(0.01 * _rms(x / scale) / _rms(v / scale).clamp_min(1e-300), t_end)
-    top_speed = _rms(v)
+    # a twentieth of the state's own time scale; from a state of zeros, a step within tolerance
+    h = torch.minimum((0.05 * _rms(x / scale)).clamp_min(1.0) / _rms(v / scale).clamp_min(1e-300), t_end)
+    top_speed = _speed(v, clock)
     last_t, last_x = t.clone(), x.clone()
     times, states = [t.clone()], [x.clone()]
     evaluations, grown = 1, torch.ones_like(rows, dtype=torch.bool)
@@ -171,11 +174,11 @@ def integrate(field: Field, x0: Tensor, *, t_max: float | Tensor = float("inf"),
             x = torch.where(good[:, None], x_new, x)
             t = torch.where(good, t + h, t)
             v = torch.where(good[:, None], k[-1], v)
-            ahead = margin_new + 10 * t[:, None] * (margin_new - margin) / h[:, None]
+            past, passed = (t, h) if clock is None else (x[:, clock], k[-1][:, clock] * h)
+            ahead = margin_new + 10 * past[:, None] * (margin_new - margin) / passed[:, None]
             hopeless = (ahead < 0) | event_t[rows].isfinite()
             margin = margin_new
-            speed = _rms(v)
-            top_speed = torch.maximum(top_speed, speed)
+            top_speed = torch.maximum(top_speed, _speed(v, clock))
         h = h * change
         last_t[rows], last_x[rows] = t, x
         if keep:
@@ -184,7 +187,7 @@ def integrate(field: Field, x0: Tensor, *, t_max: float | Tensor = float("inf"),
         finished = event_t[rows].isfinite().all(1) if count else torch.zeros_like(good)
         stalled = torch.zeros_like(good)
         if stall:
-            stalled = good & ~finished & (_rms(v) <= stall * top_speed) & hopeless.all(1)
+            stalled = good & ~finished & (_speed(v, clock) <= stall * top_speed) & hopeless.all(1)
         late = ~finished & ~stalled & (t >= t_end[rows])
         stuck = ~finished & ~stalled & ~late & (h <= 1e-15 * t)
         retire(finished, REACHED)
@@ -239,6 +242,13 @@ def _locate(tableau: _Tableau, terms: Tensor, x: Tensor, events: Margins, rows: 
         fraction[:, e] = u
         place[:, e] = tableau.at(terms, x, u)
     return fraction, place
+
+
+def _speed(v: Tensor, clock: int | None) -> Tensor:
+    if clock is None:
+        return _rms(v)
+    others = [i for i in range(v.shape[1]) if i != clock % v.shape[1]]
+    return _rms(v[:, others]) / v[:, clock].abs().clamp_min(1e-300)
 
 
 def _rms(a: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -42,7 +43,7 @@ def widths_of(depth: int, width: int, inputs: int, outputs: int = 1) -> list[tup
     if depth < 2:
         raise ValueError(f"a chain has at least two layers, got depth {depth}")
     sizes = [inputs, *[width] * (depth - 1), outputs]
-    return [(b, a) for a, b in zip(sizes, sizes[1:], strict=False)]
+    return [(b, a) for a, b in pairwise(sizes)]
 
 
 def he_stack(depth: int, width: int, inputs: int, *, small: Sequence[int] | int, eps: float | Sequence[float],

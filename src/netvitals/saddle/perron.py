@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ class Truncations:
     @property
     def strictly_increasing(self) -> bool:
         grown = [r for r in self.rates if not math.isnan(r)]
-        return len(grown) > 1 and all(b > a for a, b in zip(grown, grown[1:], strict=False))
+        return len(grown) > 1 and all(b > a for a, b in pairwise(grown))
 
     def times(self, eps: float) -> tuple[float, ...]:
         """Escape times ln(1/ε)/λ_K: every finite closure is too slow."""

@@ -1,0 +1,211 @@
+"""The forecast: what it reads off a network, how well it tells, when it refuses, and its life inside watch."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import netvitals as nv
+from netvitals import saddle
+
+
+def small_net(sizes=(8, 24, 24, 24, 1), r=3, eps=0.1, act=nn.Tanh, seed=0, **layer):
+    torch.manual_seed(seed)
+    layers = []
+    for i, (a, b) in enumerate(zip(sizes, sizes[1:])):
+        linear = nn.Linear(a, b, bias=False, **layer)
+        nn.init.kaiming_normal_(linear.weight)
+        with torch.no_grad():
+            linear.weight.mul_(eps if i < r else 1.0)
+        layers += [linear, act()]
+    return nn.Sequential(*layers[:-1])
+
+
+TASK = saddle.teacher("tanh", 8)
+X = saddle.antithetic_sample(256, 8, seed=3).x.float()
+PROBE = (X, TASK.target(X))
+
+
+def half_mse(out, y):
+    return 0.5 * F.mse_loss(out, y)
+
+
+def test_snapshot_reads_the_signal_and_the_layers():
+    net = small_net()
+    look = saddle.snapshot(net, PROBE, half_mse, step=5)
+    out, y = net(X).detach(), PROBE[1]
+    centred = out - out.mean()
+    assert look.signal == pytest.approx(float((centred * (y - out.mean())).mean()), rel=1e-4)
+    assert look.resting == pytest.approx(0.5 * float((y - out.mean()).square().mean()), rel=1e-5)
+    assert len(look.names) == 4 and look.small == (0, 1, 2) and look.step == 5
+    grads = torch.autograd.grad(half_mse(net(X), y), list(net.parameters()))
+    assert look.grads == pytest.approx([float(g.norm()) for g in grads], rel=1e-4)
+    assert look.signs == pytest.approx([float(g.abs().sum()) for g in grads], rel=1e-4)
+    assert look.gains[1] == pytest.approx(float(net[2].weight.detach().norm()) / math.sqrt(24), rel=1e-5)
+
+
+def test_snapshot_of_a_stack_equals_that_of_modules():
+    stack = saddle.he_stack(3, 16, 8, small=2, eps=0.1, seeds=[0, 1])
+    loss = lambda out, y: 0.5 * (out - y).square().sum(-1).mean(-1)
+    for i, look in enumerate(saddle.stack_snapshots(stack, *PROBE, torch.tanh, loss)):
+        net = small_net((8, 16, 16, 1), 2)
+        with torch.no_grad():
+            for layer, w in zip((net[0], net[2], net[4]), stack):
+                layer.weight.copy_(w[i])
+        one = saddle.snapshot(net, PROBE, half_mse)
+        assert (look.signal, look.loss, look.resting) == pytest.approx((one.signal, one.loss, one.resting), rel=1e-4)
+        assert look.grads == pytest.approx(one.grads, rel=1e-3) and look.gains == pytest.approx(one.gains, rel=1e-5)
+
+
+def test_snapshot_leaves_the_model_alone():
+    net = small_net().train()
+    state = {k: v.clone() for k, v in net.state_dict().items()}
+    rng = torch.get_rng_state()
+    saddle.snapshot(net, PROBE, half_mse)
+    assert all(torch.equal(v, state[k]) for k, v in net.state_dict().items())
+    assert torch.equal(rng, torch.get_rng_state()) and all(p.grad is None for p in net.parameters())
+
+
+@pytest.mark.parametrize(("rule", "lr"), [("sgd", 0.03), ("adam", 5e-5)])
+def test_forecast_tells_the_escape_step_of_a_training(rule, lr):
+    stack = saddle.he_stack(4, 24, 8, small=3, eps=0.1, seeds=[11, 12])
+    for w in stack:
+        w.requires_grad_(True)
+    optimizer = (torch.optim.SGD if rule == "sgd" else torch.optim.Adam)(stack, lr=lr)
+    loss = lambda out, y: 0.5 * (out - y).square().sum(-1).mean(-1)
+    looks, generator = [[], []], torch.Generator().manual_seed(0)
+    for step in range(3000):
+        if step % 10 == 0:
+            for history, look in zip(looks, saddle.stack_snapshots(stack, *PROBE, torch.tanh, loss, step)):
+                history.append(look)
+            if all(h[-1].loss < 0.5 * h[0].loss for h in looks):
+                break
+        x, y = TASK.batch(128, generator)
+        optimizer.zero_grad()
+        loss(saddle.output(stack, x, torch.tanh), y).sum().backward()
+        optimizer.step()
+    for history in looks:
+        true = next(s.step for s in history if s.loss < 0.5 * history[0].loss)
+        assert true > 150
+        for share, tolerance in ((0.1, 0.45), (0.5, 0.2), (0.75, 0.12)):
+            seen = [s for s in history if s.step <= share * true]
+            told = saddle.forecast_live(seen, lr=lr, rule=rule)
+            assert told.known and told.r == 3
+            assert told.step == pytest.approx(true, rel=tolerance), (rule, share, told)
+        over = saddle.forecast_live(history, lr=lr, rule=rule)
+        assert not over.known and "over" in over.reason and "no forecast" in str(over)
+
+
+@pytest.mark.parametrize("r", [1, 2, 3, 5])
+def test_series_forecast_follows_its_own_law(r):
+    """γ̇ = c(γ² + b²)^{1−1/r} integrated exactly: the series alone must find its end."""
+    b, c, end = 1e-3, 0.01, 2 * (1 - math.sqrt(0.5)) * 0.2
+    path = saddle.integrate(lambda x, rows: c * (x.square() + b * b) ** (1 - 1 / r), torch.zeros(1, 1).double(),
+                            events=lambda x, rows: x - end, rtol=1e-9)
+    true = float(path.event_t)
+    t, g = path.t[:, 0].numpy(), path.x[:, 0, 0].numpy()
+    grid = np.linspace(0, 0.8 * true, 60)
+    told = saddle.forecast(grid, np.interp(grid, t, g), resting=0.2, r=r)
+    assert told.step == pytest.approx(true, rel=0.05) and told.low < true < told.high
+    free = saddle.forecast(grid, np.interp(grid, t, g), resting=0.2)
+    assert free.known and free.step == pytest.approx(true, rel=0.25)
+
+
+def test_series_forecast_refuses_with_a_reason():
+    t = np.arange(20.0)
+    assert "too few" in saddle.forecast([1, 2], [0.1, 0.2], resting=1.0).reason
+    assert "over" in saddle.forecast(t, np.linspace(0, 2, 20), resting=1.0).reason
+    assert "not positive" in saddle.forecast(t, -np.ones(20), resting=1.0).reason
+    assert "bend" in saddle.forecast(t, 1e-5 * (t + 1), resting=1.0, r=4).reason
+    assert "not grow" in saddle.forecast(t, 1e-3 * np.exp(-t), resting=1.0, r=3).reason
+    with pytest.raises(ValueError, match="one length"):
+        saddle.forecast(t, t[:-1], resting=1.0)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        saddle.forecast(t, t, resting=1.0, drop=2.0)
+
+
+@pytest.mark.parametrize(("make", "reason"), [
+    (lambda: nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)), "removes the scale"),
+    (lambda: nn.Linear(8, 1), "no chain"), (lambda: Residual(), "residual or branching")])
+def test_networks_that_are_no_chain_get_no_forecast(make, reason):
+    look = saddle.snapshot(make(), PROBE, half_mse)
+    assert reason in look.reason
+    told = saddle.forecast_live([look], lr=0.1)
+    assert not told.known and reason in told.reason
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.d = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        h = torch.tanh(self.a(x))
+        return self.d(h + self.c(torch.tanh(self.b(h))))
+
+
+def test_no_small_layer_no_forecast_and_bad_arguments():
+    look = saddle.snapshot(small_net(eps=1.0), PROBE, half_mse)
+    assert "no layer is small" in saddle.forecast_live([look], lr=0.1).reason
+    assert saddle.forecast_live([look], lr=0.1, r=2).known
+    with pytest.raises(ValueError, match="at least one look"):
+        saddle.forecast_live([], lr=0.1)
+    with pytest.raises(ValueError, match="rule must be"):
+        saddle.forecast_live([look], lr=0.1, rule="muon")
+    with pytest.raises(ValueError, match="positive"):
+        saddle.forecast_live([look], lr=-0.1)
+
+
+def test_rules_are_read_off_optimizers():
+    p = [nn.Parameter(torch.ones(2))]
+    assert saddle.optimizer_rule(torch.optim.SGD(p, lr=0.1, momentum=0.9))[0] == {
+        "lr": 0.1, "rule": "sgd", "momentum": 0.9}
+    assert saddle.optimizer_rule(torch.optim.AdamW(p, lr=0.1))[0]["rule"] == "adam"
+    assert "no law" in saddle.optimizer_rule(torch.optim.Adagrad(p))[1]
+    two = torch.optim.SGD([{"params": p, "lr": 0.1}, {"params": [nn.Parameter(torch.ones(1))], "lr": 0.2}])
+    assert "several learning rates" in saddle.optimizer_rule(two)[1]
+
+
+def test_convolutional_chain_gets_a_forecast():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 6, 3), nn.Tanh(), nn.Conv2d(6, 6, 3), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3))
+    with torch.no_grad():
+        for layer in (net[0], net[2], net[5]):
+            nn.init.kaiming_normal_(layer.weight)
+            layer.weight.mul_(0.05)
+    look = saddle.snapshot(net, (torch.randn(64, 1, 6, 6), torch.randint(0, 3, (64,))), F.cross_entropy)
+    assert look.small == (0, 1, 2)
+    assert saddle.forecast_live([look], lr=0.1).known
+
+
+def test_forecast_lives_in_watch_and_leaves_training_as_it_was(tmp_path):
+    def run(watched):
+        net = small_net(seed=4)
+        opt = torch.optim.SGD(net.parameters(), lr=0.05)
+        generator = torch.Generator().manual_seed(1)
+        vital = saddle.PlateauForecast(net, PROBE, half_mse, opt)
+        watch = nv.watch(net, optimizer=opt, run=tmp_path / "run", every=10,
+                         vitals=[vital, saddle.StepAccounting()]) if watched else None
+        for _ in range(60):
+            x, y = TASK.batch(64, generator)
+            loss = half_mse(net(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            if watch is not None:
+                watch.step(loss)
+        if watch is not None:
+            watch.close()
+        return net, vital
+
+    (plain, _), (seen, vital) = run(False), run(True)
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), seen.parameters()))
+    assert vital.latest is not None and vital.latest.known and vital.latest.step > 60
+    frame = nv.open_run(tmp_path / "run").frame(vital="plateau", metric="escape")
+    assert frame.height == 6 and frame["value"][-1] == pytest.approx(vital.latest.step)
+    gaps = nv.open_run(tmp_path / "run").frame(vital="accounting", metric="gap")["value"].to_numpy()
+    changes = nv.open_run(tmp_path / "run").frame(vital="accounting", metric="change")["value"].to_numpy()
+    assert np.abs(gaps).max() <= 1e-2 * np.abs(changes).max()      # float32 parameters
