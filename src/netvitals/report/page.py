@@ -67,7 +67,7 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
     return _environment().get_template("page.html.j2").render(
         title=title or (source.name if isinstance(source, Run) else _title(readings, kind)),
         version=__version__, kind=kind, chips=_chips(readings, status, kind),
-        words=[_marked(s, sites) for s in words.sentences(readings, list(findings), kind=kind, status=status)],
+        words=[_marked(s, sites) for s in words.sentences(readings, findings, kind=kind, status=status)],
         findings=shown, tally=words.tally(list(findings)), calm=_calm(findings), checked=_checked(findings),
         loss={"caption": words.loss_caption(loss)} if data["loss"] and loss is not None else None,
         tiles=[t for p in built if (t := _tile(p, shown))], panels=[_panel(p, shown) for p in built],
@@ -145,7 +145,10 @@ def _checked(findings: Findings) -> list[dict[str, str]]:
 def _calm(findings: Findings) -> str:
     asked = [c for c in findings.checked if c.series]
     if not asked:
-        return "No rule found readings to look at."
+        return "But no rule found readings to look at."
+    if len(asked) < len(findings.checked):
+        return (f"But only {len(asked)} of {len(findings.checked)} questions could be asked of the readings; "
+                "those were answered well.")
     return f"{words.plural(len(asked), 'question').capitalize()} asked of the readings, all answered well."
 
 

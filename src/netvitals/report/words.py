@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.findings import Series, Table, is_pooled
+from netvitals.findings import Findings, Series, Table, is_pooled
 from netvitals.runs import Finding
 
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -37,7 +37,7 @@ def plural(count: int, noun: str, many: str = "") -> str:
     return f"{told} {noun if count == 1 else many or noun + 's'}"
 
 
-def sentences(table: Table, findings: Sequence[Finding], *, kind: str, status: str) -> list[str]:
+def sentences(table: Table, findings: Findings, *, kind: str, status: str) -> list[str]:
     """Summary: how it went, what was found, how much was looked at."""
     return [s for s in (_course(table.loss, table.steps, kind, status), _verdict(findings), _scope(table)) if s]
 
@@ -77,10 +77,13 @@ def _course(loss: Series | None, steps: list[int], kind: str, status: str) -> st
     return f"{head}; the loss {'fell' if loss.end < first else 'rose'} from {first:.3g} to {loss.end:.3g}."
 
 
-def _verdict(findings: Sequence[Finding]) -> str:
-    grave = [f for f in findings if f.severity in ("critical", "warning")]
+def _verdict(findings: Findings) -> str:
+    grave = findings.alarming
     if not findings:
-        return "Nothing alarming was found."
+        asked = sum(1 for c in findings.checked if c.series)
+        few = asked < len(findings.checked) / 2     # silence for want of readings is not health
+        short = f", but only {asked} of {len(findings.checked)} questions could be asked"
+        return f"Nothing alarming was found{short if few else ''}."
     if not grave:
         return f"Nothing alarming was found; {plural(len(findings), 'thing')} to know or to watch."
     rest = len(grave) - 1
