@@ -24,6 +24,7 @@ from netvitals.singular.geometry import (
     sectional_curvature,
 )
 from netvitals.singular.kfac import KFAC, kfac
+from netvitals.singular.layernorm import KernelTest, LNFiniteT, ln_finite_t, ln_kernel, ln_kernel_test, ln_reset_rate
 from netvitals.singular.learning_coefficient import LLC, learning_coefficient
 from netvitals.singular.likelihood import Categorical, Gaussian, Labelled, monte_carlo
 from netvitals.singular.order import KLOrder, ScoreExpansion, directional_fisher, kl_along, kl_order, score_expansion
@@ -41,13 +42,13 @@ from netvitals.singular.spectrum import (
 from netvitals.singular.volume import VolumeScan, eps_scan_volume, tied_crossing_volume
 
 __all__ = ["AttentionChain", "Candidate", "Categorical", "Chain", "ChainHealth", "Classified", "Crossing", "Factor",
-           "FluctuationMC", "Gaussian", "KFAC", "KLOrder", "LLC", "Labelled", "Ladder", "RateChain", "RateFit",
-           "Rates", "Readout", "ScoreExpansion", "SwiGLUStack", "VolumeScan", "WAIC", "WatanabeTriple",
-           "classify_spectrum", "compose_blocks", "dead_entry", "directional_fisher", "eps_scan", "eps_scan_volume",
-           "fisher_matrix", "fisher_spectrum", "freeze_probe", "functional_variance_mc", "high_curvature_volume",
-           "joint_mode", "kfac", "kl_along", "kl_order", "kronecker_lift", "lambda_min", "learning_coefficient",
-           "mean_map_metric", "monte_carlo", "nu", "nu_data_free", "nu_frozen", "operational_selection",
-           "order_from_fisher", "predict_rates", "rate_chain", "rate_fit", "readout", "recover_crossing",
-           "residual_distance", "rlct_additive", "rlct_crossing", "rlct_reduced_rank", "rlct_single",
-           "schur_complement", "schur_constant", "score_expansion", "sectional_curvature", "tied_crossing_volume",
-           "waic", "wbic"]
+           "FluctuationMC", "Gaussian", "KFAC", "KLOrder", "KernelTest", "LLC", "LNFiniteT", "Labelled", "Ladder",
+           "RateChain", "RateFit", "Rates", "Readout", "ScoreExpansion", "SwiGLUStack", "VolumeScan", "WAIC",
+           "WatanabeTriple", "classify_spectrum", "compose_blocks", "dead_entry", "directional_fisher", "eps_scan",
+           "eps_scan_volume", "fisher_matrix", "fisher_spectrum", "freeze_probe", "functional_variance_mc",
+           "high_curvature_volume", "joint_mode", "kfac", "kl_along", "kl_order", "kronecker_lift", "lambda_min",
+           "learning_coefficient", "ln_finite_t", "ln_kernel", "ln_kernel_test", "ln_reset_rate", "mean_map_metric",
+           "monte_carlo", "nu", "nu_data_free", "nu_frozen", "operational_selection", "order_from_fisher",
+           "predict_rates", "rate_chain", "rate_fit", "readout", "recover_crossing", "residual_distance",
+           "rlct_additive", "rlct_crossing", "rlct_reduced_rank", "rlct_single", "schur_complement", "schur_constant",
+           "score_expansion", "sectional_curvature", "tied_crossing_volume", "waic", "wbic"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.func import jacfwd
+from torch.func import jacfwd, vmap
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,10 @@ def sectional_curvature(metric: Callable[[Tensor], Tensor], point: Tensor, plane
     >>> round(sectional_curvature(sphere, torch.tensor([1.0, 0.3], dtype=torch.float64)), 6)
     1.0
     """
-    point = point.to(torch.float64)
+    return float(_curvature(metric, point.to(torch.float64), plane))
+
+
+def _curvature(metric: Callable[[Tensor], Tensor], point: Tensor, plane: tuple[int, int]) -> Tensor:
     i, j = plane
     g = metric(point)
     inverse = torch.linalg.inv(g)
@@ -71,7 +74,7 @@ def sectional_curvature(metric: Callable[[Tensor], Tensor], point: Tensor, plane
     first = 0.5 * (torch.einsum("cba->cab", dg) + torch.einsum("cab->cab", dg) - torch.einsum("abc->cab", dg))
     curvature = 0.5 * (ddg[i, j, i, j] + ddg[j, i, j, i] - ddg[i, i, j, j] - ddg[j, j, i, i])
     curvature = curvature + first[:, i, j] @ inverse @ first[:, i, j] - first[:, i, i] @ inverse @ first[:, j, j]
-    return float(curvature / (g[i, i] * g[j, j] - g[i, j] ** 2))
+    return curvature / (g[i, i] * g[j, j] - g[i, j] ** 2)
 
 
 def high_curvature_volume(metric: Callable[[Tensor], Tensor], level: float, *, reach: float = 1.0,
@@ -79,7 +82,7 @@ def high_curvature_volume(metric: Callable[[Tensor], Tensor], level: float, *, r
     r"""Volumes of $\{|K_{sec}(t, w{=}0)| > M\}$ up to reach: (Fisher, $\int\sqrt{\det F}\,dt$; Lebesgue, $\int dt$)."""
     t = torch.linspace(0, reach, points + 1, dtype=torch.float64)[1:] - reach / (2 * points)
     line = torch.stack([t, torch.zeros_like(t)], 1)
-    inside = torch.tensor([abs(sectional_curvature(metric, p)) > level for p in line])
-    density = torch.stack([torch.linalg.det(metric(p)).clamp_min(0).sqrt() for p in line])
+    inside = vmap(lambda p: _curvature(metric, p, (0, 1)))(line).abs() > level
+    density = torch.linalg.det(vmap(metric)(line)).clamp_min(0).sqrt()
     step = reach / points
     return float(density[inside].sum() * step), float(inside.sum() * step)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from netvitals.singular.architecture import Architecture, AttentionChain, Chain, SwiGLUStack
+from netvitals.singular.layernorm import ln_reset_rate
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,7 @@ def _chain(c: Chain, noisy: bool, direction: int) -> Rates:
     if c.norm_after:
         law = "LayerNorm reset: distance to the next norm above"
         for i in range(depth):
-            above = [p for p in c.norm_after if p >= i + 1]
-            g[i] = 2 * sum(powers[i + 1:min(above)]) if above else g[i]
+            g[i] = ln_reset_rate(powers, c.norm_after, i + 1)
         a, stream = [None for _ in a], [None for _ in stream]
         if c.activation == "relu":
             notes.append("above a LayerNorm a ReLU closes the dead channel for every sample: dead entries of G in "

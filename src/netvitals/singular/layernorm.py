@@ -1,0 +1,190 @@
+r"""LayerNorm's own dead direction, and what it does to a ladder of rates (dead-directions §2.8, §2.12).
+
+The output $\gamma \odot \hat z + \beta$ has $\sum_i \hat z_i = 0$, so $v = \gamma^{-1}/\|\gamma^{-1}\|$ carries no
+variance, whatever the data: an exact kernel that needs no forward pass. RMSNorm does not centre and has none. Crossed
+backwards, LayerNorm injects live gradient into a dead channel and resets its rate; at finite t the reset is a crossover
+with constants κ₂ and κ₄.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture import preserved
+
+NORMS = (nn.LayerNorm, nn.RMSNorm)
+_NO_VARIANCE = 1e-8     # of the mean eigenvalue: float32 rounding leaves about 1e-14, a live direction about 1
+_NODES = 400            # Gauss–Legendre, on a smooth integrand
+
+
+def ln_kernel(gain: Tensor) -> Tensor:
+    r"""Kernel of $\mathrm{Cov}(\mathrm{LN}(X))$ as orthonormal columns (d, k), from the gain alone.
+
+    $\gamma^{-1}/\|\gamma^{-1}\|$; where gains are zero, exactly their axes.
+
+    >>> ln_kernel(torch.tensor([1.0, 2.0])).T
+    tensor([[0.8944, 0.4472]])
+    >>> ln_kernel(torch.tensor([1.0, 0.0, 3.0])).T
+    tensor([[0., 1., 0.]])
+    """
+    flat = gain.detach().reshape(-1)
+    if flat.numel() < 2 or not torch.isfinite(flat).all():
+        raise ValueError(f"a norm's gain needs two finite entries or more, got shape {tuple(gain.shape)}")
+    dead = flat == 0
+    if dead.any():
+        return torch.eye(flat.numel(), dtype=flat.dtype, device=flat.device)[:, dead]
+    inverse = 1 / flat
+    return (inverse / inverse.norm())[:, None]
+
+
+@dataclass(frozen=True)
+class KernelTest:
+    """One norm of a model: whether γ⁻¹ is a kernel of its output's covariance."""
+
+    norm: str
+    kind: str
+    passes: bool
+    overlap: float          # length of the kernel direction inside the covariance's bottom space, 1 is complete
+    variance: float         # along the kernel direction, over the mean eigenvalue
+    rows: int               # samples × positions behind the covariance
+    note: str = ""
+
+    def __str__(self) -> str:
+        words = "has the kernel γ⁻¹" if self.passes else "has no kernel along γ⁻¹"
+        return (f"{self.norm} ({self.kind}) {words}: overlap {self.overlap:.4f}, variance {self.variance:.1e} of the "
+                f"mean{'; ' + self.note if self.note else ''}")
+
+
+def ln_kernel_test(model: nn.Module, batch: Any, *, names: Sequence[str] | None = None) -> tuple[KernelTest, ...]:
+    """Every LayerNorm and RMSNorm of ``model`` on one batch: a LayerNorm passes, an RMSNorm fails.
+
+    Args:
+        batch: inputs, or (inputs, targets).
+        names: of the norms to look at; other classes with a ``weight`` over the last dimension may be named too.
+
+    >>> net = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 6), nn.RMSNorm(6))
+    >>> [t.passes for t in ln_kernel_test(net, torch.randn(50, 4, generator=torch.Generator().manual_seed(0)))]
+    [True, False]
+    """
+    modules = dict(model.named_modules())
+    chosen = [n for n, m in modules.items() if isinstance(m, NORMS)] if names is None else list(names)
+    unknown = [n for n in chosen if n not in modules]
+    if unknown or not chosen:
+        raise ValueError(f"the model has no norm {unknown[0]!r}" if unknown else
+                         f"{type(model).__name__} has no LayerNorm or RMSNorm to test")
+    x = batch[0] if isinstance(batch, tuple | list) else batch
+    outputs: dict[str, list[Tensor]] = {n: [] for n in chosen}
+    handles = [modules[n].register_forward_hook(lambda m, a, o, n=n: outputs[n].append(o.detach())) for n in chosen]
+    try:
+        with preserved(model, train=False), torch.no_grad():
+            model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return tuple(_test(n, modules[n], outputs[n]) for n in chosen)
+
+
+def _test(name: str, module: nn.Module, outputs: list[Tensor]) -> KernelTest:
+    kind = type(module).__name__
+    if not outputs:
+        return KernelTest(name, kind, False, math.nan, math.nan, 0, "never called on this batch")
+    gain = getattr(module, "weight", None)
+    width = gain.numel() if isinstance(gain, Tensor) else math.prod(getattr(module, "normalized_shape", ()) or (1,))
+    rows = torch.cat([o.reshape(-1, width) for o in outputs]).double()
+    if not torch.isfinite(rows).all():
+        raise ValueError(f"the output of {name} is not finite: look for NaN in the batch or the parameters")
+    centred = rows - rows.mean(0)
+    kernel = ln_kernel(gain if isinstance(gain, Tensor) else torch.ones(width)).to(rows)
+    mean = float(centred.square().sum(1).mean()) / width
+    if mean == 0:
+        return KernelTest(name, kind, False, math.nan, math.nan, len(rows), "its output does not vary on this batch")
+    along = float((centred @ kernel).square().mean(0).max()) / mean
+    values, vectors = torch.linalg.eigh(centred.T @ centred / len(rows))
+    bottom = vectors[:, values <= max(float(values[0]), _NO_VARIANCE * mean)]
+    overlap = float(torch.linalg.svdvals(bottom.T @ kernel)[-1]) if bottom.shape[1] >= kernel.shape[1] else 0.0
+    note = f"only {len(rows)} rows for {width} channels: other directions are empty as well" if len(rows) <= width \
+        else ""
+    return KernelTest(name, kind, along < _NO_VARIANCE, overlap, along, len(rows), note)
+
+
+@dataclass(frozen=True)
+class LNFiniteT:
+    r"""$F(t) = 4[\sigma_\eta^2 + \kappa_2 t^2 + \kappa_4 t^4]$ of a dead channel behind one LayerNorm of width d."""
+
+    d: int
+    sigma: float            # noise of the dead target
+    kappa2: float
+    kappa4: float           # infinite below d = 4
+    kappa4_printed: float   # the paper's first term alone, which drops the change of σ(t) (erratum E9)
+
+    def fisher(self, t: Any, *, printed: bool = False) -> Any:
+        """Second moment of the dead output gradient for the loss ‖y − Y‖²."""
+        t = np.asarray(t, float)
+        return 4 * (self.sigma**2 + self.kappa2 * t**2 + (self.kappa4_printed if printed else self.kappa4) * t**4)
+
+    def slope(self, t: Any) -> Any:
+        r"""$\alpha = (2\kappa_2 t^2 + 4\kappa_4 t^4)/(\sigma_\eta^2 + \kappa_2 t^2 + \kappa_4 t^4)$: 0, 2, then 4."""
+        t = np.asarray(t, float)
+        return (2 * self.kappa2 * t**2 + 4 * self.kappa4 * t**4) / (self.fisher(t) / 4)
+
+    @property
+    def crossovers(self) -> tuple[float, float]:
+        r"""$t_1 = \sigma_\eta/\sqrt{\kappa_2}$ and $t_2 = \sqrt{\kappa_2/\kappa_4} \approx d^{-1/2}$."""
+        return self.sigma / math.sqrt(self.kappa2), math.sqrt(self.kappa2 / self.kappa4)
+
+    def __str__(self) -> str:
+        t1, t2 = self.crossovers
+        return (f"LayerNorm of width {self.d}: κ₂ = {self.kappa2:.4f}, κ₄ = {self.kappa4:.4f}; slope 0 below t = "
+                f"{t1:.3g}, 2 up to {t2:.3g}, then 4")
+
+
+def ln_finite_t(d: int, sigma: float = 0.0) -> LNFiniteT:
+    r"""Constants for Gaussian inputs, by one quadrature.
+
+    With n = d − 1 live channels, $R \sim \chi^2_n$ their squared length and $B \sim \mathrm{Beta}(1/2, (n-1)/2)$ the
+    share of it along 1, independent, and $D = d - nB$: $\kappa_2 = E[nB/D]$ and
+    $\kappa_4 = n^2 E[1/R]\,E[1/D - 5B/D^2 + 4B^2/D^3]$.
+
+    >>> print(ln_finite_t(16))
+    LayerNorm of width 16: κ₂ = 0.0767, κ₄ = 1.1303; slope 0 below t = 0, 2 up to 0.261, then 4
+    """
+    if d < 3:
+        raise ValueError(f"the expansion needs at least three channels, one of them dead, got d = {d}")
+    if sigma < 0:
+        raise ValueError(f"sigma is a standard deviation, got {sigma}")
+    n = d - 1
+    node, weight = np.polynomial.legendre.leggauss(_NODES)
+    angle, weight = (node + 1) * math.pi / 4, weight * np.cos((node + 1) * math.pi / 4) ** (n - 2)
+    weight = weight / weight.sum()
+    b = np.sin(angle) ** 2
+    rest = d - n * b
+    radius = n**2 / (n - 2) if n > 2 else math.inf
+    return LNFiniteT(d, sigma, float(weight @ (n * b / rest)),
+                     radius * float(weight @ (1 / rest - 5 * b / rest**2 + 4 * b**2 / rest**3)),
+                     radius * float(weight @ (1 / rest)))
+
+
+def ln_reset_rate(powers: Sequence[int], norm_after: Sequence[int], layer: int) -> int:
+    r"""Exponent $2\sum_{\ell < j \le p^*} p_j$ of the dead entry of $G_\ell$, $p^*$ the next norm from ``layer`` up.
+
+    The corrected law (erratum E8): crossing a LayerNorm backwards erases every power of t gathered above it.
+
+    Args:
+        powers: power of t in each layer's dead weight, all ones for the symmetric path.
+        norm_after: positions p of norms between x_p and W_{p+1}.
+        layer: ℓ, counted from 1.
+
+    >>> [ln_reset_rate((1, 1, 1, 1), (3,), layer) for layer in (1, 2, 3, 4)]
+    [4, 2, 0, 0]
+    """
+    if not 1 <= layer <= len(powers):
+        raise ValueError(f"layer counts from 1 to {len(powers)}, got {layer}")
+    stop = min((p for p in norm_after if p >= layer), default=len(powers))
+    return 2 * sum(powers[layer:stop])
