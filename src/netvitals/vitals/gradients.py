@@ -6,9 +6,12 @@ $\|\Delta w\| / \|w\|$ with $w$ before the step. For the model the same from the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,34 +58,38 @@ class Gradients(Vital):
     name = "gradients"
 
     def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        params = {n: p for n, p in sight.params.items() if p.is_floating_point() and p.numel()}
-        by_device: dict[tuple[torch.device, bool, bool], list[str]] = {}
-        for name, p in params.items():
-            by_device.setdefault((p.device, name in sight.grads, name in sight.before), []).append(name)
-        totals: dict[str, list[Tensor]] = {}
-        for (_, has_grad, has_before), names in by_device.items():
-            now = [params[n] for n in names]
-            before = [sight.before[n] for n in names] if has_before else now
-            columns = {"weight_norm": _norms(before)}
-            if has_grad:
-                columns["grad_norm"] = _norms([sight.grads[n] for n in names])
-            if has_before:
-                columns["update_norm"] = _norms(torch._foreach_sub(now, before))
-            for metric, values in columns.items():
-                totals.setdefault(metric, []).append(values)
-            if has_before:
-                # a tensor that leaves zero has moved by all it is; one that stays there has not moved
-                ratio = columns["update_norm"] / columns["weight_norm"]
-                columns["update_ratio"] = torch.nan_to_num(ratio, nan=0.0, posinf=1.0)
-            sheet.write(names, tuple(columns), torch.stack(list(columns.values()), dim=1))
-        if len(by_device) and len({key[0] for key in by_device}) == 1:
-            whole = {m: torch.linalg.vector_norm(torch.cat(v)) for m, v in totals.items()}
-            if "update_norm" in whole:
-                whole["update_ratio"] = whole["update_norm"] / whole["weight_norm"]
-            sheet.write("model", tuple(whole), torch.stack(list(whole.values())))
+        names = [n for n, p in sight.params.items() if p.is_floating_point() and p.numel()]
+        grads, before = [n for n in names if n in sight.grads], [n for n in names if n in sight.before]
+        norms = _norms([sight.before.get(n, sight.params[n]) for n in names]) + _norms([sight.grads[n] for n in grads])
+        if before:
+            norms += _norms(torch._foreach_sub([sight.params[n] for n in before], [sight.before[n] for n in before]))
+        sheet.on_host(norms, partial(self._finish, sheet, names, grads, before))
+
+    def _finish(self, sheet: Sheet, names: list[str], grads: list[str], before: list[str], *norms: np.ndarray) -> None:
+        values = iter(np.concatenate([n.reshape(-1) for n in norms]).tolist() if norms else ())
+        found = {metric: dict(zip(where, values)) for metric, where in
+                 (("weight_norm", names), ("grad_norm", grads), ("update_norm", before))}
+        weights = found["weight_norm"]
+        found["update_ratio"] = {n: _ratio(u, weights[n]) for n, u in found["update_norm"].items()}
+        rows: dict[tuple[str, ...], list[str]] = {}
+        for name in names:
+            rows.setdefault(tuple(metric for metric, known in found.items() if name in known), []).append(name)
+        for metrics, where in rows.items():
+            sheet.put(where, metrics, np.array([[found[m][n] for m in metrics] for n in where]))
+        whole = {m: math.hypot(*known.values()) for m, known in found.items() if known and m != "update_ratio"}
+        if before:
+            whole["update_ratio"] = _ratio(whole["update_norm"], whole["weight_norm"])
+        if whole:
+            sheet.put("model", tuple(whole), np.array(list(whole.values())))
 
 
-def _norms(tensors: Sequence[Tensor]) -> Tensor:
-    """One norm a tensor; half precision is squared in float32."""
+def _ratio(update: float, weight: float) -> float:
+    """A tensor that leaves zero has moved by all it is; one that stays there has not moved."""
+    return update / weight if weight else float(update > 0)
+
+
+def _norms(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """One norm a tensor, together where they are on one device; half precision is squared in float32."""
     wide = [t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors]
-    return torch.stack(torch._foreach_norm(wide))
+    norms = list(torch._foreach_norm(wide)) if wide else []
+    return [torch.stack(norms)] if len({(t.device, t.dtype) for t in norms}) == 1 else norms

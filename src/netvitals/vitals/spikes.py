@@ -44,6 +44,7 @@ class Spikes(Vital):
     """
 
     name = "spikes"
+    cadence = 5
     together = True
     tensors_of = ("stream",)
 
@@ -73,17 +74,17 @@ class Spikes(Vital):
         squares.mul_(squares)
         variance, fourth = squares.mean(1, keepdim=True), torch.linalg.vector_norm(squares, dim=1)
         p999, count = self._tail(size, (variance + mean * mean).sqrt() * self.k)
-        median = _order.nonzero_median(_order.sampled(size, MEDIAN_SAMPLE))
+        sample = _order.sampled(size, MEDIAN_SAMPLE)
         row = stack.size.amax(2).reshape(len(a), -1).argmax(1)
         mean_abs = mean if stack.is_relu else size.mean(1)
-        sheet.on_host((stack.channel_max, mean_abs, variance, fourth, p999, count, median, row),
+        sheet.on_host((stack.channel_max, mean_abs, variance, fourth, p999, count, sample, row),
                       partial(self._finish, sheet, stack, pooled))
 
     def _finish(self, sheet: Sheet, stack: ActivationStack, pooled: bool, channel_max: np.ndarray, mean_abs: np.ndarray,
-                variance: np.ndarray, fourth: np.ndarray, p999: np.ndarray, count: np.ndarray, median: np.ndarray,
+                variance: np.ndarray, fourth: np.ndarray, p999: np.ndarray, count: np.ndarray, sample: np.ndarray,
                 row: np.ndarray) -> None:
         largest = channel_max.max(1)
-        over_median = largest / median
+        over_median = largest / _order.host_nonzero_median(sample)
         massive = (largest > MASSIVE) & (over_median > MASSIVE_OVER_MEDIAN)
         kurtosis = (fourth / variance[:, 0]) ** 2 / stack.elements
         sheet.put(stack.sites, METRICS, np.column_stack([
