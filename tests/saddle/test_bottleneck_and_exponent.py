@@ -1,6 +1,7 @@
 """Bottleneck analyser, exponent fits and the collapse of rescaled times."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def test_small_layers_are_found(scales, r, layers):
 def test_small_layers_of_a_real_network(small, measure):
     torch.manual_seed(0)
     sizes = [16, 64, 64, 64, 64, 1]
-    net = nn.Sequential(*[m for a, b in zip(sizes, sizes[1:]) for m in (nn.Linear(a, b, bias=False), nn.Tanh())][:-1])
+    net = nn.Sequential(*[m for a, b in pairwise(sizes) for m in (nn.Linear(a, b, bias=False), nn.Tanh())][:-1])
     with torch.no_grad():
         for i, m in enumerate(m for m in net if isinstance(m, nn.Linear)):
             nn.init.kaiming_normal_(m.weight)

@@ -103,6 +103,13 @@ def test_two_small_layers_are_logarithmic_and_one_is_constant():
     assert one == pytest.approx([1.72, 1.72], abs=0.01)
 
 
+def test_two_layer_chains_are_logarithmic():
+    eps = np.array([1e-2, 1e-3, 1e-4])
+    fit = saddle.fit_exponent(eps, saddle.escape_time(np.repeat(eps[:, None], 2, 1), "tanh", 1).t, r=2)
+    assert fit.log_rate == pytest.approx(1 / saddle.drive("tanh", 2, 1).k, rel=1e-3) and fit.log_r2 > 0.99999
+    assert "logarithmic" in fit.verdict
+
+
 @pytest.mark.parametrize(("name", "values"), [("tanh", (5006.17, 560.40, 53.342)), ("erf", (5009.94, 564.21, 57.157)),
                                               ("sin", (5002.76, 557.76, 51.537)), ("gelu", (4862.68, 511.12, 37.484)),
                                               ("silu", (4929.33, 531.36, 42.117))])

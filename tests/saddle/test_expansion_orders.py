@@ -51,7 +51,7 @@ def test_output_splits_into_linear_part_and_insertions():
     assert float((rest - insertion).abs().max()) < 0.01 * float(rest.abs().max())
     orders = [float(saddle.measured_order(lambda x, k=k: exp.insertion(x, g[:1], k), X)[0]) for k in (1, 2, 3)]
     assert orders == pytest.approx([6, 8, 10], abs=1e-9)
-    with pytest.raises(ValueError, match="activations 1..3"):
+    with pytest.raises(ValueError, match=r"activations 1\.\.3"):
         exp.insertion(x, g, 4)
     with pytest.raises(ValueError, match="1 ≤ i < j"):
         exp.pair_order(2, 2)

@@ -1,5 +1,7 @@
 """The imbalance identity is exact on a batch: any activation, any loss, any chain of a real model."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -14,7 +16,7 @@ SHAPES = [(5, 7, 1), (4, 6, 3, 2), (3, 8, 8, 5, 1), (6, 4, 5, 6, 7, 3)]
 
 def chain(sizes, act, bias=False):
     layers = []
-    for a, b in zip(sizes, sizes[1:]):
+    for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b, bias=bias), act]
     return nn.Sequential(*layers[:-1]).double()
 

@@ -82,6 +82,9 @@ def test_jacobian_and_closures(blocks):
     theta = blocks.aligned(0.3) + 0.05 * torch.randn(30, dtype=torch.float64)
     hessian = torch.autograd.functional.hessian(blocks.loss, theta)
     assert float((blocks.jacobian(theta) + hessian).abs().max()) <= 1e-10
+    v = lambda k: blocks.velocity(theta + 2e-3 * k * torch.eye(30, dtype=torch.float64))
+    differences = ((8 * (v(1) - v(-1)) - (v(2) - v(-2))) / (12 * 2e-3)).T
+    assert float((blocks.jacobian(theta) - differences).abs().max()) <= 1e-10
     assert [int(blocks.closure_mask(c).sum()) for c in ("full", "truncated", "decoupled")] == [30, 24, 12]
     assert {k: int(v.sum()) for k, v in blocks.channels().items()} == {
         "on-block": 12, "rotations": 6, "couplings 2": 6, "couplings 3": 6}

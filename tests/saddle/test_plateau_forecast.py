@@ -1,6 +1,7 @@
 """The forecast: what it reads off a network, how well it tells, when it refuses, and its life inside watch."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from netvitals import saddle
 def small_net(sizes=(8, 24, 24, 24, 1), r=3, eps=0.1, act=nn.Tanh, seed=0, **layer):
     torch.manual_seed(seed)
     layers = []
-    for i, (a, b) in enumerate(zip(sizes, sizes[1:])):
+    for i, (a, b) in enumerate(pairwise(sizes)):
         linear = nn.Linear(a, b, bias=False, **layer)
         nn.init.kaiming_normal_(linear.weight)
         with torch.no_grad():

@@ -50,14 +50,20 @@ def _attribution(chain: saddle.BlockChain, eps: float) -> list[Row]:
     gap = 0.0
     for _ in range(3):
         state = theta + 0.1 * torch.randn(chain.size, generator=generator, dtype=torch.float64)
-        hessian = torch.autograd.functional.hessian(chain.loss, state)
-        gap = max(gap, float((chain.jacobian(state) + hessian).abs().max()))
+        gap = max(gap, float((chain.jacobian(state) - _differences(chain, state)).abs().max()))
     return [{"start": told.start, "end": told.end, "estimate": told.estimate, "error": told.error,
              "invariant": max(s.invariant for s in told.slices), "channels": list(told.channels.items()),
              "rate": middle.rate, "finite difference": (near[0] - near[1]) / (2 * h),
              "truncated": saddle.hitting_time(cut, cut, theta, 0, LEVEL, 1.0, rtol=1e-8),
              "leading": saddle.balanced(eps, DEPTH, d.k, LEVEL), "jacobian gap": gap, "loss": float(chain.loss(theta)),
              "block": BLOCK}]
+
+
+def _differences(chain: saddle.BlockChain, state: torch.Tensor, h: float = 2e-3) -> torch.Tensor:
+    """The Jacobian by fourth-order central differences of the velocity."""
+    steps = h * torch.eye(chain.size, dtype=torch.float64)
+    v = lambda k: chain.velocity(state + k * steps)
+    return ((8 * (v(1) - v(-1)) - (v(2) - v(-2))) / (12 * h)).T
 
 
 def _trajectory(chain: saddle.BlockChain, eps: float) -> list[Row]:
@@ -114,7 +120,7 @@ def _judge_nodes(rows: Sequence[Row]) -> Verdict:
 
 def _judge_jacobian(rows: Sequence[Row]) -> Verdict:
     gap = _one(rows)["jacobian gap"]
-    return decide(gap <= 1e-10, gap, note="Jacobian of the 30-variable flow against the Hessian of its loss, 3 states")
+    return decide(gap <= 1e-10, gap, note="Jacobian of the 30-variable flow against central differences, 3 states")
 
 
 def _plot(rows: Sequence[Row]) -> Plot:
@@ -135,6 +141,6 @@ CLAIMS = (
           uses=_uses),
     Claim("saddle-escape/C39", "saddle-cascade", "Two Gauss–Legendre nodes in ν give T(1) − T(0) (E5)",
           Expected(direction="within 5 %"), _judge_nodes, section="Fig. 5", plot=_plot),
-    Claim("saddle-escape/E5j", "saddle-cascade", "The Jacobian of the reduction agrees with automatic differentiation",
+    Claim("saddle-escape/E5j", "saddle-cascade", "The Jacobian of the reduction is that of its velocity",
           Expected(direction="within 1e-10"), _judge_jacobian, section="Fig. 5", uses=_uses),
 )
