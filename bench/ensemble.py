@@ -20,12 +20,12 @@ from collections.abc import Callable
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")     # idle threads give up the core: ratios survive a busy machine
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn.functional import cross_entropy  # noqa: E402
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
 
-from netvitals.lab import data, models  # noqa: E402
-from netvitals.lab.training import Ensemble, Recipe, make_optimizer, train  # noqa: E402
+from netvitals.lab import data, models
+from netvitals.lab.training import Ensemble, Recipe, make_optimizer, train
 
 REQUIRED = 6.0
 CASES = [("mlp:64-64x2-10", "sgd", 64), ("mlp:64-64x2-10", "adam", 64), ("mlp:64-64x2-10,norm=batch", "sgd", 64),
