@@ -6,6 +6,7 @@ ends; big tensors never are: they would be copied, and there is nothing to gain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,8 @@ from netvitals.capture.stack import ActivationStack
 
 LARGEST = 1 << 16       # elements of a site that is gathered
 TOGETHER = 1 << 20      # elements of a stack
+KEPT = 1 << 18          # elements of a stack whose memory is kept from look to look
+MOST_ROOMS = 8          # shapes of stacks for which it is
 
 
 @dataclass
@@ -51,9 +54,11 @@ class Gathering:
         self._tried: list[Place] = []
         self._groups: dict[Hashable, list[Place]] = {}
         self._bundles: list[Bundle] = []
+        self._rooms: dict[Hashable, list[dict[str, Tensor]]] = {}
+        self._rooms_taken: dict[Hashable, int] = {}
 
     def clear(self) -> None:
-        self._tried, self._groups, self._bundles = [], {}, []
+        self._tried, self._groups, self._bundles, self._rooms_taken = [], {}, [], {}
 
     def place(self, sight: ActivationSight, panel: Panel) -> Place | None:
         """Where this sight is gathered, if it is; a site that is met for the first time is only tried."""
@@ -88,14 +93,27 @@ class Gathering:
     def _bundle(self, places: list[Place], panel: Panel, sheet: Sheet) -> None:
         sights = [p.sight for p in places]
         first = sights[0]
-        x, a = (torch.stack([channel_view(getattr(s, key), first.site.channel_dim) for s in sights])
-                for key in ("x", "a"))
+        views = [[channel_view(getattr(s, key), first.site.channel_dim) for s in sights] for key in ("x", "a")]
+        room = self._room((len(sights), *views[0][0].shape), views[0][0])
+        x, a = (torch.stack(view, out=room.get(key)) for key, view in zip(("x", "a"), views))
         bundle = Bundle(ActivationStack(tuple(s.site for s in sights), x, a, first.f, tuple(first.x.shape),
-                                        first.x.dtype), first.site.channel_dim)
+                                        first.x.dtype, room), first.site.channel_dim)
         for index, place in enumerate(places):
             place.bundle, place.index = bundle, index
         self._bundles.append(bundle)
         panel.show("activation", sheet, bundle.stack, together=True)
+
+    def _room(self, shape: tuple[int, ...], like: Tensor) -> dict[str, Tensor]:
+        """Memory for a small stack that is kept from look to look: fresh memory costs more than what is done in it."""
+        count = self._rooms_taken.get(key := (shape, like.dtype, like.device), 0)
+        self._rooms_taken[key] = count + 1
+        rooms = self._rooms.setdefault(key, [])
+        if math.prod(shape) > KEPT or (count >= len(rooms) and len(self._rooms) > MOST_ROOMS):
+            return {}
+        if count >= len(rooms):
+            rooms.append({name: torch.empty(shape, dtype=like.dtype, device=like.device)
+                          for name in ("x", "a", "positive", "scratch")})
+        return rooms[count]
 
     def gradient(self, place: Place, g: Tensor, panel: Panel, sheet: Sheet) -> None:
         """A gradient has arrived; when it was the last one of its stack, the stack is shown."""

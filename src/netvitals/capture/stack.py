@@ -7,7 +7,7 @@ time of two. Shared intermediates are computed once, when first asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -26,6 +26,7 @@ class ActivationStack:
     f: Callable[[Tensor], Tensor]       # takes an input shaped like ``raw``
     raw: tuple[int, ...]                # shape of one site's tensor as it ran
     dtype: torch.dtype                  # as it ran
+    room: dict[str, Tensor] = field(default_factory=dict)       # memory kept from look to look for what is of x's size
 
     @property
     def stack(self) -> ActivationStack:
@@ -77,14 +78,18 @@ class ActivationStack:
     @cached_property
     def scratch(self) -> Tensor:
         """Room for an intermediate of the size of ``x`` that stays in the cache; overwritten by the next user."""
-        return torch.empty(self.x.shape, dtype=self.x.dtype, device=self.x.device)
+        return self._empty("scratch")
+
+    def _empty(self, name: str) -> Tensor:
+        kept = self.room.get(name)
+        return kept if kept is not None else torch.empty(self.x.shape, dtype=self.x.dtype, device=self.x.device)
 
     @cached_property
     def positive(self) -> Tensor:
         """1 where the input is above zero, else 0."""
         if self.is_relu:        # its output is never negative, and the sign is the cheaper operation
-            return self.a.sign()
-        return torch.gt(self.x, 0, out=torch.empty_like(self.x))
+            return torch.sign(self.a, out=self._empty("positive"))
+        return torch.gt(self.x, 0, out=self._empty("positive"))
 
     @cached_property
     def positive_share(self) -> Tensor:
