@@ -78,6 +78,8 @@ def trial(config: Config) -> list[Row]:
         if math.isnan(true):
             rows.append({**head, "method": "none", "fraction": None, "step": None, "reason": "did not escape"})
             continue
+        if seed == config["seeds"][0]:
+            rows.append({**head, "method": "path", "fraction": None, "step": None, **_path(history, rule, drop)})
         for fraction in FRACTIONS:
             seen = [s for s in history if s.step <= fraction * true]
             rows += [{**head, "fraction": fraction, **told} for told in _tell(seen, config["r"], rule, drop)]
@@ -97,6 +99,15 @@ def _tell(seen: Sequence[Snapshot], r: int, rule: dict[str, Any], drop: float) -
         rows.append({"method": name, "step": value if math.isfinite(value) else None,
                      "reason": "" if math.isfinite(value) else "the loss does not fall yet"})
     return rows
+
+
+def _path(history: Sequence[Snapshot], rule: dict[str, Any], drop: float, points: int = 40) -> Row:
+    """One run as it unfolds: the loss, and what the forecast said at the time."""
+    chosen = sorted({round(k) for k in np.linspace(0, len(history) - 1, points)})
+    told = [saddle.forecast_live(history[:k + 1], drop=drop, **rule) for k in chosen]
+    known = [(history[k], t) for k, t in zip(chosen, told) if t.known]
+    return {"at": [s.step for s, _ in known], "loss": [s.loss / history[0].loss for s, _ in known],
+            "told": [t.step for _, t in known], "low": [t.low for _, t in known], "high": [t.high for _, t in known]}
 
 
 def escape_step(history: Sequence[Snapshot], drop: float) -> float:
@@ -253,6 +264,18 @@ def _plot(rows: Sequence[Row]) -> Plot:
 
 HYPOTHESIS = ("At half of the true escape step the median error of the live forecast is at most 15 %, and at 10, 25, "
               "50 and 75 % it is smaller than that of linear and power-law extrapolation of the loss.")
+def _plot_band(rows: Sequence[Row]) -> Plot:
+    """The first run of the study: the forecast and its band as training goes on, beside the true step and the loss."""
+    path = next(r for r in rows if r["method"] == "path")
+    ends = [path["at"][0], path["at"][-1]]
+    scaled = [value * path["true"] for value in path["loss"]]
+    band = [Series(name, path["at"], path[name], line=True, dashed=True) for name in ("low", "high")]
+    return Plot("training step", "forecast of the escape step", [
+        Series("forecast", path["at"], path["told"], line=True), *band,
+        Series("true", ends, [path["true"]] * 2, line=True),
+        Series("loss (start = true step)", path["at"], scaled, line=True)])
+
+
 STUDIES = (Study("plateau-forecast", "saddle-escape", "Can the step at which the loss drops be told in advance?",
                  SCALES, trials, trial, summary, hypothesis=HYPOTHESIS),)
 
@@ -266,5 +289,5 @@ CLAIMS = (
           section="beyond the paper"),
     Claim("saddle-escape/forecast-coverage", "plateau-forecast", "The 80 % interval is honest",
           Expected(direction="holds the true step in 65 to 95 % of forecasts"), _judge_coverage,
-          section="beyond the paper"),
+          section="beyond the paper", plot=_plot_band),
 )
