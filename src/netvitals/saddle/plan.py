@@ -8,7 +8,7 @@ and η/N in the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,7 +119,3 @@ def _solve(f: str | Callable[[Tensor], Tensor], k: float, steps: float, r: int, 
 def _law(r: int) -> str:
     return {1: "O(1)", 2: "~ ln(1/eps)"}.get(r, f"~ eps^-{r - 2}")
 
-
-def table(plans: Sequence[Plan]) -> list[dict[str, float | int | str]]:
-    """Rows for printing."""
-    return [{"r": p.r, "eps": p.epsilon, "steps": p.steps, "t": p.t, "s": p.s, "law": p.law} for p in plans]
