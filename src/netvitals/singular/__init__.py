@@ -1,6 +1,7 @@
 """Dead directions: Fisher degeneracy, KL order, K-FAC rates, learning coefficients."""
 
 from netvitals.singular.architecture import AttentionChain, Chain, SwiGLUStack
+from netvitals.singular.attention import ValueOutput, value_output
 from netvitals.singular.chains import ChainHealth
 from netvitals.singular.crossing import Crossing, eps_scan, recover_crossing
 from netvitals.singular.evidence import WAIC, WatanabeTriple, waic, wbic
@@ -12,6 +13,15 @@ from netvitals.singular.factors import (
     lambda_min,
     schur_complement,
     schur_constant,
+)
+from netvitals.singular.fibre import (
+    QuotientFisher,
+    horizontal,
+    log_metric,
+    normal_bundle,
+    quotient_fisher,
+    subfamily,
+    vertical,
 )
 from netvitals.singular.fluctuation import FluctuationMC, functional_variance_mc, nu, nu_data_free, nu_frozen
 from netvitals.singular.freeze_probe import Ladder, freeze_probe
@@ -27,11 +37,13 @@ from netvitals.singular.kfac import KFAC, kfac
 from netvitals.singular.layernorm import KernelTest, LNFiniteT, ln_finite_t, ln_kernel, ln_kernel_test, ln_reset_rate
 from netvitals.singular.learning_coefficient import LLC, learning_coefficient
 from netvitals.singular.likelihood import Categorical, Gaussian, Labelled, monte_carlo
+from netvitals.singular.nature import Nature, along, gauge_or_singular
 from netvitals.singular.order import KLOrder, ScoreExpansion, directional_fisher, kl_along, kl_order, score_expansion
 from netvitals.singular.prediction import Rates, compose_blocks, predict_rates, residual_distance
 from netvitals.singular.rates import RateFit, rate_fit
 from netvitals.singular.readout import Candidate, Readout, readout
 from netvitals.singular.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
+from netvitals.singular.schur import SchurProfile, schur_profile, schur_ratios
 from netvitals.singular.spectrum import (
     Classified,
     classify_spectrum,
@@ -39,16 +51,20 @@ from netvitals.singular.spectrum import (
     fisher_spectrum,
     operational_selection,
 )
+from netvitals.singular.stream import StreamSigma, sigma_stream
 from netvitals.singular.volume import VolumeScan, eps_scan_volume, tied_crossing_volume
 
 __all__ = ["AttentionChain", "Candidate", "Categorical", "Chain", "ChainHealth", "Classified", "Crossing", "Factor",
            "FluctuationMC", "Gaussian", "KFAC", "KLOrder", "KernelTest", "LLC", "LNFiniteT", "Labelled", "Ladder",
-           "RateChain", "RateFit", "Rates", "Readout", "ScoreExpansion", "SwiGLUStack", "VolumeScan", "WAIC",
-           "WatanabeTriple", "classify_spectrum", "compose_blocks", "dead_entry", "directional_fisher", "eps_scan",
-           "eps_scan_volume", "fisher_matrix", "fisher_spectrum", "freeze_probe", "functional_variance_mc",
-           "high_curvature_volume", "joint_mode", "kfac", "kl_along", "kl_order", "kronecker_lift", "lambda_min",
-           "learning_coefficient", "ln_finite_t", "ln_kernel", "ln_kernel_test", "ln_reset_rate", "mean_map_metric",
-           "monte_carlo", "nu", "nu_data_free", "nu_frozen", "operational_selection", "order_from_fisher",
-           "predict_rates", "rate_chain", "rate_fit", "readout", "recover_crossing", "residual_distance",
-           "rlct_additive", "rlct_crossing", "rlct_reduced_rank", "rlct_single", "schur_complement", "schur_constant",
-           "score_expansion", "sectional_curvature", "tied_crossing_volume", "waic", "wbic"]
+           "Nature", "QuotientFisher", "RateChain", "RateFit", "Rates", "Readout", "SchurProfile", "ScoreExpansion",
+           "StreamSigma", "SwiGLUStack", "ValueOutput", "VolumeScan", "WAIC", "WatanabeTriple", "along",
+           "classify_spectrum", "compose_blocks", "dead_entry", "directional_fisher", "eps_scan", "eps_scan_volume",
+           "fisher_matrix", "fisher_spectrum", "freeze_probe", "functional_variance_mc", "gauge_or_singular",
+           "high_curvature_volume", "horizontal", "joint_mode", "kfac", "kl_along", "kl_order", "kronecker_lift",
+           "lambda_min", "learning_coefficient", "ln_finite_t", "ln_kernel", "ln_kernel_test", "ln_reset_rate",
+           "log_metric", "mean_map_metric", "monte_carlo", "normal_bundle", "nu", "nu_data_free", "nu_frozen",
+           "operational_selection", "order_from_fisher", "predict_rates", "quotient_fisher", "rate_chain", "rate_fit",
+           "readout", "recover_crossing", "residual_distance", "rlct_additive", "rlct_crossing", "rlct_reduced_rank",
+           "rlct_single", "schur_complement", "schur_constant", "schur_profile", "schur_ratios", "score_expansion",
+           "sectional_curvature", "sigma_stream", "subfamily", "tied_crossing_volume", "value_output", "vertical",
+           "waic", "wbic"]

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from netvitals.singular.evidence import WatanabeTriple
 from netvitals.singular.factors import joint_mode, kronecker_lift
 from netvitals.singular.fluctuation import nu
 from netvitals.singular.kfac import kfac
+from netvitals.singular.nature import along, verdict_of
 from netvitals.singular.order import KLOrder, kl_order
 from netvitals.singular.rlct import rlct_additive
 
@@ -175,32 +175,10 @@ def _reads(u: Tensor, norm: nn.LayerNorm, x: Tensor, model: nn.Module) -> bool:
 
 def _scan(model: nn.Module, x: Tensor, family: str, name: str, kind: str, direction: dict[str, Tensor],
           scan: Sequence[float]) -> Candidate:
-    params = dict(model.named_parameters())
-    names = list(direction)
-    shapes = [params[n].shape for n in names]
-    theta = torch.cat([params[n].detach().flatten() for n in names])
-    v = torch.cat([direction[n].flatten() for n in names])
-    rest = {n: p.detach() for n, p in params.items() if n not in direction}
-
-    def outputs(flat: Tensor) -> Tensor:
-        pieces = torch.split(flat, [s.numel() for s in shapes])
-        moved = {n: p.reshape(s) for n, p, s in zip(names, pieces, shapes)}
-        return functional_call(model, {**rest, **moved}, (x,)).flatten(0, -2)
-
+    outputs, theta, v = along(model, x, direction)
     size = max(float((theta * v / v.norm()).norm()), 1e-2 * float(theta.norm()), 1e-3)
     result = kl_order(outputs, theta, v, family, ts=[s * size for s in scan], shift=True)
-    return Candidate(name, kind, _verdict(result), result)
-
-
-def _verdict(result: KLOrder) -> str:
-    if result.note.startswith("gauge"):
-        return "gauge"
-    if result.order is None:
-        return "unclear"
-    if result.order == 1:
-        return "regular"
-    asymptotic = not any("shift is as large" in f for f in result.fisher_fit.flags)
-    return "singular" if asymptotic else "unclear"
+    return Candidate(name, kind, verdict_of(result), result)
 
 
 def _contribution_range(scan: KLOrder) -> tuple[float, float]:

@@ -1,0 +1,133 @@
+r"""How much of a unit's activity the other units already explain: $1 - b^\top B^{-1} b / D$ for every unit at once.
+
+With $A = E[x x^\top]$ of a layer's input, the Schur complement of entry i is $1/(A^{-1})_{ii}$, so the ratio is
+$1/(A_{ii}\,(A^{-1})_{ii})$: 1 for a unit that says something of its own, 0 for one that repeats the others. At a random
+start it is near $1 - c_h$ (dead-directions Lemma 18); training makes units redundant and the ratio collapses. The
+reference here is the same network drawn anew, on the same batch.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture import preserved
+
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
+_DEAD = 1e-12       # second moment, over the mean of the layer, below which a unit is silent
+_FLOOR = 1e-10      # relative eigenvalue that a singular A is lifted to
+
+
+@dataclass(frozen=True)
+class SchurProfile:
+    """Schur ratios of one layer's input units, beside a random start's."""
+
+    layer: str
+    median: float
+    reference: float            # median at a random start; NaN without one
+    reference_stderr: float     # over draws
+    ratios: Tensor              # one per unit, NaN for silent ones
+    silent: int
+    rows: int
+    note: str = ""
+
+    @property
+    def collapse(self) -> float:
+        """Median over its reference: 1 as at the start, near 0 where units have become redundant."""
+        return self.median / self.reference
+
+    def __str__(self) -> str:
+        against = "" if math.isnan(self.reference) else \
+            f", {self.reference:.3g} ± {self.reference_stderr:.1g} at a random start"
+        return (f"{self.layer}: a unit's own share is {self.median:.3g}{against} ({self.rows} rows, {self.silent} "
+                f"silent units){'; ' + self.note if self.note else ''}")
+
+
+def schur_ratios(rows: Tensor) -> Tensor:
+    r"""$1/(A_{ii}(A^{-1})_{ii})$ for every column of ``rows`` (samples, units), in float64; NaN for silent columns.
+
+    >>> schur_ratios(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
+    tensor([0.7500, 0.7500], dtype=torch.float64)
+    """
+    x = rows.detach().double()
+    a = x.T @ x / len(x)
+    power = a.diagonal()
+    live = power > _DEAD * power.mean().clamp_min(1e-300)
+    scale = power[live].rsqrt()
+    values, vectors = torch.linalg.eigh(a[live][:, live] * scale[:, None] * scale)
+    inverse = (vectors.square() / values.clamp_min(_FLOOR * float(values[-1]) if len(values) else 1.0)).sum(1)
+    out = torch.full_like(power, math.nan)
+    out[live] = (1 / inverse).clamp(0, 1)
+    return out
+
+
+def schur_profile(model: nn.Module, batch: Any, *, references: int = 3, seed: int = 0,
+                  rows: int = 8192) -> tuple[SchurProfile, ...]:
+    """Schur ratios at the input of every Linear and convolution that follows another one.
+
+    Args:
+        batch: inputs, or (inputs, targets).
+        references: networks drawn anew for the reference; 0 for none. Modules need ``reset_parameters``.
+        rows: at most so many samples × positions, evenly strided.
+    """
+    x = batch[0] if isinstance(batch, tuple | list) else batch
+    found = _inputs(model, x, rows)
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no hidden Linear or convolution layer to look at")
+    drawn: dict[str, list[float]] = {n: [] for n in found}
+    with torch.random.fork_rng(devices=[]):
+        for i in range(references):
+            torch.manual_seed(seed + i)
+            twin = copy.deepcopy(model)
+            for module in twin.modules():
+                reset = getattr(module, "reset_parameters", None)
+                if callable(reset):
+                    reset()
+            for name, value in _inputs(twin, x, rows).items():
+                drawn[name].append(_median(schur_ratios(value)))
+    out = []
+    for name, value in found.items():
+        ratios, ref = schur_ratios(value), torch.tensor(drawn[name], dtype=torch.float64)
+        stderr = float(ref.std() / len(ref) ** 0.5) if len(ref) > 1 else math.nan
+        note = f"only {len(value)} rows for {value.shape[1]} units: every ratio is biased down" \
+            if len(value) < 4 * value.shape[1] else ""
+        out.append(SchurProfile(name, _median(ratios), float(ref.mean()) if len(ref) else math.nan, stderr, ratios,
+                                int(ratios.isnan().sum()), len(value), note))
+    return tuple(out)
+
+
+def _median(ratios: Tensor) -> float:
+    live = ratios[~ratios.isnan()]
+    return float(live.median()) if len(live) else math.nan
+
+
+def _inputs(model: nn.Module, x: Any, rows: int) -> dict[str, Tensor]:
+    """Input rows of every layer but the first, by name; a convolution's input channels count as units."""
+    kept: dict[str, Tensor] = {}
+    handles = []
+
+    def hook(name: str) -> Any:
+        def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            value = args[0].detach()
+            if not isinstance(module, nn.Linear):
+                value = value.movedim(1, -1)
+            value = value.reshape(-1, value.shape[-1])
+            kept.setdefault(name, value[::-(-len(value) // rows)])
+        return note
+
+    for name, module in model.named_modules():
+        if isinstance(module, LAYERS):
+            handles.append(module.register_forward_pre_hook(hook(name)))
+    try:
+        with preserved(model, train=False), torch.no_grad():
+            model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    first = next(iter(kept), None) if not any(isinstance(m, nn.Embedding) for m in model.modules()) else None
+    return {n: v for n, v in kept.items() if n != first}

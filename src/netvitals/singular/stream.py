@@ -1,0 +1,147 @@
+r"""The residual stream's smallest active singular value over depth: $\sigma_r(X_\ell)$, r the rank of the input stream.
+
+With exact identity skips it cannot vanish on the way: $\sigma_r(X_\ell) = \Theta(1)\,\sigma_r(X_0)$ at every depth
+(dead-directions Corollary 58), so the ratio is a falsifier: where it collapses, a block cancels the identity on the
+weakest active direction. Everything runs in float64; in float32 the rounding of a covariance fakes a rank deficit.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture import Sheet, TensorSight, Vital, look
+
+_RANK = 1e-9        # of the largest singular value; float64 leaves about 1e-15
+_COLLAPSE = 0.01    # ratio below which the identity counts as cancelled
+
+
+@dataclass(frozen=True)
+class StreamSigma:
+    """Singular values of the stream by node, divided by √rows."""
+
+    nodes: tuple[str, ...]              # "input", then one per block
+    sigma: tuple[float, ...]            # σ_r, r the rank at the input
+    largest: tuple[float, ...]
+    ranks: tuple[int, ...]              # numerical rank at each node
+    rank: int                           # r
+    rows: int
+
+    @property
+    def ratio(self) -> tuple[float, ...]:
+        """σ_r over that of the input: Θ(1) at every depth where skips are identities."""
+        return tuple(s / self.sigma[0] if self.sigma[0] > 0 else math.nan for s in self.sigma)
+
+    @property
+    def kept(self) -> bool:
+        """Whether the weakest active direction survives to every node."""
+        return all(r > _COLLAPSE for r in self.ratio)
+
+    def __str__(self) -> str:
+        words = "kept at every depth" if self.kept else \
+            f"lost at {next(n for n, r in zip(self.nodes, self.ratio) if not r > _COLLAPSE)}"
+        return (f"σ_{self.rank} of the stream, {words}: " + " → ".join(f"{s:.3g}" for s in self.sigma)
+                + f" ({self.rows} rows)")
+
+
+def sigma_stream(model: nn.Module, batch: Any, *, nodes: Sequence[str] | None = None, rows: int = 4096) -> StreamSigma:
+    """σ_r of the residual stream at the input of the first block and after each block.
+
+    Args:
+        batch: inputs, or (inputs, targets).
+        nodes: modules whose outputs are the stream, in order; by default those that add to a stream.
+        rows: at most so many tokens (or pixels), evenly strided.
+
+    The model is copied to float64 and left as it was.
+    """
+    twin = copy.deepcopy(model).double()
+    x = batch[0] if isinstance(batch, tuple | list) else batch
+    x = x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
+    found = _stream(twin, x, nodes)
+    matrices = [_thinned(m, rows) for m in found.values()]
+    if not all(bool(torch.isfinite(m).all()) for m in matrices):
+        raise ValueError("the stream is not finite: look for NaN in the batch or the parameters")
+    spectra = [torch.linalg.svdvals(m) / math.sqrt(len(m)) for m in matrices]
+    ranks = [int((s > _RANK * s[0]).sum()) for s in spectra]
+    r = max(ranks[0], 1)
+    return StreamSigma(tuple(found), tuple(float(s[r - 1]) if len(s) >= r else 0.0 for s in spectra),
+                       tuple(float(s[0]) for s in spectra), tuple(ranks), r, len(matrices[0]))
+
+
+class _Collector(Vital):
+    name = "collector"
+    tensors_of = ("stream",)
+
+    def __init__(self) -> None:
+        self.seen: dict[str, tuple[str, Tensor]] = {}
+
+    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
+        self.seen[sight.site.name] = (sight.site.module, sight.channels.clone())
+
+
+def _stream(model: nn.Module, x: Any, nodes: Sequence[str] | None) -> dict[str, Tensor]:
+    """Stream matrices (rows, channels) by node, the first block's input first."""
+    if nodes is None:
+        collector = _Collector()
+        look(model, x, vitals=[collector], manner="eval")
+        if not collector.seen:
+            raise ValueError(f"no residual stream was found in {type(model).__name__}; name the modules whose outputs "
+                             "are its nodes with nodes=[...]")
+        owners = {module for module, _ in collector.seen.values()}
+        outer = {name: pair for name, pair in collector.seen.items() if not _inside(pair[0], owners)}
+        first = next(iter(outer.values()))[0]
+        values = {name: value for name, (_, value) in outer.items()}
+    else:
+        modules = dict(model.named_modules())
+        if missing := [n for n in nodes if n not in modules]:
+            raise ValueError(f"the model has no module {missing[0]!r}")
+        first, values = nodes[0], {}
+        handles = [modules[n].register_forward_hook(
+            lambda m, a, o, n=n: values.setdefault(n, o.detach().reshape(-1, o.shape[-1]))) for n in nodes]
+        try:
+            with torch.no_grad():
+                model.eval()(x)
+        finally:
+            for handle in handles:
+                handle.remove()
+    width = next(iter(values.values())).shape[1]
+    start = _input_of(model, first, x, width)
+    return {"input": start, **values} if start is not None else values
+
+
+def _inside(module: str, owners: set[str]) -> bool:
+    """Whether a module that is itself a node holds this one: an addition inside a block is not the stream."""
+    parts = module.split(".")
+    return any(".".join(parts[:i]) in owners for i in range(1, len(parts)))
+
+
+def _input_of(model: nn.Module, name: str, x: Any, width: int) -> Tensor | None:
+    """What enters the first block, if it has the stream's width."""
+    kept: list[Tensor] = []
+
+    def note(_: nn.Module, args: tuple[Any, ...]) -> None:
+        if not kept and args and isinstance(args[0], Tensor):
+            kept.append(args[0].detach())
+
+    handle = model.get_submodule(name).register_forward_pre_hook(note)
+    try:
+        with torch.no_grad():
+            model.eval()(x)
+    finally:
+        handle.remove()
+    if not kept or not kept[0].is_floating_point():
+        return None
+    value = kept[0]
+    if value.ndim == 4:
+        value = value.movedim(1, -1)
+    return value.reshape(-1, value.shape[-1]) if value.shape[-1] == width else None
+
+
+def _thinned(m: Tensor, rows: int) -> Tensor:
+    return m[::-(-len(m) // rows)].double()

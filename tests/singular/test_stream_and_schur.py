@@ -1,0 +1,141 @@
+"""Depth profile of the stream, the V–O diagnostic on real attention, Schur ratios against a random start."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from netvitals.lab import models
+from netvitals.singular import schur_constant, schur_profile, schur_ratios, sigma_stream, value_output
+
+f64 = {"dtype": torch.float64}
+
+
+class Block(nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.linear = nn.Linear(*weight.shape, bias=False)
+        with torch.no_grad():
+            self.linear.weight.copy_(weight)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+def residual(*weights):
+    return nn.Sequential(*(Block(w) for w in weights)).double()
+
+
+def test_profile_is_the_singular_value():
+    torch.manual_seed(0)
+    ws = [0.1 * torch.randn(5, 5) for _ in range(3)]
+    x = torch.randn(200, 5, **f64)
+    found = sigma_stream(residual(*ws), x)
+    h, expected = x, [float(torch.linalg.svdvals(x)[-1])]
+    for w in ws:
+        h = h + h @ w.double().T
+        expected.append(float(torch.linalg.svdvals(h)[-1]))
+    assert found.sigma == pytest.approx([e / math.sqrt(200) for e in expected], rel=1e-6)
+    assert found.rank == 5 and found.kept and found.nodes[0] == "input"
+
+
+def test_a_block_that_cancels_the_identity_is_found():
+    kill = torch.zeros(4, 4)
+    kill[3, 3] = -0.9999
+    found = sigma_stream(residual(torch.zeros(4, 4), kill), torch.randn(100, 4, **f64))
+    assert not found.kept and "lost at 1" in str(found)
+    assert found.ratio[1] == pytest.approx(1, abs=1e-6) and found.ratio[2] < 1e-3
+
+
+def test_rank_of_the_input_is_respected():
+    x = torch.randn(100, 2, **f64) @ torch.randn(2, 6, **f64)
+    found = sigma_stream(residual(torch.zeros(6, 6)), x)
+    assert found.rank == 2 and found.kept and found.ranks == (2, 2)
+
+
+@pytest.mark.parametrize(("name", "batch"), [
+    ("gpt-micro,depth=3,width=32,heads=2", torch.zeros(4, 32, dtype=torch.long) + torch.arange(32)),
+    ("resnet-mini,channels=1", torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(0)))])
+def test_real_networks_keep_their_weakest_direction(name, batch):
+    model = models.build(name, seed=0)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    found = sigma_stream(model, batch)
+    assert found.kept and len(found.nodes) == 4, str(found)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def test_models_without_a_stream_are_told_so():
+    with pytest.raises(ValueError, match="nodes="):
+        sigma_stream(nn.Sequential(nn.Linear(2, 2)), torch.ones(3, 2))
+    found = sigma_stream(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), torch.randn(9, 2), nodes=["0", "1"])
+    assert found.nodes == ("input", "0", "1")
+
+
+@pytest.mark.parametrize("spec", ["gpt-micro,depth=2,width=32,heads=2",
+                                  "gpt-micro,depth=2,width=16,heads=1,norm=layer"])
+def test_value_minus_output_is_two_on_real_attention(spec):
+    torch.manual_seed(0)
+    x, y = torch.randint(0, 256, (2, 4, 16))
+    found = value_output(models.build(spec, seed=0), (x, y))
+    assert len(found) in (2, 4)
+    for layer in found:
+        assert layer.passes and layer.difference == pytest.approx(2, abs=0.05), str(layer)
+
+
+class Normed(nn.Module):
+    """Attention with a norm between the mixed values and the output projection."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.qkv, self.norm, self.out = nn.Linear(8, 24), nn.LayerNorm(8) if norm else nn.Identity(), nn.Linear(8, 8)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.out(self.norm((q @ k.mT / 8**0.5).softmax(-1) @ v))
+
+
+def test_something_between_values_and_output_is_noticed():
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 6, 5, 8)
+    (plain,), (normed,) = (value_output(Normed(n), (x, y), "mse") for n in (False, True))
+    assert plain.passes and not normed.passes
+
+
+def test_without_attention_it_says_so():
+    with pytest.raises(ValueError, match="layers="):
+        value_output(nn.Linear(2, 2), (torch.ones(2, 2), torch.ones(2, 2)), "mse")
+    with pytest.raises(ValueError, match="'ce' or 'mse'"):
+        value_output(nn.Linear(2, 2), (torch.ones(2, 2), torch.ones(2, 2)), "hinge")
+
+
+def test_ratios_equal_the_schur_complement_and_its_constant():
+    from netvitals.singular import schur_complement
+
+    x = torch.relu(torch.randn(200_000, 8, generator=torch.Generator().manual_seed(0), **f64))
+    a = x.T @ x / len(x)
+    found = schur_ratios(x)
+    for i in (0, 7):
+        axis = torch.eye(8, **f64)[i]
+        assert float(found[i]) == pytest.approx(schur_complement(a, axis) / float(a[i, i]), rel=1e-9)
+    assert float(found.mean()) == pytest.approx(1 - schur_constant(8), rel=0.01)
+
+
+def test_silent_units_are_not_counted():
+    x = torch.randn(50, 3)
+    x[:, 1] = 0
+    assert schur_ratios(x).isnan().tolist() == [False, True, False]
+
+
+def test_a_repeated_unit_has_no_share_of_its_own_and_the_reference_has():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+    with torch.no_grad():
+        net[0].weight[1::2], net[0].bias[1::2] = net[0].weight[::2], net[0].bias[::2]
+    state = torch.get_rng_state()
+    (found,) = schur_profile(net, torch.randn(2000, 6, generator=torch.Generator().manual_seed(1)))
+    assert torch.equal(state, torch.get_rng_state())
+    assert found.layer == "2" and found.median < 1e-6 and found.reference > 1e-4 and found.collapse < 0.01
+    assert found.reference_stderr > 0
+    (alone,) = schur_profile(net, torch.randn(20, 6), references=0)
+    assert math.isnan(alone.reference) and "biased down" in alone.note
