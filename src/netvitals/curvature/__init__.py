@@ -11,6 +11,7 @@ from netvitals.curvature.decay import (
     band_threshold,
     bandwidth,
     decay,
+    decay_rate,
     far_pairs,
     fixed_end,
     interaction_radius,
@@ -49,7 +50,7 @@ from netvitals.curvature.trace import Trace, trace
 __all__ = ["Bend", "Bottleneck", "Decay", "Dropped", "EdgeNorms", "Eigenvalues", "InterlayerCurvature", "Jump",
            "Lyapunov", "Monitor", "NodeGraph", "NodeJacobians", "Operator", "Operators", "Plan", "Recommendation",
            "SpectralDensity", "Topology", "Trace", "activation_bend", "averages", "band_threshold", "bandwidth",
-           "best_skips", "bottlenecks", "bounds", "dag", "decay", "describe", "dropped_blocks", "estimators",
-           "far_pairs", "fixed_end", "interaction_radius", "interlayer", "lowrank", "lyapunov", "mass_outside",
-           "metrics", "node_jacobians", "operators", "picture", "plan", "recommend", "spectral_density", "steps",
-           "top_eigenvalues", "trace", "uniform_skips"]
+           "best_skips", "bottlenecks", "bounds", "dag", "decay", "decay_rate", "describe", "dropped_blocks",
+           "estimators", "far_pairs", "fixed_end", "interaction_radius", "interlayer", "lowrank", "lyapunov",
+           "mass_outside", "metrics", "node_jacobians", "operators", "picture", "plan", "recommend", "spectral_density",
+           "steps", "top_eigenvalues", "trace", "uniform_skips"]

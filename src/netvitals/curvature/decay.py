@@ -3,7 +3,7 @@ r"""How curvature falls off with distance between nodes: curves, fits, bands, av
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,11 @@ def fit(distance: np.ndarray, values: np.ndarray) -> tuple[float, float, float, 
         return (math.nan,) * 4
     line = slope(distance[good], np.log(values[good]))
     return -line.value, line.stderr, line.intercept, line.r2
+
+
+def decay_rate(values: Sequence[float] | np.ndarray) -> float:
+    """b of log R = a − b·d for values at distances 0, 1, 2, …; NaN from fewer than three positive ones."""
+    return fit(np.arange(len(values)), np.asarray(values, float))[0]
 
 
 def fixed_end(found: InterlayerCurvature, w: str) -> np.ndarray:

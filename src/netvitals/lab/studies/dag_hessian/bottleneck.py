@@ -1,0 +1,73 @@
+"""Experiment 2: one narrow layer, and the rank of curvature across it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from netvitals import curvature
+from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies.dag_hessian._measuring import SEEDS, block_nodes, dataset, moments, obstacle, table
+
+NAME = "dag-hessian-bottleneck"
+
+
+@dataclass(frozen=True)
+class Necks:
+    """Widths of the neck in nets of a base width, for a hundred classes."""
+
+    necks: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
+    depth: int = 6
+    base: int = 128
+    samples: int = 32
+    classes: int = 100
+    data: str = "noise"
+    epochs: int = 0
+    exact: bool = True
+    seeds: tuple[int, ...] = SEEDS[:3]
+
+
+def trials(p: Necks) -> list[Config]:
+    return [{"neck": n, "depth": p.depth, "base": p.base, "samples": p.samples, "classes": p.classes, "data": p.data,
+             "epochs": p.epochs, "exact": p.exact, "seed": s} for s in p.seeds for n in p.necks]
+
+
+def trial(config: Config) -> list[Row]:
+    depth = config["depth"]
+    hidden = (config["base"],) * (depth + 1)
+
+    def look(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
+        nodes = block_nodes(net)
+        method: Any = "exact" if config["exact"] else "stochastic"
+        found = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, method=method, probes=100)
+        far = curvature.far_pairs(found.nodes, depth // 2)
+        few = (batch[0][:4], batch[1][:4])
+        apart = curvature.interlayer(net, F.cross_entropy, few, nodes=nodes, method="exact", reduction="per_sample")
+        at = [(apart.position(v), apart.position(w)) for v, w in far]
+        ranks = np.array([apart.per_sample["stable_rank"][:, i, j] for i, j in at])
+        gn = max(int(curvature.metrics.numerical_rank(apart.block(v, w).GN, rtol=1e-9).max()) for v, w in far)
+        means = curvature.averages(found, far)
+        return {"far_rank": means["stable_rank"], "far_coupling": means["coupling"],
+                "far_resonance": means["resonance"], "sample_rank": float(np.nanmax(ranks)), "gn_rank": gn,
+                "average_rank": float(np.nanmax(found.stable_rank))}
+
+    loaded = dataset(config["data"], classes=config["classes"])
+    return moments(config, "mlp,kind=bottleneck,norm=layer", loaded, look, samples=config["samples"], hidden=hidden,
+                   neck=config["neck"])
+
+
+def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
+    return table(rows, ("neck", "phase"), "far_rank")
+
+
+STUDIES = (Study(
+    name=NAME, paper="dag-hessian", title="What does one narrow layer do to the curvature across it?",
+    scales={"smoke": Necks((2, 8), depth=4, base=16, samples=8, classes=10, seeds=SEEDS[:1]), "small": Necks(),
+            "paper": Necks((4, 8, 16, 32, 64, 128, 256, 512), base=512, samples=64, data="cifar100", epochs=50,
+                           exact=False, seeds=SEEDS)},
+    trials=trials, trial=trial, summary=summary, ready=lambda p: obstacle([p.data])),)

@@ -1,0 +1,62 @@
+"""Experiment 6: ResNet-18 and the same chain without shortcuts, by one sweep of probes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from netvitals import curvature
+from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies.dag_hessian._measuring import SEEDS, dataset, moments, numbers, obstacle, table
+
+NAME = "dag-hessian-resnet"
+
+
+@dataclass(frozen=True)
+class Towers:
+    """Activations with and without shortcuts; the stem and the four stages are nodes."""
+
+    acts: tuple[str, ...] = ("relu", "silu")
+    width: int = 64
+    blocks: tuple[int, ...] = (2, 2, 2, 2)
+    samples: int = 32
+    probes: int = 10
+    data: str = "noise"
+    epochs: int = 0
+    seeds: tuple[int, ...] = SEEDS[:1]
+
+
+def trials(p: Towers) -> list[Config]:
+    return [{"act": a, "shortcut": c, "width": p.width, "blocks": list(p.blocks), "samples": p.samples,
+             "probes": p.probes, "data": p.data, "epochs": p.epochs, "seed": s}
+            for s in p.seeds for a in p.acts for c in (True, False)]
+
+
+def trial(config: Config) -> list[Row]:
+    loaded = dataset(config["data"])
+
+    def look(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
+        nodes = ["stem.3", *(f"stages.{i}" for i in range(len(config["blocks"])))]
+        found = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, probes=config["probes"])
+        few = (batch[0][:8], batch[1][:8])
+        coupled = curvature.interlayer(net, F.cross_entropy, few, nodes=nodes, probes=4, train=True)
+        return {**numbers(found), "train_mode_gap": coupled.global_gap}
+
+    return moments(config, "resnet18-large", loaded, look, samples=config["samples"], recipe="dag-hessian-resnet",
+                   act=config["act"], shortcut=config["shortcut"], width=config["width"],
+                   blocks=tuple(config["blocks"]))
+
+
+def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
+    return table(rows, ("act", "shortcut", "phase"), "gap")
+
+
+STUDIES = (Study(
+    name=NAME, paper="dag-hessian", title="Do shortcuts keep curvature between distant stages alive?",
+    scales={"smoke": Towers(("relu", "silu"), width=4, blocks=(1, 1), samples=4, probes=6), "small": Towers(),
+            "paper": Towers(probes=30, data="cifar10", epochs=100, seeds=SEEDS)},
+    trials=trials, trial=trial, summary=summary, ready=lambda p: obstacle([p.data])),)
