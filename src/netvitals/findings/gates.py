@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from netvitals.findings.rule import Context, Hit, called, percent, rule, together
 from netvitals.findings.table import Series, Table
 from netvitals.runs import Evidence, Finding, Severity
+
+if TYPE_CHECKING:
+    from netvitals.vitals.gate_forecast import Forecast
 
 # A unit is dead when none of its gates was open on the measured batch, dying when hardly any was (choices of this
 # project; weight-drift §2.4 defines dead units as zero on every sample).
@@ -30,8 +33,13 @@ CHANGE = 0.03           # a forecast change smaller than this is not worth a wor
 
 def theta_of(table: Table) -> str:
     """The density metric to judge by: the smallest threshold that was recorded."""
+    return next(iter(densities(table)), "density@0.01")
+
+
+def densities(table: Table) -> list[str]:
+    """The density metrics that were recorded, the smallest threshold first."""
     found = {m for v, _, m in table.series if v == "gates" and m.startswith("density@") and ":" not in m}
-    return min(found, key=lambda m: float(m.split("@")[1]), default="density@0.01")
+    return sorted(found, key=lambda m: float(m.split("@")[1]))
 
 
 @rule("dead units", "Are there units whose gates never open?", "gates",
@@ -106,54 +114,72 @@ def density_falls(context: Context) -> Iterator[Finding]:
 @rule("gate forecast", "Where does gate density go if the variance keeps shrinking?", "gates",
       ("preactivations", "sigma"), least=5)
 def forecast(context: Context) -> Iterator[Finding]:
-    table, metric = context.table, theta_of(context.table)
-    theta = float(metric.split("@")[1])
+    table, metrics = context.table, densities(context.table)
     down: list[Hit] = []
     up: list[Hit] = []
     for sigma in table.at("preactivations", "sigma"):
-        outlook = _outlook(table, sigma, metric, theta, context.activations.get(sigma.site))
-        if outlook is not None and abs(outlook[1] - outlook[0]) >= CHANGE:
-            now, later, steps = outlook
-            evidence = (Evidence("gates", sigma.site, f"{metric} predicted at σ/2, in about {steps:,} steps",
-                                 int(sigma.steps[-1]), later, now), sigma.evidence(change=True))
-            severity: Severity = "warning" if later < SPARSE else "watch" if later < now else "info"
-            (down if later < now else up).append(Hit(sigma.site, severity, evidence, abs(later - now)))
+        outlook = _outlook(table, sigma, metrics, context.activations.get(sigma.site))
+        if outlook is None:
+            continue
+        seen, steps = outlook
+        step = int(sigma.steps[-1])
+        evidence = (Evidence("gates", sigma.site, f"density@{seen.theta:g} predicted at σ/2, in about {steps:,} steps",
+                             step, seen.later, seen.now),
+                    Evidence("gates", sigma.site, "median margin (μ − z_low)/σ", step, seen.margin),
+                    Evidence("gates", sigma.site, "confidence: agreement of channels", step, seen.confidence),
+                    sigma.evidence(change=True))
+        severity: Severity = "warning" if seen.later < SPARSE else "watch" if seen.direction < 0 else "info"
+        (down if seen.direction < 0 else up).append(Hit(sigma.site, severity, evidence, abs(seen.change)))
     law = ("The interval-union law D(θ) = Σ Φ((b−μ)/σ) − Φ((a−μ)/σ) over the intervals where |f′| > θ reproduces "
-           f"today's density of these layers within {LAW_ERROR:g}; σ has shrunk and is halved for the forecast.")
+           f"today's density of these layers within {LAW_ERROR:g}; σ has shrunk and is halved for the forecast, which "
+           "comes out the same way whether the mean stays or moves on as it did.")
     yield from together(
         down, rule="gate forecast", vital="gates",
         what=lambda where, worst: f"Gate density is predicted to fall further in {where} if the variance keeps "
-                                  f"shrinking: {worst.evidence[0].before:.2f} → {worst.evidence[0].value:.2f} in "
-                                  f"{called(worst.site)} when its σ has halved once more.",
+                                  f"shrinking: {_told(worst)} when its σ has halved once more.",
         why=law, advice="Inputs sit on the shut side of the threshold (μ < z_low). Less weight decay on norm scales "
                         "slows the shrinking; an activation with a lower threshold (gelu, silu) turns the fall into a "
                         "rise.")
     yield from together(
         up, rule="gate forecast", vital="gates",
         what=lambda where, worst: f"Gate density is predicted to rise in {where} as the variance shrinks: "
-                                  f"{worst.evidence[0].before:.2f} → {worst.evidence[0].value:.2f} in "
-                                  f"{called(worst.site)}.",
+                                  f"{_told(worst)}.",
         why=law, advice="Nothing to do: the inputs sit on the open side of the threshold.")
 
 
-def _outlook(table: Table, sigma: Series, metric: str, theta: float, f: Any) -> tuple[float, float, int] | None:
-    """Density of one site now and with σ halved, and in how many steps that is at the present pace; None where the
-    law does not explain the present, σ does not shrink, or the activation is not known."""
-    from netvitals.vitals.gates import predict
+def _told(hit: Hit) -> str:
+    density, margin, confidence = hit.evidence[:3]
+    return (f"{density.before:.2f} → {density.value:.2f} in {called(hit.site)} (margin {margin.value:+.1f} σ, "
+            f"confidence {percent(confidence.value)})")
 
-    measured = table.get("gates", sigma.site, metric)
+
+def _outlook(table: Table, sigma: Series, metrics: Iterable[str], f: Any) -> tuple[Forecast, int] | None:
+    """The forecast for one site at the threshold where it changes most, and in how many steps σ is halved at the
+    present pace; None where σ does not shrink, the activation is not known, or at no threshold the law explains the
+    present and the outcome is the same with and without the mean's own movement."""
+    from netvitals.vitals.gate_forecast import forecast as foretold
+
     mu_c, sigma_c = (table.array("preactivations", sigma.site, m) for m in ("mu", "sigma"))
-    if f is None or measured is None or mu_c is None or sigma_c is None or len(sigma.finite) < 5:
+    if f is None or mu_c is None or sigma_c is None or len(sigma.finite) < 5:
         return None
     if not 0 < sigma.end <= SHRINKING * sigma.start:
         return None
-    now = float(np.mean(predict(mu_c, sigma_c, f, theta)))
-    if not abs(now - measured.last) <= LAW_ERROR:
-        return None
-    later = float(np.mean(predict(mu_c, sigma_c / 2, f, theta)))
-    span = float(sigma.steps[-1] - sigma.steps[0])
-    pace = np.log(sigma.start / sigma.end) / max(span, 1.0)     # of ln σ per step
-    return now, later, round(float(np.log(2) / pace))
+    span = max(float(sigma.steps[-1] - sigma.steps[0]), 1.0)
+    steps = math.log(2) * span / math.log(sigma.start / sigma.end)
+    mean = table.get("preactivations", sigma.site, "mean")
+    moved = (mean.end - mean.start) * steps / span if mean is not None and len(mean.finite) else 0.0
+    best: Forecast | None = None
+    for metric in metrics:
+        measured = table.get("gates", sigma.site, metric)
+        if measured is None:
+            continue
+        theta = float(metric.split("@")[1])
+        seen, drifting = (foretold(mu_c, sigma_c, f, theta, shift=shift) for shift in (0.0, moved))
+        sure = (abs(seen.now - measured.last) <= LAW_ERROR and abs(seen.change) >= CHANGE
+                and seen.direction == drifting.direction)
+        if sure and (best is None or abs(seen.change) > abs(best.change)):
+            best = replace(seen, confidence=min(seen.confidence, drifting.confidence))
+    return None if best is None else (best, round(steps))
 
 
 RULES = (dead_units, density_falls, forecast)

@@ -13,6 +13,8 @@ from netvitals.vitals import (
     dial,
     drift,
     drift_theory,
+    gate_forecast,
+    gate_trends,
     gates,
     gradients,
     imbalance,
@@ -69,5 +71,6 @@ def default() -> list[Vital]:
 
 
 __all__ = ["Drift", "Gates", "Gradients", "Imbalance", "Preactivations", "Rank", "Sparsity", "Spikes", "Stream",
-           "Vital", "default", "dial", "drift", "drift_theory", "gates", "get", "gradients", "imbalance", "names",
-           "persistence", "preactivations", "rank", "sign_analysis", "sparsity", "spikes", "stream", "suppression"]
+           "Vital", "default", "dial", "drift", "drift_theory", "gate_forecast", "gate_trends", "gates", "get",
+           "gradients", "imbalance", "names", "persistence", "preactivations", "rank", "sign_analysis", "sparsity",
+           "spikes", "stream", "suppression"]
