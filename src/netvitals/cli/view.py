@@ -1,0 +1,26 @@
+"""``netvitals view RUNS``: a live page of a folder of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(view)
+
+
+def view(runs: Annotated[Path, typer.Argument(help="Folder of runs, or one run.")] = Path("runs"),
+         port: Annotated[int, typer.Option(help="Port to listen on, on this machine only.")] = 8722) -> None:
+    """Serve a live page of the runs below a folder; it redraws a run while it is written."""
+    try:
+        import uvicorn
+    except ImportError:
+        raise ImportError("the live page needs the extra 'serve': pip install netvitals[serve]") from None
+    from netvitals.serve import create_app
+
+    application = create_app(runs)
+    typer.echo(f"runs below {runs} at http://127.0.0.1:{port} (Ctrl-C ends it)")
+    uvicorn.run(application, host="127.0.0.1", port=port, log_level="warning")
