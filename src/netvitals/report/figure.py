@@ -1,0 +1,47 @@
+"""One vital sign as a plotly figure, for a notebook: layers by steps, or lines."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import numpy as np
+
+from netvitals.findings import table
+
+
+def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> Any:
+    """``metric`` of ``vital`` at every site over the steps.
+
+    Args:
+        source: a Run, a Watch, a frame or readings.
+        kind: "heatmap" (layers × steps) or "lines".
+
+    Returns:
+        a ``plotly.graph_objects.Figure``.
+    """
+    import plotly.graph_objects as go
+
+    if kind not in ("heatmap", "lines"):
+        raise ValueError(f"kind is heatmap or lines, got {kind!r}")
+    readings = table(source)
+    series = readings.at(vital, metric) or readings.at(vital, metric, pooled=True)
+    if not series:
+        known = sorted({f"{v} {m}" for v, _, m in readings.series})
+        near = difflib.get_close_matches(f"{vital} {metric}", known, 3, 0.3) or known[:6]
+        raise ValueError(f"there are no readings of {vital} {metric}; there are {', '.join(near)}")
+    drawing = go.Figure()
+    if kind == "lines":
+        for s in series:
+            drawing.add_scatter(x=s.steps, y=s.values, name=s.site, mode="lines")
+        drawing.update_yaxes(title=metric)
+    else:
+        steps = np.unique(np.concatenate([s.steps for s in series]))
+        grid = np.full((len(series), len(steps)), np.nan)
+        for row, s in zip(grid, series):
+            row[np.searchsorted(steps, s.steps)] = s.values
+        drawing.add_heatmap(x=steps, y=[s.site for s in series], z=grid, colorbar={"title": metric})
+        drawing.update_yaxes(autorange="reversed")       # the first layer on top
+    drawing.update_xaxes(title="step")
+    drawing.update_layout(title=f"{vital}: {metric}", template="plotly_white", margin=dict.fromkeys("lrb", 10) | {"t": 40})
+    return drawing
