@@ -61,6 +61,81 @@ def test_every_method_descends_inside_the_box(method):
     assert bool((s.reduction > 0.1).all()) and float(s.x.min()) >= 0 and float(s.x.max()) <= 1
 
 
+@pytest.mark.parametrize("name", rec.KERNELS)
+@pytest.mark.parametrize("method", [m for m in rec.METHODS if m != "lbfgsb"])
+def test_flat_buffers_take_the_plain_steps(name, method):
+    """Few steps: beyond, Sobel at a fixed rate is chaotic and amplifies the last digit."""
+    p, _ = rec.grid([1.0, 5.0, 20.0], 2, [rec.kernel(name)], rec.target("disc", 12))
+    x0 = p.start()
+    fast, plain = (rec.solve(p, x0, method, iterations=6, trace=trace) for trace in (False, True))
+    assert plain.losses.shape == (6, 6)
+    assert torch.allclose(fast.x, plain.x, atol=1e-9), float((fast.x - plain.x).abs().max())
+
+
+def test_chunks_do_not_touch_each_other():
+    p, _ = rec.grid([1.0, 5.0, 20.0, 60.0], 10, [rec.kernel("sobel_x")], rec.target("checkerboard", 64, 8))
+    x0 = p.start()
+    together, alone = rec.solve(p, x0, iterations=4).x, rec.solve(p.part(slice(17, 18)), x0[17:18], iterations=4).x
+    assert torch.equal(together[17], alone[0])
+
+
+def test_the_second_layer_is_solved_by_every_method():
+    p, second = problem((2.0, 5.0)), rec.kernel("avg_blur")
+    for method in rec.METHODS:
+        s = rec.solve(p, p.start(), method, iterations=30, second=second)
+        h = p.two_layers(s.x, second)[0]
+        assert torch.allclose(s.loss, p.loss(h)) and bool((s.reduction > 0).all()), method
+
+
+def test_noise_is_seen_by_the_descent_and_not_by_the_score():
+    clean = problem((5.0,))
+    seen = rec.noisy(clean.y, 15.0, seed=1)
+    assert float((seen - clean.y).square().mean() / clean.y.square().mean()) == pytest.approx(10**-1.5, rel=0.3)
+    p = rec.Reconstruction(clean.alpha, clean.kernels, clean.y, observed=seen)
+    x = p.start()
+    assert not torch.allclose(p.gradient(x)[0], clean.gradient(x)[0])
+    assert torch.equal(p.iou(p.forward(x)), clean.iou(clean.forward(x)))
+    assert torch.allclose(rec.solve(p, x, iterations=5).x, rec.solve(p, x, iterations=5, trace=True).x)
+
+
+def test_other_activations_gate_by_their_derivative():
+    p = problem((10.0,))
+    x0 = p.start()
+    plain, through_autograd = rec.solve(p, x0, iterations=30), rec.solve_activation(p, x0, "sigmoid", iterations=30)
+    assert torch.allclose(plain.x, through_autograd.x, atol=1e-6) and torch.equal(plain.active, through_autograd.active)
+    relu = rec.solve_activation(p, x0, "relu", iterations=30)
+    z = p.blur(relu.x) - p.c
+    assert float(relu.active) == pytest.approx(float((z > 0).double().mean()))
+
+
+def test_a_joint_kernel_descends_in_both():
+    p = problem((5.0, 10.0))
+    k0 = torch.stack([rec.kernel("random_norm", seed=s) for s in range(2)])
+    v = rec.solve_joint(p, p.start(), k0, iterations=40)
+    start = p.loss(p.sigmoid(p.blur(p.start(), kernels=k0)))
+    assert bool((v.loss < start).all()) and not torch.allclose(v.kernels, k0)
+    assert float(v.x.min()) >= 0 and float(v.x.max()) <= 1
+
+
+def test_restarts_spread_in_the_null_space_only():
+    p = problem((5.0, 5.0), padding="circular")
+    x = p.start(torch.zeros(2))
+    moved = torch.stack([x[0], x[1] + 0.25])                # Sobel does not see a constant
+    s = rec.spread(p, moved)
+    assert s.inputs == pytest.approx(0.25) and s.outputs < 1e-12
+    plane = rec.landscape(p, x, points=5)
+    assert plane.shape == (2, 5, 5) and torch.allclose(plane[:, 2, 2], p.loss(p.forward(x)))
+
+
+def test_laws_say_when_they_cannot_be_fitted():
+    with pytest.raises(ValueError, match="needs 3"):
+        rec.depth_law([1, 2, 3], [1, 1, 1], [1, 1, 0])
+    flat = rec.layer_profile([0.5, 0.5, 0.6, 0.5], 10)
+    assert flat.r2 <= 0.01 and flat.front is None
+    assert rec.difficulty_features([1.0], [8.0], [True]).tolist()[0] == pytest.approx(
+        [np.log(2), 8, 1, 1, 8 * np.log(2)])
+
+
 def test_several_kernels_in_one_batch():
     names = ["identity", "avg_blur", "laplacian"]
     p, keys = rec.grid([5.0], 2, [rec.kernel(n) for n in names], rec.target("checkerboard", 8, 2))
@@ -144,7 +219,12 @@ def test_depth_law_pieces():
     (lambda: rec.Reconstruction(torch.ones(1), rec.kernel("sobel_x"), torch.full((8, 8), 0.5)), "binary"),
     (lambda: problem(size=2), "smaller than the kernel"), (lambda: problem(padding="reflect"), "padding is"),
     (lambda: rec.kernel("gabor"), "there is no kernel"), (lambda: rec.target("cat", 8), "there is no target"),
-    (lambda: rec.solve(problem(), problem().start(), "rprop"), "there is no method")])
+    (lambda: rec.solve(problem(), problem().start(), "rprop"), "there is no method"),
+    (lambda: rec.solve_activation(problem(), problem().start(), "selu"), "there is no activation"),
+    (lambda: rec.solve_joint(problem(), problem().start(), rec.kernel("sobel_x")), "one 3 × 3 kernel"),
+    (lambda: rec.Reconstruction(torch.ones(1), rec.kernel("sobel_x"), torch.ones(8, 8), observed=torch.ones(4, 4)),
+     "not of the target's size"),
+    (lambda: rec.spread(problem((1.0,)), problem((1.0,)).start()), "at least 2 restarts")])
 def test_wrong_input_gets_a_sentence(make, words):
     with pytest.raises(ValueError, match=words):
         make()

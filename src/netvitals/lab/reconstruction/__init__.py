@@ -12,6 +12,15 @@ from netvitals.lab.reconstruction.analysis import (
     jacobian,
 )
 from netvitals.lab.reconstruction.descent import METHODS, Solution, solve
+from netvitals.lab.reconstruction.laws import (
+    Clusters,
+    DepthLaw,
+    Profile,
+    clusters,
+    depth_law,
+    difficulty_features,
+    layer_profile,
+)
 from netvitals.lab.reconstruction.phase import (
     PhaseFit,
     Scaling,
@@ -22,8 +31,20 @@ from netvitals.lab.reconstruction.phase import (
     fit_phase,
 )
 from netvitals.lab.reconstruction.problem import GATE_FLOOR, KERNELS, Reconstruction, grid, kernel, overlap, target
+from netvitals.lab.reconstruction.variants import (
+    ACTIVATIONS,
+    Spread,
+    Variant,
+    landscape,
+    noisy,
+    solve_activation,
+    solve_joint,
+    spread,
+)
 
-__all__ = ["GATE_FLOOR", "KERNELS", "METHODS", "BoundCheck", "JacobianReport", "PhaseFit", "Reconstruction", "Scaling",
-           "Solution", "active_bound", "active_width", "bands", "bootstrap_midpoint", "curve", "dense_operator",
-           "depth_bound", "finite_size_exponent", "fit_phase", "gate_correlation", "gradient_bound", "grid", "jacobian",
-           "kernel", "overlap", "solve", "target"]
+__all__ = ["ACTIVATIONS", "GATE_FLOOR", "KERNELS", "METHODS", "BoundCheck", "Clusters", "DepthLaw", "JacobianReport",
+           "PhaseFit", "Profile", "Reconstruction", "Scaling", "Solution", "Spread", "Variant", "active_bound",
+           "active_width", "bands", "bootstrap_midpoint", "clusters", "curve", "dense_operator", "depth_bound",
+           "depth_law", "difficulty_features", "finite_size_exponent", "fit_phase", "gate_correlation",
+           "gradient_bound", "grid", "jacobian", "kernel", "landscape", "layer_profile", "noisy", "overlap", "solve",
+           "solve_activation", "solve_joint", "spread", "target"]

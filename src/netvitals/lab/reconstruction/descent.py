@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.lab.reconstruction import stencil
 from netvitals.lab.reconstruction.problem import Reconstruction, overlap
 
 RATES = {"pgd": 0.1, "momentum": 0.1, "nesterov": 0.1, "adam": 0.03, "oracle": 0.03, "lbfgsb": 1.0}
@@ -42,15 +43,14 @@ def solve(problem: Reconstruction, x0: Tensor, method: str = "adam", *, iteratio
     """
     if method not in METHODS:
         raise ValueError(f"there is no method {method!r}; there are {', '.join(METHODS)}")
-    if second is None:
-        gradient: Callable[[Tensor], tuple[Tensor, Tensor]] = problem.gradient
-        output: Callable[[Tensor], Tensor] = problem.forward
-    else:
-        gradient = lambda x: problem.gradient_two_layers(x, second)
-        output = lambda x: problem.two_layers(x, second)[0]
+    gradient = _gradient(problem, second)
+    output: Callable[[Tensor], Tensor] = (problem.forward if second is None
+                                          else lambda x: problem.two_layers(x, second)[0])
     start = problem.loss(output(x0))
     if method == "lbfgsb":
-        x, losses = _lbfgsb(problem, gradient, x0, iterations), torch.empty(0)
+        x, losses = _lbfgsb(problem, second, x0, iterations), torch.empty(0)
+    elif second is None and not trace and stencil.fits(problem):
+        x, losses = stencil.descend(problem, x0, method, iterations, lr or RATES[method], beta, beta2), torch.empty(0)
     else:
         x, losses = _first_order(problem, gradient, x0, method, iterations, lr or RATES[method], beta, beta2, trace)
     h = output(x)
@@ -83,26 +83,25 @@ def _first_order(problem: Reconstruction, gradient: Callable[[Tensor], tuple[Ten
     return x, torch.stack(losses) if trace else torch.empty(0)
 
 
-def _lbfgsb(problem: Reconstruction, gradient: Callable[[Tensor], tuple[Tensor, Tensor]], x0: Tensor,
-            iterations: int) -> Tensor:
+def _gradient(problem: Reconstruction, second: Tensor | None) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    return problem.gradient if second is None else lambda x: problem.gradient_two_layers(x, second)
+
+
+def _lbfgsb(problem: Reconstruction, second: Tensor | None, x0: Tensor, iterations: int) -> Tensor:
     """scipy's L-BFGS-B, one problem after the other: a line search cannot be shared."""
     from scipy.optimize import minimize
 
-    shape, dtype = x0.shape, x0.dtype
+    found = []
+    for i in range(problem.batch):
+        one = problem.part(slice(i, i + 1))
+        gradient = _gradient(one, second if second is None or second.ndim == 2 or len(second) == 1 else second[i:i + 1])
 
-    def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        x = torch.as_tensor(flat.reshape(shape)).to(dtype)
-        g, h = gradient(x)
-        return float(problem.loss(h).sum()), g.double().numpy().ravel()
+        def value(flat: np.ndarray, one: Reconstruction = one, gradient: Callable[
+                [Tensor], tuple[Tensor, Tensor]] = gradient) -> tuple[float, np.ndarray]:
+            g, h = gradient(torch.as_tensor(flat.reshape(1, *x0.shape[1:])).to(x0.dtype))
+            return float(one.loss(h)), g.double().numpy().ravel()
 
-    if len(x0) > 1:
-        pieces = []
-        for i in range(len(x0)):
-            one = Reconstruction(problem.alpha[i:i + 1],
-                                 problem.kernels if problem.kernels.ndim == 2 else problem.kernels[i:i + 1],
-                                 problem.y if problem.y.ndim == 2 else problem.y[i:i + 1], problem.c, problem.padding)
-            pieces.append(_lbfgsb(one, one.gradient, x0[i:i + 1], iterations))
-        return torch.cat(pieces)
-    found = minimize(value, x0.double().numpy().ravel(), jac=True, method="L-BFGS-B", bounds=[(0, 1)] * x0.numel(),
-                     options={"maxiter": iterations})
-    return torch.as_tensor(found.x.reshape(shape)).to(dtype)
+        end = minimize(value, x0[i].double().numpy().ravel(), jac=True, method="L-BFGS-B",
+                       bounds=[(0, 1)] * x0[i].numel(), options={"maxiter": iterations})
+        found.append(torch.as_tensor(end.x.reshape(x0.shape[1:])).to(x0.dtype))
+    return torch.stack(found)

@@ -68,6 +68,7 @@ class Reconstruction:
         y: binary target, (size, size) or (batch, size, size).
         c: where the sigmoid is centred.
         padding: "zero" or "circular".
+        observed: what the descent sees instead of y, for example y with noise; scores always compare with y.
     """
 
     alpha: Tensor
@@ -75,6 +76,7 @@ class Reconstruction:
     y: Tensor
     c: float = 0.5
     padding: str = "zero"
+    observed: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.alpha.ndim != 1 or not bool((self.alpha > 0).all()):
@@ -88,9 +90,12 @@ class Reconstruction:
                              f"{tuple(self.kernels.shape[-2:])}")
         if self.padding not in PADDINGS:
             raise ValueError(f"padding is {' or '.join(PADDINGS)}, got {self.padding!r}")
-        for name in ("kernels", "y"):
+        if self.observed is not None and self.observed.shape[-2:] != self.y.shape[-2:]:
+            raise ValueError(f"the observed picture {tuple(self.observed.shape[-2:])} is not of the target's size "
+                             f"{tuple(self.y.shape[-2:])}")
+        for name in ("kernels", "y", "observed"):
             value = getattr(self, name)
-            if value.ndim == 3 and len(value) not in (1, self.batch):
+            if value is not None and value.ndim == 3 and len(value) not in (1, self.batch):
                 raise ValueError(f"{name} has {len(value)} entries for a batch of {self.batch}")
 
     @property
@@ -102,7 +107,21 @@ class Reconstruction:
         return self.y.shape[-1] * self.y.shape[-2]
 
     def to(self, dtype: torch.dtype) -> Reconstruction:
-        return replace(self, alpha=self.alpha.to(dtype), kernels=self.kernels.to(dtype), y=self.y.to(dtype))
+        return replace(self, alpha=self.alpha.to(dtype), kernels=self.kernels.to(dtype), y=self.y.to(dtype),
+                       observed=None if self.observed is None else self.observed.to(dtype))
+
+    @property
+    def seen(self) -> Tensor:
+        """The picture that the loss compares with."""
+        return self.y if self.observed is None else self.observed
+
+    def part(self, chosen: slice) -> Reconstruction:
+        """Some problems of the batch."""
+        def cut(value: Tensor) -> Tensor:
+            return value if value.ndim == 2 or len(value) == 1 else value[chosen]
+
+        return replace(self, alpha=self.alpha[chosen], kernels=cut(self.kernels), y=cut(self.y),
+                       observed=None if self.observed is None else cut(self.observed))
 
     def start(self, seeds: Tensor | None = None) -> Tensor:
         """x0 ~ U[0, 1], one generator per entry, so that a batch equals the loop over its entries."""
@@ -141,12 +160,12 @@ class Reconstruction:
         return self.alpha[:, None, None] * h * (1 - h)
 
     def loss(self, h: Tensor) -> Tensor:
-        return (h - self.y).square().sum((-1, -2))
+        return (h - self.seen).square().sum((-1, -2))
 
     def gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """∇J = 2Aᵀ((h − y) ⊙ Γ), and h."""
         h = self.forward(x)
-        return 2 * self.blur((h - self.y) * self.gates(h), adjoint=True), h
+        return 2 * self.blur((h - self.seen) * self.gates(h), adjoint=True), h
 
     def active(self, h: Tensor, floor: float = GATE_FLOOR) -> Tensor:
         """F_α: share of pixels whose gate is above ``floor``."""
@@ -165,7 +184,7 @@ class Reconstruction:
     def gradient_two_layers(self, x: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """∇J = 2A₁ᵀ[Γ¹ ⊙ A₂ᵀ(Γ² ⊙ (h₂ − y))], and h₂."""
         h2, g1, g2 = self.two_layers(x, second)
-        inner = self.blur(g2 * (h2 - self.y), adjoint=True, kernels=second)
+        inner = self.blur(g2 * (h2 - self.seen), adjoint=True, kernels=second)
         return 2 * self.blur(g1 * inner, adjoint=True), h2
 
 
