@@ -2,8 +2,11 @@
 
 from netvitals.singular.architecture import AttentionChain, Chain, SwiGLUStack
 from netvitals.singular.attention import ValueOutput, value_output
+from netvitals.singular.builders import Autoencoder, BlockPair, Memorised, PreNormProbe, Superposition
 from netvitals.singular.chains import ChainHealth
+from netvitals.singular.cross_entropy import SoftmaxHead, softmax_head, without_logit_shift
 from netvitals.singular.crossing import Crossing, eps_scan, recover_crossing
+from netvitals.singular.crossover import Crossover, rotation_crossover
 from netvitals.singular.evidence import WAIC, WatanabeTriple, waic, wbic
 from netvitals.singular.factors import (
     Factor,
@@ -54,17 +57,18 @@ from netvitals.singular.spectrum import (
 from netvitals.singular.stream import StreamSigma, sigma_stream
 from netvitals.singular.volume import VolumeScan, eps_scan_volume, tied_crossing_volume
 
-__all__ = ["AttentionChain", "Candidate", "Categorical", "Chain", "ChainHealth", "Classified", "Crossing", "Factor",
-           "FluctuationMC", "Gaussian", "KFAC", "KLOrder", "KernelTest", "LLC", "LNFiniteT", "Labelled", "Ladder",
-           "Nature", "QuotientFisher", "RateChain", "RateFit", "Rates", "Readout", "SchurProfile", "ScoreExpansion",
-           "StreamSigma", "SwiGLUStack", "ValueOutput", "VolumeScan", "WAIC", "WatanabeTriple", "along",
-           "classify_spectrum", "compose_blocks", "dead_entry", "directional_fisher", "eps_scan", "eps_scan_volume",
-           "fisher_matrix", "fisher_spectrum", "freeze_probe", "functional_variance_mc", "gauge_or_singular",
-           "high_curvature_volume", "horizontal", "joint_mode", "kfac", "kl_along", "kl_order", "kronecker_lift",
-           "lambda_min", "learning_coefficient", "ln_finite_t", "ln_kernel", "ln_kernel_test", "ln_reset_rate",
-           "log_metric", "mean_map_metric", "monte_carlo", "normal_bundle", "nu", "nu_data_free", "nu_frozen",
-           "operational_selection", "order_from_fisher", "predict_rates", "quotient_fisher", "rate_chain", "rate_fit",
-           "readout", "recover_crossing", "residual_distance", "rlct_additive", "rlct_crossing", "rlct_reduced_rank",
-           "rlct_single", "schur_complement", "schur_constant", "schur_profile", "schur_ratios", "score_expansion",
-           "sectional_curvature", "sigma_stream", "subfamily", "tied_crossing_volume", "value_output", "vertical",
-           "waic", "wbic"]
+__all__ = ["AttentionChain", "Autoencoder", "BlockPair", "Candidate", "Categorical", "Chain", "ChainHealth",
+           "Classified", "Crossing", "Crossover", "Factor", "FluctuationMC", "Gaussian", "KFAC", "KLOrder",
+           "KernelTest", "LLC", "LNFiniteT", "Labelled", "Ladder", "Memorised", "Nature", "PreNormProbe",
+           "QuotientFisher", "RateChain", "RateFit", "Rates", "Readout", "SchurProfile", "ScoreExpansion",
+           "SoftmaxHead", "StreamSigma", "Superposition", "SwiGLUStack", "ValueOutput", "VolumeScan", "WAIC",
+           "WatanabeTriple", "along", "classify_spectrum", "compose_blocks", "dead_entry", "directional_fisher",
+           "eps_scan", "eps_scan_volume", "fisher_matrix", "fisher_spectrum", "freeze_probe", "functional_variance_mc",
+           "gauge_or_singular", "high_curvature_volume", "horizontal", "joint_mode", "kfac", "kl_along", "kl_order",
+           "kronecker_lift", "lambda_min", "learning_coefficient", "ln_finite_t", "ln_kernel", "ln_kernel_test",
+           "ln_reset_rate", "log_metric", "mean_map_metric", "monte_carlo", "normal_bundle", "nu", "nu_data_free",
+           "nu_frozen", "operational_selection", "order_from_fisher", "predict_rates", "quotient_fisher", "rate_chain",
+           "rate_fit", "readout", "recover_crossing", "residual_distance", "rlct_additive", "rlct_crossing",
+           "rlct_reduced_rank", "rlct_single", "rotation_crossover", "schur_complement", "schur_constant",
+           "schur_profile", "schur_ratios", "score_expansion", "sectional_curvature", "sigma_stream", "softmax_head",
+           "subfamily", "tied_crossing_volume", "value_output", "vertical", "waic", "wbic", "without_logit_shift"]

@@ -38,18 +38,19 @@ class Chain:
     """Feedforward chain, with the modifications the theory covers.
 
     Args:
-        exponents: per dead direction, the power of t in each layer; one direction with all ones by default.
+        exponents: per dead direction, the power of t in each layer; one direction with all ones by default, 0 keeps a
+            weight alive and infinity keeps it dead.
         bias: power q of t in the biases t^q e_dead, None for no bias.
         norm_after: positions p at which a norm sits between x_p and W_{p+1} (LayerNorm without gain).
         skips: identity skips (a, b): x_b gets x_a added.
         widths: rectangular widths n_0 … n_L (isometric frames); square of ``width`` by default.
-        rotation: angle by which each layer's dead axis is turned out of the shared frame.
+        rotation: angle by which the dead axis of every hidden layer is turned away from the units' axes.
     """
 
     depth: int = 4
     width: int = 8
     activation: str = "linear"
-    exponents: tuple[tuple[int, ...], ...] = ()
+    exponents: tuple[tuple[float, ...], ...] = ()
     bias: int | None = None
     norm_after: tuple[int, ...] = ()
     norm: str = "layer"
@@ -71,7 +72,7 @@ class Chain:
             raise ValueError(f"a skip (a, b) needs 0 ≤ a < b ≤ depth, got {self.skips}")
 
     @property
-    def powers(self) -> tuple[tuple[int, ...], ...]:
+    def powers(self) -> tuple[tuple[float, ...], ...]:
         return self.exponents or ((1,) * self.depth,)
 
     @property
@@ -82,7 +83,7 @@ class Chain:
         """Isometries Q_l: R^r → R^{n_l}; identity for square chains, turned where a rotation is asked for."""
         r, widths = self.rank, self.widths or (self.width,) * (self.depth + 1)
         if not self.widths:
-            return [_plane_rotation(r, self.rotation * (i % 2)) for i in range(self.depth + 1)]
+            return [_plane_rotation(r, self.rotation if 0 < i < self.depth else 0.0) for i in range(self.depth + 1)]
         generator = torch.Generator().manual_seed(7)
         # where an activation acts elementwise the frame must be a set of axes; for linear chains any isometry will do
         if self.activation != "linear":
@@ -99,7 +100,7 @@ class Chain:
             for j, powers in enumerate(self.powers):
                 entries[r - 1 - j] = t ** powers[i]
             weight = frames[i + 1] @ torch.diag(entries) @ frames[i].T
-            source = _norm(h, self.norm) if i in self.norm_after else h
+            source = normed(h, self.norm) if i in self.norm_after else h
             z = source @ weight.T
             if self.bias is not None:
                 z = z + t**self.bias * frames[i + 1][:, -1]
@@ -139,7 +140,7 @@ class AttentionChain:
         mask = torch.full((x.shape[1], x.shape[1]), -math.inf, dtype=torch.float64).triu(1) if self.causal else 0.0
         h = x
         for b in range(self.blocks):
-            source = _norm(h, "layer") if self.norm else h
+            source = normed(h, "layer") if self.norm else h
             q, k, v = ((source @ weight.T).requires_grad_() if not source.requires_grad else source @ weight.T
                        for _ in range(3))
             split = lambda s: s.reshape(*s.shape[:2], self.heads, d // self.heads).transpose(1, 2)
@@ -181,7 +182,7 @@ class SwiGLUStack:
 Architecture = Chain | AttentionChain | SwiGLUStack
 
 
-def _norm(x: Tensor, kind: str) -> Tensor:
+def normed(x: Tensor, kind: str) -> Tensor:
     centred = x - x.mean(-1, keepdim=True) if kind == "layer" else x
     return centred / (centred.square().mean(-1, keepdim=True) + 1e-30).sqrt()       # a sample with no live unit stays 0
 

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.singular.architecture import Architecture, AttentionChain, Chain, Trace
+from netvitals.singular.architecture import Architecture, AttentionChain, Chain, SwiGLUStack, Trace
+from netvitals.singular.builders import Builder, Memorised, inputs_of
 from netvitals.singular.rates import RateFit, rate_fit
 
 DEFAULT_TS = tuple(np.geomspace(10**-3, 10**-1.3, 6).tolist())
@@ -41,7 +42,7 @@ class Ladder:
         return "\n".join([f"freeze probe, {self.regime}, {self.estimator}, {self.samples} samples", *rows])
 
 
-def freeze_probe(architecture: Architecture, ts: Sequence[float] = DEFAULT_TS, *, loss: str = "mse",
+def freeze_probe(architecture: Architecture | Builder, ts: Sequence[float] = DEFAULT_TS, *, loss: str = "mse",
                  noise: float = 1.0, samples: int = 2000, seed: int = 0, direction: int = 0,
                  fisher: str = "expected") -> Ladder:
     """Measure the exponents of ``architecture``.
@@ -55,9 +56,11 @@ def freeze_probe(architecture: Architecture, ts: Sequence[float] = DEFAULT_TS, *
     """
     generator = torch.Generator().manual_seed(seed)
     x = _inputs(architecture, samples, generator)
-    target = architecture.trace(0.0, x).output.detach()
+    own = getattr(architecture, "target", None)
+    target = own(x) if own is not None else architecture.trace(0.0, x).output.detach()
     xi = torch.randn(target.shape, generator=generator, dtype=torch.float64)
     labels = torch.multinomial(target.flatten(0, -2).softmax(-1), 1, generator=generator).reshape(target.shape[:-1])
+    labels = architecture.labels(x) if isinstance(architecture, Memorised) else labels
     rows: dict[str, list[list[float]]] = {k: [] for k in ("G", "Gs", "A", "As", "P")}
     sigma, amplitude, names = [], [], []
     for t in ts:
@@ -84,7 +87,9 @@ def freeze_probe(architecture: Architecture, ts: Sequence[float] = DEFAULT_TS, *
                   values, tuple(map(float, ts)), regime, estimator, samples)
 
 
-def _inputs(architecture: Architecture, samples: int, generator: torch.Generator) -> Tensor:
+def _inputs(architecture: Architecture | Builder, samples: int, generator: torch.Generator) -> Tensor:
+    if not isinstance(architecture, Chain | AttentionChain | SwiGLUStack):
+        return inputs_of(architecture)(samples, generator)
     if isinstance(architecture, AttentionChain):
         return torch.randn(samples, architecture.tokens, architecture.width, generator=generator, dtype=torch.float64)
     widths = getattr(architecture, "widths", ())

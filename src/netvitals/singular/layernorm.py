@@ -171,7 +171,7 @@ def ln_finite_t(d: int, sigma: float = 0.0) -> LNFiniteT:
                      radius * float(weight @ (1 / rest)))
 
 
-def ln_reset_rate(powers: Sequence[int], norm_after: Sequence[int], layer: int) -> int:
+def ln_reset_rate(powers: Sequence[float], norm_after: Sequence[int], layer: int) -> float:
     r"""Exponent $2\sum_{\ell < j \le p^*} p_j$ of the dead entry of $G_\ell$, $p^*$ the next norm from ``layer`` up.
 
     The corrected law (erratum E8): crossing a LayerNorm backwards erases every power of t gathered above it.

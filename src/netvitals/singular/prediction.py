@@ -55,15 +55,15 @@ def predict_rates(architecture: Architecture, *, noisy: bool = True, direction: 
                     f"{type(architecture).__name__}; gated skips, experts and batch norm have no rate law")
 
 
-def residual_distance(edges: Mapping[tuple[int, int], int], nodes: int) -> tuple[list[int], list[int]]:
+def residual_distance(edges: Mapping[tuple[int, int], float], nodes: int) -> tuple[list[float], list[float]]:
     """Cheapest path from input to each node and from each node to output; weights cost 1, identity skips 0.
 
     >>> residual_distance({(0, 1): 1, (1, 2): 1, (0, 2): 0}, 3)
     ([0, 1, 0], [0, 1, 0])
     """
-    def distances(start: int, steps: Mapping[int, list[tuple[int, int]]]) -> list[int]:
-        best = {start: 0}
-        queue = [(0, start)]
+    def distances(start: int, steps: Mapping[int, list[tuple[int, float]]]) -> list[float]:
+        best: dict[int, float] = {start: 0}
+        queue: list[tuple[float, int]] = [(0, start)]
         while queue:
             cost, node = heapq.heappop(queue)
             if cost > best.get(node, cost):
@@ -76,8 +76,8 @@ def residual_distance(edges: Mapping[tuple[int, int], int], nodes: int) -> tuple
             raise ValueError(f"nodes {sorted(set(range(nodes)) - set(best))} cannot be reached: the graph has a gap")
         return [best[i] for i in range(nodes)]
 
-    forward: dict[int, list[tuple[int, int]]] = {}
-    backward: dict[int, list[tuple[int, int]]] = {}
+    forward: dict[int, list[tuple[int, float]]] = {}
+    backward: dict[int, list[tuple[int, float]]] = {}
     for (a, b), cost in edges.items():
         forward.setdefault(a, []).append((b, cost))
         backward.setdefault(b, []).append((a, cost))
