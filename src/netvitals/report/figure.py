@@ -43,5 +43,5 @@ def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> An
         drawing.add_heatmap(x=steps, y=[s.site for s in series], z=grid, colorbar={"title": metric})
         drawing.update_yaxes(autorange="reversed")       # the first layer on top
     drawing.update_xaxes(title="step")
-    drawing.update_layout(title=f"{vital}: {metric}", template="plotly_white", margin=dict.fromkeys("lrb", 10) | {"t": 40})
+    drawing.update_layout(title=f"{vital}: {metric}", template="plotly_white", margin={"l": 10, "r": 10, "t": 40})
     return drawing
