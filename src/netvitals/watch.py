@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -42,6 +43,8 @@ LOOKS_KEPT = 400            # measured steps whose readings stay in memory, fewe
 NUMBERS_KEPT = 4_000_000    # readings in memory
 LOSSES_KEPT = 400           # bundles of losses that stay in memory, one per measured step
 LOSSES_PENDING = 1024       # losses that wait on the device at most
+UNFINISHED = 16             # looks that wait to be finished at most
+UNFINISHED_S = 1.0          # and how long the first of them waits, in seconds
 
 NOTHING = np.empty(0)
 
@@ -106,6 +109,8 @@ class Watch:
         self._sheet: Sheet | None = None        # open on a measured step
         self._pending: list[tuple[int, Tensor | float]] = []
         self._losses: History[Reading] = History(LOSSES_KEPT)
+        self._unfinished: list[Sheet] = []      # looks whose numbers have left the device and are not finished
+        self._waiting_since = 0.0
         self._pages: History[Page] | None = None
         self._layouts: dict[Any, Any] = {}
         self._arrays: dict[Any, Page] = {}      # the latest of each layout
@@ -186,26 +191,41 @@ class Watch:
             say(f"step {sheet.step} was to be measured, but the watched model was not called with autograd on; "
                 "watch the module that the loop calls")
         try:
-            self._record(sheet.page())
+            sheet.leave_device()
         except Exception as error:
             say(f"the readings of step {sheet.step} are lost: {type(error).__name__}: {error}")
+            return
+        self._unfinished.append(sheet)
+        now = time.monotonic()
+        if len(self._unfinished) == 1:
+            self._waiting_since = now
+        # numbers of several looks are finished together: the code for it is then warm
+        if len(self._unfinished) >= UNFINISHED or now - self._waiting_since > UNFINISHED_S or self._looks < 3:
+            self._record()
 
-    def _record(self, page: Page | None = None) -> None:
+    def _record(self) -> None:
+        """Finish the numbers of the looks that wait, keep them, and hand them to the run."""
+        unfinished, self._unfinished = self._unfinished, []
         losses = self._settled_losses()
         if losses:
             self._losses.add(losses)
-        if page is not None:
+        if self._writer is not None and losses:
+            self._writer.write(losses)
+        for sheet in unfinished:
+            page = sheet.page()
             self._keep(page)
-        if self._writer is not None:
-            if losses:
-                self._writer.write(losses)
-            if page is not None:
+            if self._writer is not None:
                 self._writer.write_page(page)
+        if self._writer is not None:
             places = len(self._looker.sites) + len(self._looker.unseen)
             if places != self._told:
                 self._told = places
                 self._writer.note("sites", self.sites)
                 self._writer.note("unseen", self.unseen)
+
+    def _settle(self) -> None:
+        if self._pending or self._unfinished:
+            self._record()
 
     def _keep(self, page: Page) -> None:
         """In memory: the numbers in columns, one copy of their equal layouts, and only the latest arrays."""
@@ -234,11 +254,13 @@ class Watch:
     @property
     def readings(self) -> list[Reading]:
         """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
+        self._settle()
         return [*self._losses, *(reading for page in self._pages or () for reading in page.readings())]
 
     @property
     def arrays(self) -> list[ArrayReading]:
         """The latest array of each series; a run on disk keeps every one."""
+        self._settle()
         latest: dict[tuple[str, str, str], ArrayReading] = {}
         for page in self._arrays.values():
             for array in page.array_readings():
@@ -263,6 +285,7 @@ class Watch:
     def findings(self) -> Findings:
         """What the readings say, in plain words, with advice."""
         from netvitals.findings import diagnose
+        self._settle()
         if self._path is not None:
             from netvitals.runs import open_run
             if self._writer is not None:
@@ -279,8 +302,7 @@ class Watch:
         self._closed = True
         self._disarm()
         _watched.discard(self._model)
-        if self._pending:
-            self._record()
+        self._settle()
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close(status)

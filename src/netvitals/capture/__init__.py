@@ -9,10 +9,10 @@ from netvitals.capture.reading import ArrayReading, Page, Reading, Sheet
 from netvitals.capture.roles import uncompiled, unwrapped
 from netvitals.capture.sight import ActivationSight, LinearSight, ParameterSight, TensorSight
 from netvitals.capture.site import Site, Unseen
-from netvitals.capture.stack import ActivationStack
+from netvitals.capture.stack import ActivationStack, Outline
 from netvitals.capture.vital import Vital
 
-__all__ = ["ActivationSight", "ActivationStack", "ArrayReading", "LinearSight", "Look", "Looker", "Movement", "Page",
-           "Panel", "ParameterSight", "Reading", "Sheet", "Site", "TensorSight", "Unseen", "Vital", "aside",
-           "copies", "in_manner", "look", "parameter_sight", "preserved", "probe", "rng_state", "say", "set_rng_state",
-           "split_batch", "uncompiled", "unwrapped"]
+__all__ = ["ActivationSight", "ActivationStack", "ArrayReading", "LinearSight", "Look", "Looker", "Movement",
+           "Outline", "Page", "Panel", "ParameterSight", "Reading", "Sheet", "Site", "TensorSight",
+           "Unseen", "Vital", "aside", "copies", "in_manner", "look", "parameter_sight", "preserved",
+           "probe", "rng_state", "say", "set_rng_state", "split_batch", "uncompiled", "unwrapped"]

@@ -54,6 +54,8 @@ class Sheet:
         self._arrays: list[tuple[Entry, Tensor]] = []
         self._later: list[tuple[str, Callable[[], None]]] = []
         self._finishers: list[tuple[str, list[Tensor], Callable[..., None]]] = []
+        self._unfinished: list[tuple[str, list[np.ndarray], Callable[..., None]]] = []
+        self._narrow: np.dtype[Any] = np.dtype(np.float32)      # the precision the tensors had
         self._numbers: list[tuple[Entry, np.ndarray]] = []
         self._blocks: list[tuple[Entry, np.ndarray]] = []
 
@@ -110,8 +112,11 @@ class Sheet:
         """Forget what was written since ``mark``."""
         del self._scalars[mark[0]:], self._arrays[mark[1]:], self._finishers[mark[2]:]
 
-    def page(self) -> Page:
-        """Everything written so far, in plain numbers; one transfer per device."""
+    def leave_device(self) -> None:
+        """Move everything written so far to the host, in one transfer per device, and let go of the tensors.
+
+        Nothing can be written any more; :meth:`page` finishes the numbers, now or later.
+        """
         with torch.no_grad(), np.errstate(all="ignore"):
             while self._later:
                 self.vital, work = self._later.pop(0)
@@ -122,19 +127,27 @@ class Sheet:
                 for t in given:
                     if place.setdefault(id(t), len(tensors)) == len(tensors):
                         tensors.append(t)
-            flat, narrow = _to_host(tensors)
-            self._numbers = [(entry, piece.reshape(-1)) for (entry, _), piece in zip(self._scalars, flat)]
-            self._blocks = [(entry, piece) for (entry, _), piece in zip(self._arrays, flat[len(self._scalars):])]
-            queue, self._finishers = self._finishers, []
-            while queue:        # a finisher may add another one, without tensors, to come last
-                self.vital, given, finish = queue.pop(0)
-                self._guarded(finish, *(flat[place[id(t)]] for t in given))
-                if self._finishers:
-                    queue += self._finishers
-                    self._finishers = []
+            flat, self._narrow = _to_host(tensors)
+        self._numbers += [(entry, piece.reshape(-1)) for (entry, _), piece in zip(self._scalars, flat)]
+        self._blocks += [(entry, piece) for (entry, _), piece in zip(self._arrays, flat[len(self._scalars):])]
+        self._unfinished += [(vital, [flat[place[id(t)]] for t in given], finish)
+                             for vital, given, finish in self._finishers]
+        self._scalars, self._arrays, self._finishers = [], [], []
+
+    def page(self) -> Page:
+        """Everything written so far, in plain numbers."""
+        self.leave_device()
+        queue, self._unfinished = self._unfinished, []
+        with np.errstate(all="ignore"):
+            while queue:
+                self.vital, arrays, finish = queue.pop(0)
+                self._guarded(finish, *arrays)
+                # what is asked for on the host comes last
+                queue += [(vital, [], work) for vital, _, work in self._finishers]
+                self._finishers = []
         values = np.concatenate([v for _, v in self._numbers]) if self._numbers else np.empty(0)
         return Page(self.step, tuple(e for e, _ in self._numbers), values, tuple(e for e, _ in self._blocks),
-                    [block.astype(narrow) for _, block in self._blocks])
+                    [block.astype(self._narrow) for _, block in self._blocks])
 
     def readings(self) -> tuple[list[Reading], list[ArrayReading]]:
         """Everything written so far as readings."""

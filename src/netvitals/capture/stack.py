@@ -16,6 +16,16 @@ from torch import Tensor
 from netvitals.capture.site import Site
 
 
+@dataclass(frozen=True)
+class Outline:
+    """What is known of a stack without its tensors: enough to finish its numbers when the tensors are gone."""
+
+    sites: tuple[Site, ...]
+    elements: int           # of one site
+    channels: int
+    positions: int          # tokens or pixels of one example; the examples themselves if it has only one
+
+
 @dataclass
 class ActivationStack:
     """Inputs ``x`` and outputs ``a`` of like activations: (sites, samples, channels[, positions]), float32 or wider."""
@@ -59,6 +69,14 @@ class ActivationStack:
     def elements(self) -> int:
         """Elements of one site."""
         return self.x.numel() // self.x.shape[0]
+
+    @property
+    def outline(self) -> Outline:
+        if self.x.ndim == 4:
+            positions = self.x.shape[3]
+        else:
+            positions = self.rows // self.samples if self.rows > self.samples else self.rows
+        return Outline(self.sites, self.elements, self.channels, positions)
 
     def like_x(self, t: Tensor) -> Tensor:
         """Statistics by channel, (sites, channels), ready to meet ``x``."""

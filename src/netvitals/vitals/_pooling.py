@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netvitals.capture import ActivationStack, Sheet
+from netvitals.capture import Outline, Sheet
 
 POOLINGS = ("element", "site", "channel")
 KINDS = ("bn_direct", "post_add")       # inputs with and without a known Gaussian shape are told apart
@@ -26,7 +26,7 @@ class Pool:
         self._values: list[np.ndarray] = []
         self._weights: dict[tuple[object, ...], list[tuple[str, np.ndarray, np.ndarray]]] = {}
 
-    def add(self, sheet: Sheet, stack: ActivationStack, values: np.ndarray) -> None:
+    def add(self, sheet: Sheet, stack: Outline, values: np.ndarray) -> None:
         """``values`` has one row for each site of the stack and one column for each metric. Call it on the host."""
         if self._sheet is not sheet:
             self._sheet, self._sites, self._values = sheet, [], []

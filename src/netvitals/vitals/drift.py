@@ -129,7 +129,7 @@ class Drift(Vital):
 
     name = "drift"
     together = True
-    cadence = 5
+    cadence = 10
     gradients_of = ("activation", "linear", "output")
 
     def __init__(self, reduction: Reduction = "mean", spacing: int = 100) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ActivationStack, Sheet, Vital
+from netvitals.capture import ActivationSight, ActivationStack, Outline, Sheet, Vital
 from netvitals.vitals import _order
 from netvitals.vitals._pooling import Pool
 from netvitals.vitals.gate_measurement import checked_thetas, measure
@@ -82,7 +82,7 @@ class Gates(Vital):
         if stack.x.numel() == 0:
             return
         if stack.is_relu:
-            sheet.on_host((stack.mean, stack.positive_share), partial(self._finish_relu, sheet, stack))
+            sheet.on_host((stack.mean, stack.positive_share), partial(self._finish_relu, sheet, stack.outline))
             return
         slope = stack.derivative.reshape(stack.x.shape)
         gate, flat, scratch = slope.abs(), _flat(slope), stack.scratch
@@ -92,21 +92,21 @@ class Gates(Vital):
         spread = torch.linalg.vector_norm(centred, dim=1)
         quantiles = _order.quantiles(_order.sampled(_flat(gate)), QUANTILES)
         sheet.on_host((stack.mean, _flat(gate).mean(1), spread, *quantiles, *shares),
-                      partial(self._finish_smooth, sheet, stack))
+                      partial(self._finish_smooth, sheet, stack.outline))
 
-    def _finish_relu(self, sheet: Sheet, stack: ActivationStack, mean: np.ndarray, share: np.ndarray) -> None:
+    def _finish_relu(self, sheet: Sheet, stack: Outline, mean: np.ndarray, share: np.ndarray) -> None:
         """Gates are 0 or 1, so everything follows from the share of positive inputs: density is its value at each
         theta below 1, and the q-quantile is 1 as soon as the closed share is at most q."""
         d = share.mean(1)
         self._write(sheet, stack, [share * (t < 1) for t in self.thetas], d, [(d >= 1 - q) * 1.0 for q in QUANTILES],
                     d - d * d, mean)
 
-    def _finish_smooth(self, sheet: Sheet, stack: ActivationStack, mean: np.ndarray, gate: np.ndarray,
+    def _finish_smooth(self, sheet: Sheet, stack: Outline, mean: np.ndarray, gate: np.ndarray,
                        spread: np.ndarray, *rest: np.ndarray) -> None:
         quantiles, shares = rest[:len(QUANTILES)], rest[len(QUANTILES):]
         self._write(sheet, stack, shares, gate, quantiles, spread * spread / stack.elements, mean)
 
-    def _write(self, sheet: Sheet, stack: ActivationStack, shares: Sequence[np.ndarray], gate: np.ndarray,
+    def _write(self, sheet: Sheet, stack: Outline, shares: Sequence[np.ndarray], gate: np.ndarray,
                quantiles: Sequence[np.ndarray], variance: np.ndarray, mean: np.ndarray) -> None:
         densities = np.stack([s.mean(1) for s in shares], axis=1)
         valid = (mean == mean).mean(1)

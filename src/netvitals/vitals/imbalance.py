@@ -90,7 +90,7 @@ class Imbalance(Vital):
     """``imbalance`` and ``relative`` of every pair, at site ``first→second``. Pairs are found as the model runs."""
 
     name = "imbalance"
-    cadence = 5
+    cadence = 10
 
     def __init__(self) -> None:
         self.pairs: list[tuple[str, str]] = []

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ActivationStack, Sheet, TensorSight, Vital
+from netvitals.capture import ActivationSight, ActivationStack, Outline, Sheet, TensorSight, Vital
 from netvitals.vitals._pooling import Pool
 
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
@@ -75,9 +75,9 @@ class Preactivations(Vital):
         stack = sight.stack
         if stack.x.numel() == 0:
             return
-        sheet.on_host((stack.mean, stack.variance, stack.positive_share), partial(self._finish, sheet, stack))
+        sheet.on_host((stack.mean, stack.variance, stack.positive_share), partial(self._finish, sheet, stack.outline))
 
-    def _finish(self, sheet: Sheet, stack: ActivationStack, mu: np.ndarray, variance: np.ndarray,
+    def _finish(self, sheet: Sheet, stack: Outline, mu: np.ndarray, variance: np.ndarray,
                 positive: np.ndarray) -> None:
         sigma = np.sqrt(variance)
         mean, std = mu.mean(1), np.sqrt(variance.mean(1) + mu.var(1))

@@ -89,7 +89,7 @@ class Rank(Vital):
     name = "rank"
     tensors_of = ("norm", "output")
 
-    def __init__(self, spacing: int = 500) -> None:
+    def __init__(self, spacing: int = 2000) -> None:
         if spacing < 1:
             raise ValueError(f"spacing counts training steps and must be 1 or more, got {spacing}")
         self.spacing = self.apart = spacing

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ActivationStack, Sheet, Vital
+from netvitals.capture import ActivationSight, ActivationStack, Outline, Sheet, Vital
 from netvitals.vitals._pooling import Pool
 from netvitals.vitals.sparsity_meter import (
     SOFT_ABSOLUTE,
@@ -98,9 +98,9 @@ class Sparsity(Vital):
         flat, scratch = size.reshape(len(size), -1), stack.scratch.reshape(len(size), -1)
         soft = torch.le(flat, (stack.max * self.tau)[:, None], out=scratch).mean(1)
         soft_abs = torch.le(flat, self.tau_abs, out=scratch).mean(1)
-        sheet.on_host((on, soft, soft_abs, stack.positive_share), partial(self._finish, sheet, stack))
+        sheet.on_host((on, soft, soft_abs, stack.positive_share), partial(self._finish, sheet, stack.outline))
 
-    def _finish(self, sheet: Sheet, stack: ActivationStack, on: np.ndarray, soft: np.ndarray, soft_abs: np.ndarray,
+    def _finish(self, sheet: Sheet, stack: Outline, on: np.ndarray, soft: np.ndarray, soft_abs: np.ndarray,
                 positive: np.ndarray) -> None:
         values = np.column_stack([1 - on.mean(1), soft, soft_abs, 1 - positive.mean(1), (on == 0).mean(1),
                                   (on == 1).mean(1)])

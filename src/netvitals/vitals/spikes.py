@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ActivationStack, Sheet, TensorSight, Vital
+from netvitals.capture import ActivationSight, ActivationStack, Outline, Sheet, TensorSight, Vital
 from netvitals.vitals import _order
 from netvitals.vitals.spike_meter import (
     MASSIVE,
@@ -78,9 +78,9 @@ class Spikes(Vital):
         row = stack.size.amax(2).reshape(len(a), -1).argmax(1)
         mean_abs = mean if stack.is_relu else size.mean(1)
         sheet.on_host((stack.channel_max, mean_abs, variance, fourth, p999, count, sample, row),
-                      partial(self._finish, sheet, stack, pooled))
+                      partial(self._finish, sheet, stack.outline, pooled))
 
-    def _finish(self, sheet: Sheet, stack: ActivationStack, pooled: bool, channel_max: np.ndarray, mean_abs: np.ndarray,
+    def _finish(self, sheet: Sheet, stack: Outline, pooled: bool, channel_max: np.ndarray, mean_abs: np.ndarray,
                 variance: np.ndarray, fourth: np.ndarray, p999: np.ndarray, count: np.ndarray, sample: np.ndarray,
                 row: np.ndarray) -> None:
         largest = channel_max.max(1)
@@ -88,7 +88,7 @@ class Spikes(Vital):
         massive = (largest > MASSIVE) & (over_median > MASSIVE_OVER_MEDIAN)
         kurtosis = (fourth / variance[:, 0]) ** 2 / stack.elements
         sheet.put(stack.sites, METRICS, np.column_stack([
-            largest, p999, largest / mean_abs.reshape(-1), over_median, kurtosis, count, row % _positions(stack),
+            largest, p999, largest / mean_abs.reshape(-1), over_median, kurtosis, count, row % stack.positions,
             channel_max.argmax(1), massive]))
         if pooled:
             if self._sheet is not sheet:
@@ -114,10 +114,3 @@ class Spikes(Vital):
             return _order.upper_quantile(size), (size > limit).sum(1)
         top = _order.largest(size, most)
         return top[:, rank - 1], (top > limit).sum(1)
-
-
-def _positions(stack: ActivationStack) -> int:
-    """Positions (tokens, pixels) of one example; the examples themselves if it has only one."""
-    if stack.x.ndim == 4:
-        return stack.x.shape[3]
-    return stack.rows // stack.samples if stack.rows > stack.samples else stack.rows
