@@ -7,7 +7,20 @@ from itertools import pairwise
 from typing import Any
 
 from netvitals import stats
-from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum, fails, holds, not_run
+from netvitals.lab.studies import (
+    Claim,
+    Config,
+    Expected,
+    Plot,
+    Row,
+    Series,
+    Verdict,
+    decide,
+    erratum,
+    fails,
+    holds,
+    not_run,
+)
 from netvitals.lab.studies.weight_drift._networks import hidden_drift
 from netvitals.lab.studies.weight_drift.controls import RATES
 
