@@ -38,14 +38,24 @@ def test_snapshot_reads_the_signal_and_the_layers():
     net = small_net()
     look = saddle.snapshot(net, PROBE, half_mse, step=5)
     out, y = net(X).detach(), PROBE[1]
-    centred = out - out.mean()
-    assert look.signal == pytest.approx(float((centred * (y - out.mean())).mean()), rel=1e-4)
-    assert look.resting == pytest.approx(0.5 * float((y - out.mean()).square().mean()), rel=1e-5)
+    assert look.signal == pytest.approx(float((out * y).mean()), rel=1e-4)
+    assert look.resting == pytest.approx(0.5 * float(y.square().mean()), rel=1e-5)
     assert len(look.names) == 4 and look.small == (0, 1, 2) and look.step == 5
     grads = torch.autograd.grad(half_mse(net(X), y), list(net.parameters()))
     assert look.grads == pytest.approx([float(g.norm()) for g in grads], rel=1e-4)
     assert look.signs == pytest.approx([float(g.abs().sum()) for g in grads], rel=1e-4)
     assert look.gains[1] == pytest.approx(float(net[2].weight.detach().norm()) / math.sqrt(24), rel=1e-5)
+
+
+def test_signal_leaves_out_what_the_biases_say():
+    net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    with torch.no_grad():
+        net[2].bias.fill_(3.0)
+        constant = float(net(torch.zeros(1, 8)))
+    look = saddle.snapshot(net, PROBE, half_mse)
+    out, y = net(X).detach(), PROBE[1]
+    assert look.resting == pytest.approx(0.5 * float((constant - y).square().mean()), rel=1e-5)
+    assert look.signal == pytest.approx(float(((out - constant) * (y - constant)).mean()), rel=1e-4)
 
 
 def test_snapshot_of_a_stack_equals_that_of_modules():

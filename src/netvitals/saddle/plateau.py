@@ -1,9 +1,9 @@
 r"""A look at a network on its plateau: the numbers from which the end of the plateau can be told.
 
-On a probe batch, with ō the batch mean of the outputs and $\ell$ any loss:
+On a probe batch, with $o_0$ the output at input zero (what the biases alone say) and $\ell$ any loss:
 
-- signal $\gamma=-\langle o-\bar o,\nabla\ell(\bar o)\rangle$: how far the loss has begun to fall, to first order. For
-  squared loss this is the covariance of output and target; it is what the theory calls the signal energy.
+- signal $\gamma=-\langle o-o_0,\nabla\ell(o_0)\rangle$: how far the loss has begun to fall, to first order. For squared
+  loss and no biases this is $E[fy]$, which grows with what the theory calls the signal energy.
 - $\lVert g_\ell\rVert_2$, $\lVert g_\ell\rVert_1$: gradients of the layers, which set how fast γ grows.
 - gain $y_\ell=\lVert W_\ell\rVert_F/\sqrt{\min(n_{in},n_{out})}$ of every layer on a random vector.
 """
@@ -33,7 +33,7 @@ class Snapshot:
     step: int
     signal: float
     loss: float
-    resting: float                  # loss of the constant output ō
+    resting: float                  # loss of the constant output o_0
     names: tuple[str, ...]
     grads: tuple[float, ...]        # ‖g_ℓ‖₂ per layer
     signs: tuple[float, ...]        # ‖g_ℓ‖₁ per layer
@@ -89,11 +89,10 @@ def snapshot(model: nn.Module, batch: tuple[Any, Any], loss_fn: Callable[[Any, A
             return _refused(step, reason)
         weights = [runs[n].weight for n in names]
         grads = torch.autograd.grad(loss, weights)
-        flat = out.detach()
-        mean = flat.mean(0, keepdim=True).expand_as(flat).clone().requires_grad_(True)
-        resting = loss_fn(mean, targets)
-        (pull,) = torch.autograd.grad(resting, mean)
-        signal = -((flat - mean.detach()) * pull).sum()
+        flat, rest = out.detach(), _at_rest(model, inputs, out).requires_grad_(True)
+        resting = loss_fn(rest, targets)
+        (pull,) = torch.autograd.grad(resting, rest)
+        signal = -((flat - rest.detach()) * pull).sum()
         numbers = [signal, loss.detach(), resting.detach(), *(g.norm() for g in grads), *(g.abs().sum() for g in grads),
                    *(w.detach().norm() for w in weights)]
         values = torch.stack([v.detach().double() for v in numbers]).tolist()
@@ -116,10 +115,11 @@ def stack_snapshots(weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], 
         loss = loss_fn(out, y)
         grads = torch.autograd.grad(loss.sum(), leaves)
         flat = out.detach()
-        mean = flat.mean(1, keepdim=True).expand_as(flat).clone().requires_grad_(True)
-        resting = loss_fn(mean, y)
-        (pull,) = torch.autograd.grad(resting.sum(), mean)
-    signal = -((flat - mean.detach()) * pull).sum((1, 2))
+        rest = output([w.detach() for w in weights], torch.zeros_like(x[..., :1, :]), f).expand_as(flat).clone()
+        rest.requires_grad_(True)
+        resting = loss_fn(rest, y)
+        (pull,) = torch.autograd.grad(resting.sum(), rest)
+    signal = -((flat - rest.detach()) * pull).sum((1, 2))
     per_layer = lambda items: torch.stack(list(items), 1)
     table = torch.cat([torch.stack([signal, loss.detach(), resting.detach()], 1),
                        per_layer(g.flatten(1).norm(dim=1) for g in grads),
@@ -130,6 +130,14 @@ def stack_snapshots(weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], 
     names = tuple(str(i + 1) for i in range(n))
     return [Snapshot(step, v[0], v[1], v[2], names, tuple(v[3:3 + n]), tuple(v[3 + n:3 + 2 * n]),
                      *_gains(v[3 + 2 * n:], shapes), reason=_finite(v)) for v in table]
+
+
+def _at_rest(model: nn.Module, inputs: Any, out: Tensor) -> Tensor:
+    """Output at input zero, once per sample; the batch mean of the outputs where zero is not an input."""
+    if isinstance(inputs, Tensor) and inputs.is_floating_point():
+        with torch.no_grad():
+            return model(torch.zeros_like(inputs[:1])).expand_as(out).clone()
+    return out.detach().mean(0, keepdim=True).expand_as(out).clone()
 
 
 def _gains(norms: Sequence[float], shapes: Sequence[tuple[int, int]]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -128,7 +128,7 @@ def nondegeneracy(seed: int) -> Numbers:
 def corners(seed: int) -> Numbers:
     """T20: at He initialisation r = 1 is Θ(1) and r = 2 logarithmic, by adaptive flow."""
     task, sample = saddle.teacher("tanh", 8), saddle.antithetic_sample(256, 8)
-    eps = [0.03, 0.01, 0.003]
+    eps = [0.01, 0.003, 0.001]
     out: Numbers = {}
     for r in (1, 2):
         stack = saddle.he_stack(4, 32, 8, small=r, eps=eps, seeds=[seed], dtype=torch.float64)
