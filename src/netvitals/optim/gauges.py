@@ -75,14 +75,18 @@ class Block:
                 for t, d in zip(tensors, self.dims)]
         return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
 
-    def scatter(self, matrix: Tensor) -> list[Tensor]:
-        """Back to one tensor per parameter."""
-        out, start = [], 0
-        for p, d in zip(self.params, self.dims):
-            shape = (1, p.numel()) if d is None else (p.shape[d], p.numel() // p.shape[d])
-            piece = matrix[:, start:start + shape[1]]
-            start += shape[1]
-            out.append(piece.reshape(p.shape) if d is None else piece.reshape(p.movedim(d, 0).shape).movedim(0, d))
+    def inner(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """⟨tensor, parameter⟩ by channel, one (channels,) for each parameter, where the memory lies."""
+        out = []
+        for t, parameter, d in zip(tensors, self.params, self.dims):
+            p = parameter.detach()
+            if d is None:
+                dense = t.is_contiguous() and p.is_contiguous()
+                out.append((torch.dot(t.view(-1), p.view(-1)) if dense else (t * p).sum()).reshape(1))
+            elif p.ndim == 1:
+                out.append(t * p)
+            else:
+                out.append((t * p).sum([j for j in range(p.ndim) if j != d % p.ndim]))
         return out
 
     @property

@@ -1,0 +1,208 @@
+r"""DDC: the decomposition that makes a preconditioned optimiser respect gauges (dead-directions §4.9).
+
+The gradient is split into parts that do not change along the orbit: of a rescale with blocks $W_i$, norms $\rho_i$ and
+$\hat g_i = \langle g_i, W_i\rangle$, the radial $\sum\hat g_i/\sqrt n$, the gauge modes, and the tangential
+$\tau_i = \rho_i(g_i - \hat g_i W_i/\rho_i^2)$. A base preconditioner turns each part into a direction, and the step is
+put together so that a rescaled network stays the rescaled network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from netvitals.optim.gauges import Gauge, Rescale, Shift
+from netvitals.optim.precondition import Preconditioner
+
+VERTICAL = ("frozen", "sgd", "base")
+_CLAMP = 0.5        # largest move of a log norm along the orbit in one step; an un-normalised 'sgd' step can diverge
+_TINY = 1e-30
+
+
+class DDC(Optimizer):
+    """A base preconditioner made equivariant.
+
+    Args:
+        params: parameters or groups, as for any torch optimiser.
+        gauges: specs from :mod:`netvitals.optim` (``relu_rescale``, ``ln_scale``, ``find_gauges(model).gauges``, …) on
+            disjoint parameters, each inside one group.
+        base: the preconditioner (``AdamBase()``, ``RMSBase()``, ``SignBase()``, or your own ``descent``).
+        lr, betas, eps, weight_decay: as in AdamW; decay is decoupled. Under a rescale gauge the step of a block is
+            ``lr`` times the block's norm, so learning rates are smaller than the base optimiser's.
+        vertical: how to move along the orbit itself: "frozen", "sgd" or "base" (which normalises round-off when the
+            loss is exactly invariant).
+        lr_vertical: its learning rate; default ``lr``.
+        reproject: take the orbit's direction out of the preconditioned step. The paper omits it for shifts, which
+            leaves the base optimiser there (erratum E10); False gives that printed version.
+    """
+
+    def __init__(self, params: Iterable[Any], gauges: Sequence[Gauge], base: Preconditioner, lr: float = 1e-3,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0, *,
+                 vertical: str = "frozen", lr_vertical: float | None = None, reproject: bool = True) -> None:
+        name = type(self).__name__
+        if lr < 0 or eps <= 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
+            raise ValueError(f"{name} needs lr ≥ 0, eps > 0, weight_decay ≥ 0 and betas in [0, 1), got lr={lr}, "
+                             f"eps={eps}, weight_decay={weight_decay}, betas={betas}")
+        if vertical not in self.verticals:
+            raise ValueError(f"vertical is one of {', '.join(self.verticals)}, got {vertical!r}")
+        if not callable(getattr(base, "descent", None)):
+            raise TypeError(f"a base preconditioner has a method descent(value, state, group), got "
+                            f"{type(base).__name__}")
+        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "vertical": vertical,
+                    "lr_vertical": lr_vertical, "reproject": reproject}
+        super().__init__(params, defaults)
+        self.base = base
+        self.gauges = list(gauges)
+        self._bases: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
+        self._assign()
+
+    @property
+    def verticals(self) -> tuple[str, ...]:
+        return VERTICAL
+
+    def _assign(self) -> None:
+        owner: dict[Tensor, int] = {p: i for i, g in enumerate(self.param_groups) for p in g["params"]}
+        taken: dict[Tensor, str] = {}
+        self._by_group: list[list[Gauge]] = [[] for _ in self.param_groups]
+        for gauge in self.gauges:
+            gauge.check()
+            groups = set()
+            for p in gauge.params:
+                if p in taken:
+                    raise ValueError(f"gauges {taken[p]!r} and {gauge.name!r} share a parameter; overlapping "
+                                     "rescalings need one joint spec (chained_rescale)")
+                if p not in owner:
+                    raise ValueError(f"gauge {gauge.name!r} covers a parameter this optimiser was not given")
+                taken[p] = gauge.name
+                groups.add(owner[p])
+            if len(groups) > 1:
+                raise ValueError(f"gauge {gauge.name!r} spans {len(groups)} parameter groups; put them into one")
+            self._by_group[groups.pop()].append(gauge)
+        self._free = [[p for p in g["params"] if p not in taken] for g in self.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        out = super().state_dict()
+        out["gauges"] = [str(g) for g in self.gauges]
+        return out
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        state_dict = dict(state_dict)
+        theirs, ours = state_dict.pop("gauges", []), [str(g) for g in self.gauges]
+        if theirs != ours:
+            raise ValueError(f"this state belongs to other gauges: it was saved with {theirs}, this one has {ours}")
+        super().load_state_dict(state_dict)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group, gauges, free in zip(self.param_groups, self._by_group, self._free):
+            for gauge in gauges:
+                missing = [p.grad is None for p in gauge.params]
+                if all(missing):
+                    continue
+                if any(missing):
+                    raise ValueError(f"gauge {gauge.name!r}: some of its parameters have no gradient; freeze all of "
+                                     "them or none")
+                if group["weight_decay"]:
+                    torch._foreach_mul_(list(gauge.params), 1 - group["lr"] * group["weight_decay"])
+                if isinstance(gauge, Shift):
+                    self._shift(gauge, group)
+                else:
+                    self._rescale(gauge, group)
+            if ready := [p for p in free if p.grad is not None]:
+                self._plain(ready, group)
+        return loss
+
+    def _plain(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        """What no gauge covers: the base optimiser itself."""
+        if group["weight_decay"]:
+            torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+        for p in params:
+            assert p.grad is not None
+            p.add_(self._descent(p, "plain", p.grad, group), alpha=group["lr"])
+
+    def _descent(self, owner: Tensor, key: str, value: Tensor, group: dict[str, Any]) -> Tensor:
+        return self.base.descent(value, self.state[owner].setdefault(key, {}), group)
+
+    def _along(self, owner: Tensor, q: Tensor, group: dict[str, Any]) -> Tensor:
+        """The step along the orbit, in its own coordinates."""
+        lr = group["lr"] if group["lr_vertical"] is None else group["lr_vertical"]
+        return lr * (-q if group["vertical"] == "sgd" else self._descent(owner, "vertical", q, group))
+
+    def _shift(self, gauge: Shift, group: dict[str, Any]) -> None:
+        p = gauge.param
+        assert p.grad is not None
+        q = gauge.collapse(p.grad)
+        s = self._descent(p, "horizontal", p.grad - gauge.broadcast(q), group)
+        if group["reproject"]:
+            s = s - gauge.vertical(s)
+        p.add_(s, alpha=group["lr"])
+        if group["vertical"] != "frozen":
+            p.add_(gauge.broadcast(self._along(p, q, group)))
+
+    def _rescale(self, gauge: Rescale, group: dict[str, Any]) -> None:
+        lr, owner = group["lr"], gauge.params[0]
+        square, inner = [], []
+        for block in gauge.blocks:
+            square.append(_total(block.inner(list(block.params))))
+            inner.append(_total(block.inner([p.grad for p in block.params])))        # type: ignore[misc]
+        squares, inners = torch.stack(square).clamp_min_(_TINY**2), torch.stack(inner)    # (blocks, channels)
+        norms = squares.sqrt().clamp_min_(_TINY)
+        basis = self._basis(gauge, squares)
+        c = basis @ inners                                              # radial, then gauge modes
+        move = torch.zeros_like(c)
+        move[0] = lr * self._descent(owner, "radial", c[0], group)
+        if group["vertical"] != "frozen":
+            move[1:] = self._along(owner, c[1:], group).clamp_(-_CLAMP, _CLAMP)
+        factors, shares = (basis.T @ move).exp(), inners / squares
+        for block, rho, share, factor in zip(gauge.blocks, norms, shares, factors):
+            steps = []
+            for p, d in zip(block.params, block.dims):
+                assert p.grad is not None
+                tangent = torch.addcmul(p.grad, p, spread(share, p, d), value=-1).mul_(spread(rho, p, d))
+                steps.append(self._descent(p, "tangential", tangent, group))
+            if group["reproject"]:
+                factor = factor - lr * _total(block.inner(steps)) / rho
+            for p, d, s in zip(block.params, block.dims, steps):
+                p.mul_(spread(factor, p, d)).addcmul_(s, spread(rho, p, d), value=lr)
+        if gauge.followers:
+            self._follow(gauge, norms[:, 0], (basis[1:].T @ move[1:])[:, 0], group)
+
+    def _follow(self, gauge: Rescale, norms: Tensor, vertical: Tensor, group: dict[str, Any]) -> None:
+        """Biases inside a chain scale with the product R of the norms up to their layer; R·g is invariant.
+
+        The step is measured in R·P^(−layers/n), P the invariant product of all norms: the base's own at balanced norms.
+        """
+        logs = norms.log()
+        balance = logs.mean()
+        for p, layer in gauge.followers:
+            assert p.grad is not None
+            log_r = logs[:layer + 1].sum()
+            if group["vertical"] != "frozen":
+                p.mul_(vertical[:layer + 1].sum().exp())
+            s = self._descent(p, "follower", log_r.exp() * p.grad, group)
+            p.addcmul_(s, (log_r - (layer + 1) * balance).exp(), value=group["lr"])
+
+    def _basis(self, gauge: Rescale, like: Tensor) -> Tensor:
+        key = (len(gauge.blocks), like.dtype, like.device)
+        if key not in self._bases:
+            self._bases[key] = gauge.basis(like)
+        return self._bases[key]
+
+
+def spread(values: Tensor, p: Tensor, dim: int | None) -> Tensor:
+    """One number per channel in the shape that multiplies ``p``; a block that scales as a whole has one."""
+    if dim is None:
+        return values.reshape(())
+    return values.reshape([-1 if j == dim % p.ndim else 1 for j in range(p.ndim)])
+
+
+def _total(pieces: list[Tensor]) -> Tensor:
+    return pieces[0] if len(pieces) == 1 else torch.stack(pieces).sum(0)

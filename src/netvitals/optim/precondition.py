@@ -1,0 +1,78 @@
+r"""Base preconditioners: what turns an invariant component of the gradient into a direction of descent.
+
+A preconditioner is any object with ``descent(value, state, group)``: a tensor, a dict that lives from step to step
+(empty at first), and the parameter group with its settings. It returns the direction to move along, for Adam
+$-\hat m/(\sqrt{\hat v} + \epsilon)$. What it is handed does not change along a gauge orbit, so whatever it makes of it
+is equivariant.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Preconditioner(Protocol):
+    """What :class:`~netvitals.optim.DDC` needs of its base."""
+
+    def descent(self, value: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor: ...
+
+
+class AdamBase:
+    r"""Bias-corrected $-\hat m / (\sqrt{\hat v} + \epsilon)$; ``betas`` and ``eps`` come from the group."""
+
+    def descent(self, value: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        value = value.contiguous()
+        if "step" not in state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=value.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(value), torch.zeros_like(value)
+        out = torch.zeros_like(value)
+        adam_step([out], [value], [state], group, 1.0)
+        return out
+
+
+class RMSBase:
+    r"""$-x/(\sqrt v + \epsilon)$ with $v \leftarrow \beta_2 v + (1-\beta_2) x^2$, bias-corrected; no momentum."""
+
+    def descent(self, value: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        if "step" not in state:
+            state["step"], state["square"] = torch.zeros(()), torch.zeros_like(value)
+        state["step"] += 1
+        decay = group["betas"][1]
+        state["square"].mul_(decay).addcmul_(value, value, value=1 - decay)
+        scale = math.sqrt(1 - decay ** float(state["step"]))
+        return -value / (state["square"].sqrt() / scale + group["eps"])
+
+
+class SignBase:
+    r"""$-\mathrm{sign}(m)$ of a running mean m: signed momentum."""
+
+    def descent(self, value: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        mean = state.setdefault("mean", torch.zeros_like(value))
+        return -mean.lerp_(value, 1 - group["betas"][0]).sign()
+
+
+def adam_step(params: list[Tensor], grads: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any],
+              lr: float) -> None:
+    """Adam on ``params`` in place, decay aside: torch's fused kernel where the memory layout allows it."""
+    averages, squares = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
+    steps = [s["step"] for s in states]
+    b1, b2 = group["betas"]
+    torch._foreach_add_(steps, 1)
+    dense = all(t.is_contiguous() for four in zip(params, grads, averages, squares) for t in four)
+    if dense and params[0].device.type in ("cpu", "cuda") and all(
+            p.dtype == g.dtype == a.dtype == params[0].dtype for p, g, a in zip(params, grads, averages)):
+        torch._fused_adam_(params, grads, averages, squares, [], steps, lr=lr, beta1=b1, beta2=b2, weight_decay=0.0,
+                           eps=group["eps"], amsgrad=False, maximize=False, grad_scale=None, found_inf=None)
+        return
+    torch._foreach_lerp_(averages, grads, 1 - b1)
+    torch._foreach_mul_(squares, b2)
+    torch._foreach_addcmul_(squares, grads, grads, 1 - b2)
+    counts = [float(s) for s in steps]
+    denominators = torch._foreach_sqrt(squares)
+    torch._foreach_div_(denominators, [math.sqrt(1 - b2**t) for t in counts])
+    torch._foreach_add_(denominators, group["eps"])
+    torch._foreach_addcdiv_(params, averages, denominators, [-lr / (1 - b1**t) for t in counts])
