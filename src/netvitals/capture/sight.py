@@ -182,6 +182,8 @@ _STACKED = 1 << 20
 
 def channel_view(t: Tensor, dim: int) -> Tensor:
     """``t`` as (samples, channels) or (samples, channels, positions), at least float32, without a copy if it can be."""
+    if t.ndim == 2 and dim in (1, -1) and t.dtype == torch.float32:
+        return t        # the usual case, at no cost
     t = _widened(t.detach())
     if t.ndim <= 1:
         return t.reshape(-1, 1)

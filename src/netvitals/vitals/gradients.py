@@ -60,10 +60,10 @@ class Gradients(Vital):
     def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
         names = [n for n, p in sight.params.items() if p.is_floating_point() and p.numel()]
         grads, before = [n for n in names if n in sight.grads], [n for n in names if n in sight.before]
-        norms = _norms([sight.before.get(n, sight.params[n]) for n in names]) + _norms([sight.grads[n] for n in grads])
+        tensors = [sight.before.get(n, sight.params[n]) for n in names] + [sight.grads[n] for n in grads]
         if before:
-            norms += _norms(torch._foreach_sub([sight.params[n] for n in before], [sight.before[n] for n in before]))
-        sheet.on_host(norms, partial(self._finish, sheet, names, grads, before))
+            tensors += torch._foreach_sub([sight.params[n] for n in before], [sight.before[n] for n in before])
+        sheet.on_host(_norms(tensors), partial(self._finish, sheet, names, grads, before))
 
     def _finish(self, sheet: Sheet, names: list[str], grads: list[str], before: list[str], *norms: np.ndarray) -> None:
         values = iter(np.concatenate([n.reshape(-1) for n in norms]).tolist() if norms else ())
