@@ -1,0 +1,140 @@
+"""The synthetic transition in stiffness: E21 to E25, E28 and E29 on the fixed-kernel reconstruction problem.
+
+One trial is one batch over stiffness values and seeds; a row holds lists over seeds. Where the paper leaves the set-up
+open (target, padding, scale of Sobel, operands of IoU) the defaults of the reconstruction room are used, and the levels
+of IoU and of the active share are tried over several set-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from netvitals.lab import reconstruction as rec
+from netvitals.lab.studies import Config, Row, Study
+
+CORE = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
+GRID = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 13.0, 16.0, 20.0, 25.0, 30.0, 40.0, 60.0)
+SETUPS = (("zero", 8, 1.0), ("zero", 8, 0.5), ("zero", 4, 1.0), ("zero", 4, 0.5), ("zero", 1, 1.0), ("zero", 1, 0.5),
+          ("circular", 4, 1.0), ("circular", 4, 0.5))          # padding, block of the checkerboard, scale of Sobel
+TARGETS = ("checkerboard", "stripes", "disc", "cross", "noise")
+SUCCESS = 0.7
+
+
+@dataclass(frozen=True)
+class Transition:
+    size: int = 64
+    seeds: int = 20
+    few: int = 8                    # seeds of the oracle, the kernels and the sweeps
+    iterations: int = 200
+    alphas: tuple[float, ...] = GRID
+    core: tuple[float, ...] = CORE
+    cutoffs: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    snrs: tuple[float, ...] = (15.0, 30.0, 45.0, 60.0)
+    sizes: tuple[int, ...] = (32, 64, 128)
+    dense: int = 16                 # side of the pictures for singular values
+    restarts: int = 20
+
+
+def trials(p: Transition) -> list[Config]:
+    base = {"size": p.size, "seeds": p.few, "iterations": p.iterations, "method": "adam", "kernel": "sobel_x",
+            "target": "checkerboard", "block": 8, "scale": 1.0, "padding": "zero", "c": 0.5, "snr": None}
+    grid, core, middle = list(p.alphas), list(p.core), [5.0, 10.0, 20.0]
+    out: list[Config] = [{**base, "check": "transition", "alphas": grid, "seeds": p.seeds}]
+    out += [{**base, "check": "oracle", "alphas": grid, "method": m, "padding": padding, "block": block}
+            for padding, block in (("zero", 8), ("circular", 4)) for m in ("adam", "oracle", "pgd")]
+    out += [{**base, "check": "methods", "alphas": core, "seeds": min(p.few, 5), "method": m} for m in rec.METHODS]
+    out += [{**base, "check": "set-ups", "alphas": core, "seeds": 3, "method": m, "padding": padding, "block": block,
+             "scale": scale} for m in ("adam", "pgd") for padding, block, scale in SETUPS]
+    out += [{**base, "check": "kernels", "alphas": grid, "kernel": k} for k in rec.KERNELS]
+    out += [{**base, "check": "cutoff", "alphas": [10.0], "c": c, "method": m} for c in p.cutoffs
+            for m in ("adam", "momentum", "pgd")]
+    out += [{**base, "check": "targets", "alphas": core, "target": t, "seeds": 4} for t in TARGETS]
+    out += [{**base, "check": "resolution", "alphas": grid, "size": s, "seeds": 4} for s in p.sizes]
+    out += [{**base, "check": "noise", "alphas": [10.0, 25.0, 40.0], "snr": s, "seeds": 4} for s in p.snrs]
+    out.append({**base, "check": "restarts", "alphas": middle, "seeds": p.restarts})
+    out.append({**base, "check": "landscape", "alphas": [1.0, 40.0], "seeds": 1, "size": p.dense})
+    out.append({**base, "check": "jacobian", "alphas": grid, "size": p.dense, "seeds": 4, "block": 4})
+    return out
+
+
+def problem_of(config: Mapping[str, Any]) -> tuple[rec.Reconstruction, Tensor]:
+    """The batch of a configuration over stiffness values and seeds, and its starts: one per seed."""
+    size = config["size"]
+    y = rec.target(config["target"], size, min(config["block"], max(size // 4, 1)))
+    count = len(config["alphas"]) * config["seeds"]
+    seen = None if config["snr"] is None else torch.stack(
+        [rec.noisy(y, config["snr"], seed=1000 + i % config["seeds"]) for i in range(count)])
+    problem, keys = rec.grid(config["alphas"], config["seeds"], [rec.kernel(config["kernel"], config["scale"])], y,
+                             c=config["c"], padding=config["padding"], observed=seen)
+    return problem, problem.start(torch.tensor([seed for _, _, seed in keys]))
+
+
+def trial(config: Config) -> list[Row]:
+    problem, x0 = problem_of(config)
+    found = rec.solve(problem, x0, config["method"], iterations=config["iterations"])
+    rows = _by_stiffness(config, found)
+    check = config["check"]
+    if check == "jacobian":
+        report = rec.jacobian(problem, found.x)
+        for i, row in enumerate(rows):
+            part = slice(i * config["seeds"], (i + 1) * config["seeds"])
+            row |= {"sigma_min": report.sigma_min[part], "null": report.null_dimension[part], "pixels": problem.pixels,
+                    "stable_rank": report.stable_rank[part], "rank_a": report.rank_of_a, "tolerance": report.tolerance}
+    elif check == "kernels":
+        top = float(torch.linalg.matrix_norm(rec.dense_operator(problem_of({**config, "size": 16, "padding": "circular",
+                                                                            "alphas": [1.0], "seeds": 1})[0]), 2))
+        for row in rows:
+            row |= {"sigma_max": top, "high_pass": abs(float(problem.kernels.sum())) < 0.1}
+    elif check == "restarts":
+        for i, row in enumerate(rows):
+            part = slice(i * config["seeds"], (i + 1) * config["seeds"])
+            s = rec.spread(problem.part(part), found.x[part])
+            row |= {"input_spread": s.inputs, "output_spread": s.outputs, "agreement": s.agreement}
+    elif check == "landscape":
+        plane = rec.landscape(problem, found.x)
+        steps = (plane.diff(dim=1).abs().flatten(1) / plane.amax((1, 2))[:, None])
+        for i, row in enumerate(rows):
+            row |= {"flat": float((steps[i] < 1e-3).double().mean()), "slice": plane[i, 10]}
+    return rows
+
+
+def _by_stiffness(config: Mapping[str, Any], found: rec.Solution) -> list[Row]:
+    rows: list[Row] = []
+    for i, alpha in enumerate(config["alphas"]):
+        part = slice(i * config["seeds"], (i + 1) * config["seeds"])
+        rows.append({"alpha": alpha, **{name: getattr(found, name)[part].double() for name in (
+            "loss", "iou", "iou_input", "active", "reduction")}})
+    return rows
+
+
+def table(rows: Sequence[Row], column: str, **where: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Stiffness values, and ``column`` as (stiffness values, seeds)."""
+    chosen = sorted((r for r in rows if all(r.get(k) == v for k, v in where.items())), key=lambda r: r["alpha"])
+    if not chosen:
+        raise LookupError(f"no rows hold {where}")
+    return np.array([r["alpha"] for r in chosen]), np.array([r[column] for r in chosen], float)
+
+
+def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
+    told: dict[str, Any] = {}
+    for method in dict.fromkeys(r["method"] for r in rows if r["check"] == "methods"):
+        alphas, iou = table(rows, "iou", check="methods", method=method)
+        told[f"IoU by stiffness, {method}"] = "  ".join(f"{a:g}: {v:.3f}" for a, v in zip(alphas, iou.mean(1)))
+    return told
+
+
+STUDIES = (Study(
+    name="gate-density-transition", paper="gate-density",
+    title="E21–E25, E28, E29: the fixed-kernel reconstruction by stiffness, optimiser, kernel, size and noise",
+    scales={"smoke": Transition(size=16, seeds=3, few=3, iterations=60, alphas=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0),
+                                core=(1.0, 5.0, 20.0), cutoffs=(0.3, 0.5, 0.7), sizes=(12, 16, 24), snrs=(15.0, 60.0),
+                                dense=12, restarts=4),
+            "small": Transition(), "paper": Transition(few=20)},
+    trials=trials, trial=trial, summary=summary,
+    depends=("netvitals.lab.studies.gate_density.transition", "netvitals.lab.reconstruction")),)

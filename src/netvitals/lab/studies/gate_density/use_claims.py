@@ -1,0 +1,138 @@
+"""Claims on what gate density is good for: pruning, privacy, fine-tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from netvitals import stats
+from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
+from netvitals.lab.studies.gate_density.fine_tuning import correlations
+from netvitals.lab.studies.gate_density.privacy import ATTACKS, CLOSE
+from netvitals.lab.studies.gate_density.pruning import SCORES
+
+SMOOTH = ("gelu", "silu", "mish")
+
+
+def _accuracy(rows: Sequence[Row], act: str, score: str) -> np.ndarray:
+    """(seeds, ratios)."""
+    mine = [r for r in rows if (r["act"], r["score"]) == (act, score)]
+    seeds = sorted({r["seed"] for r in mine})
+    return np.array([[r["accuracy"] for r in sorted(mine, key=lambda r: r["ratio"]) if r["seed"] == s] for s in seeds])
+
+
+def _paired(rows: Sequence[Row], act: str) -> tuple[float, str]:
+    gate, magnitude = _accuracy(rows, act, "gate"), _accuracy(rows, act, "magnitude")
+    gap = float((gate - magnitude).mean())
+    try:
+        test = str(stats.paired_t(gate.ravel(), magnitude.ravel()))
+    except ValueError as error:
+        test = str(error)
+    by_seed = ", ".join(f"{v:+.3f}" for v in (gate - magnitude).mean(1))
+    return gap, (f"{act}: {test} over seeds × ratios (the paper's test; ratios of one run are not independent), by "
+                 f"seed {by_seed}")
+
+
+def _smooth(rows: Sequence[Row]) -> Verdict:
+    acts = [a for a in SMOOTH if any(r["act"] == a for r in rows)]
+    told, worse = [], True
+    for act in acts:
+        _, text = _paired(rows, act)
+        gate, magnitude = _accuracy(rows, act, "gate"), _accuracy(rows, act, "magnitude")
+        worse &= bool(((gate - magnitude).mean(1) < 0).all())
+        whole = np.mean([r["whole"] for r in rows if r["act"] == act])
+        told.append(f"{text}; at the smallest ratio gate costs {whole - gate[:, 0].mean():.3f}, magnitude "
+                    f"{whole - magnitude[:, 0].mean():.3f}")
+    gaps = [_paired(rows, a)[0] for a in acts]
+    return decide(worse, float(np.mean(gaps)), note="accuracy, gate minus magnitude, over smooth activations; "
+                  + "; ".join(told))
+
+
+def _relu(rows: Sequence[Row]) -> Verdict:
+    gate, magnitude = _accuracy(rows, "relu", "gate"), _accuracy(rows, "relu", "magnitude")
+    gap, text = _paired(rows, "relu")
+    try:
+        p = stats.paired_t(gate.ravel(), magnitude.ravel()).p
+    except ValueError as error:
+        return not_run(str(error))
+    return decide(p > 0.05, gap, note=text)
+
+
+def _curves(rows: Sequence[Row]) -> Plot:
+    ratios = sorted({r["ratio"] for r in rows})
+    return Plot("share of channels pruned", "test accuracy", [
+        Series(f"{act}, {score}", ratios, _accuracy(rows, act, score).mean(0).tolist(), line=True,
+               dashed=score == "random") for act in ("relu", "gelu") for score in SCORES])
+
+
+def _regression(rows: Sequence[Row], attack: str) -> tuple[stats.Logistic | None, str]:
+    mine = [r for r in rows if r["attack"] == attack]
+    share = {a: float(np.mean([r["recovered"] for r in mine if r["alpha"] == a])) for a in
+             dict.fromkeys(r["alpha"] for r in mine)}
+    told = f"{attack} " + ", ".join(f"{a:g}: {s:.2f}" for a, s in share.items())
+    try:
+        fit = stats.logistic([np.log(r["alpha"]) for r in mine], [int(r["recovered"]) for r in mine])
+    except ValueError as error:
+        return None, f"{told} ({str(error).removeprefix('logistic regression: ')})"
+    return fit, f"{told} (slope on log α {fit.coefficients[1]:+.3f}, p = {fit.p[1]:.2g})"
+
+
+def _falls(rows: Sequence[Row], fit: stats.Logistic | None) -> bool:
+    """A significant negative slope of iDLG; where stiffness separates the outcomes, the direction of the separation."""
+    if fit is not None:
+        return fit.coefficients[1] < 0 and fit.p[1] < 0.05
+    alphas = {s: [r["alpha"] for r in rows if r["attack"] == "idlg" and r["recovered"] is s] for s in (True, False)}
+    return bool(alphas[True]) and bool(alphas[False]) and max(alphas[True]) <= min(alphas[False])
+
+
+def _privacy(rows: Sequence[Row]) -> Verdict:
+    fits = {a: _regression(rows, a) for a in ATTACKS}
+    note = (f"share of pictures within a squared error of {CLOSE:g} by stiffness: "
+            + "; ".join(t for _, t in fits.values()))
+    attack = fits["idlg"][0]
+    inverting = [r["recovered"] for r in rows if r["attack"] == "inverting"]
+    if attack is None and not any(r["recovered"] for r in rows):
+        return not_run("no attack recovers any picture at this scale; " + note)
+    flat = np.mean(inverting) > 0.99 or (fits["inverting"][0] is not None and fits["inverting"][0].p[1] > 0.05)
+    falls = _falls(rows, attack)
+    return decide(bool(falls and flat), None if attack is None else attack.coefficients[1],
+                  None if attack is None else attack.stderrs[1], note=note)
+
+
+def _shares(rows: Sequence[Row]) -> Plot:
+    alphas = sorted({r["alpha"] for r in rows})
+    return Plot("stiffness", "share recovered", [Series(a, alphas, [float(np.mean([
+        r["recovered"] for r in rows if (r["attack"], r["alpha"]) == (a, s)])) for s in alphas], line=True)
+        for a in ATTACKS], log_x=True)
+
+
+def _null(version: str) -> Callable[[Sequence[Row]], Verdict]:
+    def judge(rows: Sequence[Row]) -> Verdict:
+        found = correlations(rows, version)
+        pearson, spearman = found["all"]
+        return decide(pearson.p > 0.05 and spearman.p > 0.05, pearson.value, note="; ".join(
+            f"{name}: {a}, {b}" for name, (a, b) in found.items()))
+    return judge
+
+
+def _scatter(rows: Sequence[Row]) -> Plot:
+    return Plot("final density at 0.01", "accuracy after fine-tuning", [Series(
+        f"{o}, {v}", [r["density"] for r in rows if (r["optimizer"], r["version"]) == (o, v)],
+        [r["accuracy"] for r in rows if (r["optimizer"], r["version"]) == (o, v)])
+        for o in dict.fromkeys(r["optimizer"] for r in rows) for v in ("seen", "unseen")])
+
+
+CLAIMS = (
+    Claim("gate-density/C17", "gate-density-pruning", "Pruning by gate density is harmful for smooth activations",
+          Expected(direction="gate below magnitude in every seed"), _smooth, section="§5", plot=_curves),
+    Claim("gate-density/E18-relu", "gate-density-pruning", "For ReLU pruning by gates is as good as by magnitude",
+          Expected(direction="p > 0.05"), _relu, section="§5", uses=lambda c: c["act"] == "relu"),
+    Claim("gate-density/C18", "gate-density-privacy", "Stiffness makes iDLG fail more often, and does nothing against "
+          "Inverting Gradients", Expected(direction="iDLG slope < 0, Inverting Gradients flat"), _privacy, section="§5",
+          plot=_shares),
+    Claim("gate-density/E20", "gate-density-fine-tuning", "Final density does not foretell fine-tuning accuracy on "
+          "data that was seen", Expected(direction="p > 0.05"), _null("seen"), section="§5", plot=_scatter),
+    Claim("gate-density/E20-unseen", "gate-density-fine-tuning", "Nor on data the checkpoint has not seen",
+          Expected(direction="p > 0.05"), _null("unseen"), section="§5"),
+)

@@ -1,0 +1,194 @@
+"""The second part of the gate-density studies at smoke scale: transition, depth, pruning, privacy, fine-tuning."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from netvitals.lab import data, models
+from netvitals.lab.studies import all_claims, find_claim, find_study, run
+from netvitals.lab.studies.gate_density import compounding_claims, fine_tuning, privacy, pruning, transition_claims
+
+STUDIES = ("transition", "compounding", "pruning", "privacy", "fine-tuning")
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """Each study once, when first asked for."""
+    results = tmp_path_factory.mktemp("studies") / "studies.sqlite"
+    done: dict = {}
+
+    def of(name: str):
+        if name not in done:
+            done[name] = run(f"gate-density-{name}", "smoke", "inline", results=results, progress=False)
+        return done[name]
+
+    of.results = results
+    return of
+
+
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch):
+    monkeypatch.delenv("NETVITALS_DATA", raising=False)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_trial_runs_and_every_claim_gets_a_verdict(smoke, name):
+    seen = smoke(name)
+    assert seen.failed == 0 and seen.trials > 0 and seen.summary and seen.verdicts
+    for claim, verdict in seen.verdicts.items():
+        assert "could not be judged" not in verdict.note, f"{claim}: {verdict.note}"
+        assert verdict.status != "not-run" or len(verdict.note) > 20, f"{claim}: {verdict.note}"
+        plot = find_claim(claim).plot
+        if plot is not None:
+            assert plot([r for r in seen.rows if find_claim(claim).rests_on(r)]).svg().startswith("<svg")
+
+
+def test_claims_17_to_24_and_experiments_18_to_31_are_there():
+    names = {c.id.split("/")[1] for c in all_claims("gate-density")}
+    assert {f"C{i}" for i in range(17, 25)} <= names
+    elsewhere = {"E19": "C18", "E24": "C23"}
+    for number in range(18, 32):
+        assert any(n.split("-")[0] == elsewhere.get(f"E{number}", f"E{number}") for n in names), number
+
+
+@pytest.mark.parametrize("claim", ["C19", "C20"])
+def test_lemma_a1_and_theorem_a2_are_errata_with_a_counterexample(smoke, claim):
+    verdict = smoke("compounding").verdicts[f"gate-density/{claim}"]
+    assert verdict.status == "erratum", str(verdict)
+
+
+def test_errata_can_fail():
+    """Without a counterexample the lemma stands; with a violated correction it is no erratum."""
+    row = {"printed_worst": 0.9, "printed_violations": 0.0, "corrected_worst": 0.8, "corrected_violations": 0.0}
+    assert compounding_claims._lemma_a1([row]).status == "holds"
+    assert compounding_claims._lemma_a1([{**row, "printed_worst": 2.0, "corrected_violations": 0.1}]).status == "fails"
+    bound = {"alpha": 1.0, "active": [1.0], "bound": 0.98, "disagree": 1, "width": 1.0, "smallest": 0.02}
+    assert compounding_claims._theorem_a2([bound]).status == "fails"
+
+
+def test_adam_is_best_and_the_loss_has_its_minimum_already_at_smoke_scale(smoke):
+    verdicts = smoke("transition").verdicts
+    for claim in ("E21", "E22", "E23-information", "E29-size"):
+        assert verdicts[f"gate-density/{claim}"].status == "holds", str(verdicts[f"gate-density/{claim}"])
+
+
+def test_levels_that_do_not_reproduce_say_what_was_tried(smoke):
+    verdict = smoke("transition").verdicts["gate-density/E22-levels"]
+    assert verdict.status == "fails" and "8 set-ups" in verdict.note, str(verdict)
+
+
+def test_judges_recognise_the_papers_own_numbers():
+    rows = [{"check": "methods", "method": m, "alpha": 20.0, "iou": [v]} for m, v in transition_claims.TABLE_6.items()]
+    assert transition_claims._levels_by_method(rows).status == "holds"
+    assert transition_claims._best_at_20(rows).status == "holds"
+    alphas = (1, 1.5, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30, 40, 60)
+    curve = transition_claims.rec.curve(np.array(alphas, float), 0.782, 28.97, 6.29)
+    noise = np.random.default_rng(0).normal(0, 0.002, (14, 6))
+    rows = [{"check": "transition", "alpha": float(a), "iou": (c + n).tolist()}
+            for a, c, n in zip(alphas, curve, noise)]
+    assert transition_claims._transition(rows).status == "holds"
+    oracle = [{"check": "oracle", "method": m, "padding": "zero", "block": 8, "alpha": a, "iou": [v, v + 0.01]}
+              for m, v in (("adam", 0.9), ("oracle", 0.6), ("pgd", 0.7)) for a in (1.0, 10.0, 16.0, 25.0)]
+    assert transition_claims._momentum(oracle).status == "holds"
+    assert transition_claims._reversal(oracle).status == "holds"
+    swapped = [{**r, "method": {"adam": "oracle", "oracle": "adam"}.get(r["method"], r["method"])} for r in oracle]
+    assert transition_claims._momentum(swapped).status == "fails"
+
+
+def test_pruning_silences_the_lowest_channels_and_leaves_the_network_as_it_was():
+    net = models.build("resnet-mini,width=4", seed=0).eval()
+    x = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    before = net(x)
+    scores = pruning.channel_scores(net, x, "magnitude")
+    assert sum(map(len, scores.values())) == 4 + 8 + 16
+    name, values = next(iter(scores.items()))
+    assert torch.allclose(values, net.get_submodule(name).convs[0].weight.flatten(1).norm(dim=1).double())
+    seen = {}
+    with pruning.pruned(net, scores, 0.5) as cut:
+        hooks = [cut.get_submodule(f"{n}.acts.0").register_forward_hook(
+            lambda _, given, out, n=n: seen.__setitem__(n, out)) for n in scores]
+        assert not torch.equal(cut(x), before)
+        for hook in hooks:
+            hook.remove()
+    flat = torch.cat(list(scores.values()))
+    limit = flat.sort().values[14]
+    for n, s in scores.items():
+        silent = seen[n].abs().amax((0, 2, 3)) == 0
+        assert bool(silent[s < limit].all()), n
+    assert torch.equal(net(x), before)
+
+
+@pytest.mark.parametrize("score", pruning.SCORES)
+def test_every_score_ranks_every_channel(score):
+    net = models.build("resnet-mini,width=4", seed=0)
+    scores = pruning.channel_scores(net, torch.randn(8, 1, 8, 8), score)
+    assert {len(s) for s in scores.values()} == {4, 8, 16}
+    assert all(bool(torch.isfinite(s).all()) for s in scores.values())
+    if score == "gate":
+        assert all(float(s.min()) >= 0 and float(s.max()) <= 1 for s in scores.values())
+
+
+def test_the_victims_gradients_are_autograds():
+    v = privacy.victims([1.0, 30.0], 2, 4)
+    g = torch.Generator().manual_seed(0)
+    x, label = torch.rand(4, 8, 8, generator=g, dtype=torch.float64), torch.eye(10, dtype=torch.float64)[:4]
+    w = [t.clone().requires_grad_() for t in (v.w, v.b, v.v, v.d)]
+    patches = torch.nn.functional.unfold(x[:, None], 3, padding=1)
+    s = torch.sigmoid(v.alpha[:, None, None] * (w[0] @ patches + w[1][..., None]))
+    loss = -(label * torch.log_softmax((w[2] @ s.flatten(1)[..., None])[..., 0] + w[3], -1)).sum()
+    for mine, auto in zip(v.gradients(x, label), torch.autograd.grad(loss, w)):
+        assert torch.allclose(mine, auto, atol=1e-12)
+
+
+@pytest.mark.parametrize("attack", privacy.ATTACKS)
+def test_attacks_lower_their_objective(attack):
+    v = privacy.victims([2.0], 2, 4)
+    x = torch.rand(2, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    shared = v.gradients(x, torch.eye(10, dtype=torch.float64)[:2])
+    _, first = privacy.attack(v, shared, attack, 1, torch.arange(2))
+    found, last = privacy.attack(v, shared, attack, 60, torch.arange(2))
+    assert bool((last < 0.5 * first).all()), (first, last)
+    assert float(found.min()) >= 0 and float(found.max()) <= 1
+
+
+def test_stiffness_beats_idlg_already_at_smoke_scale(smoke):
+    share = {a: np.mean([r["recovered"] for r in smoke("privacy").rows if r["attack"] == "idlg" and r["alpha"] == a])
+             for a in (1.0, 60.0)}
+    assert share[1.0] > share[60.0], share
+
+
+def test_fine_tuning_keeps_examples_from_the_checkpoint():
+    digits = data.load("digits")
+    whole, seen, unseen = fine_tuning.parts(digits, 0.05)
+    rows = {part: {tuple(x.flatten().tolist()) for x in d.train.x} for part, d in (("whole", whole), ("seen", seen),
+                                                                                 ("unseen", unseen))}
+    assert len(seen.train) == len(unseen.train) == round(0.05 * len(digits.train))
+    assert rows["seen"] <= rows["whole"] and not rows["unseen"] & rows["whole"]
+
+
+def test_the_hypothesis_on_fine_tuning_is_registered_before_the_outcomes(smoke):
+    from netvitals.lab.studies import Results
+
+    study = find_study("gate-density-fine-tuning")
+    smoke("fine-tuning")
+    with Results(smoke.results) as store:
+        kept = store.hypothesis(study.name)
+    assert kept is not None and kept.text == study.hypothesis and kept.trials_before == 0
+
+
+def test_paper_scale_without_its_images_says_so():
+    for name in ("pruning", "fine-tuning"):
+        assert "NETVITALS_DATA" in find_study(f"gate-density-{name}").obstacle("paper")
+
+
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda: pruning.channel_scores(models.build("mlp:4-4-2"), torch.randn(2, 4), "gate"), "no residual block"),
+    (lambda: pruning.channel_scores(models.build("resnet-mini,width=4"), torch.randn(2, 1, 8, 8), "taste"), "no score"),
+    (lambda: pruning.pruned(models.build("resnet-mini,width=4"), {}, 1.0), r"in \[0, 1\)"),
+    (lambda: privacy.attack(privacy.victims([1.0], 1, 2), [], "phishing", 1, torch.arange(1)), "no attack"),
+    (lambda: fine_tuning.parts(data.load("digits"), 1e-5), "none to fine-tune on")])
+def test_wrong_input_gets_a_sentence(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
