@@ -103,7 +103,7 @@ def delve(model: nn.Module, optimizer: torch.optim.Optimizer, folder: str) -> tu
 
 def wandb_watch(model: nn.Module, optimizer: torch.optim.Optimizer, folder: str) -> tuple[Step, Callable[[], None]]:
     import wandb
-    run = wandb.init(mode="offline", dir=folder, settings=wandb.Settings(silent=True), reinit="create_new")
+    run = wandb.init(mode="offline", dir=folder, settings=wandb.Settings(silent=True))
     run.watch(model, log="all", log_freq=1)
     return lambda loss: run.log({"loss": loss.detach()}), run.finish
 

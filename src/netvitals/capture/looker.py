@@ -68,10 +68,11 @@ class Looker:
         self.disarm()
         self._scene.sheet, self.looked = sheet, False
         for module in self._route():
-            self._handles += (
-                module.register_forward_pre_hook(self._enter_hook, with_kwargs=True),
-                # called on an exception too, so that neither the mode nor a frame outlives its call
-                module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
+            part = self._parts[module]
+            if not self._scene.short or module is self.model or part.in_place or part.replays:
+                self._handles.append(module.register_forward_pre_hook(self._enter_hook, with_kwargs=True))
+            # called on an exception too, so that neither the mode nor a frame outlives its call
+            self._handles.append(module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
 
     def _route(self) -> list[nn.Module]:
         """The modules that get hooks on this pass.
@@ -189,15 +190,19 @@ class Looker:
         if not scene.frames or (scene.blind and scene.frames[-1].module is not module and module is not self.model):
             return      # no pass, or inside a part that is looked at as a whole
         with aside():
-            self._leave(module, output)
+            if scene.short and scene.frames[-1].module is not module and module is not self.model:
+                frame = Frame(module, self._parts[module])      # on a short pass most have no hook before they run
+                frame.x = args[0] if args and isinstance(args[0], Tensor) else next(tensors((args, kwargs)), None)
+            else:
+                frame = scene.frames.pop()
+                while frame.module is not module and scene.frames:
+                    frame = scene.frames.pop()
+            self._leave(frame, output)
             if not scene.frames:
                 self._finish()
 
-    def _leave(self, module: nn.Module, output: Any) -> None:
+    def _leave(self, frame: Frame, output: Any) -> None:
         scene = self._scene
-        frame = scene.frames.pop()
-        while frame.module is not module and scene.frames:
-            frame = scene.frames.pop()
         scene.blind = True      # vital signs may run parts of the model again
         try:
             if frame.part.role == "compiled":

@@ -27,7 +27,9 @@ from netvitals.vitals.sparsity_meter import (
 
 __all__ = ["LayerFlops", "SiteSparsity", "Sparsity", "SparsityReport", "TensorSparsity", "measure", "sparsity"]
 
-METRICS = ("hard", "soft", "soft_abs", "neg_preact", "dead_units", "always_on")
+METRICS = ("hard", "neg_preact", "dead_units", "always_on")
+SOFT_METRICS = ("soft", "soft_abs")
+SOFT_CADENCE = 5        # the two that need passes of their own are read on every fifth look
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ def sparsity(p: Tensor, a: Tensor, *, channel_dim: int = 1, tau: float = SOFT_RE
 class Sparsity(Vital):
     """The six shares at every activation on the measured batch, and pooled for the model.
 
-    ``dead_units`` here means dead on this batch; over a whole data set use :func:`measure`.
+    ``dead_units`` here means dead on this batch; over a whole data set use :func:`measure`. ``soft`` and ``soft_abs``
+    are read on every fifth look.
 
     Args:
         tau: soft sparsity counts |a| up to this share of the largest |a|.
@@ -86,7 +89,9 @@ class Sparsity(Vital):
         if not 0 <= tau < 1:
             raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
         self.tau, self.tau_abs = tau, tau_abs
-        self._pool = Pool(METRICS)
+        self._pool, self._soft_pool = Pool(METRICS), Pool(SOFT_METRICS)
+        self._sheet: Sheet | None = None
+        self._looks = 0
 
     def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
         stack = sight.stack
@@ -95,14 +100,21 @@ class Sparsity(Vital):
             return
         # a ReLU is zero exactly where its input is not positive
         on = stack.positive_share if stack.is_relu else torch.ne(size, 0, out=stack.scratch).mean(stack.over)
-        flat, scratch = size.reshape(len(size), -1), stack.scratch.reshape(len(size), -1)
-        soft = torch.le(flat, (stack.max * self.tau)[:, None], out=scratch).mean(1)
-        soft_abs = torch.le(flat, self.tau_abs, out=scratch).mean(1)
-        sheet.on_host((on, soft, soft_abs, stack.positive_share), partial(self._finish, sheet, stack.outline))
+        sheet.on_host((on, stack.positive_share), partial(self._finish, sheet, stack.outline))
+        if self._sheet is not sheet:
+            self._sheet, self._looks = sheet, self._looks + 1
+        if self._looks % SOFT_CADENCE == 1:
+            flat, scratch = size.reshape(len(size), -1), stack.scratch.reshape(len(size), -1)
+            soft = torch.le(flat, (stack.max * self.tau)[:, None], out=scratch).mean(1)
+            soft_abs = torch.le(flat, self.tau_abs, out=scratch).mean(1)
+            sheet.on_host((soft, soft_abs), partial(self._finish_soft, sheet, stack.outline))
 
-    def _finish(self, sheet: Sheet, stack: Outline, on: np.ndarray, soft: np.ndarray, soft_abs: np.ndarray,
-                positive: np.ndarray) -> None:
-        values = np.column_stack([1 - on.mean(1), soft, soft_abs, 1 - positive.mean(1), (on == 0).mean(1),
-                                  (on == 1).mean(1)])
+    def _finish(self, sheet: Sheet, stack: Outline, on: np.ndarray, positive: np.ndarray) -> None:
+        values = np.column_stack([1 - on.mean(1), 1 - positive.mean(1), (on == 0).mean(1), (on == 1).mean(1)])
         sheet.put(stack.sites, METRICS, values)
         self._pool.add(sheet, stack, values)
+
+    def _finish_soft(self, sheet: Sheet, stack: Outline, *shares: np.ndarray) -> None:
+        values = np.column_stack(shares)
+        sheet.put(stack.sites, SOFT_METRICS, values)
+        self._soft_pool.add(sheet, stack, values)
