@@ -112,7 +112,8 @@ def _jacobian(rows: Sequence[Row]) -> Verdict:
     return decide(ok, float(rank.mean(1)[0] / rank.mean(1)[-1]), note="stable rank at the first stiffness over that "
                   f"at the last; stable rank {by} (Spearman {falls[0]:+.2f}, needed below −0.9); σ_min "
                   f"{smallest[0]:.2g} → {smallest[-1]:.2g} ({falls[1]:+.2f}); null dimension {null[0]:.0f} → "
-                  f"{null[-1]:.0f} of {row['pixels']} at tolerance {row['tolerance']:g}, rank of A itself {row['rank_a']}")
+                  f"{null[-1]:.0f} of {row['pixels']} at tolerance {row['tolerance']:g}, rank of A itself "
+                  f"{row['rank_a']}")
 
 
 def _recovery(rows: Sequence[Row]) -> Verdict:
