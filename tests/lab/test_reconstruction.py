@@ -215,7 +215,12 @@ def test_depth_law_pieces():
 
 
 @pytest.mark.parametrize(("make", "words"), [
-    (lambda: problem((0.0,)), "positive"), (lambda: problem(c=1.0), r"inside \(0, 1\)"),
+    (lambda: problem((0.0,)), "positive"), (lambda: problem((float("nan"),)), "positive"),
+    (lambda: problem((float("inf"),)), "finite"), (lambda: problem(c=-0.1), r"inside \(0, 1\)"),
+    (lambda: rec.target("stripes", 8, block=0), "at least 1 pixel"),
+    (lambda: rec.grid([], 2, [rec.kernel("sobel_x")], rec.target("stripes", 8)), "a grid needs"),
+    (lambda: rec.solve(problem(), torch.zeros(2, 8, 8)), "the start has shape"),
+    (lambda: problem(c=1.0), r"inside \(0, 1\)"),
     (lambda: rec.Reconstruction(torch.ones(1), rec.kernel("sobel_x"), torch.full((8, 8), 0.5)), "binary"),
     (lambda: problem(size=2), "smaller than the kernel"), (lambda: problem(padding="reflect"), "padding is"),
     (lambda: rec.kernel("gabor"), "there is no kernel"), (lambda: rec.target("cat", 8), "there is no target"),

@@ -43,16 +43,20 @@ def solve(problem: Reconstruction, x0: Tensor, method: str = "adam", *, iteratio
     """
     if method not in METHODS:
         raise ValueError(f"there is no method {method!r}; there are {', '.join(METHODS)}")
+    if x0.shape != (problem.batch, *problem.y.shape[-2:]):
+        raise ValueError(f"the start has shape {tuple(x0.shape)}, but {problem.batch} problems of "
+                         f"{tuple(problem.y.shape[-2:])} pixels are to be solved; use problem.start()")
     gradient = _gradient(problem, second)
     output: Callable[[Tensor], Tensor] = (problem.forward if second is None
                                           else lambda x: problem.two_layers(x, second)[0])
+    rate = RATES[method] if lr is None else lr
     start = problem.loss(output(x0))
     if method == "lbfgsb":
         x, losses = _lbfgsb(problem, second, x0, iterations), torch.empty(0)
     elif second is None and not trace and stencil.fits(problem):
-        x, losses = stencil.descend(problem, x0, method, iterations, lr or RATES[method], beta, beta2), torch.empty(0)
+        x, losses = stencil.descend(problem, x0, method, iterations, rate, beta, beta2), torch.empty(0)
     else:
-        x, losses = _first_order(problem, gradient, x0, method, iterations, lr or RATES[method], beta, beta2, trace)
+        x, losses = _first_order(problem, gradient, x0, method, iterations, rate, beta, beta2, trace)
     h = output(x)
     loss = problem.loss(h)
     return Solution(x, loss, problem.iou(h), overlap(x > 0.5, problem.y > 0.5), problem.active(h),

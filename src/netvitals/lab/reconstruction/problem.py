@@ -44,6 +44,8 @@ def target(name: str, size: int, block: int = 8, seed: int = 0) -> Tensor:
     >>> target("checkerboard", 4, block=2).tolist()[0]
     [0.0, 0.0, 1.0, 1.0]
     """
+    if size < 1 or block < 1:
+        raise ValueError(f"a target needs a size and a block of at least 1 pixel, got size {size} and block {block}")
     rows, cols = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
     centre = (size - 1) / 2
     pictures = {
@@ -79,8 +81,9 @@ class Reconstruction:
     observed: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.alpha.ndim != 1 or not bool((self.alpha > 0).all()):
-            raise ValueError(f"the stiffness alpha must be a vector of positive numbers, got {self.alpha.tolist()[:4]}")
+        if self.alpha.ndim != 1 or not len(self.alpha) or not bool(((self.alpha > 0) & self.alpha.isfinite()).all()):
+            raise ValueError(f"the stiffness alpha must be a vector of positive finite numbers, got "
+                             f"{self.alpha.tolist()[:4]}")
         if not 0 < self.c < 1:
             raise ValueError(f"the cutoff c must lie inside (0, 1), got {self.c}")
         if not bool(((self.y == 0) | (self.y == 1)).all()):
@@ -197,6 +200,9 @@ def overlap(a: Tensor, b: Tensor) -> Tensor:
 def grid(alphas: list[float], seeds: int, kernels: list[Tensor], y: Tensor, **options: object) -> tuple[
         Reconstruction, list[tuple[int, float, int]]]:
     """All combinations of kernel, stiffness and seed as one batch, and the key of every entry."""
+    if not alphas or not kernels or seeds < 1:
+        raise ValueError(f"a grid needs stiffness values, kernels and seeds, got {len(alphas)}, {len(kernels)} and "
+                         f"{seeds}")
     keys = [(i, a, s) for i in range(len(kernels)) for a in alphas for s in range(seeds)]
     problem = Reconstruction(torch.tensor([a for _, a, _ in keys], dtype=torch.float64),
                              torch.stack([kernels[i] for i, _, _ in keys]) if len(kernels) > 1 else kernels[0], y,

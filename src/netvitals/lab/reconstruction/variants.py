@@ -24,7 +24,8 @@ class Variant:
 
     x: Tensor
     loss: Tensor
-    iou: Tensor
+    iou: Tensor             # output against target
+    iou_input: Tensor       # x against target
     active: Tensor          # share of pixels with |df_α/dz| above the floor
     kernels: Tensor | None = None
 
@@ -52,7 +53,8 @@ def solve_activation(problem: Reconstruction, x0: Tensor, name: str, *, iteratio
     h = answer(z)
     (slope,) = torch.autograd.grad(h.sum(), z)
     h = h.detach()
-    return Variant(x, problem.loss(h), problem.iou(h), (slope.abs() > GATE_FLOOR).to(h.dtype).mean((-1, -2)))
+    return Variant(x, problem.loss(h), problem.iou(h), overlap(x > 0.5, problem.y > 0.5),
+                   (slope.abs() > GATE_FLOOR).to(h.dtype).mean((-1, -2)))
 
 
 def solve_joint(problem: Reconstruction, x0: Tensor, kernels0: Tensor, *, iterations: int = 200,
@@ -67,7 +69,7 @@ def solve_joint(problem: Reconstruction, x0: Tensor, kernels0: Tensor, *, iterat
 
     x, k = _adam([x0, kernels0], loss, iterations, [lr, lr], [True, False])
     h = problem.sigmoid(problem.blur(x, kernels=k))
-    return Variant(x, problem.loss(h), problem.iou(h), problem.active(h), k)
+    return Variant(x, problem.loss(h), problem.iou(h), overlap(x > 0.5, problem.y > 0.5), problem.active(h), k)
 
 
 def _adam(start: list[Tensor], loss: object, iterations: int, lr: list[float], boxed: list[bool]) -> list[Tensor]:

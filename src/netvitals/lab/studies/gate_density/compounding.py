@@ -91,7 +91,8 @@ def _joint(config: Mapping[str, Any]) -> list[Row]:
     fixed = rec.solve(problem, x0, iterations=config["iterations"])
     kernels = torch.stack([rec.kernel("random_norm", seed=i % config["seeds"]) for i in range(problem.batch)])
     joint = rec.solve_joint(problem, x0, kernels, iterations=config["iterations"])
-    return _rows(config, fixed_iou=fixed.iou, fixed_active=fixed.active, joint_iou=joint.iou, joint_active=joint.active)
+    return _rows(config, fixed_iou=fixed.iou, fixed_active=fixed.active, joint_iou=joint.iou, joint_active=joint.active,
+                 fixed_input=fixed.iou_input, joint_input=joint.iou_input)
 
 
 def _deep(config: Mapping[str, Any]) -> list[Row]:
