@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netvitals.findings import drift, forecasts, gates, gradients, imbalance, loss, sparsity, spikes, variance
+from netvitals.findings import drift, forecasts, gates, gradients, imbalance, loss, singular, sparsity, spikes, variance
 from netvitals.findings.rule import Context, Rule
 from netvitals.findings.table import Table, table
 from netvitals.runs import SEVERITIES, Finding
 
 RULES: tuple[Rule, ...] = (*loss.RULES, *gates.RULES, *variance.RULES, *sparsity.RULES, *spikes.RULES, *drift.RULES,
-                           *forecasts.RULES, *imbalance.RULES, *gradients.RULES)
+                           *forecasts.RULES, *imbalance.RULES, *gradients.RULES, *singular.RULES)
 
 
 @dataclass(frozen=True)

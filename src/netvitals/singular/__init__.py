@@ -40,6 +40,7 @@ from netvitals.singular.kfac import KFAC, kfac
 from netvitals.singular.layernorm import KernelTest, LNFiniteT, ln_finite_t, ln_kernel, ln_kernel_test, ln_reset_rate
 from netvitals.singular.learning_coefficient import LLC, learning_coefficient
 from netvitals.singular.likelihood import Categorical, Gaussian, Labelled, monte_carlo
+from netvitals.singular.monitor import KFACFloor, Orders, StreamFloor
 from netvitals.singular.nature import Nature, along, gauge_or_singular
 from netvitals.singular.order import KLOrder, ScoreExpansion, directional_fisher, kl_along, kl_order, score_expansion
 from netvitals.singular.prediction import Rates, compose_blocks, predict_rates, residual_distance
@@ -55,20 +56,23 @@ from netvitals.singular.spectrum import (
     operational_selection,
 )
 from netvitals.singular.stream import StreamSigma, sigma_stream
+from netvitals.singular.tracker import ChangePoint, Jump, Phase, change_points, condition_jumps, phase
 from netvitals.singular.volume import VolumeScan, eps_scan_volume, tied_crossing_volume
 
 __all__ = ["AttentionChain", "Autoencoder", "BlockPair", "Candidate", "Categorical", "Chain", "ChainHealth",
-           "Classified", "Crossing", "Crossover", "Factor", "FluctuationMC", "Gaussian", "KFAC", "KLOrder",
-           "KernelTest", "LLC", "LNFiniteT", "Labelled", "Ladder", "Memorised", "Nature", "PreNormProbe",
-           "QuotientFisher", "RateChain", "RateFit", "Rates", "Readout", "SchurProfile", "ScoreExpansion",
-           "SoftmaxHead", "StreamSigma", "Superposition", "SwiGLUStack", "ValueOutput", "VolumeScan", "WAIC",
-           "WatanabeTriple", "along", "classify_spectrum", "compose_blocks", "dead_entry", "directional_fisher",
-           "eps_scan", "eps_scan_volume", "fisher_matrix", "fisher_spectrum", "freeze_probe", "functional_variance_mc",
+           "ChangePoint", "Classified", "Crossing", "Crossover", "Factor", "FluctuationMC", "Gaussian", "Jump", "KFAC",
+           "KFACFloor", "KLOrder", "KernelTest", "LLC", "LNFiniteT", "Labelled", "Ladder", "Memorised", "Nature",
+           "Orders", "Phase", "PreNormProbe", "QuotientFisher", "RateChain", "RateFit", "Rates", "Readout",
+           "SchurProfile", "ScoreExpansion", "SoftmaxHead", "StreamFloor", "StreamSigma", "Superposition",
+           "SwiGLUStack", "ValueOutput", "VolumeScan", "WAIC", "WatanabeTriple", "along", "change_points",
+           "classify_spectrum", "compose_blocks", "condition_jumps", "dead_entry", "directional_fisher", "eps_scan",
+           "eps_scan_volume", "fisher_matrix", "fisher_spectrum", "freeze_probe", "functional_variance_mc",
            "gauge_or_singular", "high_curvature_volume", "horizontal", "joint_mode", "kfac", "kl_along", "kl_order",
            "kronecker_lift", "lambda_min", "learning_coefficient", "ln_finite_t", "ln_kernel", "ln_kernel_test",
            "ln_reset_rate", "log_metric", "mean_map_metric", "monte_carlo", "normal_bundle", "nu", "nu_data_free",
-           "nu_frozen", "operational_selection", "order_from_fisher", "predict_rates", "quotient_fisher", "rate_chain",
-           "rate_fit", "readout", "recover_crossing", "residual_distance", "rlct_additive", "rlct_crossing",
-           "rlct_reduced_rank", "rlct_single", "rotation_crossover", "schur_complement", "schur_constant",
-           "schur_profile", "schur_ratios", "score_expansion", "sectional_curvature", "sigma_stream", "softmax_head",
-           "subfamily", "tied_crossing_volume", "value_output", "vertical", "waic", "wbic", "without_logit_shift"]
+           "nu_frozen", "operational_selection", "order_from_fisher", "phase", "predict_rates", "quotient_fisher",
+           "rate_chain", "rate_fit", "readout", "recover_crossing", "residual_distance", "rlct_additive",
+           "rlct_crossing", "rlct_reduced_rank", "rlct_single", "rotation_crossover", "schur_complement",
+           "schur_constant", "schur_profile", "schur_ratios", "score_expansion", "sectional_curvature", "sigma_stream",
+           "softmax_head", "subfamily", "tied_crossing_volume", "value_output", "vertical", "waic", "wbic",
+           "without_logit_shift"]

@@ -94,7 +94,7 @@ def _stream(model: nn.Module, x: Any, nodes: Sequence[str] | None) -> dict[str, 
             raise ValueError(f"no residual stream was found in {type(model).__name__}; name the modules whose outputs "
                              "are its nodes with nodes=[...]")
         owners = {module for module, _ in collector.seen.values()}
-        outer = {name: pair for name, pair in collector.seen.items() if not _inside(pair[0], owners)}
+        outer = {name: pair for name, pair in collector.seen.items() if not inside(pair[0], owners)}
         first = next(iter(outer.values()))[0]
         values = {name: value for name, (_, value) in outer.items()}
     else:
@@ -115,7 +115,7 @@ def _stream(model: nn.Module, x: Any, nodes: Sequence[str] | None) -> dict[str, 
     return {"input": start, **values} if start is not None else values
 
 
-def _inside(module: str, owners: set[str]) -> bool:
+def inside(module: str, owners: set[str]) -> bool:
     """Whether a module that is itself a node holds this one: an addition inside a block is not the stream."""
     parts = module.split(".")
     return any(".".join(parts[:i]) in owners for i in range(1, len(parts)))
