@@ -217,3 +217,20 @@ def test_a_call_that_raises_and_is_caught_inside_does_not_confuse_names(echo):
             return F.relu(x)
 
     assert list(sites(Patient(), torch.randn(2, 3), echo)) == ["right", "relu()", "output"]
+
+
+def test_an_addition_in_a_part_without_parameters_is_no_residual_stream(echo):
+    class Turn(nn.Module):
+        def forward(self, x):
+            a, b = x.chunk(2, -1)
+            return torch.cat([0.6 * a - 0.8 * b, 0.6 * b + 0.8 * a], -1)
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.turn = nn.Linear(4, 4), Turn()
+
+        def forward(self, x):
+            return x + self.turn(self.layer(x))
+
+    assert list(sites(nn.Sequential(Block(), nn.Tanh()), torch.randn(3, 4), echo, kind="stream")) == ["0"]

@@ -229,7 +229,7 @@ class Looker:
         elif part.role == "attention":
             scene.trail.mark(value, "linear", -1)
             scene.tensor(name, "attention", op, UNKNOWN, value, part.name, module)
-        elif scene.frames and (frame.added if not scene.short else name in scene.sites):
+        elif scene.frames and (frame.added and part.trains if not scene.short else name in scene.sites):
             scene.tensor(name, "stream", op, scene.trail.origin(value), value, part.name, module)
         if not scene.frames:
             taken = any(p.name == "output" for p in self._parts.values())

@@ -26,6 +26,7 @@ class Part:
     replays: bool = False       # to be run again only with its random numbers and buffers
     in_place: bool = False
     tried: bool = False         # a user's activation was tried for being elementwise
+    trains: bool = False        # has parameters: a block may hand on the residual stream, a rotary code does not
     alike: str | None = None    # equal for activations that are one function of any shape
 
 
@@ -63,6 +64,7 @@ class Parts:
 
     def _met(self, name: str, module: nn.Module, is_a: Role) -> Part:
         part = Part(name, is_a, in_place=bool(getattr(module, "inplace", False)))
+        part.trains = any(True for _ in module.parameters())
         # the user's and our own activations may draw random numbers, as nn.RReLU does
         part.replays = is_a == "candidate" or type(module) is nn.RReLU or (
             is_a == "activation" and not isinstance(module, ACTIVATIONS))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import Sheet, TensorSight, Vital
+from netvitals.capture import Sheet, Site, TensorSight, Vital
 
 METRICS = ("norm", "sigma", "rms", "growth")
 
@@ -54,16 +56,20 @@ class Stream(Vital):
 
     def __init__(self) -> None:
         self._sheet: Sheet | None = None
-        self._norm: Tensor | None = None
+        self._norm: np.ndarray | None = None
 
     def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
         if sight.site.kind != "stream" or sight.value.numel() == 0:
             return
         h = sight.view
-        norm = torch.linalg.vector_norm(h, dim=1).mean()
-        mean = h.mean()
-        square = torch.linalg.vector_norm(h).square() / h.numel()
+        # over columns a product and a sum are far quicker than a norm
+        squares = torch.linalg.vector_norm(h, dim=1).square() if h.ndim == 2 else (h * h).sum(1)
+        sheet.on_host((squares.sqrt().mean(), squares.sum(), h.mean()),
+                      partial(self._finish, sheet, sight.site, h.numel()))
+
+    def _finish(self, sheet: Sheet, site: Site, n: int, norm: np.ndarray, square: np.ndarray, mean: np.ndarray) -> None:
         before = self._norm if self._sheet is sheet and self._norm is not None else norm
         self._sheet, self._norm = sheet, norm
-        sheet.write(sight.site, METRICS,
-                    torch.stack([norm, (square - mean * mean).clamp_min(0).sqrt(), square.sqrt(), norm / before]))
+        energy = square / n
+        sheet.put(site, METRICS, np.array([norm, np.sqrt(np.maximum(energy - mean * mean, 0)), np.sqrt(energy),
+                                           norm / before]))
