@@ -19,6 +19,8 @@ from torch import Tensor
 
 from netvitals.saddle.theory import resolve
 
+ROWS = 400      # chains swept together: their temporaries stay in the cache and below the allocator's mapping threshold
+
 Clock = Literal["t", "s"]
 Metric = Literal["normalized", "uniform"]
 
@@ -94,7 +96,9 @@ class ScalarChain:
         $dX_1/ds = -\tfrac1N\partial_1\mathcal L$, $dX_\ell/ds = -\partial_\ell\mathcal L$.
         """
         if self._pair is not None:
-            v = self._sweep(x.detach(), self._pair)
+            pieces = x.detach().split(ROWS) if x.ndim == 2 else [x.detach()]
+            v = torch.cat([self._sweep(piece, self._pair) for piece in pieces]) if len(pieces) > 1 else \
+                self._sweep(pieces[0], self._pair)
         else:
             with torch.enable_grad():
                 leaf = x.detach().requires_grad_(True)
