@@ -2,8 +2,8 @@ r"""Coupling or amount? Coupled and decoupled decay at matched integrated decay 
 
 Coupled decay adds λθ to the gradient; decoupled decay shrinks θ beside the optimiser's step. For SGD with momentum both
 shrink a parameter by e^(−S), S = Σ η_t λ/(1−μ); AdamW does so with S = Σ η_t λ. Adam divides a coupled decay by the
-size of the gradient, so that the norm scales feel S = Σ η_t λ/(√v̂_t + ε): λ is searched until that reaches the target. As a
-step of Adam is about η_t long at most, it cannot take more than Σ η_t from a scale.
+size of the gradient, so that the norm scales feel S = Σ η_t λ/(√v̂_t + ε): λ is searched until that reaches the target.
+As a step of Adam is about η_t long at most, it cannot take more than Σ η_t from a scale.
 """
 
 from __future__ import annotations
