@@ -56,6 +56,7 @@ class Gradients(Vital):
     """
 
     name = "gradients"
+    cadence = 2
 
     def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
         names = [n for n, p in sight.params.items() if p.is_floating_point() and p.numel()]
