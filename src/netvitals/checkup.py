@@ -28,6 +28,7 @@ from netvitals.watch import chosen
 if TYPE_CHECKING:
     from netvitals.curvature import InterlayerCurvature
     from netvitals.findings import Findings
+    from netvitals.singular import Examination
 
 CURVATURE_MAX_PARAMETERS = 2_000_000    # above this, curvature is left to an explicit call of netvitals.curvature
 CURVATURE_EXAMPLES = 64                 # examples of the batch behind the curvature
@@ -48,6 +49,7 @@ class Checkup:
     meta: Mapping[str, Any]
     curvature: InterlayerCurvature | None = None
     curvature_note: str = ""        # why there is none, or what it rests on
+    singular: Examination | None = None     # dead directions, if they were asked for
 
     @cached_property
     def findings(self) -> Findings:
@@ -68,12 +70,14 @@ class Checkup:
                  f"{len(self.sites)} sites ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})"]
         lines += [f"  not seen: {u.name}: {u.reason}" for u in self.unseen]
         lines.append(f"  curvature: {self.curvature_note}")
+        if self.singular is not None:
+            lines += [f"  dead directions: {line}" for line in str(self.singular).splitlines()]
         lines.append(str(self.findings))
         return "\n".join(lines)
 
 
 def checkup(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, *,
-            vitals: Iterable[Vital | str] | None = None, curvature: bool = True,
+            vitals: Iterable[Vital | str] | None = None, curvature: bool = True, singular: bool = False,
             progress: Callable[[int, int], None] | None = None) -> Checkup:
     """Measure every vital sign of ``model`` on one batch; the model is left bit for bit as it was.
 
@@ -83,6 +87,7 @@ def checkup(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, *,
         batch: ``(x, y)``.
         vitals: vital signs, or their names; all that are on by default if left out.
         curvature: also the curvature between layers, where the model is small enough.
+        singular: also the dead directions that need no rate: norm kernels, the stream's floor, V–O, redundant units.
         progress: called with (products done, products planned) while curvature is measured.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1))
@@ -110,10 +115,19 @@ def checkup(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, *,
     loss = Reading(0, "loss", "model", "loss", seen.loss)
     bare = uncompiled(model)
     curved = _curvature(bare, loss_fn, x, y, progress) if curvature else Curved(note="not asked for")
+    dead = _dead_directions(bare, x, y) if singular else None
     meta = {"model": type(bare).__name__, "parameters": sum(p.numel() for p in bare.parameters()),
             "architecture": str(bare)[:20_000], "kind": "checkup"}
-    return Checkup(type(bare).__name__, seen.loss, (loss, *seen.readings, *curved.readings),
-                   (*seen.arrays, *curved.arrays), seen.sites, seen.unseen, meta, curved.result, curved.note)
+    return Checkup(type(bare).__name__, seen.loss,
+                   (loss, *seen.readings, *curved.readings, *(dead.readings() if dead is not None else ())),
+                   (*seen.arrays, *curved.arrays), seen.sites, seen.unseen, meta, curved.result, curved.note, dead)
+
+
+def _dead_directions(model: nn.Module, x: Any, y: Any) -> Examination:
+    from netvitals.singular import Examination, examination
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        return Examination(skipped={"dead directions": "they need a batch (x, y) of two tensors"})
+    return examination(model, (x, y), "mse" if y.is_floating_point() else "ce")
 
 
 def _curvature(model: nn.Module, loss_fn: Callable[..., Tensor], x: Any, y: Any,

@@ -18,14 +18,14 @@ def register(app: typer.Typer) -> None:
                 html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
                 as_json: Annotated[bool, typer.Option("--json", help="Print readings and findings as JSON.")] = False,
                 curvature: Annotated[bool, typer.Option(help="Also look at the curvature between layers.")] = True,
-                ) -> None:
+                singular: Annotated[bool, typer.Option(help="Also look for dead directions.")] = False) -> None:
         """Measure every vital sign of a model on one batch, and say what they mean."""
         from rich.console import Console
 
         import netvitals as nv
 
         model, loss_fn, batch = made(target)
-        found = nv.checkup(model, loss_fn, batch, curvature=curvature)
+        found = nv.checkup(model, loss_fn, batch, curvature=curvature, singular=singular)
         if as_json:
             typer.echo(json.dumps(plain(found), default=str))
         else:
@@ -33,6 +33,8 @@ def register(app: typer.Typer) -> None:
             console.print(f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, "
                           f"{len(found.readings)} readings")
             console.print(found.findings)
+            if found.singular is not None:
+                console.print(str(found.singular), markup=False)
             for place in found.unseen:
                 console.print(f"not seen: {place.name}: {place.reason}", style="dim", markup=False)
         if html is not None:

@@ -101,7 +101,10 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
     context = Context(readings, _activations(readings, activations))
     found: list[Finding] = []
     checked = []
+    measured = {vital for vital, _, _ in readings.series}
     for rule in RULES:
+        if rule.optional and rule.vital not in measured:
+            continue
         series, trouble = rule.series(readings), ""
         if series:
             try:

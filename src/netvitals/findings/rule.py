@@ -30,6 +30,7 @@ class Rule:
     needs: tuple[tuple[str, str], ...]              # (vital, metric), any of which makes the question answerable
     look: Callable[[Context], list[Finding]]
     least: int = 1                                  # readings a series must have for the question to make sense
+    optional: bool = False                          # asked only where its vital sign, which is off by default, was on
 
     def series(self, table: Table) -> int:
         """How many series there are to look at."""
@@ -42,10 +43,10 @@ class Rule:
 
 
 def rule(name: str, question: str, vital: str, *needs: tuple[str, str],
-         least: int = 1) -> Callable[[Callable[[Context], Any]], Rule]:
+         least: int = 1, optional: bool = False) -> Callable[[Callable[[Context], Any]], Rule]:
     """Make a rule of a function that yields findings. A need ``("gates", "density@")`` stands for any threshold."""
     def made(look: Callable[[Context], Iterable[Finding]]) -> Rule:
-        return Rule(name, question, vital, needs, lambda context: list(look(context)), least)
+        return Rule(name, question, vital, needs, lambda context: list(look(context)), least, optional)
     return made
 
 

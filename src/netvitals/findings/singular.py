@@ -18,7 +18,7 @@ ORBIT = 0.1
 
 
 @rule("stream floor", "Does every active direction reach the end of the residual stream?", "stream_floor",
-      ("stream_floor", "ratio"))
+      ("stream_floor", "ratio"), optional=True)
 def stream_floor(context: Context) -> Iterator[Finding]:
     hits = [Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), 1 / max(s.end, 1e-12))
             for s in context.table.at("stream_floor", "ratio") if s.end < LOST]
@@ -33,7 +33,8 @@ def stream_floor(context: Context) -> Iterator[Finding]:
                "direction is the norm's own and harmless.")
 
 
-@rule("task expansion", "Did the gradients of a layer jump?", "kfac", ("kfac", "condition"), least=4)
+@rule("task expansion", "Did the gradients of a layer jump?", "kfac", ("kfac", "condition"), least=4,
+      optional=True)
 def task_expansion(context: Context) -> Iterator[Finding]:
     from netvitals.singular import condition_jumps
 
@@ -58,7 +59,8 @@ def task_expansion(context: Context) -> Iterator[Finding]:
                "data.")
 
 
-@rule("phase", "Is the network accumulating or compressing?", "kfac", ("kfac", "lambda_min"), least=6)
+@rule("phase", "Is the network accumulating or compressing?", "kfac", ("kfac", "lambda_min"), least=6,
+      optional=True)
 def compression(context: Context) -> Iterator[Finding]:
     from netvitals.singular import phase
 
@@ -79,7 +81,8 @@ def compression(context: Context) -> Iterator[Finding]:
             why="λ_min(G) rises while a network memorises and falls while it compresses.", advice=words[name][1])
 
 
-@rule("order change", "Did the order of the nearest singular direction change?", "orders", ("orders", "order"), least=3)
+@rule("order change", "Did the order of the nearest singular direction change?", "orders", ("orders", "order"), least=3,
+      optional=True)
 def order_change(context: Context) -> Iterator[Finding]:
     from netvitals.singular import change_points
 
@@ -96,7 +99,7 @@ def order_change(context: Context) -> Iterator[Finding]:
 
 
 @rule("gauge drift", "Does the optimiser drift along directions that change nothing?", "gauge_charges",
-      ("gauge_charges", "orbit_moved"), least=2)
+      ("gauge_charges", "orbit_moved"), least=2, optional=True)
 def gauge_drift(context: Context) -> Iterator[Finding]:
     hits = [Hit(s.site, "info", (s.evidence(change=True),), s.end)
             for s in context.table.at("gauge_charges", "orbit_moved") if s.end > ORBIT]

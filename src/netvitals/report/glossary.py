@@ -84,6 +84,37 @@ SIGNS: dict[str, Sign] = {
         "Residual stream", "What each block hands on to the next.", ("norm",),
         {"norm": "mean length of a row", "sigma": "standard deviation over everything", "rms": "root mean square",
          "growth": "length over that of the block before"}),
+    "stream_floor": Sign(
+        "Floor of the stream", "The weakest direction that is still active in the residual stream. Skips carry it "
+        "through; where it vanishes, a block cancels it.", ("ratio", "sigma_r"),
+        {"sigma_r": "smallest active singular value", "sigma_1": "largest singular value", "rank": "number of active "
+         "directions", "ratio": "smallest active singular value over that of the first node"}),
+    "kfac": Sign(
+        "Gradient covariance", "Spectrum of G, the covariance of a layer's output gradients over samples. A falling "
+        "floor means compression, a jump new outputs.", ("condition", "lambda_min"),
+        {"lambda_min": "smallest eigenvalue above rounding", "lambda_max": "largest eigenvalue",
+         "condition": "their ratio",
+         "trace": "sum of eigenvalues", "zeros": "eigenvalues at zero: gauges, and outputs without gradient"}),
+    "orders": Sign(
+        "Order", "Of which order the nearest singular direction is: 1 is regular, 2 and more are degenerate.",
+        ("order",), {"order": "largest order found", "singular": "singular directions found",
+                     "lambda": "their contribution to the learning coefficient", "distance": "way to the nearest"}),
+    "gauge_charges": Sign(
+        "Gauge drift", "How far the optimiser has gone along directions that change nothing.", ("orbit_moved",),
+        {"charge": "conserved quantity of gradient flow", "charge_moved": "its change, relative",
+         "orbit_moved": "way along the orbit: log scale, or mean of the logits"}),
+    "schur": Sign(
+        "Redundancy of units", "How much of each unit's activity the others do not explain.", ("share",),
+        {"share": "median own share", "reference": "the same in a network drawn anew",
+         "silent": "units without activity"}),
+    "norm_kernel": Sign(
+        "Norm kernels", "Whether a norm's output has the direction without variance that centring makes.", ("overlap",),
+        {"overlap": "of the predicted kernel with the empty directions", "variance": "along it, relative",
+         "passes": "1 where the kernel is there"}),
+    "value_output": Sign(
+        "Attention, V–O", "Exponents of the gradients at values and output along a head's weakest direction differ by "
+        "two unless something lies between.", ("difference",),
+        {"difference": "2 where nothing lies between", "weakest": "smallest over largest singular value"}),
     "curvature": Sign(
         "Curvature", "How the layers share curvature: each cell of a matrix is the Hessian's block between two places "
         "of the model, row and column; the bars are its diagonal.", ("resonance",),
@@ -93,7 +124,7 @@ SIGNS: dict[str, Sign] = {
 }
 
 ORDER = ("gates", "preactivations", "sparsity", "spikes", "drift", "gradients", "imbalance", "rank", "stream",
-         "curvature")
+         "stream_floor", "kfac", "orders", "gauge_charges", "schur", "norm_kernel", "value_output", "curvature")
 
 
 def sign(vital: str) -> Sign:

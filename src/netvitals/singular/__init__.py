@@ -8,6 +8,7 @@ from netvitals.singular.cross_entropy import SoftmaxHead, softmax_head, without_
 from netvitals.singular.crossing import Crossing, eps_scan, recover_crossing
 from netvitals.singular.crossover import Crossover, rotation_crossover
 from netvitals.singular.evidence import WAIC, WatanabeTriple, waic, wbic
+from netvitals.singular.examination import Examination, examination
 from netvitals.singular.factors import (
     Factor,
     dead_entry,
@@ -60,19 +61,19 @@ from netvitals.singular.tracker import ChangePoint, Jump, Phase, change_points, 
 from netvitals.singular.volume import VolumeScan, eps_scan_volume, tied_crossing_volume
 
 __all__ = ["AttentionChain", "Autoencoder", "BlockPair", "Candidate", "Categorical", "Chain", "ChainHealth",
-           "ChangePoint", "Classified", "Crossing", "Crossover", "Factor", "FluctuationMC", "Gaussian", "Jump", "KFAC",
-           "KFACFloor", "KLOrder", "KernelTest", "LLC", "LNFiniteT", "Labelled", "Ladder", "Memorised", "Nature",
-           "Orders", "Phase", "PreNormProbe", "QuotientFisher", "RateChain", "RateFit", "Rates", "Readout",
+           "ChangePoint", "Classified", "Crossing", "Crossover", "Examination", "Factor", "FluctuationMC", "Gaussian",
+           "Jump", "KFAC", "KFACFloor", "KLOrder", "KernelTest", "LLC", "LNFiniteT", "Labelled", "Ladder", "Memorised",
+           "Nature", "Orders", "Phase", "PreNormProbe", "QuotientFisher", "RateChain", "RateFit", "Rates", "Readout",
            "SchurProfile", "ScoreExpansion", "SoftmaxHead", "StreamFloor", "StreamSigma", "Superposition",
            "SwiGLUStack", "ValueOutput", "VolumeScan", "WAIC", "WatanabeTriple", "along", "change_points",
            "classify_spectrum", "compose_blocks", "condition_jumps", "dead_entry", "directional_fisher", "eps_scan",
-           "eps_scan_volume", "fisher_matrix", "fisher_spectrum", "freeze_probe", "functional_variance_mc",
-           "gauge_or_singular", "high_curvature_volume", "horizontal", "joint_mode", "kfac", "kl_along", "kl_order",
-           "kronecker_lift", "lambda_min", "learning_coefficient", "ln_finite_t", "ln_kernel", "ln_kernel_test",
-           "ln_reset_rate", "log_metric", "mean_map_metric", "monte_carlo", "normal_bundle", "nu", "nu_data_free",
-           "nu_frozen", "operational_selection", "order_from_fisher", "phase", "predict_rates", "quotient_fisher",
-           "rate_chain", "rate_fit", "readout", "recover_crossing", "residual_distance", "rlct_additive",
-           "rlct_crossing", "rlct_reduced_rank", "rlct_single", "rotation_crossover", "schur_complement",
-           "schur_constant", "schur_profile", "schur_ratios", "score_expansion", "sectional_curvature", "sigma_stream",
-           "softmax_head", "subfamily", "tied_crossing_volume", "value_output", "vertical", "waic", "wbic",
-           "without_logit_shift"]
+           "eps_scan_volume", "examination", "fisher_matrix", "fisher_spectrum", "freeze_probe",
+           "functional_variance_mc", "gauge_or_singular", "high_curvature_volume", "horizontal", "joint_mode", "kfac",
+           "kl_along", "kl_order", "kronecker_lift", "lambda_min", "learning_coefficient", "ln_finite_t", "ln_kernel",
+           "ln_kernel_test", "ln_reset_rate", "log_metric", "mean_map_metric", "monte_carlo", "normal_bundle", "nu",
+           "nu_data_free", "nu_frozen", "operational_selection", "order_from_fisher", "phase", "predict_rates",
+           "quotient_fisher", "rate_chain", "rate_fit", "readout", "recover_crossing", "residual_distance",
+           "rlct_additive", "rlct_crossing", "rlct_reduced_rank", "rlct_single", "rotation_crossover",
+           "schur_complement", "schur_constant", "schur_profile", "schur_ratios", "score_expansion",
+           "sectional_curvature", "sigma_stream", "softmax_head", "subfamily", "tied_crossing_volume", "value_output",
+           "vertical", "waic", "wbic", "without_logit_shift"]

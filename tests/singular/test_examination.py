@@ -1,0 +1,30 @@
+"""Static dead directions in a checkup."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import netvitals as nv
+from netvitals.lab import models
+from netvitals.singular import examination
+
+
+def test_checkup_offers_dead_directions(tmp_path):
+    model = models.build("gpt-micro,depth=2,width=32,heads=2,norm=layer", seed=0)
+    x, y = torch.randint(0, 256, (2, 8, 32), generator=torch.Generator().manual_seed(0))
+    loss = lambda out, target: F.cross_entropy(out.flatten(0, -2), target.flatten())
+    found = nv.checkup(model, loss, (x, y), curvature=False, singular=True, vitals=["gates"])
+    assert found.singular.stream.kept and all(t.passes for t in found.singular.kernels)
+    vitals = {r.vital for r in found.readings}
+    assert {"norm_kernel", "stream_floor", "value_output", "schur"} <= vitals
+    assert "has the kernel" in str(found) and "σ_" in str(found)
+    page = found.to_html(tmp_path / "page.html")
+    assert "Floor of the stream" in page.read_text()
+    assert nv.checkup(model, loss, (x, y), curvature=False, vitals=["gates"]).singular is None
+
+
+def test_what_does_not_apply_is_said():
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    found = examination(net, (torch.randn(40, 4), torch.zeros(40, dtype=torch.long)))
+    assert set(found.skipped) == {"norm kernels", "stream", "attention"} and len(found.schur) == 1
+    assert "not measured: stream" in str(found)
