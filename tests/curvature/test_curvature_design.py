@@ -36,6 +36,9 @@ def test_decay_of_a_contracting_net(deep):
     d = curvature.decay(found)
     assert d.distance.tolist() == [0, 1, 2, 3, 4, 5]
     assert d.coupling[0] == 1 and d.resonance[0] == pytest.approx(np.diag(found.resonance).mean())
+    pairs = np.triu_indices(6)
+    assert found.global_gap == pytest.approx(found.tensor[pairs].sum() / found.gauss_newton[pairs].sum())
+    assert found.mean_gap == pytest.approx(found.gn_gap[pairs].mean())
     assert d.tensor[-1] < 1e-14                                       # the head is linear
     assert d.gap[1] == pytest.approx(d.tensor[1] / d.gauss_newton[1])
     slope = np.polyfit(d.distance, np.log(d.resonance), 1)[0]
@@ -114,6 +117,8 @@ def test_bottleneck_report_and_far_pairs():
     assert report[0].stable_rank == pytest.approx(curvature.averages(found, far)["stable_rank"])
     assert (found.per_sample["stable_rank"][:, 0, 6] <= 4 + 1e-9).all()
     assert "carries everything" in str(report[0])
+    narrowing = interlayer(mlp([24, 12, 6]), F.cross_entropy, batch(24), probes=6)
+    assert curvature.bottlenecks(narrowing) == []
 
 
 def test_what_a_block_diagonal_method_drops():
@@ -143,7 +148,7 @@ def test_words_name_the_nodes_and_the_share(bench):
     data = (torch.randn(16, 3, 4), torch.randn(16, 2))
     found = interlayer(attention, F.mse_loss, data, nodes=["q", "k"], method="exact")
     said = curvature.describe(found)
-    share = 100 * found.tensor[0, 1] / max(found.resonance[0, 1], found.tensor[0, 1])
+    share = 100 * found.tensor[0, 1] / (found.gauss_newton[0, 1] + found.tensor[0, 1])
     assert any(f"misses {share:.0f} % of the curvature between q and k" in s for s in said), said
     assert any("K-FAC-type preconditioners are blind" in s for s in said)
     relu = interlayer(mlp([8, 8, 4, 8, 8], nn.ReLU), F.cross_entropy, batch(8), probes=8)

@@ -70,6 +70,17 @@ def test_stable_rank_stays_between_one_and_the_rank(measured):
     assert median == pytest.approx(1, abs=0.1)
 
 
+def test_refining_brings_the_stable_rank_of_slow_spectra_nearer():
+    torch.manual_seed(1)
+    net = mlp(nn.GELU, 128, 3).double()
+    batch = (torch.randn(16, 128).double(), torch.randint(0, 10, (16,)))
+    exact = interlayer(net, F.cross_entropy, batch, method="exact").stable_rank
+    runs = [interlayer(net, F.cross_entropy, batch, probes=12, refine=r) for r in (0, 2, 8)]
+    errors = [float(np.mean(r.stable_rank / exact - 1)) for r in runs]
+    assert errors[0] > errors[1] > errors[2] > -0.05, errors
+    assert errors[2] < 0.1 and runs[2].products == runs[0].products + 8 * 9
+
+
 def test_gap_is_within_a_quarter_at_thirty_probes(measured):
     _, _, exact, runs = measured
     live = exact.gn_gap > 1e-9

@@ -24,16 +24,15 @@ def _gaps(found: InterlayerCurvature, most: int) -> list[str]:
         where = "in activation space " if found.space == "activation" else ""
         return [f"H equals Gauss–Newton {where}up to rounding (gap {found.global_gap:.0e}): everything after the first "
                 "node is piecewise linear on this batch."]
-    missed = [(float(found.tensor[i, j] / max(found.resonance[i, j], found.tensor[i, j])), i, j)
-              for i in range(n) for j in range(i, n)
+    missed = [(float(found.gn_gap[i, j] / (1 + found.gn_gap[i, j])), i, j) for i in range(n) for j in range(i, n)
               if found.tensor[i, j] > found.floor * found.resonance[i, j]
               and found.gn_gap[i, j] > 2 * found.gn_gap_stderr[i, j]]
     for share, i, j in sorted(missed, reverse=True)[:most]:
         if share < 0.2:
             break
         place = f"inside {found.nodes[i]}" if i == j else f"between {found.nodes[i]} and {found.nodes[j]}"
-        out.append(f"Gauss–Newton misses {100 * share:.0f} % of the curvature {place} (gap {found.gn_gap[i, j]:.2g} ± "
-                   f"{found.gn_gap_stderr[i, j]:.1g}); K-FAC-type preconditioners are blind to it.")
+        out.append(f"Gauss–Newton misses {100 * share:.0f} % of the curvature {place} (gap {found.gn_gap[i, j]:.3g} ± "
+                   f"{found.gn_gap_stderr[i, j]:.2g}); K-FAC-type preconditioners are blind to it.")
     advice = recommend(found)
     return [*out, f"Over all pairs the GN-gap is {found.global_gap:.2g}: {advice.why}."]
 

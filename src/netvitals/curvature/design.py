@@ -49,16 +49,16 @@ class Recommendation:
 
 
 def bottlenecks(found: InterlayerCurvature) -> list[Bottleneck]:
-    """Nodes that dominate others on the way to the output and are narrower than each of them."""
+    """Necks: nodes that wider nodes must pass on the way to the output, and that wider ones follow."""
     top = found.graph.topology
     width = dict(zip(found.nodes, found.sizes))
     out = []
     for u in found.nodes:
         before = tuple(v for v in found.nodes if u in top.dominators(v, OUT) and width[v] > width[u])
         after = [w for w in found.nodes if w in top.descendants[u]]
-        if not before:
-            continue
-        pairs = [(found.position(v), found.position(w)) for v in before for w in (after or [u])]
+        if not before or not any(width[w] > width[u] for w in after):
+            continue        # a net that only narrows, as every classifier of images does, has no neck
+        pairs = [(found.position(v), found.position(w)) for v in before for w in after]
         rows, cols = (list(x) for x in zip(*pairs))
         out.append(Bottleneck(u, width[u], before, float(np.nanmean(found.stable_rank[rows, cols])),
                               float(np.nanmean(found.coupling[rows, cols]))))

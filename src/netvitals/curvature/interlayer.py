@@ -25,7 +25,7 @@ Reduction = Literal["mean_block", "per_sample", "mean_of_norms", "joint"]
 def interlayer(model: nn.Module, loss_fn: Loss, batch: Any, nodes: Choice = None, method: Method = "stochastic",
                reduction: Reduction = "mean_block", probes: int = 30, seed: int = 0, space: Space = "activation", *,
                dtype: torch.dtype | None = None, train: bool | None = None, memory: int = 2 << 30, plain: bool = False,
-               progress: Progress | None = None) -> InterlayerCurvature:
+               refine: int = 0, progress: Progress | None = None) -> InterlayerCurvature:
     r"""Resonance, coupling, stable rank and GN-gap of every pair of nodes, in one sweep.
 
     $R=\|H_{v,w}\|_F$, $C=R(v,w)/\sqrt{R(v,v)R(w,w)}$, $D=\|H\|_F^2/\|H\|_2^2$, $\mathrm{Gap}=\|H^T\|_F/\|H^{GN}\|_F$.
@@ -45,6 +45,8 @@ def interlayer(model: nn.Module, loss_fn: Loss, batch: Any, nodes: Choice = None
         train: measure in train or eval mode; None leaves the mode as it is.
         memory: bytes for graph, products and blocks.
         plain: spend all probes as plain ones, without basis (the paper's estimator; the stable rank is then unknown).
+        refine: extra rounds of power iteration for the spectral norms, N products a node each; wanted when the stable
+            rank is large against ``probes`` and its standard error says so.
         progress: called with (products done, products planned).
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
@@ -64,7 +66,7 @@ def interlayer(model: nn.Module, loss_fn: Loss, batch: Any, nodes: Choice = None
         products = Products(tape, by_sample=by_sample or reduction == "joint", memory=memory, planned=planned)
         if method == "exact":
             return _exact(tape, products, reduction, memory, probes, seed, progress)
-        return _stochastic(tape, products, reduction, probes, seed, plain, progress)
+        return _stochastic(tape, products, reduction, probes, seed, plain, refine, progress)
 
 
 def _exact(tape: Tape, products: Products, reduction: str, memory: int, probes: int, seed: int,
@@ -81,10 +83,11 @@ def _exact(tape: Tape, products: Products, reduction: str, memory: int, probes: 
     return _result(tape, products, "exact", reduction, 0, seed, values, errors, by_sample, blocks)
 
 
-def _stochastic(tape: Tape, products: Products, reduction: str, probes: int, seed: int, plain: bool,
+def _stochastic(tape: Tape, products: Products, reduction: str, probes: int, seed: int, plain: bool, refine: int,
                 progress: Progress | None) -> InterlayerCurvature:
     by_sample = reduction in ("per_sample", "mean_of_norms")
-    found = sweep(products, probes=probes, seed=seed, by_sample=by_sample, plain=plain, progress=progress)
+    found = sweep(products, probes=probes, seed=seed, by_sample=by_sample, plain=plain, refine=refine,
+                  progress=progress)
     copies = tape.samples if by_sample else 1
     e = estimates(found, [products.size(v) // copies for v in range(len(tape.nodes))])
     scale = copies      # the loss holds 1/B; H_b is of one sample's own loss

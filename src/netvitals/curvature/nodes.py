@@ -223,11 +223,16 @@ def _blocks(model: nn.Module, seen: Survey) -> tuple[list[str], str]:
         tops = deeper
     ordered = sorted((t for t in tops if t[0] in called), key=lambda t: called[t[0]])
     names: list[str] = []
-    for i, (name, _) in enumerate(ordered):
-        # a run of plain layers is one block that ends before the next layer with a weight matrix
-        nxt = ordered[i + 1][1] if i + 1 < len(ordered) else None
-        if nxt is None or _heavy(nxt):
-            names.append(name)
+    run = ""        # the last of a run of plain layers that holds a weight matrix; it ends before the next one
+    for name, m in ordered:
+        if not _heavy(m):
+            run = name if run else ""
+            continue
+        names += [run] if run else []
+        composite = any(True for _ in m.children()) and not isinstance(m, _PARAMETRIC)
+        names += [name] if composite else []
+        run = "" if composite else name
+    names += [run] if run else []
     last = {c.module for c in seen.calls if c.name in seen.final}
     inner = [n for n in names if n not in last]
     heads = {n for n in inner if not any(_heavy(m) for k, m in ordered if called[k] > called[n])}

@@ -73,6 +73,11 @@ class InterlayerCurvature:
         return metrics.gap_of_sums(self.tensor, self.gauss_newton)
 
     @property
+    def mean_gap(self) -> float:
+        """Mean of ratios over pairs i ≤ j: every pair counts alike, however weak."""
+        return float(np.mean(self.gn_gap[np.triu_indices(len(self.nodes))]))
+
+    @property
     def off_diagonal_mass(self) -> float:
         r"""$\Phi = 1-\sum_v\|H_{v,v}\|^2/\|H\|^2$: the share of curvature that a block-diagonal method drops."""
         squares = self.resonance**2

@@ -57,6 +57,7 @@ class _Run:
         self.found = Sweep(np.array(self.exact), {k: np.zeros(shape) for k in KINDS}, {},
                            {k: np.zeros(shape) for k in KINDS}, np.full(shape, np.nan), np.zeros(shape))
         self.rows: dict[tuple[int, int], Tensor] = {}       # H_{v,w}Q_w of the first basis, until the second joins it
+        self.leading: dict[tuple[int, int], Tensor] = {}    # best right singular vector of H_{v,w} so far, (S, d_w)
         self.done, self.total = 0, sum(min(d, probes) for d in self.sizes)
 
     def apply(self, w: int, rows: Tensor) -> Column:
@@ -70,9 +71,13 @@ class _Run:
         return _rows(draw(count, self.products.leaves[w], self.source), self.copies)
 
 
-def sweep(products: Products, *, probes: int, seed: int, by_sample: bool, plain: bool = False,
+def sweep(products: Products, *, probes: int, seed: int, by_sample: bool, plain: bool = False, refine: int = 0,
           progress: Progress | None = None) -> Sweep:
-    """Run the sweep. ``by_sample`` keeps samples apart; ``plain`` spends all probes as fresh ones, without a basis."""
+    """Run the sweep. ``by_sample`` keeps samples apart; ``plain`` spends all probes as fresh ones, without a basis.
+
+    ``refine`` adds rounds of power iteration for all pairs at once, N products a node each: for blocks whose singular
+    values fall slowly, where the few vectors of the bases see too little of the largest.
+    """
     run = _Run(products, probes, seed, by_sample, progress)
     part = 0 if plain else max(1, probes // 4) if probes >= 4 else 0
     bases = _bases(run, part)
@@ -95,7 +100,10 @@ def sweep(products: Products, *, probes: int, seed: int, by_sample: bool, plain:
             if known is not None:
                 z = z - (z @ known.mT) @ known
         more = second[w]
-        _tail(run, w, run.apply(w, z if more is None else torch.cat([more, z], 1)), extras[w])
+        basis = torch.cat([b for b in (bases[w], more) if b is not None], 1) if bases[w] is not None else None
+        _tail(run, w, run.apply(w, z if more is None else torch.cat([more, z], 1)), extras[w], basis)
+    for _ in range(refine if run.leading else 0):
+        _power(run)
     return run.found
 
 
@@ -173,7 +181,27 @@ def _head(run: _Run, w: int, column: Column) -> None:
             run.rows[v, w] = parts[0]
 
 
-def _tail(run: _Run, w: int, column: Column, extra: int) -> None:
+def _power(run: _Run) -> None:
+    """One step of power iteration for every pair: what H_{v,w} makes of its best vector is the next one for H_{w,v}."""
+    found, after = run.found, dict(run.leading)
+    for w in range(run.n):
+        mine = [v for v in range(run.n) if (v, w) in run.leading]
+        if run.exact[w] or not mine:
+            continue
+        column = run.apply(w, torch.stack([run.leading[v, w] for v in mine], 1))
+        for k, v in enumerate(mine):
+            image = _parts(column, v, run.copies)[0][:, k]
+            size = torch.linalg.vector_norm(image, dim=1, dtype=torch.float64)
+            top, before = size.square().cpu().numpy(), found.top[:, v, w]
+            found.top[:, v, w] = np.maximum(before, top)
+            found.gain[:, v, w] = 1 - np.divide(before, found.top[:, v, w], out=np.ones_like(before),
+                                                where=found.top[:, v, w] > 0)
+            if (w, v) in after:
+                after[w, v] = image / size.clamp_min(1e-300)[:, None].to(image.dtype)
+    run.leading = after
+
+
+def _tail(run: _Run, w: int, column: Column, extra: int, basis: Tensor | None) -> None:
     """Add ``extra`` rows of the second basis to the head; the rest are samples of the tail."""
     found = run.found
     for v in range(run.n):
@@ -185,8 +213,11 @@ def _tail(run: _Run, w: int, column: Column, extra: int) -> None:
                 found.tail[kind][:, v, w] = squares[:, extra:]
                 found.spread[kind][:, v, w] = _variance(rows[:, extra:])
         first = run.rows.pop((v, w), None)
-        if first is not None and extra:
-            before, top = found.top[:, v, w], _top(torch.cat([first, parts[0][:, :extra]], 1))
+        if first is not None and basis is not None and extra:
+            known = torch.cat([first, parts[0][:, :extra]], 1)
+            values, vectors = torch.linalg.eigh((known @ known.mT).double())
+            run.leading[v, w] = (vectors[:, :, -1:].mT.to(basis.dtype) @ basis)[:, 0]
+            before, top = found.top[:, v, w], values[:, -1].clamp_min(0).cpu().numpy()
             found.gain[:, v, w] = 1 - np.divide(before, top, out=np.ones_like(before), where=top > 0)
             found.top[:, v, w] = top
 

@@ -1,0 +1,82 @@
+"""The studies of the DAG-Hessian paper: all run at smoke scale, and cheap ones give the paper's numbers."""
+
+import numpy as np
+import pytest
+import torch
+
+from netvitals.lab.studies import all_claims, all_studies, run
+from netvitals.lab.studies.dag_hessian import attention, bottleneck, diamond, distance, gap, identities, resnet
+from netvitals.lab.studies.dag_hessian.decay_claims import curve
+from netvitals.lab.studies.dag_hessian.gap_claims import SILU_SUMS
+from netvitals.lab.studies.dag_hessian.tower_claims import TABLE
+
+STUDIES = (identities, distance, bottleneck, gap, diamond, attention, resnet)
+# claims that hold whatever the size of the net
+ALWAYS = {"T7": "holds", "T2": "erratum", "T19": "erratum", "T20": "erratum", "T25": "holds", "T26": "holds",
+          "T26s": "holds", "T17": "holds", "T67": "holds", "T33": "erratum", "T34": "erratum", "T10": "holds",
+          "T83": "erratum", "T44": "erratum", "T28": "erratum", "H2.2": "holds", "H3.1": "holds", "H3.5": "holds",
+          "H4.3": "holds", "H5.2": "holds", "H5.6": "erratum", "H6.3": "holds", "H6.5": "holds"}
+
+
+def test_every_experiment_of_the_paper_has_a_study_and_every_claim_a_judge():
+    names = {s.name for s in all_studies("dag-hessian")}
+    assert names == {m.NAME for m in STUDIES}
+    claims = [c for c in all_claims("dag-hessian") if c.id.startswith("dag-hessian/")]
+    assert {c.study for c in claims} == names
+    for start in ("H1", "H1b", "H2", "H3", "H4", "H5", "H6"):
+        assert any(c.id.split("/")[1].startswith(start) for c in claims), start
+
+
+@pytest.mark.parametrize("module", STUDIES, ids=lambda m: m.NAME)
+def test_smoke_run_reaches_verdicts(module, tmp_path):
+    done = run(module.NAME, "smoke", "inline", results=tmp_path / "results.sqlite", progress=False)
+    assert done.rows
+    for name, verdict in done.verdicts.items():
+        short = name.split("/")[1]
+        assert not verdict.excluded, (name, verdict.excluded)
+        assert verdict.status != "not-run" or "no trial at scale smoke" in verdict.note, (name, verdict.note)
+        if short in ALWAYS:
+            assert verdict.status == ALWAYS[short], f"{name}: {verdict}"
+    assert any(c.plot is not None for c in all_claims("dag-hessian"))
+
+
+def test_gauss_newton_sums_of_the_silu_net_are_those_of_the_published_table():
+    """Same seeds and layer order as the paper: three digits, even on synthetic images."""
+    rows = [gap.trial(c)[0] for c in gap.STUDIES[0].configs("small")
+            if c["act"] == "silu" and c["norm"] == "none" and not c["epochs"]]
+    assert len(rows) == 5
+    for d, value in SILU_SUMS.items():
+        assert np.mean([r["gn_sums"][d] for r in rows]) == pytest.approx(value, rel=0.01)
+    assert np.mean([r["gap"] for r in rows]) == pytest.approx(0.262, rel=0.25)
+    assert max(r["t_sums"][5] for r in rows) < 2e-11
+
+
+def test_spectral_norm_net_decays_as_published():
+    rows = [distance.trial(c)[0] for c in distance.STUDIES[0].configs("small")
+            if c["net"] == "spectral" and c["depth"] == 8][:3]
+    assert np.mean([r["rate"] for r in rows]) == pytest.approx(0.769, rel=0.15)
+    assert curve(rows)[0] == pytest.approx(0.0157, rel=0.15)
+    assert np.mean([r["rho"] for r in rows]) == pytest.approx(0.90, rel=0.1)
+    assert np.mean([r["lyapunov_qr"] for r in rows]) == pytest.approx(-1.016, rel=0.1)
+    assert np.mean([r["lyapunov_eq8"] for r in rows]) == pytest.approx(-0.79, rel=0.1)
+    assert max(r["gap"] for r in rows) <= 4e-8
+
+
+def test_attention_gap_at_initialisation_and_its_relu_control():
+    configs = [{**c, "epochs": 0} for c in attention.STUDIES[0].configs("small")]
+    by = {n: [attention.trial(c)[0] for c in configs if c["net"] == n] for n in attention.NODES}
+    gaps = [r["gap"] for r in by["toy-attention"]]
+    assert 30 <= np.mean(gaps) <= 100, f"mean gap {np.mean(gaps):.1f} over {len(gaps)} seeds"
+    assert max(max(r["gap"], r["gap32"]) for r in by["position-mlp"]) <= 1e-6
+
+
+@pytest.mark.parametrize("shortcut", [True, False])
+def test_relu_resnet18_resonance_at_initialisation(shortcut):
+    """Within 20 % of the spec's curve; one seed, ten probes."""
+    config = next(c for c in resnet.STUDIES[0].configs("small") if c["act"] == "relu" and c["shortcut"] == shortcut)
+    torch.set_num_threads(1)
+    row = resnet.trial(config)[0]
+    assert row["gap"] < 1e-5 < 0.1 < row["train_mode_gap"]
+    assert np.abs(np.array(row["resonance"]) / TABLE["relu", shortcut] - 1).max() <= 0.35
+    ratio = row["resonance"][0] / row["resonance"][-1]
+    assert (ratio < 2) if shortcut else (300 < ratio < 1500)
