@@ -43,7 +43,8 @@ def _smooth(rows: Sequence[Row]) -> Verdict:
         worse &= bool(((gate - magnitude).mean(1) < 0).all())
         whole = np.mean([r["whole"] for r in rows if r["act"] == act])
         chance = float((gate - _accuracy(rows, act, "random")).mean())
-        told.append(f"{text}; against random channels {chance:+.3f}; at the smallest ratio gate costs {whole - gate[:, 0].mean():.3f}, magnitude "
+        told.append(f"{text}; against random channels {chance:+.3f}; "
+                    f"at the smallest ratio gate costs {whole - gate[:, 0].mean():.3f}, magnitude "
                     f"{whole - magnitude[:, 0].mean():.3f}")
     gaps = [_paired(rows, a)[0] for a in acts]
     return decide(worse, float(np.mean(gaps)), note="accuracy, gate minus magnitude, over smooth activations; "
