@@ -169,3 +169,12 @@ def test_trackers():
     for bad in (lambda: phase([0, 1], [1, 2]), lambda: change_points([0], []), lambda: KFACFloor(0)):
         with pytest.raises(ValueError, match=r"at least four|one order|1 or more"):
             bad()
+
+
+def test_the_metrics_that_optional_rules_ask_for_are_the_ones_that_vital_signs_write():
+    from netvitals.findings import RULES
+    from netvitals.vitals.gauge_charges import METRICS, GaugeCharges
+
+    written = {(v.name, m) for v in (StreamFloor, KFACFloor, Orders) for m in v.metrics}
+    written |= {(GaugeCharges.name, m) for m in METRICS}
+    assert {need for r in RULES if r.optional for need in r.needs} <= written
