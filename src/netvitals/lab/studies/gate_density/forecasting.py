@@ -39,8 +39,10 @@ class Forecasting:
 
 
 def trials(p: Forecasting) -> list[Config]:
+    # the control, where nothing collapses, on the first network only
+    cases = [(n, d, o, s) for i, (n, d) in enumerate(p.networks) for o, s in p.optimizers if o == "sgd" or i == 0]
     return [condition(network=n, data=d, act=a, optimizer=o, S=s, epochs=p.epochs, asked=p.asked, seed=seed)
-            for n, d in p.networks for o, s in p.optimizers for a in p.activations for seed in range(p.seeds)]
+            for n, d, o, s in cases for a in p.activations for seed in range(p.seeds)]
 
 
 def trial(config: Config) -> list[Row]:

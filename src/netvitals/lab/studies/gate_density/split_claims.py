@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -104,13 +105,22 @@ def _magnitudes(rows: Sequence[Row]) -> Verdict:
 def _collapse(rows: Sequence[Row]) -> Verdict:
     sgd, adamw = some(rows, optimizer="sgd"), [r for r in rows if r["quantity"] == "run" and r["optimizer"] == "adamw"]
     sigma, gamma = shrinkage(sgd), shrinkage(sgd, "gamma")
-    told = f"SGD at S = {S}: σ {span(sigma, '+.0%')}, |γ| {span(gamma, '+.0%')} ({test(gamma)})"
+    steady = sum(_monotone(rows, r) for r in sgd)
+    told = (f"SGD at S = {S}: σ {span(sigma, '+.0%')}, |γ| {span(gamma, '+.0%')} ({test(gamma)}), falling from epoch to "
+            f"epoch without exception in {steady} of {len(sgd)} runs")
     ok = max(sigma) < COLLAPSE and max(gamma) < COLLAPSE
     quiet = [r for r in adamw if r["S"] < 0.01]
     if quiet:
         ok &= max(map(abs, shrinkage(quiet))) < STEADY
         told += f"; AdamW at S = {PAPERS_ADAM:g}: σ {span(shrinkage(quiet), '+.1%')}"
     return decide(ok, float(np.mean(sigma)), note=told)
+
+
+def _monotone(rows: Sequence[Row], run: Row) -> bool:
+    """Whether |γ| of a run only falls, as the paper says of all of its trajectories (E8)."""
+    mine = [r for r in rows if r["quantity"] == "epoch" and all(r[k] == run[k] for k in (
+        "act", "seed", "optimizer", "S", "data"))]
+    return all(b["gamma"] < a["gamma"] for a, b in pairwise(sorted(mine, key=lambda r: r["epoch"])))
 
 
 def _channels(rows: Sequence[Row]) -> Verdict:
