@@ -106,8 +106,8 @@ def _collapse(rows: Sequence[Row]) -> Verdict:
     sgd, adamw = some(rows, optimizer="sgd"), [r for r in rows if r["quantity"] == "run" and r["optimizer"] == "adamw"]
     sigma, gamma = shrinkage(sgd), shrinkage(sgd, "gamma")
     steady = sum(_monotone(rows, r) for r in sgd)
-    told = (f"SGD at S = {S}: σ {span(sigma, '+.0%')}, |γ| {span(gamma, '+.0%')} ({test(gamma)}), falling from epoch to "
-            f"epoch without exception in {steady} of {len(sgd)} runs")
+    told = (f"SGD at S = {S}: σ {span(sigma, '+.0%')}, |γ| {span(gamma, '+.0%')} ({test(gamma)}), falling from epoch "
+            f"to epoch without exception in {steady} of {len(sgd)} runs")
     ok = max(sigma) < COLLAPSE and max(gamma) < COLLAPSE
     quiet = [r for r in adamw if r["S"] < 0.01]
     if quiet:
