@@ -34,6 +34,13 @@ def test_a_planted_dead_unit_is_found_with_order_two(loss):
     assert "contribution" in str(found)
 
 
+@pytest.mark.parametrize("loss", ["mse", "ce"])
+def test_a_unit_that_is_quite_dead_is_found_too(loss):
+    found = readout(planted(0.0), loss, (torch.randn(200, 5), None), units=1)
+    (hit,) = found.of("singular")
+    assert hit.scan.order == 2 and hit.kind == "joint mode"
+
+
 def test_a_random_network_has_no_singular_direction_and_says_so():
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))

@@ -84,7 +84,8 @@ def joint_mode(model: nn.Module, first: str, second: str, unit: int, row: Tensor
                column: Tensor | None = None) -> dict[str, Tensor]:
     """Direction (incoming row ⊕ outgoing column)/√2 of a hidden unit, by parameter name.
 
-    Without ``row`` and ``column`` the unit's own weights are used, or a constant vector where they vanish.
+    Without ``row`` and ``column`` the unit's own weights are used, or a fixed random vector where they vanish (a
+    constant column would be the logit shift, which cross-entropy does not see).
     """
     w_in, w_out = model.get_submodule(first).weight, model.get_submodule(second).weight
     assert isinstance(w_in, Tensor) and isinstance(w_out, Tensor)
@@ -92,7 +93,12 @@ def joint_mode(model: nn.Module, first: str, second: str, unit: int, row: Tensor
         raise ValueError(f"unit {unit} is not shared by {first} {tuple(w_in.shape)} and {second} {tuple(w_out.shape)}")
     r = w_in.detach()[unit] if row is None else row
     c = w_out.detach()[:, unit] if column is None else column
-    r, c = (v if float(v.norm()) > 0 else torch.ones_like(v) for v in (r, c))
+    r, c = (v if float(v.norm()) > 0 else _generic(v) for v in (r, c))
     into, out = torch.zeros_like(w_in), torch.zeros_like(w_out)
     into[unit], out[:, unit] = r / r.norm() / math.sqrt(2), c / c.norm() / math.sqrt(2)
     return {f"{first}.weight": into, f"{second}.weight": out}
+
+
+def _generic(like: Tensor) -> Tensor:
+    drawn = torch.randn(like.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return (drawn - drawn.mean() if len(like) > 1 else drawn).to(like)
