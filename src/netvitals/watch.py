@@ -43,6 +43,7 @@ LOOKS_KEPT = 400            # measured steps whose readings stay in memory, fewe
 NUMBERS_KEPT = 4_000_000    # readings in memory
 LOSSES_KEPT = 400           # bundles of losses that stay in memory, one per measured step
 LOSSES_PENDING = 1024       # losses that wait on the device at most
+ARRAY_CADENCE = 5           # values by channel are kept on every so many measured steps
 UNFINISHED = 16             # looks that wait to be finished at most
 UNFINISHED_S = 1.0          # and how long the first of them waits, in seconds
 
@@ -109,7 +110,7 @@ class Watch:
         self._sheet: Sheet | None = None        # open on a measured step
         self._pending: list[tuple[int, Tensor | float]] = []
         self._losses: History[Reading] = History(LOSSES_KEPT)
-        self._unfinished: list[Sheet] = []      # looks whose numbers have left the device and are not finished
+        self._unfinished: list[tuple[Sheet, bool]] = []     # looks whose numbers have left the device; with arrays?
         self._waiting_since = 0.0
         self._pages: History[Page] | None = None
         self._layouts: dict[Any, Any] = {}
@@ -138,7 +139,8 @@ class Watch:
         if self._closed:
             raise ValueError("this watch is closed; begin a new one with netvitals.watch(model)")
         if loss is not None:
-            self._pending.append((self._step, _scalar(loss)))
+            plain = type(loss) is Tensor and loss.ndim == 0
+            self._pending.append((self._step, loss.detach() if plain else _scalar(loss)))       # type: ignore[union-attr]
         if self._sheet is not None:
             self._finish()
         elif len(self._pending) > LOSSES_PENDING:
@@ -195,7 +197,7 @@ class Watch:
         except Exception as error:
             say(f"the readings of step {sheet.step} are lost: {type(error).__name__}: {error}")
             return
-        self._unfinished.append(sheet)
+        self._unfinished.append((sheet, (self._looks - 1) % ARRAY_CADENCE == 0))
         now = time.monotonic()
         if len(self._unfinished) == 1:
             self._waiting_since = now
@@ -211,8 +213,10 @@ class Watch:
             self._losses.add(losses)
         if self._writer is not None and losses:
             self._writer.write(losses)
-        for sheet in unfinished:
+        for sheet, arrays in unfinished:
             page = sheet.page()
+            if not arrays:
+                page = Page(page.step, page.layout, page.values)
             self._keep(page)
             if self._writer is not None:
                 self._writer.write_page(page)
@@ -259,7 +263,7 @@ class Watch:
 
     @property
     def arrays(self) -> list[ArrayReading]:
-        """The latest array of each series; a run on disk keeps every one."""
+        """The latest array of each series; a run on disk keeps those of every fifth measured step."""
         self._settle()
         latest: dict[tuple[str, str, str], ArrayReading] = {}
         for page in self._arrays.values():

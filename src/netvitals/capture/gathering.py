@@ -18,7 +18,7 @@ from netvitals.capture.panel import Panel, SiteSight
 from netvitals.capture.reading import Sheet
 from netvitals.capture.sight import ActivationSight, LinearSight, channel_view
 from netvitals.capture.site import Unseen
-from netvitals.capture.stack import ActivationStack
+from netvitals.capture.stack import ActivationStack, GatheredStack
 
 LARGEST = 1 << 16       # elements of a site that is gathered
 TOGETHER = 1 << 20      # elements of a stack
@@ -93,11 +93,12 @@ class Gathering:
     def _bundle(self, places: list[Place], panel: Panel, sheet: Sheet) -> None:
         sights = [p.sight for p in places]
         first = sights[0]
-        views = [[channel_view(getattr(s, key), first.site.channel_dim) for s in sights] for key in ("x", "a")]
-        room = self._room((len(sights), *views[0][0].shape), views[0][0])
-        x, a = (torch.stack(view, out=room.get(key)) for key, view in zip(("x", "a"), views))
-        bundle = Bundle(ActivationStack(tuple(s.site for s in sights), x, a, first.f, tuple(first.x.shape),
-                                        first.x.dtype, room), first.site.channel_dim)
+        x, a = ([channel_view(getattr(s, key), first.site.channel_dim) for s in sights] for key in ("x", "a"))
+        stack = GatheredStack(tuple(s.site for s in sights), x, a, first.f, tuple(first.x.shape), first.x.dtype,
+                              self._room((len(sights), *x[0].shape), x[0]))
+        if panel.wants("gradient of activation", together=True):
+            _ = stack.x, stack.a        # now: when the gradient arrives they may have been overwritten
+        bundle = Bundle(stack, first.site.channel_dim)
         for index, place in enumerate(places):
             place.bundle, place.index = bundle, index
         self._bundles.append(bundle)

@@ -6,6 +6,7 @@ time of two. Shared intermediates are computed once, when first asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,35 +53,39 @@ class ActivationStack:
         return self.sites[0].op in RELU
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape)
+
+    @property
     def over(self) -> tuple[int, ...]:
         """The dimensions of ``x`` and ``a`` within a site that are not channels."""
-        return (1,) if self.x.ndim == 3 else (1, 3)
+        return (1,) if len(self.shape) == 3 else (1, 3)
 
     @property
     def rows(self) -> int:
         """Elements of a channel."""
-        return self.x.shape[1] if self.x.ndim == 3 else self.x.shape[1] * self.x.shape[3]
+        return self.elements // max(1, self.channels)
 
     @property
     def channels(self) -> int:
-        return self.x.shape[2]
+        return self.shape[2]
 
     @property
     def elements(self) -> int:
         """Elements of one site."""
-        return self.x.numel() // self.x.shape[0]
+        return math.prod(self.shape[1:])
 
     @property
     def outline(self) -> Outline:
-        if self.x.ndim == 4:
-            positions = self.x.shape[3]
+        if len(self.shape) == 4:
+            positions = self.shape[3]
         else:
             positions = self.rows // self.samples if self.rows > self.samples else self.rows
         return Outline(self.sites, self.elements, self.channels, positions)
 
     def like_x(self, t: Tensor) -> Tensor:
         """Statistics by channel, (sites, channels), ready to meet ``x``."""
-        return t[:, None] if self.x.ndim == 3 else t[:, None, :, None]
+        return t[:, None] if len(self.shape) == 3 else t[:, None, :, None]
 
     @cached_property
     def mean(self) -> Tensor:
@@ -100,13 +105,11 @@ class ActivationStack:
 
     def _empty(self, name: str) -> Tensor:
         kept = self.room.get(name)
-        return kept if kept is not None else torch.empty(self.x.shape, dtype=self.x.dtype, device=self.x.device)
+        return kept if kept is not None else torch.empty_like(self.x)
 
     @cached_property
     def positive(self) -> Tensor:
         """1 where the input is above zero, else 0."""
-        if self.is_relu:        # its output is never negative, and the sign is the cheaper operation
-            return torch.sign(self.a, out=self._empty("positive"))
         return torch.gt(self.x, 0, out=self._empty("positive"))
 
     @cached_property
@@ -151,6 +154,27 @@ class ActivationStack:
         chosen = torch.tensor(list(indices), device=self.x.device)
         return ActivationStack(tuple(self.sites[i] for i in indices), self.x[chosen], self.a[chosen], self.f, self.raw,
                                self.dtype)
+
+
+class GatheredStack(ActivationStack):
+    """A stack whose tensors are put together when somebody asks for them: of a ReLU, many look at the input alone."""
+
+    def __init__(self, sites: tuple[Site, ...], x: list[Tensor], a: list[Tensor], f: Callable[[Tensor], Tensor],
+                 raw: tuple[int, ...], dtype: torch.dtype, room: dict[str, Tensor]) -> None:
+        self.sites, self.f, self.raw, self.dtype, self.room = sites, f, raw, dtype, room
+        self._x, self._a = x, a
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self._a), *self._a[0].shape
+
+    @cached_property
+    def x(self) -> Tensor:      # type: ignore[override]
+        return torch.stack(self._x, out=self.room.get("x"))
+
+    @cached_property
+    def a(self) -> Tensor:      # type: ignore[override]
+        return torch.stack(self._a, out=self.room.get("a"))
 
 
 RELU = frozenset({"relu", "relu_", "ReLU"})

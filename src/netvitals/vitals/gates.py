@@ -79,7 +79,7 @@ class Gates(Vital):
 
     def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
         stack = sight.stack
-        if stack.x.numel() == 0:
+        if stack.elements == 0:
             return
         if stack.is_relu:
             sheet.on_host((stack.mean, stack.positive_share), partial(self._finish_relu, sheet, stack.outline))

@@ -73,7 +73,7 @@ class Preactivations(Vital):
 
     def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
         stack = sight.stack
-        if stack.x.numel() == 0:
+        if stack.elements == 0:
             return
         sheet.on_host((stack.mean, stack.variance, stack.positive_share), partial(self._finish, sheet, stack.outline))
 

@@ -95,16 +95,15 @@ class Sparsity(Vital):
 
     def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
         stack = sight.stack
-        size = stack.size
-        if size.numel() == 0:
+        if stack.elements == 0:
             return
         # a ReLU is zero exactly where its input is not positive
-        on = stack.positive_share if stack.is_relu else torch.ne(size, 0, out=stack.scratch).mean(stack.over)
+        on = stack.positive_share if stack.is_relu else torch.ne(stack.size, 0, out=stack.scratch).mean(stack.over)
         sheet.on_host((on, stack.positive_share), partial(self._finish, sheet, stack.outline))
         if self._sheet is not sheet:
             self._sheet, self._looks = sheet, self._looks + 1
         if self._looks % SOFT_CADENCE == 1:
-            flat, scratch = size.reshape(len(size), -1), stack.scratch.reshape(len(size), -1)
+            flat, scratch = (t.reshape(len(stack.sites), -1) for t in (stack.size, stack.scratch))
             soft = torch.le(flat, (stack.max * self.tau)[:, None], out=scratch).mean(1)
             soft_abs = torch.le(flat, self.tau_abs, out=scratch).mean(1)
             sheet.on_host((soft, soft_abs), partial(self._finish_soft, sheet, stack.outline))

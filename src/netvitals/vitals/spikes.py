@@ -58,7 +58,7 @@ class Spikes(Vital):
 
     def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
         stack = sight.stack
-        if stack.a.numel():
+        if stack.elements:
             self._look(sheet, stack, pooled=True)
 
     def tensor(self, sheet: Sheet, sight: TensorSight) -> None:

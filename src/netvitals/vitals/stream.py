@@ -52,6 +52,7 @@ class Stream(Vital):
     """``norm`` (mean over rows), ``sigma``, ``rms`` and ``growth`` (over the block before; 1 for the first)."""
 
     name = "stream"
+    cadence = 2
     tensors_of = ("stream",)
 
     def __init__(self) -> None:
