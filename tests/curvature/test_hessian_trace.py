@@ -55,6 +55,16 @@ def test_gaussian_probes_work_too():
     assert abs(a.total - b.total) < 4 * np.hypot(a.total_stderr, b.total_stderr)
 
 
+def test_the_seed_alone_decides_whatever_the_memory():
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    batch = (torch.randn(16, 6).double(), torch.randint(0, 3, (16,)))
+    wide, tight = (trace(net, F.cross_entropy, batch, probes=40, memory=m) for m in (1 << 30, 30_000))
+    np.testing.assert_allclose(wide.samples, tight.samples, rtol=1e-9)
+    fewer = trace(net, F.cross_entropy, batch, probes=7)
+    again = trace(net, F.cross_entropy, batch, probes=7, seed=1)
+    assert not np.allclose(fewer.samples, again.samples)
+
+
 def test_refuses_a_single_probe():
     with pytest.raises(ValueError, match="at least 2"):
         trace(nn.Linear(2, 1), F.mse_loss, (torch.randn(3, 2), torch.randn(3, 1)), probes=1)

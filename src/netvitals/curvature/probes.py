@@ -31,12 +31,34 @@ def draw(count: int, leaves: Sequence[Tensor], source: torch.Generator,
     if distribution == "gaussian":
         flat = torch.randn(count, sum(sizes), generator=source, device=device, dtype=dtype)
     else:
-        flat = signs(count * sum(sizes), source, device).reshape(count, -1).to(dtype)
+        flat = signs(count, sum(sizes), source, device).to(dtype)
     return [p.reshape(count, *leaf.shape) for p, leaf in zip(flat.split(sizes, 1), leaves)]
 
 
-def signs(count: int, source: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
-    """``count`` values ±1 as int8, 32 to each drawn number: the draw costs little beside a product."""
-    words = torch.randint(-(2**31), 2**31, (-(-count // 32),), generator=source, device=device, dtype=torch.int32)
-    bits = (words[:, None] >> torch.arange(32, device=device, dtype=torch.int32)) & 1
-    return (bits.reshape(-1)[:count].to(torch.int8) << 1) - 1
+class Series:
+    """Probes one batch after another; the seed alone decides them, not how they are cut into batches.
+
+    >>> whole, = Series([torch.zeros(3)], seed=1).take(4)
+    >>> parts = Series([torch.zeros(3)], seed=1)
+    >>> torch.equal(whole, torch.cat([parts.take(1)[0], parts.take(3)[0]]))
+    True
+    """
+
+    def __init__(self, leaves: Sequence[Tensor], seed: int, distribution: Distribution = "rademacher") -> None:
+        self.leaves, self.distribution = leaves, distribution
+        self.source = generator(seed, leaves[0].device)
+        # signs come from a stream of words, a whole number to each probe; other draws are vectorised across probes
+        self.streams = distribution == "rademacher" and leaves[0].device.type == "cpu"
+
+    def take(self, count: int) -> list[Tensor]:
+        if self.streams:
+            return draw(count, self.leaves, self.source, self.distribution)
+        rows = [draw(1, self.leaves, self.source, self.distribution) for _ in range(count)]
+        return [torch.cat(column) for column in zip(*rows)]
+
+
+def signs(count: int, size: int, source: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
+    """(count, size) values ±1 as int8, 32 to each drawn number: the draw costs little beside a product."""
+    words = torch.randint(-(2**31), 2**31, (count, -(-size // 32)), generator=source, device=device, dtype=torch.int32)
+    bits = (words[..., None] >> torch.arange(32, device=device, dtype=torch.int32)) & 1
+    return (bits.reshape(count, -1)[:, :size].to(torch.int8) << 1) - 1
