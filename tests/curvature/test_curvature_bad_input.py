@@ -1,6 +1,7 @@
 """Bad input gets a sentence with the node's name and what to do; the model is as it was, also after an error."""
 
 import copy
+import gc
 
 import numpy as np
 import pytest
@@ -164,6 +165,26 @@ def test_exact_blocks_larger_than_memory():
     wide = nn.Sequential(nn.Linear(4, 600), nn.Tanh(), nn.Linear(600, 3))
     with pytest.raises(MemoryError, match="method='stochastic'"):
         interlayer(wide, F.cross_entropy, batch(), nodes=["1"], method="exact", memory=2_000_000)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nothing_is_left_behind_in_memory():
+    model, data = net(), batch()
+
+    def measure():
+        interlayer(model, F.cross_entropy, data, probes=4)
+        interlayer(model, F.cross_entropy, data, probes=4, space="parameter")
+        trace(model, F.cross_entropy, data, probes=2)
+
+    def tensors():
+        gc.collect()
+        return sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
+
+    measure()
+    before = tensors()
+    for _ in range(3):
+        measure()
+    assert tensors() <= before
 
 
 @pytest.mark.parametrize(("wrong", "error", "sentence"), [

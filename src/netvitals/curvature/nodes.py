@@ -75,19 +75,19 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
                     computed += value.numel() * value.element_size()
         return hook
 
-    def pack(t: Tensor) -> Tensor:
+    def pack(t: Tensor) -> None:
+        """Count what would be kept and keep nothing: no backward follows, and a kept output would hold itself alive."""
         store = t.untyped_storage()
         if store.data_ptr() not in stores:
             stores.add(store.data_ptr())
             seen.kept_bytes += store.nbytes()
             if 3 * seen.kept_bytes > memory:
                 raise MemoryError(too_large(3 * seen.kept_bytes, memory, problem.samples))
-        return t
 
     handles = [m.register_forward_hook(note(name)) for name, m in problem.model.named_modules()
                if name and calls]
     try:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
             outputs = problem.outputs()
     finally:
         for handle in handles:
