@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ LOOKS_KEPT = 400            # measured steps whose readings stay in memory, fewe
 NUMBERS_KEPT = 4_000_000    # readings in memory
 LOSSES_KEPT = 400           # bundles of losses that stay in memory, one per measured step
 LOSSES_PENDING = 1024       # losses that wait on the device at most
-ARRAY_CADENCE = 5           # values by channel are kept on every so many measured steps
+ARRAY_CADENCE = 5           # values by channel are written on every so many measured steps, and at the end
 UNFINISHED = 16             # looks that wait to be finished at most
 UNFINISHED_S = 1.0          # and how long the first of them waits, in seconds
 
@@ -108,10 +108,12 @@ class Watch:
         self._step = 0
         self._looks = 0
         self._sheet: Sheet | None = None        # open on a measured step
-        self._pending: list[tuple[int, Tensor | float]] = []
-        self._losses: History[Reading] = History(LOSSES_KEPT)
+        self._loss_steps: list[int] = []
+        self._losses_waiting: list[Tensor | float] = []     # on the device
+        self._losses: History[Losses] = History(LOSSES_KEPT)
         self._unfinished: list[tuple[Sheet, bool]] = []     # looks whose numbers have left the device; with arrays?
         self._waiting_since = 0.0
+        self._arrays_due: Page | None = None    # the last look, if the run has not got its arrays
         self._pages: History[Page] | None = None
         self._layouts: dict[Any, Any] = {}
         self._arrays: dict[Any, Page] = {}      # the latest of each layout
@@ -135,15 +137,15 @@ class Watch:
     # ---------------------------------------------------------------- the training loop
 
     def step(self, loss: Tensor | float | None = None) -> None:
-        """End of one training step; ``loss`` is noted without waiting for the device."""
+        """End of one training step; ``loss`` is noted without waiting for an accelerator."""
         if self._closed:
             raise ValueError("this watch is closed; begin a new one with netvitals.watch(model)")
         if loss is not None:
-            plain = type(loss) is Tensor and loss.ndim == 0
-            self._pending.append((self._step, loss.detach() if plain else _scalar(loss)))       # type: ignore[union-attr]
+            self._losses_waiting.append(_scalar(loss))
+            self._loss_steps.append(self._step)
         if self._sheet is not None:
             self._finish()
-        elif len(self._pending) > LOSSES_PENDING:
+        elif len(self._loss_steps) > LOSSES_PENDING:
             self._record()
         self._step += 1
         if self._step % self.every == 0:
@@ -209,17 +211,16 @@ class Watch:
         """Finish the numbers of the looks that wait, keep them, and hand them to the run."""
         unfinished, self._unfinished = self._unfinished, []
         losses = self._settled_losses()
-        if losses:
-            self._losses.add(losses)
-        if self._writer is not None and losses:
-            self._writer.write(losses)
+        if losses is not None:
+            self._losses.add([losses])
+            if self._writer is not None:
+                self._writer.write(losses.readings())
         for sheet, arrays in unfinished:
             page = sheet.page()
-            if not arrays:
-                page = Page(page.step, page.layout, page.values)
             self._keep(page)
             if self._writer is not None:
-                self._writer.write_page(page)
+                self._writer.write_page(page if arrays else Page(page.step, page.layout, page.values))
+                self._arrays_due = None if arrays else page
         if self._writer is not None:
             places = len(self._looker.sites) + len(self._looker.unseen)
             if places != self._told:
@@ -228,7 +229,7 @@ class Watch:
                 self._writer.note("unseen", self.unseen)
 
     def _settle(self) -> None:
-        if self._pending or self._unfinished:
+        if self._loss_steps or self._unfinished:
             self._record()
 
     def _keep(self, page: Page) -> None:
@@ -242,16 +243,17 @@ class Watch:
             for layout, array in zip(page.array_layout, page.arrays):
                 self._arrays[layout] = Page(page.step, (), NOTHING, (layout,), (array,))
 
-    def _settled_losses(self) -> list[Reading]:
-        pending, self._pending = self._pending, []
-        values: dict[int, float] = {step: v for step, v in pending if not isinstance(v, Tensor)}
-        kinds: dict[tuple[Any, Any], list[tuple[int, Tensor]]] = {}
-        for step, v in pending:
-            if isinstance(v, Tensor):
-                kinds.setdefault((v.device, v.dtype), []).append((step, v))
-        for group in kinds.values():        # one transfer, however many steps went by
-            values.update(zip((s for s, _ in group), torch.stack([v for _, v in group]).tolist()))
-        return [Reading(step, "loss", "model", "loss", values[step]) for step, _ in pending]
+    def _settled_losses(self) -> Losses | None:
+        """The losses that waited, moved in one transfer however many steps went by."""
+        steps, losses = self._loss_steps, self._losses_waiting
+        self._loss_steps, self._losses_waiting = [], []
+        if not losses:
+            return None
+        if all(isinstance(v, Tensor) for v in losses) and len({v.device for v in losses if isinstance(v, Tensor)}) == 1:
+            values = torch.stack([v for v in losses if isinstance(v, Tensor)]).double().cpu().numpy()
+        else:
+            values = np.array([float(v) for v in losses])
+        return Losses(np.array(steps), values)
 
     # ---------------------------------------------------------------- what was seen
 
@@ -259,11 +261,12 @@ class Watch:
     def readings(self) -> list[Reading]:
         """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
         self._settle()
-        return [*self._losses, *(reading for page in self._pages or () for reading in page.readings())]
+        return [*(reading for losses in self._losses for reading in losses.readings()),
+                *(reading for page in self._pages or () for reading in page.readings())]
 
     @property
     def arrays(self) -> list[ArrayReading]:
-        """The latest array of each series; a run on disk keeps those of every fifth measured step."""
+        """The latest array of each series; a run on disk keeps those of every fifth measured step and the last."""
         self._settle()
         latest: dict[tuple[str, str, str], ArrayReading] = {}
         for page in self._arrays.values():
@@ -307,6 +310,9 @@ class Watch:
         self._disarm()
         _watched.discard(self._model)
         self._settle()
+        if self._writer is not None and self._arrays_due is not None:
+            last = self._arrays_due
+            self._writer.write_page(Page(last.step, (), NOTHING, last.array_layout, last.arrays))
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close(status)
@@ -334,6 +340,17 @@ class Watch:
                 "vitals": [v.name for v in self._panel.vitals], "probe": self._probe is not None,
                 "seed": torch.initial_seed(), "sites": self.sites, "unseen": self.unseen,
                 "optimizer": [{"name": type(o).__name__, **_plain_settings(o)} for o in optimizers]}
+
+
+class Losses(NamedTuple):
+    """Losses of several steps, in columns: kept as objects they would keep the garbage collector busy."""
+
+    steps: np.ndarray
+    values: np.ndarray
+
+    def readings(self) -> list[Reading]:
+        return [Reading(step, "loss", "model", "loss", value)
+                for step, value in zip(self.steps.tolist(), self.values.tolist())]
 
 
 def chosen(vitals: Iterable[Vital | str] | None) -> list[Any]:
@@ -380,10 +397,11 @@ def _optimizers(optimizer: Any, parameters: Mapping[str, nn.Parameter]) -> list[
 
 
 def _scalar(loss: Any) -> Tensor | float:
+    """The loss as a number, or as a tensor where a number would mean to wait for the device."""
     if isinstance(loss, Tensor):
         if loss.numel() != 1:
             raise ValueError(f"loss must be one number, got a tensor of shape {tuple(loss.shape)}; take its mean first")
-        return loss.detach() if loss.ndim == 0 else loss.detach().reshape(())
+        return loss.item() if loss.is_cpu else loss.detach().reshape(())
     try:
         return float(loss)
     except (TypeError, ValueError):
