@@ -21,10 +21,10 @@ def register(app: typer.Typer) -> None:
         from netvitals.singular import zoo as room
 
         found = [room.examine(s) for s in track(room.specimens(), "examining", transient=True, disable=as_json)]
-        rows: list[dict[str, Any]] = [{"model": e.specimen.name, "order": e.specimen.order, "estimate": _number(e.estimate),
-                 "ratio": _number(e.ratio), "lambda": e.specimen.lam, "m": e.specimen.m,
-                 "lambda_found": _number(e.lam), "m_found": e.m, "nu": e.specimen.nu, "agrees": e.agrees,
-                 "note": e.specimen.note} for e in found]
+        rows: list[dict[str, Any]] = [
+            {"model": e.specimen.name, "order": e.specimen.order, "estimate": _number(e.estimate),
+             "ratio": _number(e.ratio), "lambda": e.specimen.lam, "m": e.specimen.m, "lambda_found": _number(e.lam),
+             "m_found": e.m, "nu": e.specimen.nu, "agrees": e.agrees, "note": e.specimen.note} for e in found]
         if as_json:
             typer.echo(json.dumps(rows))
         else:

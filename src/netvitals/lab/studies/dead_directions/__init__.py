@@ -1,0 +1,1 @@
+"""Dead directions: the rate primitive, K-FAC rates of every architecture, and optimisers that respect symmetries."""

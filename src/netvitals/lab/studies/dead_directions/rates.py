@@ -1,0 +1,65 @@
+"""The study of K-FAC rates: what theory predicts for an architecture against what a freeze probe measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies.dead_directions import _factors
+from netvitals.lab.studies.dead_directions._networks import configurations, network, predicted
+from netvitals.singular import RateFit, freeze_probe
+
+CHECKS = ("schur constant", "off-diagonals", "lift", "two layers", "norm kernels", "finite t", "crossover", "quotient",
+          "softmax head", "memorisation", "trained networks")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Samples of a probe, and of the Schur constants."""
+
+    samples: int = 2000
+    schur: int = 200_000
+    seed: int = 0
+
+
+def trials(p: Rates) -> list[Config]:
+    return [*configurations(p.samples), *({"check": c, "samples": p.schur if c == "schur constant" else p.samples,
+                                           "seed": p.seed} for c in CHECKS)]
+
+
+
+def trial(config: Config) -> list[Row]:
+    if config["check"] != "probe":
+        return _factors.CHECKS[config["check"]](config["samples"], config["seed"])
+    options = dict(config["probe"])
+    ladder = freeze_probe(network(config), config["ts"], **options)
+    said = predicted(config)
+    found: dict[str, Mapping[str, RateFit]] = {
+        "G": ladder.G, "G_schur": ladder.G_schur, "A": ladder.A, "product": ladder.product,
+        "stream": {f"X{i}": f for i, f in enumerate(ladder.stream)},
+        "forward": {f"X{i}": f for i, f in enumerate(ladder.forward)}}
+    rows = [{"readout": readout, "layer": layer, "predicted": value,
+             "measured": None if math.isnan(found[readout][layer].slope) else found[readout][layer].slope,
+             "zero": found[readout][layer].flags == ("identically zero",), "regime": ladder.regime,
+             "estimator": ladder.estimator}
+            for readout, by_layer in said.items() for layer, value in by_layer.items()]
+    rows += [{"readout": "G_schur", "layer": layer, "predicted": None, "measured": None if math.isnan(f.slope) else
+              f.slope, "zero": f.flags == ("identically zero",), "regime": ladder.regime, "estimator": ladder.estimator}
+             for layer, f in ladder.G_schur.items()]
+    return rows
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    probes = [r for r in rows if r["check"] == "probe" and r["predicted"] is not None and r["measured"] is not None]
+    gaps = [abs(r["measured"] - r["predicted"]) for r in probes]
+    return {"exponents predicted and measured": len(gaps), "within 0.05": sum(g <= 0.05 for g in gaps),
+            "largest gap": max(gaps, default=0.0)}
+
+
+STUDIES = (Study("dead-directions-rates", "dead-directions", "K-FAC rates: predicted against measured, by architecture",
+                 trials=trials, trial=trial, summary=summary,
+                 scales={"smoke": Rates(samples=300, schur=20_000), "small": Rates(),
+                         "paper": Rates(samples=20_000, schur=400_000)}),)
