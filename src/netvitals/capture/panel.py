@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from netvitals.capture.preserve import rng_state, set_rng_state
 from netvitals.capture.reading import Sheet
@@ -158,9 +159,12 @@ def say(sentence: str) -> None:
 
 
 class aside:
-    """A place for our own computations inside a user's pass: no autograd, no torch function modes, no autocast."""
+    """A place for our own computations inside a user's pass: no autograd, no torch function modes, no autocast.
 
-    __slots__ = ("_autocast", "_grad", "_modes")
+    What autograd saves in there is ours: the hooks that checkpointing puts on saved tensors do not see it.
+    """
+
+    __slots__ = ("_autocast", "_grad", "_modes", "_saved")
 
     def __enter__(self) -> None:
         self._modes = torch._C.DisableTorchFunction()
@@ -170,12 +174,23 @@ class aside:
         self._autocast = [device for device in _AUTOCAST if torch.is_autocast_enabled(device)]
         for device in self._autocast:
             torch.set_autocast_enabled(device, False)
+        self._saved = None
+        if _saved_tensors_hook is None or _saved_tensors_hook(False) is not None:
+            self._saved = saved_tensors_hooks(_same, _same)
+            self._saved.__enter__()
 
     def __exit__(self, *_: object) -> None:
+        if self._saved is not None:
+            self._saved.__exit__(None, None, None)
         for device in self._autocast:
             torch.set_autocast_enabled(device, True)
         torch._C._set_grad_enabled(self._grad)
         self._modes.__exit__(None, None, None)
 
 
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 _AUTOCAST = ("cpu", "cuda")
+_saved_tensors_hook = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)

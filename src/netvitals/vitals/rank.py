@@ -76,7 +76,9 @@ def _squared_spectrum(m: Tensor, centred: bool = False) -> Tensor:
     if centred:
         m = m - m.mean(-2, keepdim=True)
     gram = m @ m.mT if m.shape[-2] <= m.shape[-1] else m.mT @ m
-    return torch.linalg.eigvalsh(gram)
+    broken = ~gram.isfinite().flatten(-2).all(-1)       # a diverged matrix has no rank; the solver would refuse it
+    found = torch.linalg.eigvalsh(gram.masked_fill(broken[..., None, None], 0.0))
+    return found.masked_fill(broken[..., None], float("nan"))
 
 
 class Rank(Vital):
