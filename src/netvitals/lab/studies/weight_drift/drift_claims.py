@@ -204,7 +204,7 @@ def _gradient_sign(rows: Sequence[Row]) -> Verdict:
                                              metric="rho_all"))
     return decide(weakest > 3 and flat <= 0.02, weakest, note=f"weakest g_pos over standard error; rho_pos over active "
                   f"entries {told['ce']} (cross-entropy), {told['onehot-mse']} (squared error); with |g| averaged over "
-                  f"all entries it is about twice that; tanh |rho_all| ≤ {flat:.3f}")
+                  f"all entries it would be larger (by how much was not measured); tanh |rho_all| ≤ {flat:.3f}")
 
 
 def _flip_plot(rows: Sequence[Row]) -> Plot:
