@@ -176,10 +176,10 @@ def test_a_loss_is_not_waited_for():
     with nv.watch(model, every=100, vitals=[Height()]) as watching:
         train(model, watching, 5)
         watching.step(torch.zeros((), device="meta", requires_grad=True))
-        waiting = watching._losses_waiting
-        assert watching._loss_steps == [1, 2, 3, 4, 5]
+        steps, waiting = watching._journal._steps, watching._journal._waiting
+        assert steps == [1, 2, 3, 4, 5]
         assert [type(v) for v in waiting] == [float] * 4 + [torch.Tensor] and waiting[-1].grad_fn is None
-        waiting.pop(), watching._loss_steps.pop()
+        waiting.pop(), steps.pop()
     assert len([r for r in watching.readings if r.vital == "loss"]) == 5
 
 

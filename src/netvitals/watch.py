@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from netvitals.capture import (
     ArrayReading,
+    Journal,
     Looker,
     Movement,
-    Page,
     Panel,
     Reading,
     Sheet,
@@ -33,21 +31,10 @@ from netvitals.capture import (
     unwrapped,
 )
 from netvitals.capture import probe as look_with
-from netvitals.capture.history import History
 
 if TYPE_CHECKING:
     from netvitals.findings import Findings
     from netvitals.runs import RunWriter
-
-LOOKS_KEPT = 400            # measured steps whose readings stay in memory, fewer for a model with very many
-NUMBERS_KEPT = 4_000_000    # readings in memory
-LOSSES_KEPT = 400           # bundles of losses that stay in memory, one per measured step
-LOSSES_PENDING = 1024       # losses that wait on the device at most
-ARRAY_CADENCE = 5           # values by channel are written on every so many measured steps, and at the end
-UNFINISHED = 16             # looks that wait to be finished at most
-UNFINISHED_S = 1.0          # and how long the first of them waits, in seconds
-
-NOTHING = np.empty(0)
 
 _watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
@@ -68,7 +55,9 @@ def watch(model: nn.Module, *, optimizer: Optimizer | Sequence[Optimizer] | None
         every: a measured step every so many calls of :meth:`Watch.step`.
         probe: ``(x, y, loss_fn)`` or ``(x, y)``: look at this batch instead of the loop's own, as the model stands
             before a measured step. Without ``loss_fn`` there are no gradients of activations.
-        vitals: vital signs, or their names; all that are on by default if left out.
+        vitals: vital signs, or their names; all that are on by default if left out. Gates, pre-activations and
+            sparsity look on every measured step, norms and streams on every second, spikes on every fifth, drift and
+            imbalance on every tenth, rank every 2000 training steps: see ``cadence`` and ``apart`` of a vital sign.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -108,15 +97,7 @@ class Watch:
         self._step = 0
         self._looks = 0
         self._sheet: Sheet | None = None        # open on a measured step
-        self._loss_steps: list[int] = []
-        self._losses_waiting: list[Tensor | float] = []     # on the device
-        self._losses: History[Losses] = History(LOSSES_KEPT)
-        self._unfinished: list[tuple[Sheet, bool]] = []     # looks whose numbers have left the device; with arrays?
-        self._waiting_since = 0.0
-        self._arrays_due: Page | None = None    # the last look, if the run has not got its arrays
-        self._pages: History[Page] | None = None
-        self._layouts: dict[Any, Any] = {}
-        self._arrays: dict[Any, Page] = {}      # the latest of each layout
+        self._journal = Journal()
         self._told = 0              # sites and unseen places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = False
@@ -128,7 +109,7 @@ class Watch:
             if run is not None:
                 from netvitals.runs import RunWriter
                 self._writer = RunWriter(run, meta=self._meta(model, optimizers, parameters))
-                self._path = self._writer.path
+                self._path, self._journal.writer = self._writer.path, self._writer
         except BaseException:
             self._disarm()
             raise
@@ -141,12 +122,9 @@ class Watch:
         if self._closed:
             raise ValueError("this watch is closed; begin a new one with netvitals.watch(model)")
         if loss is not None:
-            self._losses_waiting.append(_scalar(loss))
-            self._loss_steps.append(self._step)
+            self._journal.loss(self._step, loss)
         if self._sheet is not None:
             self._finish()
-        elif len(self._loss_steps) > LOSSES_PENDING:
-            self._record()
         self._step += 1
         if self._step % self.every == 0:
             self._begin()
@@ -195,86 +173,26 @@ class Watch:
             say(f"step {sheet.step} was to be measured, but the watched model was not called with autograd on; "
                 "watch the module that the loop calls")
         try:
-            sheet.leave_device()
+            self._journal.look(sheet)
         except Exception as error:
             say(f"the readings of step {sheet.step} are lost: {type(error).__name__}: {error}")
-            return
-        self._unfinished.append((sheet, (self._looks - 1) % ARRAY_CADENCE == 0))
-        now = time.monotonic()
-        if len(self._unfinished) == 1:
-            self._waiting_since = now
-        # numbers of several looks are finished together: the code for it is then warm
-        if len(self._unfinished) >= UNFINISHED or now - self._waiting_since > UNFINISHED_S or self._looks < 3:
-            self._record()
-
-    def _record(self) -> None:
-        """Finish the numbers of the looks that wait, keep them, and hand them to the run."""
-        unfinished, self._unfinished = self._unfinished, []
-        losses = self._settled_losses()
-        if losses is not None:
-            self._losses.add([losses])
-            if self._writer is not None:
-                self._writer.write(losses.readings())
-        for sheet, arrays in unfinished:
-            page = sheet.page()
-            self._keep(page)
-            if self._writer is not None:
-                self._writer.write_page(page if arrays else Page(page.step, page.layout, page.values))
-                self._arrays_due = None if arrays else page
-        if self._writer is not None:
-            places = len(self._looker.sites) + len(self._looker.unseen)
-            if places != self._told:
-                self._told = places
-                self._writer.note("sites", self.sites)
-                self._writer.note("unseen", self.unseen)
-
-    def _settle(self) -> None:
-        if self._loss_steps or self._unfinished:
-            self._record()
-
-    def _keep(self, page: Page) -> None:
-        """In memory: the numbers in columns, one copy of their equal layouts, and only the latest arrays."""
-        if self._pages is None:
-            kept = max(LOOKS_KEPT // 10, min(LOOKS_KEPT, NUMBERS_KEPT // max(1, len(page.values))))
-            self._pages = History(kept)
-        layout = self._layouts.setdefault(page.layout, page.layout)
-        self._pages.add([Page(page.step, layout, page.values)])
-        if page.arrays:
-            for layout, array in zip(page.array_layout, page.arrays):
-                self._arrays[layout] = Page(page.step, (), NOTHING, (layout,), (array,))
-
-    def _settled_losses(self) -> Losses | None:
-        """The losses that waited, moved in one transfer however many steps went by."""
-        steps, losses = self._loss_steps, self._losses_waiting
-        self._loss_steps, self._losses_waiting = [], []
-        if not losses:
-            return None
-        if all(isinstance(v, Tensor) for v in losses) and len({v.device for v in losses if isinstance(v, Tensor)}) == 1:
-            values = torch.stack([v for v in losses if isinstance(v, Tensor)]).double().cpu().numpy()
-        else:
-            values = np.array([float(v) for v in losses])
-        return Losses(np.array(steps), values)
+        places = len(self._looker.sites) + len(self._looker.unseen)
+        if self._writer is not None and places != self._told:
+            self._told = places
+            self._writer.note("sites", self.sites)
+            self._writer.note("unseen", self.unseen)
 
     # ---------------------------------------------------------------- what was seen
 
     @property
     def readings(self) -> list[Reading]:
         """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
-        self._settle()
-        return [*(reading for losses in self._losses for reading in losses.readings()),
-                *(reading for page in self._pages or () for reading in page.readings())]
+        return self._journal.readings()
 
     @property
     def arrays(self) -> list[ArrayReading]:
         """The latest array of each series; a run on disk keeps those of every fifth measured step and the last."""
-        self._settle()
-        latest: dict[tuple[str, str, str], ArrayReading] = {}
-        for page in self._arrays.values():
-            for array in page.array_readings():
-                known = latest.get((array.vital, array.site, array.metric))
-                if known is None or known.step < array.step:
-                    latest[array.vital, array.site, array.metric] = array
-        return list(latest.values())
+        return self._journal.arrays()
 
     @property
     def sites(self) -> list[Site]:
@@ -292,7 +210,7 @@ class Watch:
     def findings(self) -> Findings:
         """What the readings say, in plain words, with advice."""
         from netvitals.findings import diagnose
-        self._settle()
+        self._journal.settle()
         if self._path is not None:
             from netvitals.runs import open_run
             if self._writer is not None:
@@ -309,10 +227,7 @@ class Watch:
         self._closed = True
         self._disarm()
         _watched.discard(self._model)
-        self._settle()
-        if self._writer is not None and self._arrays_due is not None:
-            last = self._arrays_due
-            self._writer.write_page(Page(last.step, (), NOTHING, last.array_layout, last.arrays))
+        self._journal.close()
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close(status)
@@ -340,17 +255,6 @@ class Watch:
                 "vitals": [v.name for v in self._panel.vitals], "probe": self._probe is not None,
                 "seed": torch.initial_seed(), "sites": self.sites, "unseen": self.unseen,
                 "optimizer": [{"name": type(o).__name__, **_plain_settings(o)} for o in optimizers]}
-
-
-class Losses(NamedTuple):
-    """Losses of several steps, in columns: kept as objects they would keep the garbage collector busy."""
-
-    steps: np.ndarray
-    values: np.ndarray
-
-    def readings(self) -> list[Reading]:
-        return [Reading(step, "loss", "model", "loss", value)
-                for step, value in zip(self.steps.tolist(), self.values.tolist())]
 
 
 def chosen(vitals: Iterable[Vital | str] | None) -> list[Any]:
@@ -394,18 +298,6 @@ def _optimizers(optimizer: Any, parameters: Mapping[str, nn.Parameter]) -> list[
                              "was the model copied or moved after the optimizer was made?")
         found.append(one)
     return found
-
-
-def _scalar(loss: Any) -> Tensor | float:
-    """The loss as a number, or as a tensor where a number would mean to wait for the device."""
-    if isinstance(loss, Tensor):
-        if loss.numel() != 1:
-            raise ValueError(f"loss must be one number, got a tensor of shape {tuple(loss.shape)}; take its mean first")
-        return loss.item() if loss.is_cpu else loss.detach().reshape(())
-    try:
-        return float(loss)
-    except (TypeError, ValueError):
-        raise TypeError(f"loss must be a number or a tensor with one, got a {type(loss).__name__}") from None
 
 
 def _plain_settings(optimizer: Optimizer) -> dict[str, Any]:

@@ -75,6 +75,13 @@ def test_tangential_and_transversal_are_told_apart(k, j):
     assert tangential.exponent == pytest.approx(2 * j, abs=0.05) and tangential.angle > 89
 
 
+@pytest.mark.parametrize(("k", "j"), [(2, 2), (3, 1), (2, 3)])
+def test_classes_survive_a_cross_term_that_turns_the_eigenvectors(k, j):
+    turned = lambda theta: torch.stack([theta[0] ** k, theta[0] ** j * theta[1] + theta[0] ** (j + k)])[None]
+    found = spectrum.classify_spectrum(turned, torch.zeros(2, **f64), torch.tensor([1.0, 0.0]), TS)
+    assert [d.order for d in found.of("transversal")] == [k] and [d.order for d in found.of("tangential")] == [j]
+
+
 def test_failed_genericity_is_said():
     found = spectrum.classify_spectrum(family(2, 1), torch.zeros(2, **f64), torch.tensor([1.0, 0.0]), TS)
     assert not found.separable and "genericity" in found.note

@@ -128,3 +128,22 @@ def test_a_watched_net_whose_norm_shrinks_is_forecast_and_the_forecast_comes_tru
     density = [r.value for r in vitals.readings if (r.vital, r.site, r.metric) == ("gates", "2", "density@0.01")]
     assert density[-1] < density[11] - 0.05
     assert told[0].evidence[0].value == pytest.approx(norm.cdf(-0.2 / (0.9 ** 11 / 2)), abs=0.03)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_the_numbers_of_an_activation_are_known_to_the_forecast(tmp_path, on_disk):
+    """A stiff softplus is open above −ln 9/20 = −0.11; an ordinary one, of the same class name, above −2.2."""
+    torch.manual_seed(0)
+    norm1 = nn.BatchNorm1d(64)
+    nn.init.constant_(norm1.bias, -0.25)
+    net = nn.Sequential(nn.Linear(16, 64), norm1, nn.Softplus(beta=20), nn.Linear(64, 2))
+    x, y = torch.randn(256, 16), torch.zeros(256, dtype=torch.long)
+    run = tmp_path / "run" if on_disk else None
+    with nv.watch(net, run=run, every=1, probe=(x, y), vitals=[Gates((0.1,)), "preactivations"]) as vitals:
+        for _ in range(12):
+            vitals.step(0.0)
+            with torch.no_grad():
+                norm1.weight.mul_(0.9)
+        assert vitals.activations == {"2": "softplus:20"}
+        (found,) = [f for f in vitals.findings() if f.rule == "gate forecast"]
+    assert "predicted to fall" in found.what

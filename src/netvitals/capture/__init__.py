@@ -1,5 +1,6 @@
 """How tensors get out of a running model without disturbing it."""
 
+from netvitals.capture.journal import Journal
 from netvitals.capture.looker import Looker
 from netvitals.capture.movement import Movement, copies, parameter_sight
 from netvitals.capture.panel import Panel, aside, say
@@ -12,7 +13,8 @@ from netvitals.capture.site import Site, Unseen
 from netvitals.capture.stack import ActivationStack, Outline
 from netvitals.capture.vital import Vital
 
-__all__ = ["ActivationSight", "ActivationStack", "ArrayReading", "LinearSight", "Look", "Looker", "Movement",
-           "Outline", "Page", "Panel", "ParameterSight", "Reading", "Sheet", "Site", "TensorSight",
-           "Unseen", "Vital", "aside", "copies", "in_manner", "look", "parameter_sight", "preserved",
-           "probe", "rng_state", "say", "set_rng_state", "split_batch", "uncompiled", "unwrapped"]
+__all__ = ["ActivationSight", "ActivationStack", "ArrayReading", "Journal", "LinearSight", "Look", "Looker",
+           "Movement", "Outline", "Page", "Panel", "ParameterSight", "Reading", "Sheet", "Site",
+           "TensorSight", "Unseen", "Vital", "aside", "copies", "in_manner", "look", "parameter_sight",
+           "preserved", "probe", "rng_state", "say", "set_rng_state", "split_batch", "uncompiled",
+           "unwrapped"]

@@ -117,14 +117,16 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
 
 
 def _activations(readings: Table, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """By site: what the caller says, else what the operation's name says, where the registry knows it."""
+    """By site: what the caller says, else the spec of its module, else what the operation's name says, where the
+    registry knows it."""
     from netvitals import activations as registry
 
     out: dict[str, Any] = {}
+    specs = readings.meta.get("activations") or {}
     for site in readings.meta.get("sites", ()):
         if site.get("kind") == "activation" and site.get("op"):
             try:
-                out[str(site["name"])] = registry.get(str(site["op"]))
+                out[str(site["name"])] = registry.get(str(specs.get(site["name"], site["op"])))
             except (ValueError, LookupError, TypeError):
                 continue
     for name, f in (given or {}).items():

@@ -134,6 +134,9 @@ def _meta(source: Any) -> dict[str, Any]:
         places = getattr(source, key, None)
         if places and key not in meta:
             meta[key] = [asdict(p) if is_dataclass(p) and not isinstance(p, type) else p for p in places]
+    specs = getattr(source, "activations", None)
+    if isinstance(specs, Mapping) and "activations" not in meta:
+        meta["activations"] = dict(specs)
     return meta
 
 

@@ -22,6 +22,7 @@ from netvitals.singular.rates import rate_fit
 
 DENSE_LIMIT = 2000          # parameters up to which the matrix itself is formed
 _TOLERANCE = 0.25           # how far an exponent may be from the one that names its class
+_TANGENTIAL = 1e-6          # divergence along an eigenvector, over that along the path, that still counts as none
 
 
 def fisher_matrix(outputs: Outputs, theta: Tensor, likelihood: str | Likelihood = "gaussian") -> Tensor:
@@ -154,7 +155,9 @@ def _classify(values: np.ndarray, ts: np.ndarray, vector: Tensor, v: Tensor, out
         return Direction("unclear", fit.slope, fit.stderr, None, angle, values)
     truth = outputs(theta)
     step = 10 * ts[0]
-    grows = float(family.kl(truth, outputs(theta + step * vector))) > 1e-26 * (1 + float(truth.square().mean()))
+    along, across = (float(family.kl(truth, outputs(theta + step * w))) for w in (v, vector))
+    # a tangential eigenvector at t > 0 has a small part along v, so its divergence is small but not zero
+    grows = across > max(1e-26 * (1 + float(truth.square().mean())), _TANGENTIAL * along)
     if grows:
         return Direction("transversal", fit.slope, fit.stderr, round(half) + 1, angle, values)
     return Direction("tangential", fit.slope, fit.stderr, round(half), angle, values)
