@@ -180,6 +180,7 @@ class Watch:
         if self._writer is not None and places != self._told:
             self._told = places
             self._writer.note("sites", self.sites)
+            self._writer.note("activations", self.activations)
             self._writer.note("unseen", self.unseen)
 
     # ---------------------------------------------------------------- what was seen
@@ -197,6 +198,15 @@ class Watch:
     @property
     def sites(self) -> list[Site]:
         return list(self._looker.sites.values())
+
+    @property
+    def activations(self) -> dict[str, str]:
+        """Which function acts at each site that is a module with fixed numbers, as a spec: ``softplus:20``."""
+        from netvitals.activations import spec_of
+        modules = dict(self._model.named_modules())
+        found = {s.name: modules.get(s.module) for s in self.sites if s.kind == "activation"}
+        specs = {name: spec_of(m) for name, m in found.items() if m is not None and not list(m.parameters())}
+        return {name: spec for name, spec in specs.items() if spec is not None}
 
     @property
     def unseen(self) -> list[Unseen]:
