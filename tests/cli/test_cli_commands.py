@@ -73,7 +73,7 @@ def factory(tmp_path, monkeypatch):
 
 def test_demo_trains_reports_and_never_overwrites(call, tmp_path):
     (tmp_path / "d").mkdir()
-    code, out, _ = call("demo", "--steps", "110", "--out", "d")
+    code, out, _ = call("demo", "--steps", "210", "--out", "d")
     assert code == 0
     pages = [tmp_path / line.strip() for line in out.splitlines() if line.strip().endswith(".html")]
     assert [p.name for p in pages] == ["report.html", "report-careful.html"] and all(p.is_file() for p in pages)
