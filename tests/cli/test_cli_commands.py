@@ -81,7 +81,7 @@ def test_demo_trains_reports_and_never_overwrites(call, tmp_path):
     runs = {name: nv.open_run(tmp_path / "d-2" / name) for name in ("careful", "stressed")}
     vitals = set(nv.vitals.names())
     for run in runs.values():
-        assert run.status == "finished" and run.steps[-1] == 109
+        assert run.status == "finished" and run.steps[-1] == 209
         assert vitals <= set(run.frame()["vital"]), "the demo shows every vital sign"
     assert not list((tmp_path / "d").iterdir()), "a folder that is there is left alone"
 
