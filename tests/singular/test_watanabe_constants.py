@@ -131,6 +131,18 @@ def test_waic_of_a_regular_gaussian():
     assert result.nu == pytest.approx(0.5 * np.mean((x - x.mean()) ** 2), rel=0.1)
 
 
+def test_wbic_of_a_regular_gaussian_is_the_loss_plus_half_log_n():
+    rng = np.random.default_rng(1)
+    n = 500
+    x = rng.normal(size=n)
+    draws = x.mean() + rng.normal(size=20_000) * math.sqrt(math.log(n) / n)       # the posterior at beta = 1/log n
+    least = 0.5 * x.var()
+    found = evidence.wbic(least + 0.5 * (draws - x.mean()) ** 2, n)
+    assert found == pytest.approx(n * least + 0.5 * math.log(n), rel=1e-3)
+    with pytest.raises(ValueError, match="finite mean losses"):
+        evidence.wbic([math.nan], n)
+
+
 @pytest.mark.parametrize(("call", "words"), [
     (lambda: fluctuation.nu(0), "at least 1"), (lambda: fluctuation.nu(2, h=-1), "above −1"),
     (lambda: fluctuation.nu(2, beta=0), "positive"), (lambda: rlct.rlct_crossing([]), "at least one"),

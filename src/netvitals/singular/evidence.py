@@ -85,9 +85,16 @@ def waic(log_likelihood: Any) -> WAIC:
     return WAIC(training + variance / n, training, variance, draws, n)
 
 
-def wbic(mean_loss_sum: float) -> float:
-    r"""WBIC $= E_{\beta}[\,n L_n(w)]$ at $\beta = 1/\log n$: the tempered posterior's mean of the summed loss."""
-    return float(mean_loss_sum)
+def wbic(losses: Any, n: int) -> float:
+    r"""WBIC $= n\,E_\beta[L_n(w)]$ over draws at $\beta = 1/\log n$; ``losses[s]`` is draw s's mean loss.
+
+    >>> wbic([0.5, 0.7], n=10)
+    6.0
+    """
+    draws = np.asarray(losses, dtype=float)
+    if draws.size == 0 or not np.isfinite(draws).all():
+        raise ValueError(f"wbic needs finite mean losses of one draw or more, got {draws.size}; drop diverged ones")
+    return float(_count(n) * draws.mean())
 
 
 def _count(n: int) -> int:
