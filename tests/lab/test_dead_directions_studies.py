@@ -1,19 +1,84 @@
-"""The studies of the dead-directions paper run at smoke scale, and every claim gets a verdict."""
+"""The dead-directions studies at smoke scale, and the claims they decide."""
+
+from __future__ import annotations
 
 import pytest
 
-from netvitals.lab.studies import all_claims, all_studies, run
+from netvitals.lab.studies import all_claims, find_claim, find_study, run
+from netvitals.lab.studies.dead_directions import _networks, _race
+from netvitals.lab.studies.dead_directions.ddcadam import best
+
+NAMES = ("dead-directions-inventory", "dead-directions-rates", "dead-directions-optimisers", "ddcadam")
 
 
-def test_claims_name_studies_that_exist():
-    names = {s.name for s in all_studies("dead-directions")}
-    assert names and {c.study for c in all_claims("dead-directions")} <= names
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch):
+    monkeypatch.delenv("NETVITALS_DATA", raising=False)
 
 
-@pytest.mark.parametrize("name", [s.name for s in all_studies("dead-directions")])
-def test_smoke_run_reaches_verdicts(name, tmp_path):
-    done = run(name, "smoke", "inline", results=tmp_path / "results.sqlite", progress=False)
-    assert done.rows and done.verdicts
-    for claim, verdict in done.verdicts.items():
-        assert not verdict.excluded, (claim, verdict.excluded)
-        assert verdict.status != "not-run" or "no trial at scale smoke" in verdict.note, (claim, verdict.note)
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """Each study once, when first asked for."""
+    results = tmp_path_factory.mktemp("studies") / "studies.sqlite"
+    done: dict = {}
+
+    def of(name: str):
+        if name not in done:
+            done[name] = run(name, "smoke", "inline", results=results, progress=False)
+        return done[name]
+
+    return of
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_trial_runs_and_every_claim_gets_a_verdict(smoke, name):
+    seen = smoke(name)
+    assert seen.failed == 0 and seen.trials > 0 and seen.summary
+    for claim, verdict in seen.verdicts.items():
+        assert "could not be judged" not in verdict.note, f"{claim}: {verdict.note}"
+        if verdict.status == "not-run":
+            assert "larger scale" in verdict.note, f"{claim}: {verdict.note}"
+        plot = find_claim(claim).plot
+        if plot is not None:
+            assert plot([r for r in seen.rows if find_claim(claim).rests_on(r)]).svg().startswith("<svg")
+
+
+def test_all_claims_of_the_paper_are_there():
+    numbers = {c.id.split("/")[1] for c in all_claims("dead-directions")}
+    assert {f"C{i}" for i in range(1, 45)} | {"N1", "N2", "N3", "N4"} <= numbers
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_no_claim_but_a_printed_error_fails_at_smoke_scale(smoke, name):
+    for claim, verdict in smoke(name).verdicts.items():
+        assert verdict.status in ("holds", "erratum"), f"{claim}: {verdict}"
+
+
+def test_errata_are_called_errata(smoke):
+    found = {c.split("/")[1] for name in NAMES[:3] for c, v in smoke(name).verdicts.items() if v.status == "erratum"}
+    assert {"E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10", "X15", "X17"} <= found
+
+
+def test_more_than_sixty_configurations_have_their_exponents_within_tolerance(smoke):
+    seen = smoke("dead-directions-rates")
+    probes = [r for r in seen.rows if r["check"] == "probe" and r["predicted"] is not None]
+    assert len(list(_networks.configurations(10))) >= 60 and len(probes) > 400
+    wrong = [r for r in probes if r["measured"] is None or abs(r["measured"] - r["predicted"]) >
+             (0.15 if r["topic"] == "swiglu" else 0.05)]
+    assert not wrong, wrong[:3]
+
+
+def test_a_rescaled_start_does_not_matter_to_ddcadam(smoke):
+    rows = smoke("ddcadam").rows
+    for a in _race.NETWORKS:
+        changes = {}
+        for o in ("adam", "ddcadam"):
+            runs = best(rows, a, o)
+            plain, turned = (next(r["test"] for r in runs if bool(r["rescaled"]) == flag) for flag in (False, True))
+            changes[o] = abs(turned / plain - 1)
+        assert changes["ddcadam"] < 1e-4 < 1e-3 < changes["adam"], (a, changes)
+
+
+def test_the_losses_are_compared_only_with_several_seeds(smoke):
+    assert smoke("ddcadam").verdicts["dead-directions/ddcadam-loss-mlp"].status == "not-run"
+    assert len({c["seed"] for c in find_study("ddcadam").configs("small")}) == 3

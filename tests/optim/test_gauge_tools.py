@@ -80,6 +80,17 @@ def test_state_of_a_wrapped_base_round_trips():
     assert all(torch.equal(p, q) for p, q in zip(first.parameters(), second.parameters()))
 
 
+def test_a_copied_optimiser_steps_its_own_parameters():
+    model = net()
+    opt = optim.DDCAdam(model.parameters(), [optim.relu_rescale(model[0].weight, model[2].weight)], lr=1e-2)
+    twin, other = copy.deepcopy((model, opt))
+    for p in twin.parameters():
+        p.grad = torch.ones_like(p)
+    before = model[0].weight.clone()
+    other.step()
+    assert torch.equal(model[0].weight, before) and not torch.equal(twin[0].weight, before)
+
+
 def test_strided_parameters_and_gradients():
     """Memory layout must not matter: a transposed weight and its gradient step as contiguous ones do."""
     torch.manual_seed(0)

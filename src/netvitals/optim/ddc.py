@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from netvitals.optim.gauges import Gauge, Rescale, Shift
+from netvitals.optim.gauges import Block, Gauge, Rescale, Shift
 from netvitals.optim.precondition import Preconditioner
 
 VERTICAL = ("frozen", "sgd", "base")
@@ -83,6 +83,24 @@ class DDC(Optimizer):
                 raise ValueError(f"gauge {gauge.name!r} spans {len(groups)} parameter groups; put them into one")
             self._by_group[groups.pop()].append(gauge)
         self._free = [[p for p in g["params"] if p not in taken] for g in self.param_groups]
+        # looked up on every step, so made once: shifts, and rescalings with equally many blocks and channels together
+        self._plans: list[list[list[tuple[Gauge, list[Tensor]]]]] = []
+        for gauges in self._by_group:
+            alike: dict[tuple[Any, ...], list[tuple[Gauge, list[Tensor]]]] = {}
+            for gauge in gauges:
+                p = gauge.params[0]
+                kind = (len(gauge.blocks), gauge.channels) if isinstance(gauge, Rescale) else ()
+                alike.setdefault((kind, p.dtype, p.device), []).append((gauge, list(gauge.params)))
+            self._plans.append(list(alike.values()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "base": self.base, "gauges": self.gauges}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "gauges" in state:       # a copy or a pickle; load_state_dict comes here without them
+            self._bases = {}
+            self._assign()
 
     def state_dict(self) -> dict[str, Any]:
         out = super().state_dict()
@@ -102,22 +120,20 @@ class DDC(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group, gauges, free in zip(self.param_groups, self._by_group, self._free):
-            for gauge in gauges:
-                missing = [p.grad is None for p in gauge.params]
-                if all(missing):
+        for group, plans, free in zip(self.param_groups, self._plans, self._free):
+            for alike in plans:
+                ready = [(gauge, params) for gauge, params in alike if _has_gradients(gauge, params)]
+                if not ready:
                     continue
-                if any(missing):
-                    raise ValueError(f"gauge {gauge.name!r}: some of its parameters have no gradient; freeze all of "
-                                     "them or none")
                 if group["weight_decay"]:
-                    torch._foreach_mul_(list(gauge.params), 1 - group["lr"] * group["weight_decay"])
-                if isinstance(gauge, Shift):
-                    self._shift(gauge, group)
-                else:
-                    self._rescale(gauge, group)
-            if ready := [p for p in free if p.grad is not None]:
-                self._plain(ready, group)
+                    torch._foreach_mul_([p for _, ps in ready for p in ps], 1 - group["lr"] * group["weight_decay"])
+                for gauge, _ in ready:
+                    if isinstance(gauge, Shift):
+                        self._shift(gauge, group)
+                if scaled := [gauge for gauge, _ in ready if isinstance(gauge, Rescale)]:
+                    self._rescale(scaled, [params[0] for _, params in ready], group)
+            if plain := [p for p in free if p.grad is not None]:
+                self._plain(plain, group)
         return loss
 
     def _plain(self, params: list[Tensor], group: dict[str, Any]) -> None:
@@ -129,7 +145,15 @@ class DDC(Optimizer):
             p.add_(self._descent(p, "plain", p.grad, group), alpha=group["lr"])
 
     def _descent(self, owner: Tensor, key: str, value: Tensor, group: dict[str, Any]) -> Tensor:
-        return self.base.descent(value, self.state[owner].setdefault(key, {}), group)
+        return self._descents([owner], key, [value], group)[0]
+
+    def _descents(self, owners: Sequence[Tensor], key: str, values: list[Tensor],
+                  group: dict[str, Any]) -> list[Tensor]:
+        states = [self.state[owner].setdefault(key, {}) for owner in owners]
+        several = getattr(self.base, "descents", None)
+        if several is not None:
+            return several(values, states, group)
+        return [self.base.descent(v, s, group) for v, s in zip(values, states)]
 
     def _along(self, owner: Tensor, q: Tensor, group: dict[str, Any]) -> Tensor:
         """The step along the orbit, in its own coordinates."""
@@ -147,33 +171,39 @@ class DDC(Optimizer):
         if group["vertical"] != "frozen":
             p.add_(gauge.broadcast(self._along(p, q, group)))
 
-    def _rescale(self, gauge: Rescale, group: dict[str, Any]) -> None:
-        lr, owner = group["lr"], gauge.params[0]
-        square, inner = [], []
-        for block in gauge.blocks:
-            square.append(_total(block.inner(list(block.params))))
-            inner.append(_total(block.inner([p.grad for p in block.params])))        # type: ignore[misc]
-        squares, inners = torch.stack(square).clamp_min_(_TINY**2), torch.stack(inner)    # (blocks, channels)
+    def _rescale(self, gauges: list[Rescale], owners: list[Tensor], group: dict[str, Any]) -> None:
+        """Gauges with equally many blocks and channels: what is small is computed for all of them at once."""
+        lr = group["lr"]
+        squares, inners = (torch.stack([torch.stack([_total(b.inner(_of(b, what))) for b in g.blocks]) for g in gauges])
+                           for what in ("value", "grad"))                       # (gauges, blocks, channels)
+        squares.clamp_min_(_TINY**2)
         norms = squares.sqrt().clamp_min_(_TINY)
-        basis = self._basis(gauge, squares)
-        c = basis @ inners                                              # radial, then gauge modes
+        basis = self._basis(gauges[0], squares)
+        c = basis @ inners                                                      # radial, then gauge modes
         move = torch.zeros_like(c)
-        move[0] = lr * self._descent(owner, "radial", c[0], group)
+        move[:, 0] = lr * torch.stack(self._descents(owners, "radial", list(c[:, 0].unbind()), group))
         if group["vertical"] != "frozen":
-            move[1:] = self._along(owner, c[1:], group).clamp_(-_CLAMP, _CLAMP)
+            for i, owner in enumerate(owners):
+                move[i, 1:] = self._along(owner, c[i, 1:], group).clamp_(-_CLAMP, _CLAMP)
         factors, shares = (basis.T @ move).exp(), inners / squares
-        for block, rho, share, factor in zip(gauge.blocks, norms, shares, factors):
-            steps = []
-            for p, d in zip(block.params, block.dims):
-                assert p.grad is not None
-                tangent = torch.addcmul(p.grad, p, spread(share, p, d), value=-1).mul_(spread(rho, p, d))
-                steps.append(self._descent(p, "tangential", tangent, group))
-            if group["reproject"]:
-                factor = factor - lr * _total(block.inner(steps)) / rho
-            for p, d, s in zip(block.params, block.dims, steps):
-                p.mul_(spread(factor, p, d)).addcmul_(s, spread(rho, p, d), value=lr)
-        if gauge.followers:
-            self._follow(gauge, norms[:, 0], (basis[1:].T @ move[1:])[:, 0], group)
+        for gauge, rho, share, factor, moved in zip(gauges, *(t.unbind() for t in (norms, shares, factors, move))):
+            rhos, owns, scales = list(rho.unbind()), share.unbind(), list(factor.unbind())
+            params, tangents = [], []
+            for block, r, own in zip(gauge.blocks, rhos, owns):
+                for p, d in zip(block.params, block.dims):
+                    params.append(p)
+                    tangents.append(torch.addcmul(_grad(p), p, spread(own, p, d), value=-1).mul_(spread(r, p, d)))
+            steps = self._descents(params, "tangential", tangents, group)
+            at = 0
+            for block, r, scale in zip(gauge.blocks, rhos, scales):
+                mine = steps[at:at + len(block.params)]
+                at += len(mine)
+                if group["reproject"]:
+                    scale = scale - lr * _total(block.inner(mine)) / r
+                for p, d, step in zip(block.params, block.dims, mine):
+                    p.mul_(spread(scale, p, d)).addcmul_(step, spread(r, p, d), value=lr)
+            if gauge.followers:
+                self._follow(gauge, rho[:, 0], (basis[1:].T @ moved[1:])[:, 0], group)
 
     def _follow(self, gauge: Rescale, norms: Tensor, vertical: Tensor, group: dict[str, Any]) -> None:
         """Biases inside a chain scale with the product R of the norms up to their layer; R·g is invariant.
@@ -202,6 +232,22 @@ def spread(values: Tensor, p: Tensor, dim: int | None) -> Tensor:
     if dim is None:
         return values.reshape(())
     return values.reshape([-1 if j == dim % p.ndim else 1 for j in range(p.ndim)])
+
+
+def _has_gradients(gauge: Gauge, params: list[Tensor]) -> bool:
+    missing = [p.grad is None for p in params]
+    if any(missing) and not all(missing):
+        raise ValueError(f"gauge {gauge.name!r}: some of its parameters have no gradient; freeze all of them or none")
+    return not any(missing)
+
+
+def _of(block: Block, what: str) -> list[Tensor]:
+    return list(block.params) if what == "value" else [_grad(p) for p in block.params]
+
+
+def _grad(p: Tensor) -> Tensor:
+    assert p.grad is not None
+    return p.grad
 
 
 def _total(pieces: list[Tensor]) -> Tensor:

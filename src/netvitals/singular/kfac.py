@@ -109,11 +109,11 @@ def _deltas(outputs: Tensor, zs: list[Tensor], targets: Tensor | None, loss: str
             root = torch.eye(classes, dtype=out.dtype, device=out.device)
             roots = root.reshape(classes, *(1,) * (out.ndim - 1), classes).expand(classes, *out.shape)
         else:
-            p = out.softmax(-1)
-            roots = (torch.diag_embed(p.sqrt()) - p[..., :, None] * p.sqrt()[..., None, :]).movedim(-1, 0)
+            roots = _softmax_roots(out)
+            classes -= 1
         if out.ndim > 2:        # labels at different positions are independent: sum over positions one by one
             positions = out[0, ..., 0].numel()
-            flat = roots.reshape(classes, len(out), positions, classes)
+            flat = roots.reshape(classes, len(out), positions, out.shape[-1])
             eye = torch.eye(positions, dtype=out.dtype, device=out.device)
             roots = (flat[:, None] * eye[None, :, None, :, None]).reshape(-1, *out.shape)
         return list(torch.autograd.grad(outputs, zs, roots, is_grads_batched=True))
@@ -130,19 +130,32 @@ def _deltas(outputs: Tensor, zs: list[Tensor], targets: Tensor | None, loss: str
     return [d[None] for d in torch.autograd.grad(outputs, zs, seedling)]
 
 
+def _softmax_roots(logits: Tensor) -> Tensor:
+    r"""C − 1 vectors r with $\sum r r^\top = \mathrm{diag}(p) - p p^\top$, in front: its rank is one less than C.
+
+    Taking classes out one by one, with $q_k = \sum_{j>k} p_j$: $r_k = \sqrt{p_k q_k/q_{k-1}}\,(e_k - p_{>k}/q_k)$.
+    """
+    p = logits.softmax(-1)
+    rest = p.flip(-1).cumsum(-1).flip(-1)                   # q_{k−1}: this class and all after it
+    after = rest[..., 1:].clamp_min(torch.finfo(p.dtype).tiny)
+    size = (p[..., :-1] * (after / rest[..., :-1].clamp_min(torch.finfo(p.dtype).tiny))).sqrt()
+    shares = -(p[..., None, :] / after[..., None]).triu(1)[..., :p.shape[-1]]
+    shares = shares + torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)[:-1]
+    return (size[..., None] * shares).movedim(-2, 0)
+
+
 def _factor(module: nn.Module, calls: list[tuple[Tensor, Tensor, Tensor]], bias: bool, spectra: bool) -> Factor:
     a = g = None
     positions = 0
     for x, z, d in calls:
-        rows = _rows(module, x)
-        if bias:
-            rows = torch.cat([rows, torch.ones_like(rows[:, :1])], 1)
-        per = d.movedim(2, -1) if isinstance(module, nn.Conv1d | nn.Conv2d) else d
-        deltas = per.reshape(-1, per.shape[-1])
-        a_part = (rows.T @ rows).double() / len(rows)
+        convolution = isinstance(module, nn.Conv1d | nn.Conv2d)
+        channels = z.shape[1] if convolution else z.shape[-1]
+        a_part = _moment(_rows(module, x), bias)
+        per = d.movedim(2, -1) if convolution else d
+        deltas = per.reshape(-1, channels)
         g_part = (deltas.T @ deltas).double() / len(z)
         a, g = (a_part, g_part) if a is None or g is None else (a + a_part, g + g_part)
-        positions += z[0].numel() // per.shape[-1]
+        positions += z[0].numel() // channels
     assert a is not None and g is not None
     a = a / len(calls)
     empty = torch.empty(0, dtype=torch.float64)
@@ -150,14 +163,23 @@ def _factor(module: nn.Module, calls: list[tuple[Tensor, Tensor, Tensor]], bias:
                   positions)
 
 
+def _moment(rows: Tensor, bias: bool) -> Tensor:
+    rows = torch.cat([rows, torch.ones_like(rows[:, :1])], 1) if bias else rows
+    return (rows.T @ rows).double() / len(rows)
+
+
+def _patches(module: nn.Module, x: Tensor) -> Tensor:
+    if isinstance(module, nn.Conv2d):
+        return F.unfold(x, module.kernel_size, module.dilation, module.padding, module.stride)    # type: ignore
+    assert isinstance(module, nn.Conv1d)
+    wide = [(0, int(module.padding[0])), (1, module.stride[0])]
+    return F.unfold(x[:, :, None], (1, module.kernel_size[0]), (1, module.dilation[0]), *wide)
+
+
 def _rows(module: nn.Module, x: Tensor) -> Tensor:
     """Layer inputs as (samples × positions, features)."""
-    if isinstance(module, nn.Conv2d):
-        patches = F.unfold(x, module.kernel_size, module.dilation, module.padding, module.stride)    # type: ignore
-        return patches.movedim(1, -1).reshape(-1, patches.shape[1])
-    if isinstance(module, nn.Conv1d):
-        wide = [(0, int(module.padding[0])), (1, module.stride[0])]
-        patches = F.unfold(x[:, :, None], (1, module.kernel_size[0]), (1, module.dilation[0]), *wide)
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        patches = _patches(module, x)
         return patches.movedim(1, -1).reshape(-1, patches.shape[1])
     if isinstance(module, nn.Embedding):
         return F.one_hot(x.flatten(), module.num_embeddings).to(module.weight.dtype)

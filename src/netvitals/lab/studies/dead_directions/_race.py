@@ -1,0 +1,73 @@
+"""One training run of the DDCAdam comparison: a model, an optimiser, a rate, a seed, a rescaled start or not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from netvitals.lab import data as datasets
+from netvitals.lab import models
+from netvitals.lab.data import Dataset
+from netvitals.lab.studies import Row
+from netvitals.lab.training import Recipe, evaluate, train
+from netvitals.optim import DDCAdam, Gauges, Rescale, find_gauges
+from netvitals.vitals.gauge_charges import position
+
+NETWORKS = {"mlp": "mlp:64-64x2-10", "resnet": "resnet-mini,width=8", "gpt": "gpt-micro,depth=2,width=32,heads=2"}
+CONTEXT = 32
+
+
+def race(architecture: str, optimizer: str, lr: float, seed: int, rescaled: float, steps: int) -> Row:
+    """Train, and say loss, accuracy, and how far the weights went along their gauges."""
+    data = source(architecture)
+    model = models.build(NETWORKS[architecture], data=data, seed=seed)
+    x = data.train.x[:8]
+    gauges = find_gauges(model, x)
+    if rescaled:
+        turn(gauges, rescaled, seed)
+    start = {g.name: position(g).clone() for g in gauges}
+    chosen = build(optimizer, model, gauges, lr)
+    recipe = Recipe(steps=steps, batch=32, schedule="cosine", evaluate_on=0, seed=seed, weight_decay=0.0)
+    history = train(model, data, recipe, optimizer=chosen)
+    found = evaluate(model, data.test, recipe_loss(data), examples=512)
+    moved = [float((position(g) - start[g.name]).square().mean().sqrt()) for g in gauges]
+    last = history.loss[-max(1, len(history.loss) // 10):]
+    return {"train": _plain(sum(last) / len(last)), "test": _plain(found.loss),
+            "accuracy": found.accuracy, "gauges": len(gauges), "moved": max(moved, default=0.0),
+            "stopped": history.stopped or ""}
+
+
+def build(name: str, model: nn.Module, gauges: Gauges, lr: float) -> Optimizer:
+    if name == "adam":
+        return torch.optim.Adam(model.parameters(), lr=lr)
+    if name == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01)
+    return DDCAdam(model.parameters(), gauges.gauges, lr=lr)
+
+
+def turn(gauges: Gauges, size: float, seed: int) -> None:
+    """Move the start along every rescaling; the function stays what it was."""
+    gen = torch.Generator().manual_seed(seed)
+    for gauge in gauges:
+        if isinstance(gauge, Rescale):
+            gauge.act(size * torch.randn(gauge.modes, generator=gen))
+
+
+def source(architecture: str) -> Dataset:
+    if architecture == "gpt":
+        from netvitals.lab.studies.weight_drift import _text
+        return _text.text(_text.source(), CONTEXT)
+    return datasets.load("digits")
+
+
+def recipe_loss(data: Dataset) -> Any:
+    from netvitals.lab.training import loss_named
+    return loss_named("auto", data)
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
