@@ -31,7 +31,7 @@ def fisher_matrix(outputs: Outputs, theta: Tensor, likelihood: str | Likelihood 
     >>> fisher_matrix(lambda th: th[:1].expand(4, 1), torch.zeros(2, dtype=torch.float64)).tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
-    rows = _score_rows(outputs, theta.double(), likelihoods.get(likelihood))
+    rows = score_rows(outputs, theta.double(), likelihoods.get(likelihood))
     return rows.T @ rows
 
 
@@ -46,7 +46,7 @@ def fisher_spectrum(outputs: Outputs, theta: Tensor, likelihood: str | Likelihoo
     family = likelihoods.get(likelihood)
     if theta.numel() <= DENSE_LIMIT:
         # singular values of the score rows keep small eigenvalues that the squared matrix would lose to rounding
-        rows = _score_rows(outputs, theta, family)
+        rows = score_rows(outputs, theta, family)
         _, s, vectors = torch.linalg.svd(rows, full_matrices=True)
         values = torch.zeros(theta.numel(), dtype=torch.float64)
         values[:len(s)] = s.square()
@@ -163,7 +163,7 @@ def _classify(values: np.ndarray, ts: np.ndarray, vector: Tensor, v: Tensor, out
     return Direction("tangential", fit.slope, fit.stderr, round(half), angle, values)
 
 
-def _score_rows(outputs: Outputs, theta: Tensor, family: Likelihood) -> Tensor:
+def score_rows(outputs: Outputs, theta: Tensor, family: Likelihood) -> Tensor:
     """Rows r with Σ r rᵀ = F: Jacobian rows times a square root of the output metric."""
     out, pull = vjp(outputs, theta)[:2]
     n = len(out)
