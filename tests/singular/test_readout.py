@@ -46,7 +46,8 @@ def test_a_random_network_has_no_singular_direction_and_says_so():
     model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
     found = readout(model, nn.CrossEntropyLoss(), (torch.randn(100, 5), None), units=1)
     assert found.triple is None and "away from its singular set" in str(found)
-    assert found.conditions["expected Fisher"] == "holds"
+    assert found.of("regular") and not found.of("unclear") and "of its largest on the way out" in str(found)
+    assert found.conditions["expected Fisher"] == "holds: categorical, expected Fisher"
     assert found.conditions["equivariant optimiser"].startswith("not checked")
 
 
@@ -58,6 +59,46 @@ def test_norm_kernel_is_a_gauge_direction():
     found = readout(model, "mse", (torch.randn(64, 5), None))
     (kernel,) = [c for c in found.candidates if c.kind == "norm kernel"]
     assert kernel.verdict == "gauge"
+
+
+class Tied(nn.Module):
+    """Embedding and head share one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(70, 8), nn.LayerNorm(8)
+        self.up, self.down = nn.Linear(8, 12), nn.Linear(12, 8)
+        self.head = nn.Linear(8, 70, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens):
+        h = self.embed(tokens)
+        return self.head(h + self.down(torch.relu(self.up(self.norm(h)))))
+
+
+def test_a_language_model_with_tied_weights_is_read():
+    torch.manual_seed(3)
+    found = readout(Tied(), "ce", (torch.randint(0, 70, (4, 16)), None), units=2)
+    kinds = {c.name: (c.kind, c.verdict) for c in found.candidates}
+    assert kinds["norm read by up"] == ("norm kernel", "gauge") and kinds["head"][0] == "K-FAC bottom"
+    assert sum(k == "joint mode" for k, _ in kinds.values()) == 2 and found.triple is None
+    assert "tied" in found.skipped["down → head"]
+
+
+def test_a_dead_channel_between_convolutions_is_found_and_silent_units_are_called_gauge():
+    torch.manual_seed(4)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.Tanh(), nn.Conv2d(4, 3, 3, bias=False), nn.Flatten(),
+                        nn.Linear(48, 5), nn.ReLU(), nn.Linear(5, 2))
+    with torch.no_grad():
+        net[0].weight[2], net[2].weight[:, 2] = 0, 0
+        net[4].bias[1] = -1e3
+    found = readout(net, "mse", (torch.randn(60, 1, 8, 8), None), units=1)
+    (hit,) = found.of("singular")
+    assert (hit.name, hit.scan.order) == ("0 → 2, unit 2", 2) and "order 2" in str(hit)
+    assert "not looked at: " in str(found) and "one width" in found.skipped["2 → 4"]
+    silent = next(c for c in readout(net, "mse", (torch.randn(60, 1, 8, 8), None), units=5).candidates
+                  if c.name == "4 → 6, unit 1")
+    assert silent.verdict == "gauge" and "silent" in silent.why
 
 
 def test_the_model_is_left_as_it_was():

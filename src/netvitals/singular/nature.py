@@ -62,7 +62,7 @@ def along(model: nn.Module, inputs: Tensor, direction: dict[str, Tensor]) -> tup
 
     Positions of a sequence count as samples. The model itself is not touched.
     """
-    params = dict(model.named_parameters())
+    params = dict(model.named_parameters(remove_duplicate=False))       # a tied weight moves wherever it is used
     if missing := [n for n in direction if n not in params]:
         raise ValueError(f"the direction names {missing[0]!r}, which is no parameter of {type(model).__name__}")
     if wrong := [n for n in direction if direction[n].shape != params[n].shape]:
@@ -72,7 +72,10 @@ def along(model: nn.Module, inputs: Tensor, direction: dict[str, Tensor]) -> tup
     shapes = [params[n].shape for n in names]
     theta = torch.cat([params[n].detach().flatten() for n in names])
     v = torch.cat([direction[n].flatten() for n in names])
-    rest = {n: p.detach() for n, p in params.items() if n not in direction}
+    if len({id(params[n]) for n in names}) < len(names):
+        raise ValueError(f"the direction names one tied parameter twice, among {', '.join(names)}")
+    moved_ids = {id(params[n]) for n in names}
+    rest = {n: p.detach() for n, p in model.named_parameters() if id(p) not in moved_ids}
 
     def outputs(flat: Tensor) -> Tensor:
         pieces = torch.split(flat, [s.numel() for s in shapes])

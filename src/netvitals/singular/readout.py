@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,11 @@ from netvitals.singular.order import KLOrder, kl_order
 from netvitals.singular.rlct import rlct_additive
 
 SCAN = tuple(np.geomspace(3e-3, 1.0, 10).tolist())      # relative to the size of the weights along the direction
+NEARBY = 0.1        # Fisher form at the checkpoint, over its largest on the way out: above it the point is regular
+ANSWERS = 64        # outputs per sample up to which K-FAC factors sum over all of them
+EMPTY = {"joint mode": "the unit is silent on this batch, or nothing reads it",
+         "K-FAC bottom": "the layer's inputs do not vary along it, or its outputs are not read",
+         "norm kernel": "the norm's centring takes it out"}
 CONDITIONS = ("canonical alignment", "equivariant optimiser", "noise regime", "asymptotic window", "expected Fisher")
 
 
@@ -40,9 +46,27 @@ class Candidate:
     verdict: str            # "singular", "gauge", "regular", "unclear"
     scan: KLOrder
 
+    @property
+    def share(self) -> float:
+        """Fisher form at the checkpoint over its largest on the way out: small near a singular set; NaN for a gauge."""
+        peak = float(self.scan.fisher.max())
+        return float(self.scan.fisher[0]) / peak if peak > 0 and self.verdict != "gauge" else math.nan
+
+    @property
+    def why(self) -> str:
+        """The verdict's reason in plain words."""
+        if self.verdict == "gauge":
+            return EMPTY.get(self.kind, "the model does not change along it")
+        if self.verdict == "regular":
+            return (f"the Fisher form here is {self.share:.0%} of its largest on the way out: no singular point within "
+                    "reach")
+        if self.verdict == "singular":
+            return (f"order {self.scan.order}, the Fisher form falls as t^{self.scan.slope:.2f} ± "
+                    f"{self.scan.stderr:.2f}; the singular set is {distance(self):.2g} away")
+        return self.scan.note or "; ".join(self.scan.fisher_fit.flags)
+
     def __str__(self) -> str:
-        order = f"order {self.scan.order}" if self.scan.order else self.scan.note
-        return f"{self.verdict:9s} {self.kind:13s} {self.name}: {order} (Fisher t^{self.scan.slope:.2f})"
+        return f"{self.verdict:9s} {self.kind:13s} {self.name}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -63,13 +87,23 @@ class Readout:
         counts = {v: len(self.of(v)) for v in ("singular", "gauge", "regular", "unclear")}
         lines = [f"{len(self.candidates)} candidate directions: " + ", ".join(f"{n} {v}" for v, n in counts.items())]
         if self.triple is None:
-            lines.append("no singular direction: along every candidate the Fisher form is constant, is zero (gauge), "
-                         "or has no whole order. A trained network usually sits away from its singular set.")
+            lines.append("no singular direction was found; a trained network usually sits away from its singular set:")
         else:
             assert self.interval is not None
             lines.append(f"contribution of the singular directions: {self.triple} "
                          f"(λ in [{self.interval[0]:.3g}, {self.interval[1]:.3g}])")
             lines += [f"  {c}" for c in self.of("singular")]
+        if away := self.of("regular"):
+            shares = [c.share for c in away]
+            lines.append(f"  {len(away)} regular: the Fisher form at the checkpoint is {min(shares):.0%} to "
+                         f"{max(shares):.0%} of its largest on the way out, so no singular point is within reach")
+        for kind, why in EMPTY.items():
+            if empty := [c for c in self.of("gauge") if c.kind == kind]:
+                lines.append(f"  {len(empty)} gauge ({kind}), along which the model does not change: {why}")
+        lines += [f"  {c}" for c in self.of("unclear")]
+        if self.skipped:
+            name, why = next(iter(self.skipped.items()))
+            lines.append(f"  not looked at: {len(self.skipped)} places, such as {name}: {why}")
         lines += [f"  condition {name}: {state}" for name, state in self.conditions.items()]
         return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
 
@@ -126,26 +160,32 @@ def _directions(model: nn.Module, x: Tensor, loss: str, units: int) -> tuple[
         list[tuple[str, str, dict[str, Tensor]]], dict[str, str]]:
     from netvitals.saddle.links import find_links, recorded
 
-    out: list[tuple[str, str, dict[str, Tensor]]] = []
+    out: list[tuple[str, str, dict[str, Tensor]]] = []          # joint modes, K-FAC bottoms, norm kernels
     with recorded(model) as runs, torch.enable_grad():
-        model(x)
+        answers = model(x)[0].numel()
     links = find_links(runs)
+    uses = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
     skipped = dict(links.skipped)
     for link in links.links:
         first, second = (model.get_submodule(n) for n in (link.first, link.second))
-        if not (isinstance(first, nn.Linear) and isinstance(second, nn.Linear)) or \
-                first.out_features != second.in_features:
-            skipped[f"{link.first} → {link.second}"] = "joint modes are built between linear layers of one width"
+        into, out_of = first.get_parameter("weight").detach(), second.get_parameter("weight").detach()
+        if into.shape[0] != out_of.shape[1] or max(getattr(m, "groups", 1) for m in (first, second)) > 1:
+            skipped[f"{link.first} → {link.second}"] = "joint modes are built between layers of one width, not grouped"
             continue
-        strength = first.weight.detach().norm(dim=1) * second.weight.detach().norm(dim=0)
+        if any(uses[id(m.weight)] > 1 for m in (first, second)):
+            skipped[f"{link.first} → {link.second}"] = "a weight is tied to another layer: it is no unit's own"
+            continue
+        strength = into.flatten(1).norm(dim=1) * out_of.transpose(0, 1).flatten(1).norm(dim=1)
         for unit in torch.argsort(strength)[:units].tolist():
             out.append((f"{link.first} → {link.second}, unit {unit}", "joint mode",
                         joint_mode(model, link.first, link.second, unit)))
-    factors = kfac(model, x, loss)
+    # to find candidates, sampled labels do; the scans along them use the expected Fisher (§2.5)
+    factors = kfac(model, x, loss, "expected" if answers <= ANSWERS else "monte-carlo")
     for name, factor in factors.layers.items():
         module = model.get_submodule(name)
-        if isinstance(module, nn.Linear):
-            out.append((name, "K-FAC bottom", {f"{name}.weight": kronecker_lift(factor)[0]}))
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d) and getattr(module, "groups", 1) == 1:
+            bottom = kronecker_lift(factor)[0].reshape(module.weight.shape)
+            out.append((name, "K-FAC bottom", {f"{name}.weight": bottom}))
     for name, module in model.named_modules():
         if isinstance(module, nn.LayerNorm) and module.elementwise_affine:
             reader = next((n for n, m in model.named_modules() if isinstance(m, nn.Linear) and n in runs
@@ -178,7 +218,10 @@ def _scan(model: nn.Module, x: Tensor, family: str, name: str, kind: str, direct
     outputs, theta, v = along(model, x, direction)
     size = max(float((theta * v / v.norm()).norm()), 1e-2 * float(theta.norm()), 1e-3)
     result = kl_order(outputs, theta, v, family, ts=[s * size for s in scan], shift=True)
-    return Candidate(name, kind, verdict_of(result), result)
+    verdict = verdict_of(result)
+    if verdict == "unclear" and result.fisher[0] >= NEARBY * result.fisher.max() > 0:
+        verdict = "regular"         # the form does not vanish here: an exponent further out says nothing of this point
+    return Candidate(name, kind, verdict, result)
 
 
 def _contribution_range(scan: KLOrder) -> tuple[float, float]:
@@ -194,10 +237,10 @@ def _conditions(found: list[Candidate]) -> dict[str, str]:
     check: Callable[[bool, str], str] = lambda ok, why: "holds" if ok else f"fails: {why}"
     states = ("holds for the joint modes called singular" if aligned else "not checked: no singular joint mode",
               "not checked: a checkpoint does not say which optimiser made it",
-              "not checked: declare whether targets are noisy; noise-free targets shift every G rate by 2L",
+              "not checked: targets without noise make the rates of G 2L higher; the orders here do not depend on it",
               check(not drifting, f"{len(drifting)} scans have drifting local slopes") if scans
               else "not checked: nothing to scan into",
-              "holds")
+              f"holds: {found[0].scan.estimator}" if found else "not checked: no candidate direction")
     return dict(zip(CONDITIONS, states))
 
 
