@@ -2,5 +2,6 @@
 
 from netvitals.report.figure import figure
 from netvitals.report.page import render, write
+from netvitals.report.plot import Plot, Series
 
-__all__ = ["figure", "render", "write"]
+__all__ = ["Plot", "Series", "figure", "render", "write"]

@@ -38,7 +38,8 @@ def render_page(standings: Sequence[Standing], results: Results | None = None) -
 
     here = files("netvitals.lab.studies") / "templates"
     text = {name: (here / name).read_text(encoding="utf-8") for name in ("claims.html.j2", "claims.css", "claims.js")}
-    style = (files("netvitals.report") / "templates" / "style.css").read_text(encoding="utf-8")
+    style = "".join((files("netvitals.report") / "templates" / name).read_text(encoding="utf-8")
+                    for name in ("style.css", "plot.css"))
     counts = {s: sum(x.verdict.status == s for x in standings) for s in STATUSES}
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     return environment.from_string(text["claims.html.j2"]).render(
