@@ -70,7 +70,41 @@ def test_readout_of_a_factory(call):
     assert code == 0 and "1 singular" in out and "condition expected Fisher: holds" in out
 
 
+def test_readout_writes_a_page_with_pictures(call, tmp_path):
+    code, out, err = call("readout", "dead_factory:make", "--units", "1", "--html", "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert code == 0 and "page.html" in err and "1 singular" in out
+    assert text.count('<svg class="plot"') == 2 and "transversal" in text and "order 2" in text
+
+
+def test_coefficient_over_checkpoints(call, tmp_path):
+    sys.path.insert(0, str(tmp_path))
+    import dead_factory
+    import torch
+
+    net, loss, (x, y) = dead_factory.make()
+    opt = torch.optim.Adam(net.parameters(), 0.05)
+    for step in range(201):
+        if step in (20, 200):
+            torch.save(net.state_dict(), tmp_path / f"step{step}.pt")
+        opt.zero_grad()
+        loss(net(x), y).backward()
+        opt.step()
+    orders = ("coefficient", "dead_factory:make", "step200.pt", "step20.pt", "--chains", "2", "--draws", "40")
+    code, out, _ = call(*orders, "--json", "--html", "llc.html")
+    found = json.loads(out)
+    assert code == 0 and [r["step"] for r in found] == [20, 200] and found[1]["loss"] < found[0]["loss"]
+    assert all(r["stderr"] > 0 and r["diverged"] == 0 for r in found)
+    assert "learning coefficient" in (tmp_path / "llc.html").read_text()
+    torch.save({"0.weight": torch.zeros(2)}, tmp_path / "other.pt")
+    code, _, err = call("coefficient", "dead_factory:make", "other.pt")
+    assert code == 2 and "does not fit" in err
+    code, _, err = call("coefficient", "dead_factory:make", "dead_factory.py")
+    assert code == 2 and "no state dict" in err
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
+    (("coefficient", "dead_factory:make", "none.pt"), "no checkpoint none.pt"),
     (("readout", "dead_factory:nothing"), "no function 'nothing'"), (("readout", "dead_factory"), "PKG.MODULE:FACTORY"),
     (("readout", "dead_factory:make", "--loss", "hinge"), "likelihood"),
     (("readout", "dead_factory:wordy"), "--loss ce")])

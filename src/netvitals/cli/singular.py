@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -69,6 +71,7 @@ def register(app: typer.Typer) -> None:
                 loss: Annotated[str | None, typer.Option(help="ce or mse; by default from the loss function or the "
                                                          "targets.")] = None,
                 units: Annotated[int, typer.Option(help="Hidden units per pair of layers, the weakest first.")] = 4,
+                html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
                 as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
         """Orders, λ, m and ν of one checkpoint, or why there are none."""
         from rich.console import Console
@@ -78,7 +81,12 @@ def register(app: typer.Typer) -> None:
 
         model, loss_fn, batch = made(target)
         with Console(stderr=True).status("scanning directions"):
-            found = singular.readout(model, loss or _kind(loss_fn, batch), batch, units=units)
+            kind = loss or _kind(loss_fn, batch)
+            found = singular.readout(model, kind, batch, units=units)
+            page = _page(found, model, kind, batch) if html is not None else ""
+        if html is not None:
+            from netvitals.report.dead_directions import saved
+            typer.echo(saved(page, html, "readout.html"), err=True)
         if not as_json:
             typer.echo(str(found))
             return
@@ -90,6 +98,79 @@ def register(app: typer.Typer) -> None:
             "candidates": [{"name": c.name, "kind": c.kind, "verdict": c.verdict, "order": c.scan.order,
                             "slope": _number(c.scan.slope), "stderr": _number(c.scan.stderr)}
                            for c in found.candidates]}))
+
+
+    @group.command()
+    def coefficient(target: Annotated[str, typer.Argument(metavar="PKG.MODULE:FACTORY", help="A function without "
+                                                          "arguments that returns model, loss_fn, batch.")],
+                    checkpoints: Annotated[list[Path] | None, typer.Argument(help="State dicts saved by torch.save, in "
+                                                                             "the order of training; without them the "
+                                                                             "model as it is.")] = None,
+                    chains: Annotated[int, typer.Option(help="Chains, at least one.")] = 4,
+                    draws: Annotated[int, typer.Option(help="Draws kept of each chain.")] = 400,
+                    localization: Annotated[float, typer.Option(help="Pull back to the checkpoint.")] = 1.0,
+                    html: Annotated[Path | None, typer.Option(help="Also write a page with the picture.")] = None,
+                    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+        """The local learning coefficient of a model, or of each of its checkpoints."""
+        from rich.progress import Progress
+
+        from netvitals import singular
+        from netvitals.cli.checkup import made
+
+        model, loss_fn, batch = made(target)
+        states = _states(checkpoints or []) or {0: model.state_dict()}
+        with Progress(transient=True, disable=as_json) as bar:
+            task = bar.add_task("sampling", total=len(states))
+            found = singular.coefficient_history(model, loss_fn, tuple(batch), states, chains=chains, draws=draws,
+                                                 localization=localization,
+                                                 progress=lambda done, _: bar.update(task, completed=done))
+        if html is not None:
+            from netvitals.report.dead_directions import history_page, saved
+            typer.echo(saved(history_page(found), html, "coefficient.html"), err=True)
+        if not as_json:
+            typer.echo(str(found))
+            return
+        typer.echo(json.dumps([{"step": s, "lambda": _number(c.mean), "stderr": _number(c.stderr), "loss": c.baseline,
+                                "diverged": len(c.health.diverged)} for s, c in zip(found.steps, found.coefficients)]))
+
+
+def _states(paths: list[Path]) -> dict[int, Any]:
+    """State dicts by step: the last number in each file's name, else its place in the list."""
+    import re
+
+    import torch
+
+    out: dict[int, Any] = {}
+    for place, path in enumerate(paths):
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no checkpoint {path}") from None
+        except Exception as error:
+            raise ValueError(f"{path} is no state dict saved by torch.save: {str(error).splitlines()[0]}") from error
+        if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+            raise ValueError(f"{path} holds no state dict: save model.state_dict()")
+        numbers = re.findall(r"\d+", path.stem)
+        step = int(numbers[-1]) if numbers else place
+        if step in out:
+            raise ValueError(f"two checkpoints stand for step {step}, one of them {path}: the last number in a file's "
+                             "name is its step")
+        out[step] = state
+    return out
+
+
+def _page(found: Any, model: Any, kind: Any, batch: Any) -> str:
+    """The readout's page, with the stream and the spectrum where there are such."""
+    from netvitals import singular
+    from netvitals.report.dead_directions import readout_page
+
+    stream = spectrum = None
+    with contextlib.suppress(ValueError, RuntimeError, TypeError):      # a model without a residual stream
+        stream = singular.sigma_stream(model, batch)
+    small = [c for c in found.of("singular") if sum(d.numel() for d in c.direction.values()) <= 2000]
+    if small:
+        spectrum = singular.spectrum_along(model, kind, batch, small[0])
+    return readout_page(found, title=f"Readout of {type(model).__name__}", stream=stream, spectrum=spectrum)
 
 
 def _kind(loss_fn: Any, batch: Any) -> Any:

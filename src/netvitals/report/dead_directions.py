@@ -23,21 +23,21 @@ MOST = 8                # directions in one picture of orders
 def order_plot(scans: KLOrder | Mapping[str, KLOrder]) -> Plot:
     """The directional Fisher over the way out, and dashed the slope 2(k − 1) that the order predicts.
 
-    Points without a whole order have no line. The way is counted from the singular set where the fit found it.
+    Points without a whole order have no line. Where the order is above 1 the way is counted from the singular set.
     """
     named = {"": scans} if isinstance(scans, KLOrder) else dict(scans)
     series = []
     for tone, (name, scan) in enumerate(list(named.items())[:MOST]):
-        t = scan.ts + scan.fisher_fit.shift
+        t = scan.ts + (scan.fisher_fit.shift if (scan.order or 1) > 1 else 0.0)
         seen = scan.fisher > 0
-        label = ", ".join(filter(None, (name, f"order {scan.order}" if scan.order else "no whole order")))
+        label = ", ".join(filter(None, (name, f"order {scan.order}" if scan.order else "not singular")))
         series.append(Series(label, t[seen].tolist(), scan.fisher[seen].tolist(), tone=tone))
         if scan.order is not None and seen.any():
             slope = 2 * (scan.order - 1)
             middle = np.exp(np.mean(np.log(scan.fisher[seen]) - slope * np.log(t[seen])))
             series.append(Series(label, t[seen].tolist(), (middle * t[seen] ** slope).tolist(), line=True, dashed=True,
                                  tone=tone))
-    return Plot("t, from the singular set", "Fisher form along the direction", series, log_x=True, log_y=True)
+    return Plot("way along the direction", "Fisher form along the direction", series, log_x=True, log_y=True)
 
 
 def spectrum_plot(found: Classified) -> Plot:
@@ -59,8 +59,8 @@ def spectrum_plot(found: Classified) -> Plot:
 def coefficient_plot(history: CoefficientHistory) -> Plot:
     """λ̂ with its standard error over the steps, the loss on the second axis."""
     steps = list(history.steps)
-    return Plot("step", "learning coefficient λ̂", [
-        Series("λ̂ ± standard error", steps, [c.mean for c in history.coefficients],
+    return Plot("step", "learning coefficient λ", [
+        Series("λ, with its standard error", steps, [c.mean for c in history.coefficients],
                [c.stderr for c in history.coefficients], line=True),
         Series("loss", steps, list(history.loss), line=True, dashed=True, right=True)], right_label="loss",
         log_right=min(history.loss) > 0)
@@ -104,7 +104,7 @@ def readout_page(found: Readout, *, title: str = "Readout of one checkpoint", st
 
 
 def history_page(history: CoefficientHistory, *, title: str = "Learning coefficient over training") -> str:
-    return page(title, [("λ̂ over training", "The effective number of parameters at each checkpoint, beside the loss.",
+    return page(title, [("λ over training", "The effective number of parameters at each checkpoint, beside the loss.",
                          coefficient_plot(history).html()),
                         ("Numbers", "", f"<pre>{escape(str(history))}</pre>")])
 
@@ -114,7 +114,8 @@ def page(title: str, sections: Sequence[tuple[str, str, str]]) -> str:
     style = (TEMPLATES / "style.css").read_text(encoding="utf-8") + plot_style()
     own = (".card pre { white-space: pre-wrap; font-size: 13px; margin: 8px 0 0; } .keys { margin-top: 6px; "
            "font-size: 13px; color: var(--soft); } table.words td, table.words th { white-space: normal; text-align: "
-           "left; font-family: var(--sans); font-size: 13.5px; vertical-align: top; }")
+           "left; font-family: var(--sans); font-size: 13.5px; vertical-align: top; "
+           "overflow-wrap: break-word; padding-right: 14px; }")
     cards = "".join(f'<section class="card"><header><h2>{escape(name)}</h2></header>'
                     + (f'<p class="meaning">{escape(meaning)}</p>' if meaning else "") + body + "</section>"
                     for name, meaning, body in sections)

@@ -142,7 +142,16 @@ class _Axis:
         first = math.ceil(self.low / step)
         ticks = [k * step for k in range(first, math.floor(self.high / step) + 1)]
         return [(self.start + (t - self.low) / span * (self.end - self.start),
-                 f"{10**t:.3g}" if self.log else f"{round(t, 12):.4g}") for t in ticks]
+                 _power(t) if self.log else f"{round(t, 12):.4g}") for t in ticks]
+
+
+def _power(t: float) -> str:
+    """10^t, short enough for the margin.
+
+    >>> _power(-4), _power(-1), _power(0.5)
+    ('1e-4', '0.1', '3.16')
+    """
+    return f"1e{round(t)}" if t == round(t) and abs(t) > 2 else f"{10**t:.3g}"
 
 
 def _fit(value: float, log: bool) -> bool:

@@ -48,7 +48,7 @@ from netvitals.singular.nature import Nature, along, gauge_or_singular
 from netvitals.singular.order import KLOrder, ScoreExpansion, directional_fisher, kl_along, kl_order, score_expansion
 from netvitals.singular.prediction import Rates, compose_blocks, predict_rates, residual_distance
 from netvitals.singular.rates import RateFit, rate_fit
-from netvitals.singular.readout import Candidate, Readout, readout
+from netvitals.singular.readout import Candidate, Readout, readout, spectrum_along
 from netvitals.singular.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
 from netvitals.singular.schur import SchurProfile, schur_profile, schur_ratios
 from netvitals.singular.spectrum import (
@@ -80,5 +80,5 @@ __all__ = ["AttentionChain", "Autoencoder", "BlockPair", "Candidate", "Categoric
            "recover_crossing", "residual_distance", "rlct_additive", "rlct_crossing", "rlct_reduced_rank",
            "rlct_single", "rotation_crossover", "safe_directions", "schur_complement", "schur_constant",
            "schur_profile", "schur_ratios", "score_expansion", "sectional_curvature", "sigma_stream", "softmax_head",
-           "subfamily", "tangential_lora", "tied_crossing_volume", "value_output", "vertical", "waic", "wbic",
-           "without_logit_shift"]
+           "spectrum_along", "subfamily", "tangential_lora", "tied_crossing_volume", "value_output", "vertical", "waic",
+           "wbic", "without_logit_shift"]

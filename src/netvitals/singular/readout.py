@@ -12,7 +12,7 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from netvitals.singular.kfac import kfac
 from netvitals.singular.nature import along, verdict_of
 from netvitals.singular.order import KLOrder, kl_order
 from netvitals.singular.rlct import rlct_additive
+from netvitals.singular.spectrum import DENSE_LIMIT, Classified, classify_spectrum
 
 SCAN = tuple(np.geomspace(3e-3, 1.0, 10).tolist())      # relative to the size of the weights along the direction
 NEARBY = 0.1        # Fisher form at the checkpoint, over its largest on the way out: above it the point is regular
@@ -45,6 +46,7 @@ class Candidate:
     kind: str               # "joint mode", "K-FAC bottom", "norm kernel"
     verdict: str            # "singular", "gauge", "regular", "unclear"
     scan: KLOrder
+    direction: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)     # by parameter name
 
     @property
     def share(self) -> float:
@@ -61,8 +63,10 @@ class Candidate:
             return (f"the Fisher form here is {self.share:.0%} of its largest on the way out: no singular point within "
                     "reach")
         if self.verdict == "singular":
+            away = distance(self)
             return (f"order {self.scan.order}, the Fisher form falls as t^{self.scan.slope:.2f} ± "
-                    f"{self.scan.stderr:.2f}; the singular set is {distance(self):.2g} away")
+                    f"{self.scan.stderr:.2f}; " + (f"the singular set is {away:.2g} away" if away > 0 else
+                                                   "the checkpoint lies on the singular set"))
         return self.scan.note or "; ".join(self.scan.fisher_fit.flags)
 
     def __str__(self) -> str:
@@ -144,6 +148,21 @@ def readout(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, uni
     return Readout(tuple(found), triple, interval, _conditions(found), skipped, tuple(notes))
 
 
+def spectrum_along(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], candidate: Candidate, *,
+                   samples: int = 200) -> Classified:
+    """The Fisher spectrum of the parameters that a candidate moves, along its scan, by class.
+
+    At most 2,000 parameters; the first ``samples`` of the batch are used.
+    """
+    twin = copy.deepcopy(model).double().eval()
+    x = batch[0][:samples].double() if batch[0].is_floating_point() else batch[0][:samples]
+    outputs, theta, v = along(twin, x, candidate.direction)
+    if theta.numel() > DENSE_LIMIT:
+        raise ValueError(f"the spectrum is followed for at most {DENSE_LIMIT} parameters, this direction moves "
+                         f"{theta.numel()}")
+    return classify_spectrum(outputs, theta, v, candidate.scan.ts.tolist(), likelihood=_family(loss_fn))
+
+
 def _family(loss_fn: Any) -> str:
     names = {"ce": "categorical", "mse": "gaussian"}
     if isinstance(loss_fn, str) and loss_fn in names:
@@ -221,7 +240,7 @@ def _scan(model: nn.Module, x: Tensor, family: str, name: str, kind: str, direct
     verdict = verdict_of(result)
     if verdict == "unclear" and result.fisher[0] >= NEARBY * result.fisher.max() > 0:
         verdict = "regular"         # the form does not vanish here: an exponent further out says nothing of this point
-    return Candidate(name, kind, verdict, result)
+    return Candidate(name, kind, verdict, result, direction)
 
 
 def _contribution_range(scan: KLOrder) -> tuple[float, float]:

@@ -1,0 +1,75 @@
+"""The learning coefficient over checkpoints: known at the ends of a deep linear net's training, words for the rest."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from netvitals.singular import coefficient_history, rlct_reduced_rank
+
+
+def linear_net(rank):
+    """A 4-3-4 linear net at an exact minimum of the given rank."""
+    net = nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 4, bias=False)).double()
+    with torch.no_grad():
+        net[0].weight.copy_(torch.eye(3, 4))
+        net[1].weight.copy_(torch.eye(4, 3))
+        net[0].weight[rank:], net[1].weight[:, rank:] = 0, 0
+    return net
+
+
+def half_mse(out, y):
+    return 0.5 * (out - y).square().sum(1).mean()
+
+
+def test_a_checkpoint_at_the_truth_reads_the_closed_form_and_the_history_is_in_order():
+    gen = torch.Generator().manual_seed(0)
+    net = linear_net(3)
+    x = torch.randn(2000, 4, generator=gen, dtype=torch.float64)
+    y = net(x).detach() + torch.randn(2000, 4, generator=gen, dtype=torch.float64)
+    moved = copy.deepcopy(net.state_dict())
+    far = {k: v + 0.3 * torch.randn(v.shape, generator=gen, dtype=v.dtype) for k, v in moved.items()}
+    before, rng = copy.deepcopy(net.state_dict()), torch.get_rng_state()
+    ticks = []
+    found = coefficient_history(net, half_mse, (x, y), {500: moved, 0: far}, chains=4, draws=300,
+                                progress=lambda done, all_: ticks.append((done, all_)))
+    assert found.steps == (0, 500) and ticks == [(1, 2), (2, 2)] and found.loss[1] < found.loss[0]
+    last = found.coefficients[1]
+    lam = rlct_reduced_rank(4, 3, 4, 3)[0]
+    # the truth is not the minimum of the sample: λ̂ is lower by about λ·nβ/n = λ/log n, plus its error
+    assert lam * (1 - 1 / math.log(2000)) - 4 * last.stderr < last.mean < lam + 4 * last.stderr
+    assert found.change[0] == pytest.approx(last.mean - found.coefficients[0].mean) and found.change[1] > 0
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+    assert torch.equal(rng, torch.get_rng_state()) and net.training
+
+
+def test_a_checkpoint_that_is_no_minimum_is_called_so():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    x = torch.randn(300, 6)
+    y = x[:, :3].argmax(1)
+    found = coefficient_history(net, F.cross_entropy, (x, y), {7: net.state_dict()}, chains=2, draws=60)
+    assert found.coefficients[0].mean < 0 and "not a minimum" in str(found) and "step 7" in str(found)
+
+
+def test_diverged_chains_are_counted_in_words():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    x, y = torch.randn(100, 6), torch.randint(0, 3, (100,))
+    found = coefficient_history(net, F.cross_entropy, (x, y), {0: net.state_dict()}, chains=2, draws=20, step_size=1e6,
+                                batch_size=10)
+    assert found.coefficients[0].health.diverged and "chains diverged and are left out" in str(found)
+
+
+def test_wrong_checkpoints_get_a_sentence():
+    net = linear_net(2)
+    x = torch.randn(50, 4, dtype=torch.float64)
+    with pytest.raises(ValueError, match="at least one checkpoint"):
+        coefficient_history(net, half_mse, (x, x), {})
+    before = copy.deepcopy(net.state_dict())
+    with pytest.raises(ValueError, match="step 3 does not fit Sequential"):
+        coefficient_history(net, half_mse, (x, x), {3: {"0.weight": torch.zeros(2, 2)}})
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
