@@ -6,7 +6,6 @@ ends; big tensors never are: they would be copied, and there is nothing to gain.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,12 +17,11 @@ from netvitals.capture.panel import Panel, SiteSight
 from netvitals.capture.reading import Sheet
 from netvitals.capture.sight import ActivationSight, LinearSight, channel_view
 from netvitals.capture.site import Unseen
-from netvitals.capture.stack import ActivationStack, GatheredStack
+from netvitals.capture.stack import ActivationStack, GatheredStack, Room
 
 LARGEST = 1 << 16       # elements of a site that is gathered
 TOGETHER = 1 << 20      # elements of a stack
-KEPT = 1 << 18          # elements of a stack whose memory is kept from look to look
-MOST_ROOMS = 8          # shapes of stacks for which it is
+KEPT = 8                # stacks of a pass whose memory is kept from look to look
 
 
 @dataclass
@@ -54,11 +52,10 @@ class Gathering:
         self._tried: list[Place] = []
         self._groups: dict[Hashable, list[Place]] = {}
         self._bundles: list[Bundle] = []
-        self._rooms: dict[Hashable, list[dict[str, Tensor]]] = {}
-        self._rooms_taken: dict[Hashable, int] = {}
+        self.room = Room()
 
     def clear(self) -> None:
-        self._tried, self._groups, self._bundles, self._rooms_taken = [], {}, [], {}
+        self._tried, self._groups, self._bundles = [], {}, []
 
     def place(self, sight: ActivationSight, panel: Panel) -> Place | None:
         """Where this sight is gathered, if it is; a site that is met for the first time is only tried."""
@@ -95,7 +92,7 @@ class Gathering:
         first = sights[0]
         x, a = ([channel_view(getattr(s, key), first.site.channel_dim) for s in sights] for key in ("x", "a"))
         stack = GatheredStack(tuple(s.site for s in sights), x, a, first.f, tuple(first.x.shape), first.x.dtype,
-                              self._room((len(sights), *x[0].shape), x[0]))
+                              self.room, len(self._bundles) if len(self._bundles) < KEPT else None)
         if panel.wants("gradient of activation", together=True):
             _ = stack.x, stack.a        # now: when the gradient arrives they may have been overwritten
         bundle = Bundle(stack, first.site.channel_dim)
@@ -103,18 +100,6 @@ class Gathering:
             place.bundle, place.index = bundle, index
         self._bundles.append(bundle)
         panel.show("activation", sheet, bundle.stack, together=True)
-
-    def _room(self, shape: tuple[int, ...], like: Tensor) -> dict[str, Tensor]:
-        """Memory for a small stack that is kept from look to look: fresh memory costs more than what is done in it."""
-        count = self._rooms_taken.get(key := (shape, like.dtype, like.device), 0)
-        self._rooms_taken[key] = count + 1
-        rooms = self._rooms.setdefault(key, [])
-        if math.prod(shape) > KEPT or (count >= len(rooms) and len(self._rooms) > MOST_ROOMS):
-            return {}
-        if count >= len(rooms):
-            rooms.append({name: torch.empty(shape, dtype=like.dtype, device=like.device)
-                          for name in ("x", "a", "positive", "scratch")})
-        return rooms[count]
 
     def gradient(self, place: Place, g: Tensor, panel: Panel, sheet: Sheet) -> None:
         """A gradient has arrived; when it was the last one of its stack, the stack is shown."""

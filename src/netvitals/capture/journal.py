@@ -152,9 +152,14 @@ class Journal:
 def _scalar(loss: Any) -> Tensor | float:
     """The loss as a number, or as a tensor where a number would mean to wait for the device."""
     if isinstance(loss, Tensor):
-        if loss.numel() != 1:
-            raise ValueError(f"loss must be one number, got a tensor of shape {tuple(loss.shape)}; take its mean first")
-        return loss.item() if loss.is_cpu else loss.detach().reshape(())
+        if loss.is_cpu:
+            try:
+                return loss.item()
+            except RuntimeError:        # more than one number, or none
+                pass
+        elif loss.numel() == 1:
+            return loss.detach().reshape(())
+        raise ValueError(f"loss must be one number, got a tensor of shape {tuple(loss.shape)}; take its mean first")
     try:
         return float(loss)
     except (TypeError, ValueError):

@@ -85,7 +85,8 @@ class Scene:
             return
         if not self.short:
             self.trail.mark(value, "other", origin.channel_dim)
-        self._show("activation", ActivationSight(site, x.detach(), value.detach(), f, alike), value)
+        self._show("activation", ActivationSight(site, x.detach(), value.detach(), f, alike, self.gathering.room),
+                   value)
 
     def linear(self, name: str, module: nn.Module, x: Tensor, origin: Origin, value: Tensor, dim: int) -> None:
         if not self.short:
@@ -99,7 +100,7 @@ class Scene:
                module: nn.Module | None = None) -> None:
         site = self._site(name, kind, op, origin, owner, value, self.trail.origin(value).channel_dim)
         if site is not None:
-            self._show(f"tensor of {kind}", TensorSight(site, value.detach(), module), value)
+            self._show(f"tensor of {kind}", TensorSight(site, value.detach(), module, self.gathering.room), value)
 
     def _site(self, name: str, kind: Kind, op: str, origin: Origin, owner: str, tensor: Tensor,
               layout: int | None) -> Site | None:

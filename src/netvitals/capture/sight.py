@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture.site import Site
-from netvitals.capture.stack import RELU, ActivationStack
+from netvitals.capture.stack import RELU, ActivationStack, Room
 
 
 @dataclass
@@ -27,12 +27,13 @@ class ActivationSight:
     a: Tensor
     f: Callable[[Tensor], Tensor]
     alike: Hashable = None      # equal for activations that may be stacked; None for one that stands alone
+    room: Room | None = None    # memory that is kept from look to look
 
     @cached_property
     def stack(self) -> ActivationStack:
         """This activation alone, in the shape that serves several."""
         return ActivationStack((self.site,), self.x_view[None], self.a_view[None], self.f, tuple(self.x.shape),
-                               self.x.dtype)
+                               self.x.dtype, self.room)
 
     @cached_property
     def x_channels(self) -> Tensor:
@@ -132,6 +133,7 @@ class TensorSight:
     site: Site
     value: Tensor
     module: nn.Module | None = None
+    room: Room | None = None    # memory that is kept from look to look
 
     @cached_property
     def view(self) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -27,6 +27,28 @@ class Outline:
     positions: int          # tokens or pixels of one example; the examples themselves if it has only one
 
 
+class Room:
+    """Memory kept from look to look: fresh memory costs more than what is done in it, and it is not in the cache.
+
+    Everything is asked for by name, and overwritten by whoever asks for the same name next.
+    """
+
+    LARGEST = 1 << 18       # elements; more is taken fresh
+
+    def __init__(self) -> None:
+        self._flat: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
+
+    def empty(self, name: str, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Room of this shape, with the dtype and device of ``like``."""
+        size, key = math.prod(shape), (name, like.dtype, like.device)
+        if size > self.LARGEST:
+            return torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
+        known = self._flat.get(key)
+        if known is None or known.numel() < size:
+            known = self._flat[key] = torch.empty(size, dtype=like.dtype, device=like.device)
+        return known[:size].view(tuple(shape))
+
+
 @dataclass
 class ActivationStack:
     """Inputs ``x`` and outputs ``a`` of like activations: (sites, samples, channels[, positions]), float32 or wider."""
@@ -37,7 +59,7 @@ class ActivationStack:
     f: Callable[[Tensor], Tensor]       # takes an input shaped like ``raw``
     raw: tuple[int, ...]                # shape of one site's tensor as it ran
     dtype: torch.dtype                  # as it ran
-    room: dict[str, Tensor] = field(default_factory=dict)       # memory kept from look to look for what is of x's size
+    room: Room | None = None            # memory that is kept from look to look
 
     @property
     def stack(self) -> ActivationStack:
@@ -100,22 +122,18 @@ class ActivationStack:
 
     @cached_property
     def scratch(self) -> Tensor:
-        """Room for an intermediate of the size of ``x`` that stays in the cache; overwritten by the next user."""
-        return self._empty("scratch")
-
-    def _empty(self, name: str) -> Tensor:
-        kept = self.room.get(name)
-        return kept if kept is not None else torch.empty_like(self.x)
+        """Room for an intermediate of the size of ``x``; overwritten by the next user, of this stack or another."""
+        return torch.empty_like(self.x) if self.room is None else self.room.empty("scratch", self.shape, self.x)
 
     @cached_property
     def positive(self) -> Tensor:
         """1 where the input is above zero, else 0."""
-        return torch.gt(self.x, 0, out=self._empty("positive"))
+        return torch.gt(self.x, 0, out=torch.empty_like(self.x))
 
     @cached_property
     def positive_share(self) -> Tensor:
         """Share of positive inputs by channel."""
-        return self.positive.mean(self.over)
+        return torch.gt(self.x, 0, out=self.scratch).mean(self.over)
 
     @cached_property
     def size(self) -> Tensor:
@@ -125,7 +143,7 @@ class ActivationStack:
     @cached_property
     def channel_max(self) -> Tensor:
         """max |a| by channel."""
-        return self.size.amax(self.over)
+        return self.size.amax(1) if len(self.shape) == 3 else self.size.amax(3).amax(1)     # one by one is quicker
 
     @cached_property
     def max(self) -> Tensor:
@@ -160,9 +178,9 @@ class GatheredStack(ActivationStack):
     """A stack whose tensors are put together when somebody asks for them: of a ReLU, many look at the input alone."""
 
     def __init__(self, sites: tuple[Site, ...], x: list[Tensor], a: list[Tensor], f: Callable[[Tensor], Tensor],
-                 raw: tuple[int, ...], dtype: torch.dtype, room: dict[str, Tensor]) -> None:
+                 raw: tuple[int, ...], dtype: torch.dtype, room: Room, number: int | None) -> None:
         self.sites, self.f, self.raw, self.dtype, self.room = sites, f, raw, dtype, room
-        self._x, self._a = x, a
+        self._x, self._a, self._number = x, a, number
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -170,11 +188,16 @@ class GatheredStack(ActivationStack):
 
     @cached_property
     def x(self) -> Tensor:      # type: ignore[override]
-        return torch.stack(self._x, out=self.room.get("x"))
+        return self._together("x", self._x)
 
     @cached_property
     def a(self) -> Tensor:      # type: ignore[override]
-        return torch.stack(self._a, out=self.room.get("a"))
+        return self._together("a", self._a)
+
+    def _together(self, name: str, tensors: list[Tensor]) -> Tensor:
+        if self.room is None or self._number is None:
+            return torch.stack(tensors)
+        return torch.stack(tensors, out=self.room.empty(f"{name} of stack {self._number}", self.shape, tensors[0]))
 
 
 RELU = frozenset({"relu", "relu_", "ReLU"})

@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ActivationStack, Outline, Sheet, Vital
+from netvitals.capture import ActivationSight, ActivationStack, Sheet, Vital
 from netvitals.vitals import _order
-from netvitals.vitals._pooling import Pool
+from netvitals.vitals._pooling import Pool, Rows, Table
 from netvitals.vitals.gate_measurement import checked_thetas, measure
 from netvitals.vitals.gate_prediction import PREDICTORS, Margins, margins, predict
 from netvitals.vitals.gate_report import GateReport, SiteGates
@@ -76,13 +75,14 @@ class Gates(Vital):
         self._densities = [f"density@{t:g}" for t in self.thetas]
         self._metrics = (*self._densities, "mean", *(f"q{round(100 * q):02d}" for q in QUANTILES), "variance", "valid")
         self._pool = Pool(self._densities)
+        self._relu, self._smooth = Table(self._finish_relu), Table(self._finish_smooth)
 
     def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
         stack = sight.stack
         if stack.elements == 0:
             return
         if stack.is_relu:
-            sheet.on_host((stack.mean, stack.positive_share), partial(self._finish_relu, sheet, stack.outline))
+            self._relu.add(sheet, stack.outline, (stack.mean, stack.positive_share))
             return
         slope = stack.derivative.reshape(stack.x.shape)
         gate, flat, scratch = slope.abs(), _flat(slope), stack.scratch
@@ -91,30 +91,28 @@ class Gates(Vital):
         centred = torch.sub(flat, mean, out=scratch.view(flat.shape))
         spread = torch.linalg.vector_norm(centred, dim=1)
         quantiles = _order.quantiles(_order.sampled(_flat(gate)), QUANTILES)
-        sheet.on_host((stack.mean, _flat(gate).mean(1), spread, *quantiles, *shares),
-                      partial(self._finish_smooth, sheet, stack.outline))
+        self._smooth.add(sheet, stack.outline, (stack.mean, _flat(gate).mean(1), spread, *quantiles, *shares))
 
-    def _finish_relu(self, sheet: Sheet, stack: Outline, mean: np.ndarray, share: np.ndarray) -> None:
+    def _finish_relu(self, sheet: Sheet, rows: Rows, mean: np.ndarray, share: np.ndarray) -> None:
         """Gates are 0 or 1, so everything follows from the share of positive inputs: density is its value at each
         theta below 1, and the q-quantile is 1 as soon as the closed share is at most q."""
-        d = share.mean(1)
-        self._write(sheet, stack, [share * (t < 1) for t in self.thetas], d, [(d >= 1 - q) * 1.0 for q in QUANTILES],
-                    d - d * d, mean)
+        d = rows.mean(share)
+        self._write(sheet, rows, [share if t < 1 else 0 * share for t in self.thetas], d,
+                    [d >= 1 - q for q in QUANTILES], d - d * d, mean)
 
-    def _finish_smooth(self, sheet: Sheet, stack: Outline, mean: np.ndarray, gate: np.ndarray,
+    def _finish_smooth(self, sheet: Sheet, rows: Rows, mean: np.ndarray, gate: np.ndarray,
                        spread: np.ndarray, *rest: np.ndarray) -> None:
         quantiles, shares = rest[:len(QUANTILES)], rest[len(QUANTILES):]
-        self._write(sheet, stack, shares, gate, quantiles, spread * spread / stack.elements, mean)
+        self._write(sheet, rows, shares, gate, quantiles, spread * spread / rows.elements, mean)
 
-    def _write(self, sheet: Sheet, stack: Outline, shares: Sequence[np.ndarray], gate: np.ndarray,
+    def _write(self, sheet: Sheet, rows: Rows, shares: Sequence[np.ndarray], gate: np.ndarray,
                quantiles: Sequence[np.ndarray], variance: np.ndarray, mean: np.ndarray) -> None:
-        densities = np.stack([s.mean(1) for s in shares], axis=1)
-        valid = (mean == mean).mean(1)
-        columns = np.column_stack([densities, gate, *quantiles, variance, valid])
-        sheet.put(stack.sites, self._metrics, columns)
+        densities = [rows.mean(s) for s in shares]
+        columns = np.array([*densities, gate, *quantiles, variance, rows.mean(mean == mean)])
+        sheet.put(rows.sites, self._metrics, columns.T)
         for metric, share in zip(self._densities, shares):
-            sheet.put_array(stack.sites, metric, share)
-        self._pool.add(sheet, stack, densities)
+            rows.write_arrays(sheet, metric, share)
+        self._pool.add(sheet, rows, columns[:len(densities)].T)
 
 
 def _flat(t: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ActivationStack, Outline, Sheet, TensorSight, Vital
-from netvitals.vitals._pooling import Pool
+from netvitals.capture import ActivationSight, ActivationStack, Sheet, Site, TensorSight, Vital
+from netvitals.vitals._pooling import Pool, Rows, Table
 
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
 
@@ -69,29 +69,46 @@ class Preactivations(Vital):
     tensors_of = ("norm",)
 
     def __init__(self) -> None:
-        self._pool = Pool(METRICS)
+        self._pool, self._table = Pool(METRICS), Table(self._finish)
+        self._sheet: Sheet | None = None
+        self._norms: list[tuple[Site, str, np.ndarray]] = []
 
     def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
         stack = sight.stack
-        if stack.elements == 0:
-            return
-        sheet.on_host((stack.mean, stack.variance, stack.positive_share), partial(self._finish, sheet, stack.outline))
+        if stack.elements:
+            self._table.add(sheet, stack.outline, (stack.mean, stack.variance, stack.positive_share))
 
-    def _finish(self, sheet: Sheet, stack: Outline, mu: np.ndarray, variance: np.ndarray,
-                positive: np.ndarray) -> None:
+    def _finish(self, sheet: Sheet, rows: Rows, mu: np.ndarray, variance: np.ndarray, positive: np.ndarray) -> None:
         sigma = np.sqrt(variance)
-        mean, std = mu.mean(1), np.sqrt(variance.mean(1) + mu.var(1))
-        values = np.column_stack([mean, std, sigma.mean(1), mu.std(1), sigma.std(1), mean / std, 1 - positive.mean(1)])
-        sheet.put(stack.sites, METRICS, values)
-        sheet.put_array(stack.sites, "mu", mu)
-        sheet.put_array(stack.sites, "sigma", sigma)
-        self._pool.add(sheet, stack, values)
+        mean, width = rows.mean(mu), rows.mean(sigma)
+        spread = rows.spread(mu, mean)
+        std = np.sqrt(rows.mean(variance) + spread * spread)
+        values = np.array([mean, std, width, spread, rows.spread(sigma, width), mean / std, 1 - rows.mean(positive)]).T
+        sheet.put(rows.sites, METRICS, values)
+        rows.write_arrays(sheet, "mu", mu)
+        rows.write_arrays(sheet, "sigma", sigma)
+        self._pool.add(sheet, rows, values)
 
     def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
         if sight.site.kind != "norm" or sight.module is None:
             return
-        gain, shift = getattr(sight.module, "weight", None), getattr(sight.module, "bias", None)
-        if isinstance(gain, Tensor):
-            sheet.write(sight.site, ("scale",), gain.detach().float().abs().mean())
-        if isinstance(shift, Tensor):
-            sheet.write(sight.site, ("shift",), shift.detach().float().mean())
+        for metric, name in (("scale", "weight"), ("shift", "bias")):
+            p = getattr(sight.module, name, None)
+            if isinstance(p, Tensor) and p.numel():     # a copy, as it moves before the readings leave the device
+                sheet.on_host((p.detach().clone(),), partial(self._take, sheet, sight.site, metric))
+
+    def _take(self, sheet: Sheet, site: Site, metric: str, p: np.ndarray) -> None:
+        if self._sheet is not sheet:
+            self._sheet, self._norms = sheet, []
+            sheet.on_host((), self._end)
+        self._norms.append((site, metric, p.reshape(-1)))
+
+    def _end(self) -> None:
+        sheet, self._sheet = self._sheet, None
+        for metric in ("scale", "shift"):
+            found = [(site, p) for site, what, p in self._norms if what == metric]
+            if sheet is not None and found:
+                sizes = np.array([len(p) for _, p in found])
+                flat = np.concatenate([p for _, p in found])
+                sums = np.add.reduceat(abs(flat) if metric == "scale" else flat, np.cumsum(sizes) - sizes)
+                sheet.put([site for site, _ in found], (metric,), sums / sizes)

@@ -8,14 +8,13 @@ activations; ``dead_units`` and ``always_on`` = shares of units that are zero on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ActivationStack, Outline, Sheet, Vital
-from netvitals.vitals._pooling import Pool
+from netvitals.capture import ActivationSight, ActivationStack, Sheet, Vital
+from netvitals.vitals._pooling import Pool, Rows, Table
 from netvitals.vitals.sparsity_meter import (
     SOFT_ABSOLUTE,
     SOFT_RELATIVE,
@@ -90,6 +89,7 @@ class Sparsity(Vital):
             raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
         self.tau, self.tau_abs = tau, tau_abs
         self._pool, self._soft_pool = Pool(METRICS), Pool(SOFT_METRICS)
+        self._table, self._soft_table = Table(self._finish), Table(self._finish_soft)
         self._sheet: Sheet | None = None
         self._looks = 0
 
@@ -99,21 +99,21 @@ class Sparsity(Vital):
             return
         # a ReLU is zero exactly where its input is not positive
         on = stack.positive_share if stack.is_relu else torch.ne(stack.size, 0, out=stack.scratch).mean(stack.over)
-        sheet.on_host((on, stack.positive_share), partial(self._finish, sheet, stack.outline))
+        self._table.add(sheet, stack.outline, (on, stack.positive_share))
         if self._sheet is not sheet:
             self._sheet, self._looks = sheet, self._looks + 1
         if self._looks % SOFT_CADENCE == 1:
             flat, scratch = (t.reshape(len(stack.sites), -1) for t in (stack.size, stack.scratch))
             soft = torch.le(flat, (stack.max * self.tau)[:, None], out=scratch).mean(1)
             soft_abs = torch.le(flat, self.tau_abs, out=scratch).mean(1)
-            sheet.on_host((soft, soft_abs), partial(self._finish_soft, sheet, stack.outline))
+            self._soft_table.add(sheet, stack.outline, (soft, soft_abs))
 
-    def _finish(self, sheet: Sheet, stack: Outline, on: np.ndarray, positive: np.ndarray) -> None:
-        values = np.column_stack([1 - on.mean(1), 1 - positive.mean(1), (on == 0).mean(1), (on == 1).mean(1)])
-        sheet.put(stack.sites, METRICS, values)
-        self._pool.add(sheet, stack, values)
+    def _finish(self, sheet: Sheet, rows: Rows, on: np.ndarray, positive: np.ndarray) -> None:
+        values = np.array([1 - rows.mean(on), 1 - rows.mean(positive), rows.mean(on == 0), rows.mean(on == 1)]).T
+        sheet.put(rows.sites, METRICS, values)
+        self._pool.add(sheet, rows, values)
 
-    def _finish_soft(self, sheet: Sheet, stack: Outline, *shares: np.ndarray) -> None:
-        values = np.column_stack(shares)
-        sheet.put(stack.sites, SOFT_METRICS, values)
-        self._soft_pool.add(sheet, stack, values)
+    def _finish_soft(self, sheet: Sheet, rows: Rows, *shares: np.ndarray) -> None:
+        values = np.array(shares).T
+        sheet.put(rows.sites, SOFT_METRICS, values)
+        self._soft_pool.add(sheet, rows, values)

@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from netvitals.capture import ActivationSight, ActivationStack, Outline, Sheet, TensorSight, Vital
 from netvitals.vitals import _order
@@ -65,7 +64,7 @@ class Spikes(Vital):
         if sight.site.kind == "stream" and sight.value.numel():
             h = sight.view[None]
             self._look(sheet, ActivationStack((sight.site,), h, h, torch.clone, tuple(sight.value.shape),
-                                              sight.value.dtype), pooled=False)
+                                              sight.value.dtype, sight.room), pooled=False)
 
     def _look(self, sheet: Sheet, stack: ActivationStack, *, pooled: bool) -> None:
         a, size = (t.reshape(len(t), -1) for t in (stack.a, stack.size))
@@ -73,7 +72,8 @@ class Spikes(Vital):
         squares = torch.sub(a, mean, out=stack.scratch.view(a.shape))
         squares.mul_(squares)
         variance, fourth = squares.mean(1, keepdim=True), torch.linalg.vector_norm(squares, dim=1)
-        p999, count = self._tail(size, (variance + mean * mean).sqrt() * self.k)
+        p999, limit = _order.upper_quantile(size), (variance + mean * mean).sqrt() * self.k
+        count = torch.gt(size, limit, out=squares).sum(1)
         sample = _order.sampled(size, MEDIAN_SAMPLE)
         row = stack.size.amax(2).reshape(len(a), -1).argmax(1)
         mean_abs = mean if stack.is_relu else size.mean(1)
@@ -103,14 +103,3 @@ class Spikes(Vital):
             self._sheet.put("model", ("max_abs", "peak_layer", "intermediate_peak"),
                             np.array([maxima[peak], peak, 0 < peak < len(maxima) - 1], dtype=float))
         self._sheet, self._maxima = None, []
-
-    def _tail(self, size: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
-        """p999 and the number of spikes. At most n/k² entries can exceed k times the root mean square, so that both
-        are found among the largest few."""
-        n = size.shape[1]
-        rank = n - _order.quantile_rank(n, 0.999)
-        most = max(rank, int(n / self.k ** 2) + 1)
-        if n > _order.TAIL_SAMPLE or most > n // 8:
-            return _order.upper_quantile(size), (size > limit).sum(1)
-        top = _order.largest(size, most)
-        return top[:, rank - 1], (top > limit).sum(1)

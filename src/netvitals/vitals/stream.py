@@ -63,8 +63,11 @@ class Stream(Vital):
         if sight.site.kind != "stream" or sight.value.numel() == 0:
             return
         h = sight.view
-        # over columns a product and a sum are far quicker than a norm
-        squares = torch.linalg.vector_norm(h, dim=1).square() if h.ndim == 2 else (h * h).sum(1)
+        if h.ndim == 2:
+            squares = torch.linalg.vector_norm(h, dim=1).square()
+        else:       # over columns a product and a sum are far quicker than a norm
+            scratch = None if sight.room is None else sight.room.empty("scratch", h.shape, h)
+            squares = torch.mul(h, h, out=scratch).sum(1)
         sheet.on_host((squares.sqrt().mean(), squares.sum(), h.mean()),
                       partial(self._finish, sheet, sight.site, h.numel()))
 
