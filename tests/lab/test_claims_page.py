@@ -113,3 +113,20 @@ def test_the_filters_work_in_a_browser(tmp_path):
     assert re.findall(r'<tr class="\w+" data-paper="toy" data-status="([\w-]+)"( hidden="")?', dom) == [
         ("holds", ' hidden=""'), ("fails", ' hidden=""'), ("fails", "")]
     assert "1 shown" in dom
+
+
+def test_the_record_says_everything_on_one_line_a_claim(tmp_path):
+    held = Standing(claim("toy/C1"), Verdict("holds", 0.51, note="a|b\nand *so* on", seeds=3, scale="small", trials=4))
+    stale = Standing(claim("toy/C2"), Verdict("fails", 0.9, scale="smoke", trials=1), stale=True)
+    other = Standing(claim("tiny/C1"), lab.not_run("needs data"))
+    first, second = lab.write_record([held, stale, other], tmp_path / "record")
+    assert (first.name, second.name) == ("tiny.md", "toy.md")
+    text = second.read_text()
+    assert "2 claims: 1 holds, 1 fails." in text
+    rows = [line for line in text.splitlines() if line.startswith("| C")]
+    assert rows[0] == (r"| C1 | a \< b & c (§1) | 0.5 ± 0.1 | 0.51 — a\|b and \*so\* on | holds | 4 trials, 3 seeds, "
+                       "small |")
+    assert rows[1].endswith("| 0.9 | fails | code has changed since; 1 trial, smoke |")
+    assert "| needs data | not-run |  |" in first.read_text()
+    with pytest.raises(ValueError, match=r"toy\.md is a file"):
+        lab.write_record([held], second)

@@ -16,7 +16,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
 def test_there_are_commands_to_check():
-    assert len(COMMANDS) == 7
+    assert len(COMMANDS) == 8
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -18,7 +18,9 @@ def register(app: typer.Typer) -> None:
                as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
                results: Annotated[Path | None, typer.Option(
                    help="The results file. [default: runs/studies.sqlite, if it is there]")] = None,
-               html: Annotated[Path | None, typer.Option(help="Write the claims page here.")] = None) -> None:
+               html: Annotated[Path | None, typer.Option(help="Write the claims page here.")] = None,
+               record: Annotated[Path | None, typer.Option(
+                   help="Write a Markdown file for each paper into this folder.")] = None) -> None:
         """List all claims with their verdicts and errata."""
         from contextlib import nullcontext
 
@@ -37,6 +39,8 @@ def register(app: typer.Typer) -> None:
             found = [s for s in lab.standings(chosen, store) if status in (None, s.verdict.status)]
             if html is not None:
                 typer.echo(lab.write_page(found, html, store), err=as_json)
+        for path in lab.write_record(found, record) if record is not None else ():
+            typer.echo(path, err=as_json)
         if as_json:
             typer.echo(json.dumps([_finite(s.to_dict()) for s in found], ensure_ascii=False))
             return

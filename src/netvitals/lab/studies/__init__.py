@@ -20,6 +20,7 @@ from netvitals.lab.studies.exporting import export
 from netvitals.lab.studies.judging import judge, trial_keys
 from netvitals.lab.studies.page import render_page, write_page
 from netvitals.lab.studies.plot import Plot, Series
+from netvitals.lab.studies.record import render_record, write_record
 from netvitals.lab.studies.registry import (
     all_claims,
     all_studies,
@@ -41,4 +42,5 @@ __all__ = ["DEFAULT", "ENGINES", "SCALES", "STATUSES", "Claim", "Config", "Expec
            "Row", "Series", "Standing", "State", "StoredVerdict", "Study", "StudyRun", "TrialRecord", "Verdict",
            "all_claims", "all_studies", "check_scale", "check_status", "claims_of", "code_version", "decide",
            "erratum", "export", "fails", "find_claim", "find_studies", "find_study", "holds", "judge", "not_run",
-           "papers", "render_page", "reproduce", "run", "standings", "trial_keys", "within", "write_page"]
+           "papers", "render_page", "render_record", "reproduce", "run", "standings", "trial_keys", "within",
+           "write_page", "write_record"]
