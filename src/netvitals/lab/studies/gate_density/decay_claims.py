@@ -18,7 +18,7 @@ HALF, STEADY = -0.5, 0.15
 def _arms(rows: Sequence[Row], amount: float | None = None) -> dict[str, list[Row]]:
     """Runs by who decays them, without the ones whose norms are exempt."""
     runs = [r for r in some(rows) if not r.get("exempt") and amount in (None, r["S"])]
-    return {f"{o} {c}": [r for r in runs if (r["optimizer"], r["coupling"]) == (o, c)]
+    return {f"{o} {'decoupled' if o == 'adamw' else c}": [r for r in runs if (r["optimizer"], r["coupling"]) == (o, c)]
             for o, c in dict.fromkeys((r["optimizer"], r["coupling"]) for r in runs)}
 
 
