@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -169,3 +170,10 @@ def test_every_command_has_a_help_line(call):
     assert code == 0
     for name in ("demo", "checkup", "report", "export", "activation"):
         assert name in out
+
+
+def test_no_console_makes_pictures_of_names():
+    """``softplus:100:`` holds an emoji of rich."""
+    folder = Path(nv.__file__).parent
+    made = [call for path in folder.rglob("*.py") for call in re.findall(r"Console\([^)]*\)", path.read_text())]
+    assert made and all("emoji=False" in call for call in made)

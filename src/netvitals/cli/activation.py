@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             typer.echo(json.dumps(_plain(facts), ensure_ascii=False))
         else:
-            _print(Console(), facts, _module(name))
+            _print(Console(emoji=False), facts, _module(name))
 
 
 def page(name: str, thetas: Sequence[float], mu: float, depth: int, width: int, beta: float) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             typer.echo(json.dumps(plain(found), default=str))
         else:
-            console = Console()
+            console = Console(emoji=False)
             console.print(f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, "
                           f"{len(found.readings)} readings")
             console.print(found.findings)

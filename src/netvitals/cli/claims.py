@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             typer.echo(json.dumps([_finite(s.to_dict()) for s in found], ensure_ascii=False))
             return
-        console = Console()
+        console = Console(emoji=False)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for column in ("claim", "paper says", "ours", "verdict", "note"):
             table.add_column(column, overflow="fold", no_wrap=column in ("claim", "verdict"))

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        console = Console()
+        console = Console(emoji=False)
         folder = free(out)
         console.print(f"One MLP-Mixer ({MODEL}) on 8×8 digits, trained twice with SGD: once with little weight decay, "
                       f"once with fifty times as much.\nRuns go to {folder}.", highlight=False, soft_wrap=True)

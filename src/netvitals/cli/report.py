@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
         source = runs.open_run(run)
         found = findings.diagnose(source)
-        Console().print(found)
+        Console(emoji=False).print(found)
         page = write(source, out or source.path.with_name("report.html"), findings=found)
         typer.echo(page)
         if show:

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
         from netvitals.lab import studies as lab
 
-        console = Console()
+        console = Console(emoji=False)
         try:
             runs = lab.reproduce(studies or (), claims=claim or (), scale=scale, engine=engine, jobs=jobs,
                                  address=address, resume=resume, results=results, each=lambda r: _show(console, r))

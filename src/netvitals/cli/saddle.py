@@ -107,4 +107,4 @@ def _table(head: list[str], rows: list[list[str]], title: str) -> None:
     table = Table(*head, title=title)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(emoji=False).print(table)

@@ -80,7 +80,7 @@ def register(app: typer.Typer) -> None:
         from netvitals.cli.checkup import made
 
         model, loss_fn, batch = made(target)
-        with Console(stderr=True).status("scanning directions"):
+        with Console(stderr=True, emoji=False).status("scanning directions"):
             kind = loss or _kind(loss_fn, batch)
             found = singular.readout(model, kind, batch, units=units)
             page = _page(found, model, kind, batch) if html is not None else ""
@@ -200,4 +200,4 @@ def _table(head: list[str], rows: list[list[str]], title: str) -> None:
     table = Table(*head, title=title)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(emoji=False).print(table)

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
                 done = set() if store is None else {k for k, t in store.trials(study=study.name).items() if t.done}
                 cells = [_cell(lab.trial_keys(study, scale), done) for scale in lab.SCALES]
                 table.add_row(study.name, *cells, str(len(lab.claims_of(study))), escape(study.title))
-        console = Console()
+        console = Console(emoji=False)
         console.print(table, highlight=False)
         console.print("trials stored / trials at that scale; run them with: netvitals reproduce STUDY", style="dim",
                       highlight=False)

@@ -26,7 +26,7 @@ def shown(state: State, progress: bool | Callable[[State], None]) -> Iterator[Ca
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     if not console.is_terminal:
         yield _lines(console.print)
         return
