@@ -8,7 +8,8 @@ from netvitals.lab.studies import all_claims, find_claim, find_study, run
 from netvitals.lab.studies.dead_directions import _networks, _race
 from netvitals.lab.studies.dead_directions.ddcadam import best
 
-NAMES = ("dead-directions-inventory", "dead-directions-rates", "dead-directions-optimisers", "ddcadam")
+NAMES = ("dead-directions-inventory", "dead-directions-rates", "dead-directions-optimisers", "ddcadam",
+         "dead-directions-learning")
 
 
 @pytest.fixture(autouse=True)
@@ -82,3 +83,34 @@ def test_a_rescaled_start_does_not_matter_to_ddcadam(smoke):
 def test_the_losses_are_compared_only_with_several_seeds(smoke):
     assert smoke("ddcadam").verdicts["dead-directions/ddcadam-loss-mlp"].status == "not-run"
     assert len({c["seed"] for c in find_study("ddcadam").configs("small")}) == 3
+
+
+def test_what_training_shows(smoke):
+    found = {c.split("/")[1]: v for c, v in smoke("dead-directions-learning").verdicts.items()}
+    assert {n: v.status for n, v in found.items()} == {
+        "X22": "not-run", "X24-mixers": "holds", "X24-addition": "holds", "X28-mixture": "holds", "X30": "fails",
+        "X30-largest": "holds", "X32": "holds", "LLC": "holds"}, {n: str(v) for n, v in found.items()}
+
+
+def test_a_claim_about_training_can_fail(smoke):
+    """The judges are not formalities: turned or shuffled rows are refused."""
+    rows = smoke("dead-directions-learning").rows
+    of = lambda n: find_claim(f"dead-directions/{n}").judge
+    pick = lambda check: [dict(r) for r in rows if r["check"] == check]
+    shifted = [{**r, "nu": r["data_free"]} for r in pick("mixture")]
+    assert of("X28-mixture")(shifted).status == "fails"
+    flat = [{**r, "smallest": 1.0} for r in pick("grokking")]
+    assert of("X32")(flat).status == "fails"
+    lost = [{**r, "sigma": r["sigma"] * 10.0 ** -r["depth"], "ratio": r["ratio"] * 10.0 ** -r["depth"]}
+            if "depth" in r else r for r in pick("regime")]
+    assert of("X24-mixers")(lost).status == "fails"
+    power = [{**r, "smallest": 1 / r["step"]} if "trace" in r else r for r in pick("regime")]
+    assert of("X24-addition")(power).status == "fails"
+    full = [{**r, "lam": r["parameters"] / 2} for r in pick("coefficient")]
+    assert of("LLC")(full).status == "fails"
+    zeros = [{**r, "steps": 20_000, "zeros": 0.0} for r in pick("diagonal")]
+    assert of("X22")(zeros).status == "fails"
+    some = [{**r, "zeros": 0.2 if r["driver"] == "adam" else 0.0} for r in zeros]
+    assert of("X22")(some).status == "holds"
+    swapped = [{**r, "when": "after" if r["when"] == "before" else "before"} for r in pick("expansion")]
+    assert of("X30-largest")(swapped).status == "fails"

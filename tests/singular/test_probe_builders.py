@@ -9,12 +9,15 @@ from netvitals.singular import (
     Autoencoder,
     BlockPair,
     Chain,
+    DiagonalNet,
     Memorised,
     PreNormProbe,
     Superposition,
     freeze_probe,
     kfac,
+    kl_order,
     lambda_min,
+    recover_crossing,
     rotation_crossover,
     softmax_head,
     without_logit_shift,
@@ -134,3 +137,18 @@ def test_softmax_head_bounds_and_memorisation():
 def test_wrong_input_gets_a_sentence(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_an_inactive_coordinate_of_a_diagonal_net_is_a_crossing_and_an_active_one_is_regular():
+    net = DiagonalNet(width=4, active=2, seed=3)
+    x, y = net.task(samples=60)
+    theta = net.at_truth()
+    assert torch.allclose(net.outputs(theta, x), y)
+    axis = torch.eye(8, dtype=torch.float64)
+    outputs = lambda th: net.outputs(th, x)
+    orders = [kl_order(outputs, theta, axis[i]).order for i in (0, 2, 3, 6)]
+    assert orders == [1, 2, 2, 2]
+    found = recover_crossing(outputs, theta, [axis[2] - axis[6], axis[2] + axis[6]])
+    assert (found.lam, found.m) == (0.5, 2)
+    with pytest.raises(ValueError, match="can be active"):
+        DiagonalNet(width=2, active=3)

@@ -3,7 +3,7 @@
 from netvitals.singular.adapter import LowRank, Placement, TangentialLoRA, tangential_lora
 from netvitals.singular.architecture import AttentionChain, Chain, SwiGLUStack
 from netvitals.singular.attention import ValueOutput, value_output
-from netvitals.singular.builders import Autoencoder, BlockPair, Memorised, PreNormProbe, Superposition
+from netvitals.singular.builders import Autoencoder, BlockPair, DiagonalNet, Memorised, PreNormProbe, Superposition
 from netvitals.singular.chains import ChainHealth
 from netvitals.singular.cross_entropy import SoftmaxHead, softmax_head, without_logit_shift
 from netvitals.singular.crossing import Crossing, eps_scan, recover_crossing
@@ -64,21 +64,21 @@ from netvitals.singular.tracker import ChangePoint, Jump, Phase, change_points, 
 from netvitals.singular.volume import VolumeScan, eps_scan_volume, tied_crossing_volume
 
 __all__ = ["AttentionChain", "Autoencoder", "BlockPair", "Candidate", "Categorical", "Chain", "ChainHealth",
-           "ChangePoint", "Classified", "CoefficientHistory", "Crossing", "Crossover", "Examination", "Factor",
-           "FluctuationMC", "Gaussian", "Jump", "KFAC", "KFACFloor", "KLOrder", "KernelTest", "LLC", "LNFiniteT",
-           "Labelled", "Ladder", "LowRank", "Memorised", "Nature", "Orders", "Phase", "Placement", "PreNormProbe",
-           "QuotientFisher", "RateChain", "RateFit", "Rates", "Readout", "SafeDirections", "SafeSpace", "SchurProfile",
-           "ScoreExpansion", "SoftmaxHead", "StreamFloor", "StreamSigma", "Superposition", "SwiGLUStack",
-           "TangentialLoRA", "ValueOutput", "VolumeScan", "WAIC", "WatanabeTriple", "along", "change_points",
-           "classify_spectrum", "coefficient_history", "compose_blocks", "condition_jumps", "dead_entry",
-           "directional_fisher", "eps_scan", "eps_scan_volume", "examination", "fisher_matrix", "fisher_spectrum",
-           "freeze_probe", "functional_variance_mc", "gauge_or_singular", "high_curvature_volume", "horizontal",
-           "joint_mode", "kfac", "kl_along", "kl_order", "kronecker_lift", "lambda_min", "learning_coefficient",
-           "ln_finite_t", "ln_kernel", "ln_kernel_test", "ln_reset_rate", "log_metric", "mean_map_metric",
-           "monte_carlo", "normal_bundle", "nu", "nu_data_free", "nu_frozen", "operational_selection",
-           "order_from_fisher", "phase", "predict_rates", "quotient_fisher", "rate_chain", "rate_fit", "readout",
-           "recover_crossing", "residual_distance", "rlct_additive", "rlct_crossing", "rlct_reduced_rank",
-           "rlct_single", "rotation_crossover", "safe_directions", "schur_complement", "schur_constant",
-           "schur_profile", "schur_ratios", "score_expansion", "sectional_curvature", "sigma_stream", "softmax_head",
-           "spectrum_along", "subfamily", "tangential_lora", "tied_crossing_volume", "value_output", "vertical", "waic",
-           "wbic", "without_logit_shift"]
+           "ChangePoint", "Classified", "CoefficientHistory", "Crossing", "Crossover", "DiagonalNet", "Examination",
+           "Factor", "FluctuationMC", "Gaussian", "Jump", "KFAC", "KFACFloor", "KLOrder", "KernelTest", "LLC",
+           "LNFiniteT", "Labelled", "Ladder", "LowRank", "Memorised", "Nature", "Orders", "Phase", "Placement",
+           "PreNormProbe", "QuotientFisher", "RateChain", "RateFit", "Rates", "Readout", "SafeDirections", "SafeSpace",
+           "SchurProfile", "ScoreExpansion", "SoftmaxHead", "StreamFloor", "StreamSigma", "Superposition",
+           "SwiGLUStack", "TangentialLoRA", "ValueOutput", "VolumeScan", "WAIC", "WatanabeTriple", "along",
+           "change_points", "classify_spectrum", "coefficient_history", "compose_blocks", "condition_jumps",
+           "dead_entry", "directional_fisher", "eps_scan", "eps_scan_volume", "examination", "fisher_matrix",
+           "fisher_spectrum", "freeze_probe", "functional_variance_mc", "gauge_or_singular", "high_curvature_volume",
+           "horizontal", "joint_mode", "kfac", "kl_along", "kl_order", "kronecker_lift", "lambda_min",
+           "learning_coefficient", "ln_finite_t", "ln_kernel", "ln_kernel_test", "ln_reset_rate", "log_metric",
+           "mean_map_metric", "monte_carlo", "normal_bundle", "nu", "nu_data_free", "nu_frozen",
+           "operational_selection", "order_from_fisher", "phase", "predict_rates", "quotient_fisher", "rate_chain",
+           "rate_fit", "readout", "recover_crossing", "residual_distance", "rlct_additive", "rlct_crossing",
+           "rlct_reduced_rank", "rlct_single", "rotation_crossover", "safe_directions", "schur_complement",
+           "schur_constant", "schur_profile", "schur_ratios", "score_expansion", "sectional_curvature", "sigma_stream",
+           "softmax_head", "spectrum_along", "subfamily", "tangential_lora", "tied_crossing_volume", "value_output",
+           "vertical", "waic", "wbic", "without_logit_shift"]

@@ -193,6 +193,44 @@ class Memorised:
                      [axis] * self.depth)
 
 
+@dataclass(frozen=True)
+class DiagonalNet:
+    r"""$f(x) = x \cdot (u \odot u - v \odot v)$ with a sparse truth: two layers, each one number a coordinate (X22).
+
+    At an inactive coordinate $u_i = v_i = 0$: the ray along either has order 2, and $(u_i - v_i)(u_i + v_i)$ is a
+    crossing with λ = ½, m = 2. θ is u followed by v.
+
+    >>> net = DiagonalNet(width=3, active=1)
+    >>> x, y = net.task(samples=4)
+    >>> bool(torch.allclose(net.outputs(torch.tensor([1.0, 0, 0, 0, 0, 0], dtype=f64), x), y))
+    True
+    """
+
+    width: int = 40
+    active: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.active <= self.width:
+            raise ValueError(f"between 0 and {self.width} coordinates can be active, got {self.active}")
+
+    def truth(self) -> Tensor:
+        return torch.cat([torch.ones(self.active, dtype=f64), torch.zeros(self.width - self.active, dtype=f64)])
+
+    def task(self, samples: int = 40) -> tuple[Tensor, Tensor]:
+        """Gaussian inputs and what the truth answers, (n, width) and (n, 1)."""
+        x = torch.randn(samples, self.width, generator=torch.Generator().manual_seed(self.seed), dtype=f64)
+        return x, (x @ self.truth())[:, None]
+
+    def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
+        u, v = theta[:self.width], theta[self.width:]
+        return (x @ (u * u - v * v))[:, None]
+
+    def at_truth(self) -> Tensor:
+        """u and v that compute the truth, inactive coordinates at their singular point."""
+        return torch.cat([self.truth(), torch.zeros(self.width, dtype=f64)])
+
+
 Builder = Autoencoder | Superposition | BlockPair | PreNormProbe | Memorised
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from netvitals.singular.builders import DiagonalNet
 from netvitals.singular.crossing import recover_crossing
 from netvitals.singular.fluctuation import nu
 from netvitals.singular.likelihood import Gaussian, Likelihood
@@ -103,6 +104,12 @@ def specimens() -> list[Specimen]:
     lam, m = rlct_additive([2, 3], m_perp=1)
     out.append(Specimen("additive, orders 2 and 3 and one regular", lambda th: torch.stack(
         [th[0] ** 2, th[1] ** 3, th[2]])[None], zeros(3), eye(3)[1], 3, lam, m, nu(2) + nu(3) + 0.5))
+    net = DiagonalNet(width=1, active=0)
+    x, _ = net.task(samples=50)
+    half = torch.tensor([[1.0, -1.0], [1.0, 1.0]], dtype=f64) / math.sqrt(2)
+    out.append(Specimen("diagonal linear net, an inactive coordinate", lambda th: net.outputs(th, x), net.at_truth(),
+                        torch.tensor([1.0, 0.0], dtype=f64), 2, *rlct_crossing([1, 1]), normals=tuple(half),
+                        note="u² − v²: two sheets cross"))
     out.append(_dead_unit())
     out.append(_reduced_rank())
     out.append(Specimen("gauge: mean depends on a sum", lambda th: (th[0] + th[1]).reshape(1, 1), zeros(2),
