@@ -76,14 +76,14 @@ def show(title: str, found: dict[str, tuple[float, float]]) -> None:
 
 def llc(rounds: int) -> None:
     net, x, y = problem()
-    values: dict[str, list[float]] = {"ours": [], "devinterp": []}
+    values: dict[str, list[float]] = {"three-point": [], "normal": [], "devinterp": []}
     nbeta = 512 / torch.log(torch.tensor(512.0)).item()
 
-    def ours() -> None:
+    def ours(noise: str = "three-point") -> None:
         found = singular.learning_coefficient(net, F.cross_entropy, (x, y), chains=CHAINS, draws=DRAWS, burn_in=0,
                                               step_size=STEP, localization=GAMMA, nbeta=nbeta, batch_size=BATCH,
-                                              seed=len(values["ours"]))
-        values["ours"].append(found.mean)
+                                              noise=noise, seed=len(values[noise]))
+        values[noise].append(found.mean)
 
     def theirs() -> None:
         from devinterp.optim import SGLD
@@ -98,7 +98,8 @@ def llc(rounds: int) -> None:
         values["devinterp"].append(float(found["llc/mean"]))
 
     show(f"learning coefficient, {CHAINS} chains × {DRAWS} draws, batch {BATCH}, equal step, γ and nβ",
-         race({"netvitals": ours, "devinterp 1.3.2": theirs}, rounds))
+         race({"netvitals": ours, "netvitals, normal noise": lambda: ours("normal"), "devinterp 1.3.2": theirs},
+              rounds))
     for name, runs in values.items():
         if len(runs) > 1:
             print(f"  {name:34s} λ = {statistics.mean(runs):.3f} ± {statistics.stdev(runs) / len(runs) ** 0.5:.3f}")
