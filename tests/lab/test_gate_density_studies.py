@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from netvitals import lab
 from netvitals.lab import data as datasets
 from netvitals.lab import models
 from netvitals.lab.studies import all_claims, all_studies, claims_of, find_study
@@ -18,19 +17,8 @@ from netvitals.lab.studies.gate_density._recorder import Recorder, key
 from netvitals.lab.training import train
 from netvitals.vitals import gates
 
+PREFIX = "gate-density-"
 MINE = ("foundations", "trajectories", "images", "sweep", "norms", "architectures", "decay", "forecast")
-
-
-@pytest.fixture(scope="module")
-def outcome(tmp_path_factory):
-    """Each study is run once, when it is first asked for."""
-    place, done = tmp_path_factory.mktemp("studies") / "results.sqlite", {}
-
-    def of(name):
-        if name not in done:
-            done[name] = lab.run(f"gate-density-{name}", scale="smoke", engine="inline", results=place, progress=False)
-        return done[name]
-    return of
 
 
 def status(found, **expected):
@@ -55,8 +43,8 @@ def test_the_three_scales_name_networks_and_data_that_exist(name):
                 assert config["data"].split(",")[0] in datasets.names()
 
 
-def test_before_training(outcome):
-    found = outcome("foundations")
+def test_before_training(smoke):
+    found = smoke("foundations")
     status(found, C1="holds", C2="holds", C3="holds", C7="erratum", C11="holds", C15="holds", E1="erratum",
            E1_zero_head="holds")
     vgg = [r for r in found.rows if r.get("network") == "vgg11" and r["theta"] == 0.01]
@@ -65,8 +53,8 @@ def test_before_training(outcome):
     assert all(r["vanished"] == (r["head"] == "zero") and r["local"] > 0.9 for r in heads)
 
 
-def test_the_split_of_perceptrons_and_what_explains_it(outcome):
-    found = outcome("trajectories")
+def test_the_split_of_perceptrons_and_what_explains_it(smoke):
+    found = smoke("trajectories")
     status(found, **{"C4-digits": "holds", "C6-digits": "holds", "C8-digits": "holds", "C12-digits": "holds"})
     runs = [r for r in found.rows if r["quantity"] == "run" and r["optimizer"] == "sgd"]
     assert {r["act"] for r in runs} == {"relu", "gelu", "silu", "mish"} and len(runs) == 8
@@ -80,8 +68,8 @@ def test_the_split_of_perceptrons_and_what_explains_it(outcome):
     assert "not refitted" in next(c.statement for c in all_claims() if c.id == "gate-density/C13-digits")
 
 
-def test_images_are_read_under_three_poolings_and_two_kinds_of_site(outcome):
-    found = outcome("images")
+def test_images_are_read_under_three_poolings_and_two_kinds_of_site(smoke):
+    found = smoke("images")
     run = next(r for r in found.rows if r["quantity"] == "run")
     for pooling in ("element", "site", "channel"):
         for kind in ("all", "bn_direct", "post_add"):
@@ -96,8 +84,8 @@ def test_images_are_read_under_three_poolings_and_two_kinds_of_site(outcome):
         assert found.verdicts[f"gate-density/{name}"].status in ("holds", "fails", "erratum"), name
 
 
-def test_thirteen_conditions_by_smoothness_and_shared_drift(outcome):
-    found = outcome("sweep")
+def test_thirteen_conditions_by_smoothness_and_shared_drift(smoke):
+    found = smoke("sweep")
     runs = [r for r in found.rows if r["quantity"] == "run"]
     assert {r["act"] for r in runs} == {*sweep.THIRTEEN, *sweep.LADDER} and len(sweep.THIRTEEN) == 13
     index = {r["act"]: r["variance"] for r in runs}
@@ -110,8 +98,8 @@ def test_thirteen_conditions_by_smoothness_and_shared_drift(outcome):
     assert "The paper's own table gives 9 of 9" in found.verdicts["gate-density/C10-digits"].note
 
 
-def test_norms_and_architectures_are_judged_with_their_poolings(outcome):
-    norms, nets = outcome("norms"), outcome("architectures")
+def test_norms_and_architectures_are_judged_with_their_poolings(smoke):
+    norms, nets = smoke("norms"), smoke("architectures")
     assert {r["norm"] for r in norms.rows} == {"batch", "group"}
     assert "by element" in norms.verdicts["gate-density/C5"].note
     assert norms.verdicts["gate-density/C5"].status in ("holds", "fails")
@@ -125,15 +113,15 @@ def test_norms_and_architectures_are_judged_with_their_poolings(outcome):
     assert len({round(r, 3) for r in ranks}) == 3 and all(1 <= r <= 64 for r in ranks)
 
 
-def test_the_amount_of_decay_and_not_its_coupling(outcome):
-    found = outcome("decay")
+def test_the_amount_of_decay_and_not_its_coupling(smoke):
+    found = smoke("decay")
     status(found, X_decay="holds", X_decay_signs="holds", X_exempt="holds")
     felt = [r["realised S"] for r in found.rows if r["quantity"] == "run" and r["optimizer"] == "adam"]
     assert felt == pytest.approx([2.44] * len(felt), rel=2 * decay.CLOSE)
 
 
-def test_the_forecast_is_compared_with_what_came(outcome):
-    found = outcome("forecast")
+def test_the_forecast_is_compared_with_what_came(smoke):
+    found = smoke("forecast")
     spoken = [r for r in found.rows if r["quantity"] == "site" and r["spoke"]]
     assert spoken
     for r in spoken:
@@ -143,8 +131,8 @@ def test_the_forecast_is_compared_with_what_came(outcome):
 
 
 @pytest.mark.parametrize("name", MINE)
-def test_every_claim_with_a_picture_draws_it(outcome, name):
-    found = outcome(name)
+def test_every_claim_with_a_picture_draws_it(smoke, name):
+    found = smoke(name)
     drawn = 0
     for claim in claims_of(find_study(f"gate-density-{name}")):
         verdict = found.verdicts[claim.id]

@@ -7,30 +7,11 @@ import pytest
 import torch
 
 from netvitals.lab import data, models
-from netvitals.lab.studies import all_claims, find_claim, find_study, run
+from netvitals.lab.studies import all_claims, find_claim, find_study
 from netvitals.lab.studies.gate_density import compounding_claims, fine_tuning, privacy, pruning, transition_claims
 
+PREFIX = "gate-density-"
 STUDIES = ("transition", "compounding", "pruning", "privacy", "fine-tuning")
-
-
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory):
-    """Each study once, when first asked for."""
-    results = tmp_path_factory.mktemp("studies") / "studies.sqlite"
-    done: dict = {}
-
-    def of(name: str):
-        if name not in done:
-            done[name] = run(f"gate-density-{name}", "smoke", "inline", results=results, progress=False)
-        return done[name]
-
-    of.results = results
-    return of
-
-
-@pytest.fixture(autouse=True)
-def no_data_folder(monkeypatch):
-    monkeypatch.delenv("NETVITALS_DATA", raising=False)
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -14,27 +14,8 @@ from netvitals.lab.studies.weight_drift import _cliff, _grid, _text
 from netvitals.lab.studies.weight_drift.language import clipped_shares, follow, layer_map
 from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
 
+PREFIX = "weight-drift-"
 STUDIES = ("theorems", "controls", "signs", "architectures", "cliff", "gpt", "steering")
-
-
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory):
-    """Each study once, when first asked for."""
-    results = tmp_path_factory.mktemp("studies") / "studies.sqlite"
-    done: dict = {}
-
-    def of(name: str):
-        if name not in done:
-            done[name] = run(f"weight-drift-{name}", "smoke", "inline", results=results, progress=False)
-        return done[name]
-
-    of.results = results
-    return of
-
-
-@pytest.fixture(autouse=True)
-def no_data_folder(monkeypatch):
-    monkeypatch.delenv("NETVITALS_DATA", raising=False)
 
 
 @pytest.mark.parametrize("name", STUDIES)

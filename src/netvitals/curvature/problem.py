@@ -127,6 +127,18 @@ def refuse_noise(model: nn.Module) -> None:
                              "network. Call model.eval(), or pass train=False")
 
 
+@contextmanager
+def advised() -> Iterator[None]:
+    """Raise an error of torch with a sentence about what to do, where we have one."""
+    try:
+        yield
+    except (RuntimeError, NotImplementedError) as error:
+        sentence = advice_for(error)
+        if sentence is None:
+            raise
+        raise sentence from error
+
+
 def advice_for(error: Exception, node: str = "") -> ValueError | None:
     """A sentence for the errors autograd raises when a second derivative cannot be had; None for unknown errors."""
     text = str(error)

@@ -25,7 +25,7 @@ from netvitals.curvature.nodes import (
     survey,
     with_first_tensor,
 )
-from netvitals.curvature.problem import Loss, Problem, advice_for, float_outputs, laboratory, refuse_noise
+from netvitals.curvature.problem import Loss, Problem, advised, float_outputs, laboratory, refuse_noise
 
 Space = Literal["activation", "parameter"]
 
@@ -177,7 +177,7 @@ def recorded(model: nn.Module, loss_fn: Loss, batch: Any, *, nodes: Choice = Non
     problem = Problem(model, loss_fn, batch, dtype)
     with laboratory(problem.model, train):
         refuse_noise(problem.model)
-        try:
+        with advised():
             seen = survey(problem, memory)
             picked, chosen = choose(problem, seen, nodes, space)
             tape = Tape(problem, picked, space, chosen, seen.kept_bytes)
@@ -185,11 +185,6 @@ def recorded(model: nn.Module, loss_fn: Loss, batch: Any, *, nodes: Choice = Non
             _refuse_randomness(seen.outputs, tape)
             _drop_idle(tape, explicit=nodes is not None)
             yield tape
-        except (RuntimeError, NotImplementedError) as error:
-            sentence = advice_for(error)
-            if sentence is None:
-                raise
-            raise sentence from error
 
 
 @contextmanager
@@ -202,7 +197,7 @@ def recorded_parameters(model: nn.Module, loss_fn: Loss, batch: Any, *, dtype: t
         raise ValueError("the model has no trainable parameter: unfreeze what you want the curvature of")
     with laboratory(problem.model, train):
         refuse_noise(problem.model)
-        try:
+        with advised():
             seen = survey(problem, memory, calls=False)
             nodes = [Node(name, name, 1, "Parameter", tuple(p.shape), p.numel()) for name, p in named]
             tape = Tape(problem, nodes, "parameter", "all trainable parameters", seen.kept_bytes)
@@ -210,11 +205,6 @@ def recorded_parameters(model: nn.Module, loss_fn: Loss, batch: Any, *, dtype: t
             _refuse_randomness(seen.outputs, tape)
             _drop_idle(tape, explicit=False)
             yield tape
-        except (RuntimeError, NotImplementedError) as error:
-            sentence = advice_for(error)
-            if sentence is None:
-                raise
-            raise sentence from error
 
 
 def _refuse_randomness(before: Sequence[Tensor], tape: Tape) -> None:
