@@ -177,3 +177,8 @@ def test_no_console_makes_pictures_of_names():
     folder = Path(nv.__file__).parent
     made = [call for path in folder.rglob("*.py") for call in re.findall(r"Console\([^)]*\)", path.read_text())]
     assert made and all("emoji=False" in call for call in made)
+
+
+def test_the_package_is_a_command():
+    said = subprocess.run([sys.executable, "-m", "netvitals", "--version"], capture_output=True, text=True, check=True)
+    assert nv.__version__ in said.stdout
