@@ -137,10 +137,12 @@ class _Axis:
         span = self.high - self.low
         step = 10 ** math.floor(math.log10(span / MARKS))
         step *= next(k for k in (1, 2, 5, 10) if span / (step * k) <= MARKS)
-        if self.log and step < 1 and span > 1.5:
-            step = 1
-        first = math.ceil(self.low / step)
-        ticks = [k * step for k in range(first, math.floor(self.high / step) + 1)]
+        if self.log and step < 1:       # whole powers where there are enough, else 1, 2, 5
+            whole = range(math.floor(self.low), math.ceil(self.high) + 1)
+            ticks = [k + math.log10(m) for k in whole for m in ((1,) if span > 1.5 else (1, 2, 5))]
+            ticks = [t for t in ticks if self.low <= t <= self.high]
+        if not self.log or step >= 1 or len(ticks) < 2:
+            ticks = [k * step for k in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
         return [(self.start + (t - self.low) / span * (self.end - self.start),
                  _power(t) if self.log else f"{round(t, 12):.4g}") for t in ticks]
 

@@ -13,7 +13,7 @@ from netvitals.singular.builders import DiagonalNet
 from netvitals.singular.crossing import recover_crossing
 from netvitals.singular.fluctuation import nu
 from netvitals.singular.likelihood import Gaussian, Likelihood
-from netvitals.singular.order import kl_order
+from netvitals.singular.order import KLOrder, kl_order
 from netvitals.singular.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
 
 f64 = torch.float64
@@ -46,6 +46,7 @@ class Examined:
     ratio: float
     lam: float | None
     m: int | None
+    scan: KLOrder
 
     @property
     def agrees(self) -> bool:
@@ -128,7 +129,7 @@ def examine(specimen: Specimen) -> Examined:
         lam, m = (crossing.lam, crossing.m) if crossing.consistent else (math.nan, 0)
     elif specimen.theta0.numel() == 1 and result.order is not None:
         lam, m = rlct_single(result.order)
-    return Examined(specimen, result.order, result.estimate, result.ratio, lam, m)
+    return Examined(specimen, result.order, result.estimate, result.ratio, lam, m, result)
 
 
 def _power(k: int) -> Callable[[Tensor], Tensor]:

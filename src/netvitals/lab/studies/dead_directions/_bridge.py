@@ -132,7 +132,7 @@ def equivariance(spec: str, vertical: str, dtype: str, steps: int) -> Row:
         "chained rescale": lambda: optim.chained_rescale([draw(6, 4), draw(6, 6), draw(5, 6), draw(3, 5)])}
     build: Callable[[Any], Optimizer]
     if vertical == "adam itself":
-        build = lambda gauges: torch.optim.Adam([p for g in gauges for p in g.params], lr=1e-3)
+        build = lambda gauges: torch.optim.Adam([p for g in gauges for p in g.params], lr=1e-2)
     else:
         build = lambda gauges: optim.DDCAdam([p for g in gauges for p in g.params], gauges, lr=1e-3, vertical=vertical,
                                              lr_vertical=1e-4)

@@ -23,9 +23,10 @@ def schur_constant(samples: int, seed: int) -> list[Row]:
     rows: list[Row] = []
     for h in (2, 4, 8, 16, 32, 64):
         gen = torch.Generator().manual_seed(seed + h)
-        x = torch.relu(torch.randn(samples, h, generator=gen, dtype=f64))
-        measured = 1 - float(singular.schur_ratios(x)[-1])
-        rows.append({"width": h, "measured": measured, "predicted": singular.schur_constant(h)})
+        drawn = samples * max(1, 32 // h)           # the constant of a narrow layer is the hardest to measure
+        x = torch.relu(torch.randn(drawn, h, generator=gen, dtype=f64))
+        measured = 1 - float(singular.schur_ratios(x).mean())       # every unit is one draw of the same constant
+        rows.append({"width": h, "drawn": drawn, "measured": measured, "predicted": singular.schur_constant(h)})
     return rows
 
 
@@ -209,7 +210,8 @@ def trained_nets(samples: int, seed: int) -> list[Row]:
     vit = models.build("vit-mini,depth=4", data=digits, seed=seed)
     train(vit, digits, Recipe(steps=10 + samples // 20, batch=64, optimizer="adamw", lr=1e-3, evaluate_on=0, seed=seed))
     stream = singular.sigma_stream(vit, digits.test.x[:64])
-    rows += [{"what": "stream", "site": n, "ratio": r} for n, r in zip(stream.nodes, stream.ratio)]
+    rows += [{"what": "stream", "site": n, "ratio": r, "sigma": s, "largest": top}
+             for n, r, s, top in zip(stream.nodes, stream.ratio, stream.sigma, stream.largest)]
     rows += [{"what": "value minus output", "site": f"{a.layer} {a.head}", "difference": a.difference}
              for a in singular.value_output(vit, (digits.test.x[:16], digits.test.y[:16]))]
     return rows

@@ -63,8 +63,10 @@ def weight_boundary() -> list[Row]:
     rows: list[Row] = []
     for gap in (1.0, 2.0, 3.0):
         values = np.stack([_spectrum(torch.tensor([w, 0.0, gap], dtype=f64)) for w in ws])
-        rows.append({"gap": gap, "smallest": rate_fit(ws, values[:, 0]).slope,
-                     "condition": rate_fit(ws, values[:, -1] / values[:, 0]).slope})
+        zero = torch.zeros((), dtype=f64)
+        there, beyond = (density(zero, zero, torch.tensor(gap + far, dtype=f64)) for far in (0.0, 0.5))
+        rows.append({"gap": gap, "moved": float((beyond - there).abs().max()),
+                     "smallest": rate_fit(ws, values[:, 0]).slope, "condition": rate_fit(ws, values[:, -1] / values[:, 0]).slope})
     return rows
 
 

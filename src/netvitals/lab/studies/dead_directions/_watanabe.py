@@ -27,7 +27,8 @@ def primitive(size: int, seed: int) -> list[Row]:
         if specimen.order is not None:
             rows.append({"model": specimen.name, "order": specimen.order, "estimate": found.estimate,
                          "ratio": found.ratio, "lam": specimen.lam, "m": specimen.m, "lam_found": found.lam,
-                         "m_found": found.m, "agrees": found.agrees})
+                         "m_found": found.m, "agrees": found.agrees, "ts": found.scan.ts.tolist(),
+                         "fisher": found.scan.fisher.tolist()})
     return rows
 
 
@@ -69,7 +70,8 @@ def selection(size: int, seed: int) -> list[Row]:
                                            torch.cat([row.flatten(), column.flatten()]), ts)
         counts = tuple(found.count(n) for n in ("zero", "constant", "transversal"))
         rows.append({"what": "partition", "model": f"reduced rank {d}-{h}-{o}", "found": list(counts),
-                     "expected": list(expected)})
+                     "expected": list(expected), "ts": ts,
+                     "spectrum": [[v.label, v.values.tolist()] for v in found.directions]})
     for k, j in ((2, 2), (3, 1), (2, 3)):
         def family(theta: Tensor, k: int = k, j: int = j) -> Tensor:
             return torch.stack([theta[0] ** k, theta[0] ** j * theta[1] + theta[0] ** (j + k)])[None]
@@ -79,6 +81,7 @@ def selection(size: int, seed: int) -> list[Row]:
         rows.append({"what": "family", "model": f"k={k}, j={j}",
                      "transversal": [v.order for v in found.of("transversal")],
                      "tangential": [v.order for v in found.of("tangential")], "k": k, "j": j,
+                     "ts": ts, "spectrum": [[v.label, v.values.tolist()] for v in found.directions],
                      "angle_slope": singular.rate_fit(ts, angles, floor=0.0).slope, "angle": angles[0]})
     return rows
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide, erratum, fails
+from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, erratum, fails
 from netvitals.lab.studies.dead_directions._judging import SLOPE, check_is, claim, one, some
 
 STUDY = "dead-directions-inventory"
@@ -182,25 +183,49 @@ def _trajectory(rows: Sequence[Row]) -> Verdict:
 
 def _boundary(rows: Sequence[Row]) -> Verdict:
     slopes = [r["smallest"] for r in rows]
-    spread, coincidence = max(slopes) - min(slopes), [r["condition"] for r in rows]
-    return decide(spread > 0.2, ", ".join(f"{s:.2f}" for s in slopes),
+    coincidence = [r["condition"] for r in rows]
+    falling = all(a - b > 0.1 for a, b in itertools.pairwise(slopes))
+    still = max(r["moved"] for r in rows) == 0.0        # K along ∂μ2 at w = 0
+    return decide(falling and still and slopes[-1] < 1.75, ", ".join(f"{s:.2f}" for s in slopes),
                   note="exponent of λ_min in the weight at distances 1, 2, 3: not an order, it changes with the "
-                  "distance; that of κ is near −2 by coincidence (" + ", ".join(f"{c:.2f}" for c in coincidence) + ")")
+                  "distance, and K is zero along ∂μ₂; that of κ is near −2 by coincidence ("
+                  + ", ".join(f"{c:.2f}" for c in coincidence) + ")")
+
+
+def _orders(rows: Sequence[Row]) -> Plot:
+    """One model per order: the directional Fisher, and dashed the slope 2(k − 1)."""
+    first = {r["order"]: r for r in reversed(rows)}
+    series = []
+    for tone, (k, r) in enumerate(sorted(first.items())):
+        t, f = np.array(r["ts"]), np.array(r["fisher"])
+        line = f[-1] * (t / t[-1]) ** (2 * (k - 1))
+        series += [Series(f"{r['model']}: k = {k}", r["ts"], r["fisher"], tone=tone),
+                   Series(f"{r['model']}: k = {k}", r["ts"], line.tolist(), line=True, dashed=True, tone=tone)]
+    return Plot("t", "directional Fisher; dashed t^{2(k − 1)}", series, log_x=True, log_y=True)
+
+
+def _spectrum(rows: Sequence[Row]) -> Plot:
+    """The reduced-rank spectrum over t, coloured by class, and a family with a tangential eigenvalue."""
+    tones = {"transversal": 1, "tangential": 2, "constant": 0, "unclear": 7}
+    shown = [some(rows, what="partition")[0], some(rows, what="family")[0]]
+    return Plot("t", "eigenvalues of the Fisher matrix", [
+        Series(label, r["ts"], values, line=True, tone=tones[label]) for r in shown for label, values in r["spectrum"]
+        if label in tones], log_x=True, log_y=True)
 
 
 def _claim(number: str, statement: str, section: str, check: str, expected: Expected,
-           judge: Callable[[Sequence[Row]], Verdict]) -> Claim:
-    return claim(STUDY, number, statement, expected, judge, section, check_is(check))
+           judge: Callable[[Sequence[Row]], Verdict], plot: Callable[[Sequence[Row]], Plot] | None = None) -> Claim:
+    return claim(STUDY, number, statement, expected, judge, section, check_is(check), plot=plot)
 
 
 CLAIMS = (
     _claim("C1", "the directional Fisher decays as t^{2(k−1)}", "Theorem 2", "primitive", Expected(0.0, SLOPE),
-           _slopes),
+           _slopes, _orders),
     _claim("C2", "F t²/K → 2k²", "§2.1", "primitive", Expected(0.0, 0.02), _ratios),
     _claim("C3", "a dead hidden unit has order 2, whatever the activation", "Theorem 2", "dead units",
            Expected(direction="order 2"), _activations),
     _claim("C4", "the spectrum falls into zero, constant, tangential and transversal", "Theorem 3, X10", "selection",
-           Expected(direction="9/12/3 and 16/24/4"), _partition),
+           Expected(direction="9/12/3 and 16/24/4"), _partition, _spectrum),
     _claim("C5", "the transversal eigenvector turns to v as t^{|j−(k−1)|}", "Lemma 5", "selection",
            Expected(direction="at least"), _turning),
     _claim("X10", "merging two components has exponent 2", "Table 8", "two means", Expected(0.0, SLOPE), _two_means),

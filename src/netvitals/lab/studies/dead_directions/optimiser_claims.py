@@ -23,7 +23,7 @@ def _ours(dtype: str, limit: float) -> Callable[[Sequence[Row]], Verdict]:
 def _adam(rows: Sequence[Row]) -> Verdict:
     found = {r["spec"]: r["residual"] for r in some(rows, vertical="adam itself")}
     scales = {k: v for k, v in found.items() if "rescale" in k or "scale" in k}
-    return decide(min(scales.values()) > 1e-3, min(scales.values()), note="residual of Adam, smallest over rescalings: "
+    return decide(min(scales.values()) > 0.05, min(scales.values()), note="residual of Adam, smallest over rescalings: "
                   + ", ".join(f"{k} {v:.2g}" for k, v in found.items()))
 
 
@@ -86,7 +86,7 @@ CLAIMS = (
            Expected(0.0, 1e-14), _ours("float64", 1e-14), check_is("equivariance")),
     _claim("C33-single", "the same in single precision", "Remark 84", Expected(0.0, 5e-6), _ours("float32", 5e-6),
            check_is("equivariance")),
-    _claim("N2", "Adam is not equivariant under rescaling", "Remark 80", Expected(direction="residual of order one"),
+    _claim("N2", "Adam is not equivariant under rescaling", "Remark 80", Expected(direction="residual above 0.05"),
            _adam, check_is("equivariance")),
     _claim("C34", "DDCAdam removes the drift of the logit shift, Adam makes it", "X27", Expected(0.0, 1e-6), _drift,
            check_is("drift")),
