@@ -66,7 +66,8 @@ def weight_boundary() -> list[Row]:
         zero = torch.zeros((), dtype=f64)
         there, beyond = (density(zero, zero, torch.tensor(gap + far, dtype=f64)) for far in (0.0, 0.5))
         rows.append({"gap": gap, "moved": float((beyond - there).abs().max()),
-                     "smallest": rate_fit(ws, values[:, 0]).slope, "condition": rate_fit(ws, values[:, -1] / values[:, 0]).slope})
+                     "smallest": rate_fit(ws, values[:, 0]).slope,
+                     "condition": rate_fit(ws, values[:, -1] / values[:, 0]).slope})
     return rows
 
 
