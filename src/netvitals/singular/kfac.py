@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from netvitals.capture import preserved
 from netvitals.singular.factors import Factor
+from netvitals.singular.second_moments import gram, input_moment
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding)
 FISHERS = ("expected", "monte-carlo", "empirical")
@@ -150,37 +151,13 @@ def _factor(module: nn.Module, calls: list[tuple[Tensor, Tensor, Tensor]], bias:
     for x, z, d in calls:
         convolution = isinstance(module, nn.Conv1d | nn.Conv2d)
         channels = z.shape[1] if convolution else z.shape[-1]
-        a_part = _moment(_rows(module, x), bias)
+        a_part = input_moment(module, x, bias)
         per = d.movedim(2, -1) if convolution else d
-        deltas = per.reshape(-1, channels)
-        g_part = (deltas.T @ deltas).double() / len(z)
+        g_part = gram(per.reshape(-1, channels)).div_(len(z))
         a, g = (a_part, g_part) if a is None or g is None else (a + a_part, g + g_part)
         positions += z[0].numel() // channels
     assert a is not None and g is not None
-    a = a / len(calls)
+    a = a / len(calls) if len(calls) > 1 else a
     empty = torch.empty(0, dtype=torch.float64)
     return Factor(a, g, torch.linalg.eigvalsh(a) if spectra else empty, torch.linalg.eigvalsh(g) if spectra else empty,
                   positions)
-
-
-def _moment(rows: Tensor, bias: bool) -> Tensor:
-    rows = torch.cat([rows, torch.ones_like(rows[:, :1])], 1) if bias else rows
-    return (rows.T @ rows).double() / len(rows)
-
-
-def _patches(module: nn.Module, x: Tensor) -> Tensor:
-    if isinstance(module, nn.Conv2d):
-        return F.unfold(x, module.kernel_size, module.dilation, module.padding, module.stride)    # type: ignore
-    assert isinstance(module, nn.Conv1d)
-    wide = [(0, int(module.padding[0])), (1, module.stride[0])]
-    return F.unfold(x[:, :, None], (1, module.kernel_size[0]), (1, module.dilation[0]), *wide)
-
-
-def _rows(module: nn.Module, x: Tensor) -> Tensor:
-    """Layer inputs as (samples × positions, features)."""
-    if isinstance(module, nn.Conv1d | nn.Conv2d):
-        patches = _patches(module, x)
-        return patches.movedim(1, -1).reshape(-1, patches.shape[1])
-    if isinstance(module, nn.Embedding):
-        return F.one_hot(x.flatten(), module.num_embeddings).to(module.weight.dtype)
-    return x.reshape(-1, x.shape[-1])
