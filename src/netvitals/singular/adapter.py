@@ -162,6 +162,8 @@ def _moments(model: nn.Module, x: Tensor, what: str) -> dict[str, tuple[Tensor, 
     """Mean and second moment of every linear layer's inputs, in float64."""
     if x.is_floating_point() and not torch.isfinite(x).all():
         raise ValueError(f"{what} hold NaN or infinity: clean the data first")
+    if not len(x):
+        raise ValueError(f"{what} are empty: a kernel is read off data")
     found: dict[str, tuple[Tensor, Tensor]] = {}
 
     def keeper(name: str) -> object:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from netvitals.singular.likelihood import Likelihood
-from netvitals.singular.order import DEFAULT_TS, directional_fisher
+from netvitals.singular.order import DEFAULT_TS, check_direction, directional_fisher
 from netvitals.singular.rates import rate_fit
 from netvitals.singular.rlct import rlct_crossing
 
@@ -47,6 +47,8 @@ def recover_crossing(outputs: Callable[[Tensor], Tensor], theta0: Tensor, normal
     """
     if len(normals) < 2:
         raise ValueError(f"a crossing has at least two sheets, got {len(normals)} normals; for one sheet use kl_order")
+    for n in normals:
+        check_direction(theta0, n)
     units = [n / n.norm() for n in normals]
     generic = torch.stack(units).sum(0)
     total = 1 + _slope(outputs, theta0, generic / generic.norm(), likelihood, ts) / 2

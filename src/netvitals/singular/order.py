@@ -62,7 +62,7 @@ def directional_fisher(outputs: Outputs, theta: Tensor, direction: Tensor,
     >>> float(directional_fisher(line, torch.tensor([2.0, 0.0]), torch.tensor([3.0, 0.0])))
     9.0
     """
-    _check_direction(theta, direction)
+    check_direction(theta, direction)
     out, tangent = jvp(outputs, (theta,), (direction,))[:2]
     return likelihoods.get(likelihood).fisher(out, tangent)
 
@@ -70,7 +70,7 @@ def directional_fisher(outputs: Outputs, theta: Tensor, direction: Tensor,
 def kl_along(outputs: Outputs, theta0: Tensor, direction: Tensor, ts: Sequence[float],
              likelihood: str | Likelihood = "gaussian") -> Tensor:
     """K(θ0 + t v) for each t, the model at θ0 being the truth."""
-    _check_direction(theta0, direction)
+    check_direction(theta0, direction)
     family = likelihoods.get(likelihood)
     truth = outputs(theta0)
     return torch.stack([family.kl(truth, outputs(theta0 + t * direction)) for t in ts])
@@ -94,11 +94,13 @@ def kl_order(outputs: Outputs, theta0: Tensor, direction: Tensor, likelihood: st
     >>> kl_order(cube, torch.zeros(2, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)).order
     3
     """
-    _check_direction(theta0, direction)
+    check_direction(theta0, direction)
     family = likelihoods.get(likelihood)
     v = (direction / direction.norm()).to(torch.float64)
     theta = theta0.to(torch.float64)
     t_axis = np.asarray(ts, float)
+    if t_axis.size < 3 or not (t_axis > 0).all():
+        raise ValueError(f"an order is read from at least three places t > 0 along the direction, got {list(ts)}")
     truth = outputs(theta)
     if not torch.isfinite(truth).all():
         raise ValueError("the outputs at theta0 are not finite: look for NaN in the data or the parameters")
@@ -109,7 +111,9 @@ def kl_order(outputs: Outputs, theta0: Tensor, direction: Tensor, likelihood: st
         kl.append(family.kl(truth, out))
     f, k = torch.stack(fisher).detach().cpu().double().numpy(), torch.stack(kl).detach().cpu().double().numpy()
     scale = float(truth.double().square().mean()) + 1.0
-    return _conclude(t_axis, f, k, scale, family.name, shift)
+    half = theta0.dtype in (torch.float16, torch.bfloat16)
+    name = family.name + (f", promoted from {str(theta0.dtype).removeprefix('torch.')}" if half else "")
+    return _conclude(t_axis, f, k, scale, name, shift)
 
 
 def _conclude(t: np.ndarray, f: np.ndarray, kl: np.ndarray, scale: float, name: str, shift: bool) -> KLOrder:
@@ -154,7 +158,7 @@ def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: 
     >>> score_expansion(square, torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)).C
     0.5
     """
-    _check_direction(theta0, direction)
+    check_direction(theta0, direction)
     v, theta = (direction / direction.norm()).double(), theta0.double()
 
     def along(t: Tensor) -> Tensor:
@@ -169,7 +173,8 @@ def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: 
     return ScoreExpansion(tuple(norms), first, 0.5 * norms[first - 1] if first else 0.0)
 
 
-def _check_direction(theta: Tensor, direction: Tensor) -> None:
+def check_direction(theta: Tensor, direction: Tensor) -> None:
+    """A sentence for a direction of the wrong shape, zero or not finite."""
     if theta.ndim != 1 or direction.shape != theta.shape:
         raise ValueError(f"the direction must have the shape of theta, a flat vector: got {tuple(direction.shape)} for "
                          f"theta {tuple(theta.shape)}")

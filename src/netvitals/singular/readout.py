@@ -124,6 +124,8 @@ def readout(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, uni
     The model is copied to float64 and left as it was.
     """
     family = _family(loss_fn)
+    if not len(batch[0]):
+        raise ValueError("the batch is empty: a readout needs inputs to see the model's answers on")
     notes = []
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
         notes.append("half precision was promoted to float64")

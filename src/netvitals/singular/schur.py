@@ -55,6 +55,8 @@ def schur_ratios(rows: Tensor) -> Tensor:
     tensor([0.7500, 0.7500], dtype=torch.float64)
     """
     x = rows.detach().double()
+    if not torch.isfinite(x).all():
+        raise ValueError("the activations are not finite: look for NaN in the batch or the parameters")
     a = x.T @ x / len(x)
     power = a.diagonal()
     live = power > _DEAD * power.mean().clamp_min(1e-300)

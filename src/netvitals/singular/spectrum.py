@@ -17,7 +17,7 @@ from torch.func import jvp, vjp, vmap
 
 from netvitals.singular import likelihood as likelihoods
 from netvitals.singular.likelihood import Categorical, Gaussian, Likelihood
-from netvitals.singular.order import Outputs
+from netvitals.singular.order import Outputs, check_direction
 from netvitals.singular.rates import rate_fit
 
 DENSE_LIMIT = 2000          # parameters up to which the matrix itself is formed
@@ -98,11 +98,12 @@ def classify_spectrum(outputs: Outputs, theta0: Tensor, direction: Tensor, ts: S
     """
     from scipy.optimize import linear_sum_assignment
 
+    check_direction(theta0, direction)
     family = likelihoods.get(likelihood)
     theta, v = theta0.double(), (direction / direction.norm()).double()
     ts = sorted(float(t) for t in ts)
-    if len(ts) < 3:
-        raise ValueError(f"following eigenvalues needs at least 3 values of t, got {len(ts)}")
+    if len(ts) < 3 or ts[0] <= 0:
+        raise ValueError(f"following eigenvalues needs at least 3 values of t, all above zero, got {ts}")
     columns, vectors, first = [], None, None
     for t in reversed(ts):
         values, basis = fisher_spectrum(outputs, theta + t * v, family)
@@ -166,6 +167,8 @@ def _classify(values: np.ndarray, ts: np.ndarray, vector: Tensor, v: Tensor, out
 def score_rows(outputs: Outputs, theta: Tensor, family: Likelihood) -> Tensor:
     """Rows r with Σ r rᵀ = F: Jacobian rows times a square root of the output metric."""
     out, pull = vjp(outputs, theta)[:2]
+    if not torch.isfinite(out).all():
+        raise ValueError("the outputs are not finite: look for NaN in the data or the parameters")
     n = len(out)
     flat = out.detach().flatten(1)
     d = flat.shape[1]
