@@ -66,10 +66,11 @@ def adam_step(params: list[Tensor], grads: list[Tensor], states: list[dict[str, 
     averages, squares = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
     steps = [s["step"] for s in states]
     b1, b2 = group["betas"]
-    torch._foreach_add_(steps, 1)
-    dense = all(t.is_contiguous() for four in zip(params, grads, averages, squares) for t in four)
-    if dense and params[0].device.type in ("cpu", "cuda") and all(
-            p.dtype == g.dtype == a.dtype == params[0].dtype for p, g, a in zip(params, grads, averages)):
+    torch._foreach_add_(steps, torch.ones((), device=steps[0].device))      # a plain 1 would be wrapped for each
+    kind = params[0].dtype
+    if params[0].device.type in ("cpu", "cuda") and all(
+            p.is_contiguous() and g.is_contiguous() and p.dtype == g.dtype == a.dtype == kind and a.is_contiguous()
+            for p, g, a in zip(params, grads, averages)):
         torch._fused_adam_(params, grads, averages, squares, [], steps, lr=lr, beta1=b1, beta2=b2, weight_decay=0.0,
                            eps=group["eps"], amsgrad=False, maximize=False, grad_scale=None, found_inf=None)
         return
