@@ -28,3 +28,15 @@ def test_what_does_not_apply_is_said():
     found = examination(net, (torch.randn(40, 4), torch.zeros(40, dtype=torch.long)))
     assert set(found.skipped) == {"norm kernels", "stream", "attention"} and len(found.schur) == 1
     assert "not measured: stream" in str(found)
+
+
+def test_the_profile_of_the_stream_begins_at_its_input():
+    from netvitals.findings import table
+
+    torch.manual_seed(0)
+    model = models.build("vit-mini,depth=3", seed=0)
+    x, y = torch.randn(32, 1, 8, 8), torch.randint(0, 10, (32,))
+    found = nv.checkup(model, nn.CrossEntropyLoss(), (x, y), curvature=False, singular=True)
+    profile = table(found).at("stream_floor", "sigma_r")
+    assert [s.site for s in profile] == ["input", "blocks.0", "blocks.1", "blocks.2"]
+    assert [s.values[0] for s in profile] == list(found.singular.stream.sigma)

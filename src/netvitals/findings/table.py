@@ -172,9 +172,9 @@ def _series(key: tuple[str, str, str], steps: Any, values: Any) -> Series:
 
 
 def _depth(meta: Mapping[str, Any], keys: Iterable[tuple[str, str, str]]) -> dict[str, tuple[int, int, int]]:
-    """Order of sites: as the metadata lists them; parameters and pairs beside the module they belong to; what is not
-    listed as it first appears; numbers of the whole model last."""
-    place: dict[str, int] = {}
+    """Order of sites: the input; then as the metadata lists them; parameters and pairs beside the module they belong
+    to; what is not listed as it first appears; numbers of the whole model last."""
+    place = {"input": -1}           # of a residual stream, which no module outputs
     for site in meta.get("sites", ()):
         for name in (str(site.get("name", "")), str(site.get("module", ""))):
             place.setdefault(name, len(place))
