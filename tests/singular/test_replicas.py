@@ -173,6 +173,14 @@ def test_a_chain_on_minibatches_does_not_depend_on_the_others_and_gradients_are_
     assert one.cost == pytest.approx(30 * 20 / 200)         # a gradient per draw, none after the last
 
 
+def test_a_pull_that_swallows_the_whole_distance_is_still_a_step():
+    model = nn.Linear(3, 1).double()
+    data = (torch.randn(50, 3, dtype=torch.float64), torch.zeros(50, 1, dtype=torch.float64))
+    llc = learning_coefficient(model, F.mse_loss, data, chains=2, draws=5, step_size=2e-3, localization=1000.0,
+                               batch_size=10, nbeta=1.0)
+    assert np.isfinite(llc.trace).all()
+
+
 def test_an_unknown_law_is_refused():
     with pytest.raises(ValueError, match="three-point, normal"):
         learning_coefficient(nn.Linear(2, 1), F.mse_loss, (torch.randn(9, 2), torch.randn(9, 1)), noise="cauchy")

@@ -65,7 +65,7 @@ class Langevin:
         pull = self.step / 2 * self.gamma
         for i in itertools.count():
             x, y = self.minibatch(streams)
-            if not self.preconditioned:
+            if not self.preconditioned and pull < 0.5:
                 # in place; the pull comes after the descent here and shrinks it, which the scale makes good
                 yield self.copies.add_gradient(parts, x, y, parts, -self.step / 2 * self.nbeta / (1 - pull), each=True)
                 for row, stream in rows:        # row by row, while a row is in the cache
@@ -74,7 +74,7 @@ class Langevin:
                 continue
             loss, force = self.force(w, x, y, each=True)
             yield loss
-            if i < burn:
+            if self.preconditioned and i < burn:
                 metric = _metric(second, force)
             w, _ = self.propose(w, force, self.step * metric, streams)
 
