@@ -6,31 +6,12 @@ import random
 
 import pytest
 
-from netvitals.lab.studies import all_claims, find_claim, find_study, run
+from netvitals.lab.studies import all_claims, find_claim, find_study
 from netvitals.lab.studies.dead_directions import _networks, _race
 from netvitals.lab.studies.dead_directions.ddcadam import best
 
 NAMES = ("dead-directions-inventory", "dead-directions-rates", "dead-directions-optimisers", "ddcadam",
-         "dead-directions-learning")
-
-
-@pytest.fixture(autouse=True)
-def no_data_folder(monkeypatch):
-    monkeypatch.delenv("NETVITALS_DATA", raising=False)
-
-
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory):
-    """Each study once, when first asked for."""
-    results = tmp_path_factory.mktemp("studies") / "studies.sqlite"
-    done: dict = {}
-
-    def of(name: str):
-        if name not in done:
-            done[name] = run(name, "smoke", "inline", results=results, progress=False)
-        return done[name]
-
-    return of
+         "dead-directions-learning", "ddcadam-images")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,7 +53,7 @@ def test_more_than_sixty_configurations_have_their_exponents_within_tolerance(sm
 
 
 def test_a_rescaled_start_does_not_matter_to_ddcadam(smoke):
-    rows = smoke("ddcadam").rows
+    rows = [*smoke("ddcadam").rows, *smoke("ddcadam-images").rows]
     for a in _race.NETWORKS:
         changes = {}
         for o in ("adam", "ddcadam"):

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from netvitals.lab import data as datasets
 from netvitals.lab import models
 from netvitals.lab.data import Dataset
 from netvitals.lab.studies import Row
@@ -17,23 +16,24 @@ from netvitals.lab.training import Recipe, evaluate, train
 from netvitals.optim import DDCAdam, Gauges, Rescale, find_gauges
 from netvitals.vitals.gauge_charges import position
 
-NETWORKS = {"mlp": "mlp:64-64x2-10", "resnet": "resnet-mini,width=8", "gpt": "gpt-micro,depth=2,width=32,heads=2"}
+NETWORKS = {"mlp": "mlp:64-64x2-10", "resnet": "resnet-mini,width=8", "gpt": "gpt-micro,depth=2,width=32,heads=2",
+            "images": "resnet-mini,width=8"}
 CONTEXT = 32
 
 
-def race(architecture: str, optimizer: str, lr: float, seed: int, rescaled: float, steps: int) -> Row:
+def race(architecture: str, optimizer: str, lr: float, seed: int, rescaled: float, steps: int, data: str) -> Row:
     """Train, and say loss, accuracy, and how far the weights went along their gauges."""
-    data = source(architecture)
-    model = models.build(NETWORKS[architecture], data=data, seed=seed)
-    x = data.train.x[:8]
+    dataset = source(data)
+    model = models.build(NETWORKS[architecture], data=dataset, seed=seed)
+    x = dataset.train.x[:8]
     gauges = find_gauges(model, x)
     if rescaled:
         turn(gauges, rescaled, seed)
     start = {g.name: position(g).clone() for g in gauges}
     chosen = build(optimizer, model, gauges, lr)
     recipe = Recipe(steps=steps, batch=32, schedule="cosine", evaluate_on=0, seed=seed, weight_decay=0.0)
-    history = train(model, data, recipe, optimizer=chosen)
-    found = evaluate(model, data.test, recipe_loss(data), examples=512)
+    history = train(model, dataset, recipe, optimizer=chosen)
+    found = evaluate(model, dataset.test, recipe_loss(dataset), examples=512)
     moved = [float((position(g) - start[g.name]).square().mean().sqrt()) for g in gauges]
     last = history.loss[-max(1, len(history.loss) // 10):]
     return {"train": _plain(sum(last) / len(last)), "test": _plain(found.loss),
@@ -57,11 +57,13 @@ def turn(gauges: Gauges, size: float, seed: int) -> None:
             gauge.act(size * torch.randn(gauge.modes, generator=gen))
 
 
-def source(architecture: str) -> Dataset:
-    if architecture == "gpt":
+def source(name: str) -> Dataset:
+    """Data by name; text is a small corpus in windows, and natural images are halved in size."""
+    if name == "text":
         from netvitals.lab.studies.weight_drift import _text
         return _text.text(_text.source(), CONTEXT)
-    return datasets.load("digits")
+    from netvitals.lab.studies.gate_density import _training
+    return _training.load(name, pool=2 if name.startswith("cifar") else 1)
 
 
 def recipe_loss(data: Dataset) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from netvitals.lab import data as datasets
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.dead_directions import _race
 
@@ -20,17 +21,28 @@ class Race:
     rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
     seeds: int = 3
     rescaled: float = 1.0
+    images: str = "cifar10,train=4000,test=1000"
 
 
 def trials(p: Race) -> list[Config]:
-    return [{"architecture": a, "optimizer": o, "lr": lr, "seed": s, "rescaled": r, "steps": n}
+    data = {"gpt": "text", "images": p.images}
+    return [{"architecture": a, "optimizer": o, "lr": lr, "seed": s, "rescaled": r, "steps": n,
+             "data": data.get(a, "digits")}
             for a, n in p.steps.items() for o in OPTIMIZERS for lr in p.rates for s in range(p.seeds)
             for r in (0.0, p.rescaled)]
 
 
 def trial(config: Config) -> list[Row]:
-    return [_race.race(config["architecture"], config["optimizer"], config["lr"], config["seed"], config["rescaled"],
-                       config["steps"])]
+    return [_race.race(**config)]
+
+
+def missing(p: Race) -> str:
+    """Why the images cannot be loaded here."""
+    try:
+        datasets.load(p.images.split(",")[0])
+    except FileNotFoundError as error:
+        return str(error)
+    return ""
 
 
 def best(rows: Sequence[Row], architecture: str, optimizer: str) -> list[Row]:
@@ -60,4 +72,9 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 STUDIES = (Study("ddcadam", "dead-directions", "does DDCAdam help?", trials=trials, trial=trial, summary=summary,
                  scales={"smoke": Race({"mlp": 40, "resnet": 8, "gpt": 8}, rates=(1e-3, 1e-2), seeds=1),
                          "small": Race({"mlp": 300, "resnet": 120, "gpt": 150}),
-                         "paper": Race({"mlp": 5000, "resnet": 5000, "gpt": 5000}, seeds=10)}),)
+                         "paper": Race({"mlp": 5000, "resnet": 5000, "gpt": 5000}, seeds=10)}),
+           Study("ddcadam-images", "dead-directions", "does DDCAdam help on natural images?", trials=trials,
+                 trial=trial, summary=summary, ready=missing,
+                 scales={"smoke": Race({"images": 8}, rates=(1e-3, 1e-2), seeds=1, images="digits"),
+                         "small": Race({"images": 250}),
+                         "paper": Race({"images": 20_000}, seeds=5, images="cifar10")}))

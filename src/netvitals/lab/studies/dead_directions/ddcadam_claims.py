@@ -9,8 +9,8 @@ import numpy as np
 from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict, decide, not_run
 from netvitals.lab.studies.dead_directions.ddcadam import OPTIMIZERS, best
 
-STUDY = "ddcadam"
-NAMES = {"mlp": "an MLP on digits", "resnet": "a small ResNet on digits", "gpt": "a small GPT on text"}
+NAMES = {"mlp": "an MLP on digits", "resnet": "a small ResNet on digits", "gpt": "a small GPT on text",
+         "images": "a small ResNet on natural images"}
 
 
 def _loss(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
@@ -57,8 +57,8 @@ def _uses(architecture: str) -> Callable[[Config], bool]:
 
 
 CLAIMS = tuple(
-    Claim(f"dead-directions/ddcadam-{kind}-{a}", STUDY, statement.format(NAMES[a]), Expected(direction=expected),
-          judge(a), section="§8, X24", uses=_uses(a))
+    Claim(f"dead-directions/ddcadam-{kind}-{a}", "ddcadam-images" if a == "images" else "ddcadam",
+          statement.format(NAMES[a]), Expected(direction=expected), judge(a), section="§8, X24", uses=_uses(a))
     for a in NAMES
     for kind, statement, expected, judge in (
         ("loss", "on {} DDCAdam is at least as good as Adam, each at its best rate", "not worse", _loss),
