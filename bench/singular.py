@@ -91,10 +91,12 @@ def llc(rounds: int) -> None:
         from devinterp.utils import evaluate_ce
 
         loader = DataLoader(TensorDataset(x, y), batch_size=BATCH, shuffle=True)
+        with torch.no_grad():
+            baseline = float(F.cross_entropy(net(x), y))         # on all the data, as ours
         found = estimate_learning_coeff_with_summary(
             copy.deepcopy(net), loader, evaluate=evaluate_ce, sampling_method=SGLD,
             optimizer_kwargs={"lr": STEP, "localization": GAMMA, "nbeta": nbeta}, num_chains=CHAINS, num_draws=DRAWS,
-            num_burnin_steps=0, seed=len(values["devinterp"]), verbose=False)
+            num_burnin_steps=0, init_loss=baseline, seed=len(values["devinterp"]), verbose=False)
         values["devinterp"].append(float(found["llc/mean"]))
 
     show(f"learning coefficient, {CHAINS} chains × {DRAWS} draws, batch {BATCH}, equal step, γ and nβ",
