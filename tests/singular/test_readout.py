@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.singular import nu, readout
+from netvitals.singular import classify_spectrum, nu, readout, spectrum_along
 from netvitals.singular.readout import distance
 
 
@@ -39,6 +39,21 @@ def test_a_unit_that_is_quite_dead_is_found_too(loss):
     found = readout(planted(0.0), loss, (torch.randn(200, 5), None), units=1)
     (hit,) = found.of("singular")
     assert hit.scan.order == 2 and hit.kind == "joint mode"
+
+
+def test_the_spectrum_of_a_dead_unit_falls_even_with_fewer_samples_than_weights():
+    """Along the whole layers the constant eigenvalues would fill the rank and hide those of the unit."""
+    model, x = planted(0.0), torch.randn(8, 5)
+    (hit,) = readout(model, "mse", (x, None), units=1).of("singular")
+    found = spectrum_along(model, "mse", (x, None), hit)
+    assert found.count("constant") == 0 and len(found.directions) == 5 + 3
+    assert [round(d.exponent) for d in found.of("transversal")].count(2) >= 3
+
+
+def test_more_parameters_than_scores_are_said():
+    wide = classify_spectrum(lambda th: (th * torch.arange(1.0, 5)).sum().expand(2, 1), torch.ones(4), torch.ones(4),
+                             (0.1, 0.2, 0.4))
+    assert "4 parameters and only 2 scores" in wide.note
 
 
 def test_a_random_network_has_no_singular_direction_and_says_so():

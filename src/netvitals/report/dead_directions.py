@@ -20,20 +20,24 @@ CLASSES = {"transversal": 1, "tangential": 2, "constant": 0, "unclear": 7, "zero
 MOST = 8                # directions in one picture of orders
 
 
-def order_plot(scans: KLOrder | Mapping[str, KLOrder]) -> Plot:
+def order_plot(scans: KLOrder | Mapping[str, KLOrder], verdicts: Mapping[str, str] | None = None) -> Plot:
     """The directional Fisher over the way out, and dashed the slope 2(k − 1) that the order predicts.
 
-    Points without a whole order have no line. Where the order is above 1 the way is counted from the singular set.
+    Points without a whole order have no line, and those with another verdict than "singular" neither. Where the order
+    is above 1 the way is counted from the singular set.
     """
     named = {"": scans} if isinstance(scans, KLOrder) else dict(scans)
     series = []
     for tone, (name, scan) in enumerate(list(named.items())[:MOST]):
-        t = scan.ts + (scan.fisher_fit.shift if (scan.order or 1) > 1 else 0.0)
+        verdict = (verdicts or {}).get(name, "singular")
+        order = scan.order if verdict == "singular" else None
+        t = scan.ts + (scan.fisher_fit.shift if (order or 1) > 1 else 0.0)
         seen = scan.fisher > 0
-        label = ", ".join(filter(None, (name, f"order {scan.order}" if scan.order else "not singular")))
+        said = f"order {order}" if order else "not singular" if verdict == "singular" else verdict
+        label = ", ".join(filter(None, (name, said)))
         series.append(Series(label, t[seen].tolist(), scan.fisher[seen].tolist(), tone=tone))
-        if scan.order is not None and seen.any():
-            slope = 2 * (scan.order - 1)
+        if order is not None and seen.any():
+            slope = 2 * (order - 1)
             middle = np.exp(np.mean(np.log(scan.fisher[seen]) - slope * np.log(t[seen])))
             series.append(Series(label, t[seen].tolist(), (middle * t[seen] ** slope).tolist(), line=True, dashed=True,
                                  tone=tone))
@@ -83,10 +87,10 @@ def readout_page(found: Readout, *, title: str = "Readout of one checkpoint", st
         sections.append(("Orders", "The Fisher form along a direction, scanned outward. A singular direction falls "
                          "towards the left with the dashed slope 2(k − 1); a regular one is flat."
                          + (f" The first {MOST} of {len(scans)} are drawn." if len(scans) > MOST else ""),
-                         order_plot(scans).html()))
+                         order_plot(scans, {c.name: c.verdict for c in found.candidates}).html()))
     if spectrum is not None:
-        sections.append(("Spectrum", f"Eigenvalues along the first singular direction: {spectrum}.",
-                         spectrum_plot(spectrum).html()))
+        sections.append(("Spectrum", "Eigenvalues of the parameters that the first singular direction moves, along it: "
+                         f"{spectrum}.", spectrum_plot(spectrum).html()))
     if stream is not None:
         sections.append(("Stream", f"{stream}.", stream_plot(stream).html()))
     rows = "".join(f"<tr><td>{escape(c.name)}</td><td>{c.kind}</td><td>{c.verdict}</td><td>{escape(c.why)}</td></tr>"

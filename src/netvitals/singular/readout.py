@@ -154,15 +154,18 @@ def spectrum_along(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor],
                    samples: int = 200) -> Classified:
     """The Fisher spectrum of the parameters that a candidate moves, along its scan, by class.
 
-    At most 2,000 parameters; the first ``samples`` of the batch are used.
+    Of a unit these are its incoming row and outgoing column, not all the weights of their layers, among whose
+    eigenvalues those of one unit would hide. At most 2,000; the first ``samples`` of the batch are used.
     """
     twin = copy.deepcopy(model).double().eval()
     x = batch[0][:samples].double() if batch[0].is_floating_point() else batch[0][:samples]
     outputs, theta, v = along(twin, x, candidate.direction)
-    if theta.numel() > DENSE_LIMIT:
+    free = v.nonzero()[:, 0]
+    if len(free) > DENSE_LIMIT:
         raise ValueError(f"the spectrum is followed for at most {DENSE_LIMIT} parameters, this direction moves "
-                         f"{theta.numel()}")
-    return classify_spectrum(outputs, theta, v, candidate.scan.ts.tolist(), likelihood=_family(loss_fn))
+                         f"{len(free)}")
+    return classify_spectrum(lambda part: outputs(theta.index_copy(0, free, part)), theta[free], v[free],
+                             candidate.scan.ts.tolist(), likelihood=_family(loss_fn))
 
 
 def _family(loss_fn: Any) -> str:

@@ -120,8 +120,12 @@ def classify_spectrum(outputs: Outputs, theta0: Tensor, direction: Tensor, ts: S
     transversal = {d.exponent for d in found if d.label == "transversal"}
     tangential = [d.exponent for d in found if d.label == "tangential"]
     clash = any(abs(a - b) < _TOLERANCE for a in transversal for b in tangential)
-    note = "a tangential exponent equals the transversal one: genericity (G) fails" if clash else ""
-    return Classified(tuple(found), np.array(ts), not clash, note)
+    notes = ["a tangential exponent equals the transversal one: genericity (G) fails"] if clash else []
+    scores = outputs(theta).numel()
+    if scores < theta.numel():
+        notes.append(f"{theta.numel()} parameters and only {scores} scores: an eigenvalue that falls can hide among "
+                     "the constant ones")
+    return Classified(tuple(found), np.array(ts), not clash, "; ".join(notes))
 
 
 def operational_selection(exponents: Sequence[float], magnitudes: Sequence[float], predicted: float, *,
