@@ -68,7 +68,6 @@ class Checkup:
             kinds[site.kind] = kinds.get(site.kind, 0) + 1
         lines = [f"Checkup of {self.model}: loss {self.loss:.6g}, {len(self.readings)} readings at "
                  f"{len(self.sites)} sites ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})"]
-        lines += [f"  not seen: {u.name}: {u.reason}" for u in self.unseen]
         lines.append(f"  curvature: {self.curvature_note}")
         if self.singular is not None:
             lines += [f"  dead directions: {line}" for line in str(self.singular).splitlines()]

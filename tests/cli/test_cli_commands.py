@@ -56,6 +56,23 @@ def two():
 def broken():
     raise RuntimeError("no weights here")
 
+def unfit():
+    model, loss_fn, (x, y) = make()
+    return model, loss_fn, (x[:, :3], y)
+
+def labels():
+    model, loss_fn, (x, y) = make()
+    return model, loss_fn, (x, y + 40)
+
+def recurrent():
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.reader, self.head = nn.LSTM(4, 8, batch_first=True), nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        def forward(self, x):
+            return self.head(self.reader(x)[0][:, -1])
+    return Reader(), nn.CrossEntropyLoss(), (torch.randn(32, 5, 4), torch.randint(2, (32,)))
+
 number = 3
 """
 
@@ -121,6 +138,12 @@ def test_checkup_as_json_is_json_and_nothing_else(call, factory):
     assert isinstance(found["findings"], list)
 
 
+def test_checkup_says_what_it_could_not_see(call, factory):
+    code, out, _ = call("checkup", f"{factory}:recurrent", "--no-curvature")
+    assert code == 0
+    assert " ".join(out.split()).count("Not seen: reader: its gates run inside one fused recurrent kernel") == 1
+
+
 @pytest.mark.parametrize(("arguments", "sentence"), [
     (("report", "nowhere"), r"there is no run at nowhere/run\.sqlite"),
     (("export", "runs/first", "--to", "xml"), "can be exported to parquet, csv, json, not to 'xml'"),
@@ -131,6 +154,8 @@ def test_checkup_as_json_is_json_and_nothing_else(call, factory):
     (("checkup", "mine.nets:number"), "has no function 'number'"),
     (("checkup", "mine.nets:two"), "must return three things.* it returned 2 values"),
     (("checkup", "mine.nets:broken"), "raised RuntimeError: no weights here"),
+    (("checkup", "mine.nets:unfit"), "batch of mine.nets:unfit do not work together: mat1 and mat2 shapes"),
+    (("checkup", "mine.nets:labels"), "batch of mine.nets:labels do not work together: Target 4. is out of bounds"),
     (("checkup", "mine.bad:make"), "importing mine.bad failed: SyntaxError"),
     (("reprot", "x"), "there is no command 'reprot'; did you mean report"),
 ])

@@ -124,3 +124,33 @@ def test_the_metrics_that_rules_ask_for_are_the_ones_that_vital_signs_write(tmp_
     found = diagnose(run)
     assert str(run.findings()) == str(found)        # a run without stored findings is judged when it is asked
     assert all(c.series for c in found.checked) and not any(c.trouble for c in found.checked)
+
+
+def test_nan_is_told_as_nan_and_not_as_dead_units_or_zeros():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batch()
+    with nv.watch(model, optimizer=optimizer, every=1) as vitals:
+        for step in range(6):
+            if step == 3:
+                with torch.no_grad():
+                    model.fc1.weight[0, 0] = float("nan")
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            vitals.step(loss)
+    found = vitals.findings()
+    assert "loss not finite" in {f.rule for f in found}
+    assert not {f.rule for f in found} & {"dead units", "sparsity cliff", "gate density falls", "negative drift"}, found
+
+
+def test_what_was_not_seen_is_said_and_an_empty_watch_is_not_called_healthy():
+    reader = nn.LSTM(4, 8, batch_first=True)
+    with nv.watch(reader, every=1) as vitals:
+        assert "Nothing could be checked" in str(vitals.findings())
+        assert "Nothing alarming" not in str(vitals.findings())
+        loss = reader(torch.randn(3, 5, 4))[0].square().mean()
+        loss.backward()
+        vitals.step(loss)
+    assert "Not seen: " in str(vitals.findings()) and "fused recurrent kernel" in str(vitals.findings())

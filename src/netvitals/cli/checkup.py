@@ -22,10 +22,7 @@ def register(app: typer.Typer) -> None:
         """Measure every vital sign of a model on one batch, and say what they mean."""
         from rich.console import Console
 
-        import netvitals as nv
-
-        model, loss_fn, batch = made(target)
-        found = nv.checkup(model, loss_fn, batch, curvature=curvature, singular=singular)
+        found = examined(target, curvature=curvature, singular=singular)
         if as_json:
             typer.echo(json.dumps(plain(found), default=str))
         else:
@@ -35,11 +32,27 @@ def register(app: typer.Typer) -> None:
             console.print(found.findings)
             if found.singular is not None:
                 console.print(str(found.singular), markup=False)
-            for place in found.unseen:
-                console.print(f"not seen: {place.name}: {place.reason}", style="dim", markup=False)
         if html is not None:
             page = found.to_html(html)
             typer.echo(page, err=as_json)
+
+
+def examined(target: str, *, curvature: bool, singular: bool) -> Any:
+    """The checkup of what a factory makes, with a line of progress on stderr while curvature is measured."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    import netvitals as nv
+
+    model, loss_fn, batch = made(target)
+    with Progress(console=Console(stderr=True, emoji=False), transient=True) as bar:
+        task = bar.add_task("measuring", total=None)
+        try:
+            return nv.checkup(model, loss_fn, batch, curvature=curvature, singular=singular,
+                              progress=lambda done, planned: bar.update(task, description="curvature between layers",
+                                                                        completed=done, total=planned))
+        except (RuntimeError, IndexError) as error:     # what torch raises when model, batch and loss do not fit
+            raise ValueError(f"the model, loss_fn and batch of {target} do not work together: {error}") from error
 
 
 def made(target: str) -> tuple[Any, Any, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netvitals.findings import drift, forecasts, gates, gradients, imbalance, loss, singular, sparsity, spikes, variance
-from netvitals.findings.rule import Context, Rule
+from netvitals.findings.rule import Context, Rule, names
 from netvitals.findings.table import Table, table
 from netvitals.runs import SEVERITIES, Finding
 
@@ -32,6 +32,7 @@ class Findings(Sequence[Finding]):
 
     items: tuple[Finding, ...]
     checked: tuple[Checked, ...] = ()
+    unseen: tuple[tuple[str, str], ...] = ()    # places that could not be looked at, with the reason
 
     def __len__(self) -> int:
         return len(self.items)
@@ -58,6 +59,7 @@ class Findings(Sequence[Finding]):
         missing = [c.rule for c in self.checked if not c.series]
         if missing:
             tail.append(f"Not checked, for want of readings: {', '.join(missing)}.")
+        tail += self._hidden()
         tail += [f"The rule {c.rule!r} failed: {c.trouble}" for c in self.checked if c.trouble]
         return "\n".join([*self._head(), *map(str, self.items), *tail])
 
@@ -76,12 +78,21 @@ class Findings(Sequence[Finding]):
         asked = sum(1 for c in self.checked if c.series)
         missing = ", ".join(c.rule for c in self.checked if not c.series)
         foot = f"{asked} of {len(self.checked)} questions could be asked" + (f"; not {missing}." if missing else ".")
-        return Group(*(Text(h, style="bold green") for h in self._head()), grid, Text(foot, style="dim"))
+        return Group(*(Text(h, style="bold green") for h in self._head()), grid,
+                     *(Text(line, style="dim") for line in (foot, *self._hidden())))
 
     def _head(self) -> list[str]:
         if self.alarming:
             return []
+        if self.checked and not any(c.series for c in self.checked):
+            return ["Nothing could be checked: there are no readings yet."]
         return [f"Nothing alarming; {len(self.items)} to know or to watch:" if self.items else "Nothing alarming."]
+
+    def _hidden(self) -> list[str]:
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.unseen:
+            by_reason.setdefault(reason, []).append(name)
+        return [f"Not seen: {names(places)}: {reason}." for reason, places in by_reason.items()]
 
 
 def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Findings:
@@ -113,7 +124,8 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
                 trouble = f"{type(error).__name__}: {error}"
         checked.append(Checked(rule.name, rule.question, series, str(rule), trouble))
     order = {name: i for i, name in enumerate(SEVERITIES)}
-    return Findings(tuple(sorted(found, key=lambda f: order[f.severity])), tuple(checked))
+    return Findings(tuple(sorted(found, key=lambda f: order[f.severity])), tuple(checked),
+                    tuple((str(u.get("name", "")), str(u.get("reason", ""))) for u in readings.meta.get("unseen", ())))
 
 
 def _activations(readings: Table, given: Mapping[str, Any] | None) -> dict[str, Any]:

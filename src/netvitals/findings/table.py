@@ -12,6 +12,7 @@ from netvitals.capture import ArrayReading, Reading
 from netvitals.runs import Evidence, Run
 
 WINDOW = 0.1        # "start" and "end" of a series are its first and last tenth, so that one odd step decides nothing
+COUNTED = ("gates", "sparsity", "preactivations")   # vital signs whose shares count entries
 POOLED = "model"    # sites of this name, or below it, hold numbers of the whole model
 
 
@@ -49,7 +50,9 @@ class Series:
 
     def evidence(self, *, change: bool = False, value: float | None = None, step: int | None = None) -> Evidence:
         """This series as the ground of a finding: its end, and with ``change`` its start as well."""
-        return Evidence(self.vital, self.site, self.metric, int(self.steps[-1]) if step is None else step,
+        good = self.steps[np.isfinite(self.values)]
+        return Evidence(self.vital, self.site, self.metric, int((good if len(good) else self.steps)[-1])
+                        if step is None else step,
                         self.end if value is None else value, self.start if change else None)
 
 
@@ -163,7 +166,21 @@ def _tabulated(columns: Mapping[tuple[str, str, str], tuple[Any, Any]], arrays: 
             latest[key] = a
     depth = _depth(meta, columns)
     series = {key: _series(key, *columns[key]) for key in sorted(columns, key=lambda key: depth[key[1]])}
-    return Table(series, latest, meta)
+    return _without_broken(Table(series, latest, meta))
+
+
+def _without_broken(table: Table) -> Table:
+    """Where the inputs of an activation are NaN or infinite, a share counted there means nothing: a NaN is neither an
+    open gate nor a zero, and would be told as a dead unit."""
+    broken = {s.site: set(s.steps[~np.isfinite(s.values)].tolist()) for s in table.series.values()
+              if (s.vital, s.metric) == ("preactivations", "mean")}
+    for key, s in table.series.items():
+        steps = broken.get(s.site)
+        if steps and s.vital in COUNTED:
+            void = np.isin(s.steps, list(steps))
+            table.series[key] = Series(*key, s.steps, np.where(void, np.nan, s.values))
+    kept = {key: a for key, a in table.arrays.items() if a.vital not in COUNTED or a.step not in broken.get(a.site, ())}
+    return Table(table.series, kept, table.meta)
 
 
 def _series(key: tuple[str, str, str], steps: Any, values: Any) -> Series:
