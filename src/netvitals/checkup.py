@@ -17,6 +17,7 @@ from netvitals.capture import (
     Site,
     Unseen,
     Vital,
+    check_finite,
     in_manner,
     look,
     preserved,
@@ -99,8 +100,8 @@ def checkup(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, *,
     if not callable(loss_fn):
         raise TypeError(f"checkup(model, loss_fn, batch) needs a callable loss_fn, got a {type(loss_fn).__name__}")
     x, (y,) = split_batch(batch, loss_fn)
-    _check_finite(x, "the input of the batch")
-    _check_finite(y, "the target of the batch")
+    check_finite(x, "the input of the batch")
+    check_finite(y, "the target of the batch")
     _check_batch_size(model, x)
     seen = look(model, batch, loss_fn, vitals=chosen(vitals))
     if not any(site.kind == "activation" for site in seen.sites):
@@ -162,16 +163,6 @@ class Curved(NamedTuple):
     note: str = ""
     readings: tuple[Reading, ...] = ()
     arrays: tuple[ArrayReading, ...] = ()
-
-
-def _check_finite(nest: Any, what: str) -> None:
-    tensors = nest.values() if isinstance(nest, Mapping) else nest if isinstance(nest, tuple | list) else [nest]
-    for tensor in tensors:
-        if isinstance(tensor, Tensor) and tensor.is_floating_point():
-            bad = int((~torch.isfinite(tensor)).sum())
-            if bad:
-                raise ValueError(f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; "
-                                 "clean the batch first")
 
 
 def _check_batch_size(model: nn.Module, x: Any) -> None:

@@ -24,6 +24,7 @@ from netvitals.capture import (
     Unseen,
     Vital,
     aside,
+    check_finite,
     copies,
     parameter_sight,
     say,
@@ -291,6 +292,7 @@ def _probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] | None:
         return None
     if not isinstance(probe, tuple | list) or len(probe) not in (2, 3) or (len(probe) == 3 and not callable(probe[2])):
         raise TypeError("probe must be (x, y) or (x, y, loss_fn) with a callable loss_fn")
+    check_finite(probe[0], "the input of the probe")
     return probe[0], probe[1], probe[2] if len(probe) == 3 else None
 
 

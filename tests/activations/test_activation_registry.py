@@ -144,3 +144,12 @@ def test_probing_a_stranger_leaves_the_random_state():
     state = torch.get_rng_state()
     assert not A.is_elementwise(Jitter(), probe=True)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(("spec", "sentence"), [
+    ("leaky_relu:nan", "'nan' in activation 'leaky_relu:nan' is not a finite number"),
+    ("softplus:inf", "is not a finite number"), ("topk:gelu:nan", "is not a finite number"),
+    ("softplus:0", "must be positive, got 0"), ("softplus:-1", "must be positive, got -1")])
+def test_numbers_that_make_no_function_are_refused(spec, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        A.get(spec)

@@ -190,8 +190,9 @@ def test_missing_data_says_what_and_where(tmp_path, monkeypatch, name, file):
     with pytest.raises(FileNotFoundError, match=file) as error:
         data.load(name, tmp_path)
     assert str(tmp_path) in str(error.value) and "NETVITALS_DATA" in str(error.value)
-    with pytest.raises(FileNotFoundError, match="NETVITALS_DATA"):
+    with pytest.raises(FileNotFoundError, match=file) as error:
         data.load(name)
+    assert str(error.value).count("NETVITALS_DATA") == 1
 
 
 def test_text_is_bytes_and_the_next_byte(tmp_path):

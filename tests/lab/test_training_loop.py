@@ -191,6 +191,11 @@ def test_wrong_checkpoints(tmp_path):
     torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="not a checkpoint"):
         load_checkpoint(tmp_path / "other.pt")
+    (tmp_path / "torn.pt").write_bytes((tmp_path / "other.pt").read_bytes()[:300])
+    (tmp_path / "words.pt").write_text("hi")
+    for name in ("torn.pt", "words.pt"):
+        with pytest.raises(ValueError, match="cannot be read as a checkpoint"):
+            load_checkpoint(tmp_path / name)
 
 
 def test_watch_given_or_made(digits):

@@ -109,6 +109,14 @@ def test_an_existing_run_is_never_overwritten(tmp_path):
         RunWriter(tmp_path / "x.sqlite").close()
 
 
+def test_a_file_in_the_way_of_a_run_gets_a_sentence(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    for path in (tmp_path / "notes", tmp_path / "notes" / "below"):
+        with pytest.raises(FileExistsError, match="a run is a folder"):
+            RunWriter(path)
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
 def test_a_closed_run_is_one_file(run):
     assert [p.name for p in run.path.parent.iterdir()] == ["run.sqlite"]
 

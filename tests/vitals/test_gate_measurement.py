@@ -217,6 +217,10 @@ def test_wrong_input_gets_a_sentence(batch, change, sentence):
     assert all(torch.equal(v, state[k]) for k, v in given["model"].state_dict().items())
 
 
+def test_one_threshold_may_be_given_as_a_number(batch):
+    assert gates.measure(bn_mlp(nn.ReLU), batch[0], thetas=0.2).density(0.2) > 0
+
+
 def test_a_model_that_is_none_gets_a_sentence(batch):
     with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, got str"):
         gates.measure("model", batch)

@@ -7,6 +7,7 @@ Composite specs wrap another spec: ``centered:softplus``, ``zero_mean:relu``, ``
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +52,12 @@ def _sigmoid(stiffness: float = 1.0, center: float = 0.0) -> nn.Module:
     return nn.Sigmoid() if (stiffness, center) == (1.0, 0.0) else StiffSigmoid(stiffness, center)
 
 
+def _softplus(beta: float = 1.0) -> nn.Module:
+    if not beta > 0:
+        raise ValueError(f"the sharpness of a softplus must be positive, got {beta:g}")
+    return nn.Softplus(beta)
+
+
 ENTRIES: dict[str, Entry] = {
     "relu": Entry(nn.ReLU, "max(0, x)"),
     "leaky_relu": Entry(lambda slope=0.01: nn.LeakyReLU(slope), "x if x > 0 else a x", ("slope",)),
@@ -69,7 +76,7 @@ ENTRIES: dict[str, Entry] = {
     "b_silu": Entry(lambda alpha=B_SILU_ALPHA: BSiLU(alpha), "(x + a) s(x) - a/2", ("alpha",)),
     "sugar_b_silu": Entry(lambda alpha=B_SILU_ALPHA: SugarBSiLU(alpha), "max(0, x), backward with B-SiLU'", ("alpha",)),
     "mish": Entry(nn.Mish, "x tanh(ln(1 + e^x))"),
-    "softplus": Entry(lambda beta=1.0: nn.Softplus(beta), "ln(1 + e^(b x)) / b", ("beta",)),
+    "softplus": Entry(_softplus, "ln(1 + e^(b x)) / b", ("beta",)),
     "elu": Entry(lambda alpha=1.0: nn.ELU(alpha), "x if x > 0 else a (e^x - 1)", ("alpha",)),
     "celu": Entry(lambda alpha=1.0: nn.CELU(alpha), "x if x > 0 else a (e^(x/a) - 1)", ("alpha",)),
     "selu": Entry(nn.SELU, "1.0507 (x if x > 0 else 1.6733 (e^x - 1))"),
@@ -160,9 +167,12 @@ def _number(text: str, spec: str) -> Any:
     if text.lower() == "none":
         return None
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         raise ValueError(f"{text!r} in activation {spec!r} is not a number") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} in activation {spec!r} is not a finite number")
+    return number
 
 
 def _topk_parts(rest: list[str]) -> tuple[list[str], float | None, str, bool]:

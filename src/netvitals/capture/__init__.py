@@ -5,7 +5,7 @@ from netvitals.capture.looker import Looker
 from netvitals.capture.movement import Movement, copies, parameter_sight
 from netvitals.capture.panel import Panel, aside, say
 from netvitals.capture.preserve import preserved, rng_state, set_rng_state
-from netvitals.capture.probe import Look, in_manner, look, probe, split_batch
+from netvitals.capture.probe import Look, check_finite, in_manner, look, probe, split_batch
 from netvitals.capture.reading import ArrayReading, Page, Reading, Sheet
 from netvitals.capture.roles import uncompiled, unwrapped
 from netvitals.capture.sight import ActivationSight, LinearSight, ParameterSight, TensorSight
@@ -15,6 +15,6 @@ from netvitals.capture.vital import Vital
 
 __all__ = ["ActivationSight", "ActivationStack", "ArrayReading", "Journal", "LinearSight", "Look", "Looker",
            "Movement", "Outline", "Page", "Panel", "ParameterSight", "Reading", "Sheet", "Site",
-           "TensorSight", "Unseen", "Vital", "aside", "copies", "in_manner", "look", "parameter_sight",
-           "preserved", "probe", "rng_state", "say", "set_rng_state", "split_batch", "uncompiled",
+           "TensorSight", "Unseen", "Vital", "aside", "check_finite", "copies", "in_manner", "look",
+           "parameter_sight", "preserved", "probe", "rng_state", "say", "set_rng_state", "split_batch", "uncompiled",
            "unwrapped"]

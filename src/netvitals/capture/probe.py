@@ -113,6 +113,17 @@ def split_batch(batch: Any, loss_fn: Callable[..., Any] | None) -> tuple[Any, tu
     raise TypeError(f"with a loss function the batch must be a pair (x, y), got {what}")
 
 
+def check_finite(nest: Any, what: str) -> None:
+    """Refuse a batch with NaN or infinity before anything is measured on it."""
+    tensors = nest.values() if isinstance(nest, Mapping) else nest if isinstance(nest, tuple | list) else [nest]
+    for tensor in tensors:
+        if isinstance(tensor, Tensor) and tensor.is_floating_point():
+            bad = int((~torch.isfinite(tensor)).sum())
+            if bad:
+                raise ValueError(f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; "
+                                 "clean the batch first")
+
+
 def _call(model: nn.Module, x: Any) -> Any:
     if isinstance(x, Mapping):
         return model(**x)

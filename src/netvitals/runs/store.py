@@ -50,7 +50,11 @@ def claim(path: str | os.PathLike[str], *, existing: str = "number") -> Path:
     candidate, number = wanted, 1
     while True:
         file = run_file(candidate)
-        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise FileExistsError(f"a run is a folder, and {file.parent} cannot be one: there is a file of that name "
+                                  "on the way; choose another path") from None
         try:
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))   # two processes cannot both win
             return file

@@ -158,10 +158,10 @@ def _variance(t: Tensor) -> float:
     return float(torch.dot(centred, centred)) / t.numel()
 
 
-def checked_thetas(thetas: Sequence[float]) -> tuple[float, ...]:
-    values = tuple(float(t) for t in thetas)
+def checked_thetas(thetas: Sequence[float] | float) -> tuple[float, ...]:
+    values = (float(thetas),) if isinstance(thetas, int | float) else tuple(float(t) for t in thetas)
     if not values or not all(t >= 0 for t in values):
-        raise ValueError(f"thetas must be one or more thresholds that are not negative, got {tuple(thetas)}")
+        raise ValueError(f"thetas must be one or more thresholds that are not negative, got {thetas}")
     return values
 
 

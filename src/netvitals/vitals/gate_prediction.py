@@ -149,6 +149,11 @@ def _moments(mu: Any, sigma: Any) -> tuple[Tensor, Tensor]:
                  torch.from_numpy(np.array(v, dtype=np.float64)) for v in (mu, sigma))
     if bool((std < 0).any()):
         raise ValueError(f"sigma is a standard deviation and must not be negative, got {float(std.min()):g}")
+    try:
+        torch.broadcast_shapes(mean.shape, std.shape)
+    except RuntimeError:
+        raise ValueError(f"mu and sigma must have one entry per channel each, got shapes {tuple(mean.shape)} and "
+                         f"{tuple(std.shape)}") from None
     return mean, std
 
 

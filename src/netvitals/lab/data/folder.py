@@ -24,6 +24,9 @@ def places(folder: Path | None, subfolders: Iterable[str]) -> list[Path]:
 
 def missing(name: str, files: Iterable[str], looked: Iterable[Path]) -> FileNotFoundError:
     """Which files were looked for, and where."""
-    where = ", ".join(map(str, looked)) or f"no folder (give folder=... or set {VARIABLE})"
+    where = ", ".join(map(str, looked))
+    if not where:
+        return FileNotFoundError(f"{name} was not found: no folder to look in; give folder=..., or set {VARIABLE}, to "
+                                 f"the folder with {', '.join(files)}")
     return FileNotFoundError(f"{name} was not found: looked for {', '.join(files)} in {where}; "
                              f"put the files there, give folder=..., or set {VARIABLE}")

@@ -54,7 +54,11 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint at {path}")
-    raw = torch.load(path, weights_only=True, map_location="cpu")
+    try:
+        raw = torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:      # torch has no one error for a file that is no checkpoint
+        raise ValueError(f"{path} cannot be read as a checkpoint ({type(error).__name__}); is it whole, and was it "
+                         "written by this training loop?") from error
     if not isinstance(raw, dict) or raw.pop("format", None) != _FORMAT:
         raise ValueError(f"{path} is not a checkpoint written by this version of the training loop")
     settings = raw.pop("recipe")
