@@ -217,6 +217,30 @@ def test_wrong_input_gets_a_sentence(batch, change, sentence):
     assert all(torch.equal(v, state[k]) for k, v in given["model"].state_dict().items())
 
 
+class Maxout(nn.Module):
+    """ReLU, then a maximum of several outputs of a layer, or a pooling that only looks like one."""
+
+    def __init__(self, largest):
+        super().__init__()
+        self.a, self.b, self.largest = nn.Linear(20, 16), nn.Linear(16, 16), largest
+
+    def forward(self, x):
+        return self.largest(self, torch.relu(self.a(x)))
+
+
+@pytest.mark.parametrize(("largest", "listed"), [
+    (lambda net, h: net.b(h).view(-1, 8, 2).max(-1).values, True),
+    (lambda net, h: net.b(h).unflatten(-1, (8, 2)).amax(dim=-1), True),
+    (lambda net, h: torch.maximum(net.b(h), net.a(h[:, :1].expand(-1, 20))), True),
+    (lambda net, h: net.b(h).max(dim=0).values, False),                 # pooling over examples or tokens
+    (lambda net, h: net.b(h) - net.b(h).max(), False),
+])
+def test_maxout_is_listed_as_skipped_and_pooling_is_not(batch, largest, listed):
+    report = gates.measure(Maxout(largest), batch[0])
+    assert list(report.sites) == ["relu()"]
+    assert [u.name for u in report.skipped] == ["maxout()"] * listed
+
+
 def test_one_threshold_may_be_given_as_a_number(batch):
     assert gates.measure(bn_mlp(nn.ReLU), batch[0], thetas=0.2).density(0.2) > 0
 

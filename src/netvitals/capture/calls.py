@@ -106,6 +106,9 @@ class Calls(TorchFunctionMode):
             self._addition(frame, x, args[1] if len(args) > 1 else kwargs.get("other"), output)
         elif what == "mixing":
             scene.cannot_see(Unseen(_named(owner, meaning.op), REASONS["mixing"]))
+        elif what == "maximum":
+            if self._is_maxout(x, args, kwargs):
+                scene.cannot_see(Unseen(_named(owner, "maxout"), REASONS["mixing"]))
         elif what == "attention":
             name = _named(owner, meaning.op)
             scene.cannot_see(Unseen(name, "the softmax runs inside a fused kernel; only the output is looked at"))
@@ -116,6 +119,17 @@ class Calls(TorchFunctionMode):
                                     "parameters are looked at under their own names"))
         elif what in ("batch norm", "channel norm", "last norm"):
             trail.mark(output, "bn_direct" if what == "batch norm" else "norm_direct", -1 if what == "last norm" else 1)
+
+    def _is_maxout(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """The larger of two layers' outputs, or the largest along an axis into which the channels were folded; a
+        maximum over whole tokens or pixels, where channels keep their axis, is pooling."""
+        others = [v for v in (*args[1:2], *(kwargs.get(k) for k in ("dim", "other"))) if v is not None]
+        if not others or not isinstance(x, Tensor) or not x.is_floating_point():
+            return False
+        terms = [x, others[0]] if isinstance(others[0], Tensor) else [x]
+        origins = [self._scene.trail.origin(t) for t in terms]
+        return (all(o.follows in ("linear", "bn_direct", "norm_direct") for o in origins)
+                and (len(terms) == 2 or origins[0].channel_dim is None))
 
     def _addition(self, frame: Frame, x: Any, y: Any, output: Any) -> None:
         if not isinstance(output, Tensor) or not output.is_floating_point():

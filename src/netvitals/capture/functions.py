@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 import torch.nn.functional as F
 
-What = Literal["activation", "ambiguous", "clamp", "mixing", "addition", "linear", "convolution", "batch norm",
-               "channel norm", "last norm", "attention", "opaque attention", "moving", "splitting"]
+What = Literal["activation", "ambiguous", "clamp", "mixing", "maximum", "addition", "linear", "convolution",
+               "batch norm", "channel norm", "last norm", "attention", "opaque attention", "moving", "splitting"]
 
 
 class Meaning(NamedTuple):
@@ -29,6 +29,7 @@ _NAMES: dict[What, str] = {
     "ambiguous": "sin erf atan arctan",
     "clamp": "clamp clip clamp_min",
     "mixing": "glu softmax log_softmax softmin gumbel_softmax",
+    "maximum": "max amax maximum",          # maxout, where it takes one of several outputs of a layer
     "addition": "add",
     "linear": "linear",
     "convolution": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
