@@ -233,3 +233,54 @@ def test_homogeneity_dial_ends_are_sgd_and_sign_descent():
         w.grad = torch.tensor([3.0])
         optimiser.step()
         assert float(w) == -expected
+
+
+def _two_pairs():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.ReLU(),
+                          nn.Linear(6, 3))
+    pairs = [optim.relu_rescale(model[i].weight, model[i + 2].weight, model[i].bias, f"pair {i}") for i in (0, 4)]
+    return model, pairs
+
+
+def test_a_group_added_later_is_trained():
+    model, pairs = _two_pairs()
+    extra = nn.Linear(3, 2)
+    optimiser = optim.DDCAdam(model.parameters(), pairs, lr=1e-2)
+    optimiser.add_param_group({"params": extra.parameters(), "lr": 1e-3})
+    before = extra.weight.detach().clone()
+    extra(model(torch.randn(5, 4))).square().sum().backward()
+    optimiser.step()
+    assert (extra.weight - before).abs().max().item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_step_that_is_refused_moves_nothing():
+    model, pairs = _two_pairs()
+    optimiser = optim.DDCAdam(model.parameters(), pairs, lr=1e-2, weight_decay=0.1)
+    model[4].weight.requires_grad_(False)
+    model(torch.randn(5, 4)).square().sum().backward()
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(ValueError, match="'pair 4': some of its parameters have no gradient"):
+        optimiser.step()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
+
+
+def test_specs_and_settings_that_cannot_be():
+    model, pairs = _two_pairs()
+    first, second = model[0], model[2]
+    for spec, words in [(optim.channel_rescale([(first.bias, 3)], [(second.weight, 1)]), "no dimension 3"),
+                        (optim.channel_rescale([(first.weight, 0), (model[6].bias, 0)], [(second.weight, 1)]),
+                         "same number of channels")]:
+        with pytest.raises(ValueError, match=words):
+            optim.DDCAdam(model.parameters(), [spec])
+    for options in ({"lr": float("nan")}, {"betas": (0.9,)}, {"lr_vertical": -1.0}):
+        with pytest.raises(ValueError, match="two betas"):
+            optim.DDCAdam(model.parameters(), pairs, **options)
+    with pytest.raises(TypeError, match="find_gauges"):
+        optim.DDCAdam(model.parameters(), model)
+    with pytest.raises(TypeError, match="itself"):
+        optim.DDC(model.parameters(), pairs, optim.AdamBase)
+    with pytest.raises(ValueError, match="eps must be above 0"):
+        optim.EpsFloor(model.parameters(), eps=-1.0)
+    with pytest.raises(ValueError, match="beta must be"):
+        optim.MomentumSign(model.parameters(), beta=2.0)

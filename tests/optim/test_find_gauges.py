@@ -119,3 +119,46 @@ def test_an_input_that_cannot_be_guessed():
         optim.find_gauges(Odd())
     with pytest.raises(ValueError, match="'ce', 'mse'"):
         optim.find_gauges(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2)), loss="hinge")
+
+
+def test_chains_end_at_tanh_and_go_on_behind_it():
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(),
+                          nn.Linear(8, 3))
+    found = optim.find_gauges(model)
+    assert names(found)[:2] == ["rescale 0 … 2", "rescale 4 … 6"] and "Tanh" in found.left["2 → 4"]
+
+
+def test_dropout_of_a_training_model_does_not_hide_a_chain():
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 3))
+    assert "rescale 0 … 3" in names(optim.find_gauges(model)) and model.training
+    encoder = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Linear(8, 3))
+    assert "rescale 0.linear1 … 0.linear2" in names(optim.find_gauges(encoder, torch.randn(2, 4, 8)))
+
+
+def test_frozen_tied_and_computed_weights_are_left_with_a_reason():
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    model[0].weight.requires_grad_(False)
+    found = optim.find_gauges(model)
+    assert "frozen" in found.left["rescale 0 … 2"] and not model[0].weight.requires_grad
+    optim.DDCAdam([p for p in model.parameters() if p.requires_grad], found.gauges)
+    normed = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 3))
+    assert "computed" in optim.find_gauges(normed).left["rescale 0 … 2"]
+    layer = nn.Linear(6, 6)
+    twice = nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(6, 3))
+    assert "2 times" in optim.find_gauges(twice).left["0"]
+
+
+@pytest.mark.parametrize(("model", "batch", "words"), [
+    (nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)), None, "single output"),
+    (nn.LSTM(6, 4), torch.randn(2, 3, 6), "returns a tuple"),
+    (nn.Sequential(nn.Linear(6, 3)), torch.full((2, 6), float("nan")), "not finite"),
+    (nn.ReLU(), None, "no parameters")])
+def test_outputs_in_which_no_change_could_be_seen(model, batch, words):
+    with pytest.raises(ValueError, match=words):
+        optim.find_gauges(model, batch)
+
+
+def test_losses_of_torch_are_known():
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    assert names(optim.find_gauges(model, loss=nn.CrossEntropyLoss())) == names(optim.find_gauges(model))
+    assert names(optim.find_gauges(model, loss=nn.MSELoss())) == ["rescale 0 … 2"]

@@ -19,8 +19,11 @@ class _Elementwise(Optimizer):
     """One line of arithmetic per parameter; subclasses give ``direction``."""
 
     def __init__(self, params: Iterable[Any], lr: float, **options: float) -> None:
-        if lr < 0:
+        if not lr >= 0:
             raise ValueError(f"lr must not be negative, got {lr}")
+        for name, good in (("eps", lambda v: v > 0), ("beta2", lambda v: 0 <= v < 1), ("beta", lambda v: 0 <= v < 1)):
+            if name in options and not good(options[name]):
+                raise ValueError(f"{name} must be {'above 0' if name == 'eps' else 'in [0, 1)'}, got {options[name]}")
         super().__init__(params, {"lr": lr, **options})
 
     def direction(self, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:

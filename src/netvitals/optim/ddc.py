@@ -44,14 +44,19 @@ class DDC(Optimizer):
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0, *,
                  vertical: str = "frozen", lr_vertical: float | None = None, reproject: bool = True) -> None:
         name = type(self).__name__
-        if lr < 0 or eps <= 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
-            raise ValueError(f"{name} needs lr ≥ 0, eps > 0, weight_decay ≥ 0 and betas in [0, 1), got lr={lr}, "
-                             f"eps={eps}, weight_decay={weight_decay}, betas={betas}")
+        if not (lr >= 0 and eps > 0 and weight_decay >= 0 and len(betas) == 2 and all(0 <= b < 1 for b in betas)
+                and (lr_vertical is None or lr_vertical >= 0)):
+            raise ValueError(f"{name} needs lr, lr_vertical and weight_decay ≥ 0, eps > 0 and two betas in [0, 1), got "
+                             f"lr={lr}, lr_vertical={lr_vertical}, weight_decay={weight_decay}, eps={eps}, "
+                             f"betas={betas}")
         if vertical not in self.verticals:
             raise ValueError(f"vertical is one of {', '.join(self.verticals)}, got {vertical!r}")
-        if not callable(getattr(base, "descent", None)):
+        if isinstance(base, type) or not callable(getattr(base, "descent", None)):
             raise TypeError(f"a base preconditioner has a method descent(value, state, group), got "
-                            f"{type(base).__name__}")
+                            f"{base.__name__ + ' itself, not one of it' if isinstance(base, type) else base!r}")
+        if wrong := [g for g in gauges if not isinstance(g, Shift | Rescale)]:
+            raise TypeError(f"gauges come from find_gauges or the specs of netvitals.optim, got "
+                            f"{type(wrong[0]).__name__}")
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "vertical": vertical,
                     "lr_vertical": lr_vertical, "reproject": reproject}
         super().__init__(params, defaults)
@@ -63,6 +68,11 @@ class DDC(Optimizer):
     @property
     def verticals(self) -> tuple[str, ...]:
         return VERTICAL
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        if "gauges" in self.__dict__:       # after construction: the new parameters take part from the next step
+            self._assign()
 
     def _assign(self) -> None:
         owner: dict[Tensor, int] = {p: i for i, g in enumerate(self.param_groups) for p in g["params"]}
@@ -120,9 +130,11 @@ class DDC(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group, plans, free in zip(self.param_groups, self._plans, self._free):
-            for alike in plans:
-                ready = [(gauge, params) for gauge, params in alike if _has_gradients(gauge, params)]
+        # all are checked before the first is moved, so that a refusal leaves the parameters as they were
+        ready_plans = [[[(gauge, params) for gauge, params in alike if _has_gradients(gauge, params)]
+                        for alike in plans] for plans in self._plans]
+        for group, plans, free in zip(self.param_groups, ready_plans, self._free):
+            for ready in plans:
                 if not ready:
                     continue
                 if group["weight_decay"]:

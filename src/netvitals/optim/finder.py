@@ -21,9 +21,10 @@ from netvitals.capture import preserved
 from netvitals.optim.gauges import Gauge, ce_shift_bias, ce_shift_rows, chained_rescale, ln_scale
 
 _HOMOGENEOUS = ("Relu", "LeakyRelu", "MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool", "Mean", "View",
-                "UnsafeView", "Reshape", "Transpose", "Permute", "T", "Squeeze", "Unsqueeze", "Clone", "Threshold",
+                "UnsafeView", "Reshape", "Transpose", "Permute", "Squeeze", "Unsqueeze", "Clone", "Threshold",
                 "NativeDropout", "Select", "Slice", "Expand")
 _NORMS = (nn.LayerNorm, nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.RMSNorm)
+_TRANSPOSED = "T"       # autograd's name of x.T; as a prefix it would let Tanh through
 _TOLERANCE = 1e-8       # relative change of the loss, in float64, that still counts as none
 
 
@@ -53,15 +54,24 @@ def find_gauges(model: nn.Module, batch: Any = None, loss: str | Callable[[Tenso
 
     Args:
         batch: an input, or (input, targets); without it an input is guessed from the first layer.
-        loss: "ce", "mse", or a function of the outputs.
+        loss: "ce", "mse", torch's losses of that kind, or a function of the outputs alone.
+
+    The model is run in eval mode (dropout off) and left as it was.
     """
     from netvitals.saddle.links import find_links, recorded
 
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"gauges are looked for in a torch module, got {type(model).__name__}")
+    loss = _named(loss)
     x = batch[0] if isinstance(batch, tuple | list) else batch
     x = _guess(model) if x is None else x
+    frozen = {p for p in model.parameters() if not p.requires_grad}
     norms: dict[str, Tensor] = {}
     handles = [m.register_forward_hook(_note(norms, n)) for n, m in model.named_modules() if isinstance(m, _NORMS)]
-    with preserved(model), torch.enable_grad():
+    with preserved(model, train=False), torch.enable_grad():
+        for p in frozen:
+            if p.is_floating_point():
+                p.requires_grad_(True)      # seen like the others, to say why they are left; restored afterwards
         try:
             with recorded(model) as runs:
                 outputs = model(x)
@@ -71,6 +81,7 @@ def find_gauges(model: nn.Module, batch: Any = None, loss: str | Callable[[Tenso
         finally:
             for handle in handles:
                 handle.remove()
+        _check_outputs(outputs, loss)
         links = find_links(runs)
         reads = {name: _norm_read_by(run.u, norms) for name, run in runs.items()}
         head = next((n for n, r in runs.items() if _is_output(outputs, r.z)), None)
@@ -78,15 +89,23 @@ def find_gauges(model: nn.Module, batch: Any = None, loss: str | Callable[[Tenso
     tied = _tied(model)
     left = {f"{link.first} → {link.second}": f"{', '.join(_blocking(link.between))} in between does not scale"
             for link in links.links if _blocking(link.between)}
+    weights_of = {n: getattr(model.get_submodule(n), "weight", None) for n in (*runs, *norms)}
+    made = {n for n, w in weights_of.items() if not isinstance(w, Parameter | None)}       # by a parametrisation
     candidates: list[Gauge] = []
     for chain in _chains(links):
         layers = [model.get_submodule(n) for n in chain]
+        if computed := [n for n in chain if n in made]:
+            left[f"rescale {chain[0]} … {chain[-1]}"] = f"the weight of {', '.join(computed)} is computed from others"
+            continue
         weights = [m.get_parameter("weight") for m in layers]
         biases = [m.get_parameter("bias") if getattr(m, "bias", None) is not None else None for m in layers]
         candidates.append(chained_rescale(weights, biases, f"rescale {chain[0]} … {chain[-1]}"))
     for name in norms:
         readers = [n for n, source in reads.items() if source == name]
         module = model.get_submodule(name)
+        if computed := [n for n in (name, *readers) if n in made]:
+            left[f"norm scale {name}"] = f"the weight of {', '.join(computed)} is computed from others"
+            continue
         if getattr(module, "weight", None) is None or not readers:
             if getattr(module, "weight", None) is not None:
                 left[name] = "no layer reads its output directly"
@@ -97,16 +116,20 @@ def find_gauges(model: nn.Module, batch: Any = None, loss: str | Callable[[Tenso
             candidates.append(ln_scale(module.get_parameter("weight"), bias, weights, f"norm scale {name}"))
         else:
             left[name] = "channels and the columns that read them do not match"
-    if loss == "ce" and head is not None:
+    if loss == "ce" and head is not None and head not in made:
         layer = model.get_submodule(head)
         if getattr(layer, "bias", None) is not None:
             candidates.append(ce_shift_bias(layer.get_parameter("bias"), f"logit shift {head}.bias"))
         candidates.append(ce_shift_rows(layer.get_parameter("weight"), f"logit shift {head}.weight"))
-    return _keep(model, x, loss, candidates, names, tied, left, seed)
+    found = _keep(model, x, loss, candidates, names, tied, frozen, left, seed)
+    covered = {p for gauge in found for p in gauge.params}
+    left |= {n: why for n, why in links.skipped.items() if weights_of[n] not in covered}
+    return found
 
 
 def _keep(model: nn.Module, x: Any, loss: str | Callable[[Tensor], Tensor], candidates: list[Gauge],
-          names: dict[Parameter, str], tied: set[Parameter], left: dict[str, str], seed: int) -> Gauges:
+          names: dict[Parameter, str], tied: set[Parameter], frozen: set[Parameter], left: dict[str, str],
+          seed: int) -> Gauges:
     kept: list[Gauge] = []
     residuals: dict[str, float] = {}
     taken: set[Parameter] = set()
@@ -114,6 +137,8 @@ def _keep(model: nn.Module, x: Any, loss: str | Callable[[Tensor], Tensor], cand
         shared = [names[p] for p in gauge.params if p in tied]
         if shared:
             left[gauge.name] = f"{', '.join(shared)} is tied: scaling it changes both of its uses"
+        elif still := [names[p] for p in gauge.params if p in frozen]:
+            left[gauge.name] = f"{', '.join(still)} is frozen: a gauge moves all of its parameters"
         elif any(p in taken for p in gauge.params):
             left[gauge.name] = "its parameters already belong to another gauge"
         else:
@@ -135,6 +160,7 @@ def _keep(model: nn.Module, x: Any, loss: str | Callable[[Tensor], Tensor], cand
 def orbit_change(model: nn.Module, x: Any, loss: str | Callable[[Tensor], Tensor], gauge: Gauge,
                  seed: int = 0) -> float:
     """Relative change of the loss when a float64 copy of the model is moved along the gauge's orbit."""
+    loss = _named(loss)
     memo: dict[int, Any] = {}
     twin = copy.deepcopy(model, memo).double().eval()
     moved = copy.deepcopy(gauge, memo)          # the copy's gauge acts on the copy's parameters
@@ -147,12 +173,35 @@ def orbit_change(model: nn.Module, x: Any, loss: str | Callable[[Tensor], Tensor
     return float((after - before).abs().max() / before.abs().max().clamp_min(1e-12))
 
 
+def _named(loss: Any) -> Any:
+    """Torch's losses by the name of their likelihood; anything else as it is."""
+    if loss is F.cross_entropy or isinstance(loss, nn.CrossEntropyLoss):
+        return "ce"
+    if loss is F.mse_loss or isinstance(loss, nn.MSELoss):
+        return "mse"
+    if not callable(loss) and loss not in ("ce", "mse"):
+        raise ValueError(f"loss is 'ce', 'mse' or a function of the outputs, got {loss!r}")
+    return loss
+
+
+def _check_outputs(outputs: Any, loss: str | Callable[[Tensor], Tensor]) -> None:
+    """A sentence where invariance of the loss could not be seen."""
+    if callable(loss):
+        return
+    if not isinstance(outputs, Tensor):
+        raise ValueError(f"the model returns a {type(outputs).__name__}, not a tensor: pass loss as a function of what "
+                         "it returns")
+    if not torch.isfinite(outputs).all():
+        raise ValueError("the model's outputs are not finite: look for NaN in the batch or the parameters")
+    if loss == "ce" and outputs.shape[-1] < 2:
+        raise ValueError("cross-entropy over a single output is always zero and hides every change: pass loss='mse' "
+                         "or a function of the outputs")
+
+
 def _value(outputs: Tensor, loss: str | Callable[[Tensor], Tensor]) -> Tensor:
     """What must not change: log-probabilities for cross-entropy, the outputs for MSE, or the user's loss."""
     if callable(loss):
         return torch.atleast_1d(loss(outputs))
-    if loss not in ("ce", "mse"):
-        raise ValueError(f"loss is 'ce', 'mse' or a function of the outputs, got {loss!r}")
     return F.log_softmax(outputs, -1) if loss == "ce" else outputs
 
 
@@ -170,7 +219,11 @@ def _chains(links: Any) -> list[tuple[str, ...]]:
 
 def _blocking(between: tuple[str, ...]) -> list[str]:
     """Operations on the way that do not commute with a positive factor, each once, four at most."""
-    return list(dict.fromkeys(op for op in between if not op.startswith(_HOMOGENEOUS)))[:4]
+    return list(dict.fromkeys(op for op in between if not _scales(op)))[:4]
+
+
+def _scales(op: str) -> bool:
+    return op.startswith(_HOMOGENEOUS) or op == _TRANSPOSED
 
 
 def _note(norms: dict[str, Tensor], name: str) -> Callable[..., Tensor]:
@@ -189,7 +242,7 @@ def _norm_read_by(u: Tensor, norms: dict[str, Tensor]) -> str | None:
             return sources[id(node)]
         kind = node.name().replace("Backward0", "").replace("Backward1", "")
         parents = [p for p, _ in node.next_functions if p is not None]
-        if not kind.startswith(_HOMOGENEOUS) or len(parents) != 1:
+        if not _scales(kind) or len(parents) != 1:
             return None
         node = parents[0]
     return None
@@ -213,7 +266,9 @@ def _tied(model: nn.Module) -> set[Parameter]:
 
 def _guess(model: nn.Module) -> Tensor:
     """A small random input that the first layer accepts."""
-    like = next(model.parameters())
+    like = next(model.parameters(), None)
+    if like is None:
+        raise ValueError(f"{type(model).__name__} has no parameters: there is nothing to look for gauges in")
     generator = torch.Generator().manual_seed(0)
     for module in model.modules():
         if isinstance(module, nn.Embedding):

@@ -153,6 +153,16 @@ class Rescale:
     def check(self) -> None:
         if len(self.blocks) < 2:
             raise ValueError(f"{self.name}: a rescaling needs at least two blocks, got {len(self.blocks)}")
+        for block in self.blocks:
+            for p, d in zip(block.params, block.dims):
+                if d is not None and not -p.ndim <= d < p.ndim:
+                    raise ValueError(f"{self.name}: a parameter of shape {tuple(p.shape)} has no dimension {d} for its "
+                                     "channels")
+            counts = {p.shape[d] for p, d in zip(block.params, block.dims) if d is not None}
+            if len(counts) > 1 or not block.params:
+                raise ValueError(f"{self.name}: parameters scaled together must have the same number of channels, got "
+                                 f"shapes {[tuple(p.shape) for p in block.params]} with channels in dimensions "
+                                 f"{list(block.dims)}")
         if len({b.channels for b in self.blocks}) > 1:
             raise ValueError(f"{self.name}: blocks must have the same number of channels, got "
                              f"{[b.channels for b in self.blocks]}; check the channel dimensions of the spec")
