@@ -17,7 +17,7 @@ from netvitals.watch import Watch, watch
 __all__ = ["Checkup", "Watch", "__version__", "checkup", "open_run", "watch"]
 
 _ROOMS = ("activations", "layers", "stats", "capture", "vitals", "curvature", "singular", "saddle", "optim",
-          "runs", "findings", "report", "lab")
+          "runs", "findings", "report", "serve", "integrations", "lab")
 
 
 def __getattr__(name: str) -> Any:

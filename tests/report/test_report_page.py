@@ -108,6 +108,7 @@ def test_words_come_first_then_findings_and_loss_then_panels(page):
     marks = ('class="words"', 'id="findings"', 'id="loss"', 'data-panel="0"', 'id="about"')
     order = [page.index(mark) for mark in marks]
     assert order == sorted(order)
+    assert re.search(r">steps\s*<b>40</b>", page)
     assert re.search(r"The run finished after step 39; the loss fell from [\d.]+ to [\d.]+\.", page)
 
 

@@ -99,7 +99,7 @@ def _chips(readings: Table, status: str, kind: str) -> list[tuple[str, str]]:
     meta, steps = readings.meta, readings.steps
     out = [("", status)] if kind == "run" else []
     if steps and kind == "run":
-        out.append(("steps", f"{steps[-1] - steps[0]:,}" if steps[0] else f"{steps[-1]:,}"))
+        out.append(("steps", f"{steps[-1] - steps[0] + 1:,}"))       # the first one counts, whatever its number
     for key, label in (("model", "model"), ("parameters", "parameters"), ("every", "measured every"), ("seed", "seed")):
         value = meta.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
