@@ -31,4 +31,4 @@ def test_watch_is_the_function_however_it_is_imported():
 
 
 def test_every_room_is_reached_by_its_name():
-    python("import netvitals as nv; assert nv.integrations.__name__ == 'netvitals.integrations' and nv.lab and nv.stats")
+    python("import netvitals as nv; assert nv.integrations.__name__ == 'netvitals.integrations' and nv.lab")

@@ -110,3 +110,19 @@ def test_modules_callables_and_float32_modules():
     with torch.no_grad():
         scaled.weight.fill_(0.75)
     assert before == (0.5, 1.0) and A.classify(scaled).sides == (0.75, 1.0)
+
+
+def test_what_is_no_function_of_one_number_is_refused_and_not_given_numbers():
+    for f in (nn.Softmax(-1), lambda x: x - x.mean(), nn.GLU(), nn.Linear(3, 3)):
+        with pytest.raises(ValueError, match=r"not elementwise|cannot be called on a row of numbers"):
+            A.crossings(f, 0.1)
+        found = A.classify(f)
+        assert found.label == "outside" and ("not elementwise" in found.why or "cannot be called" in found.why)
+        with pytest.raises(ValueError, match="has no constants"):
+            A.constants(f)
+
+
+def test_growth_far_out_does_not_hide_the_value_at_zero():
+    found = A.classify(torch.exp)
+    assert (found.label, found.offset, found.centered) == ("D", 1.0, "C")
+    assert float(found.phi(0.0)) == -1.0

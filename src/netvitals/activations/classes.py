@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from netvitals.activations.derivative import Activation, Key, derivative, in_double
+from netvitals.activations.lookalike import refusal
 from netvitals.activations.sparse import QuantileReLU, TopK
 from netvitals.activations.taylor import leading, smoothness, taylor
 
@@ -114,7 +115,10 @@ def _of(key: Key) -> ActivationClass:
     if isinstance(module, (TopK, QuantileReLU)):
         return ActivationClass("outside", math.nan, "it is not elementwise: an entry's value depends on its neighbours",
                                math.nan, math.nan)
-    return _decide(in_double(module))
+    function = in_double(module)
+    if why := refusal(function):
+        return ActivationClass("outside", math.nan, why, math.nan, math.nan)
+    return _decide(function)
 
 
 def _decide(f: Callable[[Tensor], Tensor]) -> ActivationClass:
@@ -122,7 +126,7 @@ def _decide(f: Callable[[Tensor], Tensor]) -> ActivationClass:
     with torch.no_grad():
         values = f(_GRID)
         offset = float(f(torch.zeros(1, dtype=torch.float64)))
-    size = float(values.abs().max())
+    size = float(values[:-6].abs().max())       # near zero: that of exp far out would hide f(0) = 1
     probe = smoothness(f)
     sides = (probe.left[1], probe.right[1]) if probe.left and probe.right else (math.nan, math.nan)
 

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from netvitals.activations.derivative import Activation, Key, derivative
+from netvitals.activations.derivative import Activation, Key, derivative, in_double
+from netvitals.activations.lookalike import refusal
 from netvitals.activations.sparse import QuantileReLU, TopK
 
 SPAN = 20.0     # the grid covers [−20, 20] with this step
@@ -111,6 +112,8 @@ def _of(key: Key, theta: float) -> Crossings:
     module = key.module()
     if isinstance(module, (TopK, QuantileReLU)):
         raise ValueError(f"{key.token} is not elementwise: a gate there depends on its neighbours, so it has no f'(z)")
+    if why := refusal(in_double(module)):
+        raise ValueError(f"{module} has no f'(z): {why}")
     return _search(derivative(module), theta)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -40,6 +41,34 @@ def acts_elementwise(module: nn.Module) -> bool:
         return False
     finally:
         torch.set_rng_state(state)
+
+
+def refusal(f: Callable[[Tensor], Tensor]) -> str:
+    """Why ``f`` is no function of one number, in words; empty where it is one. The random state is put back.
+
+    >>> refusal(torch.tanh)
+    ''
+    >>> print(refusal(nn.Softmax(-1)))
+    it is not elementwise: an entry's value depends on its neighbours
+    """
+    x = torch.linspace(-3.1, 2.9, 24, dtype=torch.float64)
+    kept = torch.arange(24) % 2 == 0
+    state = torch.get_rng_state()
+    try:
+        with torch.enable_grad():       # as it will be called to take its derivative
+            values = [f(z.requires_grad_().clone()) for z in (x, torch.where(kept, x, torch.full_like(x, -0.3)))]
+        strange = next((v for v in values if not isinstance(v, Tensor) or v.shape != x.shape), None)
+        if strange is not None:
+            what = f"shape {tuple(strange.shape)}" if isinstance(strange, Tensor) else f"a {type(strange).__name__}"
+            return f"it turned 24 numbers into {what}, and only elementwise functions have a derivative"
+        y, alone = (v.detach().double()[kept] for v in values)
+        if torch.allclose(y, alone, rtol=1e-6, atol=1e-6, equal_nan=True):
+            return ""
+    except Exception as error:      # whatever a stranger raises
+        return f"it cannot be called on a row of numbers ({str(error).splitlines()[0] if str(error) else error!r})"
+    finally:
+        torch.set_rng_state(state)
+    return "it is not elementwise: an entry's value depends on its neighbours"
 
 
 @lru_cache(maxsize=1)
