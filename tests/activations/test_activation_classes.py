@@ -114,10 +114,10 @@ def test_modules_callables_and_float32_modules():
 
 def test_what_is_no_function_of_one_number_is_refused_and_not_given_numbers():
     for f in (nn.Softmax(-1), lambda x: x - x.mean(), nn.GLU(), nn.Linear(3, 3)):
-        with pytest.raises(ValueError, match=r"not elementwise|cannot be called on a row of numbers"):
+        with pytest.raises(ValueError, match=r"elementwise|cannot be called on a row of numbers"):
             A.crossings(f, 0.1)
         found = A.classify(f)
-        assert found.label == "outside" and ("not elementwise" in found.why or "cannot be called" in found.why)
+        assert found.label == "outside" and ("elementwise" in found.why or "cannot be called" in found.why)
         with pytest.raises(ValueError, match="has no constants"):
             A.constants(f)
 
