@@ -188,3 +188,44 @@ def test_unused_layers_are_named():
             return F.relu(self.used(x))
 
     assert kfac(Spare(), torch.randn(4, 3)).skipped == {"spare": "never called"}
+
+
+def test_float32_rounding_does_not_pass_for_the_smallest_eigenvalue():
+    torch.manual_seed(0)
+    head = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 5))
+    narrow = nn.Sequential(nn.Linear(10, 4), nn.Linear(4, 32), nn.Linear(32, 5))
+    x = torch.randn(200, 10)
+    for model, name, part in ((head, "2", "G"), (narrow, "2", "A")):      # the logit shift; a rank of five
+        single, double = (kfac(m, v, "ce")[name] for m, v in ((model, x), (copy.deepcopy(model).double(), x.double())))
+        low, zeros = lambda_min(getattr(single, part), floor=single.floor)
+        assert (pytest.approx(low, rel=1e-4), zeros) == lambda_min(getattr(double, part))
+        assert single.condition == pytest.approx(double.condition, rel=1e-4)
+
+
+def test_batches_that_cannot_be_used():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    x = torch.randn(5, 3)
+    before = copy.deepcopy(model.state_dict())
+    for batch, loss, fisher, words in [
+            (x[:0], "mse", "expected", "empty"), ((x, torch.full((5,), 7)), "ce", "empirical", "classes 0 to 1"),
+            ((x, torch.full((5,), -100)), "ce", "empirical", "ignored"),
+            ((x, torch.zeros(3, dtype=torch.long)), "ce", "empirical", "shape"),
+            ((x, torch.randn(5, 1)), "mse", "empirical", "shape")]:          # would be broadcast
+        with pytest.raises(ValueError, match=words):
+            kfac(model, batch, loss, fisher)
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    frozen = copy.deepcopy(model).requires_grad_(False)
+    with pytest.raises(ValueError, match="frozen"):
+        kfac(frozen, x)
+    depthwise = nn.Sequential(nn.Conv2d(4, 4, 3, groups=4), nn.Flatten(), nn.Linear(16, 2))
+    assert "grouped" in kfac(depthwise, torch.randn(3, 4, 4, 4)).skipped["0"]
+
+
+def test_directions_that_do_not_fit_a_factor():
+    for read in (dead_entry, schur_complement):
+        for direction in (torch.zeros(3), torch.ones(2)):
+            with pytest.raises(ValueError, match="direction"):
+                read(torch.eye(3, dtype=torch.float64), direction)
+    for matrix in (torch.full((2, 2), math.nan), torch.zeros(0, 0), torch.zeros(2, 3)):
+        with pytest.raises(ValueError, match="square matrix of finite"):
+            lambda_min(matrix)

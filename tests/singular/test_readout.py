@@ -131,3 +131,10 @@ def test_wrong_input_gets_a_sentence():
         readout(planted(), nn.L1Loss(), (torch.randn(4, 5), None))
     with pytest.raises(ValueError, match="NaN"):
         readout(planted(), "mse", (torch.full((4, 5), math.nan), None))
+
+
+def test_a_model_that_is_one_layer_and_a_batch_that_is_no_pair():
+    layer = nn.Linear(4, 3)
+    assert readout(layer, "ce", (torch.randn(40, 4), None)).candidates[0].name == "model"
+    with pytest.raises(ValueError, match="pair"):
+        readout(layer, "ce", torch.randn(40, 4))

@@ -57,6 +57,9 @@ def value_output(model: nn.Module, batch: tuple[Any, Tensor], loss: str = "ce", 
     """
     if loss not in ("ce", "mse"):
         raise ValueError(f"the loss is 'ce' or 'mse', got {loss!r}")
+    if not isinstance(batch, tuple | list) or len(batch) != 2 or not len(batch[0]):
+        raise ValueError("the batch is a pair (inputs, targets) with at least one sample, got "
+                         f"{'an empty one' if isinstance(batch, tuple | list) else type(batch).__name__}")
     twin = copy.deepcopy(model).double().eval()
     x = batch[0].double() if batch[0].is_floating_point() else batch[0]
     pairs = list(layers) if layers is not None else _find(twin)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+FLOOR = 1e-14           # of the largest eigenvalue: float64 rounding
+FLOOR_SINGLE = 1e-11    # where activations or gradients were float32; their rounding of 6e-8 enters squared
+
 
 @dataclass(frozen=True)
 class Factor:
@@ -18,12 +21,14 @@ class Factor:
     A_spectrum: Tensor          # ascending
     G_spectrum: Tensor
     positions: int              # tokens or pixels a sample contributes
+    floor: float = FLOOR        # of the largest eigenvalue, below which rounding decides
 
     @property
     def condition(self) -> float:
         """κ(G) above the rounding floor."""
-        low, _ = lambda_min(self.G, self.G_spectrum)
-        return float(self.G_spectrum[-1]) / low if low > 0 else math.inf
+        spectrum = self.G_spectrum if len(self.G_spectrum) else torch.linalg.eigvalsh(self.G)
+        low, _ = lambda_min(self.G, spectrum, self.floor)
+        return float(spectrum[-1]) / low if low > 0 else math.inf
 
     def __str__(self) -> str:
         if not len(self.A_spectrum):
@@ -32,12 +37,16 @@ class Factor:
                 f"G {tuple(self.G.shape)} λ [{self.G_spectrum[0]:.2e}, {self.G_spectrum[-1]:.2e}]")
 
 
-def lambda_min(matrix: Tensor, spectrum: Tensor | None = None, floor: float = 1e-14) -> tuple[float, int]:
+def lambda_min(matrix: Tensor, spectrum: Tensor | None = None, floor: float = FLOOR) -> tuple[float, int]:
     """Smallest eigenvalue above ``floor`` times the largest, and how many lie below (zeros of a gauge, or rounding).
+
+    A factor of a float32 model has a higher ``Factor.floor``: pass it.
 
     >>> lambda_min(torch.diag(torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)))
     (0.5, 1)
     """
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.numel() or not torch.isfinite(matrix).all():
+        raise ValueError(f"an eigenvalue needs a square matrix of finite numbers, got shape {tuple(matrix.shape)}")
     values = torch.linalg.eigvalsh(matrix.double()) if spectrum is None else spectrum
     above = values > floor * values[-1].clamp_min(1e-300)
     return (float(values[above][0]) if above.any() else 0.0), int((~above).sum())
@@ -45,13 +54,13 @@ def lambda_min(matrix: Tensor, spectrum: Tensor | None = None, floor: float = 1e
 
 def dead_entry(matrix: Tensor, direction: Tensor) -> float:
     """vᵀMv for the unit vector along ``direction``."""
-    v = (direction / direction.norm()).to(matrix)
+    v = _unit(direction, matrix)
     return float(v @ matrix @ v)
 
 
 def schur_complement(matrix: Tensor, direction: Tensor) -> float:
     """D − bᵀB⁻¹b of the entry along ``direction``: what the live directions do not explain."""
-    v = (direction / direction.norm()).to(matrix)
+    v = _unit(direction, matrix)
     basis = torch.linalg.qr(torch.cat([v[:, None], torch.eye(len(v)).to(matrix)], 1))[0]
     m = basis.T @ matrix @ basis
     return float(m[0, 0] - m[0, 1:] @ torch.linalg.pinv(m[1:, 1:], hermitian=True, rtol=1e-12) @ m[0, 1:])
@@ -66,6 +75,8 @@ def schur_constant(width: int, dead: tuple[float, float] = (1.0, math.pi),
     >>> round(schur_constant(8), 5)
     0.24374
     """
+    if width < 1:
+        raise ValueError(f"a layer has at least one unit, got width {width}")
     (m_d, s_d), (m_n, s_n) = dead, live or dead
     rest = width - 1
     return m_d**2 * m_n**2 * rest / (s_d * ((s_n - m_n**2) + rest * m_n**2))
@@ -97,6 +108,14 @@ def joint_mode(model: nn.Module, first: str, second: str, unit: int, row: Tensor
     into, out = torch.zeros_like(w_in), torch.zeros_like(w_out)
     into[unit], out[:, unit] = r / r.norm() / math.sqrt(2), c / c.norm() / math.sqrt(2)
     return {f"{first}.weight": into, f"{second}.weight": out}
+
+
+def _unit(direction: Tensor, matrix: Tensor) -> Tensor:
+    if direction.ndim != 1 or matrix.shape != (len(direction), len(direction)):
+        raise ValueError(f"the direction must fit the matrix: got {tuple(direction.shape)} for {tuple(matrix.shape)}")
+    if not torch.isfinite(direction).all() or float(direction.norm()) == 0.0:
+        raise ValueError("the direction must be finite and not zero")
+    return (direction / direction.norm()).to(matrix)
 
 
 def _generic(like: Tensor) -> Tensor:

@@ -3,7 +3,8 @@ r"""K-FAC factors of a real model: $A_\ell = E[x_{\ell-1} x_{\ell-1}^\top]$, $G_
 $\delta_\ell$ is the per-sample gradient of the loss at the layer's output. Its covariance is taken over labels drawn
 from the model: exactly (*expected*, one backward pass per output in one batched call), by sampling (*monte-carlo*), or
 with the given labels (*empirical*). Convolutions use unfolded patches; positions are averaged in A and summed in G.
-Moments are summed in float64.
+Moments are summed in float64 wherever spectra are asked for: summed in float32, a zero of G or A shows as 1e-7 of the
+largest eigenvalue and passes for the smallest.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from netvitals.capture import preserved
-from netvitals.singular.factors import Factor
+from netvitals.singular.factors import FLOOR, FLOOR_SINGLE, Factor
 from netvitals.singular.second_moments import gram, input_moment
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding)
@@ -55,6 +56,8 @@ def kfac(model: nn.Module, batch: Any, loss: str = "mse", fisher: str = "expecte
         fisher: "expected", "monte-carlo" or "empirical".
         bias: append a constant 1 to the layer input, so that A covers the bias.
         only: keep layers whose name it accepts.
+        spectra: also eigenvalues, from moments summed in float64. Without them products are made in the model's own
+            precision, which is faster.
 
     The model runs in its own mode with BatchNorm on batch statistics if training; everything is restored.
     """
@@ -63,6 +66,8 @@ def kfac(model: nn.Module, batch: Any, loss: str = "mse", fisher: str = "expecte
     if fisher not in FISHERS:
         raise ValueError(f"fisher is one of {', '.join(FISHERS)}, got {fisher!r}")
     inputs, targets = batch if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, None)
+    if isinstance(inputs, Tensor) and not len(inputs):
+        raise ValueError("the batch is empty: factors are means over samples")
     if fisher == "empirical" and targets is None:
         raise ValueError("the empirical Fisher needs labels: give batch as (inputs, targets)")
     chosen = {n: m for n, m in model.named_modules() if isinstance(m, LAYERS) and (only is None or only(n))}
@@ -79,18 +84,39 @@ def kfac(model: nn.Module, batch: Any, loss: str = "mse", fisher: str = "expecte
         finally:
             for handle in handles:
                 handle.remove()
+        if not isinstance(outputs, Tensor):
+            raise ValueError(f"{type(model).__name__} returns a {type(outputs).__name__}; K-FAC needs a model that "
+                             "returns one tensor")
         if not torch.isfinite(outputs).all():
             raise ValueError("the model's outputs are not finite: look for NaN in the batch or the parameters")
         skipped = {n: "never called" for n, calls in seen.items() if not calls}
         calls = [(n, x, z) for n, pairs in seen.items() for x, z in pairs]
-        usable = [(n, x, z) for n, x, z in calls if z.requires_grad]
+        grouped = {n for n, m in chosen.items() if getattr(m, "groups", 1) > 1}
+        skipped |= dict.fromkeys(grouped, "a grouped convolution has one pair of factors for each group")
+        usable = [(n, x, z) for n, x, z in calls if z.requires_grad and n not in grouped]
         skipped |= {n: "its output needs no gradient" for n, _, z in calls if not z.requires_grad}
+        if not usable:
+            raise ValueError("no layer's output needs a gradient: everything that was asked for is frozen or was not "
+                             "called")
+        if fisher == "empirical":
+            _check_targets(outputs, targets, loss)
         deltas = _deltas(outputs, [z for *_, z in usable], targets, loss, fisher, seed)
         layers: dict[str, Factor] = {}
         for name in dict.fromkeys(n for n, *_ in usable):
             mine = [(x, z, d) for (n, x, z), d in zip(usable, deltas) if n == name]
             layers[name] = _factor(chosen[name], mine, bias, spectra)
     return KFAC(layers, fisher, loss, len(outputs), skipped)
+
+
+def _check_targets(outputs: Tensor, targets: Any, loss: str) -> None:
+    wanted = outputs.shape if loss == "mse" else outputs.shape[:-1]
+    if not isinstance(targets, Tensor) or targets.shape != wanted:
+        raise ValueError(f"outputs {tuple(outputs.shape)} under {loss} need targets of shape {tuple(wanted)}, got "
+                         f"{tuple(targets.shape) if isinstance(targets, Tensor) else type(targets).__name__}")
+    if loss == "ce" and (targets.is_floating_point() or int(targets.min()) < 0
+                         or int(targets.max()) >= outputs.shape[-1]):
+        raise ValueError(f"targets under ce are classes 0 to {outputs.shape[-1] - 1}, got {targets.dtype} from "
+                         f"{targets.min():g} to {targets.max():g}; leave ignored positions out of the batch")
 
 
 def _recorder(calls: list[tuple[Tensor, Tensor]]) -> Callable[..., None]:
@@ -151,13 +177,14 @@ def _factor(module: nn.Module, calls: list[tuple[Tensor, Tensor, Tensor]], bias:
     for x, z, d in calls:
         convolution = isinstance(module, nn.Conv1d | nn.Conv2d)
         channels = z.shape[1] if convolution else z.shape[-1]
-        a_part = input_moment(module, x, bias)
+        a_part = input_moment(module, x, bias, exact=spectra)
         per = d.movedim(2, -1) if convolution else d
-        g_part = gram(per.reshape(-1, channels)).div_(len(z))
+        rows = per.reshape(-1, channels)
+        g_part = gram(rows.double() if spectra else rows).div_(len(z))
         a, g = (a_part, g_part) if a is None or g is None else (a + a_part, g + g_part)
         positions += z[0].numel() // channels
     assert a is not None and g is not None
     a = a / len(calls) if len(calls) > 1 else a
     empty = torch.empty(0, dtype=torch.float64)
     return Factor(a, g, torch.linalg.eigvalsh(a) if spectra else empty, torch.linalg.eigvalsh(g) if spectra else empty,
-                  positions)
+                  positions, FLOOR if calls[0][1].dtype == torch.float64 else FLOOR_SINGLE)

@@ -124,6 +124,8 @@ def readout(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, uni
     The model is copied to float64 and left as it was.
     """
     family = _family(loss_fn)
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise ValueError(f"the batch is a pair (inputs, targets), got {type(batch).__name__}")
     if not len(batch[0]):
         raise ValueError("the batch is empty: a readout needs inputs to see the model's answers on")
     notes = []
@@ -209,7 +211,7 @@ def _directions(model: nn.Module, x: Tensor, loss: str, units: int) -> tuple[
         module = model.get_submodule(name)
         if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d) and getattr(module, "groups", 1) == 1:
             bottom = kronecker_lift(factor)[0].reshape(module.weight.shape)
-            out.append((name, "K-FAC bottom", {f"{name}.weight": bottom}))
+            out.append((name or "model", "K-FAC bottom", {f"{name}.weight".lstrip("."): bottom}))
     for name, module in model.named_modules():
         if isinstance(module, nn.LayerNorm) and module.elementwise_affine:
             reader = next((n for n, m in model.named_modules() if isinstance(m, nn.Linear) and n in runs

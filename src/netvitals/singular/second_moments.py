@@ -28,11 +28,12 @@ def gram(rows: Tensor) -> Tensor:
     return out
 
 
-def input_moment(module: nn.Module, x: Tensor, bias: bool) -> Tensor:
+def input_moment(module: nn.Module, x: Tensor, bias: bool, exact: bool = False) -> Tensor:
     """E[r rᵀ] for the input ``x`` of a Linear, Conv1d, Conv2d or Embedding, in the order of the weight's columns.
 
-    With ``bias`` a constant 1 is appended to every row.
+    With ``bias`` a constant 1 is appended to every row; ``exact`` sums products in float64 whatever x is.
     """
+    x = x.double() if exact and x.is_floating_point() else x
     if isinstance(module, nn.Embedding):
         share = F.one_hot(x.flatten(), module.num_embeddings).to(module.weight.dtype)
         second, first, count = gram(share), share.sum(0), len(share)
