@@ -37,7 +37,8 @@ def vanishing(context: Context) -> Iterator[Finding]:
     yield from together(
         faint, rule="vanishing gradients", vital="gradients",
         what=lambda where, worst: f"Gradients vanish in {where}: in {called(worst.site)} the norm is "
-                                  f"{worst.evidence[0].value:.2g}, {worst.size:,.0f} times below the model's largest.",
+                                  f"{worst.evidence[0].value:.2g}, {_times(worst.size)} times below the model's "
+                                  "largest.",
         why="Such layers barely move while others train; the signal is lost on the way back.",
         advice="Where units are dead or inputs hardly vary, mend that first. Otherwise use a norm or residual "
                "connections, an initialisation matched to the activation, or an optimizer that normalises updates per "
@@ -106,6 +107,14 @@ def update_ratio(context: Context) -> Iterator[Finding]:
                                       f"weights in {called(worst.site)}.",
             why="At that pace a weight needs a hundred thousand steps to change by its own size.",
             advice="Raise the learning rate of these tensors, unless they are frozen on purpose.")
+
+
+def _times(factor: float) -> str:
+    """
+    >>> _times(138526.4), _times(8.7e20)
+    ('138,526', '8.7e+20')
+    """
+    return f"{factor:,.0f}" if factor < 1e9 else f"{factor:.2g}"
 
 
 def _surroundings(values: np.ndarray) -> np.ndarray:
