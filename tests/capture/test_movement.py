@@ -1,5 +1,7 @@
 """What a step did to the parameters: the values before it and the gradients that were used."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -135,3 +137,22 @@ def test_hooks_of_optimizers_and_parameters_are_gone_after_closing():
         assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
         assert not room._global_optimizer_pre_hooks and not room._global_optimizer_post_hooks
         assert all(not p._post_accumulate_grad_hooks for p in model.parameters())
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_sparse_gradients_are_measured_like_others(given):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Flatten(), nn.ReLU(), nn.Linear(12, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with nv.watch(model, optimizer=optimizer if given else None, every=1) as watching:
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = model(torch.randint(10, (8, 3))).square().mean()
+                loss.backward()
+                optimizer.step()
+                watching.step(loss)
+    norms = [r.value for r in watching.readings if (r.vital, r.site, r.metric) == ("gradients", "0.weight", "grad_norm")]
+    assert norms and all(n > 0 for n in norms)
+    assert norms[-1] == pytest.approx(float(model[0].weight.grad.to_dense().norm()), rel=1e-5)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.capture import Panel, Vital, look
+from netvitals.capture import Panel, Vital, look, say
 
 
 class Fragile(Vital):
@@ -69,6 +69,27 @@ def test_cadence_counts_measured_steps():
     assert sorted({r.step for r in watching.readings}) == [0, 6, 12]
 
 
+def test_a_single_method_may_look_less_often():
+    import netvitals as nv
+
+    class Mixed(Vital):
+        name, cadences = "mixed", {"linear": 2}
+
+        def activation(self, sheet, sight):
+            sheet.write(sight.site, ("x",), sight.x.mean())
+
+        def linear(self, sheet, sight):
+            sheet.write(sight.site, ("y",), sight.y.mean())
+
+    model = net()
+    with nv.watch(model, every=1, vitals=[Mixed()]) as watching:
+        for _ in range(4):
+            model(torch.randn(4, 2)).sum().backward()
+            watching.step()
+    seen = {metric: sorted({r.step for r in watching.readings if r.metric == metric}) for metric in ("x", "y")}
+    assert seen == {"x": [0, 1, 2, 3], "y": [0, 2]}
+
+
 def test_the_random_draws_of_a_users_vital_sign_are_not_felt():
     class Dice(Vital):
         name = "dice"
@@ -108,3 +129,9 @@ def test_what_is_no_vital_sign_gets_a_sentence(vitals, sentence):
 def test_two_of_one_name_cannot_be_told_apart():
     with pytest.raises(ValueError, match="two vital signs are called 'fragile'"):
         Panel([Fragile(), Fragile()])
+
+
+def test_a_long_complaint_is_cut():
+    with pytest.warns(RuntimeWarning) as said:
+        say("could not run it. " + "Backend: registered somewhere\n" * 500)
+    assert len(said) == 1 and "could not run it" in str(said[0].message) and len(str(said[0].message)) < 500

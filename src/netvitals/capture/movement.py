@@ -115,7 +115,9 @@ def parameter_sight(modules: Mapping[str, nn.Module], initial: Mapping[str, Tens
             if p is not None and id(p) not in met:      # a shared parameter has the first of its names
                 met.add(id(p))
                 params[f"{prefix}.{key}" if prefix else key] = p
-    return ParameterSight(params, initial, grads or {}, before or {}, modules)
+    # an nn.Embedding(sparse=True) has a gradient that few operations take
+    dense = {n: g if g.layout is torch.strided else g.to_dense() for n, g in (grads or {}).items()}
+    return ParameterSight(params, initial, dense, before or {}, modules)
 
 
 def copies(model: nn.Module) -> dict[str, Tensor]:

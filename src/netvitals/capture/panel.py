@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import torch
@@ -38,18 +39,21 @@ class Panel:
             raise ValueError(f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart")
         self.off: set[tuple[str, str]] = set()      # (vital, site) that failed once
         self._due, self._wanted = _duties([])
-        self._duties: dict[tuple[str, ...], tuple[Due, Wanted]] = {}
+        self._duties: dict[tuple[object, ...], tuple[Due, Wanted]] = {}
         self._looked: dict[str, int] = {}       # step on which each looked last
 
     def convene(self, look: int, step: int = 0) -> None:
         """Choose who looks on the ``look``-th measured step (counted from 0), which is training step ``step``."""
         due = [v for v in self.vitals if look % max(1, getattr(v, "cadence", 1)) == 0
                and (v.name not in self._looked or step - self._looked[v.name] >= getattr(v, "apart", 1))]
-        names = tuple(v.name for v in due)
-        self._looked.update(dict.fromkeys(names, step))
-        if names not in self._duties:
-            self._duties[names] = _duties(due)
-        self._due, self._wanted = self._duties[names]
+        self._looked.update((v.name, step) for v in due)
+        # a method with a cadence of its own sits this look out
+        resting = {(v.name, method) for v in due for method, cadence in getattr(v, "cadences", {}).items()
+                   if look % cadence}
+        key = (*(v.name for v in due), *sorted(resting))
+        if key not in self._duties:
+            self._duties[key] = _duties(due, resting)
+        self._due, self._wanted = self._duties[key]
 
     def wants(self, method: str, *, together: bool | None = None) -> bool:
         """Whether any vital sign that is due looks at this; only those that do (not) take stacks, if asked."""
@@ -119,12 +123,13 @@ Due = dict[str, list[Duty]]
 Wanted = dict[tuple[str, bool | None], bool]
 
 
-def _duties(vitals: list[Any]) -> tuple[Due, Wanted]:
+def _duties(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -> tuple[Due, Wanted]:
     """Who looks at what, and whether anybody does: by method, apart by kind of site, and by who takes stacks."""
     due: Due = {}
     for method in METHODS:
         found = [(v, Duty(v.name, getattr(v, method), bool(getattr(v, "together", False)),
-                          not type(v).__module__.startswith("netvitals."))) for v in vitals if _has(v, method)]
+                          not type(v).__module__.startswith("netvitals.")))
+                 for v in vitals if _has(v, method) and (v.name, method) not in resting]
         due[method] = [duty for _, duty in found]
         chosen = {"gradient": "gradients_of", "tensor": "tensors_of"}.get(method)
         if chosen is not None:      # to wait for a gradient that nobody looks at costs time
@@ -151,7 +156,9 @@ def _has(vital: Any, method: str) -> bool:
 
 
 def say(sentence: str) -> None:
-    """Tell the user once and go on, also where warnings are turned into errors."""
+    """Tell the user once and go on, also where warnings are turned into errors. Of what torch says about every backend
+    it knows, the beginning is enough."""
+    sentence = shorten(sentence, 400, placeholder=" …")
     try:
         warnings.warn(f"netvitals: {sentence}", RuntimeWarning, stacklevel=3)
     except RuntimeWarning:

@@ -32,8 +32,7 @@ class ActivationSight:
     @cached_property
     def stack(self) -> ActivationStack:
         """This activation alone, in the shape that serves several."""
-        return ActivationStack((self.site,), self.x_view[None], self.a_view[None], self.f, tuple(self.x.shape),
-                               self.x.dtype, self.room)
+        return LoneStack(self.site, self.x_view[None], self.a, self.f, tuple(self.x.shape), self.x.dtype, self.room)
 
     @cached_property
     def x_channels(self) -> Tensor:
@@ -110,6 +109,19 @@ class ActivationSight:
         with torch.enable_grad():
             x = self.x.detach().requires_grad_(True)
             return torch.autograd.grad(self.f(x).sum(), x)[0]
+
+
+class LoneStack(ActivationStack):
+    """A stack of one, whose output is brought into shape when somebody asks for it: of a ReLU, few do."""
+
+    def __init__(self, site: Site, x: Tensor, a: Tensor, f: Callable[[Tensor], Tensor], raw: tuple[int, ...],
+                 dtype: torch.dtype, room: Room | None) -> None:
+        self.sites, self.x, self.f, self.raw, self.dtype, self.room = (site,), x, f, raw, dtype, room
+        self._a = a
+
+    @cached_property
+    def a(self) -> Tensor:      # type: ignore[override]
+        return channel_view(self._a, self.sites[0].channel_dim)[None]
 
 
 @dataclass

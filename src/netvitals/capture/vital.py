@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -22,6 +23,7 @@ class Vital:
 
     name: str = ""
     cadence: int = 1        # looks on every n-th measured step; costly vital signs raise it
+    cadences: ClassVar[Mapping[str, int]] = {}        # the same for single methods by name, on top of it
     apart: int = 1          # and on steps that are at least so many training steps apart; slow ones raise it
     tensors_of: tuple[str, ...] = KINDS     # kinds of sites that ``tensor`` is shown
     gradients_of: tuple[str, ...] = KINDS   # kinds of sites whose ``gradient`` it is shown

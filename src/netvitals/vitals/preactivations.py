@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -60,13 +61,14 @@ class Preactivations(Vital):
 
     Metrics of a site: pooled ``mean`` and ``std``; ``sigma`` (mean of σ_c), ``mean_spread`` and ``sigma_spread``
     (standard deviation of μ_c and of σ_c over channels), ``preact_drift`` = mean/std, ``neg_preact``.
-    Of a norm: ``scale`` (mean |γ|) and ``shift`` (mean β). Of the model: averages over sites under three poolings,
-    for all sites and for the ones after a BatchNorm and after an addition apart.
+    Of a norm, on every fifth look: ``scale`` (mean |γ|) and ``shift`` (mean β). Of the model: averages over sites
+    under three poolings, for all sites and for the ones after a BatchNorm and after an addition apart.
     """
 
     name = "preactivations"
     together = True
     tensors_of = ("norm",)
+    cadences: ClassVar = {"tensor": 5}      # the scale and shift of a norm move slowly
 
     def __init__(self) -> None:
         self._pool, self._table = Pool(METRICS), Table(self._finish)
