@@ -136,3 +136,17 @@ def test_a_loss_that_is_no_number_and_a_model_that_is_broken():
         next(model.parameters()).fill_(float("nan"))
     with pytest.raises(ValueError, match="the loss on this batch is nan"):
         nv.checkup(model, F.cross_entropy, batch)
+
+
+def test_a_model_whose_activations_cannot_be_seen_still_gets_the_rest_and_the_reason():
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.reader, self.head = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.head(self.reader(x)[0][:, -1])
+
+    found = nv.checkup(Reader(), nn.functional.cross_entropy, (torch.randn(8, 5, 4), torch.randint(3, (8,))))
+    assert {"gradients", "drift"} <= {r.vital for r in found.readings}
+    assert str(found).count("fused recurrent kernel") == 1
