@@ -143,6 +143,9 @@ def test_claims_without_results_says_how_to_get_them(capsys, tmp_path, monkeypat
     assert code == 0
     assert {c["status"] for c in json.loads(out)} == {"not-run"}
     assert any("netvitals reproduce weight-drift-theorems" in c["note"] for c in json.loads(out))
+    code, shown, _ = netvitals(capsys, "claims", "--paper", "weight-drift")
+    assert code == 0 and shown.count("netvitals reproduce") == 1
+    assert len(shown.splitlines()) < 3 * len(json.loads(out))      # readable on 80 columns: no column of single letters
 
 
 def test_studies_counts_stored_trials_and_exports_parquet(capsys, whole, tmp_path):

@@ -117,6 +117,16 @@ def test_a_file_in_the_way_of_a_run_gets_a_sentence(tmp_path):
     assert (tmp_path / "notes").read_text() == "mine"
 
 
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RunWriter("~/runs/first").close()
+    assert open_run("~/runs/first").path == tmp_path / "home" / "runs" / "first" / "run.sqlite"
+    assert not (tmp_path / "~").exists()
+
+
 def test_a_closed_run_is_one_file(run):
     assert [p.name for p in run.path.parent.iterdir()] == ["run.sqlite"]
 

@@ -46,15 +46,21 @@ def register(app: typer.Typer) -> None:
             return
         console = Console(emoji=False)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for column in ("claim", "paper says", "ours", "verdict", "note"):
+        rows = [{"claim": s.claim.id, "paper says": escape(str(s.claim.expected)), "ours": escape(s.verdict.number),
+                 "verdict": f"[{COLOURS[s.verdict.status]}]{s.verdict.status}[/]",
+                 "note": "" if s.verdict.note.startswith("not run yet") and not s.stale else     # said once, below
+                 ("stale, the code has changed; " if s.stale else "") + _note(s.verdict)} for s in found]
+        columns = [c for c in ("claim", "paper says", "ours", "verdict", "note") if any(row[c] for row in rows)]
+        for column in columns:
             table.add_column(column, overflow="fold", no_wrap=column in ("claim", "verdict"))
-        for s in found:
-            note = ("stale, the code has changed; " if s.stale else "") + _note(s.verdict)
-            table.add_row(s.claim.id, escape(str(s.claim.expected)), escape(s.verdict.number),
-                          f"[{COLOURS[s.verdict.status]}]{s.verdict.status}[/]", note)
+        for row in rows:
+            table.add_row(*(row[c] for c in columns))
         console.print(table, highlight=False)
         counts = {k: sum(s.verdict.status == k for s in found) for k in lab.STATUSES}
         console.print(f"{len(found)} claims: " + ", ".join(f"{n} {k}" for k, n in counts.items() if n), highlight=False)
+        if counts["not-run"]:
+            console.print("not run yet: `netvitals studies` lists what there is, `netvitals reproduce STUDY` runs it",
+                          style="dim", highlight=False)
 
 
 def _finite(record: dict[str, object]) -> dict[str, object]:

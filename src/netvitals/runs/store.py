@@ -33,7 +33,7 @@ def run_file(path: str | os.PathLike[str]) -> Path:
     >>> run_file("first.sqlite").as_posix()
     'first.sqlite'
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     return path if path.suffix in SUFFIXES else path / FILE_NAME
 
 
@@ -46,7 +46,7 @@ def claim(path: str | os.PathLike[str], *, existing: str = "number") -> Path:
     """
     if existing not in ("number", "refuse"):
         raise ValueError(f"existing must be 'number' or 'refuse', got {existing!r}")
-    wanted = Path(path)
+    wanted = Path(path).expanduser()
     candidate, number = wanted, 1
     while True:
         file = run_file(candidate)

@@ -82,7 +82,7 @@ class RunWriter:
         self._thread = threading.Thread(target=self._work, name="netvitals-run-writer", daemon=True)
         self._thread.start()
         atexit.register(self._at_exit)
-        if Path(path) not in (self.path, self.path.parent):
+        if Path(path).expanduser() not in (self.path, self.path.parent):
             warnings.warn(f"{path} already holds a run; this one is written to {self.path}", stacklevel=2)
 
     def write(self, readings: Iterable[Reading], arrays: Iterable[ArrayReading] = ()) -> None:
