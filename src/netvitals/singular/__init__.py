@@ -1,5 +1,6 @@
 """Dead directions: Fisher degeneracy, KL order, K-FAC rates, learning coefficients."""
 
+from netvitals.singular import zoo
 from netvitals.singular.adapter import LowRank, Placement, TangentialLoRA, tangential_lora
 from netvitals.singular.architecture import AttentionChain, Chain, SwiGLUStack
 from netvitals.singular.attention import ValueOutput, value_output
@@ -81,4 +82,4 @@ __all__ = ["AttentionChain", "Autoencoder", "BlockPair", "Candidate", "Categoric
            "rlct_reduced_rank", "rlct_single", "rotation_crossover", "safe_directions", "schur_complement",
            "schur_constant", "schur_profile", "schur_ratios", "score_expansion", "sectional_curvature", "sigma_stream",
            "softmax_head", "spectrum_along", "subfamily", "tangential_lora", "tied_crossing_volume", "value_output",
-           "vertical", "waic", "wbic", "without_logit_shift"]
+           "vertical", "waic", "wbic", "without_logit_shift", "zoo"]

@@ -68,6 +68,9 @@ class Chain:
             raise ValueError(f"depth {self.depth} needs {self.depth + 1} widths, got {len(self.widths)}")
         if any(len(e) != self.depth for e in self.exponents):
             raise ValueError(f"each direction needs one exponent per layer ({self.depth}), got {self.exponents}")
+        if any(not 0 <= p < self.depth for p in self.norm_after) or self.norm not in ("layer", "rms"):
+            raise ValueError(f"a norm is 'layer' or 'rms' and sits at 0 ≤ p < depth, between x_p and W_(p+1); got "
+                             f"{self.norm!r} at {self.norm_after}")
         if any(not 0 <= a < b <= self.depth for a, b in self.skips):
             raise ValueError(f"a skip (a, b) needs 0 ≤ a < b ≤ depth, got {self.skips}")
 

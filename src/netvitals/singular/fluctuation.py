@@ -14,6 +14,7 @@ import numpy as np
 
 _PANELS, _NODES = 12, 40        # Gauss–Legendre panels on the half line, nodes in each
 _Z_NODES, _Z_SPAN = 241, 9.0    # trapezoid rule in Z, exponentially accurate for a Gaussian weight
+_COLDEST = 1e4                  # β above which ν is its limit to 1e-4 and the rule would need too many nodes
 
 
 def nu(k: int, h: float = 0.0, beta: float = 1.0) -> float:
@@ -92,6 +93,9 @@ def functional_variance_mc(k: int, n: int = 1000, data_sets: int = 500, scale: f
         scale: the leading coefficient a; ν must not depend on it (Theorem 96).
     """
     _check(k, 0.0, 1.0)
+    if n < 2 or data_sets < 2 or not scale > 0:
+        raise ValueError(f"at least two points, two data sets and a positive scale are needed, got {n}, {data_sets} "
+                         f"and {scale}")
     rng = np.random.default_rng(seed)
     total = rng.normal(0.0, math.sqrt(n), data_sets)                       # Σ x
     square = total**2 / n + rng.chisquare(n - 1, data_sets)                # Σ x²
@@ -116,17 +120,22 @@ def functional_variance_mc(k: int, n: int = 1000, data_sets: int = 500, scale: f
 def _posterior_moments(k: int, h: float, beta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     _check(k, h, beta)
     sigma = math.sqrt(2 * beta)
-    unit = np.linspace(-_Z_SPAN, _Z_SPAN, _Z_NODES)
+    # in units of Z the posterior keeps its width of about one, so both rules grow finer as β spreads Z
+    unit = np.linspace(-_Z_SPAN, _Z_SPAN, 2 * round(_Z_NODES * max(1.0, sigma / 4) / 2) + 1)
     weight = np.exp(-unit**2 / 2)
     weight /= weight.sum()
     z = sigma * unit
-    eta, mass = _half_line((abs(z[-1]) + 8.0) ** (1 / k), h, _PANELS)
+    reach = abs(z[-1]) + 8.0
+    eta, mass = _half_line(reach ** (1 / k), h, max(_PANELS, math.ceil(_PANELS * k * reach / 200)))
     s, mass = (np.concatenate([eta**k, (-eta) ** k]), np.concatenate([mass, mass]))
-    log_density = z[:, None] * s - s**2
-    density = np.exp(log_density - log_density.max(1, keepdims=True)) * mass
-    density /= density.sum(1, keepdims=True)
-    mean = density @ s
-    return mean, density @ s**2 - mean**2, weight
+    means, variances = [], []
+    for part in np.array_split(z, max(1, z.size * s.size // 2_000_000)):
+        log_density = part[:, None] * s - s**2
+        density = np.exp(log_density - log_density.max(1, keepdims=True)) * mass
+        density /= density.sum(1, keepdims=True)
+        means.append(density @ s)
+        variances.append(density @ s**2 - means[-1] ** 2)
+    return np.concatenate(means), np.concatenate(variances), weight
 
 
 def _half_line(reach: float, h: float, panels: int) -> tuple[np.ndarray, np.ndarray]:
@@ -145,5 +154,6 @@ def _check(k: int, h: float, beta: float) -> None:
         raise ValueError(f"the KL order k must be a whole number of at least 1, got {k!r}")
     if not h > -1:
         raise ValueError(f"the prior exponent h must be above −1 for |u|^h to be integrable, got {h!r}")
-    if not beta > 0:
-        raise ValueError(f"the inverse temperature beta must be positive, got {beta!r}")
+    if not 0 < beta <= _COLDEST:
+        raise ValueError(f"the inverse temperature beta must be positive and at most {_COLDEST:g}, got {beta!r}; "
+                         "beyond it ν is 1/2 for odd k and 1/4 for even k")

@@ -54,6 +54,18 @@ def freeze_probe(architecture: Architecture | Builder, ts: Sequence[float] = DEF
         fisher: for "ce": "expected", or "empirical" with labels drawn at t = 0. For "mse" the loss gradient is used,
             which is the noisy or noise-free regime of the theory.
     """
+    if len(ts) < 3 or not all(0 < t < float("inf") for t in ts):
+        raise ValueError(f"an exponent is read from at least three places t > 0, got {list(ts)}")
+    if samples < 2 or not noise >= 0 or direction < 0:
+        raise ValueError(f"two samples, noise ≥ 0 and direction ≥ 0 are needed, got {samples}, {noise} and {direction}")
+    if fisher not in ("expected", "empirical"):
+        raise ValueError(f"fisher is 'expected' or 'empirical', got {fisher!r}")
+    if isinstance(architecture, Chain) and direction >= len(architecture.powers):
+        raise ValueError(f"this chain has {len(architecture.powers)} dead direction(s), counted from 0; got "
+                         f"{direction}")
+    if not hasattr(architecture, "trace"):
+        raise TypeError(f"the freeze probe takes a builder such as Chain or AttentionChain, got "
+                        f"{type(architecture).__name__}")
     generator = torch.Generator().manual_seed(seed)
     x = _inputs(architecture, samples, generator)
     own = getattr(architecture, "target", None)

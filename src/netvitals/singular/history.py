@@ -45,8 +45,8 @@ def _doubt(c: LLC) -> str:
     words = []
     if c.health.diverged:
         words.append(f"{len(c.health.diverged)} of {len(c.trace)} chains diverged and are left out")
-    if c.mean < -2 * c.stderr:
-        words.append("not a minimum: the chains found lower loss; raise localization")
+    if c.note:
+        words.append(c.note)
     return f" ({'; '.join(words)})" if words else ""
 
 

@@ -21,6 +21,7 @@ from netvitals.capture import preserved
 
 NORMS = (nn.LayerNorm, nn.RMSNorm)
 _NO_VARIANCE = 1e-8     # of the mean eigenvalue: float32 rounding leaves about 1e-14, a live direction about 1
+_ROUNDING = 4.0         # machine epsilons that half precision may leave along the kernel
 _NODES = 400            # Gauss–Legendre, on a smooth integrand
 
 
@@ -97,7 +98,13 @@ def _test(name: str, module: nn.Module, outputs: list[Tensor]) -> KernelTest:
         return KernelTest(name, kind, False, math.nan, math.nan, 0, "never called on this batch")
     gain = getattr(module, "weight", None)
     width = gain.numel() if isinstance(gain, Tensor) else math.prod(getattr(module, "normalized_shape", ()) or (1,))
+    if outputs[0].shape[-1] != width and outputs[0].numel() % width:
+        raise ValueError(f"{name} ({kind}) is no norm over the last dimension: its weight has {width} entries, its "
+                         f"output {outputs[0].shape[-1]} channels")
     rows = torch.cat([o.reshape(-1, width) for o in outputs]).double()
+    if not len(rows):
+        raise ValueError("the batch is empty: a covariance needs samples")
+    nothing = max(_NO_VARIANCE, (_ROUNDING * torch.finfo(outputs[0].dtype).eps) ** 2)
     if not torch.isfinite(rows).all():
         raise ValueError(f"the output of {name} is not finite: look for NaN in the batch or the parameters")
     centred = rows - rows.mean(0)
@@ -107,11 +114,11 @@ def _test(name: str, module: nn.Module, outputs: list[Tensor]) -> KernelTest:
         return KernelTest(name, kind, False, math.nan, math.nan, len(rows), "its output does not vary on this batch")
     along = float((centred @ kernel).square().mean(0).max()) / mean
     values, vectors = torch.linalg.eigh(centred.T @ centred / len(rows))
-    bottom = vectors[:, values <= max(float(values[0]), _NO_VARIANCE * mean)]
+    bottom = vectors[:, values <= max(float(values[0]), nothing * mean)]
     overlap = float(torch.linalg.svdvals(bottom.T @ kernel)[-1]) if bottom.shape[1] >= kernel.shape[1] else 0.0
     note = f"only {len(rows)} rows for {width} channels: other directions are empty as well" if len(rows) <= width \
         else ""
-    return KernelTest(name, kind, along < _NO_VARIANCE, overlap, along, len(rows), note)
+    return KernelTest(name, kind, along < nothing, overlap, along, len(rows), note)
 
 
 @dataclass(frozen=True)
@@ -137,10 +144,13 @@ class LNFiniteT:
     @property
     def crossovers(self) -> tuple[float, float]:
         r"""$t_1 = \sigma_\eta/\sqrt{\kappa_2}$ and $t_2 = \sqrt{\kappa_2/\kappa_4} \approx d^{-1/2}$."""
-        return self.sigma / math.sqrt(self.kappa2), math.sqrt(self.kappa2 / self.kappa4)
+        second = math.sqrt(self.kappa2 / self.kappa4) if math.isfinite(self.kappa4) else math.nan
+        return self.sigma / math.sqrt(self.kappa2), second
 
     def __str__(self) -> str:
         t1, t2 = self.crossovers
+        if not math.isfinite(self.kappa4):
+            return f"LayerNorm of width {self.d}: κ₂ = {self.kappa2:.4f}, no t⁴ coefficient below width 4"
         return (f"LayerNorm of width {self.d}: κ₂ = {self.kappa2:.4f}, κ₄ = {self.kappa4:.4f}; slope 0 below t = "
                 f"{t1:.3g}, 2 up to {t2:.3g}, then 4")
 
@@ -157,7 +167,7 @@ def ln_finite_t(d: int, sigma: float = 0.0) -> LNFiniteT:
     """
     if d < 3:
         raise ValueError(f"the expansion needs at least three channels, one of them dead, got d = {d}")
-    if sigma < 0:
+    if not sigma >= 0:
         raise ValueError(f"sigma is a standard deviation, got {sigma}")
     n = d - 1
     node, weight = np.polynomial.legendre.leggauss(_NODES)

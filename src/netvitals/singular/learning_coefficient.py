@@ -25,6 +25,7 @@ from netvitals.singular.langevin import Langevin
 from netvitals.singular.noise import LAWS
 from netvitals.singular.replicas import LossFn, Replicas
 
+_MOVES = 20             # so many refusals in a row are no accident
 _RUNAWAY = 1e3          # a chain whose nβ(L − L*) exceeds this many times the parameter count has left the basin
 
 
@@ -83,13 +84,27 @@ def learning_coefficient(model: nn.Module, loss_fn: LossFn, loader: Iterable[Any
     nbeta = n / math.log(n) if nbeta is None else nbeta
     if chains < 1 or draws < 2 or thin < 1:
         raise ValueError(f"at least 1 chain, 2 draws and thin 1 are needed, got {chains}, {draws}, {thin}")
+    if not (nbeta > 0 and math.isfinite(nbeta) and localization >= 0):
+        raise ValueError(f"nbeta must be positive and localization not negative, got {nbeta} and {localization}")
+    if step_size != "auto" and not (isinstance(step_size, int | float) and 0 < step_size < math.inf):
+        raise ValueError(f"step_size is a positive number or 'auto', got {step_size!r}")
+    if (batch_size is not None and batch_size < 1) or (burn_in is not None and burn_in < 0):
+        raise ValueError(f"batch_size must be 1 or more and burn_in 0 or more, got {batch_size} and {burn_in}")
+    if not callable(loss_fn):
+        raise TypeError(f"loss_fn(model(inputs), targets) must be a function, got {type(loss_fn).__name__}")
     if noise not in LAWS:
         raise ValueError(f"noise is one of {', '.join(LAWS)}, got {noise!r}")
     burn = draws // 2 if burn_in is None else burn_in
     with preserved(model, train=False):
         copies = Replicas(model, loss_fn, only)
+        if copies.note:         # half precision is promoted, and the data with it
+            x, y = (t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (x, y))
         with torch.no_grad():
-            baseline = float(copies.losses(copies.start[None], x, y))
+            first = copies.losses(copies.start[None], x, y)
+        if first.numel() != 1:
+            raise ValueError(f"loss_fn must return one number, the mean over samples, got shape "
+                             f"{tuple(first.shape[1:])}: use reduction='mean'")
+        baseline = float(first)
         if not math.isfinite(baseline):
             raise ValueError(f"the loss at the given parameters is {baseline}: look for NaN in the data or the model")
         sampler = Langevin(copies, (x, y), chains, nbeta, localization, batch_size, preconditioned,
@@ -106,9 +121,14 @@ def learning_coefficient(model: nn.Module, loss_fn: LossFn, loader: Iterable[Any
     if good.size == 0:
         return LLC(math.nan, math.nan, (), scaled, health, baseline, n, nbeta, step, localization, copies.size,
                    sampler.work, acceptance, tuple(searched), "every chain diverged: use a smaller step size")
+    if acceptance == 0 and chains * ((draws - 1) * thin + 1) >= _MOVES:
+        return LLC(math.nan, math.nan, (), scaled, health, baseline, n, nbeta, step, localization, copies.size,
+                   sampler.work, acceptance, tuple(searched), "no move was accepted: use a smaller step size")
     per_chain = good.mean(1)
     within = float(good.std() / math.sqrt(max(health.effective_draws, 1.0)))
     between = float(per_chain.std(ddof=1) / math.sqrt(len(per_chain))) if len(per_chain) > 1 else 0.0
+    if good.mean() < -2 * max(within, between):
+        note = "; ".join(filter(None, (note, "not a minimum: the chains found lower loss; raise localization")))
     return LLC(float(good.mean()), max(within, between), tuple(per_chain.tolist()), scaled, health, baseline, n, nbeta,
                step, localization, copies.size, sampler.work, acceptance, tuple(searched), note)
 

@@ -56,14 +56,16 @@ class KLOrder:
 
 def directional_fisher(outputs: Outputs, theta: Tensor, direction: Tensor,
                        likelihood: str | Likelihood = "gaussian") -> Tensor:
-    r"""$v^\top F(\theta) v$ by one Jacobian-vector product.
+    r"""$v^\top F(\theta) v$ by one Jacobian-vector product; half precision is promoted to float64.
 
     >>> line = lambda th: th[:1].expand(4, 1)
     >>> float(directional_fisher(line, torch.tensor([2.0, 0.0]), torch.tensor([3.0, 0.0])))
     9.0
     """
     check_direction(theta, direction)
+    theta, direction = promoted(theta), promoted(direction).to(promoted(theta).dtype)
     out, tangent = jvp(outputs, (theta,), (direction,))[:2]
+    check_outputs(out)
     return likelihoods.get(likelihood).fisher(out, tangent)
 
 
@@ -72,7 +74,11 @@ def kl_along(outputs: Outputs, theta0: Tensor, direction: Tensor, ts: Sequence[f
     """K(θ0 + t v) for each t, the model at θ0 being the truth."""
     check_direction(theta0, direction)
     family = likelihoods.get(likelihood)
+    if not len(ts):
+        raise ValueError("a divergence along a path needs at least one place t")
+    theta0, direction = promoted(theta0), promoted(direction)
     truth = outputs(theta0)
+    check_outputs(truth)
     return torch.stack([family.kl(truth, outputs(theta0 + t * direction)) for t in ts])
 
 
@@ -102,8 +108,7 @@ def kl_order(outputs: Outputs, theta0: Tensor, direction: Tensor, likelihood: st
     if t_axis.size < 3 or not (t_axis > 0).all():
         raise ValueError(f"an order is read from at least three places t > 0 along the direction, got {list(ts)}")
     truth = outputs(theta)
-    if not torch.isfinite(truth).all():
-        raise ValueError("the outputs at theta0 are not finite: look for NaN in the data or the parameters")
+    check_outputs(truth)
     fisher, kl = [], []
     for t in ts:
         out, tangent = jvp(outputs, (theta + t * v,), (v,))[:2]
@@ -148,6 +153,8 @@ class ScoreExpansion:
     C: float                        # K = C t^{2k}: ½ E[a_k²]
 
     def __str__(self) -> str:
+        if self.order is None:
+            return f"no coefficient up to t^{len(self.norms)} differs from zero"
         return f"first non-zero coefficient at t^{self.order}, C = {self.C:.4g}"
 
 
@@ -159,7 +166,10 @@ def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: 
     0.5
     """
     check_direction(theta0, direction)
+    if order < 1:
+        raise ValueError(f"the expansion goes to order 1 at least, got {order}")
     v, theta = (direction / direction.norm()).double(), theta0.double()
+    check_outputs(outputs(theta))
 
     def along(t: Tensor) -> Tensor:
         return outputs(theta + t * v)
@@ -175,8 +185,24 @@ def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: 
 
 def check_direction(theta: Tensor, direction: Tensor) -> None:
     """A sentence for a direction of the wrong shape, zero or not finite."""
+    if not isinstance(theta, Tensor) or not isinstance(direction, Tensor):
+        raise TypeError(f"theta and direction are tensors, got {type(theta).__name__} and {type(direction).__name__}")
     if theta.ndim != 1 or direction.shape != theta.shape:
         raise ValueError(f"the direction must have the shape of theta, a flat vector: got {tuple(direction.shape)} for "
                          f"theta {tuple(theta.shape)}")
     if not torch.isfinite(direction).all() or float(direction.norm()) == 0.0:
         raise ValueError("the direction must be finite and not zero: a zero vector has no order")
+
+
+def check_outputs(outputs: Tensor) -> None:
+    """A sentence for outputs without samples, without entries, or with NaN."""
+    if outputs.ndim < 2 or not outputs.numel():
+        raise ValueError(f"outputs must be (samples, outputs) with at least one of each, got shape "
+                         f"{tuple(outputs.shape)}")
+    if not torch.isfinite(outputs).all():
+        raise ValueError("the outputs are not finite: look for NaN in the data or the parameters")
+
+
+def promoted(x: Tensor) -> Tensor:
+    """Half precision as float64, anything else as it is."""
+    return x.double() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -107,6 +107,8 @@ def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
 
 def _chain(c: Chain, noisy: bool, direction: int) -> Rates:
     depth, notes = c.depth, list[str]()
+    if not 0 <= direction < len(c.powers):
+        raise ValueError(f"this chain has {len(c.powers)} dead direction(s), counted from 0; got {direction}")
     names = [f"layer{i + 1}" for i in range(depth)]
     powers = c.powers[direction]
     if c.rotation and c.activation != "linear":

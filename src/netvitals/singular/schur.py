@@ -20,6 +20,8 @@ from netvitals.capture import preserved
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _DEAD = 1e-12       # second moment, over the mean of the layer, below which a unit is silent
+_RELATED = 1e-6     # median ratio below which the units obey an exact linear relation; the number is then rounding
+RELATED = "its units obey an exact linear relation, as behind a LayerNorm without shift: no unit has a share of its own"
 _FLOOR = 1e-10      # relative eigenvalue that a singular A is lifted to
 
 
@@ -54,6 +56,8 @@ def schur_ratios(rows: Tensor) -> Tensor:
     >>> schur_ratios(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
     tensor([0.7500, 0.7500], dtype=torch.float64)
     """
+    if rows.ndim != 2 or not rows.numel():
+        raise ValueError(f"activations are (samples, units) with at least one of each, got {tuple(rows.shape)}")
     x = rows.detach().double()
     if not torch.isfinite(x).all():
         raise ValueError("the activations are not finite: look for NaN in the batch or the parameters")
@@ -78,6 +82,8 @@ def schur_profile(model: nn.Module, batch: Any, *, references: int = 3, seed: in
         rows: at most so many samples × positions, evenly strided.
     """
     x = batch[0] if isinstance(batch, tuple | list) else batch
+    if rows < 1 or references < 0 or (isinstance(x, Tensor) and not len(x)):
+        raise ValueError(f"a batch with samples, rows ≥ 1 and references ≥ 0 are needed, got {rows} and {references}")
     found = _inputs(model, x, rows)
     if not found:
         raise ValueError(f"{type(model).__name__} has no hidden Linear or convolution layer to look at")
@@ -97,7 +103,7 @@ def schur_profile(model: nn.Module, batch: Any, *, references: int = 3, seed: in
         ratios, ref = schur_ratios(value), torch.tensor(drawn[name], dtype=torch.float64)
         stderr = float(ref.std() / len(ref) ** 0.5) if len(ref) > 1 else math.nan
         note = f"only {len(value)} rows for {value.shape[1]} units: every ratio is biased down" \
-            if len(value) < 4 * value.shape[1] else ""
+            if len(value) < 4 * value.shape[1] else RELATED if _median(ratios) < _RELATED else ""
         out.append(SchurProfile(name, _median(ratios), float(ref.mean()) if len(ref) else math.nan, stderr, ratios,
                                 int(ratios.isnan().sum()), len(value), note))
     return tuple(out)

@@ -134,6 +134,9 @@ def operational_selection(exponents: Sequence[float], magnitudes: Sequence[float
 
     Ranks whose magnitude is within rounding of zero are left out rather than matched.
     """
+    if not len(exponents) or len(exponents) != len(magnitudes):
+        raise ValueError(f"one magnitude per exponent is needed, and at least one: got {len(exponents)} exponents and "
+                         f"{len(magnitudes)} magnitudes")
     peak = max(magnitudes)
     usable = [i for i, m in enumerate(magnitudes) if m > np.finfo(float).eps * 10 * peak and np.isfinite(exponents[i])]
     if not usable:

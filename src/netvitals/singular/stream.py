@@ -63,6 +63,8 @@ def sigma_stream(model: nn.Module, batch: Any, *, nodes: Sequence[str] | None = 
     twin = copy.deepcopy(model).double()
     x = batch[0] if isinstance(batch, tuple | list) else batch
     x = x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
+    if rows < 1 or (nodes is not None and not len(nodes)) or (isinstance(x, Tensor) and not len(x)):
+        raise ValueError("the stream needs a batch with samples, rows ≥ 1, and nodes by name or None")
     found = _stream(twin, x, nodes)
     matrices = [_thinned(m, rows) for m in found.values()]
     if not all(bool(torch.isfinite(m).all()) for m in matrices):

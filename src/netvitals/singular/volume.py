@@ -42,6 +42,8 @@ def eps_scan_volume(kl: Callable[[Tensor], Tensor], dim: int, *, radius: float =
         kl: batched function (samples, dim) → (samples,).
         max_m: multiplicities 1..max_m are compared by the residual of their fits.
     """
+    if dim < 1 or samples < 1:
+        raise ValueError(f"a volume needs at least one dimension and one sample, got {dim} and {samples}")
     if not 0 < eps[0] < eps[1] < 1:
         raise ValueError(f"eps must be an increasing pair inside (0, 1), got {eps}")
     generator = torch.Generator().manual_seed(seed)
@@ -50,6 +52,9 @@ def eps_scan_volume(kl: Callable[[Tensor], Tensor], dim: int, *, radius: float =
     x = radius * torch.exp(-depth * u)
     weight = ((x / radius) ** (1 + prior_h)).prod(1) * ((1 + prior_h) * depth) ** dim
     values = kl(x)
+    if values.shape != (samples,) or not torch.isfinite(values).all() or bool((values < 0).any()):
+        raise ValueError(f"kl must give one finite, non-negative number a sample, ({samples},); got shape "
+                         f"{tuple(values.shape)} with {int((~(values >= 0)).sum())} negative or NaN")
     order = torch.argsort(values)
     mass = torch.cumsum(weight[order], 0) / samples
     grid = np.geomspace(eps[0], eps[1], points)
