@@ -58,8 +58,8 @@ def watch(model: nn.Module, *, optimizer: Optimizer | Sequence[Optimizer] | None
             before a measured step. Without ``loss_fn`` there are no gradients of activations.
         vitals: vital signs, or their names; all that are on by default if left out. Gates, pre-activations and
             sparsity look on every measured step, gradients and streams on every second, spikes and the scales of norms
-            on every fifth, drift and imbalance on every tenth, rank every 2000 training steps: see ``cadence``,
-            ``cadences`` and ``apart`` of a vital sign.
+            on every fifth, drift, imbalance and the spikes of streams on every tenth, rank every 2000 training steps:
+            see ``cadence``, ``cadences`` and ``apart`` of a vital sign.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)

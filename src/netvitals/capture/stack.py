@@ -74,7 +74,7 @@ class ActivationStack:
     def is_relu(self) -> bool:
         return self.sites[0].op in RELU
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.x.shape)
 
@@ -92,12 +92,12 @@ class ActivationStack:
     def channels(self) -> int:
         return self.shape[2]
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Elements of one site."""
         return math.prod(self.shape[1:])
 
-    @property
+    @cached_property
     def outline(self) -> Outline:
         if len(self.shape) == 4:
             positions = self.shape[3]
@@ -182,7 +182,7 @@ class GatheredStack(ActivationStack):
         self.sites, self.f, self.raw, self.dtype, self.room = sites, f, raw, dtype, room
         self._x, self._a, self._number = x, a, number
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         return len(self._a), *self._a[0].shape
 

@@ -9,6 +9,7 @@ number of entries above $k$ times the root mean square ($k = 20$); ``token`` and
 from __future__ import annotations
 
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ METRICS = ("max_abs", "p999", "max_over_mean", "max_over_median", "kurtosis", "s
 
 
 class Spikes(Vital):
-    """The nine numbers above at every activation and at every block of the residual stream.
+    """The nine numbers above at every activation and, half as often, at every block of the residual stream.
 
     The median comes from at most 512 evenly strided entries. ``token`` is the position in the sequence or image (the
     sample, where there are no positions). Of the model: ``peak_layer`` (which activation, in order, has the largest
@@ -44,6 +45,7 @@ class Spikes(Vital):
 
     name = "spikes"
     cadence = 5
+    cadences: ClassVar = {"tensor": 10}
     together = True
     tensors_of = ("stream",)
 
