@@ -124,3 +124,15 @@ def test_losses_that_are_no_mean():
         learning_coefficient(nn.Linear(3, 1), nn.MSELoss(reduction="none"), data())
     with pytest.raises(TypeError, match="function"):
         learning_coefficient(nn.Linear(3, 1), "mse", data())
+
+
+def test_a_monitor_refuses_its_task_before_the_run():
+    model, (x, y) = nn.Linear(3, 1), data()
+    for loss, batch, words in (("hinge", (x, y), "likelihood"), ("mse", x, "pair"), ("mse", (x[:0], y[:0]), "empty")):
+        with pytest.raises(ValueError, match=words):
+            singular.Orders(model, loss, batch)
+
+
+def test_the_error_of_a_volume_scan_covers_what_it_leaves_out():
+    found = singular.eps_scan_volume(lambda u: u.prod(1) ** 2, 2, samples=500_000)
+    assert found.m == 2 and abs(found.lam - 0.5) < 2 * found.lam_stderr < 0.1

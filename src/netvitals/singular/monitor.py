@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture import LinearSight, ParameterSight, Sheet, Site, TensorSight, Vital
-from netvitals.singular.readout import distance, readout
+from netvitals.singular.readout import check_task, distance, readout
 from netvitals.singular.stream import inside
 
 ROWS = 2048             # rows of the stream behind the number, evenly strided
@@ -118,6 +118,7 @@ class Orders(Vital):
                  units: int = 2) -> None:
         if spacing < 1:
             raise ValueError(f"spacing counts training steps and must be 1 or more, got {spacing}")
+        check_task(loss_fn, batch)      # now, and not at the first checkpoint of a run
         self.model, self.loss_fn, self.batch, self.units, self.apart = model, loss_fn, batch, units, spacing
 
     def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:

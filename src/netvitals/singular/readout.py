@@ -123,11 +123,7 @@ def readout(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, uni
 
     The model is copied to float64 and left as it was.
     """
-    family = _family(loss_fn)
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise ValueError(f"the batch is a pair (inputs, targets), got {type(batch).__name__}")
-    if not len(batch[0]):
-        raise ValueError("the batch is empty: a readout needs inputs to see the model's answers on")
+    family = check_task(loss_fn, batch)
     notes = []
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
         notes.append("half precision was promoted to float64")
@@ -168,6 +164,16 @@ def spectrum_along(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor],
                          f"{len(free)}")
     return classify_spectrum(lambda part: outputs(theta.index_copy(0, free, part)), theta[free], v[free],
                              candidate.scan.ts.tolist(), likelihood=_family(loss_fn))
+
+
+def check_task(loss_fn: Any, batch: Any) -> str:
+    """The likelihood's name; a sentence for a loss or a batch that a readout cannot use."""
+    family = _family(loss_fn)
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise ValueError(f"the batch is a pair (inputs, targets), got {type(batch).__name__}")
+    if not len(batch[0]):
+        raise ValueError("the batch is empty: a readout needs inputs to see the model's answers on")
+    return family
 
 
 def _family(loss_fn: Any) -> str:

@@ -19,7 +19,7 @@ class VolumeScan:
     """Fit of log Vol = λ log ε + (m−1) log(−log ε) + c over a range of ε."""
 
     lam: float
-    lam_stderr: float
+    lam_stderr: float       # of the fit, or the gap between its two halves: lower powers of log ε bend the line
     m: int
     residual: float         # root mean square of the fit that was chosen
     eps: np.ndarray
@@ -69,6 +69,9 @@ def eps_scan_volume(kl: Callable[[Tensor], Tensor], dim: int, *, radius: float =
         (lam, c), *_ = np.linalg.lstsq(design, y_axis, rcond=None)
         rms = float(np.sqrt(np.mean((y_axis - lam * x_axis - c) ** 2)))
         stderr = rms * math.sqrt(points / max(points - 2, 1)) / math.sqrt(((x_axis - x_axis.mean()) ** 2).sum())
+        low, high = slice(points // 2), slice(points // 2, None)
+        halves = [np.polyfit(x_axis[part], y_axis[part], 1)[0] for part in (low, high)]
+        stderr = max(stderr, abs(halves[0] - halves[1]))
         if best is None or rms < best[2]:
             best = (float(lam), float(stderr), rms, m)
     assert best is not None
