@@ -109,7 +109,7 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
     Checked: Was the loss a finite number on every step? ...
     """
     readings = table(source)
-    context = Context(readings, _activations(readings, activations))
+    context = Context(readings, activations_of(readings, activations))
     found: list[Finding] = []
     checked = []
     measured = {vital for vital, _, _ in readings.series}
@@ -128,7 +128,7 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
                     tuple((str(u.get("name", "")), str(u.get("reason", ""))) for u in readings.meta.get("unseen", ())))
 
 
-def _activations(readings: Table, given: Mapping[str, Any] | None) -> dict[str, Any]:
+def activations_of(readings: Table, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """By site: what the caller says, else the spec of its module, else what the operation's name says, where the
     registry knows it."""
     from netvitals import activations as registry

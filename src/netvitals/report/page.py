@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import numpy as np
 from netvitals._version import __version__
 from netvitals.findings import Findings, Series, Table, diagnose, is_pooled, table
 from netvitals.report import words
+from netvitals.report.gate_pictures import Picture, gate_pictures
 from netvitals.report.glossary import sign
 from netvitals.report.panels import COLUMNS, Metric, Panel, matrix, packed, panels
+from netvitals.report.plot import style as plot_style
 from netvitals.runs import SEVERITIES, Run
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -70,10 +73,11 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
         words=[_marked(s, sites) for s in words.sentences(readings, findings, kind=kind, status=status)],
         findings=shown, tally=words.tally(list(findings)), calm=_calm(findings), checked=_checked(findings),
         loss={"caption": words.loss_caption(loss)} if data["loss"] and loss is not None else None,
-        tiles=[t for p in built if (t := _tile(p, shown))], panels=[_panel(p, shown) for p in built],
+        tiles=[t for p in built if (t := _tile(p, shown))],
+        panels=[_panel(p, shown, gate_pictures(readings, source) if p.vital == "gates" else ()) for p in built],
         facts=short, blocks=long, unseen=readings.meta.get("unseen") or [], sites=readings.meta.get("sites") or [],
         binned="" if gathered == 1 else f"; a column of a heat map is the mean of up to {gathered} measured steps",
-        style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")), script=Markup(script),
+        style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8") + plot_style()), script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data=Markup(_safe(json.dumps(data))))
 
@@ -157,7 +161,9 @@ def _gravest(shown: list[dict[str, Any]], vital: str) -> dict[str, Any] | None:
     return min(mine, key=lambda f: SEVERITIES.index(f["severity"])) if mine else None
 
 
-def _panel(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any]:
+def _panel(panel: Panel, shown: list[dict[str, Any]], pictures: Sequence[Picture] = ()) -> dict[str, Any]:
+    from markupsafe import Markup
+
     entry = sign(panel.vital)
     metrics = [{"index": i, "name": m.name, "meaning": m.meaning, "pooled": all(is_pooled(s) for s in m.sites)}
                for i, m in enumerate(panel.metrics)]
@@ -166,7 +172,8 @@ def _panel(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any]:
             "all_pooled": all(m["pooled"] for m in metrics),
             "rows": [{"site": site or "model", "cells": [words.number(v) for v in row]} for site, row in panel.rows],
             "arrays": sorted({a.metric for a in panel.arrays}), "finding": _gravest(shown, panel.vital),
-            "matrices": any(a.value.ndim > 1 for a in panel.arrays)}
+            "matrices": any(a.value.ndim > 1 for a in panel.arrays),
+            "pictures": [{"title": p.title, "caption": p.caption, "body": Markup(p.plot.html())} for p in pictures]}
 
 
 def _tile(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any] | None:

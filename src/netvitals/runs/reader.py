@@ -119,20 +119,22 @@ class Run:
         return names, steps, numbers, values
 
     def arrays(self, vital: Choice = None, site: Choice = None, metric: Choice = None, *,
-               last: bool = False) -> list[ArrayReading]:
+               first: bool = False, last: bool = False) -> list[ArrayReading]:
         """Array readings, in the order of their steps, with the dtype and shape they were written with.
 
         Args:
             vital, site, metric: as in :meth:`frame`.
-            last: only the latest array of each series.
+            first, last: only the earliest, or only the latest array of each series.
         """
-        return list(self._arrays(vital, site, metric, last))
+        if first and last:
+            raise ValueError("ask for the first or for the last arrays, not for both at once")
+        return list(self._arrays(vital, site, metric, "min" if first else "max" if last else ""))
 
-    def _arrays(self, vital: Choice, site: Choice, metric: Choice, last: bool) -> Iterator[ArrayReading]:
+    def _arrays(self, vital: Choice, site: Choice, metric: Choice, end: str) -> Iterator[ArrayReading]:
         with closing(connect(self.path)) as run:
             names, where = self._chosen(run, vital, site, metric)
-            if last:
-                where = f" WHERE rowid IN (SELECT max(rowid) FROM array{where} GROUP BY series)"
+            if end:
+                where = f" WHERE rowid IN (SELECT {end}(rowid) FROM array{where} GROUP BY series)"
             by_id = {number: (vital, site, metric) for number, vital, site, metric in names}
             for step, series, dtype, shape, data in run.execute(
                     f"SELECT step, series, dtype, shape, data FROM array{where} ORDER BY step, rowid"):

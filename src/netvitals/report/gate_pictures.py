@@ -1,0 +1,116 @@
+"""Two pictures of gates in a run: what the law predicts from μ and σ alone against what was measured, and where the
+margins of the channels went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from netvitals.capture import ArrayReading
+from netvitals.findings import Table, activations_of
+from netvitals.report.plot import Plot, Series
+from netvitals.runs import Run
+
+POINTS = 400            # channels drawn of one kind of site, evenly strided
+KINDS = {"bn_direct": "after a BatchNorm", "norm_direct": "after another norm", "post_add": "after an addition"}
+OTHER = "after a layer"
+FAR = 6.0               # standard deviations; margins beyond are drawn there
+
+
+class Picture(NamedTuple):
+    title: str
+    caption: str
+    plot: Plot
+
+
+def gate_pictures(readings: Table, source: Any = None) -> list[Picture]:
+    """The pictures that the readings allow: both for a run on disk, the first for anything with arrays by channel."""
+    known = activations_of(readings)
+    follows = {str(s.get("name")): KINDS.get(str(s.get("follows")), OTHER) for s in readings.meta.get("sites", ())}
+    out = []
+    thetas = sorted({float(metric.split("@")[1]) for vital, _, metric in readings.arrays
+                     if vital == "gates" and metric.startswith("density@")})
+    if known and thetas and (law := _law(readings, known, follows, thetas[-1])):
+        out.append(law)
+    if known and thetas and isinstance(source, Run) and len(readings.steps) > 1:
+        first = source.arrays("preactivations", metric=("mu", "sigma"), first=True)
+        if moved := _margins(readings, first, known, follows, thetas[-1]):
+            out.append(moved)
+    return out
+
+
+def _law(readings: Table, known: Mapping[str, Any], follows: Mapping[str, str], theta: float) -> Picture | None:
+    from netvitals.vitals.gate_prediction import predict
+
+    points: dict[str, list[np.ndarray]] = {}
+    gaps = []
+    for site, f in known.items():
+        mu, sigma = (readings.array("preactivations", site, m) for m in ("mu", "sigma"))
+        measured = readings.array("gates", site, f"density@{theta:g}")
+        if mu is None or sigma is None or measured is None or not len(mu) == len(sigma) == len(measured):
+            continue
+        predicted = _finite(lambda f=f, mu=mu, sigma=sigma: predict(mu, sigma, f, theta), len(mu))
+        points.setdefault(follows.get(site, OTHER), []).append(np.array([measured, predicted]))
+        gaps.append(abs(np.nanmean(predicted) - np.nanmean(measured)))
+    gaps = [g for g in gaps if np.isfinite(g)]
+    if not gaps:
+        return None
+    return Picture(
+        f"Predicted against measured gate density, θ = {theta:g}",
+        f"A point is a channel on the last measured step that kept its arrays. The law knows the mean and the standard "
+        f"deviation of the channel's input and the activation, nothing else; on the dashed line it is right. Over the "
+        f"{len(gaps)} layers it is off by {100 * float(np.median(gaps)):.1f} points in the median.",
+        Plot("measured", "predicted", [*_clouds(points), _diagonal(points)]))
+
+
+def _margins(readings: Table, first: Iterable[ArrayReading], known: Mapping[str, Any], follows: Mapping[str, str],
+             theta: float) -> Picture | None:
+    from netvitals.vitals.gate_prediction import margins
+
+    before = {(a.site, a.metric): a.value for a in first}
+    points: dict[str, list[np.ndarray]] = {}
+    falling = total = 0
+    for site, f in known.items():
+        ends = [e for e in (before.get((site, "mu")), before.get((site, "sigma")),
+                            *(readings.array("preactivations", site, m) for m in ("mu", "sigma"))) if e is not None]
+        if len(ends) < 4 or len({len(e) for e in ends}) > 1:
+            continue
+        then, now = (_finite(lambda f=f, mu=mu, sigma=sigma: margins(mu, sigma, f, theta).normalized, len(mu))
+                     for mu, sigma in (ends[:2], ends[2:]))
+        points.setdefault(follows.get(site, OTHER), []).append(np.clip([then, now], -FAR, FAR))
+        both = np.isfinite(then) & np.isfinite(now)
+        falling, total = falling + int((now < then)[both].sum()), total + int(both.sum())
+    if not total:
+        return None
+    return Picture(
+        f"Margin of every channel, first and last, θ = {theta:g}",
+        f"The margin (μ − z_low)/σ says on which side of its threshold a channel sits, in standard deviations: above 0 "
+        f"a shrinking variance opens its gates, below 0 it shuts them. Below the dashed line are the {falling:,} of "
+        f"{total:,} channels whose margin fell. Margins beyond {FAR:g} are drawn there.",
+        Plot("margin at the first look", "margin at the last look", [*_clouds(points), _diagonal(points)]))
+
+
+def _finite(compute: Any, size: int) -> np.ndarray:
+    """What ``compute`` gives, with NaN for what is not finite; all NaN where the law has no answer."""
+    try:
+        values = np.asarray(compute(), dtype=float)
+    except (ValueError, TypeError, RuntimeError):
+        return np.full(size, np.nan)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _clouds(points: Mapping[str, list[np.ndarray]]) -> Iterator[Series]:
+    """One set of points a kind of site, each kind always in its colour."""
+    for tone, kind in enumerate((*KINDS.values(), OTHER)):
+        if kind in points:
+            x, y = np.concatenate(points[kind], axis=1)
+            stride = max(1, -(-len(x) // POINTS))
+            yield Series(kind, x[::stride].tolist(), y[::stride].tolist(), tone=tone)
+
+
+def _diagonal(points: Mapping[str, list[np.ndarray]]) -> Series:
+    every = np.concatenate([p for group in points.values() for p in group], axis=1)
+    ends = [float(np.nanmin(every)), float(np.nanmax(every))]
+    return Series("equal", ends, ends, line=True, dashed=True, tone=7)
