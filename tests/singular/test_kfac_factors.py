@@ -229,3 +229,9 @@ def test_directions_that_do_not_fit_a_factor():
     for matrix in (torch.full((2, 2), math.nan), torch.zeros(0, 0), torch.zeros(2, 3)):
         with pytest.raises(ValueError, match="square matrix of finite"):
             lambda_min(matrix)
+
+
+def test_fused_attention_is_said_to_be_left_out():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    found = kfac(layer, torch.randn(4, 5, 8), "mse", "monte-carlo")
+    assert "linear1" in found.layers and "fused call" in found.skipped["self_attn"] and "self_attn" in str(found)

@@ -85,10 +85,10 @@ def test_crossings_and_additive_forms():
     assert rlct.rlct_single(3, m_perp=2, h=1) == (pytest.approx(1 / 3 + 1), 1)
 
 
-@pytest.mark.parametrize(("ks", "expected"), [((1, 1), (0.5, 2)), ((2, 2), (0.25, 2)), ((1, 2), (0.25, 1))])
+@pytest.mark.parametrize(("ks", "expected"), [((1,), (0.5, 1)), ((1, 1), (0.5, 2)), ((2, 2), (0.25, 2)),
+                                              ((1, 2), (0.25, 1)), ((1, 1, 1), (0.5, 3))])
 def test_volume_scan_reads_lambda_and_multiplicity(ks, expected):
-    scan = volume.eps_scan_volume(lambda x: (x ** (2 * torch.tensor(ks))).prod(1), len(ks), samples=400_000,
-                                  eps=(1e-10, 1e-4))
+    scan = volume.eps_scan_volume(lambda x: (x ** (2 * torch.tensor(ks))).prod(1), len(ks), samples=400_000)
     assert scan.m == expected[1]
     assert scan.lam == pytest.approx(expected[0], abs=0.02)
 

@@ -90,6 +90,9 @@ def kfac(model: nn.Module, batch: Any, loss: str = "mse", fisher: str = "expecte
         if not torch.isfinite(outputs).all():
             raise ValueError("the model's outputs are not finite: look for NaN in the batch or the parameters")
         skipped = {n: "never called" for n, calls in seen.items() if not calls}
+        skipped |= {n: "its projections run inside one fused call; separate nn.Linear projections are covered"
+                    for n, m in model.named_modules()
+                    if isinstance(m, nn.MultiheadAttention) and (only is None or only(n))}
         calls = [(n, x, z) for n, pairs in seen.items() for x, z in pairs]
         grouped = {n for n, m in chosen.items() if getattr(m, "groups", 1) > 1}
         skipped |= dict.fromkeys(grouped, "a grouped convolution has one pair of factors for each group")

@@ -13,13 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+_CLOSE = 1.5            # the smallest m whose residual is at most so many times the least is taken
+
 
 @dataclass(frozen=True)
 class VolumeScan:
-    """Fit of log Vol = λ log ε + (m−1) log(−log ε) + c over a range of ε."""
+    """Fit of log Vol = λ log ε + log Σ_{j<m} (−λ log ε)^j/j! + c over a range of ε."""
 
     lam: float
-    lam_stderr: float       # of the fit, or the gap between its two halves: lower powers of log ε bend the line
+    lam_stderr: float       # from the residuals, or the gap between the line's two halves: does it bend?
     m: int
     residual: float         # root mean square of the fit that was chosen
     eps: np.ndarray
@@ -40,7 +42,7 @@ def eps_scan_volume(kl: Callable[[Tensor], Tensor], dim: int, *, radius: float =
 
     Args:
         kl: batched function (samples, dim) → (samples,).
-        max_m: multiplicities 1..max_m are compared by the residual of their fits.
+        max_m: multiplicities 1..max_m are compared by the residuals of their fits.
     """
     if dim < 1 or samples < 1:
         raise ValueError(f"a volume needs at least one dimension and one sample, got {dim} and {samples}")
@@ -55,27 +57,40 @@ def eps_scan_volume(kl: Callable[[Tensor], Tensor], dim: int, *, radius: float =
     if values.shape != (samples,) or not torch.isfinite(values).all() or bool((values < 0).any()):
         raise ValueError(f"kl must give one finite, non-negative number a sample, ({samples},); got shape "
                          f"{tuple(values.shape)} with {int((~(values >= 0)).sum())} negative or NaN")
-    order = torch.argsort(values)
-    mass = torch.cumsum(weight[order], 0) / samples
     grid = np.geomspace(eps[0], eps[1], points)
-    index = torch.searchsorted(values[order], torch.as_tensor(grid)) - 1
-    if int(index[0]) < 100:
-        raise ValueError(f"only {int(index[0]) + 1} samples have K below {eps[0]:g}: raise eps[0] or samples")
-    volume = mass[index].numpy()
-    best = None
-    for m in range(1, max_m + 1):
-        x_axis, y_axis = np.log(grid), np.log(volume) - (m - 1) * np.log(-np.log(grid))
-        design = np.stack([x_axis, np.ones(points)], 1)
-        (lam, c), *_ = np.linalg.lstsq(design, y_axis, rcond=None)
-        rms = float(np.sqrt(np.mean((y_axis - lam * x_axis - c) ** 2)))
-        stderr = rms * math.sqrt(points / max(points - 2, 1)) / math.sqrt(((x_axis - x_axis.mean()) ** 2).sum())
-        low, high = slice(points // 2), slice(points // 2, None)
-        halves = [np.polyfit(x_axis[part], y_axis[part], 1)[0] for part in (low, high)]
-        stderr = max(stderr, abs(halves[0] - halves[1]))
-        if best is None or rms < best[2]:
-            best = (float(lam), float(stderr), rms, m)
-    assert best is not None
-    return VolumeScan(best[0], best[1], best[3], best[2], grid, volume, samples)
+    inside = int((values < eps[0]).sum())
+    if inside < 100:
+        raise ValueError(f"only {inside} samples have K below {eps[0]:g}: raise eps[0] or samples")
+    volume = _volumes(values, weight, grid)
+    axis = np.log(grid)
+    fits = [_fit(axis, np.log(volume), m) for m in range(1, max_m + 1)]
+    least = min(rms for *_, rms in fits)
+    m, (lam, bend, rms) = next((m, fit) for m, fit in enumerate(fits, 1) if fit[2] <= _CLOSE * least)
+    wave = math.sqrt(12) * rms / float(axis[-1] - axis[0])        # points share samples: their residuals are one slow wave
+    return VolumeScan(lam, max(bend, wave), m, rms, grid, volume, samples)
+
+
+def _volumes(values: Tensor, weight: Tensor, grid: np.ndarray) -> np.ndarray:
+    """Vol{K < ε} for every ε of the grid."""
+    order = torch.argsort(values)
+    mass = torch.cat([weight.new_zeros(1), torch.cumsum(weight[order], 0) / len(values)])
+    return mass[torch.searchsorted(values[order], torch.as_tensor(grid))].numpy()
+
+
+def _fit(x: np.ndarray, y: np.ndarray, m: int) -> tuple[float, float, float]:
+    """λ, the gap between the slopes of its two halves, and the residual of
+    log Vol = λ log ε + log Σ_{j<m} (−λ log ε)^j/j! + c, the law of a tied crossing: its lower powers of log ε fade too
+    slowly to be left out."""
+    lam = float(np.polyfit(x, y, 1)[0])
+    for _ in range(100):
+        line = y - np.log(sum((-lam * x) ** j / math.factorial(j) for j in range(m)))
+        old, (lam, c) = lam, map(float, np.polyfit(x, line, 1))
+        if abs(lam - old) < 1e-10:
+            break
+    rms = float(np.sqrt(np.mean((line - lam * x - c) ** 2)))
+    half = len(x) // 2
+    ends = [np.polyfit(x[part], line[part], 1)[0] for part in (slice(half), slice(half, None))]
+    return lam, float(abs(ends[0] - ends[1])), rms
 
 
 def tied_crossing_volume(eps: float, k: int, r: int, h: float = 0.0) -> float:
