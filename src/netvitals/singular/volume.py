@@ -66,7 +66,8 @@ def eps_scan_volume(kl: Callable[[Tensor], Tensor], dim: int, *, radius: float =
     fits = [_fit(axis, np.log(volume), m) for m in range(1, max_m + 1)]
     least = min(rms for *_, rms in fits)
     m, (lam, bend, rms) = next((m, fit) for m, fit in enumerate(fits, 1) if fit[2] <= _CLOSE * least)
-    wave = math.sqrt(12) * rms / float(axis[-1] - axis[0])        # points share samples: their residuals are one slow wave
+    # points of one scan share their samples, so that the residuals are one slow wave
+    wave = math.sqrt(12) * rms / float(axis[-1] - axis[0])
     return VolumeScan(lam, max(bend, wave), m, rms, grid, volume, samples)
 
 
