@@ -70,6 +70,18 @@ def test_deep_linear_networks(shape):
     assert 0.4 < llc.acceptance < 0.85 and llc.searched
 
 
+def test_a_deep_linear_network_of_multiplicity_two():
+    """At finite n the expectation is about (m − 1)/log(nβ) below λ."""
+    model = DeepLinear(5, 3, 4, 1)
+    x = torch.randn(2000, 5, generator=torch.Generator().manual_seed(0), **f64)
+    llc = learning_coefficient(model, half_square, (x, model(x).detach()), chains=24, draws=500, burn_in=500,
+                               localization=0.1, seed=1)
+    lam, m = rlct_reduced_rank(5, 3, 4, 1)
+    assert (lam, m) == (7, 2)
+    assert abs(llc.mean - (lam - (m - 1) / math.log(llc.nbeta))) < 3 * llc.stderr
+    assert llc.mean == pytest.approx(lam, rel=0.1)
+
+
 def test_refined_coefficient_of_one_layer():
     x = torch.randn(1000, 5, **f64)
     model = nn.Sequential(nn.Linear(5, 4, bias=False), nn.Linear(4, 3, bias=False)).double()
