@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from netvitals.optim.gauges import Block, Gauge, Rescale, Shift
-from netvitals.optim.precondition import Preconditioner
+from netvitals.optim.precondition import AdamBase, Preconditioner
 
 VERTICAL = ("frozen", "sgd", "base")
 _CLAMP = 0.5        # largest move of a log norm along the orbit in one step; an un-normalised 'sgd' step can diverge
@@ -63,6 +63,7 @@ class DDC(Optimizer):
         self.base = base
         self.gauges = list(gauges)
         self._bases: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
+        self._rooms: dict[tuple[Any, ...], Tensor] = {}
         self._assign()
 
     @property
@@ -109,7 +110,7 @@ class DDC(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "gauges" in state:       # a copy or a pickle; load_state_dict comes here without them
-            self._bases = {}
+            self._bases, self._rooms = {}, {}
             self._assign()
 
     def state_dict(self) -> dict[str, Any]:
@@ -160,8 +161,10 @@ class DDC(Optimizer):
         return self._descents([owner], key, [value], group)[0]
 
     def _descents(self, owners: Sequence[Tensor], key: str, values: list[Tensor],
-                  group: dict[str, Any]) -> list[Tensor]:
+                  group: dict[str, Any], out: list[Tensor] | None = None) -> list[Tensor]:
         states = [self.state[owner].setdefault(key, {}) for owner in owners]
+        if isinstance(self.base, AdamBase):
+            return self.base.descents(values, states, group, out)
         several = getattr(self.base, "descents", None)
         if several is not None:
             return several(values, states, group)
@@ -200,12 +203,16 @@ class DDC(Optimizer):
         factors, shares = (basis.T @ move).exp(), inners / squares
         for gauge, rho, share, factor, moved in zip(gauges, *(t.unbind() for t in (norms, shares, factors, move))):
             rhos, owns, scales = list(rho.unbind()), share.unbind(), list(factor.unbind())
-            params, tangents = [], []
+            params: list[Tensor] = []
+            tangents: list[Tensor] = []
             for block, r, own in zip(gauge.blocks, rhos, owns):
                 for p, d in zip(block.params, block.dims):
+                    room = self._room("tangent", len(params), p)
                     params.append(p)
-                    tangents.append(torch.addcmul(_grad(p), p, spread(own, p, d), value=-1).mul_(spread(r, p, d)))
-            steps = self._descents(params, "tangential", tangents, group)
+                    tangents.append(torch.addcmul(_grad(p), p, spread(own, p, d), value=-1, out=room)
+                                    .mul_(spread(r, p, d)))
+            rooms = [self._room("step", i, p) for i, p in enumerate(params)]
+            steps = self._descents(params, "tangential", tangents, group, rooms)
             at = 0
             for block, r, scale in zip(gauge.blocks, rhos, scales):
                 mine = steps[at:at + len(block.params)]
@@ -231,6 +238,13 @@ class DDC(Optimizer):
                 p.mul_(vertical[:layer + 1].sum().exp())
             s = self._descent(p, "follower", log_r.exp() * p.grad, group)
             p.addcmul_(s, (log_r - (layer + 1) * balance).exp(), value=group["lr"])
+
+    def _room(self, name: str, place: int, like: Tensor) -> Tensor:
+        """Memory for one gauge's intermediates, used again by the next: fresh memory costs more than the sums in it."""
+        key = (name, place, like.shape, like.dtype, like.device)
+        if key not in self._rooms:
+            self._rooms[key] = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        return self._rooms[key]
 
     def _basis(self, gauge: Rescale, like: Tensor) -> Tensor:
         key = (len(gauge.blocks), like.dtype, like.device)

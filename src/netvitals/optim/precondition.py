@@ -27,14 +27,18 @@ class AdamBase:
     def descent(self, value: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         return self.descents([value], [state], group)[0]
 
-    def descents(self, values: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any]) -> list[Tensor]:
-        """Several components in one call, which is faster."""
+    def descents(self, values: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any],
+                 out: list[Tensor] | None = None) -> list[Tensor]:
+        """Several components in one call, which is faster; written to ``out`` where it is given."""
         values = [v.contiguous() for v in values]
         for value, state in zip(values, states):
             if "step" not in state:
                 state["step"] = torch.zeros((), dtype=torch.float32, device=value.device)
                 state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(value), torch.zeros_like(value)
-        out = [torch.zeros_like(v) for v in values]
+        if out is None:
+            out = [torch.zeros_like(v) for v in values]
+        else:
+            torch._foreach_zero_(out)
         adam_step(out, values, states, group, 1.0)
         return out
 
