@@ -66,40 +66,9 @@ class ActivationSight:
         return (0,) if self.x_view.ndim == 2 else (0, 2)
 
     @cached_property
-    def x_mean(self) -> Tensor:
-        """Mean of the input by channel."""
-        return self.x_view.mean(self.over)
-
-    @cached_property
-    def x_var(self) -> Tensor:
-        """Population variance of the input by channel (from centred values; ``torch.var`` is far slower)."""
-        mean = self.x_mean if self.x_view.ndim == 2 else self.x_mean[:, None]
-        centred = self.x_view - mean
-        return centred.mul_(centred).mean(self.over)
-
-    @cached_property
     def positive(self) -> Tensor:
         """1 where the input is above zero, else 0, in the layout of ``x_view``."""
         return torch.gt(self.x_view, 0, out=torch.empty_like(self.x_view))
-
-    @cached_property
-    def positive_share(self) -> Tensor:
-        """Share of positive inputs by channel."""
-        return self.positive.mean(self.over)
-
-    @cached_property
-    def abs_a(self) -> Tensor:
-        """|a| in the layout of ``a_view``; the output of a ReLU is its own absolute value."""
-        return self.a_view if self.is_relu else self.a_view.abs()
-
-    @cached_property
-    def channel_max(self) -> Tensor:
-        """max |a| by channel."""
-        return self.abs_a.amax(self.over)
-
-    @cached_property
-    def max_abs(self) -> Tensor:
-        return self.channel_max.amax()
 
     @cached_property
     def derivative(self) -> Tensor:

@@ -112,11 +112,11 @@ class _Collector(Vital):
         ordered = _order.sampled(kept.abs(), SAMPLE).sort().values.double().cpu().numpy()
         percentiles = (ordered[[_order.quantile_rank(ordered.size, p / 100) for p in range(1, 100)]]
                        if measured else np.full(99, math.nan))
-        size = kept.abs()
+        size, stack = kept.abs(), sight.stack
         self.found[sight.site.name] = SiteGates(
             sight.site, densities, shares, float(size.mean()) if measured else math.nan, percentiles,
             _variance(kept), _variance(size), measured, slope.numel() - measured,
-            sight.x_mean.double().cpu().numpy(), sight.x_var.double().sqrt().cpu().numpy(), sight.f)
+            stack.mean[0].double().cpu().numpy(), stack.variance[0].double().sqrt().cpu().numpy(), sight.f)
 
 
 class _Local(_Collector):

@@ -52,3 +52,12 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset
                              f"give {title} its folder instead")
         given["file"] = file
     return kind(**grammar.values(kind, {**given, **options}, title)).load(root(folder))
+
+
+def missing(name: str) -> str:
+    """Why these data cannot be loaded here; empty if they can."""
+    try:
+        load(name)
+    except FileNotFoundError as error:
+        return str(error)
+    return ""

@@ -36,15 +36,6 @@ def trial(config: Config) -> list[Row]:
     return [_race.race(**config)]
 
 
-def missing(p: Race) -> str:
-    """Why the images cannot be loaded here."""
-    try:
-        datasets.load(p.images.split(",")[0])
-    except FileNotFoundError as error:
-        return str(error)
-    return ""
-
-
 def best(rows: Sequence[Row], architecture: str, optimizer: str) -> list[Row]:
     """The runs at the rate whose mean test loss from the plain start is lowest; a rate with a failed run is out."""
     mine = [r for r in rows if (r["architecture"], r["optimizer"]) == (architecture, optimizer)]
@@ -74,7 +65,7 @@ STUDIES = (Study("ddcadam", "dead-directions", "does DDCAdam help?", trials=tria
                          "small": Race({"mlp": 300, "resnet": 120, "gpt": 150}),
                          "paper": Race({"mlp": 5000, "resnet": 5000, "gpt": 5000}, seeds=10)}),
            Study("ddcadam-images", "dead-directions", "does DDCAdam help on natural images?", trials=trials,
-                 trial=trial, summary=summary, ready=missing,
+                 trial=trial, summary=summary, ready=lambda p: datasets.missing(p.images.split(",")[0]),
                  scales={"smoke": Race({"images": 8}, rates=(1e-3, 1e-2), seeds=1, images="digits"),
                          "small": Race({"images": 250}),
                          "paper": Race({"images": 20_000}, seeds=5, images="cifar10")}))

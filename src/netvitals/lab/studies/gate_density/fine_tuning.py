@@ -68,14 +68,6 @@ def trial(config: Config) -> list[Row]:
     return rows
 
 
-def missing(p: FineTuning) -> str:
-    try:
-        datasets.load(p.data)
-    except FileNotFoundError as error:
-        return str(error)
-    return ""
-
-
 def correlations(rows: Sequence[Row], version: str) -> dict[str, tuple[stats.Correlation, stats.Correlation]]:
     """Pearson and Spearman of density with accuracy: over all checkpoints, and per optimiser."""
     found = {}
@@ -98,7 +90,7 @@ STUDIES = (Study(
                                 tuning=1),
             "small": FineTuning(),
             "paper": FineTuning(data="cifar10", network="resnet18", epochs=25, augment=True)},
-    trials=trials, trial=trial, summary=summary, ready=missing,
+    trials=trials, trial=trial, summary=summary, ready=lambda p: datasets.missing(p.data),
     depends=(*DEPENDS, "netvitals.lab.studies.gate_density.fine_tuning"),
     hypothesis="Final gate density at θ = 0.01 does not foretell accuracy after fine-tuning: over all checkpoints "
                "neither Pearson's nor Spearman's correlation is significant at 0.05 (two-sided), neither on examples "

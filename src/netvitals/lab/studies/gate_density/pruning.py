@@ -122,14 +122,6 @@ def trial(config: Config) -> list[Row]:
     return rows
 
 
-def missing(p: Pruning) -> str:
-    try:
-        datasets.load(p.data)
-    except FileNotFoundError as error:
-        return str(error)
-    return ""
-
-
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     cells: dict[str, dict[float, list[float]]] = {}
     for r in rows:
@@ -148,4 +140,4 @@ STUDIES = (Study(
                              ratios=(0.1, 0.5)),
             "small": Pruning(),
             "paper": Pruning(data="cifar10", network="resnet18", epochs=25, augment=True)},
-    trials=trials, trial=trial, summary=summary, depends=DEPENDS, ready=missing),)
+    trials=trials, trial=trial, summary=summary, depends=DEPENDS, ready=lambda p: datasets.missing(p.data)),)

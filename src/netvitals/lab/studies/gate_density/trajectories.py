@@ -63,15 +63,6 @@ def image_trials(p: Images) -> list[Config]:
     return out
 
 
-def missing(p: Images) -> str:
-    """Why the images cannot be loaded here."""
-    try:
-        datasets.load(p.data.split(",")[0])
-    except FileNotFoundError as error:
-        return str(error)
-    return ""
-
-
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     """Change of density in points under each pooling: mean over seeds."""
     told: dict[str, Any] = {}
@@ -104,7 +95,8 @@ STUDIES = (
                   "small": Images(),
                   "paper": Images(epochs=25, data="cifar10", pool=1, network="resnet18", augment=True, rate=1e-3,
                                   optimizers=(*OPTIMIZERS, ("adamw", S)))},
-          trials=image_trials, trial=run, summary=summary, depends=DEPENDS, ready=missing,
+          trials=image_trials, trial=run, summary=summary, depends=DEPENDS,
+          ready=lambda p: datasets.missing(p.data.split(",")[0]),
           hypothesis="At S = 2.44 under SGD the density of ReLU falls when every channel counts alike and rises when "
                      "every element does, for sites behind an addition rise and deep sites behind a norm fall; GELU, "
                      "SiLU and Mish rise under every pooling. AdamW at the same S gives the same signs."),
