@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint bench clean chromium
+.PHONY: demo test check matrix lint bench clean chromium
+# the whole run ends after 25 minutes, whatever hangs
+LIMIT := $(shell command -v timeout >/dev/null 2>&1 && echo timeout --kill-after=30 1500)
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -31,7 +33,19 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 test: lint chromium
-	$(BIN)/pytest -n 2 --dist loadfile src tests
+	$(LIMIT) $(BIN)/pytest -n 2 --dist loadfile $(PYTEST) src tests
+
+# for the person who edits: a minute, without the tests marked slow
+check: $(VENV)/.dev
+	$(BIN)/ruff check src tests bench
+	$(LIMIT) $(BIN)/pytest -n 2 --dist loadfile -m "not slow" $(PYTEST) src tests
+
+# the test command as other processors, thread counts and orders would run it; hours on two cores
+matrix:
+	for isa in "" ONEDNN_MAX_CPU_ISA=AVX2; do for aten in "" ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2; do \
+	  for threads in 1 2; do for seed in 1 2 3; do echo "== $$isa $$aten threads=$$threads shuffle=$$seed"; \
+	  env $$isa $$aten OMP_NUM_THREADS=$$threads $(MAKE) --no-print-directory test PYTEST="--shuffle $$seed" || exit 1; \
+	done; done; done; done
 
 bench: $(VENV)/.dev
 	for f in bench/[a-z]*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done

@@ -7,11 +7,11 @@ NETVITALS_DATA. Nothing is ever fetched.
 from netvitals.lab.data.audio import Audio
 from netvitals.lab.data.batches import batches, crop_flip, order, steps_per_epoch
 from netvitals.lab.data.catalogue import load, missing, names
-from netvitals.lab.data.dataset import PROBE, Dataset, Split
+from netvitals.lab.data.dataset import PROBE, Dataset, Split, row_major
 from netvitals.lab.data.images import CIFAR10, CIFAR100, MNIST, Digits, FashionMNIST, Images
 from netvitals.lab.data.synthetic import Noise, SequenceTeacher, Teacher
 from netvitals.lab.data.tokens import RandomTokens, Shards, Text
 
 __all__ = ["Audio", "CIFAR10", "CIFAR100", "Dataset", "Digits", "FashionMNIST", "Images", "MNIST", "Noise", "PROBE",
            "RandomTokens", "SequenceTeacher", "Shards", "Split", "Teacher", "Text", "batches", "crop_flip", "load",
-           "missing", "names", "order", "steps_per_epoch"]
+           "missing", "names", "order", "row_major", "steps_per_epoch"]

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from netvitals.lab.data.dataset import Dataset
+from netvitals.lab.data.dataset import Dataset, row_major
 
 
 def order(count: int, size: int, generator: Generator) -> list[Tensor]:
@@ -37,7 +37,7 @@ def steps_per_epoch(count: int, size: int) -> int:
 
 def batches(data: Dataset, size: int, generator: Generator, *, augment: bool = False,
             fresh: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
-    """One epoch of (inputs, targets), in an order only ``generator`` decides.
+    """One epoch of (inputs, targets), row-major, in an order only ``generator`` decides.
 
     Args:
         data: the dataset; its training split is used.
@@ -50,11 +50,12 @@ def batches(data: Dataset, size: int, generator: Generator, *, augment: bool = F
         if data.draw is None:
             raise ValueError(f"{data.name} is a fixed set of examples and cannot be drawn afresh")
         for _ in range(steps_per_epoch(len(data.train), size)):
-            yield data.draw(size, generator)
+            x, y = data.draw(size, generator)
+            yield row_major(x), row_major(y)
         return
     for index in order(len(data.train), size, generator):
         x, y = data.train.x[index], data.train.y[index]
-        yield (crop_flip(x, generator, fill=data.black) if augment else x), y
+        yield (crop_flip(x, generator, fill=data.black) if augment else row_major(x)), row_major(y)
 
 
 def crop_flip(x: Tensor, generator: Generator, *, pad: int = 4, fill: Tensor | None = None) -> Tensor:
@@ -78,4 +79,4 @@ def crop_flip(x: Tensor, generator: Generator, *, pad: int = 4, fill: Tensor | N
     columns = torch.where(mirror, columns.flip(1), columns) + dx
     rows = torch.arange(h).expand(n, h) + dy
     one = torch.arange(n)[:, None, None]
-    return wide[one, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+    return row_major(wide[one, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2))

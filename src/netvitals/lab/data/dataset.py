@@ -14,9 +14,23 @@ Task = Literal["classes", "values", "tokens"]
 Draw = Callable[[int, Generator], tuple[Tensor, Tensor]]
 
 
+def row_major(x: Tensor) -> Tensor:
+    """``x`` with the strides of a fresh tensor of its shape, copied only if it has others.
+
+    Where a dimension has size 1, ``is_contiguous()`` accepts any stride of it, and the same tensor may count as
+    channels-last too: convolutions then run in that layout, by kernels nobody asked for.
+
+    >>> x = torch.empty_strided((32, 1, 8, 8), (64, 1, 8, 1))
+    >>> x.is_contiguous(), x.contiguous().stride(), row_major(x).stride()
+    (True, (64, 1, 8, 1), (64, 64, 8, 1))
+    """
+    wanted = torch.empty(x.shape, device="meta").stride()
+    return x if x.stride() == wanted else x.clone(memory_format=torch.contiguous_format)
+
+
 @dataclass(frozen=True)
 class Split:
-    """Inputs and targets of equal length."""
+    """Inputs and targets of equal length, in row-major order."""
 
     x: Tensor
     y: Tensor
@@ -24,6 +38,8 @@ class Split:
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
             raise ValueError(f"inputs and targets must have equal length, got {len(self.x)} and {len(self.y)}")
+        object.__setattr__(self, "x", row_major(self.x))
+        object.__setattr__(self, "y", row_major(self.y))
 
     def __len__(self) -> int:
         return len(self.x)

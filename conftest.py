@@ -1,0 +1,29 @@
+"""How the tests run: in a shuffled order on request (`--shuffle SEED`), and to the end at once when a worker dies."""
+
+import random
+from itertools import groupby
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and tests within a file, in a random order")
+
+
+def pytest_collection_modifyitems(config, items):
+    seed = config.getoption("--shuffle")
+    if seed is None:
+        return
+    dice = random.Random(seed)
+    files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+    for tests in files:
+        dice.shuffle(tests)
+    dice.shuffle(files)
+    items[:] = [item for tests in files for item in tests]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """End the run when a worker dies: pytest-xdist would give its file to another one, and may wait for it for ever."""
+    if error:
+        node.config.pluginmanager.getplugin("dsession").shouldstop = f"worker {node.gateway.id} died"
