@@ -27,9 +27,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from netvitals import curvature
-from netvitals.curvature.probes import draw, generator
-from netvitals.curvature.products import Products
-from netvitals.curvature.tape import recorded
+from netvitals.curvature.engine.probes import draw, generator
+from netvitals.curvature.engine.products import Products
+from netvitals.curvature.engine.tape import recorded
 
 PROBES, STEPS, RUNS = 50, 40, 4
 Variant = tuple[str, Callable[[], Any]]

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from netvitals.lab.studies.engines import Task, make_engine
+from netvitals.lab.engine.workers import Task, make_engine
 
 REQUIRED = 1.8
 TRIALS = 8

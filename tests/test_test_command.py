@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_the_order_is_shuffled_by_a_seed_and_files_stay_whole(suite):
     plain, one, again, two = order(), order("--shuffle", "1"), order("--shuffle", "1"), order("--shuffle", "2")
     assert sorted(plain) == sorted(one) and one == again and len({tuple(o) for o in (plain, one, two)}) == 3
     files = [line.split("::")[0] for line in one]
-    assert sum(a != b for a, b in zip(files, files[1:])) == 4
+    assert sum(a != b for a, b in pairwise(files)) == 4
 
 
 def test_the_test_command_limits_every_test_and_the_whole_run():

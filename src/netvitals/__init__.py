@@ -16,8 +16,8 @@ from netvitals.watch import Watch, watch
 
 __all__ = ["Checkup", "Watch", "__version__", "checkup", "open_run", "watch"]
 
-_ROOMS = ("activations", "layers", "stats", "capture", "vitals", "curvature", "singular", "saddle", "optim",
-          "runs", "findings", "report", "serve", "integrations", "lab")
+_ROOMS = ("activations", "layers", "stats", "anatomy", "capture", "gates", "saddle", "singular", "drift", "curvature",
+          "optim", "vitals", "runs", "findings", "report", "integrations", "lab")
 
 
 def __getattr__(name: str) -> Any:

@@ -89,7 +89,7 @@ def test_linear_and_convolution_outputs():
 
 
 def test_a_wrapped_linear_layer_is_no_activation_site():
-    from netvitals.capture.roles import role
+    from netvitals.capture.engine.roles import role
 
     assert role(TopK(nn.GELU(), 0.5)) == "activation" and A.is_activation(TopK(nn.GELU(), 0.5))
     assert role(TopK(nn.Linear(3, 3), 0.5)) == "plain" and not A.is_activation(TopK(nn.Linear(3, 3), 0.5))

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import Vital, looker
+from netvitals.capture import Vital
+from netvitals.capture.engine import looker
 
 
 class Height(Vital):

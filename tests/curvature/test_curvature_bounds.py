@@ -4,9 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from netvitals.curvature import bounds, dag, metrics
+from netvitals.curvature import dag
+from netvitals.curvature.dag import bounds
 from netvitals.curvature.dag import library as lib
-from netvitals.curvature.exact import Block
+from netvitals.curvature.measure import metrics
+from netvitals.curvature.measure.exact import Block
 
 
 def cross_entropy(f, y):

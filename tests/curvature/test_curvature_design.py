@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from netvitals import curvature
-from netvitals.curvature import interlayer, lowrank, metrics, operators, picture, steps
+from netvitals.curvature import interlayer, operators
+from netvitals.curvature.advice import lowrank, picture, steps
+from netvitals.curvature.measure import metrics
 
 
 def mlp(widths, act=nn.Tanh, out=3, norm=False):

@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.curvature import InterlayerCurvature, estimators, interlayer, operators
-from netvitals.curvature.operators import Operator
-from netvitals.curvature.probes import draw, generator
+from netvitals.curvature import InterlayerCurvature, interlayer, operators
+from netvitals.curvature.engine.operators import Operator
+from netvitals.curvature.engine.probes import draw, generator
+from netvitals.curvature.measure import estimators
 
 
 def matrix_operator(h):

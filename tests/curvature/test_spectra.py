@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from netvitals.anatomy.lanczos import Lanczos
 from netvitals.curvature import operators, spectral_density, top_eigenvalues
-from netvitals.curvature.lanczos import Lanczos
 
 
 def problem(act=nn.Tanh, d=6):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from netvitals.lab.engine.workers import Task, make_engine
 from netvitals.lab.studies import Claim, Expected, Results, Study, decide, run
-from netvitals.lab.studies.engines import Task, make_engine
 
 FIXTURE = str(Path(__file__).parent / "studies_fixture")
 CLAIM = Claim("toy/C1", "toy", "rows are there", Expected(direction="are there"),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from netvitals.lab.engine.workers import make_engine
 from netvitals.lab.studies import Claim, Expected, Results, Study, decide, run
-from netvitals.lab.studies.engines import make_engine
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 CLAIM = Claim("toy/C1", "toy", "rows are there", Expected(direction="are there"),

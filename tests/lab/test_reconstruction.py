@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from netvitals.lab import reconstruction as rec
+from netvitals.lab.studies.gate_density import reconstruction as rec
 
 f64 = {"dtype": torch.float64}
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from netvitals.lab import studies as lab
-from netvitals.lab.studies import registry
+from netvitals.lab.engine import registry
 
 
 def test_every_claim_names_a_study_and_an_expectation():

@@ -66,7 +66,7 @@ def test_fresh_runs_all_trials_again(toys, tmp_path):
 
 
 def test_changed_code_runs_again_and_changed_comments_do_not(tmp_path, monkeypatch):
-    from netvitals.lab.studies import source
+    from netvitals.lab.engine import source
 
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "codeful.py").write_text("import codeful_part\ndef trial(config):\n    return [{'v': 1}]\n")
@@ -94,7 +94,7 @@ def test_changed_code_runs_again_and_changed_comments_do_not(tmp_path, monkeypat
 
 
 def test_the_code_of_a_trial_is_what_it_imports_but_not_the_machinery():
-    from netvitals.lab.studies import source
+    from netvitals.lab.engine import source
 
     closure = source._closure("netvitals.lab.models")
     assert "netvitals.activations" in closure

@@ -7,7 +7,8 @@ import textwrap
 
 import pytest
 
-from netvitals.lab.studies import Results, TrialRecord, Verdict, store
+from netvitals.lab.engine import store
+from netvitals.lab.studies import Results, TrialRecord, Verdict
 
 VERDICT = Verdict("erratum", 1.5, 0.1, "right", excluded=(("seed=1", "no"),))
 

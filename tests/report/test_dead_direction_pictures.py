@@ -17,8 +17,8 @@ from netvitals.singular import (
     kl_order,
     readout,
     sigma_stream,
-    zoo,
 )
+from netvitals.singular.networks import zoo
 
 f64 = torch.float64
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import netvitals as nv
 from netvitals import saddle
+from netvitals.vitals.plateau import PlateauForecast
 
 
 def small_net(sizes=(8, 24, 24, 24, 1), r=3, eps=0.1, act=nn.Tanh, seed=0, **layer):
@@ -197,7 +198,7 @@ def test_forecast_lives_in_watch_and_leaves_training_as_it_was(tmp_path):
         net = small_net(seed=4)
         opt = torch.optim.SGD(net.parameters(), lr=0.05)
         generator = torch.Generator().manual_seed(1)
-        vital = saddle.PlateauForecast(net, PROBE, half_mse, opt)
+        vital = PlateauForecast(net, PROBE, half_mse, opt)
         watch = nv.watch(net, optimizer=opt, run=tmp_path / "run", every=10,
                          vitals=[vital, saddle.StepAccounting()]) if watched else None
         for _ in range(60):

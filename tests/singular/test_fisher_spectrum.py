@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from netvitals.singular import spectrum, zoo
-from netvitals.singular.order import directional_fisher
+from netvitals.singular.networks import zoo
+from netvitals.singular.orders import spectrum
+from netvitals.singular.orders.order import directional_fisher
 
 f64 = {"dtype": torch.float64}
 TS = (1e-3, 3e-3, 1e-2)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from netvitals.singular import learning_coefficient, rlct_reduced_rank
-from netvitals.singular.chains import effective_draws, examine, split_r_hat
+from netvitals.singular.sampling.chains import effective_draws, examine, split_r_hat
 
 f64 = {"dtype": torch.float64}
 

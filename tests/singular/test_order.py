@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from netvitals.singular import likelihood, order
-from netvitals.singular.crossing import eps_scan, recover_crossing
-from netvitals.singular.order import directional_fisher, kl_along, kl_order, score_expansion
-from netvitals.singular.rates import rate_fit
+from netvitals.singular.orders import likelihood, order
+from netvitals.singular.orders.crossing import eps_scan, recover_crossing
+from netvitals.singular.orders.order import directional_fisher, kl_along, kl_order, score_expansion
+from netvitals.singular.orders.rates import rate_fit
 
 f64 = {"dtype": torch.float64}
 

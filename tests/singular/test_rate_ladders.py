@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from netvitals.singular.architecture import AttentionChain, Chain, SwiGLUStack
-from netvitals.singular.freeze_probe import freeze_probe
-from netvitals.singular.prediction import compose_blocks, predict_rates, residual_distance
+from netvitals.singular.laws.prediction import compose_blocks, predict_rates, residual_distance
+from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack
+from netvitals.singular.networks.freeze_probe import freeze_probe
 
 SMALL_T = (1e-4, 2e-4, 4e-4, 1e-3)
 

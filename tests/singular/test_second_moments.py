@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.singular.second_moments import gram, input_moment
+from netvitals.singular.moments.second_moments import gram, input_moment
 
 
 @pytest.mark.parametrize("width", [1, 127, 128, 131, 300])

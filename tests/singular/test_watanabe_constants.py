@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from netvitals.singular import evidence, fluctuation, geometry, rlct, volume
+from netvitals.singular.laws import fluctuation, geometry, rlct, volume
+from netvitals.singular.sampling import evidence
 
 NU = {1: 0.5, 2: 0.172973, 3: 0.278366, 4: 0.137856, 5: 0.206135, 6: 0.116661, 7: 0.167386, 8: 0.102108, 9: 0.142516,
       10: 0.091344}

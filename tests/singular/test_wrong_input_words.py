@@ -8,6 +8,7 @@ from torch import nn
 
 from netvitals import singular
 from netvitals.singular import Chain, freeze_probe, learning_coefficient
+from netvitals.vitals.dead_directions import Orders
 
 NAN = math.nan
 ZERO, AXIS = torch.zeros(2, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
@@ -130,7 +131,7 @@ def test_a_monitor_refuses_its_task_before_the_run():
     model, (x, y) = nn.Linear(3, 1), data()
     for loss, batch, words in (("hinge", (x, y), "likelihood"), ("mse", x, "pair"), ("mse", (x[:0], y[:0]), "empty")):
         with pytest.raises(ValueError, match=words):
-            singular.Orders(model, loss, batch)
+            Orders(model, loss, batch)
 
 
 def test_the_error_of_a_volume_scan_covers_what_it_leaves_out():

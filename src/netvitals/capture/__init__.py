@@ -1,13 +1,13 @@
 """How tensors get out of a running model without disturbing it."""
 
-from netvitals.capture.journal import Journal
-from netvitals.capture.looker import Looker
-from netvitals.capture.movement import Movement, copies, parameter_sight
-from netvitals.capture.panel import Panel, aside, say
-from netvitals.capture.preserve import preserved, rng_state, set_rng_state
+from netvitals.anatomy.preserve import preserved, rng_state, set_rng_state
+from netvitals.capture.engine.journal import Journal
+from netvitals.capture.engine.looker import Looker
+from netvitals.capture.engine.movement import Movement, copies, parameter_sight
+from netvitals.capture.engine.panel import Panel, aside, say
+from netvitals.capture.engine.roles import uncompiled, unwrapped
 from netvitals.capture.probe import Look, check_finite, in_manner, look, probe, split_batch
 from netvitals.capture.reading import ArrayReading, Page, Reading, Sheet
-from netvitals.capture.roles import uncompiled, unwrapped
 from netvitals.capture.sight import ActivationSight, LinearSight, ParameterSight, TensorSight
 from netvitals.capture.site import Site, Unseen
 from netvitals.capture.stack import ActivationStack, Outline

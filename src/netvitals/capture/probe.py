@@ -10,12 +10,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture.looker import Looker
-from netvitals.capture.movement import copies, parameter_sight
-from netvitals.capture.panel import Panel, aside
-from netvitals.capture.preserve import preserved
+from netvitals.anatomy.preserve import preserved
+from netvitals.capture.engine.looker import Looker
+from netvitals.capture.engine.movement import copies, parameter_sight
+from netvitals.capture.engine.panel import Panel, aside
+from netvitals.capture.engine.roles import DROPOUTS, uncompiled
 from netvitals.capture.reading import ArrayReading, Reading, Sheet
-from netvitals.capture.roles import DROPOUTS, uncompiled
 from netvitals.capture.site import Site, Unseen
 
 Manner = Literal["train", "eval", "as_is"]

@@ -158,7 +158,7 @@ class Sheet:
         try:
             work(*args)
         except Exception as error:
-            from netvitals.capture.panel import say  # it imports this file
+            from netvitals.capture.engine.panel import say  # it imports this file
 
             say(f"readings of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}")
 

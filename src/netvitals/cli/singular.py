@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
         """Models whose answers are known: the exact values beside what the estimators return."""
         from rich.progress import track
 
-        from netvitals.singular import zoo as room
+        from netvitals.singular.networks import zoo as room
 
         found = [room.examine(s) for s in track(room.specimens(), "examining", transient=True, disable=as_json)]
         rows: list[dict[str, Any]] = [

@@ -19,7 +19,7 @@ def view(runs: Annotated[Path, typer.Argument(help="Folder of runs, or one run."
         import uvicorn
     except ImportError:
         raise ImportError("the live page needs the extra 'serve': pip install netvitals[serve]") from None
-    from netvitals.serve import create_app
+    from netvitals.report.live import create_app
 
     application = create_app(runs)
     typer.echo(f"runs below {runs} at http://127.0.0.1:{port} (Ctrl-C ends it)")

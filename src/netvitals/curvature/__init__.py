@@ -4,8 +4,10 @@
 says what it means. ``dag`` holds the theory as small graphs of functions, ``bounds`` its inequalities.
 """
 
-from netvitals.curvature import bounds, dag, estimators, lowrank, metrics, picture, steps
-from netvitals.curvature.decay import (
+from netvitals.anatomy.topology import Topology
+from netvitals.curvature import dag
+from netvitals.curvature.advice import lowrank, picture, steps
+from netvitals.curvature.advice.decay import (
     Decay,
     averages,
     band_threshold,
@@ -17,8 +19,8 @@ from netvitals.curvature.decay import (
     interaction_radius,
     mass_outside,
 )
-from netvitals.curvature.describe import describe
-from netvitals.curvature.design import (
+from netvitals.curvature.advice.describe import describe
+from netvitals.curvature.advice.design import (
     Bottleneck,
     Dropped,
     Recommendation,
@@ -28,9 +30,12 @@ from netvitals.curvature.design import (
     recommend,
     uniform_skips,
 )
-from netvitals.curvature.graph import NodeGraph
-from netvitals.curvature.interlayer import interlayer
-from netvitals.curvature.jacobians import (
+from netvitals.curvature.dag import bounds
+from netvitals.curvature.engine.graph import NodeGraph
+from netvitals.curvature.engine.operators import Operator, Operators, operators
+from netvitals.curvature.measure import estimators, metrics
+from netvitals.curvature.measure.interlayer import interlayer
+from netvitals.curvature.measure.jacobians import (
     Bend,
     EdgeNorms,
     Lyapunov,
@@ -39,13 +44,11 @@ from netvitals.curvature.jacobians import (
     lyapunov,
     node_jacobians,
 )
-from netvitals.curvature.monitor import Jump, Monitor
-from netvitals.curvature.operators import Operator, Operators, operators
-from netvitals.curvature.plan import Plan, plan
-from netvitals.curvature.result import InterlayerCurvature
-from netvitals.curvature.spectrum import Eigenvalues, SpectralDensity, spectral_density, top_eigenvalues
-from netvitals.curvature.topology import Topology
-from netvitals.curvature.trace import Trace, trace
+from netvitals.curvature.measure.monitor import Jump, Monitor
+from netvitals.curvature.measure.plan import Plan, plan
+from netvitals.curvature.measure.result import InterlayerCurvature
+from netvitals.curvature.measure.spectrum import Eigenvalues, SpectralDensity, spectral_density, top_eigenvalues
+from netvitals.curvature.measure.trace import Trace, trace
 
 __all__ = ["Bend", "Bottleneck", "Decay", "Dropped", "EdgeNorms", "Eigenvalues", "InterlayerCurvature", "Jump",
            "Lyapunov", "Monitor", "NodeGraph", "NodeJacobians", "Operator", "Operators", "Plan", "Recommendation",

@@ -127,7 +127,7 @@ def _cliff(table: Table, push: Series | None) -> Iterator[Finding]:
                                   f"this: {worst.site}, now {percent(worst.evidence[0].value)}, {when[worst.site]}.",
         why="Beyond about 70 % zeros accuracy falls steeply where a norm or a drift sets the sparsity, and more gently "
             "where the largest activations are kept (top-k)." + outlook,
-        advice="Lower the learning rate, keep the rows of the weights centred (vitals.suppression.centre_weights), put "
+        advice="Lower the learning rate, keep the rows of the weights centred (drift.suppression.centre_weights), put "
                "a norm before the activation, or widen the layer. If sparsity is wanted, top-k keeps more accuracy.")
 
 

@@ -12,7 +12,7 @@ from netvitals.findings.table import Series, Table
 from netvitals.runs import Evidence, Finding, Severity
 
 if TYPE_CHECKING:
-    from netvitals.vitals.gate_forecast import Forecast
+    from netvitals.gates.forecast import Forecast
 
 # A unit is dead when none of its gates was open on the measured batch, dying when hardly any was (choices of this
 # project; weight-drift §2.4 defines dead units as zero on every sample).
@@ -157,7 +157,7 @@ def _outlook(table: Table, sigma: Series, metrics: Iterable[str], f: Any) -> tup
     """The forecast for one site at the threshold where it changes most, and in how many steps σ is halved at the
     present pace; None where σ does not shrink, the activation is not known, or at no threshold the law explains the
     present and the outcome is the same with and without the mean's own movement."""
-    from netvitals.vitals.gate_forecast import forecast as foretold
+    from netvitals.gates.forecast import forecast as foretold
 
     mu_c, sigma_c = (table.array("preactivations", sigma.site, m) for m in ("mu", "sigma"))
     if f is None or mu_c is None or sigma_c is None or len(sigma.finite) < 5:

@@ -58,7 +58,7 @@ def find_gauges(model: nn.Module, batch: Any = None, loss: str | Callable[[Tenso
 
     The model is run in eval mode (dropout off) and left as it was.
     """
-    from netvitals.saddle.links import find_links, recorded
+    from netvitals.anatomy.wiring import find_links, recorded
 
     if not isinstance(model, nn.Module):
         raise TypeError(f"gauges are looked for in a torch module, got {type(model).__name__}")

@@ -42,7 +42,7 @@ def gate_pictures(readings: Table, source: Any = None) -> list[Picture]:
 
 
 def _law(readings: Table, known: Mapping[str, Any], follows: Mapping[str, str], theta: float) -> Picture | None:
-    from netvitals.vitals.gate_prediction import predict
+    from netvitals.gates.prediction import predict
 
     points: dict[str, list[np.ndarray]] = {}
     gaps = []
@@ -67,7 +67,7 @@ def _law(readings: Table, known: Mapping[str, Any], follows: Mapping[str, str], 
 
 def _margins(readings: Table, first: Iterable[ArrayReading], known: Mapping[str, Any], follows: Mapping[str, str],
              theta: float) -> Picture | None:
-    from netvitals.vitals.gate_prediction import margins
+    from netvitals.gates.prediction import margins
 
     before = {(a.site, a.metric): a.value for a in first}
     points: dict[str, list[np.ndarray]] = {}

@@ -1,31 +1,16 @@
 """Saddle escape: the imbalance identity, the reduced flow, escape times, plateau forecast."""
 
-from netvitals.saddle.accounting import StepAccount, StepAccounting, account
-from netvitals.saddle.blocks import BlockChain
-from netvitals.saddle.bottleneck import Bottleneck, bottleneck, layer_scale, positional_drive
-from netvitals.saddle.chain import ScalarChain
-from netvitals.saddle.closures import OffBlock, duhamel, off_block, quasi_steady, rotation_coefficients
-from netvitals.saddle.escape import EscapeTime, balanced, escape_time, leading, next_to_leading, regime, resummed
-from netvitals.saddle.expansion import Expansion, expansion, gap_velocity, measured_order
-from netvitals.saddle.exponent import Collapse, ExponentFit, collapse, fit_exponent
-from netvitals.saddle.flow import ReducedFlow, reduced_flow
-from netvitals.saddle.forecast import Forecast, forecast, forecast_live, optimizer_rule, start_scale
-from netvitals.saddle.homotopy import Attribution, attribute, hitting_time, homotopy_slice
-from netvitals.saddle.imbalance import Imbalance, PairImbalance, imbalance
-from netvitals.saddle.integrate import Paths, integrate
-from netvitals.saddle.links import Link, Links, find_links, recorded
-from netvitals.saddle.monitor import PlateauForecast
-from netvitals.saddle.network import (
-    ansatz_stack,
-    gradients,
-    he_stack,
-    losses,
-    normalized_rates,
-    output,
-    permuted,
-    project,
-)
-from netvitals.saddle.perron import (
+from netvitals.anatomy.wiring import Link, Links, find_links, recorded
+from netvitals.saddle.laws.blocks import BlockChain
+from netvitals.saddle.laws.chain import ScalarChain
+from netvitals.saddle.laws.closures import OffBlock, duhamel, off_block, quasi_steady, rotation_coefficients
+from netvitals.saddle.laws.drive import Drive, drive
+from netvitals.saddle.laws.escape import EscapeTime, balanced, escape_time, leading, next_to_leading, regime, resummed
+from netvitals.saddle.laws.expansion import Expansion, expansion, gap_velocity, measured_order
+from netvitals.saddle.laws.flow import ReducedFlow, reduced_flow
+from netvitals.saddle.laws.homotopy import Attribution, attribute, hitting_time, homotopy_slice
+from netvitals.saddle.laws.integrate import Paths, integrate
+from netvitals.saddle.laws.perron import (
     Perron,
     Truncations,
     graded_example,
@@ -34,9 +19,15 @@ from netvitals.saddle.perron import (
     stage_matrix,
     truncations,
 )
-from netvitals.saddle.plan import Plan, plan
-from netvitals.saddle.plateau import Snapshot, snapshot, stack_snapshots
-from netvitals.saddle.signal import (
+from netvitals.saddle.laws.plan import Plan, plan
+from netvitals.saddle.laws.stages import Stages, forecast_rank, stage_integral, stage_law, transfer
+from netvitals.saddle.measure.accounting import StepAccount, StepAccounting, account
+from netvitals.saddle.measure.bottleneck import Bottleneck, bottleneck, layer_scale, positional_drive
+from netvitals.saddle.measure.exponent import Collapse, ExponentFit, collapse, fit_exponent
+from netvitals.saddle.measure.forecast import Forecast, forecast, forecast_live, optimizer_rule, start_scale
+from netvitals.saddle.measure.imbalance import Imbalance, PairImbalance, imbalance
+from netvitals.saddle.measure.plateau import Snapshot, snapshot, stack_snapshots
+from netvitals.saddle.measure.signal import (
     Bracket,
     Nondegeneracy,
     SignalEnergy,
@@ -46,15 +37,23 @@ from netvitals.saddle.signal import (
     nondegeneracy,
     signal_energy,
 )
-from netvitals.saddle.stages import Stages, forecast_rank, stage_integral, stage_law, transfer
-from netvitals.saddle.task import Sample, Teacher, aligned_sample, antithetic_sample, teacher
-from netvitals.saddle.theory import Drive, drive
-from netvitals.saddle.trajectories import Descent, FlowRun, descend, flow
+from netvitals.saddle.students.network import (
+    ansatz_stack,
+    gradients,
+    he_stack,
+    losses,
+    normalized_rates,
+    output,
+    permuted,
+    project,
+)
+from netvitals.saddle.students.task import Sample, Teacher, aligned_sample, antithetic_sample, teacher
+from netvitals.saddle.students.trajectories import Descent, FlowRun, descend, flow
 
 __all__ = [
     "Attribution", "BlockChain", "Bottleneck", "Bracket", "Collapse", "Descent", "Drive", "EscapeTime", "Expansion",
     "ExponentFit", "FlowRun", "Forecast", "Imbalance", "Link", "Links", "Nondegeneracy", "OffBlock", "PairImbalance",
-    "Paths", "Perron", "Plan", "PlateauForecast", "ReducedFlow", "Sample", "ScalarChain", "SignalEnergy", "Snapshot",
+    "Paths", "Perron", "Plan", "ReducedFlow", "Sample", "ScalarChain", "SignalEnergy", "Snapshot",
     "Stages", "StepAccount", "StepAccounting", "Teacher", "Truncations", "account", "aligned_sample", "ansatz_stack",
     "antithetic_sample", "attribute", "balanced", "bottleneck", "bracket", "collapse", "comparison", "descend",
     "drive", "duhamel", "escape_time", "exit_time", "expansion", "find_links", "fit_exponent", "flow", "forecast",

@@ -1,17 +1,35 @@
 """Dead directions: Fisher degeneracy, KL order, K-FAC rates, learning coefficients."""
 
-from netvitals.singular import zoo
-from netvitals.singular.adapter import LowRank, Placement, TangentialLoRA, tangential_lora
-from netvitals.singular.architecture import AttentionChain, Chain, SwiGLUStack
-from netvitals.singular.attention import ValueOutput, value_output
-from netvitals.singular.builders import Autoencoder, BlockPair, DiagonalNet, Memorised, PreNormProbe, Superposition
-from netvitals.singular.chains import ChainHealth
-from netvitals.singular.cross_entropy import SoftmaxHead, softmax_head, without_logit_shift
-from netvitals.singular.crossing import Crossing, eps_scan, recover_crossing
-from netvitals.singular.crossover import Crossover, rotation_crossover
-from netvitals.singular.evidence import WAIC, WatanabeTriple, waic, wbic
-from netvitals.singular.examination import Examination, examination
-from netvitals.singular.factors import (
+from netvitals.singular.adapters.adapter import LowRank, Placement, TangentialLoRA, tangential_lora
+from netvitals.singular.adapters.tangent import SafeDirections, SafeSpace, safe_directions
+from netvitals.singular.checkpoint.attention import ValueOutput, value_output
+from netvitals.singular.checkpoint.examination import Examination, examination
+from netvitals.singular.checkpoint.history import CoefficientHistory, coefficient_history
+from netvitals.singular.checkpoint.layernorm import (
+    KernelTest,
+    LNFiniteT,
+    ln_finite_t,
+    ln_kernel,
+    ln_kernel_test,
+    ln_reset_rate,
+)
+from netvitals.singular.checkpoint.readout import Candidate, Readout, readout, spectrum_along
+from netvitals.singular.checkpoint.stream import StreamSigma, sigma_stream
+from netvitals.singular.checkpoint.tracker import ChangePoint, Jump, Phase, change_points, condition_jumps, phase
+from netvitals.singular.laws.crossover import Crossover, rotation_crossover
+from netvitals.singular.laws.fluctuation import FluctuationMC, functional_variance_mc, nu, nu_data_free, nu_frozen
+from netvitals.singular.laws.geometry import (
+    RateChain,
+    high_curvature_volume,
+    mean_map_metric,
+    order_from_fisher,
+    rate_chain,
+    sectional_curvature,
+)
+from netvitals.singular.laws.prediction import Rates, compose_blocks, predict_rates, residual_distance
+from netvitals.singular.laws.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
+from netvitals.singular.laws.volume import VolumeScan, eps_scan_volume, tied_crossing_volume
+from netvitals.singular.moments.factors import (
     Factor,
     dead_entry,
     joint_mode,
@@ -20,7 +38,22 @@ from netvitals.singular.factors import (
     schur_complement,
     schur_constant,
 )
-from netvitals.singular.fibre import (
+from netvitals.singular.moments.kfac import KFAC, kfac
+from netvitals.singular.moments.schur import SchurProfile, schur_profile, schur_ratios
+from netvitals.singular.networks import zoo
+from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack
+from netvitals.singular.networks.builders import (
+    Autoencoder,
+    BlockPair,
+    DiagonalNet,
+    Memorised,
+    PreNormProbe,
+    Superposition,
+)
+from netvitals.singular.networks.freeze_probe import Ladder, freeze_probe
+from netvitals.singular.orders.cross_entropy import SoftmaxHead, softmax_head, without_logit_shift
+from netvitals.singular.orders.crossing import Crossing, eps_scan, recover_crossing
+from netvitals.singular.orders.fibre import (
     QuotientFisher,
     horizontal,
     log_metric,
@@ -29,47 +62,34 @@ from netvitals.singular.fibre import (
     subfamily,
     vertical,
 )
-from netvitals.singular.fluctuation import FluctuationMC, functional_variance_mc, nu, nu_data_free, nu_frozen
-from netvitals.singular.freeze_probe import Ladder, freeze_probe
-from netvitals.singular.geometry import (
-    RateChain,
-    high_curvature_volume,
-    mean_map_metric,
-    order_from_fisher,
-    rate_chain,
-    sectional_curvature,
+from netvitals.singular.orders.likelihood import Categorical, Gaussian, Labelled, monte_carlo
+from netvitals.singular.orders.nature import Nature, along, gauge_or_singular
+from netvitals.singular.orders.order import (
+    KLOrder,
+    ScoreExpansion,
+    directional_fisher,
+    kl_along,
+    kl_order,
+    score_expansion,
 )
-from netvitals.singular.history import CoefficientHistory, coefficient_history
-from netvitals.singular.kfac import KFAC, kfac
-from netvitals.singular.layernorm import KernelTest, LNFiniteT, ln_finite_t, ln_kernel, ln_kernel_test, ln_reset_rate
-from netvitals.singular.learning_coefficient import LLC, learning_coefficient
-from netvitals.singular.likelihood import Categorical, Gaussian, Labelled, monte_carlo
-from netvitals.singular.monitor import KFACFloor, Orders, StreamFloor
-from netvitals.singular.nature import Nature, along, gauge_or_singular
-from netvitals.singular.order import KLOrder, ScoreExpansion, directional_fisher, kl_along, kl_order, score_expansion
-from netvitals.singular.prediction import Rates, compose_blocks, predict_rates, residual_distance
-from netvitals.singular.rates import RateFit, rate_fit
-from netvitals.singular.readout import Candidate, Readout, readout, spectrum_along
-from netvitals.singular.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
-from netvitals.singular.schur import SchurProfile, schur_profile, schur_ratios
-from netvitals.singular.spectrum import (
+from netvitals.singular.orders.rates import RateFit, rate_fit
+from netvitals.singular.orders.spectrum import (
     Classified,
     classify_spectrum,
     fisher_matrix,
     fisher_spectrum,
     operational_selection,
 )
-from netvitals.singular.stream import StreamSigma, sigma_stream
-from netvitals.singular.tangent import SafeDirections, SafeSpace, safe_directions
-from netvitals.singular.tracker import ChangePoint, Jump, Phase, change_points, condition_jumps, phase
-from netvitals.singular.volume import VolumeScan, eps_scan_volume, tied_crossing_volume
+from netvitals.singular.sampling.chains import ChainHealth
+from netvitals.singular.sampling.evidence import WAIC, WatanabeTriple, waic, wbic
+from netvitals.singular.sampling.learning_coefficient import LLC, learning_coefficient
 
 __all__ = ["AttentionChain", "Autoencoder", "BlockPair", "Candidate", "Categorical", "Chain", "ChainHealth",
            "ChangePoint", "Classified", "CoefficientHistory", "Crossing", "Crossover", "DiagonalNet", "Examination",
-           "Factor", "FluctuationMC", "Gaussian", "Jump", "KFAC", "KFACFloor", "KLOrder", "KernelTest", "LLC",
-           "LNFiniteT", "Labelled", "Ladder", "LowRank", "Memorised", "Nature", "Orders", "Phase", "Placement",
+           "Factor", "FluctuationMC", "Gaussian", "Jump", "KFAC", "KLOrder", "KernelTest", "LLC",
+           "LNFiniteT", "Labelled", "Ladder", "LowRank", "Memorised", "Nature", "Phase", "Placement",
            "PreNormProbe", "QuotientFisher", "RateChain", "RateFit", "Rates", "Readout", "SafeDirections", "SafeSpace",
-           "SchurProfile", "ScoreExpansion", "SoftmaxHead", "StreamFloor", "StreamSigma", "Superposition",
+           "SchurProfile", "ScoreExpansion", "SoftmaxHead", "StreamSigma", "Superposition",
            "SwiGLUStack", "TangentialLoRA", "ValueOutput", "VolumeScan", "WAIC", "WatanabeTriple", "along",
            "change_points", "classify_spectrum", "coefficient_history", "compose_blocks", "condition_jumps",
            "dead_entry", "directional_fisher", "eps_scan", "eps_scan_volume", "examination", "fisher_matrix",

@@ -9,24 +9,7 @@ from __future__ import annotations
 import difflib
 
 from netvitals.capture import Vital
-from netvitals.vitals import (
-    dial,
-    drift,
-    drift_theory,
-    gate_forecast,
-    gate_trends,
-    gates,
-    gradients,
-    imbalance,
-    persistence,
-    preactivations,
-    rank,
-    sign_analysis,
-    sparsity,
-    spikes,
-    stream,
-    suppression,
-)
+from netvitals.vitals import drift, gates, gradients, imbalance, preactivations, rank, sparsity, spikes, stream
 from netvitals.vitals.drift import Drift
 from netvitals.vitals.gates import Gates
 from netvitals.vitals.gradients import Gradients
@@ -71,6 +54,5 @@ def default() -> list[Vital]:
 
 
 __all__ = ["Drift", "Gates", "Gradients", "Imbalance", "Preactivations", "Rank", "Sparsity", "Spikes", "Stream",
-           "Vital", "default", "dial", "drift", "drift_theory", "gate_forecast", "gate_trends", "gates", "get",
-           "gradients", "imbalance", "names", "persistence", "preactivations", "rank", "sign_analysis", "sparsity",
-           "spikes", "stream", "suppression"]
+           "Vital", "default", "drift", "gates", "get", "gradients", "imbalance", "names", "preactivations", "rank",
+           "sparsity", "spikes", "stream"]

@@ -26,9 +26,8 @@ from netvitals.capture import (
     TensorSight,
     Vital,
 )
-from netvitals.vitals import _order
-from netvitals.vitals.euler import Euler, euler
-from netvitals.vitals.gradient_signs import (
+from netvitals.drift.euler import Euler, euler
+from netvitals.drift.gradient_signs import (
     CovarianceSplit,
     GradientSigns,
     Reduction,
@@ -38,6 +37,7 @@ from netvitals.vitals.gradient_signs import (
     row_means,
     split_sums,
 )
+from netvitals.stats import order as _order
 
 __all__ = ["CovarianceSplit", "Drift", "Euler", "GradientSigns", "WeightDrift", "covariance_split", "euler",
            "gradient_signs", "role", "weight_drift"]

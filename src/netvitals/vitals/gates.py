@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from netvitals.capture import ActivationSight, ActivationStack, Sheet, Vital
-from netvitals.vitals import _order
+from netvitals.gates.measurement import checked_thetas, measure
+from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
+from netvitals.gates.report import GateReport, SiteGates
+from netvitals.stats import order as _order
 from netvitals.vitals._pooling import Pool, Rows, Table
-from netvitals.vitals.gate_measurement import checked_thetas, measure
-from netvitals.vitals.gate_prediction import PREDICTORS, Margins, margins, predict
-from netvitals.vitals.gate_report import GateReport, SiteGates
 
 __all__ = ["PREDICTORS", "GateDensity", "GateReport", "Gates", "Margins", "SiteGates", "density", "margins", "measure",
            "predict"]

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from netvitals.capture import ActivationSight, ActivationStack, Sheet, Vital
-from netvitals.vitals._pooling import Pool, Rows, Table
-from netvitals.vitals.sparsity_meter import (
+from netvitals.drift.sparsity_meter import (
     SOFT_ABSOLUTE,
     SOFT_RELATIVE,
     LayerFlops,
@@ -23,6 +22,7 @@ from netvitals.vitals.sparsity_meter import (
     SparsityReport,
     measure,
 )
+from netvitals.vitals._pooling import Pool, Rows, Table
 
 __all__ = ["LayerFlops", "SiteSparsity", "Sparsity", "SparsityReport", "TensorSparsity", "measure", "sparsity"]
 

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 from netvitals.capture import ActivationSight, ActivationStack, Outline, Sheet, TensorSight, Vital
-from netvitals.vitals import _order
-from netvitals.vitals.spike_meter import (
+from netvitals.drift.spike_meter import (
     MASSIVE,
     MASSIVE_OVER_MEDIAN,
     SPIKE_RMS,
@@ -27,6 +26,7 @@ from netvitals.vitals.spike_meter import (
     measure,
     spikes,
 )
+from netvitals.stats import order as _order
 
 __all__ = ["SiteSpikes", "SpikeReport", "Spikes", "amplification", "intermediate_peak", "measure", "spikes"]
 

@@ -20,7 +20,7 @@ from torch.func import jacrev, vmap
 
 from netvitals.curvature.dag.evaluation import Evaluation
 from netvitals.curvature.dag.graph import LOSS
-from netvitals.curvature.exact import Block
+from netvitals.curvature.measure.exact import Block
 
 Method = Literal["closed", "onesided", "autograd", "paper", "paper_eq2"]
 Reduction = Literal["mean_block", "per_sample"]

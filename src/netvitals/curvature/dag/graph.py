@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from netvitals.anatomy.topology import Topology
 from netvitals.curvature.dag.rules import Rule
-from netvitals.curvature.topology import Topology
 
 LOSS = "loss"       # the scalar node that follows the nodes the loss looks at
 

@@ -3,7 +3,7 @@
 One folder per paper. ``run`` (also ``netvitals.lab.run``) runs a study, ``reproduce`` several.
 """
 
-from netvitals.lab.studies.claim import (
+from netvitals.lab.engine.claim import (
     STATUSES,
     Claim,
     Expected,
@@ -15,13 +15,12 @@ from netvitals.lab.studies.claim import (
     not_run,
     within,
 )
-from netvitals.lab.studies.engines import ENGINES
-from netvitals.lab.studies.exporting import export
-from netvitals.lab.studies.judging import judge, trial_keys
-from netvitals.lab.studies.page import render_page, write_page
-from netvitals.lab.studies.plot import Plot, Series
-from netvitals.lab.studies.record import render_record, write_record
-from netvitals.lab.studies.registry import (
+from netvitals.lab.engine.exporting import export
+from netvitals.lab.engine.judging import judge, trial_keys
+from netvitals.lab.engine.page import render_page, write_page
+from netvitals.lab.engine.plot import Plot, Series
+from netvitals.lab.engine.record import render_record, write_record
+from netvitals.lab.engine.registry import (
     all_claims,
     all_studies,
     check_scale,
@@ -32,11 +31,12 @@ from netvitals.lab.studies.registry import (
     find_study,
     papers,
 )
-from netvitals.lab.studies.runner import State, StudyRun, reproduce, run
-from netvitals.lab.studies.source import code_version
-from netvitals.lab.studies.standing import Standing, standings
-from netvitals.lab.studies.store import DEFAULT, Hypothesis, Results, StoredVerdict, TrialRecord
-from netvitals.lab.studies.study import SCALES, Config, Row, Study
+from netvitals.lab.engine.runner import State, StudyRun, reproduce, run
+from netvitals.lab.engine.source import code_version
+from netvitals.lab.engine.standing import Standing, standings
+from netvitals.lab.engine.store import DEFAULT, Hypothesis, Results, StoredVerdict, TrialRecord
+from netvitals.lab.engine.study import SCALES, Config, Row, Study
+from netvitals.lab.engine.workers import ENGINES
 
 __all__ = ["DEFAULT", "ENGINES", "SCALES", "STATUSES", "Claim", "Config", "Expected", "Hypothesis", "Plot", "Results",
            "Row", "Series", "Standing", "State", "StoredVerdict", "Study", "StudyRun", "TrialRecord", "Verdict",

@@ -11,9 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import jacrev
 
-from netvitals.curvature import bounds, dag, estimators, metrics
+from netvitals.curvature import dag
+from netvitals.curvature.dag import bounds
 from netvitals.curvature.dag import library as lib
-from netvitals.curvature.operators import Operator
+from netvitals.curvature.engine.operators import Operator
+from netvitals.curvature.measure import estimators, metrics
 from netvitals.lab.studies import Claim, Config, Expected, Row, Study, Verdict, decide, erratum, fails
 from netvitals.lab.studies.dag_hessian._measuring import table
 

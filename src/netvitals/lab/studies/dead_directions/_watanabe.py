@@ -12,7 +12,7 @@ from torch import Tensor
 
 from netvitals import singular
 from netvitals.lab.studies import Row
-from netvitals.singular import zoo
+from netvitals.singular.networks import zoo
 
 f64 = torch.float64
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

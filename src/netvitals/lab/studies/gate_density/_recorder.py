@@ -14,8 +14,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from netvitals import activations
+from netvitals.gates import trends as gate_trends
 from netvitals.lab.studies import Row
-from netvitals.vitals import gate_trends, gates
+from netvitals.vitals import gates
 from netvitals.vitals.rank import effective_rank
 
 THETAS = (0.001, 0.005, 0.01, 0.05, 0.1)

@@ -34,8 +34,8 @@ SMOOTH = ("gelu", "silu", "mish")
 FOUR = ("relu", *SMOOTH)
 # what decides the rows of a trial, and nothing else: stored trials stay good while other rooms change
 DEPENDS = ("netvitals.lab.studies.gate_density._training", "netvitals.lab.studies.gate_density._recorder",
-           "netvitals.vitals.gate_measurement", "netvitals.vitals.gate_report", "netvitals.vitals.gate_prediction",
-           "netvitals.vitals.gate_trends", "netvitals.activations.crossings", "netvitals.lab.models.mlp",
+           "netvitals.gates.measurement", "netvitals.gates.report", "netvitals.gates.prediction",
+           "netvitals.gates.trends", "netvitals.activations.crossings", "netvitals.lab.models.mlp",
            "netvitals.lab.models.resnet", "netvitals.lab.models.parts", "netvitals.lab.training.recipe",
            "netvitals.lab.training.optimizer", "netvitals.lab.training.loop", "netvitals.lab.training.ensemble",
            "netvitals.lab.training.stacked")

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from netvitals.lab import models
-from netvitals.lab import reconstruction as rec
 from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.transition import GRID
 from netvitals.vitals import gates
 
@@ -152,5 +152,5 @@ STUDIES = (Study(
                                  width=4, side=16, draws=4000),
             "small": Compounding(), "paper": Compounding(size=64, seeds=20, width=64)},
     trials=trials, trial=trial, summary=summary,
-    depends=("netvitals.lab.studies.gate_density.compounding", "netvitals.lab.reconstruction",
-             "netvitals.lab.models.resnet", "netvitals.lab.models.vgg", "netvitals.vitals.gate_measurement")),)
+    depends=("netvitals.lab.studies.gate_density.compounding", "netvitals.lab.studies.gate_density.reconstruction",
+             "netvitals.lab.models.resnet", "netvitals.lab.models.vgg", "netvitals.gates.measurement")),)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from netvitals import stats
-from netvitals.lab import reconstruction as rec
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum, fails, not_run
+from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.transition import table
 
 STUDY = "gate-density-compounding"

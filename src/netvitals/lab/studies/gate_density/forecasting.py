@@ -122,6 +122,6 @@ STUDIES = (Study(
                                  activations=("relu", "gelu"), optimizers=(("sgd", S),), asked=0.3),
             "small": Forecasting(), "paper": Forecasting(networks=(("resnet18", "cifar10"),))},
     trials=trials, trial=trial, summary=summary,
-    depends=(*DEPENDS, "netvitals.findings.gates", "netvitals.vitals.gate_forecast"),
+    depends=(*DEPENDS, "netvitals.findings.gates", "netvitals.gates.forecast"),
     hypothesis="More than three quarters of the forecasts come true, and under AdamW at the paper's decay, where "
                "variance does not collapse, the watch keeps silent."),)

@@ -131,7 +131,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 
 DEPENDS = ("netvitals.lab.studies.gate_density.pruning", "netvitals.lab.models.resnet", "netvitals.lab.models.parts",
            "netvitals.lab.training.recipe", "netvitals.lab.training.optimizer", "netvitals.lab.training.loop",
-           "netvitals.vitals.gate_measurement")
+           "netvitals.gates.measurement")
 
 STUDIES = (Study(
     name="gate-density-pruning", paper="gate-density",

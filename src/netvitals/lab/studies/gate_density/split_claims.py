@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from netvitals.gates import trends as gate_trends
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Verdict, decide, erratum, fails, holds
 from netvitals.lab.studies.gate_density import _pictures as pictures
 from netvitals.lab.studies.gate_density._reading import (
@@ -30,7 +31,6 @@ from netvitals.lab.studies.gate_density._reading import (
 from netvitals.lab.studies.gate_density._recorder import THETAS, key
 from netvitals.lab.studies.gate_density._training import SMOOTH, S
 from netvitals.lab.studies.gate_density.trajectories import PAPERS_ADAM, TEACHER
-from netvitals.vitals import gate_trends
 
 MLP, IMAGES = "gate-density-trajectories", "gate-density-images"
 AIM = 2.0               # points: median error of the predicted density of a site

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.lab import reconstruction as rec
 from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies.gate_density import reconstruction as rec
 
 CORE = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
 GRID = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 13.0, 16.0, 20.0, 25.0, 30.0, 40.0, 60.0)
@@ -137,4 +137,4 @@ STUDIES = (Study(
                                 dense=12, restarts=4),
             "small": Transition(), "paper": Transition(few=20)},
     trials=trials, trial=trial, summary=summary,
-    depends=("netvitals.lab.studies.gate_density.transition", "netvitals.lab.reconstruction")),)
+    depends=("netvitals.lab.studies.gate_density.transition", "netvitals.lab.studies.gate_density.reconstruction")),)

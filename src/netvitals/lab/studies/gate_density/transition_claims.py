@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from netvitals import stats
-from netvitals.lab import reconstruction as rec
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, not_run
+from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.transition import SETUPS, SUCCESS, table
 
 STUDY = "gate-density-transition"

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from netvitals import stats
 from netvitals.activations import expect, get
+from netvitals.drift import theory as theory
 from netvitals.lab import data, models
 from netvitals.lab.studies import Row
-from netvitals.vitals import drift_theory as theory
 from netvitals.vitals.drift import euler
 
 PATTERNS: dict[str, tuple[str, ...]] = {

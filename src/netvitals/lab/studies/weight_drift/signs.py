@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals import stats
+from netvitals.drift import theory as drift_theory
 from netvitals.lab import data as datasets
 from netvitals.lab.data import Dataset
 from netvitals.lab.studies import Config, Row, Study
@@ -22,10 +23,9 @@ from netvitals.lab.studies.weight_drift._networks import (
     weight_rows,
     weights_of,
 )
+from netvitals.lab.studies.weight_drift.persistence import PersistenceTracker
+from netvitals.lab.studies.weight_drift.sign_analysis import analyse_signs
 from netvitals.lab.training import Moment, Recipe, loss_named, steps_of, train
-from netvitals.vitals import drift_theory
-from netvitals.vitals.persistence import PersistenceTracker
-from netvitals.vitals.sign_analysis import analyse_signs
 
 PROBE = 256         # training examples that signs are read on
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from netvitals.drift.dial import push, set_drift
+from netvitals.drift.suppression import Suppression, centre_activations, centre_weights, project_gradients
 from netvitals.lab import data as datasets
 from netvitals.lab import models
 from netvitals.lab.data import Dataset
@@ -19,9 +21,7 @@ from netvitals.lab.studies.weight_drift._networks import hidden_drift, perceptro
 from netvitals.lab.training import Ensemble, Recipe, evaluate, loss_named, make_optimizer, train
 from netvitals.layers import relufy
 from netvitals.vitals import sparsity
-from netvitals.vitals.dial import push, set_drift
 from netvitals.vitals.drift import weight_drift
-from netvitals.vitals.suppression import Suppression, centre_activations, centre_weights, project_gradients
 
 SCALES = (0.0, 0.1, 0.3, 1.0, 3.0, 6.0, 10.0)       # readout scales that the curve is made of
 TARGETS = (0.15, 1.2, 4.5)                          # pushes set by the dial, to be predicted from the curve

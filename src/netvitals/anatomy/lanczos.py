@@ -1,0 +1,86 @@
+r"""Lanczos with full reorthogonalisation, several starts at once: $Q^\top H Q$ tridiagonal, $Q^\top Q = I$ to rounding.
+
+Without reorthogonalisation converged eigenvalues come back as copies. Here each new vector is cleaned by the three-term
+recurrence and then once against all earlier vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Apply = Callable[[Tensor], Tensor]       # rows z (R, d) to z H
+
+
+@dataclass
+class Tridiagonal:
+    """Diagonal (R, k), off-diagonal (R, k-1), basis (R, k, d) or None, last off-diagonal (R,) of R runs."""
+
+    diagonal: Tensor
+    off: Tensor
+    basis: Tensor
+    last: Tensor
+
+    def ritz(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues (R, k), ascending, and eigenvectors (R, k, k) of the small matrices, in float64."""
+        t = torch.diag_embed(self.diagonal)
+        if self.off.shape[1]:
+            t = t + torch.diag_embed(self.off, 1) + torch.diag_embed(self.off, -1)
+        values, vectors = torch.linalg.eigh(t)
+        return values, vectors
+
+
+class Lanczos:
+    """A Lanczos process that can be continued; starts (R, d) are normalised here.
+
+    >>> h = torch.diag(torch.arange(1.0, 6.0, dtype=torch.float64))
+    >>> run = Lanczos(lambda z: z @ h, torch.ones(1, 5, dtype=torch.float64), most=5)
+    >>> run.advance(5)
+    >>> [round(v, 9) for v in run.tridiagonal().ritz()[0][0].tolist()]
+    [1.0, 2.0, 3.0, 4.0, 5.0]
+    """
+
+    def __init__(self, apply: Apply, starts: Tensor, most: int) -> None:
+        self.apply = apply
+        self.steps = 0
+        runs, d = starts.shape
+        self.most = min(most, d)
+        self.basis = torch.empty(runs, self.most, d, dtype=starts.dtype, device=starts.device)
+        self.diagonal = torch.zeros(runs, self.most, dtype=torch.float64)
+        self.off = torch.zeros(runs, self.most, dtype=torch.float64)
+        self.next = starts / starts.norm(dim=1, keepdim=True)
+        self.ended = torch.zeros(runs, dtype=torch.bool)        # an invariant subspace was found: nothing left to learn
+
+    def advance(self, steps: int) -> None:
+        """Take more steps, at most up to the size of the basis."""
+        tiny = torch.finfo(self.next.dtype).eps
+        for _ in range(min(steps, self.most - self.steps)):
+            if bool(self.ended.all()):
+                return
+            j = self.steps
+            q = self.next
+            self.basis[:, j] = q
+            w = self.apply(q)
+            known = self.basis[:, :j + 1]
+            alpha = torch.linalg.vecdot(q, w)
+            w = w - alpha[:, None] * q
+            if j:
+                w = w - self.off[:, j - 1:j].to(w) * self.basis[:, j - 1]
+            c = (known @ w[:, :, None])[:, :, 0]
+            w = w - (c[:, None] @ known)[:, 0]
+            beta = w.norm(dim=1)
+            self.diagonal[:, j] = (alpha + c[:, j]).double().cpu()
+            scale = self.diagonal[:, :j + 1].abs().amax(1).clamp_min(self.off[:, :max(j, 1)].amax(1)).clamp_min(1e-30)
+            over = beta.double().cpu() <= 10 * tiny * scale
+            self.ended |= over
+            self.off[:, j] = torch.where(over, 0.0, beta.double().cpu())
+            self.next = torch.where(over[:, None].to(w.device), torch.zeros_like(w),
+                                    w / beta.clamp_min(torch.finfo(w.dtype).tiny)[:, None])
+            self.steps += 1
+
+    def tridiagonal(self) -> Tridiagonal:
+        k = self.steps
+        return Tridiagonal(self.diagonal[:, :k], self.off[:, :max(k - 1, 0)], self.basis[:, :k], self.off[:, k - 1])

@@ -1,0 +1,153 @@
+"""Gathering like activations of one pass, so that they can be looked at together when it ends.
+
+A site is gathered only from its second look on, when it is known that nothing overwrites its tensors before the pass
+ends; big tensors never are: they would be copied, and there is nothing to gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from netvitals.capture.engine.panel import Panel, SiteSight
+from netvitals.capture.reading import Sheet
+from netvitals.capture.sight import ActivationSight, LinearSight, channel_view
+from netvitals.capture.site import Unseen
+from netvitals.capture.stack import ActivationStack, GatheredStack, Room
+
+LARGEST = 1 << 16       # elements of a site that is gathered
+TOGETHER = 1 << 20      # elements of a stack
+KEPT = 8                # stacks of a pass whose memory is kept from look to look
+
+
+@dataclass
+class Place:
+    """A site's place in a stack that is yet to be made."""
+
+    sight: ActivationSight
+    versions: tuple[int, ...]
+    bundle: Bundle | None = None
+    index: int = 0
+
+
+@dataclass
+class Bundle:
+    """A stack and the gradients that have arrived for it."""
+
+    stack: ActivationStack
+    dim: int
+    gradients: dict[int, Tensor] = field(default_factory=dict)
+    shown: bool = False
+
+
+class Gathering:
+    """The like activations of one pass."""
+
+    def __init__(self) -> None:
+        self._calm: set[str] = set()                        # sites whose tensors outlive the pass unchanged
+        self._tried: list[Place] = []
+        self._groups: dict[Hashable, list[Place]] = {}
+        self._bundles: list[Bundle] = []
+        self.room = Room()
+
+    def clear(self) -> None:
+        self._tried, self._groups, self._bundles = [], {}, []
+
+    def place(self, sight: ActivationSight, panel: Panel) -> Place | None:
+        """Where this sight is gathered, if it is; a site that is met for the first time is only tried."""
+        x, site = sight.x, sight.site
+        if sight.alike is None or x.numel() > LARGEST or not (
+                panel.wants("activation", together=True) or panel.wants("gradient of activation", together=True)):
+            return None
+        place = Place(sight, sight_versions(sight))
+        if site.name not in self._calm:
+            self._tried.append(place)
+            return None
+        key = (sight.alike, x.shape, x.dtype, x.device, site.channel_dim)
+        self._groups.setdefault(key, []).append(place)
+        return place
+
+    def show(self, panel: Panel, sheet: Sheet, cannot_see: Callable[[Unseen], None]) -> None:
+        """At the end of a forward pass: make the stacks, and show them."""
+        self._calm.update(p.sight.site.name for p in self._tried if _unchanged(p))
+        self._tried = []
+        groups, self._groups = self._groups, {}
+        for group in groups.values():
+            for place in [p for p in group if not _unchanged(p)]:
+                self._calm.discard(place.sight.site.name)
+                cannot_see(Unseen(place.sight.site.name, "its tensor was overwritten in place on one measured step"))
+                group.remove(place)
+            if not group:
+                continue
+            most = max(1, TOGETHER // group[0].sight.x.numel())
+            for start in range(0, len(group), most):
+                self._bundle(group[start:start + most], panel, sheet)
+
+    def _bundle(self, places: list[Place], panel: Panel, sheet: Sheet) -> None:
+        sights = [p.sight for p in places]
+        first = sights[0]
+        x, a = ([channel_view(getattr(s, key), first.site.channel_dim) for s in sights] for key in ("x", "a"))
+        stack = GatheredStack(tuple(s.site for s in sights), x, a, first.f, tuple(first.x.shape), first.x.dtype,
+                              self.room, len(self._bundles) if len(self._bundles) < KEPT else None)
+        if panel.wants("gradient of activation", together=True):
+            _ = stack.x, stack.a        # now: when the gradient arrives they may have been overwritten
+        bundle = Bundle(stack, first.site.channel_dim)
+        for index, place in enumerate(places):
+            place.bundle, place.index = bundle, index
+        self._bundles.append(bundle)
+        panel.show("activation", sheet, bundle.stack, together=True)
+
+    def gradient(self, place: Place, g: Tensor, panel: Panel, sheet: Sheet) -> None:
+        """A gradient has arrived; when it was the last one of its stack, the stack is shown."""
+        bundle = place.bundle
+        if bundle is None:
+            return
+        bundle.gradients[place.index] = g.detach()
+        if len(bundle.gradients) == len(bundle.stack.sites):
+            self._show_gradients(bundle, panel, sheet)
+
+    def settle(self, panel: Panel, sheet: Sheet) -> None:
+        """No more gradients will come: show the stacks that wait for some."""
+        for bundle in self._bundles:
+            if bundle.gradients and not bundle.shown:
+                self._show_gradients(bundle, panel, sheet)
+        self._bundles = []
+
+    def _show_gradients(self, bundle: Bundle, panel: Panel, sheet: Sheet) -> None:
+        bundle.shown = True
+        indices = sorted(bundle.gradients)
+        g = torch.stack([channel_view(bundle.gradients[i], bundle.dim) for i in indices])
+        panel.show("gradient of activation", sheet, bundle.stack.some(indices), g, together=True)
+        bundle.gradients = {}
+
+
+def sight_versions(sight: SiteSight) -> tuple[int, ...]:
+    """How often each tensor of a sight was written to so far."""
+    if isinstance(sight, ActivationSight):
+        return sight.x._version, sight.a._version
+    return (sight.x._version, sight.y._version) if isinstance(sight, LinearSight) else (sight.value._version,)
+
+
+def intact(sight: SiteSight, versions: tuple[int, ...]) -> SiteSight | None:
+    """The sight if its tensors are as they were; a layer without its output if only that was overwritten."""
+    now = sight_versions(sight)
+    if now == versions:
+        return sight
+    if isinstance(sight, LinearSight) and now[0] == versions[0]:
+        return LinearSight(sight.site, sight.x, Overwritten(), sight.module)    # type: ignore[arg-type]
+    return None
+
+
+class Overwritten:
+    """Stands for a tensor that an operation in place has destroyed."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("the output of this layer was overwritten in place before its gradient arrived")
+
+
+def _unchanged(place: Place) -> bool:
+    return sight_versions(place.sight) == place.versions

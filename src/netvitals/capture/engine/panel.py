@@ -1,0 +1,203 @@
+"""The vital signs on duty: who looks on which step, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterable, Set
+from textwrap import shorten
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from netvitals.anatomy.preserve import rng_state, set_rng_state
+from netvitals.capture.reading import Sheet
+from netvitals.capture.sight import ActivationSight, LinearSight, ParameterSight, TensorSight
+from netvitals.capture.stack import ActivationStack
+from netvitals.capture.vital import KINDS, Vital
+
+METHODS = ("activation", "linear", "tensor", "gradient", "parameters")
+SiteSight = ActivationSight | LinearSight | TensorSight
+Sight = SiteSight | ActivationStack | ParameterSight
+
+
+class Panel:
+    """Calls every vital sign that is due, shields training from their errors, and their random draws from it.
+
+    Args:
+        vitals: instances with a ``name`` and some of the methods of :class:`~netvitals.capture.Vital`.
+    """
+
+    def __init__(self, vitals: Iterable[Any]) -> None:
+        self.vitals = list(vitals)
+        for vital in self.vitals:
+            check_vital(vital)
+        names = [v.name for v in self.vitals]
+        if twice := {n for n in names if names.count(n) > 1}:
+            raise ValueError(f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart")
+        self.off: set[tuple[str, str]] = set()      # (vital, site) that failed once
+        self._due, self._wanted = _duties([])
+        self._duties: dict[tuple[object, ...], tuple[Due, Wanted]] = {}
+        self._looked: dict[str, int] = {}       # step on which each looked last
+
+    def convene(self, look: int, step: int = 0) -> None:
+        """Choose who looks on the ``look``-th measured step (counted from 0), which is training step ``step``."""
+        due = [v for v in self.vitals if look % max(1, getattr(v, "cadence", 1)) == 0
+               and (v.name not in self._looked or step - self._looked[v.name] >= getattr(v, "apart", 1))]
+        self._looked.update((v.name, step) for v in due)
+        # a method with a cadence of its own sits this look out
+        resting = {(v.name, method) for v in due for method, cadence in getattr(v, "cadences", {}).items()
+                   if look % cadence}
+        key = (*(v.name for v in due), *sorted(resting))
+        if key not in self._duties:
+            self._duties[key] = _duties(due, resting)
+        self._due, self._wanted = self._duties[key]
+
+    def wants(self, method: str, *, together: bool | None = None) -> bool:
+        """Whether any vital sign that is due looks at this; only those that do (not) take stacks, if asked."""
+        return self._wanted[method, together]
+
+    def wanted_kinds(self) -> set[str]:
+        """Kinds of sites that somebody looks at."""
+        kinds = {kind for kind in KINDS if self._wanted[f"gradient of {kind}", None]}
+        kinds |= {kind for kind in KINDS[2:] if self._wanted[f"tensor of {kind}", None]}
+        return kinds | {kind for kind in KINDS[:2] if self._wanted[kind, None]}
+
+    def show(self, method: str, sheet: Sheet, sight: Sight, *more: Tensor, together: bool | None = None) -> None:
+        """Let the vital signs that are due look at ``sight``. Call with autograd and torch function modes off."""
+        for duty in self._due[method]:
+            if together is not None and duty.together is not together:
+                continue
+            if isinstance(sight, ActivationStack) and len(sight.sites) > 1:
+                self._show_stack(duty, sheet, sight, *more)
+            else:
+                self._show_one(duty, sheet, sight, *more)
+
+    def _show_one(self, duty: Duty, sheet: Sheet, sight: Sight, *more: Tensor) -> None:
+        site = "parameters" if isinstance(sight, ParameterSight) else \
+            sight.sites[0].name if isinstance(sight, ActivationStack) else sight.site.name
+        if self.off and (duty.name, site) in self.off:
+            return
+        try:
+            duty.call(sheet, sight, *more)
+        except Exception as error:
+            self.off.add((duty.name, site))
+            say(f"vital sign {duty.name!r} failed at {site!r} and is off there from now on: "
+                f"{type(error).__name__}: {error}")
+
+    def _show_stack(self, duty: Duty, sheet: Sheet, stack: ActivationStack, *more: Tensor) -> None:
+        if not any((duty.name, site.name) in self.off for site in stack.sites):
+            mark = sheet.mark()
+            try:
+                duty.call(sheet, stack, *more)
+                return
+            except Exception:       # find out at which of the sites
+                sheet.erase(mark)
+        for i in range(len(stack.sites)):
+            self._show_one(duty, sheet, stack.one(i), *(t[i:i + 1] for t in more))
+
+
+class Duty(NamedTuple):
+    """One method of one vital sign."""
+
+    name: str
+    look: Any
+    together: bool
+    foreign: bool       # a user's own vital sign may draw random numbers; training must not feel it
+
+    def call(self, sheet: Sheet, *args: Any) -> None:
+        sheet.vital = self.name
+        if not self.foreign:
+            self.look(sheet, *args)
+            return
+        state = rng_state()
+        try:
+            self.look(sheet, *args)
+        finally:
+            set_rng_state(state)
+
+
+Due = dict[str, list[Duty]]
+Wanted = dict[tuple[str, bool | None], bool]
+
+
+def _duties(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -> tuple[Due, Wanted]:
+    """Who looks at what, and whether anybody does: by method, apart by kind of site, and by who takes stacks."""
+    due: Due = {}
+    for method in METHODS:
+        found = [(v, Duty(v.name, getattr(v, method), bool(getattr(v, "together", False)),
+                          not type(v).__module__.startswith("netvitals.")))
+                 for v in vitals if _has(v, method) and (v.name, method) not in resting]
+        due[method] = [duty for _, duty in found]
+        chosen = {"gradient": "gradients_of", "tensor": "tensors_of"}.get(method)
+        if chosen is not None:      # to wait for a gradient that nobody looks at costs time
+            for kind in KINDS:
+                due[f"{method} of {kind}"] = [duty for v, duty in found if kind in getattr(v, chosen, KINDS)]
+    wanted: Wanted = {}
+    for method, duties in due.items():
+        stacks = {duty.together for duty in duties}
+        wanted.update({(method, True): True in stacks, (method, False): False in stacks, (method, None): bool(stacks)})
+    return due, wanted
+
+
+def check_vital(vital: Any) -> None:
+    if isinstance(vital, type) or not isinstance(getattr(vital, "name", None), str) or not vital.name:
+        raise TypeError(f"a vital sign is an instance with a name, got {vital!r}; "
+                        "write a class with a name and a method such as activation(sheet, sight)")
+    if not any(_has(vital, m) for m in METHODS):
+        raise TypeError(f"vital sign {vital.name!r} has none of the methods {', '.join(METHODS)}, so it sees nothing")
+
+
+def _has(vital: Any, method: str) -> bool:
+    own = getattr(type(vital), method, None)
+    return callable(getattr(vital, method, None)) and own is not getattr(Vital, method)
+
+
+def say(sentence: str) -> None:
+    """Tell the user once and go on, also where warnings are turned into errors. Of what torch says about every backend
+    it knows, the beginning is enough."""
+    sentence = shorten(sentence, 400, placeholder=" …")
+    try:
+        warnings.warn(f"netvitals: {sentence}", RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:
+        logging.getLogger("netvitals").warning(sentence)
+
+
+class aside:
+    """A place for our own computations inside a user's pass: no autograd, no torch function modes, no autocast.
+
+    What autograd saves in there is ours: the hooks that checkpointing puts on saved tensors do not see it.
+    """
+
+    __slots__ = ("_autocast", "_grad", "_modes", "_saved")
+
+    def __enter__(self) -> None:
+        self._modes = torch._C.DisableTorchFunction()
+        self._modes.__enter__()
+        self._grad = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        self._autocast = [device for device in _AUTOCAST if torch.is_autocast_enabled(device)]
+        for device in self._autocast:
+            torch.set_autocast_enabled(device, False)
+        self._saved = None
+        if _saved_tensors_hook is None or _saved_tensors_hook(False) is not None:
+            self._saved = saved_tensors_hooks(_same, _same)
+            self._saved.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        if self._saved is not None:
+            self._saved.__exit__(None, None, None)
+        for device in self._autocast:
+            torch.set_autocast_enabled(device, True)
+        torch._C._set_grad_enabled(self._grad)
+        self._modes.__exit__(None, None, None)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+_AUTOCAST = ("cpu", "cuda")
+_saved_tensors_hook = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)

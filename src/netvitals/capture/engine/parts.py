@@ -1,0 +1,101 @@
+"""The parts of a model: every module with its name, what it is to the engine, and what was found out about it."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from netvitals.capture.engine.panel import aside, say
+from netvitals.capture.engine.replay import Replay
+from netvitals.capture.engine.roles import ACTIVATIONS, REASONS, Role, is_compiled, is_elementwise, role
+from netvitals.capture.site import Unseen
+
+_SOUNDS_ACTIVE = re.compile(r"(?i)[reglt]lu|act|swish|mish|maxout|gate|winner|top_?k|sigmoid|tanh")
+
+
+@dataclass
+class Part:
+    """One module of the model."""
+
+    name: str
+    role: Role
+    replays: bool = False       # to be run again only with its random numbers and buffers
+    in_place: bool = False
+    tried: bool = False         # a user's activation was tried for being elementwise
+    trains: bool = False        # has parameters: a block may hand on the residual stream, a rotary code does not
+    alike: str | None = None    # equal for activations that are one function of any shape
+
+
+class Parts:
+    """Surveys a model. What was learned of a module stays known; names are read anew, a user may change the model.
+
+    Args:
+        model: the root.
+        cannot_see: told of every part that cannot be looked into.
+    """
+
+    def __init__(self, model: nn.Module, cannot_see: Callable[[Unseen], None]) -> None:
+        self._model = model
+        self._cannot_see = cannot_see
+        self._known: weakref.WeakKeyDictionary[nn.Module, Part] = weakref.WeakKeyDictionary()
+        self._warned = False
+        self.modules: dict[str, nn.Module] = {}
+
+    def survey(self) -> dict[nn.Module, Part]:
+        """All modules but those inside compiled ones, in order."""
+        parts: dict[nn.Module, Part] = {}
+        closed: list[str] = []
+        self.modules = dict(self._model.named_modules())
+        for name, module in self.modules.items():
+            if closed and any(name.startswith(prefix) for prefix in closed):
+                continue
+            part = self._known.get(module)
+            if part is None or is_compiled(module) != (part.role == "compiled"):
+                part = self._known[module] = self._met(name, module, role(module))
+            part.name = name
+            parts[module] = part
+            if part.role == "compiled":
+                closed.append(f"{name}." if name else "")
+        return parts
+
+    def _met(self, name: str, module: nn.Module, is_a: Role) -> Part:
+        part = Part(name, is_a, in_place=bool(getattr(module, "inplace", False)))
+        part.trains = any(True for _ in module.parameters())
+        # the user's and our own activations may draw random numbers, as nn.RReLU does
+        part.replays = is_a == "candidate" or type(module) is nn.RReLU or (
+            is_a == "activation" and not isinstance(module, ACTIVATIONS))
+        if is_a == "activation" and not part.replays and not isinstance(module, nn.PReLU):
+            part.alike = "relu" if type(module) is nn.ReLU else repr(module)
+        if is_a in REASONS:
+            self._cannot_see(Unseen(name or "model", REASONS[is_a]))
+        if is_a == "compiled" and not self._warned:
+            self._warned = True
+            say(f"{name or 'the model'} is compiled and cannot be looked into: {REASONS['compiled']}")
+        return part
+
+    def try_out(self, module: nn.Module, part: Part, x: Tensor | None) -> None:
+        """Settle, with the first input it gets, whether a user's module is an activation and works in place."""
+        part.tried = True
+        if x is None or not x.is_floating_point():
+            part.role = "plain"
+            return
+        verdict: bool | None = True
+        with aside():
+            try:
+                replay, given = Replay(module, x.device), x.detach().clone()
+                version = given._version
+                replay(given)
+                part.in_place = given._version != version
+                if part.role == "candidate":
+                    verdict = is_elementwise(replay, x)
+            except Exception as error:      # it wants more than one tensor, or is no function of its input alone
+                verdict = None
+                self._cannot_see(Unseen(part.name or "model", f"it could not be tried as an activation: "
+                                        f"{type(error).__name__}: {error}"))
+        part.role = "activation" if verdict else "plain"
+        if verdict is False and _SOUNDS_ACTIVE.search(type(module).__name__):     # not a rotary code, a pooling, ...
+            self._cannot_see(Unseen(part.name or "model", REASONS["mixing"]))

@@ -1,0 +1,1 @@
+"""What measured curvature says: decay, design, low rank, steps, pictures."""

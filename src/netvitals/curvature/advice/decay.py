@@ -1,0 +1,135 @@
+r"""How curvature falls off with distance between nodes: curves, fits, bands, averages over sets of pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from netvitals.curvature.measure.metrics import FLOOR
+from netvitals.curvature.measure.result import InterlayerCurvature
+
+
+@dataclass(frozen=True)
+class Decay:
+    """Mean over pairs at each distance, and the fit log R̄(d) = a − b·d with its R²; NaN where no fit is possible."""
+
+    distance: np.ndarray
+    resonance: np.ndarray
+    coupling: np.ndarray
+    stable_rank: np.ndarray
+    gap: np.ndarray             # ratio of sums at each distance
+    gauss_newton: np.ndarray    # sums over the pairs at each distance
+    tensor: np.ndarray
+    rate: float                 # b
+    rate_stderr: float
+    intercept: float            # a
+    r2: float
+
+    def __str__(self) -> str:
+        rows = [f"  {int(d)}: R {r:.3g}, C {c:.3f}, D {k:.2f}, gap {g:.2g}" for d, r, c, k, g in
+                zip(self.distance, self.resonance, self.coupling, self.stable_rank, self.gap)]
+        return "\n".join([f"decay rate {self.rate:.3f} ± {self.rate_stderr:.2g} per node (R² {self.r2:.3f})", *rows])
+
+
+def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None] | None = None) -> Decay:
+    """Curves over distance; by default the shortest path in the graph of nodes (|i − j| if there is no graph).
+
+    Pairs i ≤ j; NaNs are skipped. R̄(d) mixes three things: which pairs exist at d, how a sample's blocks fall, and
+    cancellation between samples. ``fixed_end`` and ``reduction="mean_of_norms"`` tell them apart.
+    """
+    n = len(found.nodes)
+    between = np.full((n, n), -1)
+    for i in range(n):
+        for j in range(i, n):
+            d = _distance(found, i, j) if distance is None else distance(found.nodes[i], found.nodes[j])
+            between[i, j] = -1 if d is None else d
+    ds = np.unique(between[between >= 0])
+    mean = lambda m: np.array([_mean(m[between == d]) for d in ds])
+    sums = lambda m: np.array([m[between == d].sum() for d in ds])
+    r, t, gn = mean(found.resonance), sums(found.tensor), sums(found.gauss_newton)
+    rate, error, start, r2 = fit(ds, r)
+    return Decay(ds, r, mean(found.coupling), mean(found.stable_rank), t / (gn + FLOOR), gn, t, rate, error, start, r2)
+
+
+def fit(distance: np.ndarray, values: np.ndarray) -> tuple[float, float, float, float]:
+    """b, its standard error, a and R² of log R = a − b·d; NaNs when fewer than three points are positive."""
+    from netvitals.stats import slope
+    good = np.isfinite(values) & (values > 0)
+    if good.sum() < 3 or np.ptp(distance[good]) == 0:
+        return (math.nan,) * 4
+    line = slope(distance[good], np.log(values[good]))
+    return -line.value, line.stderr, line.intercept, line.r2
+
+
+def decay_rate(values: Sequence[float] | np.ndarray) -> float:
+    """b of log R = a − b·d for values at distances 0, 1, 2, …; NaN from fewer than three positive ones."""
+    return fit(np.arange(len(values)), np.asarray(values, float))[0]
+
+
+def fixed_end(found: InterlayerCurvature, w: str) -> np.ndarray:
+    """R(i, w) for every node i up to w, in order: no change in the set of pairs, so closer to one sample's decay."""
+    j = found.position(w)
+    return found.resonance[:j + 1, j]
+
+
+def averages(found: InterlayerCurvature, pairs: Iterable[tuple[str, str]]) -> dict[str, float]:
+    """Mean resonance, coupling, stable rank and gap over chosen pairs: far pairs, within or across branches."""
+    at = [(found.position(v), found.position(w)) for v, w in pairs]
+    if not at:
+        raise ValueError("no pairs to average over")
+    rows, cols = zip(*at)
+    keys = ("resonance", "coupling", "stable_rank", "gn_gap")
+    return {k: float(_mean(getattr(found, k)[list(rows), list(cols)])) for k in keys}
+
+
+def far_pairs(nodes: tuple[str, ...], position: int) -> list[tuple[str, str]]:
+    """Pairs on either side of a position: i < position < j."""
+    return [(nodes[i], nodes[j]) for i in range(position) for j in range(position + 1, len(nodes))]
+
+
+def interaction_radius(found: InterlayerCurvature, contraction: float, scale: float, eps: float) -> int | None:
+    r"""Least k with $C(s\rho)^k<\epsilon\|H_{v,v}\|_F$ for all v; None when nothing contracts ($s\rho\ge1$)."""
+    if not contraction > 0:
+        raise ValueError(f"contraction is {contraction}, expected the positive product of fan-out and edge norm")
+    if contraction >= 1:
+        return None
+    goal = eps * float(np.nanmin(np.diag(found.resonance)))
+    k = max(0, math.ceil(math.log(goal / scale) / math.log(contraction)))
+    while scale * contraction**k >= goal:
+        k += 1
+    return k
+
+
+def band_threshold(contraction: float, eps: float) -> int | None:
+    r"""$\lceil\log\epsilon/\log(s\rho)\rceil$: Gauss–Newton blocks further apart are below ε of the loss curvature."""
+    return math.ceil(math.log(eps) / math.log(contraction)) if 0 < contraction < 1 else None
+
+
+def mass_outside(found: InterlayerCurvature, bandwidth: int) -> float:
+    """Share of the squared Frobenius norm in blocks more than ``bandwidth`` places apart."""
+    n = len(found.nodes)
+    far = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) > bandwidth
+    squares = found.resonance**2
+    return float(squares[far].sum() / squares.sum())
+
+
+def bandwidth(found: InterlayerCurvature, eps: float = 0.05) -> int:
+    """Smallest band that leaves out at most ``eps`` of the Frobenius norm: what a banded preconditioner needs."""
+    for k in range(len(found.nodes)):
+        if mass_outside(found, k) ** 0.5 <= eps:
+            return k
+    return len(found.nodes) - 1
+
+
+def _distance(found: InterlayerCurvature, i: int, j: int) -> int | None:
+    if not found.graph.names:
+        return j - i
+    return found.graph.topology.distance(found.nodes[i], found.nodes[j])
+
+
+def _mean(values: np.ndarray) -> float:
+    good = values[np.isfinite(values)]
+    return float(good.mean()) if len(good) else math.nan

@@ -1,0 +1,137 @@
+"""What the numbers say about the architecture: bottlenecks, what Gauss–Newton misses, bandwidths, skips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from netvitals.curvature.engine.graph import OUT
+from netvitals.curvature.measure.result import InterlayerCurvature
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """A node that every path from the nodes before it to the output passes, narrower than they are."""
+
+    node: str
+    width: int
+    before: tuple[str, ...]
+    stable_rank: float      # mean over pairs on either side
+    coupling: float
+
+    def __str__(self) -> str:
+        return (f"{self.node} ({self.width} wide) carries everything from {', '.join(self.before)}: across it the "
+                f"stable rank is {self.stable_rank:.2f} and the coupling {self.coupling:.2f}")
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A cross-block that a block-diagonal method ignores, and its share of the whole squared Frobenius norm."""
+
+    v: str
+    w: str
+    share: float
+    residual: float         # part of the block that is not Gauss–Newton, ‖H − GN‖/‖H‖
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Whether Gauss–Newton curvature is enough, per the gap over all pairs."""
+
+    gap: float
+    choice: str             # "gauss-newton", "mixed" or "full"
+    worst: tuple[str, str]
+    worst_gap: float
+    why: str
+
+
+def bottlenecks(found: InterlayerCurvature) -> list[Bottleneck]:
+    """Necks: nodes that wider nodes must pass on the way to the output, and that wider ones follow."""
+    top = found.graph.topology
+    width = dict(zip(found.nodes, found.sizes))
+    out = []
+    for u in found.nodes:
+        before = tuple(v for v in found.nodes if u in top.dominators(v, OUT) and width[v] > width[u])
+        after = [w for w in found.nodes if w in top.descendants[u]]
+        if not before or not any(width[w] > width[u] for w in after):
+            continue        # a net that only narrows, as every classifier of images does, has no neck
+        pairs = [(found.position(v), found.position(w)) for v in before for w in after]
+        rows, cols = (list(x) for x in zip(*pairs))
+        out.append(Bottleneck(u, width[u], before, float(np.nanmean(found.stable_rank[rows, cols])),
+                              float(np.nanmean(found.coupling[rows, cols]))))
+    return sorted(out, key=lambda b: b.width)
+
+
+def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropped]:
+    """Where a block-diagonal (K-FAC-type) method errs: cross-blocks by their share, largest first."""
+    squares = found.resonance**2
+    total = squares.sum()
+    out = []
+    for i, j in combinations(range(len(found.nodes)), 2):
+        share = float((squares[i, j] + squares[j, i]) / total)
+        if share > least:
+            residual = float(found.tensor[i, j] / found.resonance[i, j]) if found.resonance[i, j] > 0 else 0.0
+            out.append(Dropped(found.nodes[i], found.nodes[j], share, residual))
+    return sorted(out, key=lambda d: -d.share)
+
+
+def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 1.0) -> Recommendation:
+    """Gauss–Newton below ``small``, full Hessian-vector products above ``large``, mixed between (Corollary 12)."""
+    live = np.where(found.gauss_newton > 0, found.gn_gap, -np.inf)
+    i, j = np.unravel_index(int(np.argmax(live)), live.shape)
+    gap = found.global_gap
+    choice = "gauss-newton" if gap < small else "full" if gap > large else "mixed"
+    words = {"gauss-newton": "Gauss–Newton and K-FAC-type curvature is accurate here",
+             "mixed": "Gauss–Newton is a fair guide, but blocks with a large gap need products with the full Hessian",
+             "full": "most curvature is outside Gauss–Newton: use products with the full Hessian"}
+    if gap <= found.floor:
+        words["gauss-newton"] = "the net is piecewise linear here: H = GN up to rounding"
+    return Recommendation(gap, choice, (found.nodes[int(i)], found.nodes[int(j)]), float(live[i, j]), words[choice])
+
+
+def uniform_skips(depth: int, budget: int) -> tuple[int, ...]:
+    """Starts of ``budget`` skips spread evenly over a chain of ``depth`` layers (Prop. 75, a heuristic; erratum E24).
+
+    >>> uniform_skips(8, 2)
+    (0, 4)
+    """
+    if not 0 < budget <= depth:
+        raise ValueError(f"a budget of {budget} skips does not fit {depth} layers")
+    span = depth // budget
+    return tuple(i * span for i in range(budget))
+
+
+def best_skips(depth: int, budget: int, measure: Callable[[tuple[int, ...]], float],
+               most: int = 200) -> tuple[tuple[int, ...], float]:
+    """The placement with the largest measured value (for example the smallest resonance over all pairs).
+
+    Tries all placements when there are at most ``most``, otherwise improves the uniform one a skip at a time.
+    """
+    start = uniform_skips(depth, budget)
+    options = list(combinations(range(depth), budget))
+    if len(options) <= most:
+        scored = [(measure(o), o) for o in options]
+        value, placed = max(scored)
+        return placed, value
+    best, value, spent = start, measure(start), 1
+    improved = True
+    while improved and spent < most:
+        improved = False
+        for near in _neighbours(best, depth):
+            score, spent = measure(near), spent + 1
+            if score > value:
+                best, value, improved = near, score, True
+                break
+    return best, value
+
+
+def _neighbours(placed: Sequence[int], depth: int) -> list[tuple[int, ...]]:
+    out = []
+    for i, p in enumerate(placed):
+        for q in (p - 1, p + 1):
+            if 0 <= q < depth and q not in placed:
+                out.append(tuple(sorted([*placed[:i], q, *placed[i + 1:]])))
+    return out

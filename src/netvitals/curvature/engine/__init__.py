@@ -1,0 +1,1 @@
+"""Second-order products of a model: tape, nodes, operators, Lanczos."""

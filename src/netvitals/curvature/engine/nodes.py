@@ -1,0 +1,259 @@
+"""Which places of a model are nodes: found by one look at a forward pass, chosen by name, glob, rule or default."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.curvature.engine.problem import Problem, float_outputs
+
+Choice = None | str | Sequence[str] | Callable[[str, nn.Module], bool]
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+_PARAMETRIC = (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding, nn.MultiheadAttention, nn.RNNBase, nn.Bilinear)
+MOST = 12       # more default nodes than this make a picture nobody reads
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node: a call of a module (activation space) or a module's parameters (parameter space).
+
+    The second call of a module in one forward pass is ``name#2``.
+    """
+
+    name: str
+    module: str
+    call: int               # 1 for the first call of the module
+    op: str                 # class of the module
+    shape: tuple[int, ...]  # of the output with its batch dimension, or (p_v,)
+    size: int               # d_v per sample, or p_v
+
+
+@dataclass
+class Survey:
+    """What one forward pass showed: every call of a module in order, and how much memory the graph keeps."""
+
+    calls: list[Node] = field(default_factory=list)
+    unseen: dict[str, str] = field(default_factory=dict)    # call -> why it cannot be a node
+    outputs: list[Tensor] = field(default_factory=list)
+    final: set[str] = field(default_factory=set)            # calls that return the model's own output
+    kept_bytes: int = 0
+
+
+def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
+    """Run the model once and note each module's calls. Stops with a sentence when the graph outgrows ``memory``."""
+    seen = Survey()
+    counts: dict[str, int] = {}
+    results: list[tuple[str, Tensor]] = []
+    stores = {p.untyped_storage().data_ptr() for p in problem.model.parameters()}
+    computed = 0
+
+    def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, args: Any, out: Any) -> None:
+            nonlocal computed
+            counts[name] = counts.get(name, 0) + 1
+            call = name if counts[name] == 1 else f"{name}#{counts[name]}"
+            value = first_tensor(out)
+            if value is None:
+                seen.unseen[call] = f"returns {type(out).__name__}, not a tensor"
+            elif not value.is_floating_point():
+                seen.unseen[call] = f"returns {value.dtype}, which cannot be differentiated"
+            elif value.ndim == 0 or value.shape[0] % problem.samples:
+                seen.unseen[call] = f"returns shape {tuple(value.shape)}, whose first dimension is not the batch"
+            else:
+                shape = tuple(value.shape)
+                seen.calls.append(Node(call, name, counts[name], type(module).__name__, shape,
+                                       value.numel() // problem.samples))
+                results.append((call, value))
+                if not any(True for _ in module.children()):
+                    computed += value.numel() * value.element_size()
+        return hook
+
+    def pack(t: Tensor) -> None:
+        """Count what would be kept and keep nothing: no backward follows, and a kept output would hold itself alive."""
+        store = t.untyped_storage()
+        if store.data_ptr() not in stores:
+            stores.add(store.data_ptr())
+            seen.kept_bytes += store.nbytes()
+            if 3 * seen.kept_bytes > memory:
+                raise MemoryError(too_large(3 * seen.kept_bytes, memory, problem.samples))
+
+    handles = [m.register_forward_hook(note(name)) for name, m in problem.model.named_modules()
+               if name and calls]
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
+            outputs = problem.outputs()
+    finally:
+        for handle in handles:
+            handle.remove()
+    seen.outputs = [t.detach() for t in float_outputs(outputs)[0]]
+    kept = {id(t) for t in float_outputs(outputs)[0]}
+    seen.final = {call for call, value in results if id(value) in kept}
+    seen.kept_bytes = max(seen.kept_bytes, computed)
+    if 3 * seen.kept_bytes > memory:
+        raise MemoryError(too_large(3 * seen.kept_bytes, memory, problem.samples))
+    return seen
+
+
+def too_large(needed: int, memory: int, samples: int) -> str:
+    fit = max(1, int(samples * memory / needed))
+    return (f"a batch of {samples} needs at least {needed / 2**20:.3g} MiB for its graph, the budget is "
+            f"{memory / 2**20:.3g} MiB: pass about {fit} samples, or raise memory=")
+
+
+def first_tensor(out: Any) -> Tensor | None:
+    """A module's output, or the first tensor of a tuple, list or dict it returns."""
+    if isinstance(out, Tensor):
+        return out
+    if isinstance(out, dict):
+        out = list(out.values())
+    if isinstance(out, (tuple, list)):
+        return next((t for t in out if isinstance(t, Tensor)), None)
+    return None
+
+
+def with_first_tensor(out: Any, value: Tensor) -> Any:
+    """``out`` with its first tensor replaced."""
+    if isinstance(out, Tensor):
+        return value
+    if isinstance(out, dict):
+        key = next(k for k, t in out.items() if isinstance(t, Tensor))
+        out = type(out)(out)
+        out[key] = value
+        return out
+    items = list(out)
+    items[next(i for i, t in enumerate(items) if isinstance(t, Tensor))] = value
+    return type(out)(*items) if hasattr(out, "_fields") else type(out)(items)
+
+
+def choose(problem: Problem, seen: Survey, nodes: Choice, space: str) -> tuple[list[Node], str]:
+    """The nodes to measure, in the order they run, and a sentence on how they were chosen."""
+    modules = dict(problem.model.named_modules())
+    if nodes is None:
+        names, why = (_blocks(problem.model, seen) if space == "activation" else _owners(problem.model))
+        picked = _of_space(problem, seen, names, space)
+        if not picked:
+            raise ValueError(f"no block found in {type(problem.model).__name__}: name the nodes yourself, "
+                             f"for example nodes={[c.name for c in seen.calls[:3]]}")
+        if len(picked) > MOST:
+            step = (len(picked) - 1) / (MOST - 1)
+            keep = sorted({round(i * step) for i in range(MOST)})
+            why += f", {MOST} of {len(picked)} evenly spaced"
+            picked = [picked[i] for i in keep]
+        return picked, f"{len(picked)} nodes by default ({why}): {', '.join(n.name for n in picked)}"
+    if callable(nodes):
+        names = [name for name, m in modules.items() if name and nodes(name, m)]
+        if not names:
+            raise ValueError("the rule given as nodes= chose none of the model's modules")
+    else:
+        patterns = [nodes] if isinstance(nodes, str) else list(nodes)
+        if not patterns:
+            raise ValueError("nodes=[] names no node: pass names of submodules, or None for the default blocks")
+        weights = [n for n, p in problem.model.named_parameters() if p.requires_grad] if space == "parameter" else []
+        names = _matching(patterns, [n for n in modules if n] + weights, seen)
+    for name in names:
+        if space == "activation" and not any(name in (c.name, c.module) for c in seen.calls):
+            why = seen.unseen.get(name, "is not called in the forward pass")
+            raise ValueError(f"node {name!r} {why}: choose another module")
+    picked = _of_space(problem, seen, names, space)
+    return picked, f"{len(picked)} nodes as given"
+
+
+def _of_space(problem: Problem, seen: Survey, names: Iterable[str], space: str) -> list[Node]:
+    wanted = list(dict.fromkeys(names))
+    if space == "activation":
+        return [c for c in seen.calls if c.name in wanted or c.module in wanted]
+    first = {c.module: i for i, c in reversed(list(enumerate(seen.calls)))}
+    out = []
+    for name in sorted(wanted, key=lambda n: first.get(n, first.get(n.rpartition(".")[0], len(first)))):
+        size = sum(p.numel() for p in parameters_of(problem.model, name))
+        if size == 0:
+            raise ValueError(f"node {name!r} has no trainable parameter: leave it out, or unfreeze it")
+        op = type(problem.model.get_submodule(name)).__name__ if name in first else "Parameter"
+        out.append(Node(name, name, 1, op, (size,), size))
+    return out
+
+
+def parameters_of(model: nn.Module, name: str) -> list[nn.Parameter]:
+    """The trainable parameters of a submodule, or the one parameter of that name."""
+    weights = dict(model.named_parameters())
+    if name in weights:
+        return [weights[name]] if weights[name].requires_grad else []
+    return [p for p in model.get_submodule(name).parameters() if p.requires_grad]
+
+
+@lru_cache(maxsize=256)
+def _glob(pattern: str) -> re.Pattern[str]:
+    """``*`` and ``?`` stay within one part of a dotted name, ``**`` crosses dots: ``blocks.*.attn``, ``**.linear``.
+
+    >>> bool(_glob("stages.*").fullmatch("stages.0")), bool(_glob("stages.*").fullmatch("stages.0.conv"))
+    (True, False)
+    """
+    parts = re.split(r"(\*\*|\*|\?)", pattern)
+    wild = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
+    return re.compile("".join(wild.get(p, re.escape(p)) for p in parts))
+
+
+def _matching(patterns: list[str], names: list[str], seen: Survey) -> list[str]:
+    known = names + [c.name for c in seen.calls if c.call > 1]
+    out: list[str] = []
+    for pattern in patterns:
+        hits = [n for n in known if n == pattern] or [n for n in names if _glob(pattern).fullmatch(n)]
+        if not hits:
+            near = difflib.get_close_matches(pattern, known, n=3) or known[:5]
+            raise ValueError(f"no module matches {pattern!r}; did you mean {', '.join(near)}?")
+        out += hits
+    return out
+
+
+def _blocks(model: nn.Module, seen: Survey) -> tuple[list[str], str]:
+    """Outputs of the model's blocks; a run of plain layers is one block per weight matrix and what follows it."""
+    called = {c.module: i for i, c in reversed(list(enumerate(seen.calls)))}
+    tops = _expand("", model)
+    while len([t for t in tops if t[0] in called]) < 2:
+        deeper = [pair for name, m in tops for pair in (_expand(name, m) or [(name, m)])]
+        if [n for n, _ in deeper] == [n for n, _ in tops]:
+            break
+        tops = deeper
+    ordered = sorted((t for t in tops if t[0] in called), key=lambda t: called[t[0]])
+    names: list[str] = []
+    run = ""        # the last of a run of plain layers that holds a weight matrix; it ends before the next one
+    for name, m in ordered:
+        if not _heavy(m):
+            run = name if run else ""
+            continue
+        names += [run] if run else []
+        composite = any(True for _ in m.children()) and not isinstance(m, _PARAMETRIC)
+        names += [name] if composite else []
+        run = "" if composite else name
+    names += [run] if run else []
+    last = {c.module for c in seen.calls if c.name in seen.final}
+    inner = [n for n in names if n not in last]
+    heads = {n for n in inner if not any(_heavy(m) for k, m in ordered if called[k] > called[n])}
+    kept = [n for n in inner if n not in heads] or inner or names
+    return kept, "blocks before the head"
+
+
+def _heavy(m: nn.Module) -> bool:
+    return isinstance(m, _PARAMETRIC) or (any(isinstance(c, _PARAMETRIC) for c in m.modules()))
+
+
+def _expand(prefix: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
+    out: list[tuple[str, nn.Module]] = []
+    for name, child in module.named_children():
+        full = f"{prefix}.{name}" if prefix else name
+        out += _expand(full, child) if isinstance(child, _CONTAINERS) else [(full, child)]
+    return out
+
+
+def _owners(model: nn.Module) -> tuple[list[str], str]:
+    """Modules that hold weights themselves; norms and lone vectors are left to the caller."""
+    heavy = [n for n, m in model.named_modules()
+             if n and any(p.requires_grad and p.ndim > 1 for p in m.parameters(recurse=False))]
+    return heavy, "modules with a weight matrix"

@@ -1,0 +1,132 @@
+r"""Blocks and whole matrices as linear operators: $H_{v,w}z$, $H_{v,w}^\top u$, and the parts GN and T of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.curvature.engine.nodes import Choice
+from netvitals.curvature.engine.problem import Loss
+from netvitals.curvature.engine.products import Cost, Pieces, Products, flattened
+from netvitals.curvature.engine.tape import Space, Tape, recorded, recorded_parameters
+
+Part = Literal["H", "GN", "T"]
+Apply = Callable[[Tensor], Tensor]      # rows (m, d) -> rows (m, d')
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A matrix known by its products. ``apply`` takes and gives vectors as rows; ``@`` takes them as columns.
+
+    >>> double = Operator((2, 2), torch.float32, lambda rows: 2 * rows, lambda rows: 2 * rows)
+    >>> (double @ torch.ones(2)).tolist()
+    [2.0, 2.0]
+    """
+
+    shape: tuple[int, int]
+    dtype: torch.dtype
+    apply: Apply
+    apply_adjoint: Apply
+    cost: Cost | None = None
+    device: torch.device = torch.device("cpu")  # noqa: RUF009
+
+    def matvec(self, z: Tensor) -> Tensor:
+        return self.apply(z.reshape(1, -1))[0]
+
+    def rmatvec(self, u: Tensor) -> Tensor:
+        return self.apply_adjoint(u.reshape(1, -1))[0]
+
+    def __matmul__(self, z: Tensor) -> Tensor:
+        return self.matvec(z) if z.ndim == 1 else self.apply(z.mT).mT
+
+    @property
+    def T(self) -> Operator:
+        return Operator(self.shape[::-1], self.dtype, self.apply_adjoint, self.apply, self.cost, self.device)
+
+    def dense(self) -> Tensor:
+        """The matrix itself; for small ones."""
+        return self.apply(torch.eye(self.shape[1], dtype=self.dtype, device=self.device)).mT
+
+    def to_scipy(self) -> Any:
+        """A scipy LinearOperator, for its solvers."""
+        from scipy.sparse.linalg import LinearOperator
+        here = lambda x: torch.as_tensor(x, dtype=self.dtype, device=self.device).reshape(-1)
+        there = lambda f: lambda x: f(here(x)).cpu().numpy()
+        numpy_type = torch.empty(0, dtype=self.dtype).numpy().dtype
+        return LinearOperator(self.shape, matvec=there(self.matvec), rmatvec=there(self.rmatvec), dtype=numpy_type)
+
+
+class Operators:
+    """Operators of one recorded problem; alive inside ``operators(...)``."""
+
+    def __init__(self, tape: Tape, memory: int, split: bool) -> None:
+        self.tape = tape
+        self.products = Products(tape, memory=memory, roots="never", split=split)
+        self.names = tuple(n.name for n in tape.nodes)
+
+    def block(self, v: str, w: str, part: Part = "H") -> Operator:
+        """H_{v,w}: rows at v, columns at w."""
+        i, j = self._index(v), self._index(w)
+        of = self.products
+        return Operator((of.size(i), of.size(j)), of.flat[0].dtype, lambda z: self._column(j, z, part)[i],
+                        lambda u: self._column(i, u, part)[j], of.cost, of.flat[0].device)
+
+    def column(self, w: str, z: Tensor, part: Part = "H") -> dict[str, Tensor]:
+        """H_{v,w} z for every node v from one product; z is (d_w,) or rows (m, d_w)."""
+        rows = self._column(self._index(w), z.reshape(-1, self.products.size(self._index(w))), part)
+        return {name: (r[0] if z.ndim == 1 else r) for name, r in zip(self.names, rows)}
+
+    def whole(self, part: Part = "H") -> Operator:
+        """The assembled matrix over all nodes (or all parameters)."""
+        of = self.products
+        n = sum(leaf.numel() for leaf in of.flat)
+        run = lambda z: flattened(of.whole(self._pieces(z, list(range(len(of.leaves)))), part))
+        return Operator((n, n), of.flat[0].dtype, run, run, of.cost, of.flat[0].device)
+
+    def _index(self, name: str) -> int:
+        if name not in self.names:
+            raise KeyError(f"no node {name!r}; the nodes are {', '.join(self.names)}")
+        return self.names.index(name)
+
+    def _column(self, w: int, z: Tensor, part: Part) -> list[Tensor]:
+        column = self.products.column(w, self._pieces(z, [w]))
+        out = []
+        for v in range(len(self.names)):
+            tensor = column.tensor[v]
+            if part == "T":
+                out.append(torch.zeros_like(flattened(column.gauss_newton[v])) if tensor is None else flattened(tensor))
+            else:
+                out.append(flattened(column.gauss_newton[v] if part == "GN" else column.hessian(v)))
+        return out
+
+    def _pieces(self, z: Tensor, nodes: list[int]) -> Pieces:
+        leaves = [leaf for v in nodes for leaf in self.products.leaves[v]]
+        split = z.split([leaf.numel() for leaf in leaves], 1)
+        return [p.reshape(z.shape[0], *leaf.shape) for p, leaf in zip(split, leaves)]
+
+
+@contextmanager
+def operators(model: nn.Module, loss_fn: Loss, batch: Any, *, nodes: Choice = None, space: Space = "parameter",
+              dtype: torch.dtype | None = None, train: bool | None = None, memory: int = 2 << 30,
+              split: bool = True) -> Iterator[Operators]:
+    """Products with blocks or with the whole matrix, as long as the ``with`` block lasts.
+
+    In parameter space without ``nodes`` every trainable tensor is a node, in the order of ``model.parameters()``.
+    ``split=False`` saves a backward pass when only ``whole("H")`` is wanted.
+
+    >>> net = nn.Linear(3, 1)
+    >>> with operators(net, nn.MSELoss(), (torch.ones(2, 3), torch.zeros(2, 1))) as of:
+    ...     (of.whole() @ torch.ones(4)).tolist()       # 2 · 1 · (1 + 1 + 1 + 1)
+    [8.0, 8.0, 8.0, 8.0]
+    """
+    if space == "parameter" and nodes is None:
+        with recorded_parameters(model, loss_fn, batch, dtype=dtype, train=train, memory=memory) as tape:
+            yield Operators(tape, memory, split)
+        return
+    with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, train=train, memory=memory) as tape:
+        yield Operators(tape, memory, split)

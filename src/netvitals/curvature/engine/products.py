@@ -1,0 +1,285 @@
+r"""Batched second-order products on a recorded tape, split into Gauss–Newton and tensor part.
+
+With $u = \nabla L$ held fixed at the outputs, $G_w(u) = J_{out\leftarrow w}^\top u$ is the gradient at node $w$. One
+backward pass through $\langle G_w, z\rangle$ gives at once
+
+* with respect to $u$: $a = J_{out\leftarrow w} z$, from which $H^{GN}_{v,w} z = J_{out\leftarrow v}^\top\nabla^2L\,a$
+  for **every** $v$ by one more vector-Jacobian product;
+* with respect to $\varepsilon_v$: $H^T_{v,w} z$ for every $v$, directly and not as a small difference of large numbers.
+
+So a probe at $w$ yields column $w$ of H, GN and T together. For piecewise-linear nets the second graph has no path back
+to ε, or only zeros on it; this is noticed once, and T is then an exact zero that costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from netvitals.curvature.engine.probes import draw, generator
+from netvitals.curvature.engine.tape import Tape
+
+Pieces = list[Tensor]       # one tensor (m, ...) per leaf of a node
+CACHED = 600_000             # bytes of graph and parameters below which batched products gain on a CPU
+
+
+@dataclass
+class Column:
+    """H_{v,w} z for all v: per node a list of pieces of shape (m, ...); ``tensor`` is None where T is exactly zero."""
+
+    gauss_newton: list[Pieces]
+    tensor: list[Pieces | None]
+
+    def hessian(self, v: int) -> Pieces:
+        t = self.tensor[v]
+        return self.gauss_newton[v] if t is None else [g + s for g, s in zip(self.gauss_newton[v], t)]
+
+
+@dataclass
+class Cost:
+    """What was spent: products through the second graph, vector-Jacobian products, forward passes."""
+
+    products: int = 0
+    vjps: int = 0
+    forwards: int = 2       # the survey and the tape
+
+    @property
+    def gradients(self) -> float:
+        """In gradient-equivalents: a gradient is one forward and one backward; a product costs about two of them."""
+        return 2.0 * self.products + (2.0 * self.vjps + self.forwards) / 3.0
+
+
+class Products:
+    """Columns of the block Hessian from a tape, by batches of probes that fit the memory budget.
+
+    Args:
+        tape: a recorded tape.
+        by_sample: differentiate by ε of each sample instead of the ε they share; pieces are then (m, B, ...).
+        memory: bytes that one batch of probes may use.
+        roots: ``"auto"`` takes the Gauss–Newton part from the output Jacobian of every node when that is cheaper
+            (few outputs, many probes); ``"never"`` always uses one vector-Jacobian product per probe.
+        split: False when only products with the whole H will be asked for.
+    """
+
+    def __init__(self, tape: Tape, *, by_sample: bool = False, memory: int = 2 << 30, planned: int = 30,
+                 roots: Literal["auto", "never"] = "auto", split: bool = True) -> None:
+        self.tape, self.memory, self.cost = tape, memory, Cost()
+        self.leaves: list[list[Tensor]] = [[r] for r in tape.rows] if by_sample else tape.leaves
+        self.flat = [leaf for leaves in self.leaves for leaf in leaves]
+        self.by_sample = by_sample
+        self.batched = True
+        self.pull = [p.clone().requires_grad_(True) for p in tape.pull]
+        self.gradient: Sequence[Tensor | None] = []
+        if split:
+            self.gradient = torch.autograd.grad(tape.outputs, self.flat, self.pull, create_graph=True,
+                                                allow_unused=True)
+            self.cost.vjps += 1
+        self._straight: dict[int, bool] = {}
+        self.roots: list[Tensor] | None = None
+        if roots == "auto" and tape.space == "activation" and not tape.problem.couples_samples:
+            self.roots = self._output_jacobians(planned)
+
+    def size(self, v: int) -> int:
+        """Length of the vectors at node v."""
+        return sum(leaf.numel() for leaf in self.leaves[v])
+
+    @property
+    def chunk(self) -> int:
+        """Probes at a time."""
+        leaves = sum(leaf.numel() * leaf.element_size() for leaf in self.flat)
+        per_probe = self.tape.kept_bytes + 2 * leaves
+        room = max(self.memory - 3 * self.tape.kept_bytes, per_probe)
+        if self.tape.space == "parameter" and self.flat[0].device.type == "cpu":
+            # probes in parameters make batches of matrices; beyond the cache a loop of plain products is faster
+            return 32 if self.tape.kept_bytes + leaves < CACHED else 1
+        return max(1, min(room // (2 * per_probe), 32))
+
+    def portions(self, m: int) -> list[slice]:
+        """m probes in equal batches of at most ``chunk``."""
+        count = max(1, -(-m // self.chunk))
+        size = -(-m // count)
+        return [slice(i, min(i + size, m)) for i in range(0, m, size)]
+
+    def column(self, w: int, probes: Pieces) -> Column:
+        """Apply column w to probes, given as pieces of shape (m, ...) like the leaves of w."""
+        parts = [self._column(w, [p[at] for p in probes]) for at in self.portions(probes[0].shape[0])]
+        if len(parts) == 1:
+            return parts[0]
+        n = len(self.leaves)
+        join = lambda pieces: [torch.cat(c) for c in zip(*pieces)]
+        tensor: list[Pieces | None] = []
+        for v in range(n):
+            pieces = [p.tensor[v] for p in parts]
+            tensor.append(None if pieces[0] is None else join(pieces))
+        return Column([join([p.gauss_newton[v] for p in parts]) for v in range(n)], tensor)
+
+    def _column(self, w: int, probes: Pieces) -> Column:
+        m = probes[0].shape[0]
+        heads, tails = self._gradient_of(w, probes)
+        pulls = [] if self.roots is not None else self.pull     # the roots already know J z
+        curved = [] if self.straight(w) else self.flat
+        got = self._backward(heads, [*pulls, *curved], tails) if pulls or curved else []
+        self.cost.products += m
+        pushed, tensors = got[:len(pulls)], (got[len(pulls):] or [None] * len(self.flat))
+        gn = self._gauss_newton(w, probes, pushed)
+        return Column(self._by_node(gn, m), [None if all(t is None for t in ts) else _filled(ts, leaves, m)
+                                             for ts, leaves in self._split(tensors)])
+
+    def straight(self, w: int) -> bool:
+        """True when T vanishes in the whole column of w: nothing after w bends (piecewise-linear nets, a linear head).
+
+        Asked of one Gaussian probe, which no nonzero block maps to an exact zero.
+        """
+        if w not in self._straight:
+            source = generator(w, self.flat[0].device)
+            heads, tails = self._gradient_of(w, draw(1, self.leaves[w], source, "gaussian"))
+            got = self._backward(heads, self.flat, tails)
+            self._straight[w] = all(t is None or not bool(t.any()) for t in got)
+        return self._straight[w]
+
+    def whole(self, probes: Pieces, part: Literal["H", "GN", "T"] = "H") -> Pieces:
+        """The whole matrix over all leaves times probes (m, ...) per leaf; no split, one backward pass for H."""
+        out = [self._whole([p[at] for p in probes], part) for at in self.portions(probes[0].shape[0])]
+        return out[0] if len(out) == 1 else [torch.cat(c) for c in zip(*out)]
+
+    def _whole(self, probes: Pieces, part: str) -> Pieces:
+        m = probes[0].shape[0]
+        if part == "H":
+            pairs = [(g, z) for g, z in zip(self.full_gradient, probes) if g is not None and g.requires_grad]
+            got = self._backward([g for g, _ in pairs], self.flat, [z for _, z in pairs])
+            self.cost.products += m
+            return _filled(got, self.flat, m)
+        pairs = [(g, z) for g, z in zip(self.gradient, probes) if g is not None and g.requires_grad]
+        wrt = self.flat if part == "T" else self.pull
+        got = self._backward([g for g, _ in pairs], wrt, [z for _, z in pairs])
+        if part == "T":
+            self.cost.products += m
+            return _filled(got, self.flat, m)
+        self.cost.vjps += m
+        return self._pull_back(self._loss_hessian(got, m), m)
+
+    @cached_property
+    def full_gradient(self) -> Sequence[Tensor | None]:
+        """∇L with the loss attached to the outputs, for products with H in one backward pass."""
+        self.cost.vjps += 1
+        return torch.autograd.grad(self.tape.whole_loss(), self.flat, create_graph=True, allow_unused=True)
+
+    def push(self, w: int, probes: Pieces) -> Pieces:
+        """J_{out←w} z, per output tensor (m, B, ...)."""
+        heads, tails = self._gradient_of(w, probes)
+        got = self._backward(heads, self.pull, tails)
+        return [torch.zeros(probes[0].shape[0], *p.shape, dtype=p.dtype, device=p.device) if a is None else a
+                for a, p in zip(got, self.pull)]
+
+    def _gradient_of(self, w: int, probes: Pieces) -> tuple[list[Tensor], list[Tensor]]:
+        at = sum(len(ls) for ls in self.leaves[:w])
+        mine = self.gradient[at:at + len(self.leaves[w])]
+        pairs = [(g, z) for g, z in zip(mine, probes) if g is not None and g.requires_grad]
+        return [g for g, _ in pairs], [z for _, z in pairs]
+
+    def _gauss_newton(self, w: int, probes: Pieces, pushed: Sequence[Tensor | None]) -> Pieces:
+        m = probes[0].shape[0]
+        if self.roots is None:
+            return self._pull_back(self._loss_hessian(pushed, m), m)
+        out, root = self.tape.outputs[0], self.roots[w]
+        k, b, d = root.shape
+        if self.by_sample:
+            a = torch.einsum("kbd,mbd->mbk", root, probes[0].reshape(m, b, d))
+        else:       # one matrix product: (KB, d_w) (d_w, m)
+            a = (root.reshape(k * b, d) @ probes[0].reshape(m, d).mT).reshape(k, b, m).permute(2, 1, 0)
+        c = self._loss_hessian([a.reshape(m, *out.shape)], m)[0].reshape(m, b, k)
+        if self.by_sample:
+            rows = [torch.einsum("mbk,kbd->mbd", c, r) for r in self.roots]
+        else:
+            flat = c.permute(0, 2, 1).reshape(m, k * b)
+            rows = [flat @ r.reshape(k * b, -1) for r in self.roots]
+        return [r.reshape(m, *leaf.shape) for r, leaf in zip(rows, self.flat)]
+
+    def _loss_hessian(self, pushed: Sequence[Tensor | None], m: int) -> list[Tensor]:
+        """∇²L times a batch of output tangents."""
+        pairs = [(s, a) for s, a in zip(self.tape.slope, pushed) if a is not None and s.requires_grad]
+        got = self._backward([s for s, _ in pairs], self.tape.detached, [a for _, a in pairs])
+        return [torch.zeros(m, *o.shape, dtype=o.dtype, device=o.device) if g is None else g
+                for g, o in zip(got, self.tape.detached)]
+
+    def _pull_back(self, cotangents: Sequence[Tensor], m: int) -> Pieces:
+        got = self._backward(self.tape.outputs, self.flat, cotangents)
+        self.cost.vjps += m
+        return _filled(got, self.flat, m)
+
+    def _output_jacobians(self, planned: int) -> list[Tensor] | None:
+        """J_{out←v} by sample, (K, B, d_v), when K backward passes are fewer than the sweep would need."""
+        if len(self.tape.outputs) != 1:
+            return None
+        out, b = self.tape.outputs[0], self.tape.samples
+        if out.shape[0] != b:
+            return None
+        k = out.numel() // b
+        width = sum(leaf.numel() for leaf in self.flat)
+        if k > 0.5 * planned * len(self.leaves) or k * b * width * out.element_size() > self.memory // 4:
+            return None
+        basis = torch.eye(k, dtype=out.dtype, device=out.device)
+        rows: list[list[Tensor]] = []
+        for start in range(0, k, self.chunk):
+            part = basis[start:start + self.chunk]
+            cot = part[:, None].expand(-1, b, -1).reshape(len(part), *out.shape)
+            got = self._backward([out], self.tape.rows, [cot])
+            rows.append([g.reshape(len(part), b, -1) for g in _filled(got, self.tape.rows, len(part))])
+        self.cost.vjps += k
+        return [torch.cat(c) for c in zip(*rows)]
+
+    def _backward(self, heads: Sequence[Tensor], wrt: Sequence[Tensor],
+                  tails: Sequence[Tensor]) -> Sequence[Tensor | None]:
+        """A batch of vector-Jacobian products; by vmap, or one by one where an operation does not allow it."""
+        if not heads:
+            return [None] * len(wrt)
+        if self.batched and tails[0].shape[0] > 1:
+            try:
+                return torch.autograd.grad(heads, wrt, tails, retain_graph=True, allow_unused=True,
+                                           is_grads_batched=True)
+            except (RuntimeError, NotImplementedError) as error:
+                if "vmap" not in str(error) and "batching" not in str(error):
+                    raise
+                self.batched = False
+        single = [torch.autograd.grad(heads, wrt, [t[i] for t in tails], retain_graph=True, allow_unused=True)
+                  for i in range(tails[0].shape[0])]
+        return [None if col[0] is None else torch.stack(col) for col in zip(*single)]
+
+    def _split(self, flat: Sequence[Tensor | None]) -> list[tuple[list[Tensor | None], list[Tensor]]]:
+        out, at = [], 0
+        for leaves in self.leaves:
+            out.append((list(flat[at:at + len(leaves)]), leaves))
+            at += len(leaves)
+        return out
+
+    def _by_node(self, flat: Sequence[Tensor], m: int) -> list[Pieces]:
+        return [_filled(ts, leaves, m) for ts, leaves in self._split(list(flat))]
+
+
+def _filled(got: Sequence[Tensor | None], leaves: Sequence[Tensor], m: int) -> Pieces:
+    return [torch.zeros(m, *leaf.shape, dtype=leaf.dtype, device=leaf.device) if g is None else g
+            for g, leaf in zip(got, leaves)]
+
+
+def identity(leaves: Sequence[Tensor], start: int, stop: int) -> Pieces:
+    """Rows start..stop of the identity over the concatenated leaves, as pieces."""
+    total = sum(leaf.numel() for leaf in leaves)
+    first = leaves[0]
+    eye = torch.zeros(stop - start, total, dtype=first.dtype, device=first.device)
+    eye[torch.arange(stop - start), torch.arange(start, stop)] = 1
+    parts = eye.split([leaf.numel() for leaf in leaves], 1)
+    return [p.reshape(stop - start, *leaf.shape) for p, leaf in zip(parts, leaves)]
+
+
+def flattened(pieces: Pieces) -> Tensor:
+    """(m, d) from pieces (m, ...)."""
+    rows = [p.reshape(p.shape[0], -1) for p in pieces]
+    return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+
+
+Progress = Callable[[int, int], None]

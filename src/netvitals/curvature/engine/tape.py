@@ -1,0 +1,238 @@
+r"""A forward pass that can be differentiated twice at every node.
+
+Each node's output gets an additive perturbation that is zero, $f_v = g_v(f_{Pa(v)}, \theta_v) + \varepsilon_v$, and all
+derivatives are taken with respect to the leaves $\varepsilon$ (or the parameters), never with respect to an
+intermediate tensor: for operations whose backward keeps their *output* (tanh, softmax, exp, ...) the latter is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from netvitals.curvature.engine.graph import NodeGraph, node_graph
+from netvitals.curvature.engine.nodes import (
+    Choice,
+    Node,
+    choose,
+    first_tensor,
+    parameters_of,
+    survey,
+    with_first_tensor,
+)
+from netvitals.curvature.engine.problem import Loss, Problem, advised, float_outputs, laboratory, refuse_noise
+
+Space = Literal["activation", "parameter"]
+
+
+class Tape:
+    """One recorded pass: leaves per node, outputs, the loss and its gradient at the outputs.
+
+    Attributes:
+        nodes: the nodes, in the order they run.
+        leaves: per node, the tensors to differentiate by: one ε shared by all samples, or the node's parameters.
+        rows: per node, ε by sample, shape (B, ...): the same perturbation before it is summed over the batch.
+        outputs: the model's floating outputs; ``pull`` is ∇L at them, detached.
+        graph: how the nodes depend on one another.
+        kept_bytes: what the graph keeps alive, as seen in a trial pass.
+    """
+
+    def __init__(self, problem: Problem, nodes: list[Node], space: Space, chosen: str, kept_bytes: int) -> None:
+        self.problem, self.nodes, self.space, self.chosen, self.kept_bytes = problem, nodes, space, chosen, kept_bytes
+        self.leaves: list[list[Tensor]] = [[] for _ in nodes]
+        self.rows: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+        self.pull: list[Tensor] = []
+        self.detached: list[Tensor] = []
+        self.slope: list[Tensor] = []       # ∇L at the detached outputs, still differentiable by them
+        self.loss = float("nan")
+        self.graph = NodeGraph((), {}, {}, {})
+        self.values: list[Tensor] = []      # f_v before its own perturbation, in activation space
+        self._rebuild: Any = None
+
+    @property
+    def samples(self) -> int:
+        return self.problem.samples
+
+    def record(self) -> None:
+        """Run the model with ε in place and keep the graph."""
+        problem, model = self.problem, self.problem.model
+        seams: list[tuple[Tensor, Tensor]] = []      # (before, after) the perturbation, per node
+        if self.space == "activation":
+            for p in model.parameters():
+                p.requires_grad_(False)              # only ε is differentiated; `preserved` puts the flags back
+            outputs, seams = self._forward_perturbed()
+        else:
+            self.leaves = [list(parameters_of(model, n.name)) for n in self.nodes]
+            outputs = problem.outputs()
+        self.outputs, rebuild = float_outputs(outputs)
+        everything = self.outputs
+        self._rebuild = lambda: rebuild(everything)
+        if not any(o.requires_grad for o in self.outputs):
+            names = ", ".join(repr(n.name) for n in self.nodes)
+            raise ValueError(f"node {names} does not influence the loss: the model's output does not depend on it "
+                             "(or is detached). Choose another")
+        keep = [i for i, o in enumerate(self.outputs) if o.requires_grad]
+        self.detached = [o.detach().requires_grad_(i in keep) for i, o in enumerate(self.outputs)]
+        loss = problem.loss(rebuild(self.detached))
+        self.loss = float(loss.detach())
+        if not loss.requires_grad:
+            raise ValueError("the loss does not depend on the model's output in a differentiable way "
+                             "(an accuracy, an argmax or a detach?): give the loss that training uses")
+        slopes = torch.autograd.grad(loss, [self.detached[i] for i in keep], create_graph=True, allow_unused=True)
+        used = [(i, s) for i, s in zip(keep, slopes) if s is not None]
+        self.outputs = [self.outputs[i] for i, _ in used]
+        self.detached = [self.detached[i] for i, _ in used]
+        self.slope = [s for _, s in used]
+        if not self._loss_curves():
+            raise ValueError("the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
+                             "sum; or a cross-entropy saturated to the last bit): its Gauss–Newton part is zero. Use a "
+                             "twice differentiable loss, for example cross-entropy, mean squared error or Huber")
+        self.pull = [s.detach() for s in self.slope]
+        if seams:
+            self.graph = node_graph(self.nodes, seams, self.outputs, model)
+            self.values = [before for before, _ in seams]
+
+    def _loss_curves(self) -> bool:
+        pairs = [(s, o) for s, o in zip(self.slope, self.detached) if s.requires_grad]
+        if not pairs:
+            return False
+        weights = [torch.linspace(1, 2, s.numel(), dtype=s.dtype, device=s.device).view_as(s) for s, _ in pairs]
+        curved = torch.autograd.grad([s for s, _ in pairs], [o for _, o in pairs], weights, retain_graph=True,
+                                     allow_unused=True)
+        return any(c is not None and bool(c.any()) for c in curved)
+
+    def whole_loss(self) -> Tensor:
+        """The loss attached to the recorded graph."""
+        return self.problem.loss(self._rebuild())
+
+    def mean_check(self) -> tuple[float, float]:
+        """The loss of the batch, and the mean of the losses of its halves weighted by size: equal for a mean loss."""
+        from torch.utils._pytree import tree_map
+        b = self.samples
+        cut = lambda part: lambda t: t[part] if isinstance(t, Tensor) and t.ndim and t.shape[0] == b else t
+        if b < 2 or any(o.shape[0] != b for o in self.outputs):
+            return self.loss, self.loss
+        total = 0.0
+        for part in (slice(0, b // 2), slice(b // 2, b)):
+            outputs, targets = tree_map(cut(part), (self._rebuild(), self.problem.y))
+            total += float(self.problem.loss_fn(outputs, targets).detach()) * (part.stop - part.start) / b
+        return self.loss, total
+
+    def _forward_perturbed(self) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
+        index = {(n.module, n.call): i for i, n in enumerate(self.nodes)}
+        counts: dict[str, int] = {}
+        seams: dict[int, tuple[Tensor, Tensor]] = {}
+        rows: dict[int, Tensor] = {}
+
+        def perturb(name: str) -> Any:
+            def hook(module: nn.Module, args: Any, out: Any) -> Any:
+                counts[name] = counts.get(name, 0) + 1
+                i = index.get((name, counts[name]))
+                if i is None:
+                    return None
+                value = first_tensor(out)
+                assert value is not None
+                b = self.samples
+                inner = value.shape[1:] if value.shape[0] == b else (value.shape[0] // b, *value.shape[1:])
+                leaf = torch.zeros(1, *inner, dtype=value.dtype, device=value.device, requires_grad=True)
+                rows[i] = leaf.expand(b, *inner)
+                self.leaves[i] = [leaf]
+                moved = value + rows[i].reshape(value.shape)
+                seams[i] = (value, moved)
+                return with_first_tensor(out, moved)
+            return hook
+
+        handles = [m.register_forward_hook(perturb(name)) for name, m in self.problem.model.named_modules()
+                   if name in {n.module for n in self.nodes}]
+        try:
+            outputs = self.problem.outputs()
+        finally:
+            for handle in handles:
+                handle.remove()
+        self.rows = [rows[i] for i in range(len(self.nodes))]
+        return outputs, [seams[i] for i in range(len(self.nodes))]
+
+
+@contextmanager
+def recorded(model: nn.Module, loss_fn: Loss, batch: Any, *, nodes: Choice = None, space: Space = "activation",
+             dtype: torch.dtype | None = None, train: bool | None = None, memory: int = 2 << 30) -> Iterator[Tape]:
+    """Record a tape; the model, its mode, buffers, gradients and hooks are as before on leaving, also after an error.
+
+    Args:
+        model, loss_fn, batch: the loss is ``loss_fn(model(x), y)`` with ``batch = (x, y)``.
+        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the default blocks.
+        space: ``"activation"`` (ε at the nodes' outputs) or ``"parameter"`` (the nodes' own parameters).
+        dtype: measure a copy in this dtype.
+        train: True or False to measure in that mode; None leaves the mode as it is.
+        memory: budget in bytes for the graph and the products on it.
+    """
+    if space not in ("activation", "parameter"):
+        raise ValueError(f"space is {space!r}, expected 'activation' or 'parameter'")
+    problem = Problem(model, loss_fn, batch, dtype)
+    with laboratory(problem.model, train):
+        refuse_noise(problem.model)
+        with advised():
+            seen = survey(problem, memory)
+            picked, chosen = choose(problem, seen, nodes, space)
+            tape = Tape(problem, picked, space, chosen, seen.kept_bytes)
+            tape.record()
+            _refuse_randomness(seen.outputs, tape)
+            _drop_idle(tape, explicit=nodes is not None)
+            yield tape
+
+
+@contextmanager
+def recorded_parameters(model: nn.Module, loss_fn: Loss, batch: Any, *, dtype: torch.dtype | None = None,
+                        train: bool | None = None, memory: int = 2 << 30) -> Iterator[Tape]:
+    """A tape whose nodes are the trainable parameter tensors; those that do not reach the loss are left out."""
+    problem = Problem(model, loss_fn, batch, dtype)
+    named = [(name, p) for name, p in problem.model.named_parameters() if p.requires_grad]
+    if not named:
+        raise ValueError("the model has no trainable parameter: unfreeze what you want the curvature of")
+    with laboratory(problem.model, train):
+        refuse_noise(problem.model)
+        with advised():
+            seen = survey(problem, memory, calls=False)
+            nodes = [Node(name, name, 1, "Parameter", tuple(p.shape), p.numel()) for name, p in named]
+            tape = Tape(problem, nodes, "parameter", "all trainable parameters", seen.kept_bytes)
+            tape.record()
+            _refuse_randomness(seen.outputs, tape)
+            _drop_idle(tape, explicit=False)
+            yield tape
+
+
+def _refuse_randomness(before: Sequence[Tensor], tape: Tape) -> None:
+    for a in tape.outputs:
+        same = [b for b in before if b.shape == a.shape]
+        tol = 1e-3 * float(a.detach().abs().max())
+        if same and all(float((a.detach() - b).abs().max()) > tol for b in same):
+            raise ValueError("two forward passes of the same batch differ: the model draws random numbers (functional "
+                             "dropout? noise?). Switch the noise off, or pass train=False")
+
+
+def _drop_idle(tape: Tape, explicit: bool) -> None:
+    """Nodes whose perturbation does not reach the loss: an error when asked for by name, dropped from a default set."""
+    flat = [leaf for leaves in tape.leaves for leaf in leaves]
+    if not flat:
+        raise ValueError("none of the nodes can be differentiated")
+    grads = torch.autograd.grad(tape.outputs, flat, tape.pull, allow_unused=True, retain_graph=True)
+    ends = np.cumsum([len(leaves) for leaves in tape.leaves])
+    live = [any(g is not None for g in grads[end - len(leaves):end]) for end, leaves in zip(ends, tape.leaves)]
+    idle = [n.name for n, ok in zip(tape.nodes, live) if not ok]
+    if idle and (explicit or not any(live)):
+        raise ValueError(f"node {idle[0]!r} does not influence the loss: its output is not used on the way to the loss "
+                         "(or is detached). Leave it out")
+    if idle:
+        keep = [i for i, ok in enumerate(live) if ok]
+        tape.chosen += f" (without {', '.join(idle)}, which do not influence the loss)"
+        tape.nodes = [tape.nodes[i] for i in keep]
+        tape.leaves = [tape.leaves[i] for i in keep]
+        tape.rows = [tape.rows[i] for i in keep] if tape.rows else []
+        tape.values = [tape.values[i] for i in keep] if tape.values else []
+        tape.graph = tape.graph.without(idle)

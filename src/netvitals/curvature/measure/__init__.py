@@ -1,0 +1,1 @@
+"""Measurements made of products: between layers, trace, spectra, Jacobians."""

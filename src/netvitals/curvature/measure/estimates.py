@@ -1,0 +1,92 @@
+r"""From the arrays of a sweep to metrics with standard errors (delta method on the fresh probes)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from netvitals.curvature.measure.metrics import FLOOR, ZERO
+from netvitals.curvature.measure.sweep import KINDS, Sweep
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Arrays (S, N, N), each with the standard error of the probes."""
+
+    frobenius: dict[str, np.ndarray]
+    frobenius_stderr: dict[str, np.ndarray]
+    spectral: np.ndarray
+    coupling: np.ndarray
+    coupling_stderr: np.ndarray
+    stable_rank: np.ndarray
+    stable_rank_stderr: np.ndarray
+    gap: np.ndarray
+    gap_stderr: np.ndarray
+
+
+def estimates(found: Sweep, sizes: list[int]) -> Estimates:
+    """Both orders of a pair estimate the same norm; they are averaged, and an exact column replaces its partner."""
+    n = len(sizes)
+    sure = found.exact.astype(float)
+    share = np.where(sure[None, :] == sure[:, None], 0.5, sure[None, :])[None]     # of the order (v, w)
+    share[:, np.arange(n), np.arange(n)] = 1.0
+    both = lambda x: share * x + (1 - share) * x.swapaxes(1, 2)
+    variance = lambda x: share**2 * x + (1 - share) ** 2 * x.swapaxes(1, 2)
+
+    k = max(found.tail["H"].shape[3], 1)
+    once = {kind: found.head[kind] + found.tail[kind].sum(3) / k for kind in KINDS}
+    square = {kind: both(once[kind]) for kind in KINDS}
+    error = {kind: np.sqrt(variance(found.spread[kind]) / k) for kind in KINDS}
+    fro = {kind: np.sqrt(square[kind]) for kind in KINDS}
+    fro_se = {kind: _ratio(error[kind], 2 * fro[kind]) for kind in KINDS}
+
+    other = found.top.swapaxes(1, 2)
+    top, low = np.fmax(found.top, other), np.fmin(found.top, other)
+    gain = np.minimum(found.gain, found.gain.swapaxes(1, 2))
+    # power iteration from below: two bounds that differ, or a last step that still gained, have not converged
+    unsure = np.hypot(_ratio(top - low, top), gain / 3)
+    rank = np.minimum(np.array(sizes)[:, None], np.array(sizes)[None, :])
+    known = top >= ZERO
+    d = np.where(known, np.clip(_ratio(square["H"], top), 1.0, rank), np.nan)
+    d_se = np.where(known, np.hypot(_ratio(error["H"], top), unsure * d), np.nan)
+
+    centred = {kind: found.tail[kind] - found.tail[kind].mean(3, keepdims=True) for kind in KINDS}
+    gap = fro["T"] / (fro["GN"] + FLOOR)
+    drift = lambda t, gn, weight: weight[..., None] * (_ratio(t, square["T"][..., None])
+                                                       - _ratio(gn, square["GN"][..., None]))
+    first = drift(centred["T"], centred["GN"], share)
+    second = drift(centred["T"].swapaxes(1, 2), centred["GN"].swapaxes(1, 2), 1 - share)
+    gap_se = gap * np.sqrt(_mean_variance(first) + _mean_variance(second)) / 2
+    c, c_se = _coupling(once["H"], centred["H"])
+    return Estimates(fro, fro_se, np.sqrt(top), c, c_se, d, d_se, gap, gap_se)
+
+
+def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""$C=(F_{vw}F_{wv}/(F_{vv}F_{ww}))^{1/4}$, numerators and denominators with the same probes $z_w$, $z_v$."""
+    n = f.shape[1]
+    at = np.arange(n)
+    own = f[:, at, at]                                              # F_ww, seen with the probes of w
+    fine = np.sqrt(own) > FLOOR
+    ratio = np.where(fine[:, None, :], _ratio(f, own[:, None, :]), np.nan)      # F_vw / F_ww
+    c = (ratio * ratio.swapaxes(1, 2)) ** 0.25
+    drift = _ratio(centred, f[..., None]) - _ratio(centred[:, at, at][:, None], own[:, None, :, None])
+    noise = _mean_variance(drift) / 16
+    return c, c * np.sqrt(noise + noise.swapaxes(1, 2))
+
+
+def _mean_variance(samples: np.ndarray) -> np.ndarray:
+    """Variance of a mean over the last axis.
+
+    Few probes make the spread itself uncertain; the factor (k-1)/(k-3) is the variance of Student's t.
+    """
+    k = samples.shape[-1]
+    if k < 2:
+        return np.zeros(samples.shape[:-1])
+    return samples.var(-1, ddof=1) / k * ((k - 1) / max(k - 3, 1))
+
+
+def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a / b, and 0 where b is not positive."""
+    a, b = np.broadcast_arrays(np.asarray(a, float), np.asarray(b, float))
+    return np.divide(a, b, out=np.zeros_like(a), where=b > 0)

@@ -1,0 +1,209 @@
+r"""Jacobians between nodes of a module: spectral norms, Lyapunov exponents three ways, and the bend of activations.
+
+Three numbers go by the name of a growth rate over m layers, and they differ: Eq. 8, $\frac1m\log\|\Pi\|_2$; the QR
+exponents started at the identity, which the paper's tables print under the same name (erratum E9); and the Frobenius
+gain $\frac1{2m}\log(\|\Pi\|_F^2/d)$, what a typical direction feels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from netvitals.curvature.engine.nodes import Choice
+from netvitals.curvature.engine.problem import Loss, Problem, laboratory
+from netvitals.curvature.engine.tape import Tape, recorded
+
+
+@dataclass(frozen=True)
+class Lyapunov:
+    """Growth per layer along a chain of Jacobians, batch means with standard errors over samples."""
+
+    eq8: float
+    eq8_stderr: float
+    qr: float               # the largest of the QR exponents, at most eq8
+    qr_stderr: float
+    gain: float
+    gain_stderr: float
+    spectrum: np.ndarray    # QR exponents, descending, batch means
+    layers: int
+
+    def __str__(self) -> str:
+        return (f"over {self.layers} layers: log-norm {self.eq8:+.3f} (Eq. 8), QR {self.qr:+.3f}, typical direction "
+                f"{self.gain:+.3f} per layer")
+
+
+@dataclass(frozen=True)
+class EdgeNorms:
+    """Batch-mean spectral norms of the Jacobian of every edge of the node graph."""
+
+    norms: dict[tuple[str, str], float]     # (parent, child)
+    rho: float                              # the largest
+    fan_out: int                            # s: most children of one node
+
+    @property
+    def contraction(self) -> float:
+        """sρ; below 1 Gauss–Newton resonance falls at least like (sρ)^distance."""
+        return self.fan_out * self.rho
+
+
+class NodeJacobians:
+    """Jacobians between the nodes of a recorded tape, by sample; alive inside ``node_jacobians(...)``."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.names = tuple(n.name for n in tape.nodes)
+
+    def jacobian(self, w: str, v: str) -> Tensor:
+        """df_w/df_v by sample, (B, d_w, d_v)."""
+        i, j = self.names.index(w), self.names.index(v)
+        b = self.tape.samples
+        if i == j:
+            return torch.eye(self.tape.nodes[i].size, dtype=self.tape.rows[i].dtype).expand(b, -1, -1)
+        value = self.tape.values[i]
+        return self._rows(value, self.tape.nodes[i].size, j)
+
+    def output(self, v: str) -> Tensor:
+        """Jacobian of the (first) model output by sample, (B, K, d_v)."""
+        out = self.tape.outputs[0]
+        return self._rows(out, out.numel() // self.tape.samples, self.names.index(v))
+
+    def _rows(self, value: Tensor, d: int, j: int) -> Tensor:
+        b, row = self.tape.samples, self.tape.rows[j]
+        if not value.requires_grad:         # the first node depends on no perturbation
+            return torch.zeros(b, d, row[0].numel(), dtype=value.dtype, device=value.device)
+        eye = torch.eye(d, dtype=value.dtype, device=value.device)
+        out = []
+        for first in range(0, d, 64):
+            part = eye[first:first + 64]
+            cot = part[:, None].expand(-1, b, -1).reshape(len(part), *value.shape)
+            got, = torch.autograd.grad(value, row, cot, retain_graph=True, allow_unused=True, is_grads_batched=True)
+            if got is None:
+                return torch.zeros(b, d, row[0].numel(), dtype=value.dtype, device=value.device)
+            out.append(got.reshape(len(part), b, -1))
+        return torch.cat(out).transpose(0, 1)
+
+    def edges(self) -> EdgeNorms:
+        """σ_max of the Jacobian along every edge of the graph, averaged over the batch.
+
+        On graphs whose edges run beside longer paths this is the total derivative, paths included.
+        """
+        graph = self.tape.graph
+        norms = {(p, u): float(torch.linalg.matrix_norm(self.jacobian(u, p), 2).mean())
+                 for u in graph.names for p in graph.parents.get(u, ())}
+        if not norms:
+            raise ValueError("the nodes have no edges between them: name at least two nodes, one after the other")
+        return EdgeNorms(norms, max(norms.values()), graph.topology.fan_out)
+
+
+@contextmanager
+def node_jacobians(model: nn.Module, loss_fn: Loss, batch: Any, *, nodes: Choice = None,
+                   dtype: torch.dtype | None = None, train: bool | None = None,
+                   memory: int = 2 << 30) -> Iterator[NodeJacobians]:
+    """Jacobians between nodes, as long as the ``with`` block lasts."""
+    with recorded(model, loss_fn, batch, nodes=nodes, dtype=dtype, train=train, memory=memory) as tape:
+        if tape.problem.couples_samples:
+            raise ValueError("Jacobians by sample need samples that do not see each other, but batch normalisation is "
+                             "in train mode: call model.eval(), or pass train=False")
+        yield NodeJacobians(tape)
+
+
+def lyapunov(chain: Sequence[Tensor]) -> Lyapunov:
+    r"""Exponents of a chain of Jacobians $D_1,\dots,D_m$ in the order they apply, each (B, d_out, d_in).
+
+    >>> half = 0.5 * torch.eye(3).expand(2, 3, 3)
+    >>> print(lyapunov([half, half]))
+    over 2 layers: log-norm -0.693 (Eq. 8), QR -0.693, typical direction -0.693 per layer
+    """
+    if not chain:
+        raise ValueError("a chain needs at least one Jacobian")
+    m = len(chain)
+    product = chain[0]
+    for d in chain[1:]:
+        product = d @ product
+    tiny = torch.finfo(product.dtype).tiny
+    eq8 = torch.linalg.matrix_norm(product, 2).clamp_min(tiny).log() / m
+    gain = (torch.linalg.matrix_norm(product) ** 2 / product.shape[2]).clamp_min(tiny).log() / (2 * m)
+    q = torch.eye(chain[0].shape[2], dtype=product.dtype, device=product.device).expand(len(product), -1, -1)
+    logs = torch.zeros(len(product), min(min(d.shape[1:]) for d in chain), dtype=product.dtype)
+    for d in chain:
+        q, r = torch.linalg.qr(d @ q)
+        diagonal = r.diagonal(dim1=1, dim2=2).abs().clamp_min(tiny).log()
+        logs = logs + diagonal[:, :logs.shape[1]]
+    spectrum = logs.mean(0) / m
+    best = (logs / m)[:, int(spectrum.argmax())]
+    error = lambda x: float(x.std() / len(x) ** 0.5) if len(x) > 1 else float("nan")
+    return Lyapunov(float(eq8.mean()), error(eq8), float(spectrum.max()), error(best), float(gain.mean()), error(gain),
+                    spectrum.sort(descending=True)[0].numpy(), m)
+
+
+@dataclass(frozen=True)
+class Bend:
+    """E[σ''(z)²] over pre-activations, by layer and pooled; the gap is proportional to its root, ``rms``."""
+
+    by_layer: dict[str, float]
+    pooled: float
+
+    @property
+    def rms(self) -> float:
+        return self.pooled**0.5
+
+
+def activation_bend(model: nn.Module, x: Any, *, layers: Sequence[str] | None = None) -> Bend:
+    """Mean squared second derivative of every activation module at the inputs it sees.
+
+    ``layers`` names the activation modules; by default those of ``torch.nn.modules.activation`` and of netvitals.
+    """
+    sums: dict[str, tuple[float, int]] = {}
+
+    def look(name: str) -> Any:
+        def hook(module: nn.Module, args: Any, out: Any) -> None:
+            z = args[0].detach().double().requires_grad_(True)
+            with torch.enable_grad():
+                first, = torch.autograd.grad(module(z).sum(), z, create_graph=True)
+                second = (torch.autograd.grad(first.sum(), z, allow_unused=True)[0] if first.requires_grad else None)
+            value = 0.0 if second is None else float(second.square().sum())
+            a, b = sums.get(name, (0.0, 0))
+            sums[name] = (a + value, b + z.numel())
+        return hook
+
+    chosen = [(n, m) for n, m in model.named_modules() if (n in layers if layers is not None else _is_activation(m))]
+    if not chosen:
+        raise ValueError("no activation module found: name them in layers=")
+    problem = Problem(model, lambda o, y: o, (x, 0))
+    with laboratory(model):
+        busy: set[str] = set()
+
+        def guarded(name: str) -> Any:
+            inner = look(name)
+
+            def hook(module: nn.Module, args: Any, out: Any) -> None:
+                if name not in busy:        # the hook itself calls the module
+                    busy.add(name)
+                    try:
+                        inner(module, args, out)
+                    finally:
+                        busy.discard(name)
+            return hook
+        handles = [m.register_forward_hook(guarded(n)) for n, m in chosen]
+        try:
+            problem.outputs()
+        finally:
+            for handle in handles:
+                handle.remove()
+    by_layer = {n: a / b for n, (a, b) in sums.items()}
+    return Bend(by_layer, sum(a for a, _ in sums.values()) / sum(b for _, b in sums.values()))
+
+
+def _is_activation(m: nn.Module) -> bool:
+    mixing = (nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.MultiheadAttention)
+    if any(True for _ in m.children()) or isinstance(m, mixing):
+        return False
+    home = type(m).__module__
+    return home == "torch.nn.modules.activation" or home.startswith("netvitals.activations")

@@ -1,0 +1,64 @@
+"""What a measurement will cost, before it runs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from netvitals.curvature.engine.nodes import Choice
+from netvitals.curvature.engine.probes import draw, generator
+from netvitals.curvature.engine.problem import Loss
+from netvitals.curvature.engine.products import Products
+from netvitals.curvature.engine.tape import Space, recorded
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Products, gradient-equivalents, bytes and seconds; the seconds come from one timed product on this machine."""
+
+    nodes: tuple[str, ...]
+    chosen: str
+    products: int
+    gradients: float
+    graph_bytes: int
+    block_bytes: int        # of the dense blocks, if exact
+    probes_at_once: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return (f"{self.chosen}; {self.products} products ({self.gradients:.0f} gradient-equivalents, about "
+                f"{self.seconds:.2g} s), {self.graph_bytes / 2**20:.3g} MiB for the graph, {self.probes_at_once} "
+                f"probes at once, {self.block_bytes / 2**20:.3g} MiB for dense blocks")
+
+
+def plan(model: nn.Module, loss_fn: Loss, batch: Any, nodes: Choice = None, *, method: str = "stochastic",
+         probes: int = 30, space: Space = "activation", dtype: torch.dtype | None = None, train: bool | None = None,
+         memory: int = 2 << 30) -> Plan:
+    """The cost of ``interlayer`` with the same arguments, from one pass and one product.
+
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    >>> plan(net, nn.MSELoss(), (torch.randn(8, 3), torch.randn(8, 2)), probes=10).products
+    4
+    """
+    if method == "exact" and dtype is None:
+        dtype = torch.float64
+    with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, train=train, memory=memory) as tape:
+        products = Products(tape, memory=memory, planned=probes)
+        sizes = [products.size(v) for v in range(len(tape.nodes))]
+        count = sum(sizes) if method == "exact" else sum(min(d, probes) for d in sizes)
+        w = len(sizes) // 2
+        m = min(products.chunk, probes)
+        z = draw(m, products.leaves[w], generator(0, products.flat[0].device))
+        products.column(w, z)                           # warm: first calls compile and allocate
+        spent = products.cost.gradients
+        began = time.perf_counter()
+        products.column(w, z)
+        each = (time.perf_counter() - began) / m
+        per = (products.cost.gradients - spent) / m
+        item = products.flat[0].element_size()
+        return Plan(tuple(n.name for n in tape.nodes), tape.chosen, count, per * count + spent, 3 * tape.kept_bytes,
+                    2 * sum(sizes) ** 2 * item if method == "exact" else 0, products.chunk, each * count)

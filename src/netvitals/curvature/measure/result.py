@@ -1,0 +1,106 @@
+"""What ``interlayer`` returns: matrices over pairs of nodes, their standard errors, and a page of words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from netvitals.curvature.engine.graph import NodeGraph
+from netvitals.curvature.measure import metrics
+from netvitals.curvature.measure.exact import Block, Blocks
+
+
+@dataclass(frozen=True)
+class InterlayerCurvature:
+    """Curvature between every pair of nodes; row v, column w.
+
+    ``resonance`` is the Frobenius norm of H, ``gauss_newton`` and ``tensor`` those of its two parts. Standard errors
+    are of the probes (rounding only, where a column is exact). ``per_sample`` holds the same matrices by sample, shape
+    (B, N, N), when the reduction keeps samples apart; the N×N numbers and their errors are then over samples.
+    """
+
+    nodes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    space: str
+    method: str
+    reduction: str
+    probes: int
+    seed: int
+    samples: int
+    loss: float
+    resonance: np.ndarray
+    resonance_stderr: np.ndarray
+    gauss_newton: np.ndarray
+    gauss_newton_stderr: np.ndarray
+    tensor: np.ndarray
+    tensor_stderr: np.ndarray
+    coupling: np.ndarray
+    coupling_stderr: np.ndarray
+    stable_rank: np.ndarray
+    stable_rank_stderr: np.ndarray
+    gn_gap: np.ndarray
+    gn_gap_stderr: np.ndarray
+    spectral_norm: np.ndarray
+    cost: float                         # gradient-equivalents
+    products: int                       # Hessian-vector products behind the numbers
+    graph: NodeGraph
+    chosen: str                         # how the nodes were chosen
+    floor: float                        # gaps below this are rounding
+    per_sample: dict[str, np.ndarray] = field(default_factory=dict)
+    blocks: Blocks | None = None
+
+    def block(self, v: str, w: str) -> Block:
+        """The matrices (H, GN, T) of a pair; only with ``method="exact"``."""
+        if self.blocks is None:
+            raise ValueError("a stochastic result has no blocks, only their norms: use method='exact'")
+        return self.blocks.block(v, w)
+
+    def at(self, v: str, w: str) -> dict[str, float]:
+        """All numbers of one pair."""
+        i, j = self.position(v), self.position(w)
+        keys = ("resonance", "coupling", "stable_rank", "gn_gap", "gauss_newton", "tensor")
+        return {k + end: float(getattr(self, k + end)[i, j]) for k in keys for end in ("", "_stderr")}
+
+    def position(self, name: str) -> int:
+        if name not in self.nodes:
+            raise KeyError(f"no node {name!r}; the nodes are {', '.join(self.nodes)}")
+        return self.nodes.index(name)
+
+    @property
+    def global_gap(self) -> float:
+        """Ratio of sums over pairs i ≤ j."""
+        return metrics.gap_of_sums(self.tensor, self.gauss_newton)
+
+    @property
+    def mean_gap(self) -> float:
+        """Mean of ratios over pairs i ≤ j: every pair counts alike, however weak."""
+        return float(np.mean(self.gn_gap[np.triu_indices(len(self.nodes))]))
+
+    @property
+    def off_diagonal_mass(self) -> float:
+        r"""$\Phi = 1-\sum_v\|H_{v,v}\|^2/\|H\|^2$: the share of curvature that a block-diagonal method drops."""
+        squares = self.resonance**2
+        return float(1 - np.trace(squares) / squares.sum()) if squares.sum() > 0 else float("nan")
+
+    def __str__(self) -> str:
+        how = f"{self.probes} probes a node, seed {self.seed}" if self.method == "stochastic" else "exact"
+        head = (f"Curvature between {len(self.nodes)} nodes in {self.space} space ({how}, {self.reduction} over "
+                f"{self.samples} samples, {self.cost:.0f} gradient-equivalents)")
+        lines = [head, f"GN-gap over all pairs {self.global_gap:.3g}; {100 * self.off_diagonal_mass:.0f} % of the "
+                 "curvature lies between different nodes"]
+        for title, key, fmt in (("resonance", "resonance", "{:.2e}"), ("coupling", "coupling", "{:.3f}"),
+                                ("stable rank", "stable_rank", "{:.2f}"), ("GN-gap", "gn_gap", "{:.2g}")):
+            lines += ["", title, *_table(self.nodes, getattr(self, key), getattr(self, key + "_stderr"), fmt)]
+        return "\n".join(lines)
+
+
+def _table(names: tuple[str, ...], values: np.ndarray, errors: np.ndarray, fmt: str) -> list[str]:
+    cells = [[fmt.format(x) for x in row] for row in values]
+    label = max(len(n) for n in names)
+    wide = [max([len(r[j]) for r in cells] + [min(len(names[j]), 10)]) for j in range(len(names))]
+    head = " " * label + "  " + "  ".join(n[-10:].rjust(w) for n, w in zip(names, wide))
+    rows = [n.ljust(label) + "  " + "  ".join(c.rjust(w) for c, w in zip(row, wide)) for n, row in zip(names, cells)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.nanmedian(np.where(values != 0, errors / np.abs(values), np.nan)) if np.any(errors > 0) else 0.0
+    return [head, *rows, *([f"(median standard error {100 * relative:.1f} %)"] if relative > 0 else [])]

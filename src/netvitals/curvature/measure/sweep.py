@@ -1,0 +1,261 @@
+r"""All pairs from one sweep: deflated Frobenius norms, spectral norms, couplings and gaps, with standard errors.
+
+A probe at node $w$ gives column $w$ of every block, so $N$ nodes with $m$ probes cost $Nm$ products, not $N^2m$. The
+probes of a node are spent in four parts of about the same size:
+
+1. a *sketch* $H_{v,w}z$. Its rows at $v$ span the directions that matter there, because $H_{v,w}=H_{w,v}^\top$;
+2. the orthonormal basis $Q_w$ of the sketch at $w$;
+3. the leading left singular vectors of $H_{w,v}Q_v$ for the various $v$, which is one step of power iteration for every
+   pair at once; they extend $Q_w$, and the largest singular value of $H_{v,w}Q_w$ estimates $\|H_{v,w}\|_2$ from below;
+4. *fresh* probes orthogonal to all that: $\|H_{v,w}\|_F^2 = \|H_{v,w}Q_w\|_F^2 + E\|H_{v,w}(I-Q_wQ_w^\top)z\|^2$.
+
+Plain probes have a relative error of $\sqrt{2/m}$ on a block of rank one; here such a block is exact. The same $Q_w$
+and $z$ serve H, GN and T and every $v$, so ratios (coupling, gap, stable rank) lose most of their noise, and the stable
+rank cannot fall below 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from netvitals.curvature.engine.probes import draw, generator
+from netvitals.curvature.engine.products import Column, Pieces, Products, Progress
+
+KINDS = ("H", "GN", "T")
+
+
+@dataclass
+class Sweep:
+    """What the sweep keeps of every ordered pair, as arrays (S, N, N) indexed [v, w] where the probes sat at w.
+
+    S is 1, or the number of samples. Columns of nodes no wider than the probes are ``exact``: their tails are zero.
+    """
+
+    exact: np.ndarray                                           # (N,)
+    head: dict[str, np.ndarray] = field(default_factory=dict)   # per kind ‖H Q‖²
+    tail: dict[str, np.ndarray] = field(default_factory=dict)   # per kind (S, N, N, k): ‖H (I-QQᵀ) z‖²
+    spread: dict[str, np.ndarray] = field(default_factory=dict)     # per kind the variance of one sample of the tail
+    top: np.ndarray = field(default_factory=lambda: np.zeros(0))    # largest singular value² of H Q, NaN if unknown
+    gain: np.ndarray = field(default_factory=lambda: np.zeros(0))   # share of ``top`` that the second basis found
+
+
+class _Run:
+    """The state of a sweep while it runs."""
+
+    def __init__(self, products: Products, probes: int, seed: int, by_sample: bool, progress: Progress | None) -> None:
+        self.products, self.probes, self.progress = products, probes, progress
+        self.n = len(products.leaves)
+        self.copies = products.tape.samples if by_sample else 1
+        self.sizes = [products.size(v) // self.copies for v in range(self.n)]
+        self.exact = [d <= probes for d in self.sizes]
+        self.source = generator(seed, products.flat[0].device)
+        shape = (self.copies, self.n, self.n)
+        self.found = Sweep(np.array(self.exact), {k: np.zeros(shape) for k in KINDS}, {},
+                           {k: np.zeros(shape) for k in KINDS}, np.full(shape, np.nan), np.zeros(shape))
+        self.rows: dict[tuple[int, int], Tensor] = {}       # H_{v,w}Q_w of the first basis, until the second joins it
+        self.leading: dict[tuple[int, int], Tensor] = {}    # best right singular vector of H_{v,w} so far, (S, d_w)
+        self.done, self.total = 0, sum(min(d, probes) for d in self.sizes)
+
+    def apply(self, w: int, rows: Tensor) -> Column:
+        column = self.products.column(w, _as_pieces(rows, self.products.leaves[w], self.copies))
+        self.done += rows.shape[1]
+        if self.progress:
+            self.progress(self.done, self.total)
+        return column
+
+    def fresh(self, w: int, count: int) -> Tensor:
+        return _rows(draw(count, self.products.leaves[w], self.source), self.copies)
+
+
+def sweep(products: Products, *, probes: int, seed: int, by_sample: bool, plain: bool = False, refine: int = 0,
+          progress: Progress | None = None) -> Sweep:
+    """Run the sweep. ``by_sample`` keeps samples apart; ``plain`` spends all probes as fresh ones, without a basis.
+
+    ``refine`` adds rounds of power iteration for all pairs at once, N products a node each: for blocks whose singular
+    values fall slowly, where the few vectors of the bases see too little of the largest.
+    """
+    run = _Run(products, probes, seed, by_sample, progress)
+    part = 0 if plain else max(1, probes // 4) if probes >= 4 else 0
+    bases = _bases(run, part)
+    for w in range(run.n):      # part 2, and the whole of nodes no wider than the probes
+        if run.exact[w]:
+            leaf = products.leaves[w][0]
+            bases[w] = torch.eye(run.sizes[w], dtype=leaf.dtype, device=leaf.device).expand(run.copies, -1, -1)
+        basis = bases[w]
+        if basis is not None:
+            _head(run, w, run.apply(w, basis))
+    second = [_second(run, w, bases[w], part) for w in range(run.n)]
+    extras = [0 if more is None else more.shape[1] for more in second]
+    fresh = probes - (2 * part + max(extras) if part else 0)
+    run.found.tail = {k: np.zeros((run.copies, run.n, run.n, fresh)) for k in KINDS}
+    for w in range(run.n):      # parts 3 and 4 together
+        if run.exact[w]:
+            continue
+        z = run.fresh(w, fresh)
+        for known in (bases[w], second[w]):
+            if known is not None:
+                z = z - (z @ known.mT) @ known
+        more = second[w]
+        basis = torch.cat([b for b in (bases[w], more) if b is not None], 1) if bases[w] is not None else None
+        _tail(run, w, run.apply(w, z if more is None else torch.cat([more, z], 1)), extras[w], basis)
+    for _ in range(refine if run.leading else 0):
+        _power(run)
+    return run.found
+
+
+def _bases(run: _Run, part: int) -> list[Tensor | None]:
+    """Part 1: sketch every column, and orthonormalise what arrives at each node."""
+    sketches: list[Tensor | None] = [None] * run.n
+    if not part or all(run.exact):
+        return sketches
+    for w in range(run.n):
+        if run.exact[w]:
+            continue        # its column will be known exactly; its sketch would only help others a little
+        column = run.apply(w, run.fresh(w, part))
+        mix = draw(part, [run.products.flat[0].new_zeros(1)], run.source)[0]
+        for v in range(run.n):
+            if not run.exact[v]:
+                piece, kept = _sketch(column, v, run.copies, mix), sketches[v]
+                sketches[v] = piece if kept is None else kept + piece
+    return [None if s is None else orthonormal(s) for s in sketches]
+
+
+def _second(run: _Run, w: int, basis: Tensor | None, part: int) -> Tensor | None:
+    """Part 3: leading left singular vectors of H_{w,v}Q_v over v, made orthogonal to Q_w, the most telling of them."""
+    if run.exact[w] or basis is None:
+        return None
+    leading = []
+    for v in range(run.n):
+        rows = run.rows.get((w, v))               # (S, r, d_w)
+        if rows is not None:
+            _, vectors = torch.linalg.eigh(rows @ rows.mT)
+            lead = vectors[:, :, -1:].mT @ rows
+            leading.append(lead / lead.norm(dim=2, keepdim=True).clamp_min(torch.finfo(lead.dtype).tiny))
+    if not leading:
+        return None
+    new = torch.cat(leading, 1)
+    for _ in range(2):
+        new = new - (new @ basis.mT) @ basis
+    _, vectors = torch.linalg.eigh(new @ new.mT)
+    new = orthonormal(vectors[:, :, -min(part, new.shape[1]):].mT @ new)
+    return orthonormal(new - (new @ basis.mT) @ basis)
+
+
+def orthonormal(rows: Tensor) -> Tensor:
+    """Orthonormal rows with the same span, (S, m, d) with m ≤ d; QR, which is stable for nearly dependent rows."""
+    return torch.linalg.qr(rows.mT)[0].mT
+
+
+def _sketch(column: Column, v: int, copies: int, mix: Tensor) -> Tensor:
+    """The parts of the column at v, each scaled to norm one so that weak blocks and weak parts count too."""
+    out = _unit(_rows(column.gauss_newton[v], copies))
+    tensor = column.tensor[v]
+    if tensor is not None:
+        out = out + mix * _unit(_rows(tensor, copies))
+    return out
+
+
+def _unit(rows: Tensor) -> Tensor:
+    norm = rows.flatten(1).norm(dim=1)
+    return rows / torch.where(norm > 0, norm, torch.ones_like(norm))[:, None, None]
+
+
+def _parts(column: Column, v: int, copies: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    gn, pieces = _rows(column.gauss_newton[v], copies), column.tensor[v]
+    tensor = None if pieces is None else _rows(pieces, copies)
+    return gn if tensor is None else gn + tensor, gn, tensor
+
+
+def _head(run: _Run, w: int, column: Column) -> None:
+    for v in range(run.n):
+        parts = _parts(column, v, run.copies)
+        for kind, rows in zip(KINDS, parts):
+            if rows is not None:
+                run.found.head[kind][:, v, w] = _squares(rows).sum(1)
+        run.found.top[:, v, w] = _top(parts[0])
+        if not run.exact[w]:
+            run.rows[v, w] = parts[0]
+
+
+def _power(run: _Run) -> None:
+    """One step of power iteration for every pair: what H_{v,w} makes of its best vector is the next one for H_{w,v}."""
+    found, after = run.found, dict(run.leading)
+    for w in range(run.n):
+        mine = [v for v in range(run.n) if (v, w) in run.leading]
+        if run.exact[w] or not mine:
+            continue
+        column = run.apply(w, torch.stack([run.leading[v, w] for v in mine], 1))
+        for k, v in enumerate(mine):
+            image = _parts(column, v, run.copies)[0][:, k]
+            size = torch.linalg.vector_norm(image, dim=1, dtype=torch.float64)
+            top, before = size.square().cpu().numpy(), found.top[:, v, w]
+            found.top[:, v, w] = np.maximum(before, top)
+            found.gain[:, v, w] = 1 - np.divide(before, found.top[:, v, w], out=np.ones_like(before),
+                                                where=found.top[:, v, w] > 0)
+            if (w, v) in after:
+                after[w, v] = image / size.clamp_min(1e-300)[:, None].to(image.dtype)
+    run.leading = after
+
+
+def _tail(run: _Run, w: int, column: Column, extra: int, basis: Tensor | None) -> None:
+    """Add ``extra`` rows of the second basis to the head; the rest are samples of the tail."""
+    found = run.found
+    for v in range(run.n):
+        parts = _parts(column, v, run.copies)
+        for kind, rows in zip(KINDS, parts):
+            if rows is not None:
+                squares = _squares(rows)
+                found.head[kind][:, v, w] += squares[:, :extra].sum(1)
+                found.tail[kind][:, v, w] = squares[:, extra:]
+                found.spread[kind][:, v, w] = _variance(rows[:, extra:])
+        first = run.rows.pop((v, w), None)
+        if first is not None and basis is not None and extra:
+            known = torch.cat([first, parts[0][:, :extra]], 1)
+            values, vectors = torch.linalg.eigh((known @ known.mT).double())
+            run.leading[v, w] = (vectors[:, :, -1:].mT.to(basis.dtype) @ basis)[:, 0]
+            before, top = found.top[:, v, w], values[:, -1].clamp_min(0).cpu().numpy()
+            found.gain[:, v, w] = 1 - np.divide(before, top, out=np.ones_like(before), where=top > 0)
+            found.top[:, v, w] = top
+
+
+def _squares(rows: Tensor) -> np.ndarray:
+    return torch.linalg.vector_norm(rows, dim=2, dtype=torch.float64).square().cpu().numpy()
+
+
+def _variance(rows: Tensor) -> np.ndarray:
+    r"""Variance of $\|Hz\|^2$ for one probe: at most $2\|A\|_F^2$, $A=H^\top H$, where $\|A\|_F^2=E(Hz_i\cdot Hz_j)^2$.
+
+    The k(k-1)/2 pairs of probes tell far more of it than the spread of k squares, which is small when they are low.
+    """
+    k = rows.shape[1]
+    if k < 2:
+        return np.zeros(rows.shape[0])
+    gram = (rows @ rows.mT).double()
+    off = gram.square().sum((1, 2)) - gram.diagonal(dim1=1, dim2=2).square().sum(1)
+    return (2 * off / (k * (k - 1))).clamp_min(0).cpu().numpy()
+
+
+def _top(rows: Tensor) -> np.ndarray:
+    gram = (rows @ rows.mT).double()
+    return torch.linalg.eigvalsh(gram)[:, -1].clamp_min(0).cpu().numpy()
+
+
+def _rows(pieces: Pieces, copies: int) -> Tensor:
+    """Pieces (m, ...) as (S, m, d)."""
+    m = pieces[0].shape[0]
+    if copies > 1:
+        return pieces[0].reshape(m, copies, -1).transpose(0, 1)
+    flat = [p.reshape(m, -1) for p in pieces]
+    return (flat[0] if len(flat) == 1 else torch.cat(flat, 1))[None]
+
+
+def _as_pieces(rows: Tensor, leaves: list[Tensor], copies: int) -> Pieces:
+    m = rows.shape[1]
+    if copies > 1:
+        return [rows.transpose(0, 1).reshape(m, *leaves[0].shape)]
+    split = rows[0].split([leaf.numel() for leaf in leaves], 1)
+    return [p.reshape(m, *leaf.shape) for p, leaf in zip(split, leaves)]

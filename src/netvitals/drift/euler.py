@@ -1,0 +1,111 @@
+r"""Euler's identity for homogeneous networks: what decides whether drift persists.
+
+In a ReLU network without biases every layer's pre-activations satisfy, sample by sample and at any time in training,
+
+$$\sum_i p_i \frac{\partial \ell}{\partial p_i} = \langle o, \nabla_o \ell \rangle,$$
+
+because the output is homogeneous of degree one in each of them. While $\langle o, \nabla_o \ell\rangle > 0$ the loss
+pushes the outputs, and with them the active pre-activations, towards zero; once it turns negative the push reverses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from netvitals.capture import ActivationSight, LinearSight, Sheet, TensorSight, Vital, look
+from netvitals.drift.gradient_signs import Reduction, _check_reduction
+
+
+@dataclass(frozen=True)
+class Euler:
+    """⟨o, ∇ℓ⟩ of every sample, and the sum of p·∂ℓ/∂p in every layer that it must equal."""
+
+    output: Tensor                      # (samples,)
+    layers: dict[str, Tensor]           # activation site -> (samples,)
+
+    @property
+    def defects(self) -> dict[str, float]:
+        """Largest |difference| over samples, layer by layer."""
+        return {name: float((sums - self.output).abs().max()) for name, sums in self.layers.items()}
+
+    @property
+    def defect(self) -> float:
+        """Largest |difference| over samples and layers: round-off for a bias-free ReLU network, and otherwise how far
+        the network is from homogeneous."""
+        return max(self.defects.values())
+
+    @property
+    def mean(self) -> float:
+        return float(self.output.mean())
+
+    @property
+    def stderr(self) -> float:
+        n = self.output.numel()
+        return float(self.output.std() / n ** 0.5) if n > 1 else float("nan")
+
+    @property
+    def persists(self) -> bool:
+        """Whether drift goes on in its present direction."""
+        return self.mean > 0
+
+    def __str__(self) -> str:
+        verdict = "drift persists" if self.persists else "drift reverses"
+        return (f"<o, grad l> = {self.mean:+.4e} ± {self.stderr:.1e} over {self.output.numel()} samples ({verdict}); "
+                f"largest defect {self.defect:.1e} over {len(self.layers)} layers")
+
+
+def euler(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor], *, reduction: Reduction = "mean",
+          manner: str = "eval") -> Euler:
+    """Both sides of the identity on one batch; the model is left as it was.
+
+    Args:
+        model: any model; the identity is exact for ReLU networks without biases (pooling and convolutions included).
+        batch: ``(x, y)``.
+        loss_fn: ``loss_fn(model(x), y)``.
+        reduction: how the loss is reduced over the batch; with ``"mean"`` values are scaled back to one sample.
+        manner: ``"eval"``, ``"train"`` or ``"as_is"``: the mode that the model is looked at in.
+
+    >>> import torch
+    >>> net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.ReLU(), nn.Linear(3, 1, bias=False)).double()
+    >>> x = torch.tensor([[1.0, 2.0], [-1.0, 0.5]], dtype=torch.float64)
+    >>> euler(net, (x, x[:, :1]), nn.functional.mse_loss).defect < 1e-14
+    True
+    """
+    _check_reduction(reduction)
+    if not callable(loss_fn):
+        raise TypeError(f"loss_fn must be callable as loss_fn(model(x), y), got {type(loss_fn).__name__}")
+    sums = _Sums()
+    seen = look(model, batch, loss_fn, vitals=[sums], manner=manner)     # type: ignore[arg-type]
+    if seen.loss is None or not seen.loss - seen.loss == 0:
+        raise ValueError(f"the loss on this batch is {seen.loss}: gradients of it say nothing")
+    if sums.output is None:
+        raise ValueError("no gradient reached the model's output: is the loss a function of model(x)?")
+    if not sums.layers:
+        raise ValueError("no activation site passed a gradient: the identity needs at least one")
+    scale = sums.output.shape[0] if reduction == "mean" else 1
+    order = [site.name for site in seen.sites if site.name in sums.layers]
+    return Euler(sums.output * scale, {name: sums.layers[name] * scale for name in order})
+
+
+class _Sums(Vital):
+    """Sums of p·∂L/∂p by sample, as gradients arrive."""
+
+    name = "euler"
+
+    def __init__(self) -> None:
+        self.output: Tensor | None = None
+        self.layers: dict[str, Tensor] = {}
+
+    def gradient(self, sheet: Sheet, sight: ActivationSight | LinearSight | TensorSight, g: Tensor) -> None:
+        if isinstance(sight, ActivationSight) and sight.a.shape == sight.x.shape:
+            self.layers[sight.site.name] = _by_sample(sight.x * sight.derivative * g)
+        elif isinstance(sight, TensorSight) and sight.site.kind == "output":
+            self.output = _by_sample(sight.value * g)
+
+
+def _by_sample(t: Tensor) -> Tensor:
+    return t.reshape(t.shape[0], -1).sum(1) if t.ndim else t.reshape(1)

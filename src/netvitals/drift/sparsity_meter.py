@@ -1,0 +1,216 @@
+"""Sparsity over a whole data set: counts that stream through in one pass, in memory that does not grow with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture import ActivationSight, LinearSight, Sheet, Site, TensorSight, Vital
+from netvitals.capture.streaming import stream_over
+from netvitals.stats.histogram import MagnitudeHistogram
+
+SOFT_RELATIVE = 0.01        # soft sparsity counts |a| up to this share of the largest |a|
+SOFT_ABSOLUTE = 1e-3        # or up to this value
+
+
+@dataclass(frozen=True)
+class SiteSparsity:
+    """Sparsity of one activation over everything that streamed through."""
+
+    site: Site
+    hard: float
+    soft: float                 # share of |a| <= soft_tau * max |a|
+    soft_tau: float             # the share of the maximum really used: within 0.8 % of the one asked for
+    soft_abs: float             # share of |a| <= tau_abs (to the same precision)
+    neg_preact: float
+    dead: int                   # units that were zero on every sample
+    always_on: int              # units that were never zero
+    units: int
+    elements: int
+
+    def __str__(self) -> str:
+        return (f"{self.site.name}: {self.hard:.1%} zero, {self.soft:.1%} near zero, {self.neg_preact:.1%} negative "
+                f"inputs, {self.dead} of {self.units} units dead, {self.always_on} always on")
+
+
+@dataclass(frozen=True)
+class LayerFlops:
+    """A linear or convolution layer: how sparse its input is, and what skipping zeros would save."""
+
+    name: str
+    input_sparsity: float
+    dense: float                # floating-point operations per sample
+    after_activation: bool      # whether an activation's output is what enters
+
+    @property
+    def sparse(self) -> float:
+        return self.dense * (1 - self.input_sparsity)
+
+
+@dataclass(frozen=True)
+class SparsityReport:
+    """Sparsity of a model over a data set."""
+
+    sites: dict[str, SiteSparsity]
+    layers: dict[str, LayerFlops]
+    samples: int
+    batches: int
+
+    @property
+    def mean(self) -> float:
+        """Unweighted mean of hard sparsity over activation sites."""
+        return _average([(s.hard, 1) for s in self.sites.values()])
+
+    @property
+    def numel_weighted(self) -> float:
+        return _average([(s.hard, s.elements) for s in self.sites.values()])
+
+    @property
+    def flop_weighted(self) -> float:
+        """Input sparsity of the layers behind an activation, weighted by what they cost."""
+        return _average([(f.input_sparsity, f.dense) for f in self.layers.values() if f.after_activation])
+
+    @property
+    def ffn(self) -> float:
+        """Mean input sparsity of the layers behind an activation (the down-projections of a transformer)."""
+        return _average([(f.input_sparsity, 1) for f in self.layers.values() if f.after_activation])
+
+    @property
+    def all_layers(self) -> float:
+        """Mean input sparsity of all layers: diluted by the ones that read dense inputs."""
+        return _average([(f.input_sparsity, 1) for f in self.layers.values()])
+
+    @property
+    def flops_dense(self) -> float:
+        return sum(f.dense for f in self.layers.values())
+
+    @property
+    def flops_sparse(self) -> float:
+        return sum(f.sparse for f in self.layers.values())
+
+    def __str__(self) -> str:
+        saved = 1 - self.flops_sparse / self.flops_dense if self.flops_dense else float("nan")
+        head = (f"hard sparsity {self.mean:.1%} (by elements {self.numel_weighted:.1%}, by cost "
+                f"{self.flop_weighted:.1%}, all layers {self.all_layers:.1%}) over {self.samples} samples; "
+                f"{saved:.1%} of the operations read a zero")
+        return "\n".join([head, *(f"  {site}" for site in self.sites.values())])
+
+
+def measure(model: nn.Module, loader: Iterable[Any], *, tau: float = SOFT_RELATIVE, tau_abs: float = SOFT_ABSOLUTE,
+            progress: Callable[[int], None] | None = None) -> SparsityReport:
+    """Sparsity of every activation in evaluation mode, accumulated over all batches of ``loader``.
+
+    Args:
+        model: left bit for bit as it was.
+        loader: batches ``x`` or ``(x, y)``; one pass is made.
+        tau, tau_abs: thresholds of soft sparsity.
+        progress: called with the number of batches done.
+
+    >>> net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
+    >>> report = measure(net, [torch.zeros(3, 2), torch.ones(5, 2)])
+    >>> report.samples, sorted(report.layers)
+    (8, ['0', '2'])
+    """
+    if not 0 <= tau < 1:
+        raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
+    meter = _Meter()
+    samples, batches = stream_over(model, loader, meter, progress)
+    if not meter.sites:
+        raise ValueError("the model has no activation site that could be looked at, so it has no sparsity to measure")
+    return SparsityReport({c.site.name: c.result(tau, tau_abs) for c in meter.sites.values()},
+                          {c.name: c.result() for c in meter.layers.values()}, samples, batches)
+
+
+@dataclass
+class _SiteCounts:
+    site: Site
+    on: Tensor | None = None        # by channel, how often it was not zero
+    rows: int = 0
+    negative: float = 0.0
+    elements: int = 0
+    largest: float = 0.0
+    sizes: MagnitudeHistogram = field(default_factory=MagnitudeHistogram)
+
+    def add(self, sight: ActivationSight) -> None:
+        size = sight.a_view.abs()
+        on = (size != 0).sum(sight.over)
+        if self.on is not None and self.on.shape != on.shape:
+            raise ValueError(f"{self.site.name} had {self.on.numel()} channels and now has {on.numel()}")
+        self.on = on if self.on is None else self.on + on
+        self.rows += size.numel() // on.numel()
+        self.negative += float((sight.x <= 0).sum())
+        self.elements += size.numel()
+        self.largest = max(self.largest, float(size.amax()))
+        self.sizes.add(size)
+
+    def result(self, tau: float, tau_abs: float) -> SiteSparsity:
+        on = self.on if self.on is not None else torch.zeros(0)
+        soft, edge = self.sizes.share_at_most(tau * self.largest)
+        return SiteSparsity(
+            self.site, 1 - int(on.sum()) / self.elements, soft, edge / self.largest if self.largest else 0.0,
+            self.sizes.share_at_most(tau_abs)[0], self.negative / self.elements, int((on == 0).sum()),
+            int((on == self.rows).sum()), on.numel(), self.elements)
+
+
+@dataclass
+class _LayerCounts:
+    name: str
+    zeros: int = 0
+    elements: int = 0
+    flops: float = 0.0
+    samples: int = 0
+    after_activation: bool = False
+
+    def result(self) -> LayerFlops:
+        return LayerFlops(self.name, self.zeros / max(1, self.elements), self.flops / max(1, self.samples),
+                          self.after_activation)
+
+
+class _Meter(Vital):
+    name = "sparsity meter"
+
+    def __init__(self) -> None:
+        self.sites: dict[str, _SiteCounts] = {}
+        self.layers: dict[str, _LayerCounts] = {}
+        self._last: tuple[int, int] | None = None       # address and channels of the latest activation's output
+
+    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
+        self.sites.setdefault(sight.site.name, _SiteCounts(sight.site)).add(sight)
+        self._last = (sight.a.data_ptr(), sight.a_view.shape[1])
+
+    def linear(self, sheet: Sheet, sight: LinearSight) -> None:
+        counts = self.layers.setdefault(sight.site.name, _LayerCounts(sight.site.name))
+        x = sight.x
+        counts.zeros += int((x == 0).sum())
+        counts.elements += x.numel()
+        counts.flops += dense_flops(sight)
+        counts.samples += x.shape[0]
+        # pooling and dropping out between the two change the address, not the channels
+        channels = x.shape[-1 if isinstance(sight.module, nn.Linear) else 1]
+        counts.after_activation |= self._last is not None and (x.data_ptr() == self._last[0]
+                                                               or channels % self._last[1] == 0)
+        self._last = None
+
+    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
+        if sight.site.kind in ("norm", "attention"):
+            self._last = None
+
+
+def _average(weighted: list[tuple[float, float]]) -> float:
+    total = sum(w for _, w in weighted)
+    return sum(v * w for v, w in weighted) / total if total else float("nan")
+
+
+def dense_flops(sight: LinearSight) -> float:
+    """Two operations per weight and position: 2·in·out for each token of a linear layer."""
+    weight = getattr(sight.module, "weight", None)
+    if not isinstance(weight, Tensor):
+        return 0.0
+    channel = -1 if isinstance(sight.module, nn.Linear) else 1
+    transposed = "Transpose" in type(sight.module).__name__
+    t = sight.x if transposed else sight.y
+    return 2.0 * weight.numel() * (t.numel() // t.shape[channel])

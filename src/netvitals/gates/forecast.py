@@ -1,0 +1,78 @@
+r"""Where gate density goes next, from the mean and deviation of an activation's inputs and the activation alone.
+
+The interval-union law gives the density of a channel today, $D_c = D(\mu_c, \sigma_c)$, and tomorrow, if its deviation
+shrinks to $s\,\sigma_c$ and its mean moves by $\delta$: $D_c' = D(\mu_c + \delta, s\,\sigma_c)$. The forecast is the
+mean over channels; its confidence says how far the channels agree,
+
+$$\text{confidence} = \frac{|\sum_c D_c' - D_c|}{\sum_c |D_c' - D_c|},$$
+
+1 if all of them go the same way and 0 if they cancel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netvitals.gates.prediction import margins, predict
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Predicted gate density of one site, now and later."""
+
+    theta: float
+    now: float                  # what the law gives today
+    later: float
+    margin: float               # median of (μ_c − z_low)/σ_c over channels
+    confidence: float           # in [0, 1]; 0 where nothing changes
+    shrink: float               # factor on σ
+    shift: float                # added to μ
+    channels: int
+
+    @property
+    def change(self) -> float:
+        return self.later - self.now
+
+    @property
+    def direction(self) -> int:
+        return int(np.sign(self.change))
+
+    @property
+    def way(self) -> str:
+        return {1: "rise", -1: "fall", 0: "stay"}[self.direction]
+
+    def __str__(self) -> str:
+        variance = "shrinking" if self.shrink < 1 else "growing" if self.shrink > 1 else "steady"
+        mean = f", mean moving by {self.shift:+.3f}" if self.shift else ""
+        return (f"gate density will {self.way}, {self.now:.3f} → {self.later:.3f}: margin {self.margin:+.2f} σ and "
+                f"{variance} variance{mean} (confidence {self.confidence:.0%}, {self.channels} channels)")
+
+
+def forecast(mu: Any, sigma: Any, f: Any, theta: float = 0.01, *, shrink: float = 0.5, shift: float = 0.0) -> Forecast:
+    """Gate density of a site when its variance has shrunk.
+
+    Args:
+        mu, sigma: mean and standard deviation of the activation's input, one entry per channel.
+        f: the activation: a module, a callable, a registered name, or its ``Crossings``.
+        theta: a gate is open where |f'| > theta.
+        shrink: σ later over σ now.
+        shift: mean later minus mean now, the same for all channels.
+
+    >>> print(forecast([-0.2, -0.1], [0.3, 0.3], "relu"))
+    gate density will fall, 0.311 → 0.172: margin -0.50 σ and shrinking variance (confidence 100%, 2 channels)
+    """
+    if not (np.isfinite(shrink) and shrink >= 0 and np.isfinite(shift)):
+        raise ValueError(f"shrink is a factor on σ and shift a distance: both finite, shrink not negative; got "
+                         f"shrink={shrink}, shift={shift}")
+    mean, std = (np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in (mu, sigma))
+    found = margins(mean, std, f, theta)
+    later = np.asarray(predict(mean + shift, std * shrink, f, theta))
+    moved = later - found.interval_union
+    total = float(np.abs(moved).sum())
+    finite = found.normalized[np.isfinite(found.normalized)]
+    return Forecast(float(theta), found.density, float(later.mean()),
+                    float(np.median(finite)) if finite.size else float("nan"),
+                    abs(float(moved.sum())) / total if total > 0 else 0.0, float(shrink), float(shift), mean.size)

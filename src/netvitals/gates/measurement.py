@@ -1,0 +1,187 @@
+"""Measure every gate of a model on one batch, by two backends, and pool them in three ways.
+
+``local_vjp`` differentiates each activation at its own input: no loss, no division. ``ratio`` divides the gradient that
+leaves an activation by the one that enters it, as a hook on a training run would: exact where the entering gradient is
+not zero, and *biased* where zeros are not random. Behind max-pooling only the winners have a gradient, so a masked ReLU
+density comes out far too high. Elements that cannot be divided are left out and the valid share is reported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture import (
+    ActivationSight,
+    LinearSight,
+    Look,
+    Sheet,
+    TensorSight,
+    Unseen,
+    Vital,
+    look,
+    preserved,
+    split_batch,
+)
+from netvitals.capture.streaming import check_finite, first_tensor
+from netvitals.gates.report import Backend, GateReport, Mode, SiteGates
+from netvitals.stats import order as _order
+
+SAMPLE = 1 << 14                # elements behind the percentiles of one site
+RATIO_TOLERANCE = 1e-6          # 0.1·g / g may round to either side of 0.1
+
+
+def measure(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None = None,
+            thetas: Sequence[float] = (0.01, 0.1), backend: Backend = "local_vjp", *, mode: Mode = "batch",
+            tiny: float | None = None) -> GateReport:
+    """Gates of every activation of ``model`` on one batch; the model is left bit for bit as it was.
+
+    Args:
+        model: any model; modules and functional activations are both seen.
+        batch: ``x`` or ``(x, y)``.
+        loss_fn: ``loss_fn(model(x), y)``; only the ``ratio`` backend needs it.
+        thetas: a gate is open where |f'| > theta, strictly.
+        backend: ``"local_vjp"`` (exact) or ``"ratio"`` (from the gradients of a loss).
+        mode: ``"batch"`` measures with batch statistics in BatchNorm and everything else in evaluation mode, restoring
+            running statistics; ``"eval"`` uses the running statistics. Never compare across modes.
+        tiny: the ratio is taken where |gradient| exceeds this (default: the smallest normal number).
+
+    >>> net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())
+    >>> _ = net[0].weight.data.copy_(torch.eye(2))
+    >>> measure(net, torch.tensor([[1.0, -1.0], [2.0, 0.0]])).density(0.01)
+    0.5
+    """
+    thresholds = _checked(model, batch, loss_fn, thetas, backend, mode)
+    collector = _Ratio(thresholds, tiny) if backend == "ratio" else _Local(thresholds)
+    seen = _looked(model, batch, loss_fn if backend == "ratio" else None, collector, mode)
+    if collector.error is not None:
+        raise collector.error
+    skipped = seen.unseen + tuple(Unseen(s.name, "no gradient reached it") for s in seen.sites
+                                  if s.kind == "activation" and s.name not in collector.found)
+    if not collector.found:
+        why = "; ".join(f"{u.name}: {u.reason}" for u in skipped[:3])
+        raise ValueError("the model has no activation whose gates could be measured" + (f" ({why})" if why else ""))
+    x = first_tensor(split_batch(batch, loss_fn)[0])
+    order = [s.name for s in seen.sites if s.name in collector.found]
+    return GateReport({name: collector.found[name] for name in order}, skipped, thresholds, backend, mode,
+                      0 if x is None else x.shape[0])
+
+
+def _looked(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None, collector: Vital, mode: Mode) -> Look:
+    with preserved(model):
+        model.eval()
+        if mode == "batch":
+            for module in model.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.train()
+        return look(model, batch, loss_fn, vitals=[collector], manner="as_is")
+
+
+class _Collector(Vital):
+    """Turns slopes into results, one site at a time; the first error is kept, not turned into a warning."""
+
+    def __init__(self, thetas: tuple[float, ...]) -> None:
+        self.thetas = thetas
+        self.found: dict[str, SiteGates] = {}
+        self.error: Exception | None = None
+
+    def _note(self, sight: ActivationSight, slope: Tensor, valid: Tensor, tolerance: float) -> None:
+        slope, valid = sight.as_view(slope), sight.as_view(valid)
+        everything = bool(valid.all())
+        gate = slope.abs()
+        measured = slope.numel() if everything else int(valid.sum())
+        by_channel = None if everything else valid.sum(sight.over).double()
+        shares: dict[float, np.ndarray] = {}
+        densities: dict[float, float] = {}
+        for theta in self.thetas:
+            on = gate > theta * (1 + tolerance)
+            if by_channel is None:
+                share = on.to(gate.dtype).mean(sight.over).double()
+                densities[theta] = float(share.mean())
+            else:
+                active = (on & valid).sum(sight.over).double()
+                share = active / by_channel
+                densities[theta] = float(active.sum()) / measured if measured else math.nan
+            shares[theta] = share.cpu().numpy()
+        kept = slope.reshape(-1) if everything else slope[valid]
+        ordered = _order.sampled(kept.abs(), SAMPLE).sort().values.double().cpu().numpy()
+        percentiles = (ordered[[_order.quantile_rank(ordered.size, p / 100) for p in range(1, 100)]]
+                       if measured else np.full(99, math.nan))
+        size, stack = kept.abs(), sight.stack
+        self.found[sight.site.name] = SiteGates(
+            sight.site, densities, shares, float(size.mean()) if measured else math.nan, percentiles,
+            _variance(kept), _variance(size), measured, slope.numel() - measured,
+            stack.mean[0].double().cpu().numpy(), stack.variance[0].double().sqrt().cpu().numpy(), sight.f)
+
+
+class _Local(_Collector):
+    name = "gates by local derivative"
+
+    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
+        try:
+            slope = sight.derivative
+            self._note(sight, slope, torch.isfinite(slope), 0.0)
+        except Exception as error:
+            self.error = self.error or error
+
+
+class _Ratio(_Collector):
+    name = "gates by ratio of gradients"
+
+    def __init__(self, thetas: tuple[float, ...], tiny: float | None) -> None:
+        super().__init__(thetas)
+        self.tiny = tiny
+
+    def gradient(self, sheet: Sheet, sight: ActivationSight | LinearSight | TensorSight, g: Tensor) -> None:
+        if not isinstance(sight, ActivationSight):
+            return
+        try:
+            with torch.enable_grad():
+                x = sight.x.detach().requires_grad_(True)
+                (inner,) = torch.autograd.grad(sight.f(x), x, g)
+            tiny = torch.finfo(g.dtype).tiny if self.tiny is None else self.tiny
+            slope = inner / g
+            self._note(sight, slope, (g.abs() > tiny) & torch.isfinite(slope), RATIO_TOLERANCE)
+        except Exception as error:
+            self.error = self.error or error
+
+
+def _variance(t: Tensor) -> float:
+    if t.numel() == 0:
+        return math.nan
+    centred = t - t.mean()
+    return float(torch.dot(centred, centred)) / t.numel()
+
+
+def checked_thetas(thetas: Sequence[float] | float) -> tuple[float, ...]:
+    values = (float(thetas),) if isinstance(thetas, int | float) else tuple(float(t) for t in thetas)
+    if not values or not all(t >= 0 for t in values):
+        raise ValueError(f"thetas must be one or more thresholds that are not negative, got {thetas}")
+    return values
+
+
+def _checked(model: Any, batch: Any, loss_fn: Any, thetas: Sequence[float], backend: str,
+             mode: str) -> tuple[float, ...]:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    if backend not in ("local_vjp", "ratio"):
+        raise ValueError(f"backend must be 'local_vjp' or 'ratio', got {backend!r}")
+    if mode not in ("batch", "eval"):
+        raise ValueError(f"mode must be 'batch' (batch statistics in BatchNorm) or 'eval', got {mode!r}")
+    if backend == "ratio" and loss_fn is None:
+        raise ValueError("the ratio backend divides gradients of a loss: give loss_fn, or use backend='local_vjp'")
+    values = checked_thetas(thetas)
+    x = first_tensor(split_batch(batch, loss_fn)[0])
+    if x is None or x.numel() == 0:
+        raise ValueError(f"the batch has no tensor with elements, got a {type(batch).__name__}")
+    check_finite(x, "the batch")
+    norms = [n for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if mode == "batch" and norms and x.shape[0] < 2:
+        raise ValueError(f"BatchNorm ({norms[0]}) has no statistics of a batch of {x.shape[0]}: give two or more "
+                         "examples, or mode='eval'")
+    return values

@@ -1,0 +1,1 @@
+"""Running studies: trials, claims, verdicts, the results file, the claims page."""

@@ -1,0 +1,66 @@
+"""Where every claim stands: the verdict of the largest scale that gave one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from netvitals.lab.engine.claim import Claim, Verdict, not_run
+from netvitals.lab.engine.judging import rows_of
+from netvitals.lab.engine.plot import Plot
+from netvitals.lab.engine.registry import find_study
+from netvitals.lab.engine.source import code_version
+from netvitals.lab.engine.store import Results, StoredVerdict
+from netvitals.lab.engine.study import SCALES, trial_key
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A claim beside its verdict."""
+
+    claim: Claim
+    verdict: Verdict
+    judged: str = ""            # when
+    stale: bool = False         # the code behind the trials has changed since
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        c = self.claim
+        return {"id": c.id, "paper": c.paper, "study": c.study, "section": c.section, "statement": c.statement,
+                "expected": str(c.expected), "judged": self.judged, "stale": self.stale, **asdict(self.verdict)}
+
+
+def standings(claims: Iterable[Claim], results: str | os.PathLike[str] | Results | None) -> list[Standing]:
+    """Every claim with the verdict stored for it; without a results file all are ``not-run``."""
+    kept: dict[str, list[StoredVerdict]] = {}
+    if results is not None:
+        store = results if isinstance(results, Results) else Results(Path(results), write=False)
+        try:
+            for stored in store.verdicts():
+                kept.setdefault(stored.claim, []).append(stored)
+        finally:
+            if store is not results:
+                store.close()
+    return [_standing(c, kept.get(c.id, [])) for c in claims]
+
+
+def _standing(claim: Claim, kept: list[StoredVerdict]) -> Standing:
+    if not kept:
+        return Standing(claim, not_run(f"not run yet: netvitals reproduce {claim.study}"))
+    best = max(kept, key=lambda s: (s.verdict.status != "not-run", SCALES.index(s.scale)))
+    return Standing(claim, best.verdict, best.judged, best.code != code_version(find_study(claim.study)))
+
+
+def plot_of(standing: Standing, results: Results) -> Plot | None:
+    """The claim's picture from the trials behind its verdict, where it has one."""
+    claim, scale = standing.claim, standing.verdict.scale
+    if claim.plot is None or not standing.verdict.trials or standing.stale:
+        return None
+    study = find_study(claim.study)
+    code = code_version(study)
+    keys = [trial_key(study.name, c, code) for c in study.configs(scale) if claim.rests_on(c)]
+    rows = rows_of(t for t in results.trials(keys).values())
+    return claim.plot(rows) if rows else None

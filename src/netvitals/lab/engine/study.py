@@ -1,0 +1,95 @@
+"""A study: parameters at three scales, the trials they make, and what one trial does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+from netvitals.lab.engine.plain import plain
+
+SCALES = ("smoke", "small", "paper")
+
+Config = dict[str, Any]         # what one trial is told; plain values only
+Row = dict[str, Any]            # one line of results: names to numbers, texts, or lists of numbers
+
+
+@dataclass(frozen=True)
+class Study:
+    """A set of experiments, each independent of the others.
+
+    Args:
+        name: how it is called on the command line, e.g. ``weight-drift-theorems``.
+        paper: the folder it belongs to, e.g. ``weight-drift``.
+        title: one line that says what it asks.
+        scales: one instance of one dataclass of parameters for each of ``smoke``, ``small`` and ``paper``.
+        trials: parameters → the configurations of all trials. A configuration is a flat dict of plain values; the key
+            ``seed`` is counted in verdicts.
+        trial: configuration → rows. Pure: it draws from its own seed, writes nothing, and stands at the top level of a
+            module, because it is run in other processes.
+        summary: rows → a few named results for the terminal.
+        depends: modules whose source decides whether a stored trial is still good; by default everything of this
+            project that the trial's module imports, directly or not.
+        hypothesis: text stored with time and hash before the first trial; verdicts refuse a changed one.
+        ready: parameters → why the study cannot run here (``"needs CIFAR-10 in …"``), or an empty string.
+    """
+
+    name: str
+    paper: str
+    title: str
+    scales: Mapping[str, Any]
+    trials: Callable[[Any], Sequence[Config]]
+    trial: Callable[[Config], Sequence[Row]]
+    summary: Callable[[Sequence[Row]], Mapping[str, Any]]
+    depends: tuple[str, ...] = ()
+    hypothesis: str = ""
+    ready: Callable[[Any], str] | None = None
+
+    def __post_init__(self) -> None:
+        if tuple(sorted(self.scales)) != tuple(sorted(SCALES)):
+            raise ValueError(f"study {self.name}: scales must be {', '.join(SCALES)}, got {', '.join(self.scales)}")
+        kinds = {type(p) for p in self.scales.values()}
+        if len(kinds) != 1 or not is_dataclass(next(iter(kinds))):
+            raise ValueError(f"study {self.name}: its three scales must be instances of one dataclass of parameters")
+
+    def configs(self, scale: str) -> list[Config]:
+        """The configurations at ``scale`` as they are stored: plain values that survive JSON unchanged."""
+        configs = [config_of(c, self.name) for c in self.trials(self.scales[scale])]
+        texts = [canonical(c) for c in configs]
+        twice = {t for t in texts if texts.count(t) > 1} if len(set(texts)) < len(texts) else set()
+        if twice:
+            raise ValueError(f"study {self.name}: two trials have the configuration {twice.pop()}; "
+                             "tell them apart by a seed")
+        return configs
+
+    def obstacle(self, scale: str) -> str:
+        """Why the study cannot run at ``scale`` here; empty when it can."""
+        return self.ready(self.scales[scale]) if self.ready is not None else ""
+
+
+def config_of(config: Mapping[str, Any], study: str) -> Config:
+    try:
+        return json.loads(canonical(plain(config)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"study {study}: a configuration must hold plain finite values, got {config} "
+                         f"({error})") from None
+
+
+def canonical(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def trial_key(study: str, config: Config, code: str) -> str:
+    """What makes a trial the same trial: study, configuration, and the code it depends on."""
+    return hashlib.sha256(f"{study}\n{canonical(config)}\n{code}".encode()).hexdigest()[:32]
+
+
+def trial_name(config: Config) -> str:
+    """A configuration in a few words.
+
+    >>> trial_name({"depth": 3, "seed": 0})
+    'depth=3 seed=0'
+    """
+    return " ".join(f"{k}={v}" for k, v in config.items()) or "the only trial"

@@ -1,0 +1,121 @@
+r"""Plan a plateau: which (ε, r) gives a wanted length, and how long a given one will last.
+
+On the symmetric chain, balanced inside the bottleneck and with the other layers at scale 1, the escape time is
+$\varepsilon^{-(r-2)}/((r-2)K)$ in reduced time; $s=Nt$ and steps are $s/\eta$ for a learning rate η in the first layer
+and η/N in the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from netvitals.saddle.laws.drive import drive
+from netvitals.saddle.laws.escape import escape_time, leading
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One bottleneck and the plateau it makes."""
+
+    epsilon: float
+    r: int
+    t: float
+    s: float
+    steps: float
+    depth: int
+    width: int
+    lr: float
+    law: str
+    method: str = "leading"
+
+    def __str__(self) -> str:
+        return (f"r = {self.r} of {self.depth} layers at eps = {self.epsilon:.4g}: {self.law}, about "
+                f"{self.steps:.4g} steps at learning rate {self.lr:g} (t = {self.t:.4g}, s = {self.s:.4g})")
+
+
+def plan(f: str | Callable[[Tensor], Tensor], depth: int, width: int, *, steps: float | None = None,
+         eps: float | None = None, r: int | None = None, lr: float = 0.01, beta: float = 1.0,
+         threshold: float | None = None, others: float = 1.0, exact: bool = False) -> list[Plan]:
+    r"""From a wanted plateau to (ε, r), or from (ε, r) to the plateau.
+
+    Args:
+        f: activation.
+        depth, width: L and N.
+        steps: wanted plateau in optimizer steps; then ε is found for every r from 2 to L (or for ``r``).
+        eps: small scale; then the plateau is predicted for every r (or for ``r``).
+        r: number of small layers, the first r.
+        lr: learning rate η.
+        beta: teacher strength.
+        threshold: escape when the first layer reaches this; half of the scale where the drive is used up, by default.
+        others: scale of the layers that are not small.
+        exact: integrate the reduced flow instead of the leading-order quadrature (with ``eps``).
+
+    >>> for p in plan("tanh", depth=5, width=64, eps=0.01, r=3, lr=0.1):
+    ...     print(p.r, p.law, round(p.t, 3))
+    3 ~ eps^-1 19.89
+    """
+    if (steps is None) == (eps is None):
+        raise ValueError("give either steps (the plateau you want) or eps (the scale you have)")
+    if not lr > 0:
+        raise ValueError(f"the learning rate must be positive, got {lr}")
+    d = drive(f, depth, width, beta)
+    if r is not None and not 1 <= r <= depth:
+        raise ValueError(f"r counts small layers among {depth}, got {r}")
+    level = _threshold(threshold, d.resting_scale, others)
+    choices = [r] if r is not None else list(range(1, depth + 1))
+    if eps is not None:
+        if not 0 < eps < level:
+            raise ValueError(f"eps must lie between 0 and the threshold {level:.4g}, got {eps}")
+        return [_predict(f, d.k, eps, q, depth, width, lr, beta, level, others, exact) for q in choices]
+    if not steps or steps <= 0:
+        raise ValueError(f"the wanted plateau must be a positive number of steps, got {steps}")
+    found = [_solve(f, d.k, float(steps), q, depth, width, lr, beta, level, others) for q in choices if q >= 2]
+    plans = [p for p in found if p is not None]
+    if not plans:
+        raise ValueError(f"no eps below {level:.3g} gives a plateau of {steps:g} steps at learning rate {lr:g} with "
+                         f"r = {', '.join(map(str, choices))}: lower the learning rate or ask for a longer plateau")
+    return plans
+
+
+def _threshold(threshold: float | None, resting: float, others: float) -> float:
+    if threshold is not None:
+        if not threshold > 0:
+            raise ValueError(f"threshold must be positive, got {threshold}")
+        return threshold
+    return 0.5 * min(resting, others)
+
+
+def _scales(eps: float, r: int, depth: int, others: float) -> np.ndarray:
+    return np.array([eps] * r + [others] * (depth - r))
+
+
+def _predict(f: str | Callable[[Tensor], Tensor], k: float, eps: float, r: int, depth: int, width: int, lr: float,
+             beta: float, level: float, others: float, exact: bool) -> Plan:
+    x0 = _scales(eps, r, depth, others)
+    t = float(escape_time(x0, f, width, beta, level)) if exact else leading(x0, k, level)
+    return Plan(eps, r, t, width * t, width * t / lr, depth, width, lr, _law(r), "ode" if exact else "leading")
+
+
+def _solve(f: str | Callable[[Tensor], Tensor], k: float, steps: float, r: int, depth: int, width: int, lr: float,
+           beta: float, level: float, others: float) -> Plan | None:
+    from scipy.optimize import brentq
+    wanted = math.log(steps * lr / width)
+
+    def gap(log_eps: float) -> float:
+        return math.log(max(leading(_scales(math.exp(log_eps), r, depth, others), k, level), 1e-300)) - wanted
+
+    high, low = math.log(0.98 * level), math.log(1e-8)
+    if gap(high) > 0 or gap(low) < 0:
+        return None
+    eps = math.exp(float(brentq(gap, low, high, xtol=1e-10)))
+    return _predict(f, k, eps, r, depth, width, lr, beta, level, others, False)
+
+
+def _law(r: int) -> str:
+    return {1: "O(1)", 2: "~ ln(1/eps)"}.get(r, f"~ eps^-{r - 2}")
+

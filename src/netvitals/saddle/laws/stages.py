@@ -1,0 +1,91 @@
+r"""Stage law for several teacher modes: when each mode escapes, were it alone.
+
+Mode k starts with first-layer amplitude 0 and the other L − 1 layers at $\rho_k$. With $u=c_k/\rho_k$,
+$\dot u=\Gamma_k(1+u^2)^{(L-1)/2}$, so $t_k(\theta)=I_L(\theta)/\Gamma_k$ with $\Gamma_k=K_k\rho_k^{L-2}$.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from netvitals.saddle.laws.chain import ScalarChain, _with_slope
+from netvitals.saddle.laws.drive import drive
+
+
+def transfer(f: str | Callable[[Tensor], Tensor], depth: int, rho: float, nodes: int = 128) -> float:
+    r"""$T_L(\rho)=E_g\prod_{j=1}^{L-1}\sigma'(c_j)$, $c_1=\rho g$, $c_j=\rho\sigma(c_{j-1})$; $T_L(0)=\alpha^{L-1}$."""
+    chain = ScalarChain(f, 1, 1.0, nodes)
+    c, product = rho * chain.g, torch.ones_like(chain.g)
+    for _ in range(depth - 1):
+        value, slope = _with_slope(chain.f, c)
+        product, c = product * slope, rho * value
+    return float((product * chain.w).sum())
+
+
+def stage_integral(depth: int, theta: float | np.ndarray) -> float | np.ndarray:
+    r"""$I_L(\theta)=\int_0^\theta(1+s^2)^{-(L-1)/2}ds=\theta\,{}_2F_1(\tfrac12,\tfrac{L-1}2;\tfrac32;-\theta^2)$.
+
+    arcsinh θ, arctan θ and θ/√(1+θ²) for L = 2, 3, 4.
+
+    >>> round(float(stage_integral(3, 1.0)), 12) == round(np.pi / 4, 12)
+    True
+    """
+    from scipy.special import hyp2f1
+    if depth < 2:
+        raise ValueError(f"the stage law needs depth at least 2, got {depth}")
+    theta = np.asarray(theta, float)
+    value = theta * hyp2f1(0.5, (depth - 1) / 2, 1.5, -theta ** 2)
+    return float(value) if value.ndim == 0 else value
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Escape times of teacher modes under the stage law, clock t; ``order`` lists modes from first to last."""
+
+    betas: tuple[float, ...]
+    rhos: tuple[float, ...]
+    rates: tuple[float, ...]        # Γ_k
+    times: tuple[float, ...]
+    order: tuple[int, ...]
+    width: int
+
+    def ratio(self, later: int, earlier: int) -> float:
+        """t_later / t_earlier = (β_e/β_l)(ρ_e/ρ_l)^{L−2} up to the transfer factors."""
+        return self.times[later] / self.times[earlier]
+
+    def __str__(self) -> str:
+        rows = [f"mode {k + 1}: beta {self.betas[k]:.4g}, rho {self.rhos[k]:.4g}, escapes at t = {self.times[k]:.5g} "
+                f"(s = {self.times[k] * self.width:.5g})" for k in self.order]
+        return "\n".join(rows)
+
+
+def stage_law(f: str | Callable[[Tensor], Tensor], depth: int, width: int, betas: Sequence[float],
+              rhos: Sequence[float], theta: float = 3.0) -> Stages:
+    r"""When each mode's amplitude reaches θρ_k, and in which order.
+
+    $\Gamma_k=\sqrt N\beta_kh_\sigma T_L(\rho_k)\rho_k^{L-2}$ in the clock t (the printed 1/√N belongs to s, E1).
+
+    >>> stage_law("tanh", 4, 64, betas=[1.0, 0.3], rhos=[0.01, 0.1]).order
+    (1, 0)
+    """
+    if len(betas) != len(rhos):
+        raise ValueError(f"one rho per mode: got {len(betas)} betas and {len(rhos)} rhos")
+    rates = []
+    for beta, rho in zip(betas, rhos):
+        d = drive(f, depth, width, beta)
+        rates.append(d.k * transfer(f, depth, rho) / d.slope ** (depth - 1) * rho ** (depth - 2))
+    times = [float(stage_integral(depth, theta)) / g for g in rates]
+    order = tuple(int(i) for i in np.argsort(times))
+    return Stages(tuple(betas), tuple(rhos), tuple(rates), tuple(times), order, width)
+
+
+def forecast_rank(betas: Sequence[float], eps: float, necks: Sequence[int]) -> tuple[int, ...]:
+    r"""Order of escape when mode k has $r_k$ small layers: $t_k\propto\varepsilon^{-(r_k-2)}/\beta_k$, so fewer small
+    layers can beat a stronger teacher mode."""
+    times = [eps ** -(max(r, 2) - 2) / b for b, r in zip(betas, necks)]
+    return tuple(int(i) for i in np.argsort(times))

@@ -1,0 +1,1 @@
+"""On a real network: imbalance, plateau, bottleneck, forecast."""

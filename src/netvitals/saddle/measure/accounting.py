@@ -1,0 +1,123 @@
+r"""Discrete-step accounting: what an optimizer step did to the imbalance, and what plain SGD would have done.
+
+For $\Delta=\lVert W_B\rVert^2-\lVert W_A\rVert^2-\lVert b_A\rVert^2$ and a step $W\leftarrow W-\eta g$,
+
+$$\Delta'-\Delta=-2\eta\langle W_B,g_B\rangle+2\eta(\langle W_A,g_A\rangle+\langle b_A,g_{b_A}\rangle)
+   +\eta^2(\lVert g_B\rVert^2-\lVert g_A\rVert^2-\lVert g_{b_A}\rVert^2),$$
+
+exactly. Momentum, Adam and weight decay open a gap, which is reported: it is the part of the drift that the loss
+gradient of this step does not explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.anatomy.wiring import LAYERS
+from netvitals.capture import ParameterSight, Sheet, Vital
+
+METRICS = ("delta", "change", "predicted", "gap")
+
+
+@dataclass(frozen=True)
+class StepAccount:
+    """One pair of layers in one optimizer step."""
+
+    first: str
+    second: str
+    delta: float        # Δ after the step
+    change: float       # measured change of Δ
+    predicted: float    # change under plain SGD with the same gradients
+    lr: tuple[float, float]     # learning rate of the two layers: given, or the one that fits the step best
+
+    @property
+    def gap(self) -> float:
+        return self.change - self.predicted
+
+    def __str__(self) -> str:
+        return (f"{self.first} → {self.second}: Δ changed by {self.change:.4g}, "
+                f"plain SGD explains {self.predicted:.4g} (gap {self.gap:.2g})")
+
+
+def account(before: Mapping[str, Tensor], after: Mapping[str, Tensor], grads: Mapping[str, Tensor],
+            pairs: Sequence[tuple[str, str]], *, lr: float | Mapping[str, float] | None = None) -> list[StepAccount]:
+    """Account for one step.
+
+    Args:
+        before, after, grads: parameters before and after the step and the gradients it used, by name.
+        pairs: (first, second) layer names, for example ``[(p.first, p.second) for p in imbalance(...).pairs]``.
+        lr: learning rate, one for all or per parameter name; when absent, the rate that explains each step best.
+
+    >>> w = {"a.weight": torch.ones(2, 2), "b.weight": torch.ones(1, 2)}
+    >>> g = {k: 0.5 * torch.ones_like(v) for k, v in w.items()}
+    >>> after = {k: w[k] - 0.1 * g[k] for k in w}
+    >>> abs(account(w, after, g, [("a", "b")], lr=0.1)[0].gap) < 1e-6
+    True
+    """
+    out = []
+    for first, second in pairs:
+        delta, change, predicted, rate_a, rate_b = _pair_numbers(before, after, grads, first, second, lr).tolist()
+        out.append(StepAccount(first, second, delta, change, predicted, (rate_a, rate_b)))
+    return out
+
+
+class StepAccounting(Vital):
+    """Vital sign: change of Δ per layer pair on each measured step, and the gap to plain SGD.
+
+    Pairs are layers that follow each other in the model and whose sizes fit, unless they are given.
+    """
+
+    name = "accounting"
+
+    def __init__(self, pairs: Sequence[tuple[str, str]] | None = None,
+                 lr: float | Mapping[str, float] | None = None) -> None:
+        self.pairs = None if pairs is None else list(pairs)
+        self.lr = lr
+
+    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+        if not sight.before or not sight.grads:
+            return
+        if self.pairs is None:
+            self.pairs = neighbours(sight.modules)
+        for first, second in self.pairs:
+            if f"{first}.weight" in sight.grads and f"{second}.weight" in sight.grads:
+                numbers = _pair_numbers(sight.before, sight.params, sight.grads, first, second, self.lr)
+                delta, change, predicted = numbers[:3]
+                sheet.write(f"{first} → {second}", METRICS, torch.stack([delta, change, predicted, change - predicted]))
+
+
+def neighbours(modules: Mapping[str, nn.Module]) -> list[tuple[str, str]]:
+    """Linear and convolution layers in order of registration, paired where outputs fit the next inputs."""
+    layers = [(n, m) for n, m in modules.items() if isinstance(m, LAYERS)]
+    return [(a, b) for (a, ma), (b, mb) in pairwise(layers)
+            if mb.get_parameter("weight").shape[1] % ma.get_parameter("weight").shape[0] == 0]
+
+
+def _pair_numbers(before: Mapping[str, Tensor], after: Mapping[str, Tensor], grads: Mapping[str, Tensor], first: str,
+                  second: str, lr: float | Mapping[str, float] | None) -> Tensor:
+    """Δ, change, prediction and the two rates, in one small tensor on the device."""
+    parts = [(f"{second}.weight", 1.0), (f"{first}.weight", -1.0)]
+    if f"{first}.bias" in after and f"{first}.bias" in grads:
+        parts.append((f"{first}.bias", -1.0))
+    for name, _ in parts[:2]:
+        if name not in before or name not in after or name not in grads:
+            raise ValueError(f"no parameter {name} with value before, value after and gradient; "
+                             f"known: {', '.join(sorted(after)[:8])}")
+    zero = torch.zeros((), dtype=torch.float64, device=after[parts[0][0]].device)
+    delta, change, predicted, rates = zero, zero, zero, {}
+    for name, sign in parts:
+        w, new, g = (m[name].detach().double() for m in (before, after, grads))
+        step = new - w
+        rate = lr.get(name) if isinstance(lr, Mapping) else lr
+        fitted = -(step * g).sum() / g.square().sum().clamp_min(1e-300)
+        eta = fitted if rate is None else torch.full_like(fitted, rate)
+        rates[name] = eta
+        delta = delta + sign * new.square().sum()
+        change = change + sign * (2 * (w * step).sum() + step.square().sum())
+        predicted = predicted + sign * (-2 * eta * (w * g).sum() + eta ** 2 * g.square().sum())
+    return torch.stack([delta, change, predicted, rates[parts[1][0]], rates[parts[0][0]]])

@@ -1,0 +1,157 @@
+r"""Which layers sit at the small scale: the number r that sets the length of a plateau.
+
+With sorted scales $s_1\le\dots\le s_L$, r of them at ε and the others Θ(1), the escape time is Θ(1) for r = 1,
+$\ln(1/\varepsilon)/K_{\rm eff}$ for r = 2 and $\varepsilon^{-(r-2)}/((r-2)K_{\rm eff})$ for r ≥ 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from netvitals.saddle.laws.chain import ScalarChain
+from netvitals.saddle.laws.drive import drive
+
+Measure = Literal["he", "operator", "ansatz"]
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The small layers of a chain and the law they imply.
+
+    ``gap`` is the ratio between the smallest scale above the bottleneck (or 1, when every layer is small) and the
+    largest inside. ``k_eff`` is the drive times the scales of the other layers, NaN when no activation was given.
+    """
+
+    scales: tuple[float, ...]
+    names: tuple[str, ...]
+    layers: tuple[int, ...]
+    epsilon: float
+    gap: float
+    k_eff: float = math.nan
+
+    @property
+    def r(self) -> int:
+        return len(self.layers)
+
+    @property
+    def exponent(self) -> float:
+        """Power of ε in the escape time: −(r − 2), or 0 for r ≤ 2 (logarithmic at r = 2)."""
+        return -float(max(self.r - 2, 0))
+
+    @property
+    def prefactor(self) -> float:
+        """Escape time is prefactor × ε^exponent (× ln(1/ε) for r = 2), in reduced time t."""
+        return 1 / ((self.r - 2 if self.r >= 3 else 1) * self.k_eff) if self.r >= 2 else math.nan
+
+    @property
+    def shells(self) -> tuple[tuple[float, float, int], ...]:
+        """(from, to, j): while the chain's scale passes this interval it behaves like a chain of depth j."""
+        s = sorted(self.scales) + [max(1.0, max(self.scales))]
+        return tuple((a, b, j) for j, (a, b) in enumerate(pairwise(s), start=1) if b > a * (1 + 1e-12))
+
+    def __str__(self) -> str:
+        if self.r == 0:
+            return (f"no small layers: scales {', '.join(f'{s:.3g}' for s in self.scales)} are within a factor "
+                    f"{self.gap:.2g} of each other and of 1")
+        growth = {1: "O(1)", 2: "~ ln(1/eps)"}.get(self.r, f"~ eps^{self.exponent:.0f}")
+        which = ", ".join(self.names[i] for i in self.layers)
+        return f"r = {self.r} of {len(self.scales)} layers at eps = {self.epsilon:.3g} ({which}): escape time {growth}"
+
+
+def bottleneck(layers: Sequence[float] | np.ndarray | Sequence[Tensor] | Mapping[str, Tensor] | nn.Module,
+               f: str | Callable[[Tensor], Tensor] | None = None, width: int | None = None, beta: float = 1.0, *,
+               measure: Measure = "he", min_gap: float = 2.0) -> Bottleneck:
+    r"""Find the small layers of a chain.
+
+    Args:
+        layers: scales $s_\ell$ in layer order; or weight matrices (list, or by name); or a module, whose Linear and
+            convolution weights are taken in order of registration.
+        f: activation; with it (and ``width``) the prefactor is filled in.
+        width: hidden width; taken from the weights when they are given.
+        beta: teacher strength.
+        measure: scale of a weight matrix. ``"he"`` is $\lVert W\rVert_F/\sqrt{2n_{out}}$, 1 at He-normal init;
+            ``"operator"`` is $\lVert W\rVert_{op}$ over its value at He-normal init, $\sqrt2(1+\sqrt{n_{out}/n_{in}})$;
+            ``"ansatz"`` the scalars $X_\ell$ of the symmetric network.
+        min_gap: the least ratio of scales that separates small layers from the others.
+
+    >>> print(bottleneck([0.01, 0.01, 1.0, 0.012, 0.8]))
+    r = 3 of 5 layers at eps = 0.0106 (1, 2, 4): escape time ~ eps^-1
+    """
+    scales, names, found_width = _scales(layers, measure)
+    if len(scales) < 2:
+        raise ValueError(f"a chain has at least two layers, found {len(scales)}")
+    if not (np.isfinite(scales).all() and (scales > 0).all()):
+        raise ValueError(f"every layer needs a positive finite scale, got {scales.tolist()}: "
+                         f"a layer that is exactly zero has no escape time")
+    ranked = np.append(np.sort(scales), 1.0)
+    ratios = ranked[1:] / ranked[:-1]
+    # scales above 1 stand for themselves: the reference 1 only separates when everything is below it
+    ratios[-1] = max(ratios[-1], 1.0)
+    j = int(np.argmax(ratios))
+    if ratios[j] < min_gap or ranked[j] >= 1 / min_gap:
+        return Bottleneck(tuple(scales), names, (), math.nan, float(ratios[j]))
+    small = tuple(int(i) for i in np.flatnonzero(scales <= ranked[j] * (1 + 1e-12)))
+    eps = float(np.exp(np.log(scales[list(small)]).mean()))
+    k_eff = math.nan
+    width = width or found_width
+    if f is not None and width:
+        k_eff = positional_drive(scales, small, f, width, beta)
+    return Bottleneck(tuple(float(s) for s in scales), names, small, eps, float(ratios[j]), k_eff)
+
+
+def positional_drive(scales: Sequence[float] | np.ndarray, small: Sequence[int], f: str | Callable[[Tensor], Tensor],
+                     width: int, beta: float = 1.0) -> float:
+    r"""$\sqrt N\beta\,\alpha^{L-1-p}E[\sigma(g)u_p(g)]\prod_{i>p,\ i\ \rm not\ small}s_i$ (erratum E14).
+
+    p layers precede the first small one and $u_p(g)$ is their output; p = 0 gives $K\prod_{i\ \rm not\ small}s_i$.
+    """
+    s = np.asarray(scales, float)
+    d = drive(f, len(s), width, beta)
+    p = min(small)
+    rest = float(np.prod([s[i] for i in range(p, len(s)) if i not in set(small)]))
+    if p == 0:
+        return d.k * rest
+    chain = ScalarChain(f, width, beta)
+    u = chain.g
+    for i in range(p):
+        u = chain.f(float(s[i]) * u)
+    overlap = float((chain.teacher * u * chain.w).sum())
+    return math.sqrt(width) * d.slope ** (len(s) - 1 - p) * overlap * rest
+
+
+def layer_scale(w: Tensor, measure: Measure = "he", *, first: bool = False, last: bool = False) -> float:
+    """Scale of one weight tensor (convolution kernels are flattened to out × in·k·k)."""
+    m = w.detach().reshape(w.shape[0], -1).double()
+    out, fan_in = m.shape
+    if measure == "he":
+        return float(m.norm() / math.sqrt(2 * out))
+    if measure == "operator":
+        return float(torch.linalg.matrix_norm(m, 2)) / (math.sqrt(2) * (1 + math.sqrt(out / fan_in)))
+    if measure == "ansatz":
+        return float(m.norm()) / (math.sqrt(out) if first else 1.0)
+    raise ValueError(f"measure must be 'he', 'operator' or 'ansatz', got {measure!r}")
+
+
+def _scales(layers: object, measure: Measure) -> tuple[np.ndarray, tuple[str, ...], int | None]:
+    if isinstance(layers, nn.Module):
+        kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+        layers = {name or type(m).__name__: m.weight for name, m in layers.named_modules() if isinstance(m, kinds)}
+        if not layers:
+            raise ValueError("the module has no Linear or convolution layer to measure")
+    if isinstance(layers, Mapping):
+        names, weights = tuple(layers), list(layers.values())
+    else:
+        weights = list(layers)      # type: ignore[call-overload]
+        names = tuple(str(i + 1) for i in range(len(weights)))
+    if weights and isinstance(weights[0], Tensor) and weights[0].ndim >= 2:
+        values = [layer_scale(w, measure, first=i == 0) for i, w in enumerate(weights)]
+        return np.array(values), names, int(weights[0].shape[0])
+    return np.asarray([float(w) for w in weights]), names, None

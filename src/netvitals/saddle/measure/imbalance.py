@@ -1,0 +1,237 @@
+r"""The imbalance identity on a real network.
+
+For every link A → B of a model (:mod:`netvitals.saddle.links`), with $u = F(z_A)$ the input of B, any loss, and
+gradient flow on weights and biases,
+
+$$\frac{d}{dt}\Big(\lVert W_B\rVert^2-\lVert W_A\rVert^2-\lVert b_A\rVert^2\Big)
+   = 2\sum\langle b,\ \varphi_F(z_A)\rangle,\qquad \varphi_F(z)=J_F(z)z-F(z),\quad b=W_B^\top\nabla_{z_B}\ell .$$
+
+For an elementwise activation $\varphi(z)=z\sigma'(z)-\sigma(z)$. The identity is exact on any batch, so its defect
+tests the whole bookkeeping; its right side says which layer is being fed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.anatomy.wiring import Link, Links, Run, find_links, recorded
+from netvitals.capture import preserved
+
+Loss = Callable[[Any, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class PairImbalance:
+    """One link. ``neuron_*`` have one entry per output unit (channel) of the first layer."""
+
+    first: str
+    second: str
+    delta: float
+    lhs: float              # dΔ/dt from the parameter gradients
+    rhs: float              # 2 Σ ⟨b, φ(z)⟩ from activations and backpropagated signal
+    scale: float            # size of the terms that cancel in lhs
+    neuron_delta: Tensor
+    neuron_lhs: Tensor
+    neuron_rhs: Tensor
+    neuron_scale: float
+    grad_gap: float         # ρ_B‖g_B‖² − ρ_A‖g_A‖²: the η² coefficient of one gradient step
+    elementwise: bool
+    between: tuple[str, ...]
+    _matrix: Callable[[bool], tuple[Tensor, Tensor]] | None = field(repr=False, compare=False, default=None)
+
+    @property
+    def defect(self) -> float:
+        """|lhs − rhs| over the size of the terms (not over their possibly vanishing difference)."""
+        return abs(self.lhs - self.rhs) / self.scale if self.scale else abs(self.lhs - self.rhs)
+
+    @property
+    def neuron_defect(self) -> float:
+        gap = float((self.neuron_lhs - self.neuron_rhs).abs().max())
+        return gap / self.neuron_scale if self.neuron_scale else gap
+
+    def matrix(self, *, printed: bool = False) -> tuple[Tensor, Tensor]:
+        r"""Both sides of $d(W_B^\top W_B-W_AW_A^\top-b_Ab_A^\top)/dt$, units × units.
+
+        The right side is $E[(\sigma'\odot b)z^\top+z(\sigma'\odot b)^\top-b\sigma^\top-\sigma b^\top]$.
+        With ``printed`` it is the paper's $E[b\varphi^\top+\varphi b^\top]$, wrong off the diagonal (erratum E2).
+        """
+        if self._matrix is None:
+            raise ValueError(f"{self.first} → {self.second} is not elementwise (it passes {', '.join(self.between)}): "
+                             f"the matrix form needs one activation per unit")
+        return self._matrix(printed)
+
+    def predicted_change(self, lr: float) -> float:
+        """Exact change of Δ in one plain gradient step: lr · rhs + lr² · (difference of squared gradients)."""
+        return lr * self.rhs + lr ** 2 * self.grad_gap
+
+
+@dataclass(frozen=True)
+class Imbalance:
+    """The identity on every link of a model. Mappings are keyed by "first → second"."""
+
+    pairs: tuple[PairImbalance, ...]
+    skipped: Mapping[str, str]
+    chains: tuple[tuple[str, ...], ...]
+
+    def _by_pair(self, attribute: str) -> dict[str, float]:
+        return {f"{p.first} → {p.second}": getattr(p, attribute) for p in self.pairs}
+
+    @property
+    def delta(self) -> dict[str, float]:
+        return self._by_pair("delta")
+
+    @property
+    def lhs(self) -> dict[str, float]:
+        return self._by_pair("lhs")
+
+    @property
+    def rhs(self) -> dict[str, float]:
+        return self._by_pair("rhs")
+
+    @property
+    def defect(self) -> dict[str, float]:
+        return self._by_pair("defect")
+
+    def __str__(self) -> str:
+        rows = [f"{key}: Δ = {p.delta:.6g}, dΔ/dt = {p.lhs:.4g} (identity {p.rhs:.4g}, defect {p.defect:.1e})"
+                for key, p in zip(self.delta, self.pairs)]
+        return "\n".join(rows + [f"skipped {name}: {why}" for name, why in self.skipped.items()])
+
+
+def imbalance(model: nn.Module, batch: tuple[Any, Any], loss_fn: Loss, *,
+              rates: Mapping[str, float] | Callable[[str], float] | None = None, precise: bool = False) -> Imbalance:
+    r"""Δ, its rate of change from both sides, and the defect, for every link of the model.
+
+    Args:
+        model: any module with Linear or convolution layers; it is left exactly as it was.
+        batch: (inputs, targets).
+        loss_fn: ``loss_fn(model(inputs), targets)``, a scalar.
+        rates: learning rates $\rho$ per parameter name (or a function of it) under the flow $\dot\theta=-\rho g$; then
+            Δ weighs each norm by 1/ρ and the right side is the same. Missing names have rate 1.
+        precise: measure a float64 copy of the model.
+
+    >>> _ = torch.manual_seed(0)
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+    >>> x, y = torch.randn(8, 3).double(), torch.randn(8, 1).double()
+    >>> max(imbalance(net, (x, y), nn.functional.mse_loss).defect.values()) < 1e-12
+    True
+    """
+    inputs, targets = batch
+    if precise:
+        model = copy.deepcopy(model).double()
+        inputs, targets = _double(inputs), _double(targets)
+    rate = _rate_function(rates)
+    with preserved(model), torch.enable_grad():
+        for p in model.parameters():
+            p.requires_grad_(True)
+        with recorded(model) as runs:
+            loss = loss_fn(model(inputs), targets)
+        if not isinstance(loss, Tensor) or loss.ndim != 0:
+            raise ValueError(f"loss_fn must return a scalar tensor, got "
+                             f"{tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__}")
+        links = find_links(runs)
+        if not links.links:
+            reasons = "; ".join(f"{n}: {w}" for n, w in links.skipped.items()) or "no layer feeds another one"
+            raise ValueError(f"no chain found in {type(model).__name__}: looked for Linear or convolution layers whose "
+                             f"input depends on exactly one earlier such layer; {len(runs)} layers ran; {reasons}")
+        pairs, skipped = _measure(runs, links.links, loss, rate)
+    kept = {(p.first, p.second) for p in pairs}
+    chains = Links(tuple(k for k in links.links if (k.first, k.second) in kept)).chains
+    return Imbalance(tuple(pairs), {**links.skipped, **skipped}, chains)
+
+
+def _measure(runs: dict[str, Run], links: tuple[Link, ...], loss: Tensor, rate: Callable[[str], float]
+             ) -> tuple[list[PairImbalance], dict[str, str]]:
+    used = [runs[n] for n in dict.fromkeys(name for link in links for name in (link.first, link.second))]
+    biased = [(run.name, run.bias) for run in used if run.bias is not None]
+    wanted = [*(run.weight for run in used), *(bias for _, bias in biased), *(run.z for run in used)]
+    grads = [torch.zeros_like(t) if g is None else g
+             for t, g in zip(wanted, torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True))]
+    n, m = len(used), len(biased)
+    gradients = _Gradients({r.name: g for r, g in zip(used, grads[:n])}, {k: g for (k, _), g in zip(biased, grads[n:])},
+                           {r.name: g for r, g in zip(used, grads[n + m:])})
+    pairs, skipped = [], {}
+    for link in links:
+        pair = _pair(link, runs[link.first], runs[link.second], gradients, rate)
+        if pair is None:
+            skipped[link.second] = f"{link.first} before it also reaches the loss by another way"
+        else:
+            pairs.append(pair)
+    return pairs, skipped
+
+
+@dataclass(frozen=True)
+class _Gradients:
+    weight: dict[str, Tensor]
+    bias: dict[str, Tensor]
+    z: dict[str, Tensor]
+
+
+def _pair(link: Link, a: Run, b: Run, g: _Gradients, rate: Callable[[str], float]) -> PairImbalance | None:
+    wa, wb, ga, gb = a.weight.detach(), b.weight.detach(), g.weight[a.name], g.weight[b.name]
+    (back,) = torch.autograd.grad(b.z, b.u, g.z[b.name], retain_graph=True)      # b = W_Bᵀ ∇_{z_B} ℓ
+    (pulled,) = torch.autograd.grad(b.u, a.z, back, retain_graph=True)           # J_Fᵀ b
+    if bool((pulled - g.z[a.name]).norm() > 1e-3 * g.z[a.name].norm()):
+        return None
+    z, p = _by_unit(a.z.detach(), a.channel), _by_unit(pulled, a.channel)
+    u, back_u = _by_unit(b.u.detach(), b.channel), _by_unit(back, b.channel)
+    units = wa.shape[0]
+    per_unit = u.shape[1] % units == 0 and not b.grouped    # several inputs of B per unit of A after flattening
+    fold = (lambda v: v.reshape(units, -1).sum(1)) if per_unit else (lambda v: v.new_full((units,), torch.nan))
+    rows = lambda w: w.reshape(w.shape[0], -1)
+    columns = lambda w: w.transpose(0, 1).reshape(w.shape[1], -1)
+
+    rho_a, rho_b = rate(f"{a.name}.weight"), rate(f"{b.name}.weight")
+    inner_a, inner_b = (rows(wa) * rows(ga)).sum(1), (columns(wb) * columns(gb)).sum(1)
+    norm_a, norm_b = rows(wa).square().sum(1) / rho_a, columns(wb).square().sum(1) / rho_b
+    grad_gap = rho_b * float(gb.square().sum()) - rho_a * float(ga.square().sum())
+    if a.bias is not None:
+        bias, g_bias, rho = a.bias.detach(), g.bias[a.name], rate(f"{a.name}.bias")
+        inner_a, norm_a = inner_a + bias * g_bias, norm_a + bias.square() / rho
+        grad_gap -= rho * float(g_bias.square().sum())
+    signal, carried = (p * z).sum(0), (back_u * u).sum(0)   # Σ (J_Fᵀb) ⊙ z and Σ b ⊙ F(z): together Σ ⟨b, φ⟩
+    elementwise = per_unit and a.z.shape == b.u.shape
+
+    def matrix(printed: bool) -> tuple[Tensor, Tensor]:
+        left = rows(wa) @ rows(ga).T - columns(wb) @ columns(gb).T
+        if a.bias is not None:
+            left = left + torch.outer(a.bias.detach(), g.bias[a.name])
+        right = p.T @ z - back_u.T @ u
+        if printed:
+            safe = back_u != 0
+            slope = torch.where(safe, p / torch.where(safe, back_u, torch.ones_like(p)), torch.zeros_like(p))
+            right = back_u.T @ (slope * z - u)
+        return left + left.T, right + right.T
+
+    return PairImbalance(
+        a.name, b.name, float(norm_b.sum() - norm_a.sum()), 2 * float(inner_a.sum() - inner_b.sum()),
+        2 * float(signal.sum() - carried.sum()),
+        2 * max(float(v.abs().sum()) for v in (inner_a, inner_b, signal)),
+        fold(norm_b) - norm_a, 2 * (inner_a - fold(inner_b)), 2 * (signal - fold(carried)),
+        2 * max(float(v.abs().max()) for v in (inner_a, inner_b, signal)),
+        grad_gap, elementwise, link.between, matrix if elementwise else None)
+
+
+def _by_unit(t: Tensor, channel: int) -> Tensor:
+    return t.reshape(1, -1) if t.ndim == 1 else t.movedim(channel, -1).reshape(-1, t.shape[channel])
+
+
+def _rate_function(rates: Mapping[str, float] | Callable[[str], float] | None) -> Callable[[str], float]:
+    if rates is None:
+        return lambda name: 1.0
+    if callable(rates):
+        return rates
+    for name, value in rates.items():
+        if not value > 0:
+            raise ValueError(f"rates must be positive, got {value} for {name}")
+    return lambda name: rates.get(name, 1.0)
+
+
+def _double(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value

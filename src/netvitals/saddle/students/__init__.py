@@ -1,0 +1,1 @@
+"""Teacher-student networks of the theory, many at once."""

@@ -1,0 +1,1 @@
+"""Low-rank adapters where the old task cannot see them."""

@@ -1,0 +1,127 @@
+r"""The V–O diagnostic on a real attention layer: $R_V - R_O = 2$ (dead-directions Proposition 54).
+
+Let one singular value of a head's output projection go to t. The gradient that reaches the values along its right
+singular vector carries exactly one factor t more than the gradient at the output along the left one, so the second
+moments' exponents differ by two, whatever surrounds the layer: masks, other heads, norms, skips. A layer that
+deviates has something between its values and its output projection.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from netvitals.singular.orders.rates import RateFit, rate_fit
+
+OUTPUTS = ("out", "out_proj", "o_proj", "wo", "proj", "c_proj", "to_out")
+VALUES = ("v", "v_proj", "wv", "value", "to_v", "qkv", "c_attn", "in_proj", "to_qkv")
+_TS = tuple(np.geomspace(1e-4, 1e-2, 5).tolist())
+
+
+@dataclass(frozen=True)
+class ValueOutput:
+    """One head of one attention layer."""
+
+    layer: str
+    head: int
+    difference: float           # R_V − R_O, 2 where nothing lies between
+    value: RateFit
+    output: RateFit
+    weakest: float              # the head's smallest singular value of the output projection, over its largest
+    passes: bool                # |difference − 2| < 0.05
+
+    def __str__(self) -> str:
+        return (f"{self.layer}, head {self.head}: R_V − R_O = {self.difference:.3f}"
+                f"{'' if self.passes else ' (expected 2)'}; smallest singular value {self.weakest:.2g} of the largest")
+
+
+def value_output(model: nn.Module, batch: tuple[Any, Tensor], loss: str = "ce", *, heads: int | None = None,
+                 layers: Sequence[tuple[str, str]] | None = None, ts: Sequence[float] = _TS) -> tuple[ValueOutput, ...]:
+    """Scan every head's weakest output direction of every attention layer.
+
+    Args:
+        batch: (inputs, targets).
+        loss: "ce" (over the last dimension) or "mse".
+        heads: heads per layer; by default the attribute ``heads`` or ``num_heads`` of the attention module, else 1.
+        layers: pairs (value projection, output projection) by name; by default found by their usual names. A fused
+            projection of 3d rows is read from its last third.
+
+    The model is copied to float64 and left as it was.
+    """
+    if loss not in ("ce", "mse"):
+        raise ValueError(f"the loss is 'ce' or 'mse', got {loss!r}")
+    if not isinstance(batch, tuple | list) or len(batch) != 2 or not len(batch[0]):
+        raise ValueError("the batch is a pair (inputs, targets) with at least one sample, got "
+                         f"{'an empty one' if isinstance(batch, tuple | list) else type(batch).__name__}")
+    twin = copy.deepcopy(model).double().eval()
+    x = batch[0].double() if batch[0].is_floating_point() else batch[0]
+    pairs = list(layers) if layers is not None else _find(twin)
+    if not pairs:
+        raise ValueError(f"no attention layer with separate value and output projections was found in "
+                         f"{type(model).__name__}; name them with layers=[(value, output), ...]")
+    out = []
+    for value, output in pairs:
+        parent = twin.get_submodule(output.rpartition(".")[0])
+        count = heads or getattr(parent, "heads", None) or getattr(parent, "num_heads", None) or 1
+        out += [_scan(twin, x, batch[1], loss, value, output, head, int(count), ts) for head in range(int(count))]
+    return tuple(out)
+
+
+def _find(model: nn.Module) -> list[tuple[str, str]]:
+    pairs = []
+    for name, module in model.named_modules():
+        parts = {n: m for n, m in module.named_children() if isinstance(m, nn.Linear)}
+        value = next((n for n in VALUES if n in parts), None)
+        output = next((n for n in OUTPUTS if n in parts), None)
+        if value is not None and output is not None:
+            prefix = f"{name}." if name else ""
+            pairs.append((prefix + value, prefix + output))
+    return pairs
+
+
+def _scan(model: nn.Module, x: Any, y: Tensor, loss: str, value: str, output: str, head: int, heads: int,
+          ts: Sequence[float]) -> ValueOutput:
+    projection = model.get_submodule(output).get_parameter("weight")
+    width = projection.shape[1]
+    if width % heads:
+        raise ValueError(f"{output} reads {width} channels, which do not divide into {heads} heads")
+    mine = slice(head * width // heads, (head + 1) * width // heads)
+    kept = projection.detach().clone()
+    u, s, vh = torch.linalg.svd(kept[:, mine], full_matrices=False)
+    moments: list[tuple[float, float]] = []
+    try:
+        for t in ts:
+            with torch.no_grad():
+                projection[:, mine] = kept[:, mine] + torch.outer(u[:, -1], vh[-1]) * (t * s[0] - s[-1])
+            dv, do = _gradients(model, x, y, loss, (value, output))
+            at = dv.shape[-1] - width + mine.start              # the values are the last rows of a fused projection
+            along = dv[..., at:at + vh.shape[1]] @ vh[-1]
+            moments.append((float(along.square().mean()), float((do @ u[:, -1]).square().mean())))
+    finally:
+        with torch.no_grad():
+            projection.copy_(kept)
+    v_fit, o_fit = (rate_fit(ts, [m[i] for m in moments], floor=0.0) for i in (0, 1))
+    gap = v_fit.slope - o_fit.slope
+    return ValueOutput(output.rpartition(".")[0] or output, head, gap, v_fit, o_fit, float(s[-1] / s[0]),
+                       abs(gap - 2) < 0.05)
+
+
+def _gradients(model: nn.Module, x: Any, y: Tensor, loss: str, names: tuple[str, str]) -> list[Tensor]:
+    kept: dict[str, Tensor] = {}
+    handles = [model.get_submodule(n).register_forward_hook(lambda m, a, o, n=n: kept.__setitem__(n, o)) for n in names]
+    try:
+        with torch.enable_grad():
+            out = model(x)
+            value = F.cross_entropy(out.flatten(0, -2), y.flatten(), reduction="sum") if loss == "ce" \
+                else 0.5 * (out - y.double()).square().sum()
+            return list(torch.autograd.grad(value, [kept[n] for n in names]))
+    finally:
+        for handle in handles:
+            handle.remove()

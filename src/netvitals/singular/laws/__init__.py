@@ -1,0 +1,1 @@
+"""Closed forms: RLCT, fluctuation, rates of architectures, volumes, geometry."""

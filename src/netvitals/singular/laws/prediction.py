@@ -1,0 +1,177 @@
+r"""What theory says of the K-FAC rates of an architecture, before any measurement (dead-directions Part III, App. A).
+
+All numbers are exponents of second moments: $e^\top G_\ell e \sim t^{g_\ell}$, $e^\top A_\ell e \sim t^{a_\ell}$,
+$\sigma_{\min}(X_\ell) \sim t^{s_\ell}$. The corrected laws are used: LayerNorm resets (erratum E8), attention saturates
+at min(4k, 4p+8) (E1), SwiGLU stacks as 3(2ⁿ−1) (E2).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from netvitals.singular.checkpoint.layernorm import ln_reset_rate
+from netvitals.singular.networks.architecture import Architecture, AttentionChain, Chain, SwiGLUStack
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Predicted exponents by layer name; None where the theory makes no statement."""
+
+    G: dict[str, float | None]
+    A: dict[str, float | None]
+    stream: tuple[float | None, ...]        # σ_min of X_0 … X_L
+    law: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def product(self) -> dict[str, float | None]:
+        """Exponent of λ_min(A)·λ_min(G): the same in every layer of a plain chain (duality)."""
+        return {k: None if g is None or a is None else g + a for (k, g), a in zip(self.G.items(), self.A.values())}
+
+    def __str__(self) -> str:
+        rows = [f"  {k:14s} G t^{g}   A t^{self.A[k]}" for k, g in self.G.items()]
+        return "\n".join([self.law, *rows, *(f"  note: {n}" for n in self.notes)])
+
+
+def predict_rates(architecture: Architecture, *, noisy: bool = True, direction: int = 0) -> Rates:
+    """Exponents for every layer of ``architecture``.
+
+    Args:
+        noisy: targets carry noise, so that the dead residual is of order one; noise-free adds 2L to every G rate.
+        direction: which dead direction of a chain with several.
+
+    >>> list(predict_rates(Chain(depth=4)).G.values())
+    [6, 4, 2, 0]
+    """
+    if isinstance(architecture, AttentionChain):
+        return _attention(architecture)
+    if isinstance(architecture, SwiGLUStack):
+        return _swiglu(architecture)
+    if isinstance(architecture, Chain):
+        return _chain(architecture, noisy, direction)
+    raise TypeError("rates are predicted for Chain, AttentionChain and SwiGLUStack, got "
+                    f"{type(architecture).__name__}; gated skips, experts and batch norm have no rate law")
+
+
+def residual_distance(edges: Mapping[tuple[int, int], float], nodes: int) -> tuple[list[float], list[float]]:
+    """Cheapest path from input to each node and from each node to output; weights cost 1, identity skips 0.
+
+    >>> residual_distance({(0, 1): 1, (1, 2): 1, (0, 2): 0}, 3)
+    ([0, 1, 0], [0, 1, 0])
+    """
+    def distances(start: int, steps: Mapping[int, list[tuple[int, float]]]) -> list[float]:
+        best: dict[int, float] = {start: 0}
+        queue: list[tuple[float, int]] = [(0, start)]
+        while queue:
+            cost, node = heapq.heappop(queue)
+            if cost > best.get(node, cost):
+                continue
+            for nxt, price in steps.get(node, []):
+                if cost + price < best.get(nxt, cost + price + 1):
+                    best[nxt] = cost + price
+                    heapq.heappush(queue, (cost + price, nxt))
+        if len(best) < nodes:
+            raise ValueError(f"nodes {sorted(set(range(nodes)) - set(best))} cannot be reached: the graph has a gap")
+        return [best[i] for i in range(nodes)]
+
+    forward: dict[int, list[tuple[int, float]]] = {}
+    backward: dict[int, list[tuple[int, float]]] = {}
+    for (a, b), cost in edges.items():
+        forward.setdefault(a, []).append((b, cost))
+        backward.setdefault(b, []).append((a, cost))
+    return distances(0, forward), distances(nodes - 1, backward)
+
+
+def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
+    """Backward moment exponents at block inputs, 2·Σ of the amplitude rates above (Theorem 30).
+
+    Each block is (kind, rate); kinds "matmul", "mlp", "residual" transfer the dead amplitude as a scalar. Attention and
+    gated blocks do not, and are refused: use :func:`predict_rates` for a whole chain of them.
+
+    >>> compose_blocks([("mlp", 2), ("mlp", 2)])
+    [8, 4]
+    """
+    scalar = {"matmul", "mlp", "residual"}
+    bad = [kind for kind, _ in blocks if kind not in scalar]
+    if bad:
+        raise ValueError(f"rates of {', '.join(sorted(set(bad)))} blocks do not add: their transfer is not a power of "
+                         "t times the input; use predict_rates on the whole chain")
+    out, total = [], 0.0
+    for _, rate in reversed(blocks):
+        total += rate
+        out.append(2 * total)
+    return [int(v) if float(v).is_integer() else v for v in reversed(out)]
+
+
+def _chain(c: Chain, noisy: bool, direction: int) -> Rates:
+    depth, notes = c.depth, list[str]()
+    if not 0 <= direction < len(c.powers):
+        raise ValueError(f"this chain has {len(c.powers)} dead direction(s), counted from 0; got {direction}")
+    names = [f"layer{i + 1}" for i in range(depth)]
+    powers = c.powers[direction]
+    if c.rotation and c.activation != "linear":
+        gone: dict[str, float | None] = dict.fromkeys(names)
+        return Rates(gone, dict(gone), (None,) * (depth + 1), "no ladder: the dead axis is turned out of the frame",
+                     ("nonlinear activations lose the ladder under rotation (Proposition 119)",))
+    if c.norm_after and c.norm != "layer":
+        raise ValueError(f"there is no rate law for {c.norm} norms yet; it is known for LayerNorm")
+    skips = set(c.skips)
+    if skips and (len(c.powers) > 1 or any(p != 1 for p in powers) or c.norm_after):
+        raise ValueError("rates with skips are known for one direction of exponent 1 without norms; composition does "
+                         "not apply to this mixture")
+    edges = {(i, i + 1): powers[i] for i in range(depth)}
+    edges.update(dict.fromkeys(skips, 0))
+    to_node, to_output = residual_distance(edges, depth + 1)
+    g: list[float | None] = [2 * to_output[i + 1] for i in range(depth)]
+    a: list[float | None] = [2 * to_node[i] for i in range(depth)]
+    stream: list[float | None] = list(to_node)
+    law = "shortest weighted path" if skips else "ladder 2(L−ℓ)"
+    if c.norm_after:
+        law = "LayerNorm reset: distance to the next norm above"
+        for i in range(depth):
+            g[i] = ln_reset_rate(powers, c.norm_after, i + 1)
+        a, stream = [None for _ in a], [None for _ in stream]
+        if c.activation == "relu":
+            notes.append("above a LayerNorm a ReLU closes the dead channel for every sample: dead entries of G in "
+                         "hidden layers there are identically zero, not a rate")
+            for i in range(depth - 1):
+                below = [p for p in c.norm_after if p < i + 1]
+                if below:
+                    g[i] = None
+    if c.bias is not None:
+        a, stream = [None for _ in a], [None for _ in stream]
+        notes.append("biases keep the G ladder; the forward rate is capped by the bias (erratum E14)")
+    if not noisy:
+        if c.norm_after or skips:
+            raise ValueError("the noise-free shift +2L is known for plain chains only")
+        g = [v + 2 * sum(powers) if v is not None else None for v in g]
+        law += ", noise-free: +2L"
+    return Rates(dict(zip(names, g)), dict(zip(names, a)), tuple(stream), law, tuple(notes))
+
+
+def _attention(c: AttentionChain) -> Rates:
+    g: dict[str, float | None] = {}
+    blocks = c.blocks
+    for p in range(blocks):
+        k = blocks - 1 - p
+        if c.residual or c.norm:
+            for part in "qkvo":
+                g[f"block{p}.{part}"] = {"o": 0.0, "v": 2.0}.get(part) if c.residual and not c.norm else None
+            continue
+        o = min(4 * k, 4 * p + 8)
+        g[f"block{p}.o"], g[f"block{p}.v"] = o, o + 2
+        g[f"block{p}.q"] = g[f"block{p}.k"] = 4 * p + 2
+    law = "attention chain: R_O = min(4k, 4p+8), R_V = R_O + 2, R_Q = R_K = 4p + 2"
+    stream: list[float | None] = [0 if c.residual else 2 * p for p in range(blocks + 1)]
+    return Rates(g, dict.fromkeys(g), tuple(stream) if not c.norm else (None,) * (blocks + 1), law,
+                 ("V minus O is 2 in any composition",))
+
+
+def _swiglu(c: SwiGLUStack) -> Rates:
+    names = [f"block{i}.down" for i in range(c.blocks)]
+    stream = tuple(3 * (2**n - 1) for n in range(c.blocks + 1))
+    nothing: dict[str, float | None] = dict.fromkeys(names)
+    return Rates(nothing, dict(nothing), stream, "SwiGLU stack: amplitude order 3(2ⁿ−1)",
+                 ("quadratic blocks do not transfer a scalar rate; only the forward amplitude has a law",))

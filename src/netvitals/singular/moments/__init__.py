@@ -1,0 +1,1 @@
+"""Second moments of a layer: K-FAC factors and what is read off them."""

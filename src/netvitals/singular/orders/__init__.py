@@ -1,0 +1,1 @@
+"""How degenerate a direction is: KL order, Fisher spectrum, rates, gauges, crossings."""

@@ -1,0 +1,85 @@
+r"""Gauge or singular? Both have a vanishing Fisher form at the point; only a gauge direction keeps it along the way.
+
+Along a gauge direction the model does not change at all: $K(\theta_0 + t v) = 0$ for every t. Along a singular one it
+changes at order $t^{2k}$, k ≥ 2. A single-layer K-FAC bottom of a dead unit is of the first kind, the joint mode of its
+row and column of the second (dead-directions Corollary 28).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from netvitals.singular.orders.likelihood import Likelihood
+from netvitals.singular.orders.order import DEFAULT_TS, KLOrder, Outputs, kl_order
+
+
+@dataclass(frozen=True)
+class Nature:
+    """What a direction is."""
+
+    verdict: str            # "gauge", "singular", "regular", "unclear"
+    order: int | None
+    scan: KLOrder
+
+    def __str__(self) -> str:
+        return self.verdict + (f" of order {self.order}" if self.order and self.order > 1 else "") + \
+            (f": {self.scan.note}" if self.scan.note else "")
+
+
+def gauge_or_singular(outputs: Outputs, theta0: Tensor, direction: Tensor, likelihood: str | Likelihood = "gaussian", *,
+                      ts: Sequence[float] = DEFAULT_TS, shift: bool = False) -> Nature:
+    """Tell the kinds apart by one outward scan (a forward-mode pass per t).
+
+    >>> f = lambda th: (th[0] * th[1]).reshape(1, 1)
+    >>> axis, both = torch.eye(2, dtype=torch.float64)[0], torch.ones(2, dtype=torch.float64)
+    >>> zero = torch.zeros(2, dtype=torch.float64)
+    >>> gauge_or_singular(f, zero, axis).verdict, str(gauge_or_singular(f, zero, both))
+    ('gauge', 'singular of order 2')
+    """
+    scan = kl_order(outputs, theta0, direction, likelihood, ts=ts, shift=shift)
+    return Nature(verdict_of(scan), scan.order, scan)
+
+
+def verdict_of(scan: KLOrder) -> str:
+    """The kind of direction that a scan shows."""
+    if scan.note.startswith("gauge"):
+        return "gauge"
+    if scan.order is None:
+        return "unclear"
+    if scan.order == 1:
+        return "regular"
+    asymptotic = not any("shift is as large" in f for f in scan.fisher_fit.flags)
+    return "singular" if asymptotic else "unclear"
+
+
+def along(model: nn.Module, inputs: Tensor, direction: dict[str, Tensor]) -> tuple[Outputs, Tensor, Tensor]:
+    """A model as a function of the parameters that ``direction`` moves: outputs, θ0 and the flat direction.
+
+    Positions of a sequence count as samples. The model itself is not touched.
+    """
+    params = dict(model.named_parameters(remove_duplicate=False))       # a tied weight moves wherever it is used
+    if missing := [n for n in direction if n not in params]:
+        raise ValueError(f"the direction names {missing[0]!r}, which is no parameter of {type(model).__name__}")
+    if wrong := [n for n in direction if direction[n].shape != params[n].shape]:
+        raise ValueError(f"the direction of {wrong[0]} has shape {tuple(direction[wrong[0]].shape)}, the parameter "
+                         f"{tuple(params[wrong[0]].shape)}")
+    names = list(direction)
+    shapes = [params[n].shape for n in names]
+    theta = torch.cat([params[n].detach().flatten() for n in names])
+    v = torch.cat([direction[n].flatten() for n in names])
+    if len({id(params[n]) for n in names}) < len(names):
+        raise ValueError(f"the direction names one tied parameter twice, among {', '.join(names)}")
+    moved_ids = {id(params[n]) for n in names}
+    rest = {n: p.detach() for n, p in model.named_parameters() if id(p) not in moved_ids}
+
+    def outputs(flat: Tensor) -> Tensor:
+        pieces = torch.split(flat, [s.numel() for s in shapes])
+        moved = {n: p.reshape(s) for n, p, s in zip(names, pieces, shapes)}
+        return functional_call(model, {**rest, **moved}, (inputs,)).flatten(0, -2)
+
+    return outputs, theta, v

@@ -1,0 +1,208 @@
+r"""The KL order of a direction: $K(\theta_0 + t v) \approx C t^{2k}$, from the Fisher decay $F_v \sim t^{2(k-1)}$.
+
+One forward-mode product at $\theta_0 + t v$ gives the output and its tangent, hence both F and K. The two must agree:
+$F_v(t)\,t^2 / K(t) \to 2k^2$ (dead-directions §2.1; not the Hessian's guess 2k(2k−1)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import jvp
+
+from netvitals.singular.orders import likelihood as likelihoods
+from netvitals.singular.orders.likelihood import Likelihood
+from netvitals.singular.orders.rates import RateFit, rate_fit
+
+Outputs = Callable[[Tensor], Tensor]
+DEFAULT_TS = tuple(np.geomspace(10**-3, 10**-1.3, 10).tolist())
+_WHOLE = 0.15       # how far the estimate may be from a whole number (spec §4.4)
+_RATIO = 0.05       # relative deviation of F t²/K from 2k² that is called consistent
+
+
+@dataclass(frozen=True)
+class KLOrder:
+    """Order of one direction, with the two readings it rests on."""
+
+    order: int | None           # the whole number, or None with the reason in ``note``
+    estimate: float             # 1 + slope/2
+    slope: float                # of the directional Fisher
+    stderr: float               # of the slope
+    ratio: float                # F t²/K at the smallest usable t, to be compared with 2k²
+    kl_slope: float             # to be compared with 2k
+    estimator: str              # which Fisher
+    passes: int                 # forward-mode products used
+    fisher_fit: RateFit
+    ts: np.ndarray
+    fisher: np.ndarray
+    kl: np.ndarray
+    note: str = ""
+
+    @property
+    def consistent(self) -> bool:
+        """Whether the Fisher–KL ratio agrees with 2k²."""
+        return self.order is not None and abs(self.ratio / (2 * self.order**2) - 1) < _RATIO
+
+    def __str__(self) -> str:
+        head = f"order {self.order}" if self.order is not None else f"no order: {self.note}"
+        return (f"{head} (estimate {self.estimate:.3f}, Fisher t^{self.slope:.3f} ± {self.stderr:.3f}, "
+                f"F t²/K = {self.ratio:.3f}; {self.estimator}, {self.passes} forward-mode passes)")
+
+
+def directional_fisher(outputs: Outputs, theta: Tensor, direction: Tensor,
+                       likelihood: str | Likelihood = "gaussian") -> Tensor:
+    r"""$v^\top F(\theta) v$ by one Jacobian-vector product; half precision is promoted to float64.
+
+    >>> line = lambda th: th[:1].expand(4, 1)
+    >>> float(directional_fisher(line, torch.tensor([2.0, 0.0]), torch.tensor([3.0, 0.0])))
+    9.0
+    """
+    check_direction(theta, direction)
+    theta, direction = promoted(theta), promoted(direction).to(promoted(theta).dtype)
+    out, tangent = jvp(outputs, (theta,), (direction,))[:2]
+    check_outputs(out)
+    return likelihoods.get(likelihood).fisher(out, tangent)
+
+
+def kl_along(outputs: Outputs, theta0: Tensor, direction: Tensor, ts: Sequence[float],
+             likelihood: str | Likelihood = "gaussian") -> Tensor:
+    """K(θ0 + t v) for each t, the model at θ0 being the truth."""
+    check_direction(theta0, direction)
+    family = likelihoods.get(likelihood)
+    if not len(ts):
+        raise ValueError("a divergence along a path needs at least one place t")
+    theta0, direction = promoted(theta0), promoted(direction)
+    truth = outputs(theta0)
+    check_outputs(truth)
+    return torch.stack([family.kl(truth, outputs(theta0 + t * direction)) for t in ts])
+
+
+def kl_order(outputs: Outputs, theta0: Tensor, direction: Tensor, likelihood: str | Likelihood = "gaussian", *,
+             ts: Sequence[float] = DEFAULT_TS, shift: bool = False) -> KLOrder:
+    r"""Order k of ``direction`` at ``theta0``: $k = 1 + \alpha/2$ with $F_v(t) \sim t^\alpha$.
+
+    Args:
+        outputs: θ (D,) → outputs (n, d) on fixed inputs. Half precision is promoted to float64 by ``theta0``.
+        theta0: the point, ideally on the singular set; with ``shift=True`` a point near it.
+        direction: any non-zero vector of the same shape; it is normalised.
+        ts: where to look; one forward-mode product each (10 by default).
+
+    Returns:
+        order None where the estimate is not near a whole number, or where the divergence is identically zero (a gauge
+        direction, note "gauge").
+
+    >>> cube = lambda th: th[:1].pow(3).expand(5, 1)
+    >>> kl_order(cube, torch.zeros(2, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)).order
+    3
+    """
+    check_direction(theta0, direction)
+    family = likelihoods.get(likelihood)
+    v = (direction / direction.norm()).to(torch.float64)
+    theta = theta0.to(torch.float64)
+    t_axis = np.asarray(ts, float)
+    if t_axis.size < 3 or not (t_axis > 0).all():
+        raise ValueError(f"an order is read from at least three places t > 0 along the direction, got {list(ts)}")
+    truth = outputs(theta)
+    check_outputs(truth)
+    fisher, kl = [], []
+    for t in ts:
+        out, tangent = jvp(outputs, (theta + t * v,), (v,))[:2]
+        fisher.append(family.fisher(out, tangent))
+        kl.append(family.kl(truth, out))
+    f, k = torch.stack(fisher).detach().cpu().double().numpy(), torch.stack(kl).detach().cpu().double().numpy()
+    scale = float(truth.double().square().mean()) + 1.0
+    half = theta0.dtype in (torch.float16, torch.bfloat16)
+    name = family.name + (f", promoted from {str(theta0.dtype).removeprefix('torch.')}" if half else "")
+    return _conclude(t_axis, f, k, scale, name, shift)
+
+
+def _conclude(t: np.ndarray, f: np.ndarray, kl: np.ndarray, scale: float, name: str, shift: bool) -> KLOrder:
+    gauge = bool((np.abs(kl) <= 1e-26 * scale).all() and (np.abs(f) <= 1e-24 * scale).all())
+    fit = rate_fit(t, f, shift=shift)
+    # the difference of two outputs cannot be resolved below their rounding, so K has a floor of its own
+    kl_fit = rate_fit(t, np.maximum(kl, 0.0), floor=max(1e-30 * scale, 1e-14 * float(np.abs(kl).max(initial=0.0))),
+                      shift=shift)
+    usable = kl > 1e-26 * scale
+    ratio = math.nan
+    if usable.any():
+        i = int(np.argmax(usable))
+        ratio = float(f[i] * (t[i] + fit.shift) ** 2 / kl[i])
+    estimate = 1 + fit.slope / 2
+    order, note = None, ""
+    if gauge:
+        note = "gauge: the divergence is identically zero along it"
+    elif not math.isfinite(estimate) or estimate < 1 - _WHOLE or abs(estimate - round(estimate)) >= _WHOLE:
+        note = (f"the exponent {fit.slope:.3f} is not near an even number; the window is not asymptotic or the point "
+                "is not on the singular set")
+    else:
+        order = max(1, round(estimate))
+    return KLOrder(order, estimate, fit.slope, fit.stderr, ratio, kl_fit.slope, name, len(t), fit, t, f, kl, note)
+
+
+@dataclass(frozen=True)
+class ScoreExpansion:
+    r"""Norms of the Taylor coefficients of the Gaussian log-likelihood ratio along a direction."""
+
+    norms: tuple[float, ...]        # E[a_j²] for j = 1..order, a_j the coefficient of t^j in the output
+    order: int | None               # first j whose norm is not zero
+    C: float                        # K = C t^{2k}: ½ E[a_k²]
+
+    def __str__(self) -> str:
+        if self.order is None:
+            return f"no coefficient up to t^{len(self.norms)} differs from zero"
+        return f"first non-zero coefficient at t^{self.order}, C = {self.C:.4g}"
+
+
+def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: int = 4) -> ScoreExpansion:
+    r"""$f(\theta_0 + t v) = \sum_j t^j f_j$ by nested forward mode; k the first j with $f_j \ne 0$, $C = E\|f_k\|^2/2$.
+
+    >>> square = lambda th: th[:1].square().expand(3, 1)
+    >>> score_expansion(square, torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)).C
+    0.5
+    """
+    check_direction(theta0, direction)
+    if order < 1:
+        raise ValueError(f"the expansion goes to order 1 at least, got {order}")
+    v, theta = (direction / direction.norm()).double(), theta0.double()
+    check_outputs(outputs(theta))
+
+    def along(t: Tensor) -> Tensor:
+        return outputs(theta + t * v)
+
+    derivative, zero = along, torch.zeros((), dtype=torch.float64)
+    norms = []
+    for j in range(1, order + 1):
+        derivative = torch.func.jacfwd(derivative)
+        norms.append(float((derivative(zero) / math.factorial(j)).square().flatten(1).sum(1).mean()))
+    first = next((j for j, n in enumerate(norms, 1) if n > 1e-20), None)
+    return ScoreExpansion(tuple(norms), first, 0.5 * norms[first - 1] if first else 0.0)
+
+
+def check_direction(theta: Tensor, direction: Tensor) -> None:
+    """A sentence for a direction of the wrong shape, zero or not finite."""
+    if not isinstance(theta, Tensor) or not isinstance(direction, Tensor):
+        raise TypeError(f"theta and direction are tensors, got {type(theta).__name__} and {type(direction).__name__}")
+    if theta.ndim != 1 or direction.shape != theta.shape:
+        raise ValueError(f"the direction must have the shape of theta, a flat vector: got {tuple(direction.shape)} for "
+                         f"theta {tuple(theta.shape)}")
+    if not torch.isfinite(direction).all() or float(direction.norm()) == 0.0:
+        raise ValueError("the direction must be finite and not zero: a zero vector has no order")
+
+
+def check_outputs(outputs: Tensor) -> None:
+    """A sentence for outputs without samples, without entries, or with NaN."""
+    if outputs.ndim < 2 or not outputs.numel():
+        raise ValueError(f"outputs must be (samples, outputs) with at least one of each, got shape "
+                         f"{tuple(outputs.shape)}")
+    if not torch.isfinite(outputs).all():
+        raise ValueError("the outputs are not finite: look for NaN in the data or the parameters")
+
+
+def promoted(x: Tensor) -> Tensor:
+    """Half precision as float64, anything else as it is."""
+    return x.double() if x.dtype in (torch.float16, torch.bfloat16) else x

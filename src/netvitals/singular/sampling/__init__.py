@@ -1,0 +1,1 @@
+"""Langevin chains, the learning coefficient, and what Bayesian theory makes of it."""

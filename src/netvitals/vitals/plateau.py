@@ -1,0 +1,65 @@
+"""A vital sign for :func:`netvitals.watch`: the plateau forecast, renewed on every measured step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture import ParameterSight, Sheet, Vital
+from netvitals.saddle.measure.forecast import Forecast, forecast_live, optimizer_rule
+from netvitals.saddle.measure.plateau import Snapshot, snapshot
+
+METRICS = ("signal", "loss", "resting", "escape", "low", "high", "small_layers")
+
+
+class PlateauForecast(Vital):
+    """Looks at a probe batch on measured steps and says when the loss will drop.
+
+    Readings at site ``"model"``: the signal, loss and resting loss on the probe, the expected escape step with its
+    interval (NaN without a forecast) and the number of small layers. ``latest`` is the last :class:`Forecast`, with the
+    reason when there is none. One look costs one forward and one backward pass over the probe batch.
+
+    Args:
+        model: the watched model.
+        batch: probe batch (inputs, targets); for Gaussian-like inputs add the mirror images −x.
+        loss_fn: ``loss_fn(model(inputs), targets)``.
+        optimizer: tells the rule and the learning rate, read anew at each look.
+        drop: share of the resting loss that has to be gone for the plateau to count as over.
+        keep: how many looks stay in memory.
+    """
+
+    name = "plateau"
+
+    def __init__(self, model: nn.Module, batch: tuple[Any, Any], loss_fn: Callable[[Any, Any], Tensor],
+                 optimizer: torch.optim.Optimizer, *, drop: float = 0.5, level: float = 0.8, keep: int = 400) -> None:
+        self.model, self.batch, self.loss_fn, self.optimizer = model, batch, loss_fn, optimizer
+        self.drop, self.level, self.keep = drop, level, keep
+        self.looks: list[Snapshot] = []
+        self.forecasts: list[Forecast] = []
+
+    @property
+    def latest(self) -> Forecast | None:
+        return self.forecasts[-1] if self.forecasts else None
+
+    def look(self, step: int) -> Forecast:
+        """Look now and forecast."""
+        self.looks.append(snapshot(self.model, self.batch, self.loss_fn, step))
+        if len(self.looks) > self.keep:
+            del self.looks[1]       # the first look holds the small layers
+        arguments, why = optimizer_rule(self.optimizer)
+        if why:
+            told = Forecast(step, math.nan, math.nan, math.nan, self.level, math.nan, self.drop, "", why)
+        else:
+            told = forecast_live(self.looks, drop=self.drop, level=self.level, **arguments)
+        self.forecasts = [*self.forecasts, told][-self.keep:]
+        return told
+
+    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+        told, look = self.look(sheet.step), self.looks[-1]
+        r = told.r if told.known else float(len(look.small))
+        sheet.write("model", METRICS, torch.tensor(
+            [look.signal, look.loss, look.resting, told.step, told.low, told.high, r], dtype=torch.float64))

@@ -1,0 +1,164 @@
+"""The dial reaches its target and touches nothing else; each suppression tool holds what it says it holds."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from netvitals.drift.dial import expected_sparsity, push, set_drift
+from netvitals.drift.suppression import centre_activations, centre_weights, centred, project_gradients
+from netvitals.drift.theory import cross_entropy_inner
+from netvitals.lab import models
+from netvitals.optim import MuonAdamW, muon_split
+
+
+@pytest.fixture
+def net():
+    return models.build("mlp:16-32x3-10,bias=false,init=he", seed=0)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(256, 16, generator=generator), torch.randint(10, (256,), generator=generator)
+
+
+@pytest.mark.parametrize("target", [0.05, 0.5, 3.0, 20.0])
+def test_dial_reaches_its_target(net, batch, target):
+    was = copy.deepcopy(net.state_dict())
+    dial = set_drift(net, batch, F.cross_entropy, target=target)
+    x, y = batch
+    assert cross_entropy_inner(net(x), y).mean().item() == pytest.approx(target, rel=1e-3)
+    assert dial.after == pytest.approx(target, rel=1e-3)
+    for name, value in net.state_dict().items():
+        expected = was[name] * dial.scale if name == "head.weight" else was[name]
+        torch.testing.assert_close(value, expected, rtol=1e-6, atol=0)
+
+
+def test_dial_by_scale_and_at_zero(net, batch):
+    assert set_drift(net, batch, F.cross_entropy, scale=3.0).scale == 3.0
+    assert set_drift(net, batch, F.cross_entropy, target=0.0).after == 0
+    assert not net.head.weight.any()
+
+
+def test_dial_refuses_what_it_cannot_do(net, batch):
+    with pytest.raises(ValueError, match="either"):
+        set_drift(net, batch, F.cross_entropy)
+    with pytest.raises(ValueError, match="not negative"):
+        set_drift(net, batch, F.cross_entropy, target=-1.0)
+    with pytest.raises(ValueError, match="no linear or convolution layer 'tail'"):
+        set_drift(net, batch, F.cross_entropy, scale=2.0, readout="tail")
+    gpt = models.build("gpt-micro,depth=1,width=16,context=8")
+    tokens = torch.randint(256, (2, 8))
+    with pytest.raises(ValueError, match="tied"):
+        set_drift(gpt, (tokens, tokens), lambda o, y: F.cross_entropy(o.flatten(0, 1), y.flatten()), scale=2.0)
+
+
+def test_dial_on_a_model_that_has_learned_leaves_it_as_it_was(batch):
+    x, y = batch
+    net = nn.Linear(16, 10, bias=False)
+    centres = torch.randn(10, 16, generator=torch.Generator().manual_seed(1))
+    x = centres[y] * 3
+    with torch.no_grad():
+        net.weight.copy_(centres)
+    was = net.weight.detach().clone()
+    assert push(net, (x, y), F.cross_entropy).mean() < 0
+    with pytest.raises(ValueError, match="has learned"):
+        set_drift(net, (x, y), F.cross_entropy, target=5.0)
+    assert torch.equal(net.weight, was)
+
+
+def test_reference_sparsity_rises_with_the_push():
+    values = [expected_sparsity(p) for p in (0.0, 0.01, 0.1, 1.0, 3.0, 8.0, 100.0)]
+    assert values == sorted(values)
+    assert (expected_sparsity(6.7), expected_sparsity(-1.0), expected_sparsity(100.0)) == (0.53, 0.23, 0.56)
+
+
+def _train(net: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 10) -> None:
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(steps):
+        x, y = torch.randn(64, 16, generator=generator), torch.randint(10, (64,), generator=generator)
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+
+
+def _row_means(net: nn.Module) -> torch.Tensor:
+    return torch.cat([block.linear.weight.detach().mean(1) for block in net.blocks])
+
+
+def test_centred_rows_stay_centred_and_come_off_again(net):
+    free = copy.deepcopy(net)
+    suppression = centre_weights(net)
+    assert suppression.names == ("blocks.0.linear", "blocks.1.linear", "blocks.2.linear")
+    _train(net, torch.optim.Adam(net.parameters(), 1e-2))
+    assert float(_row_means(net).abs().max()) < 1e-7
+    with pytest.raises(ValueError, match="already"):
+        centre_weights(net)
+    suppression.remove()
+    assert {n for n, _ in net.named_parameters()} == {n for n, _ in free.named_parameters()}
+    assert float(_row_means(net).abs().max()) < 1e-7
+
+
+def test_projected_gradients_hold_the_means(net):
+    before = _row_means(net)
+    free = copy.deepcopy(net)
+    with project_gradients(net):
+        _train(net, torch.optim.SGD(net.parameters(), 0.1, momentum=0.9))
+    assert float((_row_means(net) - before).abs().max()) < 1e-6
+    _train(free, torch.optim.SGD(free.parameters(), 0.1, momentum=0.9))
+    assert float((_row_means(free) - before).abs().max()) > 1e-3       # without it they move
+    held = _row_means(net)
+    _train(net, torch.optim.SGD(net.parameters(), 0.1))
+    assert float((_row_means(net) - held).abs().max()) > 1e-4          # and after it was removed
+
+
+@pytest.mark.parametrize("kind", ["adam", "muon"])
+def test_optimisers_that_put_the_mean_back_are_held_too(net, kind):
+    def optimiser(model: nn.Module) -> torch.optim.Optimizer:
+        if kind == "adam":
+            return torch.optim.Adam(model.parameters(), 1e-2)
+        matrices, rest = muon_split(model)
+        return MuonAdamW([{"params": list(matrices.values()), "lr": 1e-2}], [{"params": list(rest.values())}])
+
+    before = _row_means(net)
+    twin = copy.deepcopy(net)
+    optimizer = optimiser(net)
+    with project_gradients(net, optimizer):
+        _train(net, optimizer)
+    assert float((_row_means(net) - before).abs().max()) < 1e-6
+    with project_gradients(twin):
+        _train(twin, optimiser(twin))
+    gradient_only = float((_row_means(twin) - before).abs().max())
+    assert gradient_only > (1e-4 if kind == "adam" else -1), gradient_only
+
+
+def test_convolutions_have_rows_too():
+    weight = torch.randn(4, 3, 3, 3)
+    assert float(centred(weight).mean((1, 2, 3)).abs().max()) < 1e-7
+    assert centre_weights(models.build("resnet-mini,width=4")).names[0] == "stem.0"
+
+
+def test_centred_activations_have_no_mean(net):
+    suppression = centre_activations(net)
+    z = torch.randn(200_000, generator=torch.Generator().manual_seed(0))
+    assert all(abs(float(net.get_submodule(name)(z).mean())) < 5e-3 for name in suppression.names)
+    assert len(suppression.names) == 3
+    suppression.remove()
+    assert all(type(net.get_submodule(name)) is nn.ReLU for name in suppression.names)
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True)
+    with centre_activations(encoder):
+        assert isinstance(encoder.activation, nn.Module)
+    assert encoder.activation is F.gelu
+    with pytest.raises(ValueError, match="no activation"):
+        centre_activations(nn.Linear(2, 2))
+
+
+def test_parameters_by_pattern(net):
+    assert centre_weights(net, only="blocks.1.*").names == ("blocks.1.linear",)
+    with pytest.raises(ValueError, match="nosuch"):
+        project_gradients(net, only="nosuch*")
