@@ -1,11 +1,61 @@
-"""Shared by all tests: one thread per process, and a fixed seed before every test."""
+"""Shared by all tests: one thread per process, fixed seeds before every test, torch's switches as they were after it."""
 
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 import torch
 
 torch.set_num_threads(1)
 
+BFLOAT16 = """
+import torch
+a, b = torch.ones(33, 65, dtype=torch.bfloat16), torch.ones(65, 17, dtype=torch.bfloat16)
+assert (a @ b == 65).all() and (torch.addmm(b[0], a, b) == 66).all()
+layer = torch.nn.Sequential(torch.nn.Linear(65, 17), torch.nn.Linear(17, 3))
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    layer(a.float()).float().sum().backward()
+assert layer[0].weight.grad.isfinite().all()
+"""
+
+
+def _switches():
+    mkldnn = torch.backends.mkldnn
+    return {"threads": torch.get_num_threads(), "dtype": torch.get_default_dtype(), "grad": torch.is_grad_enabled(),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "warn only": torch.is_deterministic_algorithms_warn_only_enabled(), "mkldnn": mkldnn.enabled,
+            "float32 products": torch.get_float32_matmul_precision()}
+
+
+def _set_switches(to):
+    torch.set_num_threads(to["threads"])
+    torch.set_default_dtype(to["dtype"])
+    torch.set_grad_enabled(to["grad"])
+    torch.use_deterministic_algorithms(to["deterministic"], warn_only=to["warn only"])
+    torch.backends.mkldnn.set_flags(to["mkldnn"])
+    torch.set_float32_matmul_precision(to["float32 products"])
+
 
 @pytest.fixture(autouse=True)
-def _seed():
+def _seeds_and_switches():
+    """Neither the order of tests nor the test before decides what a test sees."""
+    random.seed(0)
+    np.random.seed(0)
     torch.manual_seed(0)
+    before = _switches()
+    yield
+    if _switches() != before:
+        _set_switches(before)
+
+
+@pytest.fixture(scope="session")
+def bfloat16_matmul():
+    """Skips where products of bfloat16 matrices do not run; asked in a process of its own, which may die of it."""
+    done = subprocess.run([sys.executable, "-c", BFLOAT16], capture_output=True, text=True, check=False,
+                          env={**os.environ, "OMP_NUM_THREADS": "2"})
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1]
+        pytest.skip(f"this machine's torch cannot multiply bfloat16 matrices on the CPU: {last}")
