@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread per process, fixed seeds before every test, torch's switches as they were after it."""
+"""Shared by all tests: one thread per process, fixed seeds before each, torch's switches put back after each."""
 
 import os
 import random
@@ -39,12 +39,37 @@ def _set_switches(to):
     torch.set_float32_matmul_precision(to["float32 products"])
 
 
-@pytest.fixture(autouse=True)
-def _seeds_and_switches():
-    """Neither the order of tests nor the test before decides what a test sees."""
+def _seed():
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+def pytest_collectstart(collector):
+    """Numbers drawn while a module is imported do not depend on the modules imported before it."""
+    if isinstance(collector, pytest.Module):
+        _seed()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(fixturedef, request):
+    """A fixture that several tests share is made from the same seeds whichever of them asks first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    _seed()
+    try:
+        return (yield)
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+
+
+@pytest.fixture(autouse=True)
+def _seeds_and_switches():
+    """Neither the order of tests nor the test before decides what a test sees."""
+    _seed()
     before = _switches()
     yield
     if _switches() != before:
