@@ -49,7 +49,7 @@ def test_power_iteration_converges_from_below():
     h = with_spectrum([2.0, 1.5, 1.0, 0.5, 0.1])
     op = matrix_operator(h)
     values = [estimators.spectral_norm(op, steps=t, tol=0.0).value for t in (1, 3, 10, 60)]
-    assert values == sorted(values) and values[-1] <= 2.0 + 1e-12
+    assert (np.diff(values) > -1e-12).all() and values[-1] <= 2.0 + 1e-12
     assert values[-1] == pytest.approx(2.0, rel=1e-9)
     assert estimators.spectral_norm(op, steps=5, method="lanczos").value == pytest.approx(2.0, rel=1e-9)
     zero = estimators.spectral_norm(matrix_operator(torch.zeros(3, 3)))

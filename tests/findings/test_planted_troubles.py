@@ -12,8 +12,6 @@ import netvitals as nv
 from netvitals.findings import RULES, diagnose
 from netvitals.findings.loss import BREAKS
 
-torch.set_num_threads(1)
-
 
 def net(act: type[nn.Module] = nn.ReLU) -> nn.Sequential:
     torch.manual_seed(0)

@@ -108,7 +108,7 @@ def test_the_filters_work_in_a_browser(tmp_path):
     file = tmp_path / "claims.html"
     file.write_text(page_of(Verdict("holds", 0.5), Verdict("fails", 0.9), Verdict("fails", 0.8)))
     dom = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-                          f"{file.as_uri()}#status=fails&find=C2"], capture_output=True, text=True, timeout=60,
+                          f"{file.as_uri()}#status=fails&find=C2"], capture_output=True, text=True, timeout=180,
                          check=True).stdout
     assert re.findall(r'<tr class="\w+" data-paper="toy" data-status="([\w-]+)"( hidden="")?', dom) == [
         ("holds", ' hidden=""'), ("fails", ' hidden=""'), ("fails", "")]

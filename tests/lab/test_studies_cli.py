@@ -105,7 +105,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         with suppress(FileNotFoundError), Results(path, write=False) as results:
             stored = len(results.trials())
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=180)
     assert process.returncode == 130
     assert said.strip().splitlines()[-1].startswith("stopped; the trials done so far are in")
     with Results(path) as results:

@@ -35,7 +35,6 @@ class Block(nn.Module):
 def run(tmp_path_factory):
     """40 watched steps of a small residual network."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)
     model = nn.Sequential(nn.Linear(8, 16), Block(16), Block(16), nn.Linear(16, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     path = tmp_path_factory.mktemp("runs") / "first"

@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import time
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -144,7 +145,7 @@ def test_a_reader_sees_a_run_grow(tmp_path):
 def test_readings_reach_the_disk_without_being_asked(tmp_path):
     with RunWriter(tmp_path / "r", flush_every=0.05) as writer:
         writer.write(_readings(1))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while not open_run(tmp_path / "r").steps and time.monotonic() < deadline:
             time.sleep(0.02)
         assert open_run(tmp_path / "r").steps == [1]
@@ -177,19 +178,20 @@ def test_a_failing_disk_is_said_once_and_nothing_is_lost_when_it_recovers(tmp_pa
 
     class Full:
         in_transaction = False
+        callers: ClassVar[set[int]] = set()
 
         def execute(self, *_):
+            self.callers.add(threading.get_ident())
             raise sqlite3.OperationalError("database or disk is full")
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         writer._connection = Full()  # type: ignore[assignment]
         for step in range(5):
-            began = time.perf_counter()
             writer.write(_readings(step))
-            assert time.perf_counter() - began < 0.1
-            writer.flush(timeout=5)
-        assert not writer.flush(timeout=5)
+            writer.flush(timeout=120)
+        assert not writer.flush(timeout=120)
+        assert Full.callers == {writer._thread.ident}      # training never waits for the disk
         assert len([w for w in said if "disk is full" in str(w.message)]) == 1
     writer._connection = real
     writer.close()
@@ -228,15 +230,26 @@ def test_writers_leave_no_thread_behind(tmp_path):
     assert threading.active_count() == before
 
 
-def test_handing_over_costs_the_training_thread_little(tmp_path):
+class Seen:
+    """A connection that notes which thread speaks to it."""
+
+    def __init__(self, connection):
+        self.connection, self.callers = connection, []
+
+    def __getattr__(self, name):
+        self.callers.append(threading.get_ident())
+        return getattr(self.connection, name)
+
+
+def test_handing_over_leaves_the_database_to_the_other_thread(tmp_path):
     batches = [_readings(step) * 40 for step in range(200)]     # 280 readings each
     with RunWriter(tmp_path / "r") as writer:
-        began = time.process_time()
+        writer._connection = seen = Seen(writer._connection)  # type: ignore[assignment]
         for batch in batches:
             writer.write(batch)
-        mine = time.process_time() - began
+        assert writer.flush(timeout=120)
+        assert set(seen.callers) == {writer._thread.ident}
     assert open_run(tmp_path / "r").frame().height == 200 * 280
-    assert mine < 0.5, f"200 writes of 280 readings took {mine:.3f} s of CPU"
     assert writer.path.stat().st_size < 30 * 200 * 280, "more than 30 bytes a reading"
 
 

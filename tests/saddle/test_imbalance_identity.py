@@ -45,8 +45,8 @@ def test_homogeneous_activations_conserve_every_imbalance(act):
     net = chain((4, 6, 5, 2), act)
     found = saddle.imbalance(net, (torch.randn(8, 4).double(), torch.randn(8, 2).double()), F.mse_loss)
     for pair in found.pairs:
-        assert abs(pair.rhs) <= 1e-13 * pair.scale
-        assert float(pair.neuron_rhs.abs().max()) <= 1e-13 * pair.scale
+        assert abs(pair.rhs) <= 1e-12 * pair.scale
+        assert float(pair.neuron_rhs.abs().max()) <= 1e-12 * pair.scale
 
 
 def test_biases_enter_with_their_own_norm():

@@ -58,7 +58,7 @@ def test_projection_inverts_the_ansatz():
     v = torch.randn(5, dtype=torch.float64)
     scalars, residual = saddle.project(saddle.ansatz_stack(torch.stack([X, 2 * X]), 8, v), v)
     assert torch.allclose(scalars, torch.stack([X, 2 * X]), rtol=1e-12)
-    assert float(residual.max()) < 1e-14
+    assert float(residual.max()) < 1e-12
 
 
 def test_renaming_hidden_units_changes_nothing():
@@ -68,10 +68,10 @@ def test_renaming_hidden_units_changes_nothing():
     order = torch.randperm(7)
     for layer in (1, 2, 3):
         moved = saddle.permuted(stack, layer, order)
-        assert torch.allclose(saddle.output(moved, x, task.f), saddle.output(stack, x, task.f), atol=1e-13)
+        assert torch.allclose(saddle.output(moved, x, task.f), saddle.output(stack, x, task.f), atol=1e-12)
         grads = saddle.gradients(stack, x, task.target(x), task.f)[0]
         again = saddle.gradients(moved, x, task.target(x), task.f)[0]
-        assert all(torch.allclose(a, b, atol=1e-14) for a, b in zip(again, saddle.permuted(grads, layer, order)))
+        assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(again, saddle.permuted(grads, layer, order)))
     with pytest.raises(ValueError, match="hidden layers are"):
         saddle.permuted(stack, 4, order)
 
@@ -90,7 +90,7 @@ def test_resting_loss_and_samples():
     assert saddle.ScalarChain("tanh", 64).resting_loss == pytest.approx(0.197147, abs=1e-6)
     sample = saddle.antithetic_sample(64, 5)
     assert torch.allclose(sample.x.T @ (sample.weight[:, None] * sample.x), torch.eye(5).double(), atol=1e-12)
-    assert float(sample.x.mean(0).abs().max()) < 1e-15
+    assert float(sample.x.mean(0).abs().max()) < 1e-13
     aligned = saddle.aligned_sample(torch.tensor([1.0, 2.0, 2.0]), 32)
     g = aligned.x @ torch.tensor([1.0, 2.0, 2.0], dtype=torch.float64) / 3
     signal = aligned.mean(torch.tanh(g)[:, None] * aligned.x)

@@ -26,7 +26,7 @@ def test_normal_bundle_of_a_fibre_and_its_subfamily():
     """μ = (u², u v): the fibre u = 0 is the v axis, its normal is the u axis, of order 2."""
     outputs = lambda th: torch.stack([th[0] ** 2, th[0] ** 2 * th[1]])[None]
     basis = normal_bundle(lambda tau: torch.stack([0 * tau[0], tau[0]]), torch.tensor([0.7], **f64))
-    assert basis.abs().T.tolist() == [[1, 0]]
+    assert torch.allclose(basis.abs().T, torch.tensor([[1.0, 0.0]], **f64), rtol=0, atol=1e-14)
     theta0 = torch.tensor([0.0, 0.7], **f64)
     family = subfamily(outputs, theta0, basis)
     assert kl_order(family, torch.zeros(1, **f64), torch.ones(1, **f64)).order == 2
