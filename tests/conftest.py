@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.capture import ActivationSight, ActivationStack, LinearSight, ParameterSight, Sheet, Site, TensorSight
+from netvitals.capture import ActivationStack, ActivationView, LinearView, ParameterView, Recorder, Site, TensorView
 
 torch.set_num_threads(1)
 
@@ -93,35 +93,35 @@ def bfloat16_matmul():
 def activation(x, f, *, name="act", op="", channel_dim=1, follows="linear"):
     with torch.no_grad():
         a = f(x)
-    return ActivationSight(Site(name, "activation", op, follows, channel_dim, name), x, a, f)
+    return ActivationView(Site(name, "activation", op, follows, channel_dim, name), x, a, f)
 
 
-def shown(vital, *sights, grads=(), parameters=None, step=0):
-    """{(site, metric): value} that ``vital`` writes for these sights; arrays under (site, metric, "array")."""
-    sheet = Sheet(step)
-    sheet.vital = vital.name
+def shown(vital, *views, grads=(), parameters=None, step=0):
+    """{(site, metric): value} that ``vital`` writes for these views; arrays under (site, metric, "array")."""
+    recorder = Recorder(step)
+    recorder.vital = vital.name
     with torch.no_grad():
-        for sight in sights:
-            method = {ActivationSight: "activation", ActivationStack: "activation", LinearSight: "linear",
-                      TensorSight: "tensor"}[type(sight)]
-            getattr(vital, method)(sheet, sight)
-        for sight, g in zip(sights, grads):
-            vital.gradient(sheet, sight, g)
+        for view in views:
+            method = {ActivationView: "activation", ActivationStack: "activation", LinearView: "linear",
+                      TensorView: "tensor"}[type(view)]
+            getattr(vital, method)(recorder, view)
+        for view, g in zip(views, grads):
+            vital.gradient(recorder, view, g)
         if parameters is not None:
-            vital.parameters(sheet, parameters)
-    scalars, arrays = sheet.readings()
+            vital.parameters(recorder, parameters)
+    scalars, arrays = recorder.readings()
     return ({(r.site, r.metric): r.value for r in scalars}
             | {(r.site, r.metric, "array"): r.value for r in arrays})
 
 
-def stacked(sights):
-    first = sights[0].stack
-    return ActivationStack(tuple(s.site for s in sights), torch.cat([s.stack.x for s in sights]),
-                           torch.cat([s.stack.a for s in sights]), first.f, first.raw, first.dtype)
+def stacked(views):
+    first = views[0].stack
+    return ActivationStack(tuple(s.site for s in views), torch.cat([s.stack.x for s in views]),
+                           torch.cat([s.stack.a for s in views]), first.f, first.raw, first.dtype)
 
 
-def parameter_sight(model, initial=None, grads=None, before=None):
-    return ParameterSight({n: p.detach() for n, p in model.named_parameters()}, initial or {}, grads or {},
+def parameter_view(model, initial=None, grads=None, before=None):
+    return ParameterView({n: p.detach() for n, p in model.named_parameters()}, initial or {}, grads or {},
                           before or {}, dict(model.named_modules()))
 
 
@@ -139,7 +139,7 @@ class Made:
     activation = staticmethod(activation)
     shown = staticmethod(shown)
     stacked = staticmethod(stacked)
-    parameter_sight = staticmethod(parameter_sight)
+    parameter_view = staticmethod(parameter_view)
     relu_net = staticmethod(relu_net)
 
 

@@ -15,8 +15,8 @@ from netvitals.capture import Vital
 class Height(Vital):
     name = "height"
 
-    def activation(self, sheet, sight):
-        sheet.write(sight.site, ("max",), sight.a.max())
+    def activation(self, recorder, view):
+        recorder.write(view.site, ("max",), view.a.max())
 
 
 def net():
@@ -152,12 +152,12 @@ def test_gradient_accumulation_looks_at_the_first_pass_of_a_step():
 
 def test_a_step_without_a_forward_pass_is_said_once():
     model = net()
-    with warnings.catch_warnings(record=True) as said, nv.watch(model, every=1, vitals=[Height()]) as watching:
+    with warnings.catch_warnings(record=True) as wording, nv.watch(model, every=1, vitals=[Height()]) as watching:
         warnings.simplefilter("always")
         for _ in range(3):
             model[0](torch.randn(2, 4)).sum().backward()
             watching.step()
-    assert len(said) == 1 and "watch the module that the loop calls" in str(said[0].message)
+    assert len(wording) == 1 and "watch the module that the loop calls" in str(wording[0].message)
 
 
 def test_losses_may_be_numbers_and_nothing_at_all():
@@ -176,7 +176,7 @@ def test_a_loss_is_not_waited_for():
     with nv.watch(model, every=100, vitals=[Height()]) as watching:
         train(model, watching, 5)
         watching.step(torch.zeros((), device="meta", requires_grad=True))
-        steps, waiting = watching._journal._steps, watching._journal._waiting
+        steps, waiting = watching._buffer._steps, watching._buffer._waiting
         assert steps == [1, 2, 3, 4, 5]
         assert [type(v) for v in waiting] == [float] * 4 + [torch.Tensor] and waiting[-1].grad_fn is None
         waiting.pop(), steps.pop()
@@ -187,8 +187,8 @@ def test_a_probe_without_a_loss_function_has_no_activation_gradients():
     class Push(Vital):
         name = "push"
 
-        def gradient(self, sheet, sight, g):
-            sheet.write(sight.site, ("g",), g.norm())
+        def gradient(self, recorder, view, g):
+            recorder.write(view.site, ("g",), g.norm())
 
     model, x, y = net(), torch.randn(5, 4), torch.randint(0, 3, (5,))
     for probe, count in (((x, y), 0), ((x, y, F.cross_entropy), 4)):

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import look
+from netvitals.capture import observe
 
 
 def net():
@@ -89,7 +89,7 @@ def test_a_model_compiled_in_place_is_noticed():
 
 def test_a_look_at_a_compiled_model_sees_everything():
     model = compiled(net())
-    seen = look(model, batch(), F.cross_entropy, vitals=nv.vitals.default())
+    seen = observe(model, batch(), F.cross_entropy, vitals=nv.vitals.default())
     assert [s.name for s in seen.sites] == ["0", "1", "2", "output"]
 
 

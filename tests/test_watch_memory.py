@@ -8,7 +8,7 @@ from torch import nn
 
 import netvitals as nv
 
-LOOK = ["gates", "gradients"]
+OBSERVATION = ["gates", "gradients"]
 
 
 def live_tensors():
@@ -26,7 +26,7 @@ def test_two_thousand_watched_steps():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     x = torch.randn(5, 3)
-    with nv.watch(model, optimizer=optimizer, every=1, vitals=LOOK) as watching:
+    with nv.watch(model, optimizer=optimizer, every=1, vitals=OBSERVATION) as watching:
         def train(steps):
             for _ in range(steps):
                 loss = model(x).square().mean()

@@ -21,20 +21,20 @@ class Breaks(Vital):
     name = "breaks"
 
     def __init__(self):
-        self.looks = 0
+        self.observations = 0
 
-    def activation(self, sheet, sight):
-        self.looks += 1
-        if self.looks > 20:
+    def activation(self, recorder, view):
+        self.observations += 1
+        if self.observations > 20:
             raise RuntimeError("broken on purpose")
 
-    def gradient(self, sheet, sight, g):
+    def gradient(self, recorder, view, g):
         g.norm()
         raise RuntimeError("broken on purpose")
 
-    def parameters(self, sheet, sight):
+    def parameters(self, recorder, view):
         torch.rand(3)
-        if self.looks > 30:
+        if self.observations > 30:
             raise RuntimeError("broken on purpose")
 
 
@@ -149,22 +149,22 @@ def test_models_copied_and_saved_while_watched(bare):
     assert differences(bare[mlp], watched) == []
 
 
-def test_a_copy_made_while_watched_is_not_watched(echo_looks):
+def test_a_copy_made_while_watched_is_not_watched(echo_observations):
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    with nv.watch(model, every=1, vitals=[echo_looks]):
+    with nv.watch(model, every=1, vitals=[echo_observations]):
         twin = copy.deepcopy(model)
         twin(torch.randn(3, 2)).sum().backward()
-        assert echo_looks.seen == 0
+        assert echo_observations.seen == 0
         model(torch.randn(3, 2))
-        assert echo_looks.seen == 1
+        assert echo_observations.seen == 1
 
 
 @pytest.fixture
-def echo_looks():
-    class Looks(Vital):
+def echo_observations():
+    class Observations(Vital):
         name, seen = "looks", 0
 
-        def activation(self, sheet, sight):
+        def activation(self, recorder, view):
             self.seen += 1
 
-    return Looks()
+    return Observations()

@@ -18,8 +18,8 @@ from netvitals.capture import (
     Unseen,
     Vital,
     check_finite,
-    in_manner,
-    look,
+    in_mode,
+    observe,
     preserved,
     split_batch,
     uncompiled,
@@ -103,7 +103,7 @@ def checkup(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, *,
     check_finite(x, "the input of the batch")
     check_finite(y, "the target of the batch")
     _check_batch_size(model, x)
-    seen = look(model, batch, loss_fn, vitals=chosen(vitals))
+    seen = observe(model, batch, loss_fn, vitals=chosen(vitals))
     if not any(site.kind == "activation" for site in seen.sites) and not seen.unseen:
         raise ValueError(f"no activation was seen in {type(model).__name__}; a user's own activation counts when it is "
                          "a module with elementwise = True")
@@ -141,7 +141,7 @@ def _curvature(model: nn.Module, loss_fn: Callable[..., Tensor], x: Any, y: Any,
         return Curved(note="left out, it needs a batch (x, y) of two tensors")
     few = min(len(x), CURVATURE_EXAMPLES)
     try:
-        with preserved(model), in_manner(model, "train"):
+        with preserved(model), in_mode(model, "train"):
             torch.manual_seed(0)
             found = interlayer(model, loss_fn, (x[:few], y[:few]), probes=CURVATURE_PROBES, progress=progress)
     except Exception as error:      # a model that cannot be differentiated twice still has its vital signs

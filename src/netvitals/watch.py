@@ -14,24 +14,24 @@ from torch.optim.optimizer import Optimizer
 
 from netvitals.capture import (
     ArrayReading,
-    Journal,
-    Looker,
-    Movement,
-    Panel,
+    Buffer,
+    Observer,
+    OptimizerHooks,
     Reading,
-    Sheet,
+    Recorder,
+    Schedule,
     Site,
     Unseen,
     Vital,
-    aside,
     check_finite,
     copies,
-    parameter_sight,
-    say,
+    detached_context,
+    parameter_view,
     uncompiled,
     unwrapped,
+    warn,
 )
-from netvitals.capture import probe as look_with
+from netvitals.capture import probe as observe_with
 
 if TYPE_CHECKING:
     from netvitals.findings import Findings
@@ -59,7 +59,7 @@ def watch(model: nn.Module, *, optimizer: Optimizer | Sequence[Optimizer] | None
         vitals: vital signs, or their names; all that are on by default if left out. Gates, pre-activations and
             sparsity look on every measured step, gradients and streams on every second, spikes and the scales of norms
             on every fifth, drift, imbalance and the spikes of streams on every tenth, rank every 2000 training steps:
-            see ``cadence``, ``cadences`` and ``apart`` of a vital sign.
+            see ``every``, ``every_by_method`` and ``min_steps`` of a vital sign.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -93,14 +93,14 @@ class Watch:
         self._bare = uncompiled(model)
         self._initial = copies(self._bare)
         optimizers = _optimizers(optimizer, parameters)
-        self._movement = Movement(parameters, optimizers)
-        self._panel = Panel(chosen(vitals))
-        self._looker = Looker(self._model, self._panel, passive=self._probe is None)
+        self._hooks = OptimizerHooks(parameters, optimizers)
+        self._schedule = Schedule(chosen(vitals))
+        self._observer = Observer(self._model, self._schedule, passive=self._probe is None)
         self._step = 0
-        self._looks = 0
-        self._sheet: Sheet | None = None        # open on a measured step
-        self._journal = Journal()
-        self._told = 0              # sites and unseen places already noted in the run
+        self._observations = 0
+        self._recorder: Recorder | None = None        # open on a measured step
+        self._buffer = Buffer()
+        self._noted = 0              # sites and unseen places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = False
         self._probe_failed = False
@@ -111,7 +111,7 @@ class Watch:
             if run is not None:
                 from netvitals.runs import RunWriter
                 self._writer = RunWriter(run, meta=self._meta(model, optimizers, parameters))
-                self._path, self._journal.writer = self._writer.path, self._writer
+                self._path, self._buffer.writer = self._writer.path, self._writer
         except BaseException:
             self._disarm()
             raise
@@ -124,63 +124,63 @@ class Watch:
         if self._closed:
             raise ValueError("this watch is closed; begin a new one with netvitals.watch(model)")
         if loss is not None:
-            self._journal.loss(self._step, loss)
-        if self._sheet is not None:
+            self._buffer.loss(self._step, loss)
+        if self._recorder is not None:
             self._finish()
         self._step += 1
         if self._step % self.every == 0:
             self._begin()
 
     def _begin(self, first: bool = False) -> None:
-        sheet = Sheet(self._step)
-        self._panel.convene(self._looks, self._step)
-        self._looks += 1
+        recorder = Recorder(self._step)
+        self._schedule.select(self._observations, self._step)
+        self._observations += 1
         try:
             if self._probe is None:
-                self._looker.arm(sheet)
+                self._observer.arm(recorder)
             elif not self._probe_failed:
                 x, y, loss_fn = self._probe
-                look_with(self._looker, sheet, (x, y), loss_fn, parameters=False)
-            if self._panel.wants("parameters"):
-                self._movement.arm(self._moved)
+                observe_with(self._observer, recorder, (x, y), loss_fn, parameters=False)
+            if self._schedule.wants("parameters"):
+                self._hooks.arm(self._moved)
         except Exception as error:
             self._disarm()
             if first:
                 raise       # nothing has been trained yet: better to know now
             self._probe_failed = True
-            say(f"the look at step {self._step} failed, activations are not looked at any more: "
+            warn(f"the look at step {self._step} failed, activations are not looked at any more: "
                 f"{type(error).__name__}: {error}")
-        self._sheet = sheet
+        self._recorder = recorder
 
     def _moved(self, grads: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
-        if self._sheet is None:
+        if self._recorder is None:
             return
-        self._looker.settle()
+        self._observer.settle()
         try:
-            with aside():
-                modules = self._looker.modules if self._bare is self._model else dict(self._bare.named_modules())
-                self._panel.show("parameters", self._sheet, parameter_sight(modules, self._initial, grads, before))
+            with detached_context():
+                modules = self._observer.modules if self._bare is self._model else dict(self._bare.named_modules())
+                self._schedule.show("parameters", self._recorder, parameter_view(modules, self._initial, grads, before))
         except Exception as error:
-            say(f"looking at the parameters failed: {type(error).__name__}: {error}")
+            warn(f"looking at the parameters failed: {type(error).__name__}: {error}")
 
     def _finish(self) -> None:
-        sheet = self._sheet
-        assert sheet is not None
-        self._looker.settle()
-        self._movement.settle()
-        seen = self._looker.looked
+        recorder = self._recorder
+        assert recorder is not None
+        self._observer.settle()
+        self._hooks.settle()
+        seen = self._observer.observed
         self._disarm()
-        if not seen and not self._missed and "model" not in self._looker.unseen and self._probe is None:
+        if not seen and not self._missed and "model" not in self._observer.unseen and self._probe is None:
             self._missed = True
-            say(f"step {sheet.step} was to be measured, but the watched model was not called with autograd on; "
+            warn(f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
                 "watch the module that the loop calls")
         try:
-            self._journal.look(sheet)
+            self._buffer.observe(recorder)
         except Exception as error:
-            say(f"the readings of step {sheet.step} are lost: {type(error).__name__}: {error}")
-        places = len(self._looker.sites) + len(self._looker.unseen)
-        if self._writer is not None and places != self._told:
-            self._told = places
+            warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
+        places = len(self._observer.sites) + len(self._observer.unseen)
+        if self._writer is not None and places != self._noted:
+            self._noted = places
             self._writer.note("sites", self.sites)
             self._writer.note("activations", self.activations)
             self._writer.note("unseen", self.unseen)
@@ -190,16 +190,16 @@ class Watch:
     @property
     def readings(self) -> list[Reading]:
         """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
-        return self._journal.readings()
+        return self._buffer.readings()
 
     @property
     def arrays(self) -> list[ArrayReading]:
         """The latest array of each series; a run on disk keeps those of every fifth measured step and the last."""
-        return self._journal.arrays()
+        return self._buffer.arrays()
 
     @property
     def sites(self) -> list[Site]:
-        return list(self._looker.sites.values())
+        return list(self._observer.sites.values())
 
     @property
     def activations(self) -> dict[str, str]:
@@ -212,7 +212,7 @@ class Watch:
 
     @property
     def unseen(self) -> list[Unseen]:
-        return list(self._looker.unseen.values())
+        return list(self._observer.unseen.values())
 
     @property
     def path(self) -> os.PathLike[str] | None:
@@ -222,7 +222,7 @@ class Watch:
     def findings(self) -> Findings:
         """What the readings say, in plain words, with advice."""
         from netvitals.findings import diagnose
-        self._journal.settle()
+        self._buffer.settle()
         if self._path is not None:
             from netvitals.runs import open_run
             if self._writer is not None:
@@ -239,15 +239,15 @@ class Watch:
         self._closed = True
         self._disarm()
         _watched.discard(self._model)
-        self._journal.close()
+        self._buffer.close()
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close(status)
 
     def _disarm(self) -> None:
-        self._looker.disarm()
-        self._movement.disarm()
-        self._sheet = None
+        self._observer.disarm()
+        self._hooks.disarm()
+        self._recorder = None
 
     def __enter__(self) -> Watch:
         return self
@@ -264,7 +264,7 @@ class Watch:
               parameters: Mapping[str, nn.Parameter]) -> dict[str, Any]:
         return {"model": type(self._bare).__name__, "architecture": str(self._bare)[:20_000],
                 "parameters": sum(p.numel() for p in parameters.values()), "every": self.every,
-                "vitals": [v.name for v in self._panel.vitals], "probe": self._probe is not None,
+                "vitals": [v.name for v in self._schedule.vitals], "probe": self._probe is not None,
                 "seed": torch.initial_seed(), "sites": self.sites, "unseen": self.unseen,
                 "optimizer": [{"name": type(o).__name__, **_plain_settings(o)} for o in optimizers]}
 

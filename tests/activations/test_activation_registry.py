@@ -33,11 +33,11 @@ def test_every_spec_builds_runs_copies_pickles_and_reads_well(spec):
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_module_tells_its_spec_and_the_spec_builds_it_again(spec):
-    told = A.spec_of(A.get(spec))
-    assert told is not None
-    assert A.canonical(told) == told
+    text = A.spec_of(A.get(spec))
+    assert text is not None
+    assert A.canonical(text) == text
     x = torch.randn(5, 7)
-    assert torch.equal(A.get(told).eval()(x), A.get(spec).eval()(x))
+    assert torch.equal(A.get(text).eval()(x), A.get(spec).eval()(x))
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -13,21 +13,21 @@ class Echo(Vital):
 
     name = "echo"
 
-    def activation(self, sheet, sight):
-        sheet.write(sight.site, ("a", "slope"), torch.stack([sight.a.mean(), sight.derivative.mean()]))
+    def activation(self, recorder, view):
+        recorder.write(view.site, ("a", "slope"), torch.stack([view.a.mean(), view.derivative.mean()]))
 
-    def linear(self, sheet, sight):
-        sheet.write(sight.site, ("y",), sight.y.mean())
+    def linear(self, recorder, view):
+        recorder.write(view.site, ("y",), view.y.mean())
 
-    def tensor(self, sheet, sight):
-        sheet.write(sight.site, ("value",), sight.value.mean())
+    def tensor(self, recorder, view):
+        recorder.write(view.site, ("value",), view.value.mean())
 
-    def gradient(self, sheet, sight, g):
-        sheet.write(sight.site, ("gradient",), g.norm())
+    def gradient(self, recorder, view, g):
+        recorder.write(view.site, ("gradient",), g.norm())
 
-    def parameters(self, sheet, sight):
-        total = torch.stack([g.square().sum() for g in sight.grads.values()]).sum() if sight.grads else torch.zeros(())
-        sheet.write("parameters", ("grad_norm",), total.sqrt())
+    def parameters(self, recorder, view):
+        total = torch.stack([g.square().sum() for g in view.grads.values()]).sum() if view.grads else torch.zeros(())
+        recorder.write("parameters", ("grad_norm",), total.sqrt())
 
 
 class ImageBlock(nn.Module):

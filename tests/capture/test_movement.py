@@ -18,8 +18,8 @@ class Steps(Vital):
     def __init__(self):
         self.seen = []
 
-    def parameters(self, sheet, sight):
-        self.seen.append({key: {n: t.detach().clone() for n, t in getattr(sight, key).items()}
+    def parameters(self, recorder, view):
+        self.seen.append({key: {n: t.detach().clone() for n, t in getattr(view, key).items()}
                           for key in ("params", "initial", "grads", "before")})
 
 
@@ -128,14 +128,14 @@ def test_frozen_parameters_have_no_gradient():
 
 
 def test_hooks_of_optimizers_and_parameters_are_gone_after_closing():
-    from torch.optim import optimizer as room
+    from torch.optim import optimizer as memory
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for given in (optimizer, None):
         with nv.watch(model, optimizer=given, every=1, vitals=[Steps()]) as watching:
             loop(model, [optimizer], watching, steps=2)
         assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
-        assert not room._global_optimizer_pre_hooks and not room._global_optimizer_post_hooks
+        assert not memory._global_optimizer_pre_hooks and not memory._global_optimizer_post_hooks
         assert all(not p._post_accumulate_grad_hooks for p in model.parameters())
 
 

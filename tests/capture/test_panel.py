@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.capture import Panel, Vital, look, say
+from netvitals.capture import Schedule, Vital, observe, warn
 
 
 class Fragile(Vital):
@@ -15,11 +15,11 @@ class Fragile(Vital):
     def __init__(self):
         self.calls = []
 
-    def activation(self, sheet, sight):
-        self.calls.append(sight.site.name)
-        if sight.site.name == "1":
+    def activation(self, recorder, view):
+        self.calls.append(view.site.name)
+        if view.site.name == "1":
             raise ArithmeticError("no number here")
-        sheet.write(sight.site, ("fine",), sight.a.mean())
+        recorder.write(view.site, ("fine",), view.a.mean())
 
 
 def net():
@@ -27,9 +27,9 @@ def net():
 
 
 def test_a_failing_vital_sign_is_off_at_that_site_only_and_others_go_on(echo):
-    with pytest.warns(RuntimeWarning, match=r"'fragile' failed at '1'.*ArithmeticError: no number here") as said:
-        seen = look(net(), torch.randn(4, 2), vitals=[Fragile(), echo])
-    assert len(said) == 1
+    with pytest.warns(RuntimeWarning, match=r"'fragile' failed at '1'.*ArithmeticError: no number here") as wording:
+        seen = observe(net(), torch.randn(4, 2), vitals=[Fragile(), echo])
+    assert len(wording) == 1
     assert [r.site for r in seen.readings if r.vital == "fragile"] == ["3"]
     assert {r.site for r in seen.readings if r.vital == "echo"} >= {"0", "1", "2", "3"}
 
@@ -37,29 +37,29 @@ def test_a_failing_vital_sign_is_off_at_that_site_only_and_others_go_on(echo):
 def test_a_failure_is_told_once_and_not_tried_again(echo):
     import netvitals as nv
     model, fragile = net(), Fragile()
-    with warnings.catch_warnings(record=True) as said, nv.watch(model, every=1, vitals=[fragile]) as watching:
+    with warnings.catch_warnings(record=True) as wording, nv.watch(model, every=1, vitals=[fragile]) as watching:
         warnings.simplefilter("always")
         for _ in range(3):
             model(torch.randn(4, 2)).sum().backward()
             watching.step()
-    assert len(said) == 1
+    assert len(wording) == 1
     assert fragile.calls == ["1", "3", "3", "3"]
 
 
 def test_warnings_as_errors_do_not_stop_training():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        look(net(), torch.randn(4, 2), vitals=[Fragile()])
+        observe(net(), torch.randn(4, 2), vitals=[Fragile()])
 
 
 def test_cadence_counts_measured_steps():
     import netvitals as nv
 
     class Seldom(Vital):
-        name, cadence = "seldom", 3
+        name, every = "seldom", 3
 
-        def activation(self, sheet, sight):
-            sheet.write(sight.site, ("x",), sight.x.mean())
+        def activation(self, recorder, view):
+            recorder.write(view.site, ("x",), view.x.mean())
 
     model = net()
     with nv.watch(model, every=2, vitals=[Seldom()]) as watching:
@@ -73,13 +73,13 @@ def test_a_single_method_may_look_less_often():
     import netvitals as nv
 
     class Mixed(Vital):
-        name, cadences = "mixed", {"linear": 2}
+        name, every_by_method = "mixed", {"linear": 2}
 
-        def activation(self, sheet, sight):
-            sheet.write(sight.site, ("x",), sight.x.mean())
+        def activation(self, recorder, view):
+            recorder.write(view.site, ("x",), view.x.mean())
 
-        def linear(self, sheet, sight):
-            sheet.write(sight.site, ("y",), sight.y.mean())
+        def linear(self, recorder, view):
+            recorder.write(view.site, ("y",), view.y.mean())
 
     model = net()
     with nv.watch(model, every=1, vitals=[Mixed()]) as watching:
@@ -94,8 +94,8 @@ def test_the_random_draws_of_a_users_vital_sign_are_not_felt():
     class Dice(Vital):
         name = "dice"
 
-        def activation(self, sheet, sight):
-            sheet.write(sight.site, ("luck",), torch.rand(()))
+        def activation(self, recorder, view):
+            recorder.write(view.site, ("luck",), torch.rand(()))
 
     import netvitals as nv
     model = net()
@@ -111,10 +111,10 @@ def test_a_class_of_ones_own_needs_only_a_name_and_a_method():
     class Plain:
         name = "plain"
 
-        def tensor(self, sheet, sight):
-            sheet.write(sight.site, ("n",), sight.value.abs().amax())
+        def tensor(self, recorder, view):
+            recorder.write(view.site, ("n",), view.value.abs().amax())
 
-    assert [r.site for r in look(net(), torch.randn(4, 2), vitals=[Plain()]).readings] == ["output"]
+    assert [r.site for r in observe(net(), torch.randn(4, 2), vitals=[Plain()]).readings] == ["output"]
 
 
 @pytest.mark.parametrize(("vitals", "sentence"), [
@@ -123,15 +123,15 @@ def test_a_class_of_ones_own_needs_only_a_name_and_a_method():
 ])
 def test_what_is_no_vital_sign_gets_a_sentence(vitals, sentence):
     with pytest.raises(TypeError, match=sentence):
-        Panel(vitals)
+        Schedule(vitals)
 
 
 def test_two_of_one_name_cannot_be_told_apart():
     with pytest.raises(ValueError, match="two vital signs are called 'fragile'"):
-        Panel([Fragile(), Fragile()])
+        Schedule([Fragile(), Fragile()])
 
 
 def test_a_long_complaint_is_cut():
-    with pytest.warns(RuntimeWarning) as said:
-        say("could not run it. " + "Backend: registered somewhere\n" * 500)
-    assert len(said) == 1 and "could not run it" in str(said[0].message) and len(str(said[0].message)) < 500
+    with pytest.warns(RuntimeWarning) as wording:
+        warn("could not run it. " + "Backend: registered somewhere\n" * 500)
+    assert len(wording) == 1 and "could not run it" in str(wording[0].message) and len(str(wording[0].message)) < 500

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import look, rng_state
+from netvitals.capture import observe, rng_state
 
 
 def readings(items):
@@ -18,11 +18,11 @@ def readings(items):
 
 @pytest.mark.parametrize("vitals", [["echo"], None])
 def test_passive_and_probe_give_the_same_readings(vitals, image_net, image_batch, echo):
-    from netvitals import vitals as room
-    chosen = lambda: [echo] if vitals else room.default()
+    from netvitals import vitals as memory
+    chosen = lambda: [echo] if vitals else memory.default()
     image_net.dropout.p = 0.0
     x, y = image_batch
-    probed = look(image_net, (x, y), F.cross_entropy, vitals=chosen())
+    probed = observe(image_net, (x, y), F.cross_entropy, vitals=chosen())
     with nv.watch(image_net, every=1, vitals=chosen()) as watching:
         F.cross_entropy(image_net(x), y).backward()
         watching.step()
@@ -35,7 +35,7 @@ def test_passive_and_probe_give_the_same_readings(vitals, image_net, image_batch
 
 def test_watching_with_a_probe_sees_what_a_look_sees(image_net, image_batch, echo):
     x, y = image_batch
-    probed = look(image_net, (x, y), F.cross_entropy, vitals=[echo])
+    probed = observe(image_net, (x, y), F.cross_entropy, vitals=[echo])
     with nv.watch(image_net, every=1, probe=(x, y, F.cross_entropy), vitals=[echo]) as watching:
         watching.step()
     got = {k: v for k, v in readings(watching.readings).items() if k[1] != "parameters"}
@@ -43,7 +43,7 @@ def test_watching_with_a_probe_sees_what_a_look_sees(image_net, image_batch, ech
 
 
 def test_without_a_loss_function_there_are_no_gradients(image_net, image_batch, echo):
-    seen = look(image_net, image_batch, vitals=[echo])
+    seen = observe(image_net, image_batch, vitals=[echo])
     assert seen.loss is None and not [r for r in seen.readings if r.metric == "gradient"]
 
 
@@ -66,9 +66,9 @@ def unchanged(one, two):
     return torch.equal(one["rng"], two["rng"]) and all(one[k] == two[k] for k in ("modes", "numpy", "hooks", "objects"))
 
 
-@pytest.mark.parametrize("manner", ["train", "eval", "as_is"])
+@pytest.mark.parametrize("mode", ["train", "eval", "as_is"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_nothing_is_left_behind(manner, fails, image_net, image_batch, echo):
+def test_nothing_is_left_behind(mode, fails, image_net, image_batch, echo):
     x, y = image_batch
     F.cross_entropy(image_net(x), y).backward()
     image_net.blocks[0].norm1.eval()
@@ -80,7 +80,7 @@ def test_nothing_is_left_behind(manner, fails, image_net, image_batch, echo):
         return F.cross_entropy(output, target)
 
     with pytest.raises(RuntimeError, match="no loss") if fails else nullcontext():
-        look(image_net, (x, y), loss, vitals=[echo], manner=manner)
+        observe(image_net, (x, y), loss, vitals=[echo], mode=mode)
     assert unchanged(state, everything(image_net))
     assert len(torch.overrides._get_current_function_mode_stack()) == 0
 
@@ -89,22 +89,22 @@ def test_batch_statistics_by_default_and_running_ones_on_request(echo):
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Tanh())
     model.eval()
     x = torch.randn(50, 3) * 4 + 7
-    value = lambda manner: next(r.value for r in look(model, x, vitals=[echo], manner=manner).readings
+    value = lambda mode: next(r.value for r in observe(model, x, vitals=[echo], mode=mode).readings
                                 if (r.site, r.metric) == ("0", "value"))
     assert abs(value("train")) < 1e-5
     assert value("eval") == pytest.approx(float(x.mean()), rel=1e-3) == value("as_is")
 
 
 def test_dropout_is_off_and_other_noise_is_the_same_on_every_look(image_net, image_batch, echo):
-    looks = [look(image_net, image_batch, F.cross_entropy, vitals=[echo]).readings for _ in range(2)]
-    assert looks[0] == looks[1]
+    observations = [observe(image_net, image_batch, F.cross_entropy, vitals=[echo]).readings for _ in range(2)]
+    assert observations[0] == observations[1]
     image_net.dropout.p = 0.0
-    assert look(image_net, image_batch, F.cross_entropy, vitals=[echo]).readings == looks[0]
+    assert observe(image_net, image_batch, F.cross_entropy, vitals=[echo]).readings == observations[0]
 
 
 def test_it_works_inside_no_grad(image_net, image_batch, echo):
     with torch.no_grad():
-        seen = look(image_net, image_batch, F.cross_entropy, vitals=[echo])
+        seen = observe(image_net, image_batch, F.cross_entropy, vitals=[echo])
     assert [r for r in seen.readings if r.metric == "gradient"]
 
 
@@ -118,7 +118,7 @@ def test_several_inputs(x, echo):
         def forward(self, a, b):
             return torch.tanh(self.layer(a) + self.layer(b))
 
-    seen = look(Two(), (x, torch.zeros(4, 2)), F.mse_loss, vitals=[echo])
+    seen = observe(Two(), (x, torch.zeros(4, 2)), F.mse_loss, vitals=[echo])
     assert [s.name for s in seen.sites] == ["layer", "layer#2", "tanh()", "output"]
 
 
@@ -128,6 +128,6 @@ def test_several_inputs(x, echo):
 ])
 def test_bad_input_gets_a_sentence(batch, loss, sentence, echo):
     with pytest.raises(TypeError, match=sentence):
-        look(nn.Linear(3, 2), batch, loss, vitals=[echo])
-    with pytest.raises(ValueError, match="manner must be"):
-        look(nn.Linear(3, 2), torch.randn(4, 3), vitals=[echo], manner="sideways")
+        observe(nn.Linear(3, 2), batch, loss, vitals=[echo])
+    with pytest.raises(ValueError, match="mode must be"):
+        observe(nn.Linear(3, 2), torch.randn(4, 3), vitals=[echo], mode="sideways")

@@ -7,21 +7,21 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.capture import Vital
-from netvitals.capture.engine import looker
+from netvitals.capture.engine import observer as observer
 
 
 class Height(Vital):
     name = "height"
 
-    def activation(self, sheet, sight):
-        sheet.write(sight.site, ("max",), sight.a.max())
+    def activation(self, recorder, view):
+        recorder.write(view.site, ("max",), view.a.max())
 
 
 class Streams(Vital):
     name, tensors_of = "streams", ("stream",)
 
-    def tensor(self, sheet, sight):
-        sheet.write(sight.site, ("norm",), sight.value.norm())
+    def tensor(self, recorder, view):
+        recorder.write(view.site, ("norm",), view.value.norm())
 
 
 class Block(nn.Module):
@@ -84,10 +84,10 @@ def test_functional_sites_keep_the_whole_route():
 
 def test_gradients_of_layers_bring_the_layers_back():
     class Push(Vital):
-        name, gradients_of, cadence = "push", ("linear",), 2
+        name, gradients_of, every = "push", ("linear",), 2
 
-        def gradient(self, sheet, sight, g):
-            sheet.write(sight.site, ("g",), g.norm())
+        def gradient(self, recorder, view, g):
+            recorder.write(view.site, ("g",), g.norm())
 
     model = nn.Sequential(Block())
     routes, seen, _ = run(model, [Height(), Push()], 5)
@@ -137,7 +137,7 @@ def test_a_functional_call_that_appears_is_found_on_the_next_full_pass(monkeypat
             x = self.act(self.layer(x))
             return F.silu(x) if self.more else x
 
-    monkeypatch.setattr(looker, "FULL", 4)
+    monkeypatch.setattr(observer, "FULL", 4)
     model = Net()
 
     def change(step):
@@ -151,7 +151,7 @@ def test_a_functional_call_that_appears_is_found_on_the_next_full_pass(monkeypat
 def test_short_and_full_passes_read_the_same(names, monkeypatch):
     def readings(full):
         torch.manual_seed(0)
-        monkeypatch.setattr(looker, "FULL", full)
+        monkeypatch.setattr(observer, "FULL", full)
         model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 8), nn.ReLU(),
                               nn.LayerNorm(8), nn.Linear(8, 2))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

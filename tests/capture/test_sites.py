@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.capture import look
+from netvitals.capture import observe
 
 
 def seen(model, x, echo, **options):
-    return look(model, x, vitals=[echo], **options)
+    return observe(model, x, vitals=[echo], **options)
 
 
 def sites(model, x, echo, kind=None):
@@ -69,8 +69,8 @@ def test_the_whole_image_net(image_net, image_batch, echo):
 
 def test_transformer_layer_shows_its_functional_activation_also_in_eval_mode(echo):
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, activation=F.gelu)
-    for manner in ("train", "eval"):
-        found = seen(layer, torch.randn(3, 5, 8), echo, manner=manner)
+    for mode in ("train", "eval"):
+        found = seen(layer, torch.randn(3, 5, 8), echo, mode=mode)
         names = {s.name: s for s in found.sites}
         assert names["gelu()"].kind == "activation" and names["gelu()"].channel_dim == -1
         assert names["self_attn"].kind == "attention"

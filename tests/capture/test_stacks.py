@@ -6,33 +6,33 @@ import torch.nn.functional as F
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import ActivationSight, ActivationStack, Vital
+from netvitals.capture import ActivationStack, ActivationView, Vital
 
 
 class Together(Vital):
     """Sums by site; remembers how many sites came in each call."""
 
     name = "together"
-    together = True
+    takes_stacks = True
 
     def __init__(self, fails_at=None):
         self.calls, self.gradient_calls, self.fails_at = [], [], fails_at
 
-    def activation(self, sheet, sight):
-        stack = sight.stack
+    def activation(self, recorder, view):
+        stack = view.stack
         names = [s.name for s in stack.sites]
         self.calls.append(names)
         if self.fails_at in names:
-            sheet.write(stack.sites[0], ("half",), stack.x.sum())
+            recorder.write(stack.sites[0], ("half",), stack.x.sum())
             raise ArithmeticError("not this one")
         numbers = [stack.x.flatten(1).sum(1), stack.a.flatten(1).sum(1), stack.derivative.flatten(1).sum(1)]
-        sheet.write(stack.sites, ("x", "a", "slope"), torch.stack(numbers, dim=1))
+        recorder.write(stack.sites, ("x", "a", "slope"), torch.stack(numbers, dim=1))
 
-    def gradient(self, sheet, sight, g):
-        if isinstance(sight, ActivationSight | ActivationStack):
-            g = g if isinstance(sight, ActivationStack) else g[None]
-            self.gradient_calls.append([s.name for s in sight.stack.sites])
-            sheet.write(sight.stack.sites, ("g",), g.flatten(1).sum(1))
+    def gradient(self, recorder, view, g):
+        if isinstance(view, ActivationView | ActivationStack):
+            g = g if isinstance(view, ActivationStack) else g[None]
+            self.gradient_calls.append([s.name for s in view.stack.sites])
+            recorder.write(view.stack.sites, ("g",), g.flatten(1).sum(1))
 
 
 def run(model, x, vital, steps=3):

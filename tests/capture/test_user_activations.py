@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.capture import look
+from netvitals.capture import observe
 
 
 class Swish(nn.Module):
@@ -75,7 +75,7 @@ class Picky(nn.Module):
 
 def found(act, echo):
     model = nn.Sequential(nn.Linear(3, 4), act)
-    return look(model, torch.randn(6, 3), vitals=[echo])
+    return observe(model, torch.randn(6, 3), vitals=[echo])
 
 
 def activations(act, echo):
@@ -88,7 +88,7 @@ def test_an_elementwise_module_is_an_activation_and_its_inside_is_not(echo):
 
 def test_an_undeclared_in_place_module_keeps_its_input(echo):
     model, x = nn.Sequential(nn.Linear(3, 4), Cube()), torch.randn(6, 3)
-    values = {r.metric: r.value for r in look(model, x, vitals=[echo]).readings if r.site == "1"}
+    values = {r.metric: r.value for r in observe(model, x, vitals=[echo]).readings if r.site == "1"}
     z = model[0](x).detach()
     assert values["slope"] == pytest.approx(float((3 * z**2).mean()), rel=1e-5)
     assert values["a"] == pytest.approx(float((z**3).mean()), rel=1e-5)
@@ -111,29 +111,29 @@ def test_where_the_module_does_not_count_its_functional_calls_do(act, name, echo
 
 
 def test_our_own_activations_count_with_all_their_parts(echo):
-    from netvitals import activations as room
+    from netvitals import activations as memory
     for spec in ("relu2", "gelu2:15", "topk:gelu:0.75", "centered:softplus", "sigmoid:40", "identity"):
-        assert activations(room.get(spec), echo) == ["1"], spec
+        assert activations(memory.get(spec), echo) == ["1"], spec
 
 
 def test_a_noisy_activation_is_replayed_with_its_own_noise_and_nobody_notices(echo):
-    from netvitals.capture import Looker, Panel, Sheet
+    from netvitals.capture import Observer, Recorder, Schedule
     noisy = Noisy()
     model, x = nn.Sequential(nn.Linear(3, 4), noisy), torch.randn(50, 3)
-    panel = Panel([echo])
-    panel.convene(0)
-    looker, sheet = Looker(model, panel), Sheet(0)
+    schedule = Schedule([echo])
+    schedule.select(0)
+    observer, recorder = Observer(model, schedule), Recorder(0)
 
     torch.manual_seed(1)
     plain = model(x)
     after, calls = torch.get_rng_state(), noisy.calls.clone()
     noisy.calls.zero_()
     torch.manual_seed(1)
-    looker.arm(sheet)
+    observer.arm(recorder)
     watched = model(x)
     assert torch.equal(torch.get_rng_state(), after) and torch.equal(noisy.calls, calls)
-    looker.disarm()
+    observer.disarm()
     assert torch.equal(watched, plain)
-    values = {r.metric: r.value for r in sheet.readings()[0] if r.site == "1"}
+    values = {r.metric: r.value for r in recorder.readings()[0] if r.site == "1"}
     # the slope of the very noise that ran: 1 exactly where the output is positive
     assert values["slope"] == pytest.approx(float((plain > 0).float().mean()), abs=1e-6)

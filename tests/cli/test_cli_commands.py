@@ -205,5 +205,5 @@ def test_no_console_makes_pictures_of_names():
 
 
 def test_the_package_is_a_command():
-    said = subprocess.run([sys.executable, "-m", "netvitals", "--version"], capture_output=True, text=True, check=True)
-    assert nv.__version__ in said.stdout
+    wording = subprocess.run([sys.executable, "-m", "netvitals", "--version"], capture_output=True, text=True, check=True)
+    assert nv.__version__ in wording.stdout

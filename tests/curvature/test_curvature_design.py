@@ -149,14 +149,14 @@ def test_words_name_the_nodes_and_the_share(bench):
     attention = bench.Attention()
     data = (torch.randn(16, 3, 4), torch.randn(16, 2))
     found = interlayer(attention, F.mse_loss, data, nodes=["q", "k"], method="exact")
-    said = curvature.describe(found)
+    wording = curvature.describe(found)
     share = 100 * found.tensor[0, 1] / (found.gauss_newton[0, 1] + found.tensor[0, 1])
-    assert any(f"misses {share:.0f} % of the curvature between q and k" in s for s in said), said
-    assert any("K-FAC-type preconditioners are blind" in s for s in said)
+    assert any(f"misses {share:.0f} % of the curvature between q and k" in s for s in wording), wording
+    assert any("K-FAC-type preconditioners are blind" in s for s in wording)
     relu = interlayer(mlp([8, 8, 4, 8, 8], nn.ReLU), F.cross_entropy, batch(8), probes=8)
-    said = curvature.describe(relu)
-    assert said[0].startswith("H equals Gauss–Newton in activation space")
-    assert any("Bottleneck" in s for s in said)
+    wording = curvature.describe(relu)
+    assert wording[0].startswith("H equals Gauss–Newton in activation space")
+    assert any("Bottleneck" in s for s in wording)
     weights = interlayer(mlp([6, 6, 6]), F.cross_entropy, batch(6), probes=8, space="parameter")
     assert any("block-diagonal method drops" in s for s in curvature.describe(weights))
 

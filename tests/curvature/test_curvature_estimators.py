@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from netvitals.curvature import InterlayerCurvature, interlayer, operators
-from netvitals.curvature.engine.operators import Operator
+from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.measure import estimators
 

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.capture import LinearSight, Site, TensorSight, look
-from netvitals.drift.gradient_signs import covariance_split, gradient_signs
+from netvitals.capture import LinearView, Site, TensorView, observe
+from netvitals.drift.signs import covariance_split, gradient_signs
 from netvitals.vitals import Drift
 
 
@@ -34,8 +34,8 @@ def test_every_statistic_equals_its_definition(made, op, reduction):
     (loss.mean() if reduction == "mean" else loss.sum()).backward()
     per_sample = p.grad * (n if reduction == "mean" else 1)
     expected = signs(p.detach().numpy(), a.detach().numpy(), per_sample.numpy())
-    sight = made.activation(p.detach(), f, op=op)
-    out = made.shown(Drift(reduction), sight, grads=[a.grad])
+    view = made.activation(p.detach(), f, op=op)
+    out = made.shown(Drift(reduction), view, grads=[a.grad])
     found = gradient_signs(p, a, p.grad, reduction=reduction)
     for metric, value in expected.items():
         assert out["act", metric] == pytest.approx(value, rel=1e-9, abs=1e-12), metric
@@ -44,10 +44,10 @@ def test_every_statistic_equals_its_definition(made, op, reduction):
 
 def test_a_stack_reads_what_its_sites_read_alone(made):
     torch.manual_seed(1)
-    sights = [made.activation(torch.randn(16, 8), torch.relu, op="relu", name=f"a{i}") for i in range(3)]
+    views = [made.activation(torch.randn(16, 8), torch.relu, op="relu", name=f"a{i}") for i in range(3)]
     g = torch.randn(3, 16, 8)
-    alone = [made.shown(Drift(), s, grads=[gi]) for s, gi in zip(sights, g)]
-    together = made.shown(Drift(), made.stacked(sights), grads=[g])
+    alone = [made.shown(Drift(), s, grads=[gi]) for s, gi in zip(views, g)]
+    together = made.shown(Drift(), made.stacked(views), grads=[g])
     for one in alone:
         for key, value in one.items():
             assert together[key] == pytest.approx(value, rel=1e-5), key
@@ -73,8 +73,8 @@ def test_the_split_adds_up_to_the_mean_weight_gradient(made, name):
     split = covariance_split(layer, x, y.grad)
     assert split.tot == pytest.approx(float(layer.weight.grad.mean()), rel=1e-10)
     assert split.tot == pytest.approx(split.prod + split.cov, rel=1e-12)
-    sight = LinearSight(Site("l", "linear", type(layer).__name__, "input", -1, "l"), x, y.detach(), layer)
-    out = made.shown(Drift(), sight, grads=[y.grad])
+    view = LinearView(Site("l", "linear", type(layer).__name__, "input", -1, "l"), x, y.detach(), layer)
+    out = made.shown(Drift(), view, grads=[y.grad])
     for metric in ("tot", "prod", "cov"):
         assert out["l", metric] == pytest.approx(getattr(split, metric), rel=1e-9, abs=1e-15)
 
@@ -101,7 +101,7 @@ def test_batchnorm_after_the_layer_takes_the_mean_gradient_away(convolution):
         x = torch.rand(16, 12)
     net, x = net.double(), x.double()
     y = torch.randint(0, 4, (16,))
-    seen = look(net, (x, y), F.cross_entropy, vitals=[Drift()], manner="train")
+    seen = observe(net, (x, y), F.cross_entropy, vitals=[Drift()], mode="train")
     read = {(r.site, r.metric): r.value for r in seen.readings}
     assert abs(read["0", "prod"]) < 1e-13
     assert abs(read["0", "tot"]) > 1e-6
@@ -113,9 +113,9 @@ def test_batchnorm_after_the_layer_takes_the_mean_gradient_away(convolution):
 
 def test_the_output_site_gives_the_euler_sum(made):
     o, g = torch.randn(7, 3), torch.randn(7, 3)
-    sight = TensorSight(Site("output", "output", "Linear"), o)
-    assert made.shown(Drift(), sight, grads=[g])["output", "euler"] == pytest.approx(float((o * g).sum()), rel=1e-5)
-    summed = made.shown(Drift("sum"), sight, grads=[g])["output", "euler"]
+    view = TensorView(Site("output", "output", "Linear"), o)
+    assert made.shown(Drift(), view, grads=[g])["output", "euler"] == pytest.approx(float((o * g).sum()), rel=1e-5)
+    summed = made.shown(Drift("sum"), view, grads=[g])["output", "euler"]
     assert summed == pytest.approx(float((o * g).sum()) / 7, rel=1e-5)
 
 
@@ -128,7 +128,7 @@ def test_over_random_nets_the_gradient_on_positive_preactivations_is_positive(ma
             if isinstance(layer, nn.Linear):
                 nn.init.kaiming_normal_(layer.weight)
         batch = torch.rand(32, 32).double(), torch.randint(0, 10, (32,))
-        seen = look(net, batch, F.cross_entropy, vitals=[Drift()])
+        seen = observe(net, batch, F.cross_entropy, vitals=[Drift()])
         found.append([r.value for r in seen.readings if r.metric == "g_pos"])
     mean, stderr = np.mean(found, 0), np.std(found, 0, ddof=1) / 32 ** 0.5
     assert mean.shape == (2,)

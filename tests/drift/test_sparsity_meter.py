@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from netvitals.vitals import Sparsity
-from netvitals.vitals.sparsity import measure, sparsity
+from netvitals.vitals.sparsity import measure, tensor_sparsity
 
 
 def shares(p, a, dim, tau=0.01, tau_abs=1e-3):
@@ -34,17 +34,17 @@ def test_every_share_equals_its_definition(made, op, shape, dim):
     x = lopsided(shape, dim)
     f = getattr(nn, op)()
     out = made.shown(Sparsity(), made.activation(x, f, op=op, channel_dim=dim))
-    found = sparsity(x, f(x), channel_dim=dim)
+    found = tensor_sparsity(x, f(x), channel_dim=dim)
     for metric, value in shares(x, f(x), dim).items():
         assert out["act", metric] == pytest.approx(value, abs=1e-6), metric
         assert getattr(found, metric) == pytest.approx(value, abs=1e-9), metric
 
 
 def test_a_stack_reads_what_its_sites_read_alone(made):
-    sights = [made.activation(lopsided((16, 8), 1, i), torch.relu, op="relu", name=f"a{i}") for i in range(3)]
-    together = made.shown(Sparsity(), made.stacked(sights))
-    for sight in sights:
-        for key, value in made.shown(Sparsity(), sight).items():
+    views = [made.activation(lopsided((16, 8), 1, i), torch.relu, op="relu", name=f"a{i}") for i in range(3)]
+    together = made.shown(Sparsity(), made.stacked(views))
+    for view in views:
+        for key, value in made.shown(Sparsity(), view).items():
             if key[0] != "model":
                 assert together[key] == pytest.approx(value, abs=1e-6), key
 
@@ -182,4 +182,4 @@ def test_wrong_input_gets_a_sentence():
     with pytest.raises(ValueError, match=r"in \[0, 1\), got -1"):
         Sparsity(tau=-1)
     with pytest.raises(ValueError, match="one shape"):
-        sparsity(torch.zeros(2), torch.zeros(3))
+        tensor_sparsity(torch.zeros(2), torch.zeros(3))

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import kurtosis
 from torch import nn
 
-from netvitals.capture import Site, TensorSight
+from netvitals.capture import Site, TensorView
 from netvitals.vitals import Spikes
 from netvitals.vitals.spikes import amplification, intermediate_peak, measure, spikes
 
@@ -79,22 +79,22 @@ def test_massive_activations_are_flagged(made):
 
 def test_the_residual_stream_is_looked_at_too(made):
     x = spiky((4, 10, 50))
-    sight = TensorSight(Site("block", "stream", "Block", channel_dim=-1), x)
-    other = TensorSight(Site("norm", "norm", "LayerNorm", channel_dim=-1), x)
-    out = made.shown(Spikes(), sight, other)
+    view = TensorView(Site("block", "stream", "Block", channel_dim=-1), x)
+    other = TensorView(Site("norm", "norm", "LayerNorm", channel_dim=-1), x)
+    out = made.shown(Spikes(), view, other)
     assert out["block", "max_abs"] == 180 and ("norm", "max_abs") not in out
     assert (out["block", "token"], out["block", "channel"]) == (1234 % 500 // 50, 1234 % 50)
 
 
 def test_the_layer_with_the_peak(made):
     maxima = [1.0, 9.0, 3.0]
-    sights = [made.activation(torch.full((4, 2), m), torch.relu, op="relu", name=f"a{i}") for i, m in enumerate(maxima)]
+    views = [made.activation(torch.full((4, 2), m), torch.relu, op="relu", name=f"a{i}") for i, m in enumerate(maxima)]
     vital = Spikes()
-    out = made.shown(vital, *sights)
+    out = made.shown(vital, *views)
     assert (out["model", "peak_layer"], out["model", "intermediate_peak"], out["model", "max_abs"]) == (1, 1, 9)
-    later = made.shown(vital, sights[2], made.stacked(sights[:2]))      # a stack may be shown after a deeper site
+    later = made.shown(vital, views[2], made.stacked(views[:2]))      # a stack may be shown after a deeper site
     assert later["model", "peak_layer"] == 1
-    last = made.shown(Spikes(), *sights[:2])
+    last = made.shown(Spikes(), *views[:2])
     assert (last["model", "peak_layer"], last["model", "intermediate_peak"]) == (1, 0)
 
 

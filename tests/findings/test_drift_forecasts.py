@@ -27,7 +27,7 @@ def readings(**by_metric) -> list[Reading]:
             for t, v in zip(STEPS, values)]
 
 
-def told(source) -> list:
+def text(source) -> list:
     return [f for f in diagnose(source) if f.rule == "drift forecast"]
 
 
@@ -47,22 +47,22 @@ def test_no_forecast_without_a_trend(values):
 
 def test_drift_that_will_turn_and_drift_that_has_turned():
     sink = np.linspace(0.0, -0.3, len(STEPS))
-    (soon,) = told(readings(push=1.0 - STEPS / 400, sink=sink))
+    (soon,) = text(readings(push=1.0 - STEPS / 400, sink=sink))
     assert "near step 400" in soon.what and "euler" in {e.metric for e in soon.evidence}
-    (past,) = told(readings(push=1.0 - STEPS / 150, sink=sink))
+    (past,) = text(readings(push=1.0 - STEPS / 150, sink=sink))
     assert "turned round at step 160" in past.what
     assert turned(series(1.0 - STEPS / 150)) == 160
-    assert not told(readings(push=1.0 - STEPS / 150, sink=np.zeros(len(STEPS))))      # nothing has drifted
+    assert not text(readings(push=1.0 - STEPS / 150, sink=np.zeros(len(STEPS))))      # nothing has drifted
 
 
 def test_sparsity_on_its_way_to_the_cliff():
-    (found,) = told(readings(zeros=0.5 + STEPS / 2000))
+    (found,) = text(readings(zeros=0.5 + STEPS / 2000))
     assert found.severity == "watch" and "near step 400" in found.what and "a.act" in found.what
     assert "top-k" in found.advice
-    (outlook,) = told(readings(zeros=0.5 + STEPS / 2000, push=np.full(len(STEPS), -0.2)))
+    (outlook,) = text(readings(zeros=0.5 + STEPS / 2000, push=np.full(len(STEPS), -0.2)))
     assert "may stop" in outlook.why
-    assert not told(readings(zeros=np.full(len(STEPS), 0.8)))       # past it: another rule speaks
-    assert not told(readings(zeros=np.full(len(STEPS), 0.5)))
+    assert not text(readings(zeros=np.full(len(STEPS), 0.8)))       # past it: another rule speaks
+    assert not text(readings(zeros=np.full(len(STEPS), 0.5)))
 
 
 def test_a_spike_names_layer_channel_and_position():

@@ -312,7 +312,7 @@ def test_findings_are_sorted_and_can_be_taken_as_plain_values():
 
 def test_a_rule_that_fails_hides_nothing_else(monkeypatch):
     from netvitals.findings import diagnosis
-    from netvitals.findings.rule import Rule
+    from netvitals.findings.rules import Rule
 
     def broken(context):
         raise RuntimeError("oops")

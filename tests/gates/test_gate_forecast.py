@@ -9,7 +9,7 @@ from scipy.stats import norm, pearsonr, spearmanr
 from torch import nn
 
 import netvitals as nv
-from netvitals.gates import forecast as gate_forecast
+from netvitals.gates import forecasting as gate_forecast
 from netvitals.gates import trends as gate_trends
 from netvitals.vitals.gates import Gates, predict
 
@@ -114,7 +114,7 @@ def test_a_watched_net_whose_norm_shrinks_is_forecast_and_the_forecast_comes_tru
     net = nn.Sequential(nn.Linear(16, 64), norm1, nn.ReLU(), nn.Linear(64, 2))
     x, y = torch.randn(256, 16), torch.zeros(256, dtype=torch.long)
     opt = torch.optim.SGD(net.parameters(), lr=0.0)
-    told = None
+    text = None
     with nv.watch(net, optimizer=opt, every=1, probe=(x, y), vitals=[Gates((0.01,)), "preactivations"]) as vitals:
         for step in range(24):
             nn.functional.cross_entropy(net(x), y).backward()
@@ -124,11 +124,11 @@ def test_a_watched_net_whose_norm_shrinks_is_forecast_and_the_forecast_comes_tru
             with torch.no_grad():
                 norm1.weight.mul_(0.9)
             if step == 11:
-                told = [f for f in vitals.findings() if f.rule == "gate forecast"]
-    assert told and "predicted to fall" in told[0].what and "σ, confidence 100 %" in told[0].what
+                text = [f for f in vitals.findings() if f.rule == "gate forecast"]
+    assert text and "predicted to fall" in text[0].what and "σ, confidence 100 %" in text[0].what
     density = [r.value for r in vitals.readings if (r.vital, r.site, r.metric) == ("gates", "2", "density@0.01")]
     assert density[-1] < density[11] - 0.05
-    assert told[0].evidence[0].value == pytest.approx(norm.cdf(-0.2 / (0.9 ** 11 / 2)), abs=0.03)
+    assert text[0].evidence[0].value == pytest.approx(norm.cdf(-0.2 / (0.9 ** 11 / 2)), abs=0.03)
 
 
 @pytest.mark.parametrize("on_disk", [False, True])

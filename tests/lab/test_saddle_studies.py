@@ -45,10 +45,10 @@ def test_grid_of_the_forecast_study_is_wide_enough():
 def test_baselines_and_escape_steps_are_computed_as_said():
     from netvitals.lab.studies.saddle_escape import forecasting as study
     from netvitals.saddle import Snapshot
-    look = lambda step, loss: Snapshot(step, 0.0, loss, 1.0, (), (), (), (), ())
-    line = [look(10 * i, 1 - 0.01 * i) for i in range(20)]
+    seen = lambda step, loss: Snapshot(step, 0.0, loss, 1.0, (), (), (), (), ())
+    line = [seen(10 * i, 1 - 0.01 * i) for i in range(20)]
     assert study.linear_extrapolation(line, 0.5) == pytest.approx(500)
-    power = [look(10 * i, 1 - 1e-4 * (10 * i) ** 1.5) for i in range(20)]
+    power = [seen(10 * i, 1 - 1e-4 * (10 * i) ** 1.5) for i in range(20)]
     assert study.power_extrapolation(power, 0.5) == pytest.approx((0.5e4) ** (1 / 1.5), rel=1e-6)
-    assert study.escape_step([look(0, 1.0), look(10, 0.8), look(20, 0.4)], 0.5) == pytest.approx(17.5)
+    assert study.escape_step([seen(0, 1.0), seen(10, 0.8), seen(20, 0.4)], 0.5) == pytest.approx(17.5)
     assert study.escape_step(line, 0.5) != study.escape_step(line, 0.5)     # NaN: never reached

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from netvitals.drift import theory as drift_theory
-from netvitals.drift.gradient_signs import covariance_split, gradient_signs
+from netvitals.drift.signs import covariance_split, gradient_signs
 from netvitals.lab import models
 from netvitals.lab.studies.weight_drift.sign_analysis import analyse_signs
 

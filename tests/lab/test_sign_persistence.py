@@ -28,7 +28,7 @@ def run():
         for x, y in data.batches(digits, 128, generator):
             if tracker.wants(step):
                 pushes.append(euler(net, probe, F.cross_entropy).mean)
-                tracker.look(step, probe)
+                tracker.observe(step, probe)
             optimizer.zero_grad()
             F.cross_entropy(net(x), y).backward()
             optimizer.step()
@@ -74,11 +74,11 @@ def test_a_broken_loss_keeps_the_past():
     net = models.build("mlp:4-8-2", seed=0)
     tracker = PersistenceTracker(net, F.cross_entropy, per_epoch=4)
     batch = torch.randn(8, 4), torch.randint(2, (8,))
-    tracker.look(0, batch)
+    tracker.observe(0, batch)
     with torch.no_grad():
         net.head.weight.fill_(math.nan)
     with pytest.raises(ValueError, match="1 looks before it are kept"):
-        tracker.look(1, batch)
+        tracker.observe(1, batch)
     assert tracker.report().steps == (0,)
     with pytest.raises(ValueError, match="steps go up"):
-        tracker.look(0, batch)
+        tracker.observe(0, batch)

@@ -27,8 +27,8 @@ def netvitals(capsys, *arguments):
         code = 0
     except SystemExit as leave:
         code = leave.code or 0
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    sentence = capsys.readouterr()
+    return code, sentence.out, sentence.err
 
 
 def verdicts(path):
@@ -49,13 +49,13 @@ def whole(tmp_path_factory):
 
 def test_both_studies_hold_but_for_the_known_errata(whole):
     mine = {c.id for c in (*activation_claims, *theorem_claims)}        # other claims may rest on the same trials
-    said = {c: v for c, v in verdicts(whole).items() if c in mine}
-    assert set(said) == mine and len(mine) > 270
-    assert {c for c, v in said.items() if v["status"] == "erratum"} == {"activations/definition", "weight-drift/T1.1"}
-    assert {c for c, v in said.items() if v["status"] == "not-run"} == set()
+    sentence = {c: v for c, v in verdicts(whole).items() if c in mine}
+    assert set(sentence) == mine and len(mine) > 270
+    assert {c for c, v in sentence.items() if v["status"] == "erratum"} == {"activations/definition", "weight-drift/T1.1"}
+    assert {c for c, v in sentence.items() if v["status"] == "not-run"} == set()
     # rounding of float32 is a property of the processor, not of the theory: judged, not asserted
-    assert {c for c, v in said.items() if v["status"] == "fails"} <= {"weight-drift/V7-float32"}
-    assert all(v["trials"] > 0 and not v["excluded"] and v["scale"] == "smoke" for v in said.values())
+    assert {c for c, v in sentence.items() if v["status"] == "fails"} <= {"weight-drift/V7-float32"}
+    assert all(v["trials"] > 0 and not v["excluded"] and v["scale"] == "smoke" for v in sentence.values())
 
 
 def test_the_counterexample_is_exact(whole):
@@ -105,9 +105,9 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         with suppress(FileNotFoundError), Results(path, write=False) as results:
             stored = len(results.trials())
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=180)
+    _, sentence = process.communicate(timeout=180)
     assert process.returncode == 130
-    assert said.strip().splitlines()[-1].startswith("stopped; the trials done so far are in")
+    assert sentence.strip().splitlines()[-1].startswith("stopped; the trials done so far are in")
     with Results(path) as results:
         assert 2 <= len(results.trials()) < len(find_studies(BOTH[:1])[0].configs("smoke"))
 

@@ -86,10 +86,10 @@ def test_a_full_disk_stops_with_the_trials_so_far_intact(tmp_path):
                 print(seed, error)
                 break
     """)
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    stored = int(said.split()[0])
+    sentence = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    stored = int(sentence.split()[0])
     assert 5 < stored < 1000
-    assert "cannot be written" in said and "the trials stored so far are intact" in said
+    assert "cannot be written" in sentence and "the trials stored so far are intact" in sentence
     with Results(tmp_path / "s.sqlite") as results:
         assert len(results.trials()) == stored
 

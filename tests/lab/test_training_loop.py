@@ -229,11 +229,11 @@ def test_a_real_watch_changes_nothing(digits):
     train(bare, digits, SMALL)
     seen = []
 
-    def look(model, optimizer):
+    def observe(model, optimizer):
         seen.append(netvitals.watch(model, optimizer=optimizer, every=2))
         return seen[0]
 
-    train(watched, digits, SMALL, watch=look)
+    train(watched, digits, SMALL, watch=observe)
     assert equal(bare, watched)
     assert {r.step for r in seen[0].readings if r.vital == "gates"} == {0, 2, 4, 6}
 

@@ -87,8 +87,8 @@ def test_dial_and_suppression_at_smoke_scale(smoke):
     assert seen.verdicts["weight-drift/F24"].status == "holds", str(seen.verdicts["weight-drift/F24"])
     dial = sorted((r["push"], r["sparsity"]) for r in seen.rows if r["check"] == "dial" and r["scale"] is not None)
     assert dial[0][1] < dial[-1][1]                     # a larger push, more zeros
-    (target, said, got) = predicted_sparsity(seen.rows)[0]
-    assert target == 2.0 and abs(said - got) < 0.1
+    (target, sentence, got) = predicted_sparsity(seen.rows)[0]
+    assert target == 2.0 and abs(sentence - got) < 0.1
 
 
 def test_a_second_run_uses_what_is_stored(smoke):
@@ -195,7 +195,7 @@ def test_a_language_model_whose_loss_breaks_keeps_what_it_had():
     net = models.build("gpt-micro,depth=1,width=16,heads=2", data=data, seed=0)
     with torch.no_grad():
         net.head.weight[0, 0] = math.inf
-    rows = follow(net, data, steps=4, looks=1, test=16)
+    rows = follow(net, data, steps=4, observations=1, test=16)
     (ending,) = [r for r in rows if r["quantity"] == "run"]
     assert "the loss became nan" in ending["stopped"]
     assert any(r["quantity"] == "layer" and r["step"] == 0 for r in rows)

@@ -57,13 +57,13 @@ def browse(tmp_path_factory):
     if browser is None:
         pytest.skip("no chromium, chromium-browser or google-chrome to look at the page with")
 
-    def look(page, width: int, *orders: str, height: int = 900) -> str:
+    def observe(page, width: int, *orders: str, height: int = 900) -> str:
         folder = tmp_path_factory.mktemp("browser")
         done = subprocess.run([browser, *FLAGS, f"--user-data-dir={folder}", f"--window-size={width},{height}", *orders,
                                page.absolute().as_uri()], capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
-    return look
+    return observe
 
 
 NASTY = ("</script><script>window.broken=1</script>", "<img src=x onerror=window.broken=1>", "a'b\"c&d", "{{ 7*7 }}")

@@ -9,7 +9,7 @@ import netvitals as nv
 from netvitals.capture import Reading
 from netvitals.findings import table
 from netvitals.report import render
-from netvitals.report.gate_pictures import gate_pictures
+from netvitals.report.gate_plots import gate_pictures
 
 
 @pytest.fixture(scope="module")

@@ -52,19 +52,19 @@ def examined(text: str, browse, tmp_path, width: int) -> dict:
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_is_drawn_without_errors_and_without_sideways_scrolling(run, browse, tmp_path, width):
-    told = examined(report.render(run), browse, tmp_path, width)
-    assert told["problems"] == []
-    assert told["width"] == width
-    assert told["overflow"] == 0
-    assert int(told["drawn"]) == run.frame().filter(run.frame()["vital"] != "loss")["vital"].n_unique()
-    assert told["heat"] > 3 and told["painted"] == told["heat"]
-    assert told["lines"] > 0 and told["loss"] > 0
-    assert told["theme"] == "dark"
+    sentence = examined(report.render(run), browse, tmp_path, width)
+    assert sentence["problems"] == []
+    assert sentence["width"] == width
+    assert sentence["overflow"] == 0
+    assert int(sentence["drawn"]) == run.frame().filter(run.frame()["vital"] != "loss")["vital"].n_unique()
+    assert sentence["heat"] > 3 and sentence["painted"] == sentence["heat"]
+    assert sentence["lines"] > 0 and sentence["loss"] > 0
+    assert sentence["theme"] == "dark"
 
 
 def test_nasty_names_run_no_script_of_theirs(browse, tmp_path, nasty_run):
-    told = examined(report.render(nasty_run), browse, tmp_path, 800)
-    assert told["problems"] == [] and told["broken"] is False
+    sentence = examined(report.render(nasty_run), browse, tmp_path, 800)
+    assert sentence["problems"] == [] and sentence["broken"] is False
 
 
 def test_the_policy_lets_the_page_draw_itself(run, browse, tmp_path):

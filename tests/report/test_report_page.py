@@ -17,7 +17,7 @@ import netvitals as nv
 from netvitals import report
 from netvitals.capture import ArrayReading, Reading
 from netvitals.findings import diagnose
-from netvitals.report.panels import CURVE, GRID, drawn, matrix
+from netvitals.report.card import CURVE, GRID, drawn, matrix
 from netvitals.runs import Finding
 
 

@@ -184,7 +184,7 @@ def test_a_failing_disk_is_said_once_and_nothing_is_lost_when_it_recovers(tmp_pa
             self.callers.add(threading.get_ident())
             raise sqlite3.OperationalError("database or disk is full")
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as sentence:
         warnings.simplefilter("always")
         writer._connection = Full()  # type: ignore[assignment]
         for step in range(5):
@@ -192,7 +192,7 @@ def test_a_failing_disk_is_said_once_and_nothing_is_lost_when_it_recovers(tmp_pa
             writer.flush(timeout=120)
         assert not writer.flush(timeout=120)
         assert Full.callers == {writer._thread.ident}      # training never waits for the disk
-        assert len([w for w in said if "disk is full" in str(w.message)]) == 1
+        assert len([w for w in sentence if "disk is full" in str(w.message)]) == 1
     writer._connection = real
     writer.close()
     assert open_run(tmp_path / "r").steps == [0, 1, 2, 3, 4]
@@ -201,11 +201,11 @@ def test_a_failing_disk_is_said_once_and_nothing_is_lost_when_it_recovers(tmp_pa
 
 def test_a_full_buffer_drops_counts_and_says_so_instead_of_blocking(tmp_path):
     writer = RunWriter(tmp_path / "r", capacity=100, flush_every=60)
-    with warnings.catch_warnings(record=True) as said, writer._wake:    # the thread is held up
+    with warnings.catch_warnings(record=True) as sentence, writer._wake:    # the thread is held up
         warnings.simplefilter("always")
         for step in range(50):
             writer.write(_readings(step))
-    assert ["dropped and counted" in str(w.message) for w in said] == [True]
+    assert ["dropped and counted" in str(w.message) for w in sentence] == [True]
     writer.close()
     run = open_run(tmp_path / "r")
     assert run.frame().height + run.meta["dropped"] == 350

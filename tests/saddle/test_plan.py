@@ -68,8 +68,8 @@ def test_forecast_of_a_run_on_the_command_line(capsys, tmp_path):
     with RunWriter(tmp_path / "loss") as writer:
         writer.write([Reading(int(s), "loss", "model", "loss", 0.2 - float(f)) for s, f in zip(t, fall)], [])
     code, out, _ = cli(capsys, "saddle", "forecast", str(tmp_path / "loss"), "--r", "3", "--json")
-    told = json.loads(out)
-    assert code == 0 and told["source"] == "the loss alone" and told["step"] == pytest.approx(440, rel=0.05)
+    sentence = json.loads(out)
+    assert code == 0 and sentence["source"] == "the loss alone" and sentence["step"] == pytest.approx(440, rel=0.05)
     with RunWriter(tmp_path / "looks") as writer:
         names = {"escape": 900.0, "low": 800.0, "high": 1000.0, "small_layers": 3.0, "signal": 0.01, "resting": 0.2}
         writer.write([Reading(10, "plateau", "model", m, v) for m, v in names.items()], [])

@@ -37,15 +37,15 @@ def half_mse(out, y):
 
 def test_snapshot_reads_the_signal_and_the_layers():
     net = small_net()
-    look = saddle.snapshot(net, PROBE, half_mse, step=5)
+    latest = saddle.snapshot(net, PROBE, half_mse, step=5)
     out, y = net(X).detach(), PROBE[1]
-    assert look.signal == pytest.approx(float((out * y).mean()), rel=1e-4)
-    assert look.resting == pytest.approx(0.5 * float(y.square().mean()), rel=1e-5)
-    assert len(look.names) == 4 and look.small == (0, 1, 2) and look.step == 5
+    assert latest.signal == pytest.approx(float((out * y).mean()), rel=1e-4)
+    assert latest.resting == pytest.approx(0.5 * float(y.square().mean()), rel=1e-5)
+    assert len(latest.names) == 4 and latest.small == (0, 1, 2) and latest.step == 5
     grads = torch.autograd.grad(half_mse(net(X), y), list(net.parameters()))
-    assert look.grads == pytest.approx([float(g.norm()) for g in grads], rel=1e-4)
-    assert look.signs == pytest.approx([float(g.abs().sum()) for g in grads], rel=1e-4)
-    assert look.gains[1] == pytest.approx(float(net[2].weight.detach().norm()) / math.sqrt(24), rel=1e-5)
+    assert latest.grads == pytest.approx([float(g.norm()) for g in grads], rel=1e-4)
+    assert latest.signs == pytest.approx([float(g.abs().sum()) for g in grads], rel=1e-4)
+    assert latest.gains[1] == pytest.approx(float(net[2].weight.detach().norm()) / math.sqrt(24), rel=1e-5)
 
 
 def test_signal_leaves_out_what_the_biases_say():
@@ -53,23 +53,23 @@ def test_signal_leaves_out_what_the_biases_say():
     with torch.no_grad():
         net[2].bias.fill_(3.0)
         constant = float(net(torch.zeros(1, 8)))
-    look = saddle.snapshot(net, PROBE, half_mse)
+    latest = saddle.snapshot(net, PROBE, half_mse)
     out, y = net(X).detach(), PROBE[1]
-    assert look.resting == pytest.approx(0.5 * float((constant - y).square().mean()), rel=1e-5)
-    assert look.signal == pytest.approx(float(((out - constant) * (y - constant)).mean()), rel=1e-4)
+    assert latest.resting == pytest.approx(0.5 * float((constant - y).square().mean()), rel=1e-5)
+    assert latest.signal == pytest.approx(float(((out - constant) * (y - constant)).mean()), rel=1e-4)
 
 
 def test_snapshot_of_a_stack_equals_that_of_modules():
     stack = saddle.he_stack(3, 16, 8, small=2, eps=0.1, seeds=[0, 1])
     loss = lambda out, y: 0.5 * (out - y).square().sum(-1).mean(-1)
-    for i, look in enumerate(saddle.stack_snapshots(stack, *PROBE, torch.tanh, loss)):
+    for i, latest in enumerate(saddle.stack_snapshots(stack, *PROBE, torch.tanh, loss)):
         net = small_net((8, 16, 16, 1), 2)
         with torch.no_grad():
             for layer, w in zip((net[0], net[2], net[4]), stack):
                 layer.weight.copy_(w[i])
         one = saddle.snapshot(net, PROBE, half_mse)
-        assert (look.signal, look.loss, look.resting) == pytest.approx((one.signal, one.loss, one.resting), rel=1e-4)
-        assert look.grads == pytest.approx(one.grads, rel=1e-3) and look.gains == pytest.approx(one.gains, rel=1e-5)
+        assert (latest.signal, latest.loss, latest.resting) == pytest.approx((one.signal, one.loss, one.resting), rel=1e-4)
+        assert latest.grads == pytest.approx(one.grads, rel=1e-3) and latest.gains == pytest.approx(one.gains, rel=1e-5)
 
 
 def test_snapshot_leaves_the_model_alone():
@@ -88,25 +88,25 @@ def test_forecast_tells_the_escape_step_of_a_training(rule, lr):
         w.requires_grad_(True)
     optimizer = (torch.optim.SGD if rule == "sgd" else torch.optim.Adam)(stack, lr=lr)
     loss = lambda out, y: 0.5 * (out - y).square().sum(-1).mean(-1)
-    looks, generator = [[], []], torch.Generator().manual_seed(0)
+    histories, generator = [[], []], torch.Generator().manual_seed(0)
     for step in range(3000):
         if step % 10 == 0:
-            for history, look in zip(looks, saddle.stack_snapshots(stack, *PROBE, torch.tanh, loss, step)):
-                history.append(look)
-            if all(h[-1].loss < 0.5 * h[0].loss for h in looks):
+            for history, latest in zip(histories, saddle.stack_snapshots(stack, *PROBE, torch.tanh, loss, step)):
+                history.append(latest)
+            if all(h[-1].loss < 0.5 * h[0].loss for h in histories):
                 break
         x, y = TASK.batch(128, generator)
         optimizer.zero_grad()
         loss(saddle.output(stack, x, torch.tanh), y).sum().backward()
         optimizer.step()
-    for history in looks:
+    for history in histories:
         true = next(s.step for s in history if s.loss < 0.5 * history[0].loss)
         assert true > 150
         for share, tolerance in ((0.1, 0.45), (0.5, 0.2), (0.75, 0.12)):
             seen = [s for s in history if s.step <= share * true]
-            told = saddle.forecast_live(seen, lr=lr, rule=rule)
-            assert told.known and told.r == 3
-            assert told.step == pytest.approx(true, rel=tolerance), (rule, share, told)
+            told_text = saddle.forecast_live(seen, lr=lr, rule=rule)
+            assert told_text.known and told_text.r == 3
+            assert told_text.step == pytest.approx(true, rel=tolerance), (rule, share, told_text)
         over = saddle.forecast_live(history, lr=lr, rule=rule)
         assert not over.known and "over" in over.reason and "no forecast" in str(over)
 
@@ -120,8 +120,8 @@ def test_series_forecast_follows_its_own_law(r):
     true = float(path.event_t)
     t, g = path.t[:, 0].numpy(), path.x[:, 0, 0].numpy()
     grid = np.linspace(0, 0.8 * true, 60)
-    told = saddle.forecast(grid, np.interp(grid, t, g), resting=0.2, r=r)
-    assert told.step == pytest.approx(true, rel=0.05) and told.low < true < told.high
+    told_text = saddle.forecast(grid, np.interp(grid, t, g), resting=0.2, r=r)
+    assert told_text.step == pytest.approx(true, rel=0.05) and told_text.low < true < told_text.high
     free = saddle.forecast(grid, np.interp(grid, t, g), resting=0.2)
     assert free.known and free.step == pytest.approx(true, rel=0.25)
 
@@ -143,10 +143,10 @@ def test_series_forecast_refuses_with_a_reason():
     (lambda: nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)), "removes the scale"),
     (lambda: nn.Linear(8, 1), "no chain"), (lambda: Residual(), "residual or branching")])
 def test_networks_that_are_no_chain_get_no_forecast(make, reason):
-    look = saddle.snapshot(make(), PROBE, half_mse)
-    assert reason in look.reason
-    told = saddle.forecast_live([look], lr=0.1)
-    assert not told.known and reason in told.reason
+    latest = saddle.snapshot(make(), PROBE, half_mse)
+    assert reason in latest.reason
+    told_text = saddle.forecast_live([latest], lr=0.1)
+    assert not told_text.known and reason in told_text.reason
 
 
 class Residual(nn.Module):
@@ -160,15 +160,15 @@ class Residual(nn.Module):
 
 
 def test_no_small_layer_no_forecast_and_bad_arguments():
-    look = saddle.snapshot(small_net(eps=1.0), PROBE, half_mse)
-    assert "no layer is small" in saddle.forecast_live([look], lr=0.1).reason
-    assert saddle.forecast_live([look], lr=0.1, r=2).known
+    latest = saddle.snapshot(small_net(eps=1.0), PROBE, half_mse)
+    assert "no layer is small" in saddle.forecast_live([latest], lr=0.1).reason
+    assert saddle.forecast_live([latest], lr=0.1, r=2).known
     with pytest.raises(ValueError, match="at least one look"):
         saddle.forecast_live([], lr=0.1)
     with pytest.raises(ValueError, match="rule must be"):
-        saddle.forecast_live([look], lr=0.1, rule="muon")
+        saddle.forecast_live([latest], lr=0.1, rule="muon")
     with pytest.raises(ValueError, match="positive"):
-        saddle.forecast_live([look], lr=-0.1)
+        saddle.forecast_live([latest], lr=-0.1)
 
 
 def test_rules_are_read_off_optimizers():
@@ -188,9 +188,9 @@ def test_convolutional_chain_gets_a_forecast():
         for layer in (net[0], net[2], net[5]):
             nn.init.kaiming_normal_(layer.weight)
             layer.weight.mul_(0.05)
-    look = saddle.snapshot(net, (torch.randn(64, 1, 6, 6), torch.randint(0, 3, (64,))), F.cross_entropy)
-    assert look.small == (0, 1, 2)
-    assert saddle.forecast_live([look], lr=0.1).known
+    latest = saddle.snapshot(net, (torch.randn(64, 1, 6, 6), torch.randint(0, 3, (64,))), F.cross_entropy)
+    assert latest.small == (0, 1, 2)
+    assert saddle.forecast_live([latest], lr=0.1).known
 
 
 def test_forecast_lives_in_watch_and_leaves_training_as_it_was(tmp_path):

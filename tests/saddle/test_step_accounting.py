@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from netvitals import saddle
-from netvitals.capture import ParameterSight, Sheet
+from netvitals.capture import ParameterView, Recorder
 
 
 def one_step(make, warm=3):
@@ -60,11 +60,11 @@ def test_identity_and_accounting_agree():
 
 def test_vital_writes_the_gap_and_finds_its_pairs():
     net, before, after, grads = one_step(lambda p: torch.optim.Adam(p, lr=0.01))
-    sheet = Sheet(step=7)
-    sheet.vital = "accounting"
-    sight = ParameterSight(after, before, grads, before, dict(net.named_modules()))
-    saddle.StepAccounting().parameters(sheet, sight)
-    rows = {(r.site, r.metric): r.value for r in sheet.readings()[0]}
+    recorder = Recorder(step=7)
+    recorder.vital = "accounting"
+    view = ParameterView(after, before, grads, before, dict(net.named_modules()))
+    saddle.StepAccounting().parameters(recorder, view)
+    rows = {(r.site, r.metric): r.value for r in recorder.readings()[0]}
     assert {s for s, _ in rows} == {"0 → 2", "2 → 4"}
     assert rows["0 → 2", "change"] == pytest.approx(rows["0 → 2", "predicted"] + rows["0 → 2", "gap"])
 

@@ -87,9 +87,9 @@ def test_finite_t_against_simulation():
     z = centred[:, -1] / centred.square().mean(1).sqrt()
     measured, error = float(z.square().mean()), float(z.square().std()) / len(z) ** 0.5
     law = ln_finite_t(8)
-    said, printed = (float(law.fisher(0.1, printed=p)) / 4 / 0.01 for p in (False, True))
+    text, printed = (float(law.fisher(0.1, printed=p)) / 4 / 0.01 for p in (False, True))
     assert measured == pytest.approx(0.2041, abs=3 * error + 5e-5)
-    assert said == pytest.approx(measured, abs=4 * error + 1e-4)     # the next term of the series is 1e-4 here
+    assert text == pytest.approx(measured, abs=4 * error + 1e-4)     # the next term of the series is 1e-4 here
     assert printed - measured > 5 * error
 
 

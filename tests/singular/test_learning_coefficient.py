@@ -160,8 +160,8 @@ def test_chain_statistics_on_known_series():
     for i in range(1, x.size):
         x[i] = 0.8 * x[i - 1] + rng.normal()
     assert effective_draws(x) == pytest.approx(20000 * (1 - 0.8) / (1 + 0.8), rel=0.15)
-    apart = rng.normal(size=(2, 500)) + np.array([[0.0], [3.0]])
-    assert split_r_hat(apart) > 1.5
+    min_steps = rng.normal(size=(2, 500)) + np.array([[0.0], [3.0]])
+    assert split_r_hat(min_steps) > 1.5
 
 
 @pytest.mark.parametrize(("kwargs", "words"), [({"only": "nope*"}, "no parameter"), ({"chains": 0}, "at least 1")])

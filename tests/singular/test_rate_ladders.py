@@ -7,7 +7,7 @@ import pytest
 
 from netvitals.singular.laws.prediction import compose_blocks, predict_rates, residual_distance
 from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack
-from netvitals.singular.networks.freeze_probe import freeze_probe
+from netvitals.singular.networks.ladders import freeze_probe
 
 SMALL_T = (1e-4, 2e-4, 4e-4, 1e-3)
 
@@ -19,12 +19,12 @@ def slopes(fits):
 @pytest.mark.parametrize("activation", ["linear", "relu", "gelu", "tanh"])
 def test_six_layer_ladders(activation):
     chain = Chain(depth=6, activation=activation)
-    found, said = freeze_probe(chain), predict_rates(chain)
-    assert list(said.G.values()) == [10, 8, 6, 4, 2, 0] and list(said.A.values()) == [0, 2, 4, 6, 8, 10]
-    for measured, predicted in ((found.G, said.G), (found.G_schur, said.G), (found.A, said.A), (found.A_schur, said.A),
-                                (found.product, said.product)):
+    found, text = freeze_probe(chain), predict_rates(chain)
+    assert list(text.G.values()) == [10, 8, 6, 4, 2, 0] and list(text.A.values()) == [0, 2, 4, 6, 8, 10]
+    for measured, predicted in ((found.G, text.G), (found.G_schur, text.G), (found.A, text.A), (found.A_schur, text.A),
+                                (found.product, text.product)):
         assert slopes(measured) == pytest.approx(list(predicted.values()), abs=0.05)
-    assert slopes(found.stream) == pytest.approx(list(said.stream), abs=0.05)
+    assert slopes(found.stream) == pytest.approx(list(text.stream), abs=0.05)
 
 
 @pytest.mark.parametrize(("depth", "expected"), [(2, [6, 4]), (3, [10, 8, 6])])
@@ -36,8 +36,8 @@ def test_noise_free_regime_shifts_by_two_l(depth, expected):
 
 def test_skip_cuts_the_ladder():
     chain = Chain(depth=4, skips=((2, 4),))
-    found, said = freeze_probe(chain), predict_rates(chain)
-    assert list(said.G.values()) == [2, 0, 2, 0] and said.stream == (0, 1, 2, 3, 2)
+    found, text = freeze_probe(chain), predict_rates(chain)
+    assert list(text.G.values()) == [2, 0, 2, 0] and text.stream == (0, 1, 2, 3, 2)
     assert slopes(found.G) == pytest.approx([2, 0, 2, 0], abs=0.05)
     assert slopes(found.stream) == pytest.approx([0, 1, 2, 3, 2], abs=0.05)
 
@@ -79,9 +79,9 @@ def test_layernorm_reset_in_six_layers(norms, expected):
 
 def test_relu_above_a_layernorm_closes_the_channel_exactly():
     chain = Chain(depth=4, activation="relu", norm_after=(1,))
-    found, said = freeze_probe(chain, (1e-6, 1e-5, 1e-4)), predict_rates(chain)
+    found, text = freeze_probe(chain, (1e-6, 1e-5, 1e-4)), predict_rates(chain)
     for layer in ("layer2", "layer3"):
-        assert said.G[layer] is None
+        assert text.G[layer] is None
         assert found.G[layer].flags == ("identically zero",) and math.isnan(found.G[layer].slope)
 
 
@@ -117,16 +117,16 @@ def test_linear_rotation_keeps_and_nonlinear_rotation_loses_the_ladder():
 @pytest.mark.parametrize("blocks", [1, 2, 3, 4, 5, 6])
 def test_attention_chains(blocks):
     chain = AttentionChain(blocks=blocks, tokens=5, width=6)
-    found, said = freeze_probe(chain, samples=48), predict_rates(chain)
-    assert {k: f.slope for k, f in found.G.items()} == pytest.approx(said.G, abs=0.05)
-    assert slopes(found.forward) == pytest.approx(list(said.stream), abs=0.05)
+    found, text = freeze_probe(chain, samples=48), predict_rates(chain)
+    assert {k: f.slope for k, f in found.G.items()} == pytest.approx(text.G, abs=0.05)
+    assert slopes(found.forward) == pytest.approx(list(text.stream), abs=0.05)
 
 
 @pytest.mark.parametrize("options", [{"causal": True}, {"heads": 2}, {"tokens": 8, "width": 8}])
 def test_attention_law_does_not_depend_on_mask_heads_or_size(options):
     chain = AttentionChain(**{"blocks": 3, "tokens": 5, "width": 6, **options})
-    found, said = freeze_probe(chain, samples=48), predict_rates(chain)
-    assert {k: f.slope for k, f in found.G.items()} == pytest.approx(said.G, abs=0.05)
+    found, text = freeze_probe(chain, samples=48), predict_rates(chain)
+    assert {k: f.slope for k, f in found.G.items()} == pytest.approx(text.G, abs=0.05)
 
 
 @pytest.mark.parametrize("options", [{}, {"residual": True}, {"residual": True, "norm": True}, {"norm": True}])

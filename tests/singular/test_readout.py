@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from netvitals.singular import classify_spectrum, nu, readout, spectrum_along
-from netvitals.singular.checkpoint.readout import distance
+from netvitals.singular.checkpoint.one_checkpoint import distance
 
 
 def planted(distance=1e-3, activation=nn.Tanh):

@@ -52,7 +52,7 @@ def test_kfac_floor_is_the_empirical_factor():
     model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
     x, y = torch.randn(64, 6), torch.randint(0, 4, (64,))
     g = {n: kfac(model, (x, y), "ce", "empirical")[n].G for n in ("0", "2")}
-    seen = train(model, x, y, [KFACFloor(spacing=1)], steps=1)
+    seen = train(model, x, y, [KFACFloor(min_steps=1)], steps=1)
     spectrum = torch.linalg.eigvalsh(g["2"])
     assert values(seen, "zeros", "2") == [1]                    # the logit shift
     assert values(seen, "lambda_min", "2")[0] == pytest.approx(float(spectrum[1]), rel=1e-3)
@@ -62,7 +62,7 @@ def test_kfac_floor_is_the_empirical_factor():
 
 def test_a_layer_with_too_few_rows_is_left_out():
     model = nn.Sequential(nn.Linear(4, 50), nn.ReLU(), nn.Linear(50, 3))
-    seen = train(model, torch.randn(10, 4), torch.randint(0, 3, (10,)), [KFACFloor(spacing=1)], steps=1)
+    seen = train(model, torch.randn(10, 4), torch.randint(0, 3, (10,)), [KFACFloor(min_steps=1)], steps=1)
     assert {r.site for r in seen.readings if r.vital == "kfac"} == {"2"}
 
 
@@ -75,7 +75,7 @@ def test_watching_changes_nothing():
         return [p.detach().clone() for p in model.parameters()], torch.get_rng_state()
 
     plain, state = run(["gates"])
-    watched, other = run([StreamFloor(), KFACFloor(spacing=1)])
+    watched, other = run([StreamFloor(), KFACFloor(min_steps=1)])
     assert torch.equal(state, other) and all(torch.equal(p, q) for p, q in zip(plain, watched))
 
 
@@ -89,7 +89,7 @@ def test_orders_follow_a_unit_that_dies():
             with torch.no_grad():
                 model[0].weight[2], model[2].weight[:, 2] = 0, 0
 
-    seen = train(model, x, y, [Orders(model, "mse", (x, y), spacing=1, units=1)], steps=5, lr=0.0, change=change)
+    seen = train(model, x, y, [Orders(model, "mse", (x, y), min_steps=1, units=1)], steps=5, lr=0.0, change=change)
     assert values(seen, "order") == [1, 1, 2, 2, 2]
     assert values(seen, "lambda")[-1] == pytest.approx(0.25)
     found = [f for f in seen.findings() if f.rule == "order change"]
@@ -103,7 +103,7 @@ def test_task_expansion_is_flagged_at_the_head(seed):
     centres = 1.5 * torch.randn(10, 8)          # they overlap: on a memorised head κ(G) is a poor witness
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 5))
     opt = torch.optim.Adam(model.parameters(), lr=1e-2)
-    with nv.watch(model, every=25, vitals=[KFACFloor(spacing=25)]) as seen:
+    with nv.watch(model, every=25, vitals=[KFACFloor(min_steps=25)]) as seen:
         for i in range(176):
             if i == 150:
                 new = nn.Linear(32, 10)

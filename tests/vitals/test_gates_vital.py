@@ -54,9 +54,9 @@ def test_quantiles_are_elements_near_the_exact_ones(made, op):
 @pytest.mark.parametrize("op", ["ReLU", "GELU"])
 def test_a_stack_reads_what_its_sites_read_alone(made, op):
     torch.manual_seed(2)
-    sights = [made.activation(torch.randn(16, 8) + i, FUNCTIONS[op], op=op, name=f"a{i}") for i in range(3)]
-    alone = [made.shown(Gates(), s) for s in sights]
-    together = made.shown(Gates(), made.stacked(sights))
+    views = [made.activation(torch.randn(16, 8) + i, FUNCTIONS[op], op=op, name=f"a{i}") for i in range(3)]
+    alone = [made.shown(Gates(), s) for s in views]
+    together = made.shown(Gates(), made.stacked(views))
     for one in alone:
         for key, value in one.items():
             if key[0].startswith("a"):
@@ -76,17 +76,17 @@ def test_a_leaky_slope_of_exactly_theta_is_closed(made, slope):
 
 
 def test_relu_gates_are_closed_from_theta_one_on(made):
-    sight = made.activation(torch.ones(4, 3), torch.relu, op="relu")
-    out = made.shown(Gates((0.5, 1.0)), sight)
+    view = made.activation(torch.ones(4, 3), torch.relu, op="relu")
+    out = made.shown(Gates((0.5, 1.0)), view)
     assert (out["act", "density@0.5"], out["act", "density@1"]) == (1, 0)
 
 
 def test_three_poolings_and_two_kinds_of_site(made):
     torch.manual_seed(3)
-    sights = [made.activation(torch.randn(32, 4) + 1, torch.relu, op="relu", name="wide", follows="bn_direct"),
+    views = [made.activation(torch.randn(32, 4) + 1, torch.relu, op="relu", name="wide", follows="bn_direct"),
               made.activation(torch.randn(8, 20, 3, 3) - 1, torch.relu, op="relu", name="deep", follows="post_add")]
-    out = made.shown(Gates(), *sights)
-    d = [float((s.x > 0).double().mean()) for s in sights]
+    out = made.shown(Gates(), *views)
+    d = [float((s.x > 0).double().mean()) for s in views]
     n, c = [128, 1440], [4, 20]
     expected = {"": np.average(d, weights=n), ":site": np.mean(d), ":channel": np.average(d, weights=c)}
     for suffix, value in expected.items():

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.capture import LinearSight, Site, TensorSight, look
+from netvitals.capture import LinearView, Site, TensorView, observe
 from netvitals.vitals import Gradients, Rank, Stream, gradients, imbalance, rank, stream
 
 
@@ -47,7 +47,7 @@ def test_pairs_are_found_and_their_imbalance_read(made, net, x, pairs):
     x = torch.randn(x)
     found = imbalance.measure(net, x)
     assert [(p.first, p.second) for p in found.pairs] == pairs
-    seen = look(net, x, vitals=[imbalance.Imbalance()])
+    seen = observe(net, x, vitals=[imbalance.Imbalance()])
     read = {(r.site, r.metric): r.value for r in seen.readings}
     modules = dict(net.named_modules())
     for pair in found.pairs:
@@ -77,12 +77,12 @@ def test_gradient_flow_of_a_relu_chain_conserves_it(made):
 
 def test_a_chain_given_as_weights():
     weights, biases = [torch.ones(2, 3), torch.full((4, 2), 2.0), torch.ones(1, 4)], [torch.ones(2), None, None]
-    assert imbalance.imbalance(weights, biases) == (32 - 6 - 2, 4 - 32)
-    assert imbalance.imbalance(weights) == (26, -28)
+    assert imbalance.imbalances(weights, biases) == (32 - 6 - 2, 4 - 32)
+    assert imbalance.imbalances(weights) == (26, -28)
     with pytest.raises(ValueError, match="at least two layers, got 1"):
-        imbalance.imbalance(weights[:1])
+        imbalance.imbalances(weights[:1])
     with pytest.raises(ValueError, match="3 weights and 1 biases"):
-        imbalance.imbalance(weights, [None])
+        imbalance.imbalances(weights, [None])
     with pytest.raises(ValueError, match="no two linear"):
         imbalance.measure(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.zeros(1, 2))
 
@@ -121,7 +121,7 @@ def test_rank_of_weights_and_of_the_features_before_the_head(made):
     torch.manual_seed(1)
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
     x = torch.randn(30, 1, 4, 4)
-    seen = look(net, x, vitals=[Rank()])
+    seen = observe(net, x, vitals=[Rank()])
     read = {(r.site, r.metric): r.value for r in seen.readings}
     features = net[:5](x).detach()
     for i, definition in enumerate(rank.DEFINITIONS):
@@ -133,20 +133,20 @@ def test_rank_of_weights_and_of_the_features_before_the_head(made):
 
 def test_features_are_the_last_norm_where_the_head_is_no_module(made):
     vital = Rank()
-    linear = LinearSight(Site("down", "linear", "Linear", channel_dim=-1), torch.randn(4, 5, 8), torch.randn(4, 5, 6),
+    linear = LinearView(Site("down", "linear", "Linear", channel_dim=-1), torch.randn(4, 5, 8), torch.randn(4, 5, 6),
                          nn.Linear(8, 6))
     h = torch.randn(4, 5, 6)
-    norm = TensorSight(Site("norm", "norm", "LayerNorm", channel_dim=-1), h, nn.LayerNorm(6))
-    output = TensorSight(Site("output", "output", "GPT", channel_dim=-1), torch.randn(4, 5, 9))
+    norm = TensorView(Site("norm", "norm", "LayerNorm", channel_dim=-1), h, nn.LayerNorm(6))
+    output = TensorView(Site("output", "output", "GPT", channel_dim=-1), torch.randn(4, 5, 9))
     out = made.shown(vital, linear, norm, output)
     assert out["features", "entropy"] == pytest.approx(ranks(h.reshape(-1, 6), centred=True)[0], rel=1e-4)
 
 
 def test_rank_is_read_at_a_distance_of_steps(made):
-    vital, sight = Rank(spacing=100), made.parameter_sight(nn.Linear(4, 4))
-    assert [s for s in range(0, 250, 50) if made.shown(vital, parameters=sight, step=s)] == [0, 100, 200]
+    vital, view = Rank(min_steps=100), made.parameter_view(nn.Linear(4, 4))
+    assert [s for s in range(0, 250, 50) if made.shown(vital, parameters=view, step=s)] == [0, 100, 200]
     with pytest.raises(ValueError, match="1 or more"):
-        Rank(spacing=0)
+        Rank(min_steps=0)
 
 
 # ------------------------------------------------------------------ stream
@@ -155,8 +155,8 @@ def test_rank_is_read_at_a_distance_of_steps(made):
 def test_norm_spread_and_growth_of_the_stream(made, shape, dim):
     torch.manual_seed(2)
     values = [torch.randn(shape) + 0.3, 2 * torch.randn(shape)]
-    sights = [TensorSight(Site(f"b{i}", "stream", "Block", channel_dim=dim), v) for i, v in enumerate(values)]
-    out = made.shown(Stream(), *sights)
+    views = [TensorView(Site(f"b{i}", "stream", "Block", channel_dim=dim), v) for i, v in enumerate(values)]
+    out = made.shown(Stream(), *views)
     rows = [v.double().movedim(dim, -1).reshape(-1, 16) for v in values]
     norms = [float(r.norm(dim=1).mean()) for r in rows]
     for i, r in enumerate(rows):
@@ -180,7 +180,7 @@ def test_norms_of_gradients_and_updates(made):
     F.mse_loss(net(torch.randn(8, 6)), torch.randn(8, 2)).backward()
     grads = {n: p.grad for n, p in net.named_parameters()}
     torch.optim.Adam(net.parameters(), lr=0.01).step()
-    out = made.shown(Gradients(), parameters=made.parameter_sight(net, grads=grads, before=before))
+    out = made.shown(Gradients(), parameters=made.parameter_view(net, grads=grads, before=before))
     for n, p in net.named_parameters():
         moved = math.sqrt(square(p - before[n]))
         assert out[n, "grad_norm"] == pytest.approx(math.sqrt(square(grads[n])), rel=1e-5)
@@ -190,7 +190,7 @@ def test_norms_of_gradients_and_updates(made):
     whole = gradients.update(before, dict(net.named_parameters()), grads)
     assert (out["model", "grad_norm"], out["model", "update_norm"], out["model", "update_ratio"]) == pytest.approx(
         (whole.grad_norm, whole.update_norm, whole.ratio), rel=1e-5)
-    alone = made.shown(Gradients(), parameters=made.parameter_sight(net))
+    alone = made.shown(Gradients(), parameters=made.parameter_view(net))
     assert {m for _, m in alone} == {"weight_norm"}
     with pytest.raises(ValueError, match="before the step and not after"):
         gradients.update(before, {}, grads)
@@ -200,15 +200,15 @@ def test_the_update_of_a_tensor_that_was_zero_is_all_of_it(made):
     net = nn.Linear(3, 2)
     nn.init.zeros_(net.bias)
     before = {n: p.detach().clone() for n, p in net.named_parameters()}
-    sight = made.parameter_sight(net, before=before)
-    assert made.shown(Gradients(), parameters=sight)["bias", "update_ratio"] == 0
+    view = made.parameter_view(net, before=before)
+    assert made.shown(Gradients(), parameters=view)["bias", "update_ratio"] == 0
     net.bias.data.fill_(0.5)
-    assert made.shown(Gradients(), parameters=made.parameter_sight(net, before=before))["bias", "update_ratio"] == 1
+    assert made.shown(Gradients(), parameters=made.parameter_view(net, before=before))["bias", "update_ratio"] == 1
 
 
 def test_a_frozen_tensor_has_a_norm_and_no_gradient(made):
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     grads = {n: torch.ones_like(p) for n, p in net.named_parameters() if n.startswith("1")}
-    out = made.shown(Gradients(), parameters=made.parameter_sight(net, grads=grads))
+    out = made.shown(Gradients(), parameters=made.parameter_view(net, grads=grads))
     assert ("0.weight", "grad_norm") not in out and out["1.weight", "grad_norm"] == 3
     assert out["model", "grad_norm"] == pytest.approx(math.sqrt(12))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.capture import Site, TensorSight
+from netvitals.capture import Site, TensorView
 from netvitals.vitals import Preactivations
 from netvitals.vitals.preactivations import moments
 
@@ -48,14 +48,14 @@ def test_scale_and_shift_of_a_norm(made):
     norm = nn.BatchNorm1d(3)
     norm.weight.data = torch.tensor([1.0, -2.0, 3.0])
     norm.bias.data = torch.tensor([0.5, 0.5, -0.1])
-    sight = TensorSight(Site("bn", "norm", "BatchNorm1d"), torch.randn(4, 3), norm)
-    out = made.shown(Preactivations(), sight)
+    view = TensorView(Site("bn", "norm", "BatchNorm1d"), torch.randn(4, 3), norm)
+    out = made.shown(Preactivations(), view)
     assert out == {("bn", "scale"): 2.0, ("bn", "shift"): pytest.approx(0.3)}
 
 
 def test_a_norm_without_parameters_and_other_tensors_write_nothing(made):
-    bare = TensorSight(Site("bn", "norm", "BatchNorm1d"), torch.randn(4, 3), nn.BatchNorm1d(3, affine=False))
-    stream = TensorSight(Site("block", "stream", "Block"), torch.randn(4, 3), nn.LayerNorm(3))
+    bare = TensorView(Site("bn", "norm", "BatchNorm1d"), torch.randn(4, 3), nn.BatchNorm1d(3, affine=False))
+    stream = TensorView(Site("block", "stream", "Block"), torch.randn(4, 3), nn.LayerNorm(3))
     assert made.shown(Preactivations(), bare, stream) == {}
 
 

@@ -39,7 +39,7 @@ def trained():
 
 def test_every_row_of_the_table_for_every_tensor(made, trained):
     net, initial, grads = trained
-    out = made.shown(Drift(), parameters=made.parameter_sight(net, initial, grads))
+    out = made.shown(Drift(), parameters=made.parameter_view(net, initial, grads))
     for name, p in net.named_parameters():
         for metric, value in table(p.detach(), initial[name], grads[name]).items():
             assert out[name, metric] == pytest.approx(value, rel=2e-4, abs=1e-6), (name, metric)
@@ -55,7 +55,7 @@ def test_the_pure_function_is_exact(trained):
 
 def test_roles_are_averaged_apart(made, trained):
     net, initial, grads = trained
-    out = made.shown(Drift(), parameters=made.parameter_sight(net, initial, grads))
+    out = made.shown(Drift(), parameters=made.parameter_view(net, initial, grads))
     named = dict(net.named_parameters())
     modules = dict(net.named_modules())
     for who in ("weight", "bias", "norm_gain", "norm_shift"):
@@ -77,20 +77,20 @@ def test_what_a_parameter_is(name, module, shape, expected):
 def test_no_drift_at_the_start_and_nothing_unknown_is_written(made, trained):
     net, _, _ = trained
     start = {n: p.detach().clone() for n, p in net.named_parameters()}
-    out = made.shown(Drift(), parameters=made.parameter_sight(net, start))
+    out = made.shown(Drift(), parameters=made.parameter_view(net, start))
     assert all(out[n, "drift_z"] == 0 for n in start)
     assert not any(metric == "grad_norm" for _, metric in out)
-    bare = made.shown(Drift(), parameters=made.parameter_sight(net))
+    bare = made.shown(Drift(), parameters=made.parameter_view(net))
     assert not any(metric.startswith("drift") for _, metric in bare)
 
 
 def test_weights_are_read_at_a_distance_of_steps(made, trained):
     net, initial, _ = trained
-    drift = Drift(spacing=10)
-    sight = made.parameter_sight(net, initial)
-    read = [step for step in range(25) if made.shown(drift, parameters=sight, step=step)]
+    drift = Drift(min_steps=10)
+    view = made.parameter_view(net, initial)
+    read = [step for step in range(25) if made.shown(drift, parameters=view, step=step)]
     assert read == [0, 10, 20]
-    assert made.shown(drift, parameters=sight, step=3)        # a new run with the same instance
+    assert made.shown(drift, parameters=view, step=3)        # a new run with the same instance
 
 
 def test_initial_values_of_another_model_are_not_remembered(made):
@@ -98,7 +98,7 @@ def test_initial_values_of_another_model_are_not_remembered(made):
     for scale in (1.0, 5.0):
         net = nn.Linear(30, 30)
         initial = {n: scale * torch.randn_like(p) for n, p in net.named_parameters()}
-        out = made.shown(drift, parameters=made.parameter_sight(net, initial))
+        out = made.shown(drift, parameters=made.parameter_view(net, initial))
         expected = table(net.weight.detach(), initial["weight"])
         assert out["weight", "drift_z"] == pytest.approx(expected["drift_z"], rel=1e-4)
 
@@ -111,4 +111,4 @@ def test_wrong_input_gets_a_sentence():
     with pytest.raises(ValueError, match="'mean' or 'sum'"):
         Drift(reduction="none")
     with pytest.raises(ValueError, match="1 or more, got 0"):
-        Drift(spacing=0)
+        Drift(min_steps=0)

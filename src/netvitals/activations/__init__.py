@@ -1,9 +1,8 @@
 """What an activation is, and what theory says of it before any training."""
 
 from netvitals.activations.classes import ActivationClass, classify, phi, phi_closed
-from netvitals.activations.constants import Constants, constants
-from netvitals.activations.crossings import Crossings, crossings
-from netvitals.activations.derivative import derivative, derivative_pair
+from netvitals.activations.derivatives import derivative, derivative_pair
+from netvitals.activations.expansion import Smoothness, smoothness, taylor
 from netvitals.activations.functions import (
     BSiLU,
     Centered,
@@ -31,7 +30,8 @@ from netvitals.activations.recognise import (
 from netvitals.activations.registry import canonical, formula, get, names
 from netvitals.activations.sparse import QuantileReLU, TopK, kth, quantile_relu, topk_mask
 from netvitals.activations.surrogate import NoisyReLU, SugarBSiLU, noisy_relu, sugar_b_silu
-from netvitals.activations.taylor import Smoothness, smoothness, taylor
+from netvitals.activations.theory import Constants, constants
+from netvitals.activations.thresholds import Crossings, crossings
 
 __all__ = [
     "ActivationClass", "BSiLU", "Centered", "Constants", "Crossings", "ELEMENTWISE", "FUNCTIONAL", "Function",

@@ -14,10 +14,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from netvitals.activations.derivative import Activation, Key, derivative, in_double
+from netvitals.activations.derivatives import Activation, Key, derivative, in_double
+from netvitals.activations.expansion import leading, smoothness, taylor
 from netvitals.activations.lookalike import refusal
 from netvitals.activations.sparse import QuantileReLU, TopK
-from netvitals.activations.taylor import leading, smoothness, taylor
 
 _SIDE = torch.linspace(0, 5, 1001, dtype=torch.float64)[1:] + 1e-4 * math.pi  # off every usual kink
 _GRID = torch.cat([-_SIDE, _SIDE, torch.tensor([-50.0, -20.3, -10.7, 10.7, 20.3, 50.0], dtype=torch.float64)])

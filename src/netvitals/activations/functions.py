@@ -197,7 +197,7 @@ class ZeroMean(nn.Module):
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
-        from netvitals.activations.derivative import in_double
+        from netvitals.activations.derivatives import in_double
         from netvitals.activations.moments import expect
 
         self.inner = inner

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from netvitals.activations.derivative import shortest
+from netvitals.activations.derivatives import shortest
 from netvitals.activations.functions import (
     Arctan,
     BSiLU,

@@ -1,4 +1,4 @@
-"""Readings: what a measurement leaves behind, and the sheet that takes them off the device in one transfer."""
+"""Readings: what a measurement leaves behind, and the recorder that takes them off the device in one transfer."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class ArrayReading:
     value: np.ndarray
 
 
-class Sheet:
+class Recorder:
     """Collects small device tensors while a step is looked at; they leave the device all at once.
 
-    >>> sheet = Sheet(step=3)
-    >>> sheet.vital = "gates"
-    >>> sheet.write("act", ("density", "mean"), torch.tensor([0.5, 0.25]))
-    >>> [(r.metric, r.value) for r in sheet.readings()[0]]
+    >>> recorder = Recorder(step=3)
+    >>> recorder.vital = "gates"
+    >>> recorder.write("act", ("density", "mean"), torch.tensor([0.5, 0.25]))
+    >>> [(r.metric, r.value) for r in recorder.readings()[0]]
     [('density', 0.5), ('mean', 0.25)]
     """
 
@@ -105,8 +105,8 @@ class Sheet:
         self._later.append((self.vital, work))
 
     def mark(self) -> tuple[int, ...]:
-        """How far the sheet is filled; ``erase`` goes back there."""
-        return tuple(len(part) for part in (self._scalars, self._arrays, self._finishers))
+        """How far the recorder is filled; ``erase`` goes back there."""
+        return tuple(len(module_info) for module_info in (self._scalars, self._arrays, self._finishers))
 
     def erase(self, mark: tuple[int, ...]) -> None:
         """Forget what was written since ``mark``."""
@@ -134,7 +134,7 @@ class Sheet:
                              for vital, given, finish in self._finishers]
         self._scalars, self._arrays, self._finishers = [], [], []
 
-    def page(self) -> Page:
+    def columns(self) -> StepColumns:
         """Everything written so far, in plain numbers."""
         self.leave_device()
         queue, self._unfinished = self._unfinished, []
@@ -146,28 +146,28 @@ class Sheet:
                 queue += [(vital, [], work) for vital, _, work in self._finishers]
                 self._finishers = []
         values = np.concatenate([v for _, v in self._numbers]) if self._numbers else np.empty(0)
-        return Page(self.step, tuple(e for e, _ in self._numbers), values, tuple(e for e, _ in self._blocks),
+        return StepColumns(self.step, tuple(e for e, _ in self._numbers), values, tuple(e for e, _ in self._blocks),
                     [block.astype(self._narrow) for _, block in self._blocks])
 
     def readings(self) -> tuple[list[Reading], list[ArrayReading]]:
         """Everything written so far as readings."""
-        page = self.page()
-        return page.readings(), page.array_readings()
+        columns = self.columns()
+        return columns.readings(), columns.array_readings()
 
     def _guarded(self, work: Callable[..., None], *args: np.ndarray) -> None:
         try:
             work(*args)
         except Exception as error:
-            from netvitals.capture.engine.panel import say  # it imports this file
+            from netvitals.capture.engine.schedule import warn  # it imports this file
 
-            say(f"readings of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}")
+            warn(f"readings of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}")
 
 
 Entry = tuple[str, tuple[str, ...], tuple[str, ...]]        # vital sign, sites, metrics
 
 
 @dataclass(frozen=True)
-class Page:
+class StepColumns:
     """The readings of one step in columns: the layout (equal from step to step), and the numbers in its order."""
 
     step: int

@@ -18,7 +18,7 @@ from netvitals.capture.site import Site
 
 
 @dataclass(frozen=True)
-class Outline:
+class Layout:
     """What is known of a stack without its tensors: enough to finish its numbers when the tensors are gone."""
 
     sites: tuple[Site, ...]
@@ -27,7 +27,7 @@ class Outline:
     positions: int          # tokens or pixels of one example; the examples themselves if it has only one
 
 
-class Room:
+class Scratch:
     """Memory kept from look to look: fresh memory costs more than what is done in it, and it is not in the cache.
 
     Everything is asked for by name, and overwritten by whoever asks for the same name next.
@@ -59,7 +59,7 @@ class ActivationStack:
     f: Callable[[Tensor], Tensor]       # takes an input shaped like ``raw``
     raw: tuple[int, ...]                # shape of one site's tensor as it ran
     dtype: torch.dtype                  # as it ran
-    room: Room | None = None            # memory that is kept from look to look
+    memory: Scratch | None = None            # memory that is kept from look to look
 
     @property
     def stack(self) -> ActivationStack:
@@ -98,12 +98,12 @@ class ActivationStack:
         return math.prod(self.shape[1:])
 
     @cached_property
-    def outline(self) -> Outline:
+    def outline(self) -> Layout:
         if len(self.shape) == 4:
             positions = self.shape[3]
         else:
             positions = self.rows // self.samples if self.rows > self.samples else self.rows
-        return Outline(self.sites, self.elements, self.channels, positions)
+        return Layout(self.sites, self.elements, self.channels, positions)
 
     def like_x(self, t: Tensor) -> Tensor:
         """Statistics by channel, (sites, channels), ready to meet ``x``."""
@@ -123,7 +123,7 @@ class ActivationStack:
     @cached_property
     def scratch(self) -> Tensor:
         """Room for an intermediate of the size of ``x``; overwritten by the next user, of this stack or another."""
-        return torch.empty_like(self.x) if self.room is None else self.room.empty("scratch", self.shape, self.x)
+        return torch.empty_like(self.x) if self.memory is None else self.memory.empty("scratch", self.shape, self.x)
 
     @cached_property
     def positive(self) -> Tensor:
@@ -178,8 +178,8 @@ class GatheredStack(ActivationStack):
     """A stack whose tensors are put together when somebody asks for them: of a ReLU, many look at the input alone."""
 
     def __init__(self, sites: tuple[Site, ...], x: list[Tensor], a: list[Tensor], f: Callable[[Tensor], Tensor],
-                 raw: tuple[int, ...], dtype: torch.dtype, room: Room, number: int | None) -> None:
-        self.sites, self.f, self.raw, self.dtype, self.room = sites, f, raw, dtype, room
+                 raw: tuple[int, ...], dtype: torch.dtype, memory: Scratch, number: int | None) -> None:
+        self.sites, self.f, self.raw, self.dtype, self.memory = sites, f, raw, dtype, memory
         self._x, self._a, self._number = x, a, number
 
     @cached_property
@@ -195,9 +195,9 @@ class GatheredStack(ActivationStack):
         return self._together("a", self._a)
 
     def _together(self, name: str, tensors: list[Tensor]) -> Tensor:
-        if self.room is None or self._number is None:
+        if self.memory is None or self._number is None:
             return torch.stack(tensors)
-        return torch.stack(tensors, out=self.room.empty(f"{name} of stack {self._number}", self.shape, tensors[0]))
+        return torch.stack(tensors, out=self.memory.empty(f"{name} of stack {self._number}", self.shape, tensors[0]))
 
 
 RELU = frozenset({"relu", "relu_", "ReLU"})

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import Looker, Panel, Sheet, Vital, probe, split_batch, uncompiled
+from netvitals.capture import Observer, Recorder, Schedule, Vital, probe, split_batch, uncompiled
 
 
 def stream_over(model: nn.Module, loader: Iterable[Any], meter: Vital,
@@ -17,9 +17,9 @@ def stream_over(model: nn.Module, loader: Iterable[Any], meter: Vital,
     if isinstance(loader, Tensor) or not isinstance(loader, Iterable):
         raise TypeError(f"expected a loader that gives batches (x or (x, y)), got a {type(loader).__name__}; "
                         "put a single batch in a list")
-    panel = Panel([_Strict(meter)])
-    panel.convene(0)
-    looker = Looker(uncompiled(model), panel, passive=False)
+    schedule = Schedule([_Strict(meter)])
+    schedule.select(0)
+    observer = Observer(uncompiled(model), schedule, passive=False)
     samples = batches = 0
     for batch in loader:
         x, _ = split_batch(batch, None)
@@ -27,9 +27,9 @@ def stream_over(model: nn.Module, loader: Iterable[Any], meter: Vital,
         if first is None or first.numel() == 0:
             raise ValueError(f"batch {batches} of the loader has no tensor with elements: {type(batch).__name__}")
         check_finite(first, f"batch {batches} of the loader")
-        strict = panel.vitals[0]
+        strict = schedule.vitals[0]
         with torch.inference_mode(False):
-            probe(looker, Sheet(batches), batch, None, manner="eval", parameters=False)
+            probe(observer, Recorder(batches), batch, None, mode="eval", parameters=False)
         if strict.error is not None:
             raise strict.error
         samples += first.shape[0] if first.ndim else 1
@@ -49,19 +49,19 @@ class _Strict(Vital):
         self.name = meter.name
         self.error: Exception | None = None
 
-    def activation(self, sheet: Sheet, sight: Any) -> None:
-        self._pass("activation", sheet, sight)
+    def activation(self, recorder: Recorder, view: Any) -> None:
+        self._pass("activation", recorder, view)
 
-    def linear(self, sheet: Sheet, sight: Any) -> None:
-        self._pass("linear", sheet, sight)
+    def linear(self, recorder: Recorder, view: Any) -> None:
+        self._pass("linear", recorder, view)
 
-    def tensor(self, sheet: Sheet, sight: Any) -> None:
-        self._pass("tensor", sheet, sight)
+    def tensor(self, recorder: Recorder, view: Any) -> None:
+        self._pass("tensor", recorder, view)
 
-    def _pass(self, method: str, sheet: Sheet, sight: Any) -> None:
+    def _pass(self, method: str, recorder: Recorder, view: Any) -> None:
         if self.error is None:
             try:
-                getattr(self.meter, method)(sheet, sight)
+                getattr(self.meter, method)(recorder, view)
             except Exception as error:
                 self.error = error
 

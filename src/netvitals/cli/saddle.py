@@ -49,30 +49,30 @@ def register(app: typer.Typer) -> None:
         """When will the loss of a run drop? From its plateau looks, or else from its loss alone."""
         from netvitals.runs import open_run
 
-        told, source = told_by(open_run(run), r=r, drop=drop)
+        told_text, source = source_of(open_run(run), r=r, drop=drop)
         if as_json:
             number = lambda v: v if math.isfinite(v) else None
-            typer.echo(json.dumps({"at": told.at, "step": number(told.step), "low": number(told.low),
-                                   "high": number(told.high), "r": number(told.r), "source": source,
-                                   "reason": told.reason}))
+            typer.echo(json.dumps({"at": told_text.at, "step": number(told_text.step), "low": number(told_text.low),
+                                   "high": number(told_text.high), "r": number(told_text.r), "source": source,
+                                   "reason": told_text.reason}))
         else:
-            typer.echo(f"{told} [from {source}]")
+            typer.echo(f"{told_text} [from {source}]")
 
 
-def told_by(run: Run, *, r: int | None, drop: float) -> tuple[Forecast, str]:
+def source_of(run: Run, *, r: int | None, drop: float) -> tuple[Forecast, str]:
     """The forecast of a run: the latest one written by the vital sign ``plateau``, or one from the series it has."""
     from netvitals import saddle
 
-    looks = {metric: _series(run, "plateau", metric) for metric in ("escape", "low", "high", "small_layers", "signal",
+    observations = {metric: _series(run, "plateau", metric) for metric in ("escape", "low", "high", "small_layers", "signal",
                                                                     "resting")}
-    steps, escape = looks["escape"]
+    steps, escape = observations["escape"]
     if len(steps) and math.isfinite(escape[-1]) and r is None:
-        last = {m: float(v[1][-1]) for m, v in looks.items()}
-        told = saddle.Forecast(int(steps[-1]), last["escape"], last["low"], last["high"], 0.8, last["small_layers"],
+        last = {m: float(v[1][-1]) for m, v in observations.items()}
+        told_text = saddle.Forecast(int(steps[-1]), last["escape"], last["low"], last["high"], 0.8, last["small_layers"],
                                drop, "live")
-        return told, "looks at a probe batch"
+        return told_text, "looks at a probe batch"
     if len(steps):
-        return saddle.forecast(*looks["signal"], resting=float(looks["resting"][1][-1]), r=r, drop=drop), \
+        return saddle.forecast(*observations["signal"], resting=float(observations["resting"][1][-1]), r=r, drop=drop), \
             "the signal on a probe batch"
     steps, loss = _loss(run)
     if len(steps) < 6:

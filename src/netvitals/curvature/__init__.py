@@ -7,7 +7,17 @@ says what it means. ``dag`` holds the theory as small graphs of functions, ``bou
 from netvitals.anatomy.topology import Topology
 from netvitals.curvature import dag
 from netvitals.curvature.advice import lowrank, picture, steps
-from netvitals.curvature.advice.decay import (
+from netvitals.curvature.advice.design import (
+    Bottleneck,
+    Dropped,
+    Recommendation,
+    best_skips,
+    bottlenecks,
+    dropped_blocks,
+    recommend,
+    uniform_skips,
+)
+from netvitals.curvature.advice.distance import (
     Decay,
     averages,
     band_threshold,
@@ -19,22 +29,13 @@ from netvitals.curvature.advice.decay import (
     interaction_radius,
     mass_outside,
 )
-from netvitals.curvature.advice.describe import describe
-from netvitals.curvature.advice.design import (
-    Bottleneck,
-    Dropped,
-    Recommendation,
-    best_skips,
-    bottlenecks,
-    dropped_blocks,
-    recommend,
-    uniform_skips,
-)
+from netvitals.curvature.advice.words import describe
 from netvitals.curvature.dag import bounds
 from netvitals.curvature.engine.graph import NodeGraph
-from netvitals.curvature.engine.operators import Operator, Operators, operators
+from netvitals.curvature.engine.operator import Operator, Operators, operators
 from netvitals.curvature.measure import estimators, metrics
-from netvitals.curvature.measure.interlayer import interlayer
+from netvitals.curvature.measure.between_layers import interlayer
+from netvitals.curvature.measure.cost import CostPlan, plan
 from netvitals.curvature.measure.jacobians import (
     Bend,
     EdgeNorms,
@@ -45,13 +46,12 @@ from netvitals.curvature.measure.jacobians import (
     node_jacobians,
 )
 from netvitals.curvature.measure.monitor import Jump, Monitor
-from netvitals.curvature.measure.plan import Plan, plan
 from netvitals.curvature.measure.result import InterlayerCurvature
 from netvitals.curvature.measure.spectrum import Eigenvalues, SpectralDensity, spectral_density, top_eigenvalues
-from netvitals.curvature.measure.trace import Trace, trace
+from netvitals.curvature.measure.traces import Trace, trace
 
 __all__ = ["Bend", "Bottleneck", "Decay", "Dropped", "EdgeNorms", "Eigenvalues", "InterlayerCurvature", "Jump",
-           "Lyapunov", "Monitor", "NodeGraph", "NodeJacobians", "Operator", "Operators", "Plan", "Recommendation",
+           "Lyapunov", "Monitor", "NodeGraph", "NodeJacobians", "Operator", "Operators", "CostPlan", "Recommendation",
            "SpectralDensity", "Topology", "Trace", "activation_bend", "averages", "band_threshold", "bandwidth",
            "best_skips", "bottlenecks", "bounds", "dag", "decay", "decay_rate", "describe", "dropped_blocks",
            "estimators", "far_pairs", "fixed_end", "interaction_radius", "interlayer", "lowrank", "lyapunov",

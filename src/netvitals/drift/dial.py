@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import in_manner, preserved, split_batch, uncompiled
+from netvitals.capture import in_mode, preserved, split_batch, uncompiled
 
 READOUTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LARGEST = 1e6           # scales beyond this are not looked for
@@ -107,7 +107,7 @@ def push(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor]) -> Tensor
     """⟨o, ∇ℓ⟩ of every sample of a mean-reduced loss, shape (samples,); the model is left as it was."""
     x, (y,) = split_batch(batch, loss_fn)
     model = uncompiled(model)
-    with preserved(model), in_manner(model, "train"), torch.no_grad():
+    with preserved(model), in_mode(model, "train"), torch.no_grad():
         output = model(*x) if isinstance(x, tuple | list) else model(**x) if isinstance(x, dict) else model(x)
         with torch.enable_grad():
             o = output.detach().requires_grad_()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationSight, LinearSight, Sheet, Site, TensorSight, Vital
+from netvitals.capture import ActivationView, LinearView, Recorder, Site, TensorView, Vital
 from netvitals.capture.streaming import stream_over
 from netvitals.stats.histogram import MagnitudeHistogram
 
@@ -135,14 +135,14 @@ class _SiteCounts:
     largest: float = 0.0
     sizes: MagnitudeHistogram = field(default_factory=MagnitudeHistogram)
 
-    def add(self, sight: ActivationSight) -> None:
-        size = sight.a_view.abs()
-        on = (size != 0).sum(sight.over)
+    def add(self, view: ActivationView) -> None:
+        size = view.a_view.abs()
+        on = (size != 0).sum(view.over)
         if self.on is not None and self.on.shape != on.shape:
             raise ValueError(f"{self.site.name} had {self.on.numel()} channels and now has {on.numel()}")
         self.on = on if self.on is None else self.on + on
         self.rows += size.numel() // on.numel()
-        self.negative += float((sight.x <= 0).sum())
+        self.negative += float((view.x <= 0).sum())
         self.elements += size.numel()
         self.largest = max(self.largest, float(size.amax()))
         self.sizes.add(size)
@@ -178,25 +178,25 @@ class _Meter(Vital):
         self.layers: dict[str, _LayerCounts] = {}
         self._last: tuple[int, int] | None = None       # address and channels of the latest activation's output
 
-    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
-        self.sites.setdefault(sight.site.name, _SiteCounts(sight.site)).add(sight)
-        self._last = (sight.a.data_ptr(), sight.a_view.shape[1])
+    def activation(self, recorder: Recorder, view: ActivationView) -> None:
+        self.sites.setdefault(view.site.name, _SiteCounts(view.site)).add(view)
+        self._last = (view.a.data_ptr(), view.a_view.shape[1])
 
-    def linear(self, sheet: Sheet, sight: LinearSight) -> None:
-        counts = self.layers.setdefault(sight.site.name, _LayerCounts(sight.site.name))
-        x = sight.x
+    def linear(self, recorder: Recorder, view: LinearView) -> None:
+        counts = self.layers.setdefault(view.site.name, _LayerCounts(view.site.name))
+        x = view.x
         counts.zeros += int((x == 0).sum())
         counts.elements += x.numel()
-        counts.flops += dense_flops(sight)
+        counts.flops += dense_flops(view)
         counts.samples += x.shape[0]
         # pooling and dropping out between the two change the address, not the channels
-        channels = x.shape[-1 if isinstance(sight.module, nn.Linear) else 1]
+        channels = x.shape[-1 if isinstance(view.module, nn.Linear) else 1]
         counts.after_activation |= self._last is not None and (x.data_ptr() == self._last[0]
                                                                or channels % self._last[1] == 0)
         self._last = None
 
-    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
-        if sight.site.kind in ("norm", "attention"):
+    def tensor(self, recorder: Recorder, view: TensorView) -> None:
+        if view.site.kind in ("norm", "attention"):
             self._last = None
 
 
@@ -205,12 +205,12 @@ def _average(weighted: list[tuple[float, float]]) -> float:
     return sum(v * w for v, w in weighted) / total if total else float("nan")
 
 
-def dense_flops(sight: LinearSight) -> float:
+def dense_flops(view: LinearView) -> float:
     """Two operations per weight and position: 2·in·out for each token of a linear layer."""
-    weight = getattr(sight.module, "weight", None)
+    weight = getattr(view.module, "weight", None)
     if not isinstance(weight, Tensor):
         return 0.0
-    channel = -1 if isinstance(sight.module, nn.Linear) else 1
-    transposed = "Transpose" in type(sight.module).__name__
-    t = sight.x if transposed else sight.y
+    channel = -1 if isinstance(view.module, nn.Linear) else 1
+    transposed = "Transpose" in type(view.module).__name__
+    t = view.x if transposed else view.y
     return 2.0 * weight.numel() * (t.numel() // t.shape[channel])

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationSight, Sheet, Site, TensorSight, Vital
+from netvitals.capture import ActivationView, Recorder, Site, TensorView, Vital
 from netvitals.capture.streaming import stream_over
 from netvitals.stats.histogram import MagnitudeHistogram
 
@@ -196,9 +196,9 @@ class _Meter(Vital):
     def __init__(self) -> None:
         self.sites: dict[str, _Sums] = {}
 
-    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
-        self.sites.setdefault(sight.site.name, _Sums(sight.site)).add(sight.a, sight.a_view)
+    def activation(self, recorder: Recorder, view: ActivationView) -> None:
+        self.sites.setdefault(view.site.name, _Sums(view.site)).add(view.a, view.a_view)
 
-    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
-        if sight.site.kind == "stream":
-            self.sites.setdefault(sight.site.name, _Sums(sight.site)).add(sight.value, sight.view)
+    def tensor(self, recorder: Recorder, view: TensorView) -> None:
+        if view.site.kind == "stream":
+            self.sites.setdefault(view.site.name, _Sums(view.site)).add(view.value, view.view)

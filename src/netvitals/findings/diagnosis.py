@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from netvitals.findings import drift, forecasts, gates, gradients, imbalance, loss, singular, sparsity, spikes, variance
-from netvitals.findings.rule import Context, Rule, names
-from netvitals.findings.table import Table, table
+from netvitals.findings.curves import Table, table
+from netvitals.findings.rules import Context, Rule, names
 from netvitals.runs import SEVERITIES, Finding
 
 RULES: tuple[Rule, ...] = (*loss.RULES, *gates.RULES, *variance.RULES, *sparsity.RULES, *spikes.RULES, *drift.RULES,
@@ -119,7 +119,7 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
         series, trouble = rule.series(readings), ""
         if series:
             try:
-                found += rule.look(context)
+                found += rule.observe(context)
             except Exception as error:      # one rule that stumbles must not hide what the others found
                 trouble = f"{type(error).__name__}: {error}"
         checked.append(Checked(rule.name, rule.question, series, str(rule), trouble))

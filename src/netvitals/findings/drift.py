@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rule import Context, Hit, called, names, rule, together
-from netvitals.findings.table import Series, Table
+from netvitals.findings.curves import Curve, Table
+from netvitals.findings.rules import Context, Hit, called, names, rule, together
 from netvitals.runs import Finding
 
 # weight-drift E12: in a small GPT whose sparsity grew to 72–83 % the mean pre-activation went to −0.30 … −0.54 σ.
@@ -54,13 +54,13 @@ def _gain(table: Table, parameter: str) -> bool:
     return "norm" in kinds or (mean is not None and std is not None and std.start < 0.5 * abs(mean.start))
 
 
-def _push(table: Table) -> Series | None:
+def _push(table: Table) -> Curve | None:
     """⟨o, ∇ℓ⟩ at the model's output."""
     known = {str(s.get("name")) for s in table.meta.get("sites", ()) if s.get("kind") == "output"} or {"output"}
     return next((s for s in table.at("drift", "euler") if s.site in known), None)
 
 
-def _outlook(push: Series | None) -> str:
+def _outlook(push: Curve | None) -> str:
     if push is None:
         return "⟨o, ∇ℓ⟩ was not measured, so nothing can be said about whether it goes on."
     if push.end > 0:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netvitals.findings.rule import Context, Hit, names, percent, rule, together
+from netvitals.findings.curves import Curve, Table
+from netvitals.findings.rules import Context, Hit, names, percent, rule, together
 from netvitals.findings.sparsity import CLIFF
-from netvitals.findings.table import Series, Table
 from netvitals.runs import Evidence, Finding
 
 LEAST = 6               # readings that a trend rests on
@@ -39,11 +39,11 @@ class Crossing:
         return f"near step {self.step:.0f} (between {self.low:.0f} and {late})"
 
 
-def crossing(series: Series, level: float) -> Crossing | None:
+def crossing(series: Curve, level: float) -> Crossing | None:
     r"""$t^* = t_{now} + (\ell - \bar y)/b$ with the slope $b$ of the last third; None if it moves the other way, or not
     surely, or would take longer than the run has lasted.
 
-    >>> rising = Series("sparsity", "a", "hard", np.arange(12), 0.5 + 0.01 * np.arange(12))
+    >>> rising = Curve("sparsity", "a", "hard", np.arange(12), 0.5 + 0.01 * np.arange(12))
     >>> print(crossing(rising, 0.7))
     near step 20 (between 20 and 20)
     """
@@ -71,7 +71,7 @@ def crossing(series: Series, level: float) -> Crossing | None:
                     float(t[-1] + abs(gap) / slow) if slow > 0 else math.inf, slope, stderr)
 
 
-def turned(series: Series) -> int | None:
+def turned(series: Curve) -> int | None:
     """The step at which a series that began positive went below zero for good; None if it did not."""
     below = series.values < 0
     if len(series.values) < LEAST or not series.start > 0 or not below[-1]:
@@ -89,7 +89,7 @@ def forecast(context: Context) -> Iterator[Finding]:
     yield from _cliff(table, push)
 
 
-def _reversal(table: Table, push: Series) -> Iterator[Finding]:
+def _reversal(table: Table, push: Curve) -> Iterator[Finding]:
     """Told only where something has sunk: a push that turns round with nothing moved is how learning goes."""
     sunk = [s for s in table.at("preactivations", "preact_drift") if s.start - s.end > SUNK and len(s.finite) >= LEAST]
     if not sunk:
@@ -112,7 +112,7 @@ def _reversal(table: Table, push: Series) -> Iterator[Finding]:
                       "learning rate until then.", evidence, tuple(s.site for s in sunk), "drift forecast", "drift")
 
 
-def _cliff(table: Table, push: Series | None) -> Iterator[Finding]:
+def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
     hits, when = [], {}
     for s in table.at("sparsity", "hard"):
         soon = crossing(s, CLIFF) if s.end < CLIFF else None
@@ -131,7 +131,7 @@ def _cliff(table: Table, push: Series | None) -> Iterator[Finding]:
                "a norm before the activation, or widen the layer. If sparsity is wanted, top-k keeps more accuracy.")
 
 
-def _push(table: Table) -> Series | None:
+def _push(table: Table) -> Curve | None:
     """⟨o, ∇ℓ⟩ at the model's output."""
     known = {str(s.get("name")) for s in table.meta.get("sites", ()) if s.get("kind") == "output"} or {"output"}
     return next((s for s in table.at("drift", "euler") if s.site in known), None)

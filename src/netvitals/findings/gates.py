@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from netvitals.findings.rule import Context, Hit, called, percent, rule, together
-from netvitals.findings.table import Series, Table
+from netvitals.findings.curves import Curve, Table
+from netvitals.findings.rules import Context, Hit, called, percent, rule, together
 from netvitals.runs import Evidence, Finding, Severity
 
 if TYPE_CHECKING:
-    from netvitals.gates.forecast import Forecast
+    from netvitals.gates.forecasting import Forecast
 
 # A unit is dead when none of its gates was open on the measured batch, dying when hardly any was (choices of this
 # project; weight-drift §2.4 defines dead units as zero on every sample).
@@ -136,28 +136,28 @@ def forecast(context: Context) -> Iterator[Finding]:
     yield from together(
         down, rule="gate forecast", vital="gates",
         what=lambda where, worst: f"Gate density is predicted to fall further in {where} if the variance keeps "
-                                  f"shrinking: {_told(worst)} when its σ has halved once more.",
+                                  f"shrinking: {_noted(worst)} when its σ has halved once more.",
         why=law, advice="Inputs sit on the shut side of the threshold (μ < z_low). Less weight decay on norm scales "
                         "slows the shrinking; an activation with a lower threshold (gelu, silu) turns the fall into a "
                         "rise.")
     yield from together(
         up, rule="gate forecast", vital="gates",
         what=lambda where, worst: f"Gate density is predicted to rise in {where} as the variance shrinks: "
-                                  f"{_told(worst)}.",
+                                  f"{_noted(worst)}.",
         why=law, advice="Nothing to do: the inputs sit on the open side of the threshold.")
 
 
-def _told(hit: Hit) -> str:
+def _noted(hit: Hit) -> str:
     density, margin, confidence = hit.evidence[:3]
     return (f"{density.before:.2f} → {density.value:.2f} in {called(hit.site)} (margin {margin.value:+.1f} σ, "
             f"confidence {percent(confidence.value)})")
 
 
-def _outlook(table: Table, sigma: Series, metrics: Iterable[str], f: Any) -> tuple[Forecast, int] | None:
+def _outlook(table: Table, sigma: Curve, metrics: Iterable[str], f: Any) -> tuple[Forecast, int] | None:
     """The forecast for one site at the threshold where it changes most, and in how many steps σ is halved at the
     present pace; None where σ does not shrink, the activation is not known, or at no threshold the law explains the
     present and the outcome is the same with and without the mean's own movement."""
-    from netvitals.gates.forecast import forecast as foretold
+    from netvitals.gates.forecasting import forecast as predicted
 
     mu_c, sigma_c = (table.array("preactivations", sigma.site, m) for m in ("mu", "sigma"))
     if f is None or mu_c is None or sigma_c is None or len(sigma.finite) < 5:
@@ -174,7 +174,7 @@ def _outlook(table: Table, sigma: Series, metrics: Iterable[str], f: Any) -> tup
         if measured is None:
             continue
         theta = float(metric.split("@")[1])
-        seen, drifting = (foretold(mu_c, sigma_c, f, theta, shift=shift) for shift in (0.0, moved))
+        seen, drifting = (predicted(mu_c, sigma_c, f, theta, shift=shift) for shift in (0.0, moved))
         sure = (abs(seen.now - measured.last) <= LAW_ERROR and abs(seen.change) >= CHANGE
                 and seen.direction == drifting.direction)
         if sure and (best is None or abs(seen.change) > abs(best.change)):

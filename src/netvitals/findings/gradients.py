@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.rule import Context, Hit, called, rule, together
-from netvitals.findings.table import Series, Table
+from netvitals.findings.curves import Curve, Table
+from netvitals.findings.rules import Context, Hit, called, rule, together
 from netvitals.runs import Finding
 
 # Choices of this project; the five papers give no thresholds for these. The range of the update ratio brackets the
@@ -126,7 +126,7 @@ def _surroundings(values: np.ndarray) -> np.ndarray:
     return out
 
 
-def _weights(table: Table, metric: str) -> list[Series]:
+def _weights(table: Table, metric: str) -> list[Curve]:
     """Weights only: a bias or a norm's shift may begin at zero, which makes ratios meaningless."""
     found = table.at("gradients", metric)
     return [s for s in found if s.site.split(".")[-1] == "weight"] or found

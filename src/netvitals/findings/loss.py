@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.rule import Context, called, rule
-from netvitals.findings.table import Series, Table
+from netvitals.findings.curves import Curve, Table
+from netvitals.findings.rules import Context, called, rule
 from netvitals.runs import Evidence, Finding
 
 # Choices of this project; the papers give laws for escape times, not thresholds for a noisy loss curve.
@@ -119,7 +119,7 @@ def _smooth(values: np.ndarray) -> np.ndarray:
     return np.convolve(padded, np.ones(width) / width, mode="valid")
 
 
-def _first_descent(loss: Series) -> int | None:
+def _first_descent(loss: Curve) -> int | None:
     """Last step of an early plateau: a fifth of the run or more above 95 % of the first loss, then below half of it."""
     smooth = _smooth(loss.values)
     below = np.flatnonzero(smooth < 0.95 * smooth[0])

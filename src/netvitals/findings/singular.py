@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rule import Context, Hit, called, rule, together
+from netvitals.findings.rules import Context, Hit, called, rule, together
 from netvitals.runs import Evidence, Finding
 
 # dead-directions Cor. 58: with identity skips σ_r(X_l)/σ_r(X_0) stays of order one. How small is small is our choice.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rule import Context, Hit, called, percent, rule, together
+from netvitals.findings.rules import Context, Hit, called, percent, rule, together
 from netvitals.runs import Finding, Severity
 
 # weight-drift E11 (quantile-norm ReLU on digits): accuracy .978 at 70 % sparsity, .899 at 84 %, .646 at 91 %.

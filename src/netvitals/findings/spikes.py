@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rule import Context, Hit, called, rule, together
-from netvitals.findings.table import Series, Table
+from netvitals.findings.curves import Curve, Table
+from netvitals.findings.rules import Context, Hit, called, rule, together
 from netvitals.runs import Finding, Severity
 
 # weight-drift E13: max/mean is 19–34 in layers of a small GPT with ReLU, 155–444 with ReLU².
@@ -16,7 +16,7 @@ SQUARED = ("relu2", "gelu2", "silu2", "squared")
 
 
 @rule("spikes", "Are there activation spikes?", "spikes", ("spikes", "max_over_mean"))
-def spikes(context: Context) -> Iterator[Finding]:
+def spike_findings(context: Context) -> Iterator[Finding]:
     table = context.table
     hits = []
     for s in table.at("spikes", "max_over_mean"):
@@ -47,12 +47,12 @@ def _channel(table: Table, site: str) -> str:
     found = {m: table.get("spikes", site, m) for m in ("channel", "token")}
     known = {m: s.last for m, s in found.items() if s is not None and s.last == s.last}
     words = {"channel": "channel", "token": "position"}
-    said = ", ".join(f"{words[m]} {value:.0f}" for m, value in known.items())
-    return f" ({said})" if said else ""
+    sentence = ", ".join(f"{words[m]} {value:.0f}" for m, value in known.items())
+    return f" ({sentence})" if sentence else ""
 
 
 def _advice(table: Table, site: str) -> str:
-    p999: Series | None = table.get("spikes", site, "p999")
+    p999: Curve | None = table.get("spikes", site, "p999")
     bound = f"; its 99.9 % quantile is {p999.end:.3g}, and clipping there touches one activation in a thousand" if (
         p999 is not None) else ""
     squared = any(word in table.op(site).lower() for word in SQUARED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rule import Context, Hit, called, rule, together
+from netvitals.findings.rules import Context, Hit, called, rule, together
 from netvitals.runs import Finding
 
 # gate-density E8: under SGD with weight decay the norm scale of healthy ResNets shrinks by 73 to 81 % over training.

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture import (
-    ActivationSight,
-    LinearSight,
-    Look,
-    Sheet,
-    TensorSight,
+    ActivationView,
+    LinearView,
+    Observation,
+    Recorder,
+    TensorView,
     Unseen,
     Vital,
-    look,
+    observe,
     preserved,
     split_batch,
 )
@@ -58,7 +58,7 @@ def measure(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None 
     """
     thresholds = _checked(model, batch, loss_fn, thetas, backend, mode)
     collector = _Ratio(thresholds, tiny) if backend == "ratio" else _Local(thresholds)
-    seen = _looked(model, batch, loss_fn if backend == "ratio" else None, collector, mode)
+    seen = _observed(model, batch, loss_fn if backend == "ratio" else None, collector, mode)
     if collector.error is not None:
         raise collector.error
     skipped = seen.unseen + tuple(Unseen(s.name, "no gradient reached it") for s in seen.sites
@@ -72,14 +72,14 @@ def measure(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None 
                       0 if x is None else x.shape[0])
 
 
-def _looked(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None, collector: Vital, mode: Mode) -> Look:
+def _observed(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None, collector: Vital, mode: Mode) -> Observation:
     with preserved(model):
         model.eval()
         if mode == "batch":
             for module in model.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.train()
-        return look(model, batch, loss_fn, vitals=[collector], manner="as_is")
+        return observe(model, batch, loss_fn, vitals=[collector], mode="as_is")
 
 
 class _Collector(Vital):
@@ -90,21 +90,21 @@ class _Collector(Vital):
         self.found: dict[str, SiteGates] = {}
         self.error: Exception | None = None
 
-    def _note(self, sight: ActivationSight, slope: Tensor, valid: Tensor, tolerance: float) -> None:
-        slope, valid = sight.as_view(slope), sight.as_view(valid)
+    def _note(self, view: ActivationView, slope: Tensor, valid: Tensor, tolerance: float) -> None:
+        slope, valid = view.as_view(slope), view.as_view(valid)
         everything = bool(valid.all())
         gate = slope.abs()
         measured = slope.numel() if everything else int(valid.sum())
-        by_channel = None if everything else valid.sum(sight.over).double()
+        by_channel = None if everything else valid.sum(view.over).double()
         shares: dict[float, np.ndarray] = {}
         densities: dict[float, float] = {}
         for theta in self.thetas:
             on = gate > theta * (1 + tolerance)
             if by_channel is None:
-                share = on.to(gate.dtype).mean(sight.over).double()
+                share = on.to(gate.dtype).mean(view.over).double()
                 densities[theta] = float(share.mean())
             else:
-                active = (on & valid).sum(sight.over).double()
+                active = (on & valid).sum(view.over).double()
                 share = active / by_channel
                 densities[theta] = float(active.sum()) / measured if measured else math.nan
             shares[theta] = share.cpu().numpy()
@@ -112,20 +112,20 @@ class _Collector(Vital):
         ordered = _order.sampled(kept.abs(), SAMPLE).sort().values.double().cpu().numpy()
         percentiles = (ordered[[_order.quantile_rank(ordered.size, p / 100) for p in range(1, 100)]]
                        if measured else np.full(99, math.nan))
-        size, stack = kept.abs(), sight.stack
-        self.found[sight.site.name] = SiteGates(
-            sight.site, densities, shares, float(size.mean()) if measured else math.nan, percentiles,
+        size, stack = kept.abs(), view.stack
+        self.found[view.site.name] = SiteGates(
+            view.site, densities, shares, float(size.mean()) if measured else math.nan, percentiles,
             _variance(kept), _variance(size), measured, slope.numel() - measured,
-            stack.mean[0].double().cpu().numpy(), stack.variance[0].double().sqrt().cpu().numpy(), sight.f)
+            stack.mean[0].double().cpu().numpy(), stack.variance[0].double().sqrt().cpu().numpy(), view.f)
 
 
 class _Local(_Collector):
     name = "gates by local derivative"
 
-    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
+    def activation(self, recorder: Recorder, view: ActivationView) -> None:
         try:
-            slope = sight.derivative
-            self._note(sight, slope, torch.isfinite(slope), 0.0)
+            slope = view.derivative
+            self._note(view, slope, torch.isfinite(slope), 0.0)
         except Exception as error:
             self.error = self.error or error
 
@@ -137,16 +137,16 @@ class _Ratio(_Collector):
         super().__init__(thetas)
         self.tiny = tiny
 
-    def gradient(self, sheet: Sheet, sight: ActivationSight | LinearSight | TensorSight, g: Tensor) -> None:
-        if not isinstance(sight, ActivationSight):
+    def gradient(self, recorder: Recorder, view: ActivationView | LinearView | TensorView, g: Tensor) -> None:
+        if not isinstance(view, ActivationView):
             return
         try:
             with torch.enable_grad():
-                x = sight.x.detach().requires_grad_(True)
-                (inner,) = torch.autograd.grad(sight.f(x), x, g)
+                x = view.x.detach().requires_grad_(True)
+                (inner,) = torch.autograd.grad(view.f(x), x, g)
             tiny = torch.finfo(g.dtype).tiny if self.tiny is None else self.tiny
             slope = inner / g
-            self._note(sight, slope, (g.abs() > tiny) & torch.isfinite(slope), RATIO_TOLERANCE)
+            self._note(view, slope, (g.abs() > tiny) & torch.isfinite(slope), RATIO_TOLERANCE)
         except Exception as error:
             self.error = self.error or error
 

@@ -1,7 +1,6 @@
 """Norms a user can swap in, and model surgery."""
 
 from netvitals.activations import TopK
-from netvitals.layers.exchange import Replaced, Surgery, Unreached
 from netvitals.layers.norms import PerPosition, PerToken, norm, norm_names
 from netvitals.layers.quantile_batch import (
     QuantileBatchNorm1d,
@@ -10,6 +9,7 @@ from netvitals.layers.quantile_batch import (
     QuantileMeanBatchNorm2d,
 )
 from netvitals.layers.quantile_layer import BatchNorm1dPreStop, BatchNorm2dPreStop, LayerNormPreStop, QuantileLayerNorm
+from netvitals.layers.replacement import Replaced, Surgery, Unreached
 from netvitals.layers.source import functional_activations
 from netvitals.layers.surgery import relufy, replace_activation
 from netvitals.layers.swap import replace_linear, replace_norm

@@ -112,8 +112,8 @@ class QuantileBatchNorm(_NormBase):
         return kth(x.flatten(2), self.q, dim=2).squeeze(2).mean(dim=0)
 
     def extra_repr(self) -> str:
-        told = f"{self.num_features}, q={self.q}, search={self.search}, variance={self.variance}, eps={self.eps:g}"
-        return told + (f", max_tracked={self.max_tracked}" if self.max_tracked else "")
+        text = f"{self.num_features}, q={self.q}, search={self.search}, variance={self.variance}, eps={self.eps:g}"
+        return text + (f", max_tracked={self.max_tracked}" if self.max_tracked else "")
 
 
 class QuantileBatchNorm1d(QuantileBatchNorm):

@@ -119,8 +119,8 @@ class QuantileLayerNorm(_Tracking):
         return centre
 
     def extra_repr(self) -> str:
-        told = f"{tuple(self.normalized_shape)}, q={self.q}, search={self.search}, variance={self.variance}"
-        return f"{told}, eps={self.eps:g}" + (f", max_tracked={self.max_tracked}" if self.max_tracked else "")
+        text = f"{tuple(self.normalized_shape)}, q={self.q}, search={self.search}, variance={self.variance}"
+        return f"{text}, eps={self.eps:g}" + (f", max_tracked={self.max_tracked}" if self.max_tracked else "")
 
 
 class LayerNormPreStop(_Tracking):

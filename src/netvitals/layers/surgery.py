@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from netvitals import activations
-from netvitals.layers.exchange import Filter, Replaced, Surgery, Unreached, exchange, passes, settle
+from netvitals.layers.replacement import Filter, Replaced, Surgery, Unreached, exchange, passes, settle
 from netvitals.layers.source import functional_activations
 
 Make = str | nn.Module | Callable[..., Any]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from torch import nn
 
 from netvitals.activations import TopK
-from netvitals.layers.exchange import Filter, Surgery, Unreached, exchange, passes
 from netvitals.layers.norms import NORMS, PerPosition, PerToken, norm
+from netvitals.layers.replacement import Filter, Surgery, Unreached, exchange, passes
 
 _KINDS: dict[str, tuple[type[nn.Module], ...]] = {
     "batch": (nn.BatchNorm1d, nn.BatchNorm2d), "layer": (nn.LayerNorm,), "group": (nn.GroupNorm,), "rms": (nn.RMSNorm,)}

@@ -3,7 +3,6 @@
 from netvitals.optim.ablations import EpsFloor, HomogeneityDial, MomentumSign
 from netvitals.optim.ddc import DDC
 from netvitals.optim.ddcadam import DDCAdam
-from netvitals.optim.equivariance import Equivariance, equivariance
 from netvitals.optim.finder import Gauges, find_gauges, orbit_change
 from netvitals.optim.gauges import (
     Block,
@@ -19,6 +18,7 @@ from netvitals.optim.gauges import (
 )
 from netvitals.optim.muon import Muon, MuonAdamW, fused_parts, muon_split, newton_schulz
 from netvitals.optim.precondition import AdamBase, Preconditioner, RMSBase, SignBase
+from netvitals.optim.symmetry import Equivariance, equivariance
 from netvitals.optim.zloss import z_loss
 
 __all__ = ["AdamBase", "Block", "DDC", "DDCAdam", "EpsFloor", "Equivariance", "Gauge", "Gauges", "HomogeneityDial",

@@ -1,6 +1,6 @@
 """One self-contained HTML file: what happened in words, the loss, and a panel for every vital sign."""
 
-from netvitals.report.figure import figure
+from netvitals.report.notebook import figure
 from netvitals.report.page import render, write
 from netvitals.report.plot import Plot, Series
 

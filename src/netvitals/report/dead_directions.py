@@ -33,8 +33,8 @@ def order_plot(scans: KLOrder | Mapping[str, KLOrder], verdicts: Mapping[str, st
         order = scan.order if verdict == "singular" else None
         t = scan.ts + (scan.fisher_fit.shift if (order or 1) > 1 else 0.0)
         seen = scan.fisher > 0
-        said = f"order {order}" if order else "not singular" if verdict == "singular" else verdict
-        label = ", ".join(filter(None, (name, said)))
+        wording = f"order {order}" if order else "not singular" if verdict == "singular" else verdict
+        label = ", ".join(filter(None, (name, wording)))
         series.append(Series(label, t[seen].tolist(), scan.fisher[seen].tolist(), tone=tone))
         if order is not None and seen.any():
             slope = 2 * (order - 1)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from netvitals._version import __version__
-from netvitals.findings import Findings, Series, Table, diagnose, is_pooled, table
+from netvitals.findings import Curve, Findings, Table, diagnose, is_pooled, table
 from netvitals.report import words
-from netvitals.report.gate_pictures import Picture, gate_pictures
+from netvitals.report.card import COLUMNS, Card, Metric, matrix, packed, cards
+from netvitals.report.gate_plots import Picture, gate_pictures
 from netvitals.report.glossary import sign
-from netvitals.report.panels import COLUMNS, Metric, Panel, matrix, packed, panels
 from netvitals.report.plot import style as plot_style
 from netvitals.runs import SEVERITIES, Run
 
@@ -57,7 +57,7 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
     if findings is None:
         own = getattr(source, "findings", None)
         findings = own if isinstance(own, Findings) else diagnose(readings)
-    built = panels(readings)
+    built = cards(readings)
     kind = "run" if len(readings.steps) > 1 else "checkup"
     status = source.status if isinstance(source, Run) else str(readings.meta.get("status", "finished"))
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
     shown = [_finding(i, f, built) for i, f in enumerate(findings)]
     short, long = words.facts({k: v for k, v in readings.meta.items() if k != "status"})
     gathered = max((m.gathered for p in built for m in p.metrics), default=1)
-    data = {"panels": [p.to_json() for p in built], "loss": _loss(loss) if loss is not None and kind == "run" else None}
+    data = {"cards": [p.to_json() for p in built], "loss": _loss(loss) if loss is not None and kind == "run" else None}
     return _environment().get_template("page.html.j2").render(
         title=title or (source.name if isinstance(source, Run) else _title(readings, kind)),
         version=__version__, kind=kind, chips=_chips(readings, status, kind),
@@ -74,7 +74,7 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
         findings=shown, tally=words.tally(list(findings)), calm=_calm(findings), checked=_checked(findings),
         loss={"caption": words.loss_caption(loss)} if data["loss"] and loss is not None else None,
         tiles=[t for p in built if (t := _tile(p, shown))],
-        panels=[_panel(p, shown, gate_pictures(readings, source) if p.vital == "gates" else ()) for p in built],
+        cards=[_card(p, shown, gate_pictures(readings, source) if p.vital == "gates" else ()) for p in built],
         facts=short, blocks=long, unseen=readings.meta.get("unseen") or [], sites=readings.meta.get("sites") or [],
         binned="" if gathered == 1 else f"; a column of a heat map is the mean of up to {gathered} measured steps",
         style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8") + plot_style()), script=Markup(script),
@@ -116,13 +116,13 @@ def _chips(readings: Table, status: str, kind: str) -> list[tuple[str, str]]:
     return out
 
 
-def _finding(place: int, finding: Any, built: list[Panel]) -> dict[str, Any]:
+def _finding(place: int, finding: Any, built: list[Card]) -> dict[str, Any]:
     """A finding as the template shows it, with the panel, metric and sites its link opens."""
     ground = finding.evidence[0] if finding.evidence else None
     vital = finding.vital or (ground.vital if ground else "")
-    panel = next((p for p in built if p.vital == vital), None)
+    card = next((p for p in built if p.vital == vital), None)
     target, name = ("loss", "the loss") if vital == "loss" else (
-        (panel.anchor, sign(panel.vital).title) if panel else ("", ""))
+        (card.anchor, sign(card.vital).title) if card else ("", ""))
     show = {"metric": ground.metric if ground else "", "sites": list(finding.sites)[:8]}
     return {"severity": finding.severity, "open": place < OPEN,
             "what": _marked(finding.what, finding.sites), "why": finding.why, "advice": finding.advice,
@@ -161,26 +161,26 @@ def _gravest(shown: list[dict[str, Any]], vital: str) -> dict[str, Any] | None:
     return min(mine, key=lambda f: SEVERITIES.index(f["severity"])) if mine else None
 
 
-def _panel(panel: Panel, shown: list[dict[str, Any]], pictures: Sequence[Picture] = ()) -> dict[str, Any]:
+def _card(card: Card, shown: list[dict[str, Any]], pictures: Sequence[Picture] = ()) -> dict[str, Any]:
     from markupsafe import Markup
 
-    entry = sign(panel.vital)
+    entry = sign(card.vital)
     metrics = [{"index": i, "name": m.name, "meaning": m.meaning, "pooled": all(is_pooled(s) for s in m.sites)}
-               for i, m in enumerate(panel.metrics)]
-    return {"anchor": panel.anchor, "title": entry.title, "meaning": entry.meaning, "first": panel.first,
+               for i, m in enumerate(card.metrics)]
+    return {"anchor": card.anchor, "title": entry.title, "meaning": entry.meaning, "first": card.first,
             "metrics": metrics, "any_pooled": any(m["pooled"] for m in metrics),
             "all_pooled": all(m["pooled"] for m in metrics),
-            "rows": [{"site": site or "model", "cells": [words.number(v) for v in row]} for site, row in panel.rows],
-            "arrays": sorted({a.metric for a in panel.arrays}), "finding": _gravest(shown, panel.vital),
-            "matrices": any(a.value.ndim > 1 for a in panel.arrays),
+            "rows": [{"site": site or "model", "cells": [words.number(v) for v in row]} for site, row in card.rows],
+            "arrays": sorted({a.metric for a in card.arrays}), "finding": _gravest(shown, card.vital),
+            "matrices": any(a.value.ndim > 1 for a in card.arrays),
             "pictures": [{"title": p.title, "caption": p.caption, "body": Markup(p.plot.html())} for p in pictures]}
 
 
-def _tile(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _tile(card: Card, shown: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The panel at a glance: median over layers of its first metric, now and over time, with the spread of layers."""
-    if not panel.metrics:
+    if not card.metrics:
         return None
-    metric = panel.metrics[panel.first]
+    metric = card.metrics[card.first]
     layers = [i for i, s in enumerate(metric.sites) if not is_pooled(s)] or list(range(len(metric.sites)))
     values = np.where(np.isfinite(metric.values[layers]), metric.values[layers], np.nan)
     known = ~np.isnan(values).all(axis=0)
@@ -188,9 +188,9 @@ def _tile(panel: Panel, shown: list[dict[str, Any]]) -> dict[str, Any] | None:
         return None
     values = values[:, known]
     middle, low, high = (np.nanquantile(values, q, axis=0) for q in (0.5, 0.1, 0.9))
-    grave = _gravest(shown, panel.vital)
+    grave = _gravest(shown, card.vital)
     path, band = _spark(middle, low, high) if len(middle) > 1 else ("", "")
-    return {"anchor": panel.anchor, "title": sign(panel.vital).title, "value": words.number(float(middle[-1])),
+    return {"anchor": card.anchor, "title": sign(card.vital).title, "value": words.number(float(middle[-1])),
             "label": f"{metric.name}{', median' if len(layers) > 1 else ''}", "path": path, "band": band,
             "tone": grave["severity"] if grave else "", "state": grave["severity"] if grave else "nothing alarming"}
 
@@ -204,7 +204,7 @@ def _spark(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[str, st
     return "M" + "L".join(points["mean"]), "M" + "L".join(points["high"] + points["low"][::-1]) + "Z"
 
 
-def _loss(loss: Series) -> dict[str, Any]:
+def _loss(loss: Curve) -> dict[str, Any]:
     drawn: Metric = matrix("loss", [loss], COLUMNS[1])
     values = drawn.values[0]
     finite = loss.finite

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.findings import Findings, Series, Table, is_pooled
+from netvitals.findings import Curve, Findings, Table, is_pooled
 from netvitals.runs import Finding
 
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -33,8 +33,8 @@ def plural(count: int, noun: str, many: str = "") -> str:
     >>> plural(1, "layer"), plural(3, "layer"), plural(24, "site")
     ('one layer', 'three layers', '24 sites')
     """
-    told = COUNTS[count] if count < len(COUNTS) else f"{count:,}"
-    return f"{told} {noun if count == 1 else many or noun + 's'}"
+    sentence = COUNTS[count] if count < len(COUNTS) else f"{count:,}"
+    return f"{sentence} {noun if count == 1 else many or noun + 's'}"
 
 
 def sentences(table: Table, findings: Findings, *, kind: str, status: str) -> list[str]:
@@ -55,14 +55,14 @@ def tally(findings: Sequence[Finding]) -> str:
     return " · ".join(parts) or "none"
 
 
-def loss_caption(loss: Series) -> str:
+def loss_caption(loss: Curve) -> str:
     finite = loss.finite
     if not len(finite):
         return "no finite loss"
     return f"{float(finite[0]):.3g} → {loss.end:.3g}, lowest {float(finite.min()):.3g}"
 
 
-def _course(loss: Series | None, steps: list[int], kind: str, status: str) -> str:
+def _course(loss: Curve | None, steps: list[int], kind: str, status: str) -> str:
     if not steps:
         return "Nothing was recorded."
     if kind == "checkup":
@@ -94,12 +94,12 @@ def _verdict(findings: Findings) -> str:
 def _scope(table: Table) -> str:
     vitals = {s.vital for s in table.series.values()} - {"loss"}
     sites = {s.site for s in table.series.values() if not is_pooled(s.site)}
-    looks = len({int(x) for s in table.series.values() if s.vital != "loss" for x in s.steps})
+    observations = len({int(x) for s in table.series.values() if s.vital != "loss" for x in s.steps})
     unseen = len(table.meta.get("unseen", ()) or ())
     if not vitals:
         return ""
     text = f"{plural(len(vitals), 'vital sign').capitalize()} at {plural(len(sites), 'site')}"
-    text += f", on {plural(looks, 'measured step')}" if looks > 1 else ""
+    text += f", on {plural(observations, 'measured step')}" if observations > 1 else ""
     return text + (f"; {plural(unseen, 'place')} could not be seen." if unseen else ".")
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from netvitals._version import __version__
-from netvitals.capture import ArrayReading, Page, Reading
+from netvitals.capture import ArrayReading, Reading, StepColumns
 from netvitals.runs.finding import Finding
 from netvitals.runs.store import claim, create
 
@@ -62,7 +62,7 @@ class RunWriter:
         self._capacity = capacity
         self._interval = flush_every
         self._wake = threading.Condition()
-        self._readings: list[Iterable[Reading] | Page] = []
+        self._readings: list[Iterable[Reading] | StepColumns] = []
         self._arrays: list[ArrayReading] = []
         self._notes: dict[str, str] = {}
         self._findings: list[str] = []
@@ -107,7 +107,7 @@ class RunWriter:
         if full:
             self._complain(f"readings come faster than {self.path} can be written; some are dropped and counted")
 
-    def write_page(self, page: Page) -> None:
+    def write_page(self, page: StepColumns) -> None:
         """Hand over the readings of a step in columns, as a watch has them; returns at once."""
         self.write((), page.array_readings())
         with self._wake:
@@ -216,9 +216,9 @@ class RunWriter:
             run.execute("BEGIN IMMEDIATE")
             run.executemany("INSERT INTO reading VALUES (?, ?, ?)",
                             [(r.step, self._id(r.vital, r.site, r.metric), r.value)
-                             for batch in readings if not isinstance(batch, Page) for r in batch])
+                             for batch in readings if not isinstance(batch, StepColumns) for r in batch])
             for page in readings:
-                if isinstance(page, Page):
+                if isinstance(page, StepColumns):
                     run.executemany("INSERT INTO reading VALUES (?, ?, ?)",
                                     zip(repeat(page.step), self._ids(page), page.values.tolist()))
             run.executemany("INSERT INTO array VALUES (?, ?, ?, ?, ?)",
@@ -251,7 +251,7 @@ class RunWriter:
             self._connection.execute("INSERT INTO series VALUES (?, ?, ?, ?)", (number, *key))
         return number
 
-    def _ids(self, page: Page) -> list[int]:
+    def _ids(self, page: StepColumns) -> list[int]:
         """The series of a page's columns; pages of one layout come again and again."""
         ids = self._layouts.get(page.layout)
         if ids is None:

@@ -4,13 +4,12 @@ from netvitals.anatomy.wiring import Link, Links, find_links, recorded
 from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.closures import OffBlock, duhamel, off_block, quasi_steady, rotation_coefficients
-from netvitals.saddle.laws.drive import Drive, drive
+from netvitals.saddle.laws.drives import Drive, drive
 from netvitals.saddle.laws.escape import EscapeTime, balanced, escape_time, leading, next_to_leading, regime, resummed
-from netvitals.saddle.laws.expansion import Expansion, expansion, gap_velocity, measured_order
 from netvitals.saddle.laws.flow import ReducedFlow, reduced_flow
 from netvitals.saddle.laws.homotopy import Attribution, attribute, hitting_time, homotopy_slice
-from netvitals.saddle.laws.integrate import Paths, integrate
-from netvitals.saddle.laws.perron import (
+from netvitals.saddle.laws.integration import Paths, integrate
+from netvitals.saddle.laws.perron_modes import (
     Perron,
     Truncations,
     graded_example,
@@ -19,13 +18,14 @@ from netvitals.saddle.laws.perron import (
     stage_matrix,
     truncations,
 )
-from netvitals.saddle.laws.plan import Plan, plan
+from netvitals.saddle.laws.perturbation import Expansion, expansion, gap_velocity, measured_order
+from netvitals.saddle.laws.planning import PlateauPlan, plan
 from netvitals.saddle.laws.stages import Stages, forecast_rank, stage_integral, stage_law, transfer
 from netvitals.saddle.measure.accounting import StepAccount, StepAccounting, account
-from netvitals.saddle.measure.bottleneck import Bottleneck, bottleneck, layer_scale, positional_drive
+from netvitals.saddle.measure.bottlenecks import Bottleneck, bottleneck, layer_scale, positional_drive
 from netvitals.saddle.measure.exponent import Collapse, ExponentFit, collapse, fit_exponent
-from netvitals.saddle.measure.forecast import Forecast, forecast, forecast_live, optimizer_rule, start_scale
-from netvitals.saddle.measure.imbalance import Imbalance, PairImbalance, imbalance
+from netvitals.saddle.measure.forecasting import Forecast, forecast, forecast_live, optimizer_rule, start_scale
+from netvitals.saddle.measure.identity import ImbalanceIdentity, PairImbalance, imbalance
 from netvitals.saddle.measure.plateau import Snapshot, snapshot, stack_snapshots
 from netvitals.saddle.measure.signal import (
     Bracket,
@@ -52,8 +52,8 @@ from netvitals.saddle.students.trajectories import Descent, FlowRun, descend, fl
 
 __all__ = [
     "Attribution", "BlockChain", "Bottleneck", "Bracket", "Collapse", "Descent", "Drive", "EscapeTime", "Expansion",
-    "ExponentFit", "FlowRun", "Forecast", "Imbalance", "Link", "Links", "Nondegeneracy", "OffBlock", "PairImbalance",
-    "Paths", "Perron", "Plan", "ReducedFlow", "Sample", "ScalarChain", "SignalEnergy", "Snapshot",
+    "ExponentFit", "FlowRun", "Forecast", "ImbalanceIdentity", "Link", "Links", "Nondegeneracy", "OffBlock", "PairImbalance",
+    "Paths", "Perron", "PlateauPlan", "ReducedFlow", "Sample", "ScalarChain", "SignalEnergy", "Snapshot",
     "Stages", "StepAccount", "StepAccounting", "Teacher", "Truncations", "account", "aligned_sample", "ansatz_stack",
     "antithetic_sample", "attribute", "balanced", "bottleneck", "bracket", "collapse", "comparison", "descend",
     "drive", "duhamel", "escape_time", "exit_time", "expansion", "find_links", "fit_exponent", "flow", "forecast",

@@ -3,7 +3,7 @@
 from netvitals.singular.adapters.adapter import LowRank, Placement, TangentialLoRA, tangential_lora
 from netvitals.singular.adapters.tangent import SafeDirections, SafeSpace, safe_directions
 from netvitals.singular.checkpoint.attention import ValueOutput, value_output
-from netvitals.singular.checkpoint.examination import Examination, examination
+from netvitals.singular.checkpoint.examine import Examination, examination
 from netvitals.singular.checkpoint.history import CoefficientHistory, coefficient_history
 from netvitals.singular.checkpoint.layernorm import (
     KernelTest,
@@ -13,7 +13,7 @@ from netvitals.singular.checkpoint.layernorm import (
     ln_kernel_test,
     ln_reset_rate,
 )
-from netvitals.singular.checkpoint.readout import Candidate, Readout, readout, spectrum_along
+from netvitals.singular.checkpoint.one_checkpoint import Candidate, Readout, readout, spectrum_along
 from netvitals.singular.checkpoint.stream import StreamSigma, sigma_stream
 from netvitals.singular.checkpoint.tracker import ChangePoint, Jump, Phase, change_points, condition_jumps, phase
 from netvitals.singular.laws.crossover import Crossover, rotation_crossover
@@ -38,7 +38,7 @@ from netvitals.singular.moments.factors import (
     schur_complement,
     schur_constant,
 )
-from netvitals.singular.moments.kfac import KFAC, kfac
+from netvitals.singular.moments.kronecker import KFAC, kfac
 from netvitals.singular.moments.schur import SchurProfile, schur_profile, schur_ratios
 from netvitals.singular.networks import zoo
 from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack
@@ -50,7 +50,7 @@ from netvitals.singular.networks.builders import (
     PreNormProbe,
     Superposition,
 )
-from netvitals.singular.networks.freeze_probe import Ladder, freeze_probe
+from netvitals.singular.networks.ladders import Ladder, freeze_probe
 from netvitals.singular.orders.cross_entropy import SoftmaxHead, softmax_head, without_logit_shift
 from netvitals.singular.orders.crossing import Crossing, eps_scan, recover_crossing
 from netvitals.singular.orders.fibre import (
@@ -82,7 +82,7 @@ from netvitals.singular.orders.spectrum import (
 )
 from netvitals.singular.sampling.chains import ChainHealth
 from netvitals.singular.sampling.evidence import WAIC, WatanabeTriple, waic, wbic
-from netvitals.singular.sampling.learning_coefficient import LLC, learning_coefficient
+from netvitals.singular.sampling.llc import LLC, learning_coefficient
 
 __all__ = ["AttentionChain", "Autoencoder", "BlockPair", "Candidate", "Categorical", "Chain", "ChainHealth",
            "ChangePoint", "Classified", "CoefficientHistory", "Crossing", "Crossover", "DiagonalNet", "Examination",

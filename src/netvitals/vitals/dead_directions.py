@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import LinearSight, ParameterSight, Sheet, Site, TensorSight, Vital
-from netvitals.singular.checkpoint.readout import check_task, distance, readout
+from netvitals.capture import LinearView, ParameterView, Recorder, Site, TensorView, Vital
+from netvitals.singular.checkpoint.one_checkpoint import check_task, distance, readout
 from netvitals.singular.checkpoint.stream import inside
 
 ROWS = 2048             # rows of the stream behind the number, evenly strided
@@ -33,24 +33,24 @@ class StreamFloor(Vital):
     metrics = ("sigma_r", "sigma_1", "rank", "ratio")
 
     def __init__(self) -> None:
-        self._sheet: Sheet | None = None
+        self._recorder: Recorder | None = None
         self._nodes: list[tuple[Site, Tensor]] = []
         self._rank: int | None = None
 
-    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
-        x = sight.channels
+    def tensor(self, recorder: Recorder, view: TensorView) -> None:
+        x = view.channels
         if x.shape[1] > WIDEST or not len(x):
             return
-        if sheet is not self._sheet:
-            self._sheet, self._nodes = sheet, []
-            sheet.later(lambda: self._hand_over(sheet))
+        if recorder is not self._recorder:
+            self._recorder, self._nodes = recorder, []
+            recorder.later(lambda: self._hand_over(recorder))
         x = x[::-(-len(x) // ROWS)].double()
-        self._nodes.append((sight.site, torch.linalg.eigvalsh(x.T @ x / len(x))))
+        self._nodes.append((view.site, torch.linalg.eigvalsh(x.T @ x / len(x))))
 
-    def _hand_over(self, sheet: Sheet) -> None:
+    def _hand_over(self, recorder: Recorder) -> None:
         owners = {site.module for site, _ in self._nodes}
         nodes = [(site, values) for site, values in self._nodes if not inside(site.module, owners)]
-        self._sheet, self._nodes = None, []
+        self._recorder, self._nodes = None, []
 
         def finish(*spectra: np.ndarray) -> None:
             sigmas = [np.sqrt(np.maximum(s[::-1], 0)) for s in spectra]
@@ -59,11 +59,11 @@ class StreamFloor(Vital):
                 self._rank = max(ranks[0], 1)
             floor = [s[self._rank - 1] if len(s) >= self._rank else 0.0 for s in sigmas]
             start = floor[0] if floor[0] > 0 else math.nan
-            sheet.put([site for site, _ in nodes], self.metrics, np.array(
+            recorder.put([site for site, _ in nodes], self.metrics, np.array(
                 [[f, s[0], k, f / start] for f, s, k in zip(floor, sigmas, ranks)]))
 
         if nodes:
-            sheet.on_host([values for _, values in nodes], finish)
+            recorder.on_host([values for _, values in nodes], finish)
 
 
 class KFACFloor(Vital):
@@ -80,13 +80,13 @@ class KFACFloor(Vital):
     gradients_of = ("linear",)
     metrics = ("lambda_min", "lambda_max", "condition", "trace", "zeros")
 
-    def __init__(self, spacing: int = 200) -> None:
-        if spacing < 1:
-            raise ValueError(f"spacing counts training steps and must be 1 or more, got {spacing}")
-        self.apart = spacing
+    def __init__(self, min_steps: int = 200) -> None:
+        if min_steps < 1:
+            raise ValueError(f"spacing counts training steps and must be 1 or more, got {min_steps}")
+        self.min_steps = min_steps
 
-    def gradient(self, sheet: Sheet, sight: LinearSight, g: Tensor) -> None:
-        rows = g.reshape(-1, g.shape[-1]) if isinstance(sight.module, nn.Linear) else g.movedim(1, -1).flatten(0, -2)
+    def gradient(self, recorder: Recorder, view: LinearView, g: Tensor) -> None:
+        rows = g.reshape(-1, g.shape[-1]) if isinstance(view.module, nn.Linear) else g.movedim(1, -1).flatten(0, -2)
         if not rows.shape[1] <= min(len(rows), WIDEST) or rows.shape[1] < 2:
             return
         rows = rows.double() * math.sqrt(len(g))        # the loss is a mean over samples, G is of one sample
@@ -95,10 +95,10 @@ class KFACFloor(Vital):
         def finish(values: np.ndarray) -> None:
             live = values[values > _FLOOR * max(values[-1], 1e-300)]
             low = live[0] if len(live) else math.nan
-            sheet.put(sight.site, self.metrics, np.array([low, values[-1], values[-1] / low, values.sum(),
+            recorder.put(view.site, self.metrics, np.array([low, values[-1], values[-1] / low, values.sum(),
                                                           len(values) - len(live)]))
 
-        sheet.on_host([spectrum], finish)
+        recorder.on_host([spectrum], finish)
 
 
 class Orders(Vital):
@@ -114,17 +114,17 @@ class Orders(Vital):
     name = "orders"
     metrics = ("order", "singular", "lambda", "distance")
 
-    def __init__(self, model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, spacing: int = 1000,
+    def __init__(self, model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, min_steps: int = 1000,
                  units: int = 2) -> None:
-        if spacing < 1:
-            raise ValueError(f"spacing counts training steps and must be 1 or more, got {spacing}")
+        if min_steps < 1:
+            raise ValueError(f"spacing counts training steps and must be 1 or more, got {min_steps}")
         check_task(loss_fn, batch)      # now, and not at the first checkpoint of a run
-        self.model, self.loss_fn, self.batch, self.units, self.apart = model, loss_fn, batch, units, spacing
+        self.model, self.loss_fn, self.batch, self.units, self.min_steps = model, loss_fn, batch, units, min_steps
 
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+    def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         found = readout(self.model, self.loss_fn, self.batch, units=self.units)
         singular = found.of("singular")
         order = max((c.scan.order or 1 for c in singular), default=1)
         nearest = min((distance(c) for c in singular), default=math.nan)
         lam = found.triple.lam if found.triple is not None else 0.0
-        sheet.write("model", self.metrics, torch.tensor([order, len(singular), lam, nearest], dtype=torch.float64))
+        recorder.write("model", self.metrics, torch.tensor([order, len(singular), lam, nearest], dtype=torch.float64))

@@ -17,17 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture import (
-    ActivationSight,
     ActivationStack,
-    LinearSight,
-    ParameterSight,
-    Sheet,
+    ActivationView,
+    LinearView,
+    ParameterView,
+    Recorder,
     Site,
-    TensorSight,
+    TensorView,
     Vital,
 )
-from netvitals.drift.euler import Euler, euler
-from netvitals.drift.gradient_signs import (
+from netvitals.drift.euler_identity import Euler, euler
+from netvitals.drift.signs import (
     CovarianceSplit,
     GradientSigns,
     Reduction,
@@ -128,57 +128,57 @@ class Drift(Vital):
     """
 
     name = "drift"
-    together = True
-    cadence = 10
+    takes_stacks = True
+    every = 10
     gradients_of = ("activation", "linear", "output")
 
-    def __init__(self, reduction: Reduction = "mean", spacing: int = 100) -> None:
+    def __init__(self, reduction: Reduction = "mean", min_steps: int = 100) -> None:
         _check_reduction(reduction)
-        if spacing < 1:
-            raise ValueError(f"spacing counts training steps and must be 1 or more, got {spacing}")
+        if min_steps < 1:
+            raise ValueError(f"spacing counts training steps and must be 1 or more, got {min_steps}")
         self.reduction = reduction
-        self.spacing = spacing
+        self.min_steps = min_steps
         self._read_at: int | None = None
-        self._sheet: Sheet | None = None
+        self._recorder: Recorder | None = None
         self._splits: dict[tuple[Any, ...], list[tuple[Site, Tensor, Tensor]]] = {}
         self._initial_std: dict[str, tuple[weakref.ref[Tensor], Tensor]] = {}
         self._roles: dict[tuple[object, ...], tuple[list[str], Tensor]] = {}
 
-    def gradient(self, sheet: Sheet, sight: ActivationSight | ActivationStack | LinearSight | TensorSight,
+    def gradient(self, recorder: Recorder, view: ActivationView | ActivationStack | LinearView | TensorView,
                  g: Tensor) -> None:
-        if isinstance(sight, ActivationSight):
+        if isinstance(view, ActivationView):
             if g.numel():
-                self._signs(sheet, sight.stack, sight.as_view(g)[None])
-        elif isinstance(sight, ActivationStack):
-            self._signs(sheet, sight, g)
-        elif isinstance(sight, LinearSight):
-            self._split(sheet, sight, g)
-        elif sight.site.kind == "output" and g.numel():
-            total = torch.dot(sight.view.reshape(-1), g.to(sight.view.dtype).reshape(-1))
-            sheet.write(sight.site, ("euler",), total if self.reduction == "mean" else total / g.shape[0])
+                self._signs(recorder, view.stack, view.as_view(g)[None])
+        elif isinstance(view, ActivationStack):
+            self._signs(recorder, view, g)
+        elif isinstance(view, LinearView):
+            self._split(recorder, view, g)
+        elif view.site.kind == "output" and g.numel():
+            total = torch.dot(view.view.reshape(-1), g.to(view.view.dtype).reshape(-1))
+            recorder.write(view.site, ("euler",), total if self.reduction == "mean" else total / g.shape[0])
 
-    def _split(self, sheet: Sheet, sight: LinearSight, g: Tensor) -> None:
+    def _split(self, recorder: Recorder, view: LinearView, g: Tensor) -> None:
         """Row means now, the sums of all layers together when the step ends."""
-        means = row_means(sight.module, sight.x, g)
+        means = row_means(view.module, view.x, g)
         if means is None:
             return
-        if self._sheet is not sheet:
-            self._sheet, self._splits = sheet, {}
-            sheet.later(self._write_splits)
-        per = 1 if self.reduction == "mean" else sight.x.shape[0]
+        if self._recorder is not recorder:
+            self._recorder, self._splits = recorder, {}
+            recorder.later(self._write_splits)
+        per = 1 if self.reduction == "mean" else view.x.shape[0]
         groups, rows = means[0].shape
-        self._splits.setdefault((groups, rows, per, means[0].device), []).append((sight.site, *means))
+        self._splits.setdefault((groups, rows, per, means[0].device), []).append((view.site, *means))
 
     def _write_splits(self) -> None:
-        if self._sheet is None:
+        if self._recorder is None:
             return
         for (_, _, per, _), layers in self._splits.items():
             tot, prod = split_sums(torch.stack([gm for _, gm, _ in layers]), torch.stack([xm for *_, xm in layers]))
-            self._sheet.write([site for site, *_ in layers], SPLIT_METRICS,
+            self._recorder.write([site for site, *_ in layers], SPLIT_METRICS,
                               torch.stack([tot, prod, tot - prod], dim=1) / per)
-        self._sheet, self._splits = None, {}
+        self._recorder, self._splits = None, {}
 
-    def _signs(self, sheet: Sheet, stack: ActivationStack, g: Tensor) -> None:
+    def _signs(self, recorder: Recorder, stack: ActivationStack, g: Tensor) -> None:
         a, on = stack.a, stack.positive
         g = g.to(a.dtype)
         if stack.is_relu:       # the gradient vanishes where the input is not positive, and x = a where it is
@@ -203,34 +203,34 @@ class Drift(Vital):
         values = torch.stack([pos * (per / stack.rows) / share.sum(1), all_ * (per / stack.elements), pos / abs_pos,
                               all_ / abs_all, units / seen, along * per / energy, euler_sum * (per / stack.samples)],
                              dim=1)
-        sheet.write(stack.sites, SIGN_METRICS, values)
+        recorder.write(stack.sites, SIGN_METRICS, values)
 
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        if self._read_at is not None and 0 < sheet.step - self._read_at < self.spacing:
+    def parameters(self, recorder: Recorder, view: ParameterView) -> None:
+        if self._read_at is not None and 0 < recorder.step - self._read_at < self.min_steps:
             return
-        self._read_at = sheet.step
+        self._read_at = recorder.step
         rows: list[Tensor] = []
         order: list[str] = []
-        for names in sight.groups:
-            w = sight.rows("params", names)
+        for names in view.groups:
+            w = view.rows("params", names)
             metrics: tuple[str, ...] = WEIGHT_METRICS
             columns = _weight_columns(w)
-            if names[0] in sight.initial:
-                w0 = sight.rows("initial", names)
-                std0 = self._std_of_initial(names[0], sight.initial[names[0]], w0)
+            if names[0] in view.initial:
+                w0 = view.rows("initial", names)
+                std0 = self._std_of_initial(names[0], view.initial[names[0]], w0)
                 columns += _drift_columns(w - w0, columns[1], std0)
                 metrics += DRIFT_METRICS
                 rows.append(torch.stack([columns[0], columns[5], columns[8]], dim=1))
                 order += names
-            if names[0] in sight.grads:
-                g = sight.rows("grads", names)
+            if names[0] in view.grads:
+                g = view.rows("grads", names)
                 columns += [g.abs().mean(1), torch.linalg.vector_norm(g, dim=1)]
                 metrics += GRADIENT_METRICS
-            sheet.write(names, metrics, torch.stack(columns, dim=1))
+            recorder.write(names, metrics, torch.stack(columns, dim=1))
         if rows and len({t.device for t in rows}) == 1:
             table = torch.cat([t.to(rows[0].dtype) for t in rows])
-            roles, weights = self._role_weights(order, sight, table)
-            sheet.write([f"model/{r}" for r in roles], ("weight_mean", "neg_fraction", "drift_z"), weights @ table)
+            roles, weights = self._role_weights(order, view, table)
+            recorder.write([f"model/{r}" for r in roles], ("weight_mean", "neg_fraction", "drift_z"), weights @ table)
 
     def _std_of_initial(self, name: str, first: Tensor, w0: Tensor) -> Tensor:
         """The initial values do not change, so their spread is computed once for as long as they are the same ones."""
@@ -239,10 +239,10 @@ class Drift(Vital):
             known = self._initial_std[name] = (weakref.ref(first), _std(w0, w0.mean(1, keepdim=True)))
         return known[1]
 
-    def _role_weights(self, order: list[str], sight: ParameterSight, like: Tensor) -> tuple[list[str], Tensor]:
+    def _role_weights(self, order: list[str], view: ParameterView, like: Tensor) -> tuple[list[str], Tensor]:
         key = (tuple(order), like.device, like.dtype)
         if key not in self._roles:
-            each = [role(n, sight.params[n], sight.modules) for n in order]
+            each = [role(n, view.params[n], view.modules) for n in order]
             roles: list[str] = [r for r in ROLES if r in each]
             weights = [[float(e == r) / each.count(r) for e in each] for r in roles]       # type: ignore[arg-type]
             self._roles = {key: (roles, torch.tensor(weights, dtype=like.dtype, device=like.device))}

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ActivationStack, Sheet, Vital
+from netvitals.capture import ActivationStack, ActivationView, Recorder, Vital
 from netvitals.gates.measurement import checked_thetas, measure
 from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
 from netvitals.gates.report import GateReport, SiteGates
@@ -68,7 +68,7 @@ class Gates(Vital):
     """
 
     name = "gates"
-    together = True
+    takes_stacks = True
 
     def __init__(self, thetas: Sequence[float] = (0.01, 0.1)) -> None:
         self.thetas = checked_thetas(thetas)
@@ -77,12 +77,12 @@ class Gates(Vital):
         self._pool = Pool(self._densities)
         self._relu, self._smooth = Table(self._finish_relu), Table(self._finish_smooth)
 
-    def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
-        stack = sight.stack
+    def activation(self, recorder: Recorder, view: ActivationView | ActivationStack) -> None:
+        stack = view.stack
         if stack.elements == 0:
             return
         if stack.is_relu:
-            self._relu.add(sheet, stack.outline, (stack.mean, stack.positive_share))
+            self._relu.add(recorder, stack.outline, (stack.mean, stack.positive_share))
             return
         slope = stack.derivative.reshape(stack.x.shape)
         gate, flat, scratch = slope.abs(), _flat(slope), stack.scratch
@@ -91,28 +91,28 @@ class Gates(Vital):
         centred = torch.sub(flat, mean, out=scratch.view(flat.shape))
         spread = torch.linalg.vector_norm(centred, dim=1)
         quantiles = _order.quantiles(_order.sampled(_flat(gate)), QUANTILES)
-        self._smooth.add(sheet, stack.outline, (stack.mean, _flat(gate).mean(1), spread, *quantiles, *shares))
+        self._smooth.add(recorder, stack.outline, (stack.mean, _flat(gate).mean(1), spread, *quantiles, *shares))
 
-    def _finish_relu(self, sheet: Sheet, rows: Rows, mean: np.ndarray, share: np.ndarray) -> None:
+    def _finish_relu(self, recorder: Recorder, rows: Rows, mean: np.ndarray, share: np.ndarray) -> None:
         """Gates are 0 or 1, so everything follows from the share of positive inputs: density is its value at each
         theta below 1, and the q-quantile is 1 as soon as the closed share is at most q."""
         d = rows.mean(share)
-        self._write(sheet, rows, [share if t < 1 else 0 * share for t in self.thetas], d,
+        self._write(recorder, rows, [share if t < 1 else 0 * share for t in self.thetas], d,
                     [d >= 1 - q for q in QUANTILES], d - d * d, mean)
 
-    def _finish_smooth(self, sheet: Sheet, rows: Rows, mean: np.ndarray, gate: np.ndarray,
+    def _finish_smooth(self, recorder: Recorder, rows: Rows, mean: np.ndarray, gate: np.ndarray,
                        spread: np.ndarray, *rest: np.ndarray) -> None:
         quantiles, shares = rest[:len(QUANTILES)], rest[len(QUANTILES):]
-        self._write(sheet, rows, shares, gate, quantiles, spread * spread / rows.elements, mean)
+        self._write(recorder, rows, shares, gate, quantiles, spread * spread / rows.elements, mean)
 
-    def _write(self, sheet: Sheet, rows: Rows, shares: Sequence[np.ndarray], gate: np.ndarray,
+    def _write(self, recorder: Recorder, rows: Rows, shares: Sequence[np.ndarray], gate: np.ndarray,
                quantiles: Sequence[np.ndarray], variance: np.ndarray, mean: np.ndarray) -> None:
         densities = [rows.mean(s) for s in shares]
         columns = np.array([*densities, gate, *quantiles, variance, rows.mean(mean == mean)])
-        sheet.put(rows.sites, self._metrics, columns.T)
+        recorder.put(rows.sites, self._metrics, columns.T)
         for metric, share in zip(self._densities, shares):
-            rows.write_arrays(sheet, metric, share)
-        self._pool.add(sheet, rows, columns[:len(densities)].T)
+            rows.write_arrays(recorder, metric, share)
+        self._pool.add(recorder, rows, columns[:len(densities)].T)
 
 
 def _flat(t: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import ParameterSight, Sheet, Vital
+from netvitals.capture import ParameterView, Recorder, Vital
 from netvitals.optim import Gauge, Gauges, Rescale, find_gauges
 
 METRICS = ("charge", "charge_moved", "orbit_moved")
@@ -75,6 +75,6 @@ class GaugeCharges(Vital):
         moved = (now - charge).square().mean().sqrt() / energy(gauge).clamp_min(1e-30)
         return torch.stack([now.square().mean().sqrt(), moved, (here - place).square().mean().sqrt()]).float()
 
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+    def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         rows = torch.stack([self._row(i) for i in range(len(self.gauges))])
-        sheet.write([g.name for g in self.gauges], METRICS, rows)
+        recorder.write([g.name for g in self.gauges], METRICS, rows)

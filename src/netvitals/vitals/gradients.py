@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ParameterSight, Sheet, Vital
+from netvitals.capture import ParameterView, Recorder, Vital
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,17 @@ class Gradients(Vital):
     """
 
     name = "gradients"
-    cadence = 2
+    every = 2
 
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        names = [n for n, p in sight.params.items() if p.is_floating_point() and p.numel()]
-        grads, before = [n for n in names if n in sight.grads], [n for n in names if n in sight.before]
-        tensors = [sight.before.get(n, sight.params[n]) for n in names] + [sight.grads[n] for n in grads]
+    def parameters(self, recorder: Recorder, view: ParameterView) -> None:
+        names = [n for n, p in view.params.items() if p.is_floating_point() and p.numel()]
+        grads, before = [n for n in names if n in view.grads], [n for n in names if n in view.before]
+        tensors = [view.before.get(n, view.params[n]) for n in names] + [view.grads[n] for n in grads]
         if before:
-            tensors += torch._foreach_sub([sight.params[n] for n in before], [sight.before[n] for n in before])
-        sheet.on_host(_norms(tensors), partial(self._finish, sheet, names, grads, before))
+            tensors += torch._foreach_sub([view.params[n] for n in before], [view.before[n] for n in before])
+        recorder.on_host(_norms(tensors), partial(self._finish, recorder, names, grads, before))
 
-    def _finish(self, sheet: Sheet, names: list[str], grads: list[str], before: list[str], *norms: np.ndarray) -> None:
+    def _finish(self, recorder: Recorder, names: list[str], grads: list[str], before: list[str], *norms: np.ndarray) -> None:
         values = iter(np.concatenate([n.reshape(-1) for n in norms]).tolist() if norms else ())
         found = {metric: dict(zip(where, values)) for metric, where in
                  (("weight_norm", names), ("grad_norm", grads), ("update_norm", before))}
@@ -76,12 +76,12 @@ class Gradients(Vital):
         for name in names:
             rows.setdefault(tuple(metric for metric, known in found.items() if name in known), []).append(name)
         for metrics, where in rows.items():
-            sheet.put(where, metrics, np.array([[found[m][n] for m in metrics] for n in where]))
+            recorder.put(where, metrics, np.array([[found[m][n] for m in metrics] for n in where]))
         whole = {m: math.hypot(*known.values()) for m, known in found.items() if known and m != "update_ratio"}
         if before:
             whole["update_ratio"] = _ratio(whole["update_norm"], whole["weight_norm"])
         if whole:
-            sheet.put("model", tuple(whole), np.array(list(whole.values())))
+            recorder.put("model", tuple(whole), np.array(list(whole.values())))
 
 
 def _ratio(update: float, weight: float) -> float:

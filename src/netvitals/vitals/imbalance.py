@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationSight, LinearSight, ParameterSight, Sheet, TensorSight, Vital, look
+from netvitals.capture import ActivationView, LinearView, ParameterView, Recorder, TensorView, Vital, observe
 
 METRICS = ("imbalance", "relative")
 
@@ -46,10 +46,10 @@ class ChainImbalance:
         return "\n".join(map(str, self.pairs))
 
 
-def imbalance(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> tuple[float, ...]:
+def imbalances(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> tuple[float, ...]:
     """Δ_l of a chain given as its weights, first layer first.
 
-    >>> imbalance([torch.ones(2, 2), 2 * torch.ones(1, 2)], [torch.ones(2), None])
+    >>> imbalances([torch.ones(2, 2), 2 * torch.ones(1, 2)], [torch.ones(2), None])
     (2.0,)
     """
     if len(weights) < 2:
@@ -69,7 +69,7 @@ def measure(model: nn.Module, batch: Any) -> ChainImbalance:
     [('0', '2')]
     """
     vital = Imbalance()
-    look(model, batch, vitals=[vital], manner="eval")
+    observe(model, batch, vitals=[vital], mode="eval")
     if not vital.pairs:
         raise ValueError("no two linear or convolution layers of the model are joined by elementwise activations only")
     modules = dict(model.named_modules())
@@ -90,7 +90,7 @@ class Imbalance(Vital):
     """``imbalance`` and ``relative`` of every pair, at site ``first→second``. Pairs are found as the model runs."""
 
     name = "imbalance"
-    cadence = 10
+    every = 10
 
     def __init__(self) -> None:
         self.pairs: list[tuple[str, str]] = []
@@ -100,47 +100,47 @@ class Imbalance(Vital):
         self._activated = False
         self._signs: dict[tuple[Any, ...], tuple[list[str], Tensor]] = {}
 
-    def linear(self, sheet: Sheet, sight: LinearSight) -> None:
-        name, x = sight.site.module, sight.x
-        channel = -1 if isinstance(sight.module, nn.Linear) else 1
+    def linear(self, recorder: Recorder, view: LinearView) -> None:
+        name, x = view.site.module, view.x
+        channel = -1 if isinstance(view.module, nn.Linear) else 1
         if self._last is not None and (self._last, name) not in self.pairs and (
                 x.data_ptr() == self._address or (self._activated and x.shape[channel] % self._channels == 0)):
             self.pairs.append((self._last, name))
-        self._last, self._address, self._activated = name, sight.y.data_ptr(), False
-        self._channels = sight.y.shape[channel]
+        self._last, self._address, self._activated = name, view.y.data_ptr(), False
+        self._channels = view.y.shape[channel]
 
-    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
+    def activation(self, recorder: Recorder, view: ActivationView) -> None:
         # an activation that works in place is shown a copy of its input, and its output has the old address
-        if self._address in (sight.x.data_ptr(), sight.a.data_ptr()):
-            self._address, self._activated = sight.a.data_ptr(), True
+        if self._address in (view.x.data_ptr(), view.a.data_ptr()):
+            self._address, self._activated = view.a.data_ptr(), True
         else:
             self._last = None
 
-    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
-        if sight.site.kind != "stream" or sight.value.data_ptr() != self._address:
+    def tensor(self, recorder: Recorder, view: TensorView) -> None:
+        if view.site.kind != "stream" or view.value.data_ptr() != self._address:
             self._last = None
 
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+    def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         self._last = None
         if not self.pairs:
             return
-        names, signs = self._matrix(sight)
+        names, signs = self._matrix(view)
         if not names:
             return
-        norms = torch.stack(torch._foreach_norm([sight.params[n] for n in names])).to(signs.dtype)
+        norms = torch.stack(torch._foreach_norm([view.params[n] for n in names])).to(signs.dtype)
         squares = norms * norms
         delta = signs @ squares
         table = torch.stack([delta, delta / (signs.abs() @ squares)], dim=1)
-        sheet.write([f"{first}→{second}" for first, second in self.pairs], METRICS, table)
+        recorder.write([f"{first}→{second}" for first, second in self.pairs], METRICS, table)
 
-    def _matrix(self, sight: ParameterSight) -> tuple[list[str], Tensor]:
+    def _matrix(self, view: ParameterView) -> tuple[list[str], Tensor]:
         key = (tuple(self.pairs),)
         if key not in self._signs:
             names = list(dict.fromkeys(n for a, b in self.pairs for n in (f"{b}.weight", f"{a}.weight", f"{a}.bias")
-                                       if n in sight.params))
+                                       if n in view.params))
             table = [[float(n == f"{b}.weight") - float(n in (f"{a}.weight", f"{a}.bias")) for n in names]
                      for a, b in self.pairs]
-            like = next(iter(sight.params.values()))
+            like = next(iter(view.params.values()))
             dtype = torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
             self._signs = {key: (names, torch.tensor(table, dtype=dtype, device=like.device))}
         return self._signs[key]

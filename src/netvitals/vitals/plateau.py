@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import ParameterSight, Sheet, Vital
-from netvitals.saddle.measure.forecast import Forecast, forecast_live, optimizer_rule
+from netvitals.capture import ParameterView, Recorder, Vital
+from netvitals.saddle.measure.forecasting import Forecast, forecast_live, optimizer_rule
 from netvitals.saddle.measure.plateau import Snapshot, snapshot
 
 METRICS = ("signal", "loss", "resting", "escape", "low", "high", "small_layers")
@@ -38,28 +38,28 @@ class PlateauForecast(Vital):
                  optimizer: torch.optim.Optimizer, *, drop: float = 0.5, level: float = 0.8, keep: int = 400) -> None:
         self.model, self.batch, self.loss_fn, self.optimizer = model, batch, loss_fn, optimizer
         self.drop, self.level, self.keep = drop, level, keep
-        self.looks: list[Snapshot] = []
+        self.observations: list[Snapshot] = []
         self.forecasts: list[Forecast] = []
 
     @property
     def latest(self) -> Forecast | None:
         return self.forecasts[-1] if self.forecasts else None
 
-    def look(self, step: int) -> Forecast:
+    def observe(self, step: int) -> Forecast:
         """Look now and forecast."""
-        self.looks.append(snapshot(self.model, self.batch, self.loss_fn, step))
-        if len(self.looks) > self.keep:
-            del self.looks[1]       # the first look holds the small layers
+        self.observations.append(snapshot(self.model, self.batch, self.loss_fn, step))
+        if len(self.observations) > self.keep:
+            del self.observations[1]       # the first look holds the small layers
         arguments, why = optimizer_rule(self.optimizer)
         if why:
-            told = Forecast(step, math.nan, math.nan, math.nan, self.level, math.nan, self.drop, "", why)
+            forecast = Forecast(step, math.nan, math.nan, math.nan, self.level, math.nan, self.drop, "", why)
         else:
-            told = forecast_live(self.looks, drop=self.drop, level=self.level, **arguments)
-        self.forecasts = [*self.forecasts, told][-self.keep:]
-        return told
+            forecast = forecast_live(self.observations, drop=self.drop, level=self.level, **arguments)
+        self.forecasts = [*self.forecasts, forecast][-self.keep:]
+        return forecast
 
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        told, look = self.look(sheet.step), self.looks[-1]
-        r = told.r if told.known else float(len(look.small))
-        sheet.write("model", METRICS, torch.tensor(
-            [look.signal, look.loss, look.resting, told.step, told.low, told.high, r], dtype=torch.float64))
+    def parameters(self, recorder: Recorder, view: ParameterView) -> None:
+        forecast, observe = self.observe(recorder.step), self.observations[-1]
+        r = forecast.r if forecast.known else float(len(observe.small))
+        recorder.write("model", METRICS, torch.tensor(
+            [observe.signal, observe.loss, observe.resting, forecast.step, forecast.low, forecast.high, r], dtype=torch.float64))

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ActivationStack, Sheet, Site, TensorSight, Vital
+from netvitals.capture import ActivationStack, ActivationView, Recorder, Site, TensorView, Vital
 from netvitals.vitals._pooling import Pool, Rows, Table
 
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
@@ -66,51 +66,51 @@ class Preactivations(Vital):
     """
 
     name = "preactivations"
-    together = True
+    takes_stacks = True
     tensors_of = ("norm",)
-    cadences: ClassVar = {"tensor": 5}      # the scale and shift of a norm move slowly
+    every_by_method: ClassVar = {"tensor": 5}      # the scale and shift of a norm move slowly
 
     def __init__(self) -> None:
         self._pool, self._table = Pool(METRICS), Table(self._finish)
-        self._sheet: Sheet | None = None
+        self._recorder: Recorder | None = None
         self._norms: list[tuple[Site, str, np.ndarray]] = []
 
-    def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
-        stack = sight.stack
+    def activation(self, recorder: Recorder, view: ActivationView | ActivationStack) -> None:
+        stack = view.stack
         if stack.elements:
-            self._table.add(sheet, stack.outline, (stack.mean, stack.variance, stack.positive_share))
+            self._table.add(recorder, stack.outline, (stack.mean, stack.variance, stack.positive_share))
 
-    def _finish(self, sheet: Sheet, rows: Rows, mu: np.ndarray, variance: np.ndarray, positive: np.ndarray) -> None:
+    def _finish(self, recorder: Recorder, rows: Rows, mu: np.ndarray, variance: np.ndarray, positive: np.ndarray) -> None:
         sigma = np.sqrt(variance)
         mean, width = rows.mean(mu), rows.mean(sigma)
         spread = rows.spread(mu, mean)
         std = np.sqrt(rows.mean(variance) + spread * spread)
         values = np.array([mean, std, width, spread, rows.spread(sigma, width), mean / std, 1 - rows.mean(positive)]).T
-        sheet.put(rows.sites, METRICS, values)
-        rows.write_arrays(sheet, "mu", mu)
-        rows.write_arrays(sheet, "sigma", sigma)
-        self._pool.add(sheet, rows, values)
+        recorder.put(rows.sites, METRICS, values)
+        rows.write_arrays(recorder, "mu", mu)
+        rows.write_arrays(recorder, "sigma", sigma)
+        self._pool.add(recorder, rows, values)
 
-    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
-        if sight.site.kind != "norm" or sight.module is None:
+    def tensor(self, recorder: Recorder, view: TensorView) -> None:
+        if view.site.kind != "norm" or view.module is None:
             return
         for metric, name in (("scale", "weight"), ("shift", "bias")):
-            p = getattr(sight.module, name, None)
+            p = getattr(view.module, name, None)
             if isinstance(p, Tensor) and p.numel():     # a copy, as it moves before the readings leave the device
-                sheet.on_host((p.detach().clone(),), partial(self._take, sheet, sight.site, metric))
+                recorder.on_host((p.detach().clone(),), partial(self._take, recorder, view.site, metric))
 
-    def _take(self, sheet: Sheet, site: Site, metric: str, p: np.ndarray) -> None:
-        if self._sheet is not sheet:
-            self._sheet, self._norms = sheet, []
-            sheet.on_host((), self._end)
+    def _take(self, recorder: Recorder, site: Site, metric: str, p: np.ndarray) -> None:
+        if self._recorder is not recorder:
+            self._recorder, self._norms = recorder, []
+            recorder.on_host((), self._end)
         self._norms.append((site, metric, p.reshape(-1)))
 
     def _end(self) -> None:
-        sheet, self._sheet = self._sheet, None
+        recorder, self._recorder = self._recorder, None
         for metric in ("scale", "shift"):
             found = [(site, p) for site, what, p in self._norms if what == metric]
-            if sheet is not None and found:
+            if recorder is not None and found:
                 sizes = np.array([len(p) for _, p in found])
                 flat = np.concatenate([p for _, p in found])
                 sums = np.add.reduceat(abs(flat) if metric == "scale" else flat, np.cumsum(sizes) - sizes)
-                sheet.put([site for site, _ in found], (metric,), sums / sizes)
+                recorder.put([site for site, _ in found], (metric,), sums / sizes)

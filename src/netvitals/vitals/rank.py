@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.capture import LinearSight, ParameterSight, Sheet, TensorSight, Vital
+from netvitals.capture import LinearView, ParameterView, Recorder, TensorView, Vital
 
 DEFINITIONS = ("entropy", "energy", "stable", "participation")
 DROPPED = 1e-10             # shares of the spectrum at or below this count as nothing
@@ -85,47 +85,47 @@ class Rank(Vital):
     """Effective rank of every weight matrix and of the centred features that enter the last layer (site ``features``).
 
     A convolution's kernel counts as (out, in × kernel). Each matrix costs an eigendecomposition, and rank changes
-    slowly, so it is read on measured steps at least ``spacing`` training steps apart.
+    slowly, so it is read on measured steps at least ``min_steps`` training steps apart.
     """
 
     name = "rank"
     tensors_of = ("norm", "output")
 
-    def __init__(self, spacing: int = 2000) -> None:
-        if spacing < 1:
-            raise ValueError(f"spacing counts training steps and must be 1 or more, got {spacing}")
-        self.spacing = self.apart = spacing
+    def __init__(self, min_steps: int = 2000) -> None:
+        if min_steps < 1:
+            raise ValueError(f"spacing counts training steps and must be 1 or more, got {min_steps}")
+        self.min_steps = self.min_steps = min_steps
         self._read_at: int | None = None
         self._features: Tensor | None = None
 
-    def linear(self, sheet: Sheet, sight: LinearSight) -> None:
-        x = sight.x
-        self._features = x.reshape(-1, x.shape[-1]) if isinstance(sight.module, torch.nn.Linear) else None
+    def linear(self, recorder: Recorder, view: LinearView) -> None:
+        x = view.x
+        self._features = x.reshape(-1, x.shape[-1]) if isinstance(view.module, torch.nn.Linear) else None
 
-    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
-        if sight.site.kind == "norm":
+    def tensor(self, recorder: Recorder, view: TensorView) -> None:
+        if view.site.kind == "norm":
             # a head that shares its weights with the embedding is no module: the last norm is what it reads
-            value = sight.value
-            last = sight.site.channel_dim in (-1, value.ndim - 1)
+            value = view.value
+            last = view.site.channel_dim in (-1, value.ndim - 1)
             self._features = value.reshape(-1, value.shape[-1]) if last else None
-        elif sight.site.kind == "output":
+        elif view.site.kind == "output":
             features, self._features = self._features, None
-            if features is not None and self._due(sheet) and features.shape[0] > 1 and min(features.shape) <= WIDEST:
+            if features is not None and self._due(recorder) and features.shape[0] > 1 and min(features.shape) <= WIDEST:
                 rows = features[::-(-features.shape[0] // ROWS)]
-                sheet.write("features", DEFINITIONS, spectrum_ranks(_squared_spectrum(rows, centred=True)))
+                recorder.write("features", DEFINITIONS, spectrum_ranks(_squared_spectrum(rows, centred=True)))
 
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
+    def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         self._features = None
-        if not self._due(sheet):
+        if not self._due(recorder):
             return
-        self._read_at = sheet.step
+        self._read_at = recorder.step
         shapes: dict[tuple[object, ...], list[str]] = {}
-        for name, p in sight.params.items():
+        for name, p in view.params.items():
             if p.ndim >= 2 and p.is_floating_point() and 1 < min(p.shape[0], p[0].numel()) <= WIDEST:
                 shapes.setdefault((p.shape[0], p[0].numel(), p.device), []).append(name)
         for names in shapes.values():
-            batch = torch.stack([sight.params[n].detach().flatten(1) for n in names])
-            sheet.write(names, DEFINITIONS, spectrum_ranks(_squared_spectrum(batch)))
+            batch = torch.stack([view.params[n].detach().flatten(1) for n in names])
+            recorder.write(names, DEFINITIONS, spectrum_ranks(_squared_spectrum(batch)))
 
-    def _due(self, sheet: Sheet) -> bool:
-        return self._read_at is None or not 0 < sheet.step - self._read_at < self.spacing
+    def _due(self, recorder: Recorder) -> bool:
+        return self._read_at is None or not 0 < recorder.step - self._read_at < self.min_steps

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationSight, ActivationStack, Sheet, Vital
+from netvitals.capture import ActivationStack, ActivationView, Recorder, Vital
 from netvitals.drift.sparsity_meter import (
     SOFT_ABSOLUTE,
     SOFT_RELATIVE,
@@ -28,7 +28,7 @@ __all__ = ["LayerFlops", "SiteSparsity", "Sparsity", "SparsityReport", "TensorSp
 
 METRICS = ("hard", "neg_preact", "dead_units", "always_on")
 SOFT_METRICS = ("soft", "soft_abs")
-SOFT_CADENCE = 5        # the two that need passes of their own are read on every fifth look
+SOFT_EVERY = 5        # the two that need passes of their own are read on every fifth look
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class TensorSparsity:
                 f"{self.always_on:.1%} always on ({self.elements} elements)")
 
 
-def sparsity(p: Tensor, a: Tensor, *, channel_dim: int = 1, tau: float = SOFT_RELATIVE,
+def tensor_sparsity(p: Tensor, a: Tensor, *, channel_dim: int = 1, tau: float = SOFT_RELATIVE,
              tau_abs: float = SOFT_ABSOLUTE) -> TensorSparsity:
     """All shares for one tensor of pre-activations ``p`` and its activations ``a``.
 
     >>> p = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
-    >>> print(sparsity(p, p.relu()))
+    >>> print(tensor_sparsity(p, p.relu()))
     50.0% zero, 50.0% near zero, 50.0% of units dead, 50.0% always on (4 elements)
     """
     if p.shape != a.shape or a.numel() == 0:
@@ -82,7 +82,7 @@ class Sparsity(Vital):
     """
 
     name = "sparsity"
-    together = True
+    takes_stacks = True
 
     def __init__(self, tau: float = SOFT_RELATIVE, tau_abs: float = SOFT_ABSOLUTE) -> None:
         if not 0 <= tau < 1:
@@ -90,30 +90,30 @@ class Sparsity(Vital):
         self.tau, self.tau_abs = tau, tau_abs
         self._pool, self._soft_pool = Pool(METRICS), Pool(SOFT_METRICS)
         self._table, self._soft_table = Table(self._finish), Table(self._finish_soft)
-        self._sheet: Sheet | None = None
-        self._looks = 0
+        self._recorder: Recorder | None = None
+        self._observations = 0
 
-    def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
-        stack = sight.stack
+    def activation(self, recorder: Recorder, view: ActivationView | ActivationStack) -> None:
+        stack = view.stack
         if stack.elements == 0:
             return
         # a ReLU is zero exactly where its input is not positive
         on = stack.positive_share if stack.is_relu else torch.ne(stack.size, 0, out=stack.scratch).mean(stack.over)
-        self._table.add(sheet, stack.outline, (on, stack.positive_share))
-        if self._sheet is not sheet:
-            self._sheet, self._looks = sheet, self._looks + 1
-        if self._looks % SOFT_CADENCE == 1:
+        self._table.add(recorder, stack.outline, (on, stack.positive_share))
+        if self._recorder is not recorder:
+            self._recorder, self._observations = recorder, self._observations + 1
+        if self._observations % SOFT_EVERY == 1:
             flat, scratch = (t.reshape(len(stack.sites), -1) for t in (stack.size, stack.scratch))
             soft = torch.le(flat, (stack.max * self.tau)[:, None], out=scratch).mean(1)
             soft_abs = torch.le(flat, self.tau_abs, out=scratch).mean(1)
-            self._soft_table.add(sheet, stack.outline, (soft, soft_abs))
+            self._soft_table.add(recorder, stack.outline, (soft, soft_abs))
 
-    def _finish(self, sheet: Sheet, rows: Rows, on: np.ndarray, positive: np.ndarray) -> None:
+    def _finish(self, recorder: Recorder, rows: Rows, on: np.ndarray, positive: np.ndarray) -> None:
         values = np.array([1 - rows.mean(on), 1 - rows.mean(positive), rows.mean(on == 0), rows.mean(on == 1)]).T
-        sheet.put(rows.sites, METRICS, values)
-        self._pool.add(sheet, rows, values)
+        recorder.put(rows.sites, METRICS, values)
+        self._pool.add(recorder, rows, values)
 
-    def _finish_soft(self, sheet: Sheet, rows: Rows, *shares: np.ndarray) -> None:
+    def _finish_soft(self, recorder: Recorder, rows: Rows, *shares: np.ndarray) -> None:
         values = np.array(shares).T
-        sheet.put(rows.sites, SOFT_METRICS, values)
-        self._soft_pool.add(sheet, rows, values)
+        recorder.put(rows.sites, SOFT_METRICS, values)
+        self._soft_pool.add(recorder, rows, values)

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from netvitals.capture import ActivationSight, ActivationStack, Outline, Sheet, TensorSight, Vital
+from netvitals.capture import ActivationStack, ActivationView, Layout, Recorder, TensorView, Vital
 from netvitals.drift.spike_meter import (
     MASSIVE,
     MASSIVE_OVER_MEDIAN,
@@ -44,31 +44,31 @@ class Spikes(Vital):
     """
 
     name = "spikes"
-    cadence = 5
-    cadences: ClassVar = {"tensor": 10}
-    together = True
+    every = 5
+    every_by_method: ClassVar = {"tensor": 10}
+    takes_stacks = True
     tensors_of = ("stream",)
 
     def __init__(self, k: float = SPIKE_RMS) -> None:
         if not k > 0:
             raise ValueError(f"k counts root mean squares and must be positive, got {k}")
         self.k = k
-        self._sheet: Sheet | None = None
+        self._recorder: Recorder | None = None
         self._maxima: list[tuple[int, float]] = []
         self._depth: dict[str, int] = {}        # sites in the order of the first look, which is the order of the pass
 
-    def activation(self, sheet: Sheet, sight: ActivationSight | ActivationStack) -> None:
-        stack = sight.stack
+    def activation(self, recorder: Recorder, view: ActivationView | ActivationStack) -> None:
+        stack = view.stack
         if stack.elements:
-            self._look(sheet, stack, pooled=True)
+            self._observe(recorder, stack, pooled=True)
 
-    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
-        if sight.site.kind == "stream" and sight.value.numel():
-            h = sight.view[None]
-            self._look(sheet, ActivationStack((sight.site,), h, h, torch.clone, tuple(sight.value.shape),
-                                              sight.value.dtype, sight.room), pooled=False)
+    def tensor(self, recorder: Recorder, view: TensorView) -> None:
+        if view.site.kind == "stream" and view.value.numel():
+            h = view.view[None]
+            self._observe(recorder, ActivationStack((view.site,), h, h, torch.clone, tuple(view.value.shape),
+                                              view.value.dtype, view.memory), pooled=False)
 
-    def _look(self, sheet: Sheet, stack: ActivationStack, *, pooled: bool) -> None:
+    def _observe(self, recorder: Recorder, stack: ActivationStack, *, pooled: bool) -> None:
         a, size = (t.reshape(len(t), -1) for t in (stack.a, stack.size))
         mean = a.mean(1, keepdim=True)
         squares = torch.sub(a, mean, out=stack.scratch.view(a.shape))
@@ -79,29 +79,29 @@ class Spikes(Vital):
         sample = _order.sampled(size, MEDIAN_SAMPLE)
         row = stack.size.amax(2).reshape(len(a), -1).argmax(1)
         mean_abs = mean if stack.is_relu else size.mean(1)
-        sheet.on_host((stack.channel_max, mean_abs, variance, fourth, p999, count, sample, row),
-                      partial(self._finish, sheet, stack.outline, pooled))
+        recorder.on_host((stack.channel_max, mean_abs, variance, fourth, p999, count, sample, row),
+                      partial(self._finish, recorder, stack.outline, pooled))
 
-    def _finish(self, sheet: Sheet, stack: Outline, pooled: bool, channel_max: np.ndarray, mean_abs: np.ndarray,
+    def _finish(self, recorder: Recorder, stack: Layout, pooled: bool, channel_max: np.ndarray, mean_abs: np.ndarray,
                 variance: np.ndarray, fourth: np.ndarray, p999: np.ndarray, count: np.ndarray, sample: np.ndarray,
                 row: np.ndarray) -> None:
         largest = channel_max.max(1)
         over_median = largest / _order.host_nonzero_median(sample)
         massive = (largest > MASSIVE) & (over_median > MASSIVE_OVER_MEDIAN)
         kurtosis = (fourth / variance[:, 0]) ** 2 / stack.elements
-        sheet.put(stack.sites, METRICS, np.column_stack([
+        recorder.put(stack.sites, METRICS, np.column_stack([
             largest, p999, largest / mean_abs.reshape(-1), over_median, kurtosis, count, row % stack.positions,
             channel_max.argmax(1), massive]))
         if pooled:
-            if self._sheet is not sheet:
-                self._sheet, self._maxima = sheet, []
-                sheet.on_host((), self._end)
+            if self._recorder is not recorder:
+                self._recorder, self._maxima = recorder, []
+                recorder.on_host((), self._end)
             self._maxima += zip([self._depth.setdefault(s.name, len(self._depth)) for s in stack.sites], largest)
 
     def _end(self) -> None:
-        if self._sheet is not None:
+        if self._recorder is not None:
             maxima = np.array([largest for _, largest in sorted(self._maxima, key=lambda pair: pair[0])])
             peak = int(maxima.argmax())
-            self._sheet.put("model", ("max_abs", "peak_layer", "intermediate_peak"),
+            self._recorder.put("model", ("max_abs", "peak_layer", "intermediate_peak"),
                             np.array([maxima[peak], peak, 0 < peak < len(maxima) - 1], dtype=float))
-        self._sheet, self._maxima = None, []
+        self._recorder, self._maxima = None, []

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import Sheet, Site, TensorSight, Vital
+from netvitals.capture import Recorder, Site, TensorView, Vital
 
 METRICS = ("norm", "sigma", "rms", "growth")
 
@@ -52,28 +52,28 @@ class Stream(Vital):
     """``norm`` (mean over rows), ``sigma``, ``rms`` and ``growth`` (over the block before; 1 for the first)."""
 
     name = "stream"
-    cadence = 2
+    every = 2
     tensors_of = ("stream",)
 
     def __init__(self) -> None:
-        self._sheet: Sheet | None = None
+        self._recorder: Recorder | None = None
         self._norm: np.ndarray | None = None
 
-    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
-        if sight.site.kind != "stream" or sight.value.numel() == 0:
+    def tensor(self, recorder: Recorder, view: TensorView) -> None:
+        if view.site.kind != "stream" or view.value.numel() == 0:
             return
-        h = sight.view
+        h = view.view
         if h.ndim == 2:
             squares = torch.linalg.vector_norm(h, dim=1).square()
         else:       # over columns a product and a sum are far quicker than a norm
-            scratch = None if sight.room is None else sight.room.empty("scratch", h.shape, h)
+            scratch = None if view.memory is None else view.memory.empty("scratch", h.shape, h)
             squares = torch.mul(h, h, out=scratch).sum(1)
-        sheet.on_host((squares.sqrt().mean(), squares.sum(), h.mean()),
-                      partial(self._finish, sheet, sight.site, h.numel()))
+        recorder.on_host((squares.sqrt().mean(), squares.sum(), h.mean()),
+                      partial(self._finish, recorder, view.site, h.numel()))
 
-    def _finish(self, sheet: Sheet, site: Site, n: int, norm: np.ndarray, square: np.ndarray, mean: np.ndarray) -> None:
-        before = self._norm if self._sheet is sheet and self._norm is not None else norm
-        self._sheet, self._norm = sheet, norm
+    def _finish(self, recorder: Recorder, site: Site, n: int, norm: np.ndarray, square: np.ndarray, mean: np.ndarray) -> None:
+        before = self._norm if self._recorder is recorder and self._norm is not None else norm
+        self._recorder, self._norm = recorder, norm
         energy = square / n
-        sheet.put(site, METRICS, np.array([norm, np.sqrt(np.maximum(energy - mean * mean, 0)), np.sqrt(energy),
+        recorder.put(site, METRICS, np.array([norm, np.sqrt(np.maximum(energy - mean * mean, 0)), np.sqrt(energy),
                                            norm / before]))

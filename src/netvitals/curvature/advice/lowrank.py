@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.curvature.engine.operators import Operator
+from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.engine.probes import generator
 from netvitals.curvature.measure.exact import Blocks
 

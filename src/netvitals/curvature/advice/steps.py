@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from netvitals.anatomy.lanczos import Lanczos
-from netvitals.curvature.engine.operators import Operator
+from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.engine.probes import generator
 
 

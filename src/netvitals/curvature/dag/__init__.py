@@ -4,9 +4,9 @@
 contracted second-derivative tensors by the recursion over the graph, so that each term can be looked at.
 """
 
-from netvitals.curvature.dag.blocks import BlockTable, assembled, block, blocks, root_factors
 from netvitals.curvature.dag.evaluation import Evaluation
 from netvitals.curvature.dag.graph import Graph, GraphNode, chain
+from netvitals.curvature.dag.hessian_blocks import BlockTable, assembled, block, blocks, root_factors
 from netvitals.curvature.dag.kinks import Certificate, certificate, clarke_samples, near_kinks
 from netvitals.curvature.dag.parameters import ParameterBlock, parameter_block, parameter_hessian, shared_block
 from netvitals.curvature.dag.paths import PathTerm, Route, path_jacobian, path_resonance, path_terms, routing

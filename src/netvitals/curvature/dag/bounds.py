@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from netvitals.curvature.advice.lowrank import truncation_error
-from netvitals.curvature.dag.blocks import block
 from netvitals.curvature.dag.evaluation import Evaluation
 from netvitals.curvature.dag.graph import LOSS
+from netvitals.curvature.dag.hessian_blocks import block
 from netvitals.curvature.dag.parameters import parameter_block
 from netvitals.curvature.dag.paths import path_jacobian, path_terms
 from netvitals.curvature.measure import metrics

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from netvitals.curvature.dag.blocks import block
 from netvitals.curvature.dag.evaluation import Evaluation
 from netvitals.curvature.dag.graph import Graph
+from netvitals.curvature.dag.hessian_blocks import block
 
 _STRAIGHT = (nn.Linear, nn.modules.conv._ConvNd, nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.Hardtanh, nn.Identity,
              nn.Flatten, nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.curvature.dag.blocks import block
 from netvitals.curvature.dag.evaluation import Evaluation
+from netvitals.curvature.dag.hessian_blocks import block
 
 
 @dataclass(frozen=True)

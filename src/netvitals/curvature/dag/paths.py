@@ -13,9 +13,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from netvitals.curvature.dag.blocks import block
 from netvitals.curvature.dag.evaluation import Evaluation
 from netvitals.curvature.dag.graph import LOSS
+from netvitals.curvature.dag.hessian_blocks import block
 
 
 @dataclass(frozen=True)

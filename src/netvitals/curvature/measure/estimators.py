@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from netvitals.anatomy.lanczos import Lanczos
-from netvitals.curvature.engine.operators import Operator
+from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.engine.probes import Distribution, draw, generator
 from netvitals.curvature.measure.metrics import FLOOR, ZERO
 

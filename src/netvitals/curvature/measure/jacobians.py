@@ -162,7 +162,7 @@ def activation_bend(model: nn.Module, x: Any, *, layers: Sequence[str] | None = 
     """
     sums: dict[str, tuple[float, int]] = {}
 
-    def look(name: str) -> Any:
+    def observe(name: str) -> Any:
         def hook(module: nn.Module, args: Any, out: Any) -> None:
             z = args[0].detach().double().requires_grad_(True)
             with torch.enable_grad():
@@ -181,7 +181,7 @@ def activation_bend(model: nn.Module, x: Any, *, layers: Sequence[str] | None = 
         busy: set[str] = set()
 
         def guarded(name: str) -> Any:
-            inner = look(name)
+            inner = observe(name)
 
             def hook(module: nn.Module, args: Any, out: Any) -> None:
                 if name not in busy:        # the hook itself calls the module

@@ -12,7 +12,7 @@ from torch import nn
 
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.problem import Loss
-from netvitals.curvature.measure.interlayer import interlayer
+from netvitals.curvature.measure.between_layers import interlayer
 from netvitals.curvature.measure.result import InterlayerCurvature
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from netvitals.anatomy.lanczos import Lanczos
 from netvitals.curvature.engine.nodes import Choice
-from netvitals.curvature.engine.operators import Operator, Part, operators
+from netvitals.curvature.engine.operator import Operator, Part, operators
 from netvitals.curvature.engine.probes import generator
 from netvitals.curvature.engine.problem import Loss
 from netvitals.curvature.engine.products import Progress

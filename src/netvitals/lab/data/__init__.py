@@ -5,7 +5,7 @@ NETVITALS_DATA. Nothing is ever fetched.
 """
 
 from netvitals.lab.data.audio import Audio
-from netvitals.lab.data.batches import batches, crop_flip, order, steps_per_epoch
+from netvitals.lab.data.batching import batches, crop_flip, order, steps_per_epoch
 from netvitals.lab.data.catalogue import load, missing, names
 from netvitals.lab.data.dataset import PROBE, Dataset, Split, row_major
 from netvitals.lab.data.images import CIFAR10, CIFAR100, MNIST, Digits, FashionMNIST, Images

@@ -22,9 +22,9 @@ def places(folder: Path | None, subfolders: Iterable[str]) -> list[Path]:
     return [folder] if folder.is_file() else [folder / s if s else folder for s in subfolders]
 
 
-def missing(name: str, files: Iterable[str], looked: Iterable[Path]) -> FileNotFoundError:
+def missing(name: str, files: Iterable[str], observed: Iterable[Path]) -> FileNotFoundError:
     """Which files were looked for, and where."""
-    where = ", ".join(map(str, looked))
+    where = ", ".join(map(str, observed))
     if not where:
         return FileNotFoundError(f"{name} was not found: no folder to look in; give folder=..., or set {VARIABLE}, to "
                                  f"the folder with {', '.join(files)}")

@@ -78,13 +78,13 @@ class MNIST(ImageOptions):
 
     def load(self, folder: Path | None) -> Dataset:
         wanted = [f"{part}-{kind}" for part in ("train", "t10k") for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
-        looked = places(folder, self.subfolders)
-        for place in looked:
+        observed = places(folder, self.subfolders)
+        for place in observed:
             found = [next((p for p in (place / n, place / f"{n}.gz") if p.is_file()), None) for n in wanted]
             if all(found):
                 x, y, x_test, y_test = (_idx(p) for p in found if p)
                 return self.dataset(self.title, Split(x.unsqueeze(1), y), Split(x_test.unsqueeze(1), y_test), 255.0)
-        raise missing(self.title, [f"{n}[.gz]" for n in wanted], looked)
+        raise missing(self.title, [f"{n}[.gz]" for n in wanted], observed)
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class CIFAR10(ImageOptions):
     labels: ClassVar[bytes] = b"labels"
 
     def load(self, folder: Path | None) -> Dataset:
-        looked = places(folder, self.subfolders)
-        for place in looked:
+        observed = places(folder, self.subfolders)
+        for place in observed:
             if place.is_file():
                 return self.dataset(self.title, *_npz(place), 255.0)
             if all((place / part).is_file() for part in (*self.parts, self.held)):
@@ -123,7 +123,7 @@ class CIFAR10(ImageOptions):
             if packed:
                 return self.dataset(self.title, *_npz(packed[0]), 255.0)
         raise missing(self.title, [*self.parts, self.held,
-                                   f"or {self.title}*.npz with x_train, y_train, x_test, y_test"], looked)
+                                   f"or {self.title}*.npz with x_train, y_train, x_test, y_test"], observed)
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,10 @@ class Images(ImageOptions):
     def load(self, folder: Path | None) -> Dataset:
         if not self.file:
             raise ValueError("name the packed file, as in images:tiny-imagenet.npz")
-        looked = [Path(self.file).expanduser(), *([folder / self.file] if folder else [])]
-        path = next((p for p in looked if p.is_file()), None)
+        observed = [Path(self.file).expanduser(), *([folder / self.file] if folder else [])]
+        path = next((p for p in observed if p.is_file()), None)
         if path is None:
-            raise missing("images", [self.file], [p.absolute().parent for p in looked])
+            raise missing("images", [self.file], [p.absolute().parent for p in observed])
         return self.dataset(f"images:{path.name}", *_npz(path), 255.0)
 
 

@@ -29,10 +29,10 @@ class Text:
     def load(self, folder: Path | None) -> Dataset:
         if not self.file:
             raise ValueError("name the text file, as in text:corpus.txt")
-        looked = [Path(self.file).expanduser(), *([folder / self.file] if folder else [])]
-        path = next((p for p in looked if p.is_file()), None)
+        observed = [Path(self.file).expanduser(), *([folder / self.file] if folder else [])]
+        path = next((p for p in observed if p.is_file()), None)
         if path is None:
-            raise missing("text", [self.file], [p.absolute().parent for p in looked])
+            raise missing("text", [self.file], [p.absolute().parent for p in observed])
         stream = torch.from_numpy(np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64))
         cut = int(len(stream) * (1 - self.held_out))
         if min(cut, len(stream) - cut) <= self.context:
@@ -57,12 +57,12 @@ class Shards:
     limit: int = 100_000_000
 
     def load(self, folder: Path | None) -> Dataset:
-        looked = [p for p in ((Path(self.file).expanduser() if self.file else None),
+        observed = [p for p in ((Path(self.file).expanduser() if self.file else None),
                               folder / self.file if folder else None) if p is not None]
-        found = next((sorted(p.glob("*.bin")) for p in looked if p.is_dir() and any(p.glob("*.bin"))), [])
+        found = next((sorted(p.glob("*.bin")) for p in observed if p.is_dir() and any(p.glob("*.bin"))), [])
         held = [p for p in found if "val" in p.name or "test" in p.name]
         if not held or len(held) == len(found):
-            raise missing("shards", ["*train*.bin", "*val*.bin"], looked)
+            raise missing("shards", ["*train*.bin", "*val*.bin"], observed)
         train = self._stream([p for p in found if p not in held])
         test = windows(self._stream(held), self.context, self.context)
         return Dataset("shards", windows(train, self.context, self.context), test, probe_of(test), "tokens", self.vocab)

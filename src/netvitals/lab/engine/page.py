@@ -53,10 +53,10 @@ def _words(counts: Mapping[Status, int], standings: Sequence[Standing]) -> str:
     judged = sum(counts[s] for s in STATUSES[:3])
     papers = len({s.claim.paper for s in standings})
     spoken: dict[Status, str] = {"holds": "hold", "fails": "fail", "erratum": "are errata"}
-    said = ", ".join(f"{counts[s]} {w}" for s, w in spoken.items() if counts[s])
+    sentence = ", ".join(f"{counts[s]} {w}" for s, w in spoken.items() if counts[s])
     if not judged:
         return f"{len(standings)} claims of {papers} papers; none has been run yet."
-    return (f"{len(standings)} claims of {papers} paper{'s' * (papers != 1)}, {judged} of them judged: {said}."
+    return (f"{len(standings)} claims of {papers} paper{'s' * (papers != 1)}, {judged} of them judged: {sentence}."
             + (f" {counts['not-run']} have no verdict yet." if counts["not-run"] else ""))
 
 

@@ -37,9 +37,9 @@ class StudyRun:
 
     def __str__(self) -> str:
         counts = {s: sum(v.status == s for v in self.verdicts.values()) for s in STATUSES}
-        said = ", ".join(f"{n} {s}" for s, n in counts.items() if n) or "no claims"
+        text = ", ".join(f"{n} {s}" for s, n in counts.items() if n) or "no claims"
         return (f"{self.study} ({self.scale}): {self.trials} trials, {self.reused} reused, {self.failed} failed, "
-                f"{self.seconds:.1f} s; {said}")
+                f"{self.seconds:.1f} s; {text}")
 
 
 @dataclass

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
-from netvitals.lab.engine.plain import plain
+from netvitals.lab.engine.plain_values import plain
 
 SCALES = ("smoke", "small", "paper")
 

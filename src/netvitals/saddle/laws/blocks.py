@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from netvitals.saddle.laws.drive import resolve
+from netvitals.saddle.laws.drives import resolve
 from netvitals.saddle.students.network import Stack
 
 Closure = Literal["full", "truncated", "decoupled"]

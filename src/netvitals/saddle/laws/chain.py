@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from netvitals.saddle.laws.drive import resolve
+from netvitals.saddle.laws.drives import resolve
 
 ROWS = 400      # chains swept together: their temporaries stay in the cache and below the allocator's mapping threshold
 

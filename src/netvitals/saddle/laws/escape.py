@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from netvitals.saddle.laws.drive import Drive, drive
+from netvitals.saddle.laws.drives import Drive, drive
 from netvitals.saddle.laws.flow import reduced_flow
-from netvitals.saddle.measure.bottleneck import bottleneck, positional_drive
+from netvitals.saddle.measure.bottlenecks import bottleneck, positional_drive
 
 Method = Literal["ode", "leading", "nlo", "balanced", "resummed", "critical"]
 METHODS: tuple[str, ...] = ("ode", "leading", "nlo", "balanced", "resummed", "critical")

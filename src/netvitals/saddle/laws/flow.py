@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from netvitals.saddle.laws.chain import ScalarChain
-from netvitals.saddle.laws.integrate import OUT_OF_STEPS, OUT_OF_TIME, REACHED, SATURATED, Field, Margins, integrate
+from netvitals.saddle.laws.integration import OUT_OF_STEPS, OUT_OF_TIME, REACHED, SATURATED, Field, Margins, integrate
 
 
 @dataclass(frozen=True)

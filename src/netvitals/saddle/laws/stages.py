@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from netvitals.saddle.laws.chain import ScalarChain, _with_slope
-from netvitals.saddle.laws.drive import drive
+from netvitals.saddle.laws.drives import drive
 
 
 def transfer(f: str | Callable[[Tensor], Tensor], depth: int, rho: float, nodes: int = 128) -> float:

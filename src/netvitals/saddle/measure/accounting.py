@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.wiring import LAYERS
-from netvitals.capture import ParameterSight, Sheet, Vital
+from netvitals.capture import ParameterView, Recorder, Vital
 
 METRICS = ("delta", "change", "predicted", "gap")
 
@@ -79,16 +79,16 @@ class StepAccounting(Vital):
         self.pairs = None if pairs is None else list(pairs)
         self.lr = lr
 
-    def parameters(self, sheet: Sheet, sight: ParameterSight) -> None:
-        if not sight.before or not sight.grads:
+    def parameters(self, recorder: Recorder, view: ParameterView) -> None:
+        if not view.before or not view.grads:
             return
         if self.pairs is None:
-            self.pairs = neighbours(sight.modules)
+            self.pairs = neighbours(view.modules)
         for first, second in self.pairs:
-            if f"{first}.weight" in sight.grads and f"{second}.weight" in sight.grads:
-                numbers = _pair_numbers(sight.before, sight.params, sight.grads, first, second, self.lr)
+            if f"{first}.weight" in view.grads and f"{second}.weight" in view.grads:
+                numbers = _pair_numbers(view.before, view.params, view.grads, first, second, self.lr)
                 delta, change, predicted = numbers[:3]
-                sheet.write(f"{first} → {second}", METRICS, torch.stack([delta, change, predicted, change - predicted]))
+                recorder.write(f"{first} → {second}", METRICS, torch.stack([delta, change, predicted, change - predicted]))
 
 
 def neighbours(modules: Mapping[str, nn.Module]) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from netvitals.anatomy.wiring import Links, Run, find_links, recorded
 from netvitals.capture import preserved
-from netvitals.saddle.measure.bottleneck import bottleneck
+from netvitals.saddle.measure.bottlenecks import bottleneck
 from netvitals.saddle.students.network import Stack, output
 
 NORMS = ("BatchNorm", "NativeLayerNorm", "LayerNorm", "NativeGroupNorm", "NativeBatchNorm", "CudnnBatchNorm", "Rsqrt")
@@ -70,8 +70,8 @@ def snapshot(model: nn.Module, batch: tuple[Any, Any], loss_fn: Callable[[Any, A
 
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-    >>> look = snapshot(net, (torch.randn(16, 4), torch.randn(16, 1)), nn.functional.mse_loss)
-    >>> look.names, look.reason
+    >>> seen = snapshot(net, (torch.randn(16, 4), torch.randn(16, 1)), nn.functional.mse_loss)
+    >>> seen.names, seen.reason
     (('0', '2'), '')
     """
     inputs, targets = batch

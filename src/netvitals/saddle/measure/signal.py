@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.saddle.laws.drive import drive
+from netvitals.saddle.laws.drives import drive
 from netvitals.saddle.students.network import Stack, output
 from netvitals.saddle.students.task import Sample, Teacher
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.saddle.laws.drive import resolve
+from netvitals.saddle.laws.drives import resolve
 
 
 @dataclass(frozen=True)

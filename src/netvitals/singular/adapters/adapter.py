@@ -64,9 +64,9 @@ class Placement:
     def __str__(self) -> str:
         words = "the old task cannot change" if self.exact else \
             f"not exact: the old inputs leave {self.kernel} free directions, variance {self.leak:.1e} leaks"
-        said = f"; the new inputs vary by {', '.join(f'{r:.2g}' for r in self.reach)} of their mean" if self.reach \
+        sentence = f"; the new inputs vary by {', '.join(f'{r:.2g}' for r in self.reach)} of their mean" if self.reach \
             else ""
-        return f"{self.layer}: rank {len(self.down)}, {words}{said}"
+        return f"{self.layer}: rank {len(self.down)}, {words}{sentence}"
 
 
 @dataclass(frozen=True)

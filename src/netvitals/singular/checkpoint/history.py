@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from netvitals.capture import preserved
-from netvitals.singular.sampling.learning_coefficient import LLC, LossFn, learning_coefficient
+from netvitals.singular.sampling.llc import LLC, LossFn, learning_coefficient
 
 
 @dataclass(frozen=True)

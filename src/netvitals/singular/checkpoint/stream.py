@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import Sheet, TensorSight, Vital, look
+from netvitals.capture import Recorder, TensorView, Vital, observe
 
 _RANK = 1e-9        # of the largest singular value; float64 leaves about 1e-15
 _COLLAPSE = 0.01    # ratio below which the identity counts as cancelled
@@ -83,15 +83,15 @@ class _Collector(Vital):
     def __init__(self) -> None:
         self.seen: dict[str, tuple[str, Tensor]] = {}
 
-    def tensor(self, sheet: Sheet, sight: TensorSight) -> None:
-        self.seen[sight.site.name] = (sight.site.module, sight.channels.clone())
+    def tensor(self, recorder: Recorder, view: TensorView) -> None:
+        self.seen[view.site.name] = (view.site.module, view.channels.clone())
 
 
 def _stream(model: nn.Module, x: Any, nodes: Sequence[str] | None) -> dict[str, Tensor]:
     """Stream matrices (rows, channels) by node, the first block's input first."""
     if nodes is None:
         collector = _Collector()
-        look(model, x, vitals=[collector], manner="eval")
+        observe(model, x, vitals=[collector], mode="eval")
         if not collector.seen:
             raise ValueError(f"no residual stream was found in {type(model).__name__}; name the modules whose outputs "
                              "are its nodes with nodes=[...]")

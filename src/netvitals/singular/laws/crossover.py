@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netvitals.singular.networks.architecture import Chain
-from netvitals.singular.networks.freeze_probe import freeze_probe
+from netvitals.singular.networks.ladders import freeze_probe
 from netvitals.singular.orders.rates import RateFit, rate_fit
 
 ANGLES = tuple(np.geomspace(1e-3, 1e-1, 5).tolist())

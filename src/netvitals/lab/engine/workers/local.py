@@ -114,11 +114,11 @@ class _Worker:
         alive = self.process.is_alive()         # asked first: what it sent before it died is still in the pipe
         with suppress(EOFError, OSError):
             while self.pipe.poll():
-                said = self.pipe.recv()
+                text = self.pipe.recv()
                 self.awake = True
-                if isinstance(said, Outcome):
+                if isinstance(text, Outcome):
                     self.task = None
-                    return said
+                    return text
         if alive or self.task is None:
             return None
         self.dead = True

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from netvitals.lab.engine.plain import plain_rows
+from netvitals.lab.engine.plain_values import plain_rows
 from netvitals.lab.engine.study import Config, Row, canonical
 
 

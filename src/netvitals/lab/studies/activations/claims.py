@@ -85,8 +85,8 @@ def _density_claims() -> Iterator[Claim]:
 
 def _class_claims() -> Iterator[Claim]:
     for a, (label, centred, everywhere) in ref.CLASSES.items():
-        said = _spoken(label, centred, everywhere)
-        yield Claim(f"activations/class-{a}", STUDY, f"{a} belongs to class {said}", Expected(direction=said),
+        text = _spoken(label, centred, everywhere)
+        yield Claim(f"activations/class-{a}", STUDY, f"{a} belongs to class {text}", Expected(direction=text),
                     _judge_class(label, centred, everywhere), section="§2.4, §4.1", paper=SADDLE,
                     uses=_uses(_classed(a)))
     for a, value in ref.LEADING.items():
@@ -164,8 +164,8 @@ def _judge_definition(rows: Sequence[Row]) -> Verdict:
         return decide(True, literal, note="the printed definition gives the printed table")
     if signed > 1e-3:
         return fails(literal, note=f"neither definition gives the table: off by {literal:.3g} and {signed:.3g}")
-    said = ", ".join(f"{w} {_pick(rows, 'literal', activation=a)['value']:.3f}" for a, w in _NAMES.items())
-    return erratum(said, note=f"as defined, with |f'|, z_low misses the table by up to {literal:.3g}; the signed "
+    text = ", ".join(f"{w} {_pick(rows, 'literal', activation=a)['value']:.3f}" for a, w in _NAMES.items())
+    return erratum(text, note=f"as defined, with |f'|, z_low misses the table by up to {literal:.3g}; the signed "
                    f"crossing, inf{{z : f'(z) > θ}}, gives it to {signed:.1g}")
 
 

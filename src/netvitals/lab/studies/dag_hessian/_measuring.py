@@ -17,7 +17,7 @@ from netvitals.lab.studies import Config, Row
 from netvitals.lab.training import recipe_named, train
 
 SEEDS = (42, 43, 44, 45, 46)        # the paper's
-Look = Callable[[nn.Module, tuple[Tensor, Tensor], str], Row]
+Measurement = Callable[[nn.Module, tuple[Tensor, Tensor], str], Row]
 
 
 def dataset(name: str, *, classes: int = 10, side: int = 32, seed: int = 0) -> Dataset:
@@ -39,9 +39,9 @@ def obstacle(names: Iterable[str]) -> str:
     return ""
 
 
-def moments(config: Config, spec: str, loaded: Dataset, look: Look, *, samples: int, recipe: str = "dag-hessian",
+def moments(config: Config, spec: str, loaded: Dataset, measured: Measurement, *, samples: int, recipe: str = "dag-hessian",
             loss: str = "ce", **options: Any) -> list[Row]:
-    """Rows of ``look`` at the start and, if ``config['epochs']`` is not 0, halfway and at the end of training.
+    """Rows of ``observe`` at the start and, if ``config['epochs']`` is not 0, halfway and at the end of training.
 
     The Hessian is taken on the first test examples, in eval mode.
     """
@@ -53,7 +53,7 @@ def moments(config: Config, spec: str, loaded: Dataset, look: Look, *, samples: 
     def see(phase: str) -> None:
         net.eval()
         rows.append({"phase": phase, "accuracy": accuracy(net, loaded), "loss": loss_of(net, loaded, loss),
-                     **look(net, batch, phase)})
+                     **measured(net, batch, phase)})
         net.train()
 
     see("init")

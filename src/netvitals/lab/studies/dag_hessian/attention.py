@@ -40,7 +40,7 @@ def trial(config: Config) -> list[Row]:
                        test=max(64, config["count"] // 4))
     nodes = NODES[config["net"]]
 
-    def look(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
+    def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
         found = curvature.interlayer(net, F.mse_loss, batch, nodes=list(nodes), method="exact")
         single = curvature.interlayer(net, F.mse_loss, batch, nodes=list(nodes[:2]), probes=30)
         pair = found.at(*nodes[:2])
@@ -49,7 +49,7 @@ def trial(config: Config) -> list[Row]:
                 "gap": pair["gn_gap"], "gap32": single.at(*nodes[:2])["gn_gap"],
                 **(norms if config["net"] == "toy-attention" else {})}
 
-    return moments(config, config["net"], loaded, look, samples=config["samples"], recipe="dag-hessian-attention",
+    return moments(config, config["net"], loaded, measured, samples=config["samples"], recipe="dag-hessian-attention",
                    loss="mse", width=config["width"])
 
 

@@ -41,7 +41,7 @@ def trial(config: Config) -> list[Row]:
     depth = config["depth"]
     hidden = (config["base"],) * (depth + 1)
 
-    def look(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
+    def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
         nodes = block_nodes(net)
         method: Any = "exact" if config["exact"] else "stochastic"
         found = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, method=method, probes=100)
@@ -57,7 +57,7 @@ def trial(config: Config) -> list[Row]:
                 "average_rank": float(np.nanmax(found.stable_rank))}
 
     loaded = dataset(config["data"], classes=config["classes"])
-    return moments(config, "mlp,kind=bottleneck,norm=layer", loaded, look, samples=config["samples"], hidden=hidden,
+    return moments(config, "mlp,kind=bottleneck,norm=layer", loaded, measured, samples=config["samples"], hidden=hidden,
                    neck=config["neck"])
 
 

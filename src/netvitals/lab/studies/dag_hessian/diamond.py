@@ -43,7 +43,7 @@ def trials(p: Diamonds) -> list[Config]:
 def trial(config: Config) -> list[Row]:
     k = config["length"]
 
-    def look(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
+    def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
         found = curvature.interlayer(net, F.cross_entropy, batch, nodes=["a.*", "b.*"], method="exact")
         ends = found.at(f"a.{k - 1}", f"b.{k - 1}")
         across: dict[int, list[float]] = {}
@@ -58,7 +58,7 @@ def trial(config: Config) -> list[Row]:
         return {"end_gap": ends["gn_gap"], "end_tensor": ends["tensor"], "across": curve(across),
                 "across_distance": sorted(across), "within": curve(within)}
 
-    return moments(config, "mlp,kind=diamond,norm=layer", dataset(config["data"]), look, samples=config["samples"],
+    return moments(config, "mlp,kind=diamond,norm=layer", dataset(config["data"]), measured, samples=config["samples"],
                    hidden=(config["width"],) * (k + 1), merge=config["merge"], act=config["act"])
 
 

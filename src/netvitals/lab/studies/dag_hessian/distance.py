@@ -58,7 +58,7 @@ def trial(config: Config) -> list[Row]:
     spec = f"mlp,{KINDS[config['net']]}"
     hidden = (config["width"],) * (config["depth"] + 1)
 
-    def look(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
+    def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
         nodes = block_nodes(net)
         measure = lambda reduction: curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, method="exact",
                                                          reduction=reduction)
@@ -75,7 +75,7 @@ def trial(config: Config) -> list[Row]:
         return {**numbers(found), "rho": rho, "lyapunov_eq8": rates.eq8, "lyapunov_qr": rates.qr, "gain": rates.gain,
                 "apart_rate": own.rate, "fixed_rate": slopes[0], "fixed_apart_rate": slopes[1]}
 
-    return moments(config, spec, dataset(config["data"]), look, samples=config["samples"], hidden=hidden)
+    return moments(config, spec, dataset(config["data"]), measured, samples=config["samples"], hidden=hidden)
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:

@@ -49,7 +49,7 @@ def trials(p: Gaps) -> list[Config]:
 
 
 def trial(config: Config) -> list[Row]:
-    def look(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
+    def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
         nodes = block_nodes(net)
         found = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, method="exact")
         swept = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, probes=30)
@@ -57,7 +57,7 @@ def trial(config: Config) -> list[Row]:
         return {**numbers(found), "bend": bend.pooled, "stochastic_gap": swept.global_gap, "floor": swept.floor}
 
     hidden = (config["width"],) * (config["depth"] + 1)
-    return moments(config, "mlp", dataset(config["data"]), look, samples=config["samples"], hidden=hidden,
+    return moments(config, "mlp", dataset(config["data"]), measured, samples=config["samples"], hidden=hidden,
                    norm=config["norm"], act=config["act"])
 
 

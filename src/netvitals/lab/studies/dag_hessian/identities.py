@@ -14,7 +14,7 @@ from torch.func import jacrev
 from netvitals.curvature import dag
 from netvitals.curvature.dag import bounds
 from netvitals.curvature.dag import library as lib
-from netvitals.curvature.engine.operators import Operator
+from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.measure import estimators, metrics
 from netvitals.lab.studies import Claim, Config, Expected, Row, Study, Verdict, decide, erratum, fails
 from netvitals.lab.studies.dag_hessian._measuring import table

@@ -42,14 +42,14 @@ def trials(p: Towers) -> list[Config]:
 def trial(config: Config) -> list[Row]:
     loaded = _unclamped() if config["data"] == "noise" else data.load(config["data"])
 
-    def look(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
+    def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
         nodes = ["stem.3", *(f"stages.{i}" for i in range(len(config["blocks"])))]
         found = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, probes=config["probes"])
         few = (batch[0][:8], batch[1][:8])
         coupled = curvature.interlayer(net, F.cross_entropy, few, nodes=nodes, probes=4, train=True)
         return {**numbers(found), "train_mode_gap": coupled.global_gap}
 
-    return moments(config, "resnet18-large", loaded, look, samples=config["samples"], recipe="dag-hessian-resnet",
+    return moments(config, "resnet18-large", loaded, measured, samples=config["samples"], recipe="dag-hessian-resnet",
                    act=config["act"], shortcut=config["shortcut"], width=config["width"],
                    blocks=tuple(config["blocks"]))
 

@@ -47,7 +47,7 @@ def descend(name: str, depth: int, steps: int, width: int = 4, lr: float = 1e-3,
     target = torch.diag(torch.tensor([1.0] * (width - 1) + [0.0], dtype=f64))
     optimizer = builds(lr)[name](weights)
     ts, lams, at = [], [], []
-    looks = set(np.unique(np.geomspace(1, steps, 60).astype(int)).tolist())
+    observations = set(np.unique(np.geomspace(1, steps, 60).astype(int)).tolist())
     for i in range(1, steps + 1):
         product: Tensor = weights[0]
         for w in weights[1:]:
@@ -56,7 +56,7 @@ def descend(name: str, depth: int, steps: int, width: int = 4, lr: float = 1e-3,
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if i in looks:
+        if i in observations:
             t, lam, off = read([w.detach() for w in weights])
             ts.append(t)
             lams.append(lam)

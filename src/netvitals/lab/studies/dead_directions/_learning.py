@@ -101,11 +101,11 @@ def grokking(steps: int, seed: int, p: int = 19) -> list[Row]:
                                   betas=(0.9, 0.98))
     target = F.one_hot(y, p).float()
     rows: list[Row] = []
-    looks = set(np.unique(np.geomspace(5, steps, 24).astype(int)).tolist()) | {0}
+    observations = set(np.unique(np.geomspace(5, steps, 24).astype(int)).tolist()) | {0}
     for i in range(steps + 1):
         hidden = first(x).square()
         out = second(hidden)
-        if i in looks:
+        if i in observations:
             right = (out.argmax(1) == y).float()
             a = hidden[seen].detach().double()
             rows.append({"step": i, "train": float(right[seen].mean()), "test": float(right[unseen].mean()),
@@ -157,9 +157,9 @@ def _addition_rates(steps: int, seed: int, p: int = 19) -> list[Row]:
     net = nn.Sequential(nn.Linear(2 * p, 64), nn.GELU(), nn.Linear(64, p))
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     rows: list[Row] = []
-    looks = set(np.unique(np.geomspace(10, 5 * steps, 16).astype(int)).tolist())
+    observations = set(np.unique(np.geomspace(10, 5 * steps, 16).astype(int)).tolist())
     for i in range(5 * steps + 1):
-        if i in looks:
+        if i in observations:
             factor = singular.kfac(net, x[seen], "ce", only=lambda n: n == "0").layers["0"]
             rows.append({"step": i, "smallest": singular.lambda_min(factor.G)[0], "trace": float(factor.G.trace())})
         optimizer.zero_grad()
@@ -175,13 +175,13 @@ def coefficient(steps: int, draws: int, seed: int) -> list[Row]:
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(64, 12), nn.Tanh(), nn.Linear(12, 10))
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-    looks = set(np.unique(np.geomspace(steps // 8, steps, 5).astype(int)).tolist())
+    observations = set(np.unique(np.geomspace(steps // 8, steps, 5).astype(int)).tolist())
     states: dict[int, dict[str, Any]] = {}
     for i in range(1, steps + 1):
         optimizer.zero_grad()
         F.cross_entropy(net(x), y).backward()
         optimizer.step()
-        if i in looks:
+        if i in observations:
             states[i] = {k: v.clone() for k, v in net.state_dict().items()}
     found = singular.coefficient_history(net, F.cross_entropy, (x, y), states, chains=2, draws=draws, seed=seed)
     return [{"step": s, "lam": c.mean, "stderr": c.stderr, "loss": c.baseline, "parameters": c.parameters,

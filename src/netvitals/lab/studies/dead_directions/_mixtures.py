@@ -80,9 +80,9 @@ def curvature() -> list[Row]:
         mean = [sectional_curvature(flat, torch.tensor([s, 0.0], dtype=f64)) for s in (0.1, 0.05)]
         whole = lambda th: fisher(th, "split")
         steep = [s * s * sectional_curvature(whole, torch.tensor([s, 0.0, w], dtype=f64), (0, 2)) for s in (0.1, 0.05)]
-        for plane, near, said in (("mean", mean, 1 - 3 / (8 * w * (1 - w))), ("weight", steep, -1 / (w * (1 - w)))):
+        for plane, near, text in (("mean", mean, 1 - 3 / (8 * w * (1 - w))), ("weight", steep, -1 / (w * (1 - w)))):
             # the error of the limit s → 0 is of order s²
-            rows.append({"weight": w, "plane": plane, "measured": (4 * near[1] - near[0]) / 3, "predicted": said})
+            rows.append({"weight": w, "plane": plane, "measured": (4 * near[1] - near[0]) / 3, "predicted": text})
     return rows
 
 

@@ -106,9 +106,9 @@ def predicted(config: Config) -> dict[str, dict[str, float | None]]:
             out["product"] = rates.product
         name = "forward" if isinstance(net, AttentionChain | SwiGLUStack) else "stream"
         return {**out, name: {f"X{i}": v for i, v in enumerate(rates.stream)}}
-    said = net.predicted(probe["fisher"]) if isinstance(net, Memorised) else net.predicted
+    text = net.predicted(probe["fisher"]) if isinstance(net, Memorised) else net.predicted
     shift = 4.0 if probe.get("noise") == 0 and not getattr(net, "identity", False) else 0.0
-    return {"G": {k: v + shift for k, v in said.items()}}
+    return {"G": {k: v + shift for k, v in text.items()}}
 
 
 def _tupled(value: Any) -> Any:

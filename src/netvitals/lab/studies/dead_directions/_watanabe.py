@@ -196,12 +196,12 @@ def trajectories(size: int, seed: int) -> list[Row]:
         a, b = (0.1 * torch.randn(*s, generator=gen, dtype=f64) for s in ((h, d), (o, h)))
         u, v = (torch.linalg.qr(torch.randn(6, 6, generator=gen, dtype=f64))[0][:, :h - deficit] for _ in range(2))
         target = u @ torch.diag(torch.linspace(2, 1, h - deficit, dtype=f64)) @ v.T
-        looks = set(np.unique(np.geomspace(200, steps, 14).astype(int)).tolist())
+        observations = set(np.unique(np.geomspace(200, steps, 14).astype(int)).tolist())
         losses, spectra = [], []
         for i in range(1, steps + 1):
             error = b @ a - target
             a, b = a - 0.05 * b.T @ error, b - 0.05 * error @ a.T
-            if i in looks:
+            if i in observations:
                 product = lambda th: (th[h * d:].reshape(o, h) @ th[:h * d].reshape(h, d)).reshape(1, -1)
                 f = singular.fisher_matrix(product, torch.cat([a.flatten(), b.flatten()]))
                 spectra.append(torch.linalg.eigvalsh(f).clamp_min(0).numpy())

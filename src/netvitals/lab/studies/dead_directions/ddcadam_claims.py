@@ -21,10 +21,10 @@ def _loss(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
         mean = {o: float(np.mean([r["test"] for r in v])) for o, v in runs.items()}
         gaps = [d["test"] - a["test"] for d, a in zip(runs["ddcadam"], runs["adam"])]       # the same seeds
         gap, error = float(np.mean(gaps)), float(np.std(gaps, ddof=1) / len(gaps) ** 0.5)
-        said = ", ".join(f"{o} {mean[o]:.4f} at rate {runs[o][0]['lr']:g}" for o in OPTIMIZERS)
+        text = ", ".join(f"{o} {mean[o]:.4f} at rate {runs[o][0]['lr']:g}" for o in OPTIMIZERS)
         words = "no difference beyond two standard errors" if abs(gap) <= 2 * error else \
             "DDCAdam is better" if gap < 0 else "DDCAdam is worse"
-        return decide(gap <= 2 * error, gap, error, note=f"{words}: test loss {said}; each at its best rate of "
+        return decide(gap <= 2 * error, gap, error, note=f"{words}: test loss {text}; each at its best rate of "
                       f"{len({r['lr'] for r in rows})}, {len(gaps)} seeds")
     return judge
 
@@ -37,10 +37,10 @@ def _start(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
             pairs = [(r["test"], next(p["test"] for p in runs if p["seed"] == r["seed"] and not p["rescaled"]))
                      for r in runs if r["rescaled"]]
             change[o] = max(abs(a - b) / b if a is not None and b else float("inf") for a, b in pairs)
-        said = ", ".join(f"{o} {v:.2g}" for o, v in change.items())
+        text = ", ".join(f"{o} {v:.2g}" for o, v in change.items())
         return decide(change["ddcadam"] < change["adam"], change["ddcadam"],
                       note=f"relative change of the test loss from a start moved along its gauges, largest over seeds: "
-                      f"{said}")
+                      f"{text}")
     return judge
 
 

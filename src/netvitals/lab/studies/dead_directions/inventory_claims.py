@@ -40,8 +40,8 @@ def _activations(rows: Sequence[Row]) -> Verdict:
 def _partition(rows: Sequence[Row]) -> Verdict:
     parts, families = some(rows, what="partition"), some(rows, what="family")
     right = all(r["found"] == r["expected"] for r in parts)
-    told = all(r["transversal"] == [r["k"]] and r["tangential"] == [r["j"]] for r in families)
-    return decide(right and told, ", ".join(f"{r['model']}: {'/'.join(map(str, r['found']))}" for r in parts),
+    facts = all(r["transversal"] == [r["k"]] and r["tangential"] == [r["j"]] for r in families)
+    return decide(right and facts, ", ".join(f"{r['model']}: {'/'.join(map(str, r['found']))}" for r in parts),
                   note="zero/constant/transversal; tangential and transversal told apart in "
                   + ", ".join(r["model"] for r in families))
 
@@ -151,9 +151,9 @@ def _mixture_curvature(rows: Sequence[Row]) -> Verdict:
 
 def _pole(rows: Sequence[Row]) -> Verdict:
     worst = max(abs(r["measured"] / r["predicted"] - 1) for r in rows)
-    said = ", ".join(f"w={r['weight']}: {r['measured']:.2f}" for r in rows)
-    return erratum(said, note="F₄/C₆ is not smooth in the weight: C₆ vanishes at (2−√2)/4 ≈ 0.146") if worst < 0.01 \
-        else fails(worst, note=said)
+    text = ", ".join(f"w={r['weight']}: {r['measured']:.2f}" for r in rows)
+    return erratum(text, note="F₄/C₆ is not smooth in the weight: C₆ vanishes at (2−√2)/4 ≈ 0.146") if worst < 0.01 \
+        else fails(worst, note=text)
 
 
 def _parity(rows: Sequence[Row]) -> Verdict:

@@ -19,10 +19,10 @@ def _zeros(rows: Sequence[Row]) -> Verdict:
         return not_run("needs longer training: run it at a larger scale")
     share = {(r["driver"], r["start"]): r["zeros"] for r in rows}
     like_adam = max(v for (d, _), v in share.items() if d in ("adam", "eps 1e-08", "eps 0.0001"))
-    said = ", ".join(f"{d} {v:.0%}" for (d, s), v in share.items() if s == "usual")
+    text = ", ".join(f"{d} {v:.0%}" for (d, s), v in share.items() if s == "usual")
     if like_adam > 0 and share["sgd", "usual"] == 0:
-        return decide(True, like_adam, note=said)
-    return fails(like_adam, note=f"share of inactive weights that are exactly zero: {said}; the same from a start that "
+        return decide(True, like_adam, note=text)
+    return fails(like_adam, note=f"share of inactive weights that are exactly zero: {text}; the same from a start that "
                  "one uncorrected first step would cancel")
 
 

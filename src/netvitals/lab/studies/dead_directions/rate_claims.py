@@ -233,10 +233,10 @@ def _additive(rows: Sequence[Row]) -> Verdict:
     """Printed: pairs of blocks add up to (8, 4, 0)."""
     gap, _, _ = gap_of([r for r in rows if r["readout"] == "G"])
     inputs = {r["options"]["kinds"]: r["measured"] for r in rows if r["readout"] == "G" and r["layer"] == "input"}
-    said = ", ".join(f"{k} {v:.2f}" for k, v in inputs.items())
+    text = ", ".join(f"{k} {v:.2f}" for k, v in inputs.items())
     if gap > SLOPE:
-        return fails(gap, note=said)
-    return erratum(said, note="exponents at the input of a pair; additivity (8) fails where the first block is "
+        return fails(gap, note=text)
+    return erratum(text, note="exponents at the input of a pair; additivity (8) fails where the first block is "
                    "attention, whose score path carries t² of its own")
 
 

@@ -37,7 +37,7 @@ def trial(config: Config) -> list[Row]:
         return _factors.CHECKS[config["check"]](config["samples"], config["seed"])
     options = dict(config["probe"])
     ladder = freeze_probe(network(config), config["ts"], **options)
-    said = predicted(config)
+    text = predicted(config)
     found: dict[str, Mapping[str, RateFit]] = {
         "G": ladder.G, "A": ladder.A, "product": ladder.product,
         "stream": {f"X{i}": f for i, f in enumerate(ladder.stream)},
@@ -46,10 +46,10 @@ def trial(config: Config) -> list[Row]:
              "measured": None if math.isnan(found[readout][layer].slope) else found[readout][layer].slope,
              "zero": found[readout][layer].flags == ("identically zero",), "regime": ladder.regime,
              "estimator": ladder.estimator}
-            for readout, by_layer in said.items() for layer, value in by_layer.items()]
+            for readout, by_layer in text.items() for layer, value in by_layer.items()]
     # Schur complements, which λ_min follows (Lemma 17): judged where a claim is about λ_min, elsewhere for the record
     smallest = config["topic"] in LADDERS
-    rows += [{"readout": name, "layer": layer, "predicted": said[name[0]][layer] if smallest else None,
+    rows += [{"readout": name, "layer": layer, "predicted": text[name[0]][layer] if smallest else None,
               "measured": None if math.isnan(f.slope) else f.slope, "zero": f.flags == ("identically zero",),
               "regime": ladder.regime, "estimator": ladder.estimator}
              for name, fits in (("G_schur", ladder.G_schur), ("A_schur", ladder.A_schur)) for layer, f in fits.items()]

@@ -42,7 +42,7 @@ def acts(rows: Iterable[Row]) -> list[str]:
 def split(runs: Sequence[Row], theta: float, pooling: str, kind: str = "all") -> tuple[bool, str]:
     """Whether ReLU falls and the smooth activations rise in every run, and the changes in points, activation by
     activation."""
-    told, ok = [], True
+    facts, ok = [], True
     for act in acts(runs):
         values = changes([r for r in runs if r["act"] == act], theta, pooling, kind)
         if not values:
@@ -50,8 +50,8 @@ def split(runs: Sequence[Row], theta: float, pooling: str, kind: str = "all") ->
         smooth = act in SMOOTH
         good = sum(v > 0 if smooth else v < 0 for v in values)
         ok &= good == len(values)
-        told.append(f"{act} {span([100 * v for v in values])} ({good}/{len(values)} {'up' if smooth else 'down'})")
-    return ok, ", ".join(told)
+        facts.append(f"{act} {span([100 * v for v in values])} ({good}/{len(values)} {'up' if smooth else 'down'})")
+    return ok, ", ".join(facts)
 
 
 def span(values: Sequence[float], form: str = "+.2f") -> str:

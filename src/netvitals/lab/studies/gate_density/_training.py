@@ -35,7 +35,7 @@ FOUR = ("relu", *SMOOTH)
 # what decides the rows of a trial, and nothing else: stored trials stay good while other rooms change
 DEPENDS = ("netvitals.lab.studies.gate_density._training", "netvitals.lab.studies.gate_density._recorder",
            "netvitals.gates.measurement", "netvitals.gates.report", "netvitals.gates.prediction",
-           "netvitals.gates.trends", "netvitals.activations.crossings", "netvitals.lab.models.mlp",
+           "netvitals.gates.trends", "netvitals.activations.thresholds", "netvitals.lab.models.mlp",
            "netvitals.lab.models.resnet", "netvitals.lab.models.parts", "netvitals.lab.training.recipe",
            "netvitals.lab.training.optimizer", "netvitals.lab.training.loop", "netvitals.lab.training.ensemble",
            "netvitals.lab.training.stacked")
@@ -103,7 +103,7 @@ def _together(config: Mapping[str, Any], data: Dataset, recipe: Recipe, decay: f
     history = ensemble.train(data, recipe, callback=each_epoch, on_step=on_step)
     rows: list[Row] = []
     for k, (seed, recorder) in enumerate(zip(seeds, recorders)):
-        rows += _told(recorder, seed, on_step.realised[k], history.diverged.get(seed))
+        rows += _noted(recorder, seed, on_step.realised[k], history.diverged.get(seed))
     return rows
 
 
@@ -116,10 +116,10 @@ def _alone(config: Mapping[str, Any], data: Dataset, recipe: Recipe, decay: floa
 
     on_step = OnStep(recipe, data, decay, net, lambda moment: dict(moment.model.named_parameters()), 1)
     history = train(net, data, replace(recipe, seed=config["seed"]), callback=each_epoch, on_step=on_step)
-    return _told(recorder, config["seed"], on_step.realised[0], history.steps if history.stopped else None)
+    return _noted(recorder, config["seed"], on_step.realised[0], history.steps if history.stopped else None)
 
 
-def _told(recorder: Recorder, seed: int, realised: float, diverged: int | None) -> list[Row]:
+def _noted(recorder: Recorder, seed: int, realised: float, diverged: int | None) -> list[Row]:
     if diverged is not None:
         return [{"quantity": "diverged", "seed": seed, "step": diverged}]
     rows: list[Row] = [{"seed": seed, **row} for row in recorder.finish()]

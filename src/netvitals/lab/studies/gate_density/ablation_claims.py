@@ -19,22 +19,22 @@ RANKS = ("rank_entropy", "rank_stable", "rank_participation")
 
 
 def _norms(rows: Sequence[Row]) -> Verdict:
-    told, same, total = [], 0, 0
+    facts, same, total = [], 0, 0
     for network in dict.fromkeys(r["network"] for r in rows):
         for norm in dict.fromkeys(r["norm"] for r in rows):
             runs = some(rows, network=network, norm=norm)
             for pooling in POOLINGS if "mlp" not in network else POOLINGS[:1]:
                 ok, text = split(runs, 0.01, pooling)
-                told.append(f"{network}, {norm}, by {pooling}: {text}; σ {span(shrinkage(runs), '+.0%')}")
+                facts.append(f"{network}, {norm}, by {pooling}: {text}; σ {span(shrinkage(runs), '+.0%')}")
                 if norm == "group":
                     same, total = same + ok, total + 1
     return decide(same == total, f"{same} of {total}", note="networks and poolings in which GroupNorm shows the split "
-                  "in every seed, θ = .01; " + ". ".join(told))
+                  "in every seed, θ = .01; " + ". ".join(facts))
 
 
 def _smooth(rows: Sequence[Row]) -> Verdict:
     """Smooth activations everywhere; ReLU by family."""
-    told, good, total = [], 0, 0
+    facts, good, total = [], 0, 0
     falls: dict[bool, list[float]] = {True: [], False: []}
     for network in dict.fromkeys(r["network"] for r in rows):
         runs = some(rows, network=network)
@@ -44,7 +44,7 @@ def _smooth(rows: Sequence[Row]) -> Verdict:
                 good, total = good + sum(v > 0 for v in values["element"]), total + len(values["element"])
             else:
                 falls[network in _convolutional(rows)] += values["element"]
-            told.append(f"{network}, {act} " + ", ".join(f"{p} {span([100 * v for v in vs])}"
+            facts.append(f"{network}, {act} " + ", ".join(f"{p} {span([100 * v for v in vs])}"
                                                          for p, vs in values.items()))
     down, up = (sum(v < 0 for v in falls[k]) for k in (True, False))
     ranks = _rank_signs(rows)
@@ -52,7 +52,7 @@ def _smooth(rows: Sequence[Row]) -> Verdict:
     return decide(ok, f"smooth {good} of {total} up; ReLU {down} of {len(falls[True])} down in convolutional networks, "
                   f"{up} of {len(falls[False])} in the others", note=f"θ = .01, by element; effective rank rises in "
                   f"{ranks[True]:.0%} of convolutional runs and {ranks[False]:.0%} of the others. In points: "
-                  + "; ".join(told))
+                  + "; ".join(facts))
 
 
 def _convolutional(rows: Sequence[Row]) -> set[str]:
@@ -81,15 +81,15 @@ def _accuracy(rows: Sequence[Row]) -> Verdict:
 
 def _rank(rows: Sequence[Row]) -> Verdict:
     """E17: no verdict on activations can rest on it."""
-    told, signs = [], []
+    facts, signs = [], []
     for network in dict.fromkeys(r["network"] for r in rows):
         for act in acts(rows):
             runs = some(rows, network=network, act=act)
             signs += [r["rank_entropy change"] > 0 for r in runs]
-            told.append(f"{network} {act} " + "/".join(f"{np.mean(shrinkage(runs, n)):+.0%}" for n in RANKS))
+            facts.append(f"{network} {act} " + "/".join(f"{np.mean(shrinkage(runs, n)):+.0%}" for n in RANKS))
     up = sum(signs)
     return decide(up == len(signs), f"{up} of {len(signs)} rise", note="effective rank of the centred penultimate "
-                  "features, entropy/stable/participation, mean change: " + "; ".join(told))
+                  "features, entropy/stable/participation, mean change: " + "; ".join(facts))
 
 
 _rank_picture = partial(pictures.by_condition, x="rank_entropy change", y="D@0.01 element all change",

@@ -53,16 +53,16 @@ def architecture_trials(p: Architectures) -> list[Config]:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     runs = [r for r in rows if r["quantity"] == "run"]
     for network, norm, act in dict.fromkeys((r["network"], r["norm"], r["act"]) for r in runs):
         mine = [r for r in runs if (r["network"], r["norm"], r["act"]) == (network, norm, act)]
         change = {p: 100 * np.mean([r[f"{key(0.01, p)} change"] for r in mine]) for p in ("element", "site", "channel")}
         sigma, rank = (np.mean([r[f"{n} last"] / r[f"{n} first"] - 1 for r in mine]) for n in ("sigma", "rank_entropy"))
-        told[f"{network}, {norm}, {act}"] = (
+        facts[f"{network}, {norm}, {act}"] = (
             f"ΔD(.01) {change['element']:+.2f} by element, {change['site']:+.2f} by site, {change['channel']:+.2f} by "
             f"channel; σ {sigma:+.0%}, rank {rank:+.0%}")
-    return told
+    return facts
 
 
 STUDIES = (

@@ -138,11 +138,11 @@ def _active_bound(config: Mapping[str, Any]) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for r in rows:
         if r["check"] == "deep" and r["norm"] == "none":
-            told[f"{r['network']}, α = {r['alpha']:g}"] = " ".join(f"{s:.2f}" for s in r["shares"])
-    return told
+            facts[f"{r['network']}, α = {r['alpha']:g}"] = " ".join(f"{s:.2f}" for s in r["shares"])
+    return facts
 
 
 STUDIES = (Study(

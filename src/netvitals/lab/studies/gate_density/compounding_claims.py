@@ -58,15 +58,15 @@ def _theorem_a3(rows: Sequence[Row]) -> Verdict:
 
 
 def _depth(rows: Sequence[Row]) -> Verdict:
-    told, ok = [], True
+    facts, ok = [], True
     for second in dict.fromkeys(r["second"] for r in rows):
         alphas, one = table(rows, "one", second=second)
         two = table(rows, "effective", second=second)[1].mean(1)
         stiff = alphas >= 20
         ok &= bool((two[stiff] < one.mean(1)[stiff]).all())
-        told.append(f"{second}: " + ", ".join(f"{a:g}: {f:.3f} → {t:.3f}" for a, f, t in zip(
+        facts.append(f"{second}: " + ", ".join(f"{a:g}: {f:.3f} → {t:.3f}" for a, f, t in zip(
             alphas[stiff], one.mean(1)[stiff], two[stiff])))
-    return decide(ok, note="F of one layer → of two, by stiffness; " + "; ".join(told))
+    return decide(ok, note="F of one layer → of two, by stiffness; " + "; ".join(facts))
 
 
 def _bootstrapped(rows: Sequence[Row], resamples: int = 200) -> str:
@@ -98,9 +98,9 @@ def _law(rows: Sequence[Row]) -> Verdict:
         except ValueError as error:
             return not_run(f"{second}: {error}")
     first = laws["sobel_x"]
-    told = _bootstrapped(rows)
+    facts = _bootstrapped(rows)
     return decide(abs(first.exponent + 0.674) < 0.1 and first.r2 > 0.9, first.exponent, first.exponent_stderr,
-                  note="the paper 0.211 α^(−0.674); " + "; ".join(f"{k}: {v}" for k, v in laws.items()) + told)
+                  note="the paper 0.211 α^(−0.674); " + "; ".join(f"{k}: {v}" for k, v in laws.items()) + facts)
 
 
 def _independence(rows: Sequence[Row]) -> Verdict:
@@ -160,14 +160,14 @@ def _front(rows: Sequence[Row]) -> Verdict:
         (row,) = [r for r in rows if (r["network"], r["norm"], r["alpha"]) == (network, norm, alpha)]
         return float(np.mean(row["shares"][-6:]))
 
-    told, shown = [], False
+    facts, shown = [], False
     for network in ("resnet18", "vgg11"):
         for norm in ("batch", "none"):
             soft, stiff = late(network, norm, 10.0), late(network, norm, 20.0)
             shown |= soft > 0.5 and stiff < 0.02
-            told.append(f"{network}, norm {norm}: {soft:.3f} → {stiff:.3f}")
+            facts.append(f"{network}, norm {norm}: {soft:.3f} → {stiff:.3f}")
     return decide(shown, note="mean active share of the last six layers from α = 10 to 20, untrained networks: "
-                  + "; ".join(told))
+                  + "; ".join(facts))
 
 
 def _deep_law(rows: Sequence[Row]) -> Verdict:

@@ -98,16 +98,16 @@ def _felt(config: Mapping[str, Any], decay: float) -> float:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     runs = [r for r in rows if r["quantity"] == "run"]
     for arm in dict.fromkeys((r["optimizer"], r["coupling"], r["S"], bool(r.get("exempt"))) for r in runs):
         mine = [r for r in runs if (r["optimizer"], r["coupling"], r["S"], bool(r.get("exempt"))) == arm]
         sigma = [r["sigma last"] / r["sigma first"] - 1 for r in mine]
         signs = {a: [100 * r[f"{key(0.1)} change"] for r in mine if r["act"] == a] for a in FOUR}
-        told[f"{arm[0]} {arm[1]}, S={arm[2]:g}{', norms exempt' if arm[3] else ''}"] = (
+        facts[f"{arm[0]} {arm[1]}, S={arm[2]:g}{', norms exempt' if arm[3] else ''}"] = (
             f"felt S {np.mean([r['realised S'] for r in mine]):.3g}, σ {min(sigma):+.0%} to {max(sigma):+.0%}, ΔD(.10) "
             + ", ".join(f"{a} {np.mean(v):+.1f}" for a, v in signs.items() if v))
-    return told
+    return facts
 
 
 STUDIES = (Study(

@@ -23,12 +23,12 @@ def _arms(rows: Sequence[Row], amount: float | None = None) -> dict[str, list[Ro
 
 
 def _amount(rows: Sequence[Row]) -> Verdict:
-    told, ok = [], True
+    facts, ok = [], True
     for amount in sorted({r["S"] for r in some(rows)}, reverse=True):
         for name, runs in _arms(rows, amount).items():
             sigma = shrinkage(runs)
             felt = span([r["realised S"] for r in runs], ".3g")
-            told.append(f"S = {amount:g}, {name} (felt {felt}): σ {span(sigma, '+.0%')}")
+            facts.append(f"S = {amount:g}, {name} (felt {felt}): σ {span(sigma, '+.0%')}")
             if amount == S:
                 ok &= max(sigma) < HALF
             elif amount < 0.01:
@@ -36,19 +36,19 @@ def _amount(rows: Sequence[Row]) -> Verdict:
     coupled, decoupled = (np.mean(shrinkage(some(rows, optimizer="sgd", coupling=c, S=S, exempt=None)))
                           for c in ("coupled", "decoupled"))
     return decide(bool(ok), f"σ {coupled:+.0%} coupled, {decoupled:+.0%} decoupled", note="SGD at S = 2.44, mean over "
-                  "activations and seeds. " + "; ".join(told))
+                  "activations and seeds. " + "; ".join(facts))
 
 
 def _signs(rows: Sequence[Row]) -> Verdict:
     """The split of activations at S = 2.44 under every arm."""
-    told, good, arms = [], [], _arms(rows, S)
+    facts, good, arms = [], [], _arms(rows, S)
     for name, runs in arms.items():
         both = [split(runs, t, "element") for t in (0.01, 0.1)]
         good += [name] if all(ok for ok, _ in both) else []
-        told.append(f"{name}: {both[1][1]}")
+        facts.append(f"{name}: {both[1][1]}")
     return decide(len(good) == len(arms), f"{len(good)} of {len(arms)} arms", note="ReLU down and smooth up in every "
                   "seed at θ = .01 and .10 (layers of one width: poolings coincide). At .10, in points: "
-                  + "; ".join(told))
+                  + "; ".join(facts))
 
 
 def _exempt(rows: Sequence[Row]) -> Verdict:
@@ -60,16 +60,16 @@ def _exempt(rows: Sequence[Row]) -> Verdict:
 
 
 def _images(rows: Sequence[Row]) -> Verdict:
-    told, ok = [], True
+    facts, ok = [], True
     for name, runs in _arms(rows).items():
         sigma = shrinkage(runs)
         ok &= max(sigma) < HALF
         felt = span([r["realised S"] for r in runs], ".3g")
         signs = "; ".join(f"by {p}{'' if k == 'all' else ' of ' + k}: {split(runs, 0.01, p, k)[1]}"
                           for p, k in poolings(runs) if k == "all" or p == "channel")
-        told.append(f"{name} (felt {felt}): σ {span(sigma, '+.0%')}, accuracy "
+        facts.append(f"{name} (felt {felt}): σ {span(sigma, '+.0%')}, accuracy "
                     f"{span([r['accuracy'] for r in runs], '.2f')}, {signs}")
-    return decide(bool(ok), "collapses under all" if ok else "does not collapse under all", note=". ".join(told))
+    return decide(bool(ok), "collapses under all" if ok else "does not collapse under all", note=". ".join(facts))
 
 
 CLAIMS = (

@@ -24,7 +24,7 @@ from netvitals.vitals import gates
 from netvitals.watch import watch
 
 THETAS = (0.01, 0.1)
-LOOKS = 60                  # measured steps in a whole run
+OBSERVATIONS = 60                  # measured steps in a whole run
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ def trial(config: Config) -> list[Row]:
     total, _ = steps_of(recipe, data)
     moment = max(1, round(config["asked"] * total))
     before = _densities(net, data)
-    told: list[Finding] = []
+    facts: list[Finding] = []
     asked: dict[tuple[str, float], float] = {}
-    watched = watch(net, every=max(1, total // LOOKS), probe=(data.probe.x, data.probe.y),
+    watched = watch(net, every=max(1, total // OBSERVATIONS), probe=(data.probe.x, data.probe.y),
                     vitals=[gates.Gates(THETAS), "preactivations"])
 
     def on_step(now: Any) -> None:
         if now.step == moment:
-            told.extend(f for f in watched.findings() if f.rule == "gate forecast")
+            facts.extend(f for f in watched.findings() if f.rule == "gate forecast")
             asked.update(_densities(net, data))
 
     with watched:
@@ -67,7 +67,7 @@ def trial(config: Config) -> list[Row]:
     if history.stopped:
         return [{"quantity": "diverged", "step": history.steps}]
     after = _densities(net, data)
-    spoken = _spoken(told)
+    spoken = _spoken(facts)
     rows: list[Row] = [{"quantity": "run", "sites": len(after), "spoken": len(spoken), "accuracy": history.accuracy}]
     for (site, theta), value in after.items():
         now, start = asked[site, theta], before[site, theta]
@@ -102,17 +102,17 @@ def _spoken(findings: Sequence[Finding]) -> dict[str, Row]:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     sites = [r for r in rows if r["quantity"] == "site"]
     for network, data, optimizer, act in dict.fromkeys((r["network"], r["data"], r["optimizer"], r["act"])
                                                        for r in sites):
         mine = [r for r in sites if (r["network"], r["data"], r["optimizer"], r["act"]) == (network, data, optimizer,
                                                                                             act)]
         spoken = [r for r in mine if r["spoke"]]
-        told[f"{network}, {data.split(',')[0]}, {optimizer}, {act}"] = (
+        facts[f"{network}, {data.split(',')[0]}, {optimizer}, {act}"] = (
             f"{sum(r['hit'] for r in spoken)} of {len(spoken)} forecasts came true, {len(mine) // 2} sites"
             + (f"; going on as before: {sum(r['persistence'] for r in spoken)}" if spoken else ""))
-    return told
+    return facts
 
 
 STUDIES = (Study(
@@ -122,6 +122,6 @@ STUDIES = (Study(
                                  activations=("relu", "gelu"), optimizers=(("sgd", S),), asked=0.3),
             "small": Forecasting(), "paper": Forecasting(networks=(("resnet18", "cifar10"),))},
     trials=trials, trial=trial, summary=summary,
-    depends=(*DEPENDS, "netvitals.findings.gates", "netvitals.gates.forecast"),
+    depends=(*DEPENDS, "netvitals.findings.gates", "netvitals.gates.forecasting"),
     hypothesis="More than three quarters of the forecasts come true, and under AdamW at the paper's decay, where "
                "variance does not collapse, the watch keeps silent."),)

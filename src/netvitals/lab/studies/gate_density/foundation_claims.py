@@ -86,10 +86,10 @@ def _equilibrium(rows: Sequence[Row]) -> Verdict:
     gap = abs(exact["value"] / exact["expected"] - 1)
     z = abs(noisy["value"] - noisy["expected"]) / noisy["stderr"]
     nets = [r for r in rows if r["check"] == "equilibrium of shifts"]
-    told = "; ".join(f"{r['act']}: slope {r['slope']:.2f}, correlation {r['correlation']:+.2f}" for r in nets)
+    facts = "; ".join(f"{r['act']}: slope {r['slope']:.2f}, correlation {r['correlation']:+.2f}" for r in nets)
     return decide(gap < 1e-9 and z < 4.5, gap, note=f"relative gap of one parameter under a constant gradient; with "
                   f"noise {z:.1f} standard errors. Shifts β of a trained BatchNorm perceptron on −ḡ/λ from the "
-                  f"gradient of the whole set: {told}")
+                  f"gradient of the whole set: {facts}")
 
 
 def _draw(rows: Sequence[Row]) -> Plot:

@@ -192,12 +192,12 @@ def _shifts(config: Mapping[str, Any]) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for network, act in dict.fromkeys((r["network"], r["act"]) for r in rows if r["check"] == "init"):
         values = [r["element"] for r in rows if r["check"] == "init" and (r["network"], r["act"]) == (network, act)
                   and r["theta"] == 0.01]
-        told[f"D(0.01) at init, {network}, {act}"] = f"{np.mean(values):.4f} (std over seeds {np.std(values):.4f})"
-    return told
+        facts[f"D(0.01) at init, {network}, {act}"] = f"{np.mean(values):.4f} (std over seeds {np.std(values):.4f})"
+    return facts
 
 
 STUDIES = (Study(

@@ -44,22 +44,22 @@ def _split(rows: Sequence[Row]) -> Verdict:
     good = [_named(p, k) for (p, k), both in found.items() if all(ok for ok, _ in both)]
     bad = [_named(p, k) for (p, k), both in found.items() if not all(ok for ok, _ in both)]
     whole = {p: all(ok for ok, _ in found[p, "all"]) for p in ("element", "site", "channel")}
-    told = "; ".join(f"by {p}, θ = .01: {found[p, 'all'][0][1]}" for p in whole)
+    facts = "; ".join(f"by {p}, θ = .01: {found[p, 'all'][0][1]}" for p in whole)
     tail = f"; θ = .10 by element: {found['element', 'all'][1][1]}"
     if all(whole.values()):
-        return holds("all poolings", note=told + tail + (f"; not for {', '.join(bad)}" if bad else ""))
+        return holds("all poolings", note=facts + tail + (f"; not for {', '.join(bad)}" if bad else ""))
     if good:
         return erratum(", ".join(good), note=f"ReLU falls and the smooth ones rise in every seed and at both "
-                       f"thresholds only there, and not by {', '.join(bad)}. " + told + tail)
-    return fails("no pooling", note=told + tail)
+                       f"thresholds only there, and not by {', '.join(bad)}. " + facts + tail)
+    return fails("no pooling", note=facts + tail)
 
 
 def _pooled(rows: Sequence[Row], pooling: str, kind: str) -> Verdict:
     runs = some(rows, optimizer="sgd")
-    told = {t: split(runs, t, pooling, kind) for t in (0.01, 0.1)}
-    ok = all(good for good, _ in told.values())
+    facts = {t: split(runs, t, pooling, kind) for t in (0.01, 0.1)}
+    ok = all(good for good, _ in facts.values())
     return decide(ok, "splits" if ok else "does not split",
-                  note="; ".join(f"θ = {t:g}: {text}" for t, (_, text) in told.items()))
+                  note="; ".join(f"θ = {t:g}: {text}" for t, (_, text) in facts.items()))
 
 
 def _named(pooling: str, kind: str) -> str:
@@ -68,27 +68,27 @@ def _named(pooling: str, kind: str) -> str:
 
 def _perceptron_split(rows: Sequence[Row]) -> Verdict:
     runs = some(rows, optimizer="sgd")
-    told = {t: split(runs, t, "element") for t in (0.01, 0.1)}
+    facts = {t: split(runs, t, "element") for t in (0.01, 0.1)}
     first = all(v < 0 for v in changes(some(runs, act="relu"), 0.01)) and all(
         r[f"{key(0.1)} change since epoch 0"] > 0 for r in runs if r["act"] in SMOOTH)
-    ok = all(good for good, _ in told.values())
+    ok = all(good for good, _ in facts.values())
     return decide(ok, "splits" if ok else "does not split", note="; ".join(
-        f"θ = {t:g}: {text}" for t, (_, text) in told.items()) + f"; {COINCIDE}; counted since the end of the first "
+        f"θ = {t:g}: {text}" for t, (_, text) in facts.items()) + f"; {COINCIDE}; counted since the end of the first "
         f"epoch, the smooth ones {'rise as well' if first else 'do not all rise'} at θ = .10")
 
 
 def _thresholds(rows: Sequence[Row]) -> Verdict:
     """C6: the sign at θ against the sign at 0.01 in the same run, under each pooling."""
     runs = some(rows, optimizer="sgd")
-    told, worst = [], 0
+    facts, worst = [], 0
     for pooling, kind in poolings(runs):
         flips = [(r["act"], t) for r in runs for t in THETAS
                  if r[f"{key(t, pooling, kind)} change"] * r[f"{key(0.01, pooling, kind)} change"] < 0]
         worst = max(worst, len(flips)) if kind == "all" else worst
         where = ", ".join(dict.fromkeys(f"{a} at {t:g}" for a, t in flips))
-        told.append(f"{_named(pooling, kind)} {len(flips)}" + (f" ({where})" if where else ""))
+        facts.append(f"{_named(pooling, kind)} {len(flips)}" + (f" ({where})" if where else ""))
     return decide(worst == 0, float(worst), note=f"sign flips among {len(runs) * len(THETAS)} checks, the worst "
-                  f"pooling over all sites; {'; '.join(told)}")
+                  f"pooling over all sites; {'; '.join(facts)}")
 
 
 def _magnitudes(rows: Sequence[Row]) -> Verdict:
@@ -106,14 +106,14 @@ def _collapse(rows: Sequence[Row]) -> Verdict:
     sgd, adamw = some(rows, optimizer="sgd"), [r for r in rows if r["quantity"] == "run" and r["optimizer"] == "adamw"]
     sigma, gamma = shrinkage(sgd), shrinkage(sgd, "gamma")
     steady = sum(_monotone(rows, r) for r in sgd)
-    told = (f"SGD at S = {S}: σ {span(sigma, '+.0%')}, |γ| {span(gamma, '+.0%')} ({test(gamma)}), falling from epoch "
+    facts = (f"SGD at S = {S}: σ {span(sigma, '+.0%')}, |γ| {span(gamma, '+.0%')} ({test(gamma)}), falling from epoch "
             f"to epoch without exception in {steady} of {len(sgd)} runs")
     ok = max(sigma) < COLLAPSE and max(gamma) < COLLAPSE
     quiet = [r for r in adamw if r["S"] < 0.01]
     if quiet:
         ok &= max(map(abs, shrinkage(quiet))) < STEADY
-        told += f"; AdamW at S = {PAPERS_ADAM:g}: σ {span(shrinkage(quiet), '+.1%')}"
-    return decide(ok, float(np.mean(sigma)), note=told)
+        facts += f"; AdamW at S = {PAPERS_ADAM:g}: σ {span(shrinkage(quiet), '+.1%')}"
+    return decide(ok, float(np.mean(sigma)), note=facts)
 
 
 def _monotone(rows: Sequence[Row], run: Row) -> bool:
@@ -129,13 +129,13 @@ def _channels(rows: Sequence[Row]) -> Verdict:
     smooth = [r for r in runs if r["act"] in SMOOTH]
     raw, normal = ([r[f"positive {m}@0.1"] for r in smooth] for m in ("raw", "normalized"))
     everywhere = gate_trends.cells([r["positive normalized@0.1"] for r in runs])
-    told = "; ".join(f"{a} raw {span([100 * r['positive raw@0.1'] for r in some(runs, act=a)], '.0f')} %, normalised "
+    facts = "; ".join(f"{a} raw {span([100 * r['positive raw@0.1'] for r in some(runs, act=a)], '.0f')} %, normalised "
                      f"{span([100 * r['positive normalized@0.1'] for r in some(runs, act=a)], '.0f')} %"
                      for a in acts(runs))
     ok = all(n > r for n, r in zip(normal, raw)) and min(normal) > 0.5
     return decide(ok, f"{100 * np.mean(raw):.0f} % raw, {100 * np.mean(normal):.0f} % normalised",
                   note=f"share of channels whose margin and density correlate positively over five epochs, θ = .10, "
-                  f"smooth activations. By activation: {told}. Normalised margin over all four: {everywhere}; "
+                  f"smooth activations. By activation: {facts}. Normalised margin over all four: {everywhere}; "
                   f"{sum(r['constant@0.1'] for r in runs)} channels constant and left out")
 
 
@@ -146,11 +146,11 @@ def _transfer(rows: Sequence[Row]) -> Verdict:
     cells, same = gate_trends.cells(positive), gate_trends.cells(agree)
     union = [r["agreement interval_union@0.1"] for r in runs]
     others = some(rows, optimizer="adam")
-    told = "; ".join(f"{a} {span([100 * r['agreement normalized@0.1'] for r in some(runs, act=a)], '.0f')} %"
+    facts = "; ".join(f"{a} {span([100 * r['agreement normalized@0.1'] for r in some(runs, act=a)], '.0f')} %"
                      for a in acts(runs))
     return decide(same.failures == 0 and cells.failures == 0, f"{same.successes} of {len(agree)} cells",
                   note=f"cells in which most channels' density moved as their margin did, θ = .10; {same}. By "
-                  f"activation {told}; correlation over five epochs positive for "
+                  f"activation {facts}; correlation over five epochs positive for "
                   f"{span([100 * p for p in positive], '.0f')} % of channels ({cells}); with the interval-union law "
                   f"in the margin's place {span([100 * u for u in union], '.0f')} % agree; Adam "
                   f"{span([100 * r['agreement normalized@0.1'] for r in others], '.0f')} %")
@@ -158,15 +158,15 @@ def _transfer(rows: Sequence[Row]) -> Verdict:
 
 def _optimizer(rows: Sequence[Row], name: str, falls: Sequence[str]) -> Verdict:
     runs = some(rows, optimizer=name)
-    told, right, total = [], 0, 0
+    facts, right, total = [], 0, 0
     for act in acts(runs):
         values = changes(some(runs, act=act), 0.01)
         good = sum(v < 0 if act in falls else v > 0 for v in values)
         right, total = right + good, total + len(values)
-        told.append(f"{act} {span([100 * v for v in values])}")
+        facts.append(f"{act} {span([100 * v for v in values])}")
     felt = span([r["realised S"] for r in runs], ".3g")
     return decide(right == total, f"{right} of {total}", note=f"runs with the paper's sign at θ = .01; "
-                  f"{', '.join(told)}; σ {span(shrinkage(runs), '+.0%')}, decay felt by the scales {felt}; {COINCIDE}")
+                  f"{', '.join(facts)}; σ {span(shrinkage(runs), '+.0%')}, decay felt by the scales {felt}; {COINCIDE}")
 
 
 def _law(rows: Sequence[Row]) -> Verdict:

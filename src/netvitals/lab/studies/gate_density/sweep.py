@@ -39,16 +39,16 @@ def trials(p: Sweep) -> list[Config]:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     runs = [r for r in rows if r["quantity"] == "run"]
     for data, act in dict.fromkeys((r["data"], r["act"]) for r in runs):
         mine = [r for r in runs if (r["data"], r["act"]) == (data, act)]
         mean = {name: np.mean([r[name] for r in mine]) for name in ("variance", "mu first", "mu last")}
         change = [100 * np.mean([r[f"{key(t)} change"] for r in mine]) for t in (0.01, 0.1)]
-        told[f"{data.split(',')[0]}, {act}"] = (
+        facts[f"{data.split(',')[0]}, {act}"] = (
             f"Var f′ {mean['variance']:.3f}, μ {mean['mu first']:+.3f} → {mean['mu last']:+.3f}, ΔD(.01) "
             f"{change[0]:+.2f}, ΔD(.10) {change[1]:+.2f} points")
-    return told
+    return facts
 
 
 STUDIES = (Study(

@@ -48,17 +48,17 @@ def _drift(rows: Sequence[Row]) -> Verdict:
 def _direction(rows: Sequence[Row]) -> Verdict:
     table = sum(np.sign(mu - _z_low(a)) == way for a, (mu, way) in TABLE_4.items())
     runs = [r for r in some(rows) if r["act"] in NINE]
-    told, right = [], 0
+    facts, right = [], 0
     for act in NINE:
         mine = some(runs, act=act)
         margin = float(np.mean([r["mu last"] for r in mine])) - _z_low(act)
         change = float(np.mean(changes(mine, THETA)))
         good = margin * change > 0
         right += good
-        told.append(f"{act} {margin:+.3f} {'and' if good else 'but'} {100 * change:+.2f}")
+        facts.append(f"{act} {margin:+.3f} {'and' if good else 'but'} {100 * change:+.2f}")
     shaky = min(NINE, key=lambda a: abs(np.mean([r["mu last"] for r in some(runs, act=a)]) - _z_low(a)))
     return decide(right == len(NINE), f"{right} of {len(NINE)}", note=f"population margin μ − z_low and change in "
-                  f"points, θ = .10, {COINCIDE}: {'; '.join(told)}. Smallest margin: {shaky}. The paper's own table "
+                  f"points, θ = .10, {COINCIDE}: {'; '.join(facts)}. Smallest margin: {shaky}. The paper's own table "
                   f"gives {table} of {len(TABLE_4)}")
 
 
@@ -87,7 +87,7 @@ def _rank(x: np.ndarray, y: np.ndarray) -> float:
 
 def _transition(rows: Sequence[Row]) -> Verdict:
     """β at which the change of density turns, between neighbours of the ladder, against ln((1−θ)/θ)/|μ|."""
-    told, ok = [], True
+    facts, ok = [], True
     for theta in (0.01, THETA):
         stiff = sorted(((float(a.split(":")[1]), np.mean(changes(some(rows, act=a), theta)), np.mean(
             [r["mu last"] for r in some(rows, act=a)])) for a in (*SOFTPLUS, *LADDER)), reverse=True)
@@ -97,11 +97,11 @@ def _transition(rows: Sequence[Row]) -> Verdict:
         expected = math.log((1 - theta) / theta) / -mu if mu < 0 else math.inf
         within = turn is not None and turn[1][0] <= expected <= turn[0][0]
         ok &= within or (turn is None and expected > stiff[0][0])
-        told.append(f"θ = {theta:g}: " + (f"turns between β = {turn[0][0]:g} and {turn[1][0]:g}" if turn else
+        facts.append(f"θ = {theta:g}: " + (f"turns between β = {turn[0][0]:g} and {turn[1][0]:g}" if turn else
                                           "no turn on the ladder") + ", predicted "
                     + (f"{expected:.0f} at μ = {mu:+.3f}" if mu < 0 else f"none, for μ = {mu:+.3f} is not negative")
                     + f" (change in points by β {ladder})")
-    return decide(ok, "as predicted" if ok else "elsewhere", note="; ".join(told))
+    return decide(ok, "as predicted" if ok else "elsewhere", note="; ".join(facts))
 
 
 def _stiff_threshold(rows: Sequence[Row]) -> Verdict:
@@ -121,10 +121,10 @@ def _family(rows: Sequence[Row]) -> Verdict:
     down = [a for a in NINE if rho[a] and max(rho[a]) < 0]
     up = [a for a in NINE if rho[a] and min(rho[a]) > 0]
     expected_down = {a for a, (_, way) in TABLE_4.items() if way < 0}
-    told = ", ".join(f"{a} ({_z_low(a):+.3f}) {span(v)}" for a, v in rho.items() if v)
+    facts = ", ".join(f"{a} ({_z_low(a):+.3f}) {span(v)}" for a, v in rho.items() if v)
     sizes = [c for a in NINE if a not in expected_down for c in changes(some(rows, act=a), THETA)]
     return decide(set(down) == expected_down and len(up) == len(NINE) - len(down), f"{len(up)} rise, {len(down)} fall",
-                  note=f"ρ of density with the epoch, θ = .10, (z_low): {told}; the rising ones displaced "
+                  note=f"ρ of density with the epoch, θ = .10, (z_low): {facts}; the rising ones displaced "
                   f"{span([100 * c for c in sizes])} points, {test(sizes)}")
 
 

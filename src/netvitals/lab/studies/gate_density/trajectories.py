@@ -65,18 +65,18 @@ def image_trials(p: Images) -> list[Config]:
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     """Change of density in points under each pooling: mean over seeds."""
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     runs = [r for r in rows if r["quantity"] == "run"]
     for data, optimizer, decay, act in dict.fromkeys((r["data"], r["optimizer"], r["S"], r["act"]) for r in runs):
         mine = [r for r in runs if (r["data"], r["optimizer"], r["S"], r["act"]) == (data, optimizer, decay, act)]
         change = {f"{t:g} {p}": 100 * np.mean([r[f"{key(t, p)} change"] for r in mine])
                   for t in (0.01, 0.1) for p in ("element", "site", "channel")}
         sigma = np.mean([r["sigma last"] / r["sigma first"] - 1 for r in mine])
-        told[f"{data.split(',')[0]}, {optimizer} S={decay:g}, {act}"] = (
+        facts[f"{data.split(',')[0]}, {optimizer} S={decay:g}, {act}"] = (
             f"σ {sigma:+.0%}, ΔD(.01) {change['0.01 element']:+.2f} by element, {change['0.01 site']:+.2f} by site, "
             f"{change['0.01 channel']:+.2f} by channel; ΔD(.10) {change['0.1 element']:+.2f}, "
             f"{change['0.1 site']:+.2f}, {change['0.1 channel']:+.2f}")
-    return told
+    return facts
 
 
 STUDIES = (

@@ -122,11 +122,11 @@ def table(rows: Sequence[Row], column: str, **where: Any) -> tuple[np.ndarray, n
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for method in dict.fromkeys(r["method"] for r in rows if r["check"] == "methods"):
         alphas, iou = table(rows, "iou", check="methods", method=method)
-        told[f"IoU by stiffness, {method}"] = "  ".join(f"{a:g}: {v:.3f}" for a, v in zip(alphas, iou.mean(1)))
-    return told
+        facts[f"IoU by stiffness, {method}"] = "  ".join(f"{a:g}: {v:.3f}" for a, v in zip(alphas, iou.mean(1)))
+    return facts
 
 
 STUDIES = (Study(

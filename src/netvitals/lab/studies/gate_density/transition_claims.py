@@ -27,9 +27,9 @@ def _at(rows: Sequence[Row], alpha: float, column: str = "iou", **where: Any) ->
 def _best_at_20(rows: Sequence[Row]) -> Verdict:
     iou = {m: _at(rows, 20.0, check="methods", method=m) for m in METHODS}
     best = max(iou, key=lambda m: iou[m])
-    told = ", ".join(f"{m} {v:.3f}" for m, v in sorted(iou.items(), key=lambda e: -e[1]))
+    facts = ", ".join(f"{m} {v:.3f}" for m, v in sorted(iou.items(), key=lambda e: -e[1]))
     gap = iou["adam"] - max(v for m, v in iou.items() if m != "adam")
-    return decide(best == "adam", gap, note=f"IoU of Adam over the next best at α = 20; {told}")
+    return decide(best == "adam", gap, note=f"IoU of Adam over the next best at α = 20; {facts}")
 
 
 def _levels_by_method(rows: Sequence[Row]) -> Verdict:
@@ -65,15 +65,15 @@ def _transition(rows: Sequence[Row]) -> Verdict:
     alphas, iou = table(rows, "iou", check="transition")
     three, four = rec.fit_phase(alphas, iou), rec.fit_phase(alphas, iou, 4)
     bands = rec.bands(alphas, iou)
-    told = (f"{three}; four parameters {four}; bands " + ", ".join(f"{k} {v}" for k, v in bands.items())
+    facts = (f"{three}; four parameters {four}; bands " + ", ".join(f"{k} {v}" for k, v in bands.items())
             + f"; α*–δ correlation {three.correlation[1, 2]:.2f}")
     try:
         mid, (low, high) = rec.bootstrap_midpoint(alphas, iou, resamples=200)
-        told += f"; bootstrap over seeds {mid:.3g} [{low:.3g}, {high:.3g}]"
+        facts += f"; bootstrap over seeds {mid:.3g} [{low:.3g}, {high:.3g}]"
     except ValueError as error:
-        told += f"; bootstrap: {error}"
+        facts += f"; bootstrap: {error}"
     printed = 27.92 <= three.midpoint <= 29.78 and not three.at_bound
-    return decide(printed, three.midpoint, float(three.crlb[1]), note=f"paper 28.97; {told}")
+    return decide(printed, three.midpoint, float(three.crlb[1]), note=f"paper 28.97; {facts}")
 
 
 def _collinear(rows: Sequence[Row]) -> Verdict:
@@ -84,20 +84,20 @@ def _collinear(rows: Sequence[Row]) -> Verdict:
 
 def _scaling(rows: Sequence[Row]) -> Verdict:
     sizes = sorted({r["size"] for r in rows if r["check"] == "resolution"})
-    told, exponents = [], []
+    facts, exponents = [], []
     for size in sizes:
         alphas, iou = table(rows, "iou", check="resolution", size=size)
         try:
             s = rec.finite_size_exponent(alphas, iou)
         except (ValueError, RuntimeError) as error:
-            told.append(f"{size}²: {error}")
+            facts.append(f"{size}²: {error}")
             continue
-        told.append(f"{size}²: onset {s.onset:.3g}, exponent {s.exponent:.3g} ± {s.stderr:.2g}"
+        facts.append(f"{size}²: onset {s.onset:.3g}, exponent {s.exponent:.3g} ± {s.stderr:.2g}"
                     + (" (pinned at a bound)" if s.at_bound else ""))
         exponents += [] if s.at_bound else [s.exponent]
     if not exponents:
-        return not_run("no size has an exponent inside its bounds: " + "; ".join(told))
-    return decide(all(0.03 <= e <= 0.043 for e in exponents), float(np.mean(exponents)), note="; ".join(told))
+        return not_run("no size has an exponent inside its bounds: " + "; ".join(facts))
+    return decide(all(0.03 <= e <= 0.043 for e in exponents), float(np.mean(exponents)), note="; ".join(facts))
 
 
 def _jacobian(rows: Sequence[Row]) -> Verdict:
@@ -136,7 +136,7 @@ def _oracle_setups(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _momentum(rows: Sequence[Row]) -> Verdict:
     """Adam above the oracle at every stiffness from 5 on, in every set-up."""
-    told, gaps, ok = [], [], True
+    facts, gaps, ok = [], [], True
     for where in _oracle_setups(rows):
         alphas, adam = table(rows, "iou", method="adam", **where)
         oracle, pgd = (table(rows, "iou", method=m, **where)[1] for m in ("oracle", "pgd"))
@@ -144,11 +144,11 @@ def _momentum(rows: Sequence[Row]) -> Verdict:
         gap = adam.mean(1) - oracle.mean(1)
         ok &= bool((gap[stiff] > 0).all())
         gaps.append(float(gap.mean()))
-        told.append(f"{where['padding']} padding, block {where['block']}: mean IoU Adam {adam.mean():.3f}, oracle "
+        facts.append(f"{where['padding']} padding, block {where['block']}: mean IoU Adam {adam.mean():.3f}, oracle "
                     f"{oracle.mean():.3f}, PGD {pgd.mean():.3f}; Adam minus oracle " + ", ".join(
                         f"{a:g}: {g:+.3f}" for a, g in zip(alphas[stiff], gap[stiff]))
                     + f"; over seeds {stats.wilcoxon(adam[stiff].mean(0), oracle[stiff].mean(0))}")
-    return decide(ok, float(np.mean(gaps)), note="; ".join(told))
+    return decide(ok, float(np.mean(gaps)), note="; ".join(facts))
 
 
 def _reversal(rows: Sequence[Row]) -> Verdict:
@@ -166,15 +166,15 @@ def _reversal(rows: Sequence[Row]) -> Verdict:
 
 def _gap_and_closing(rows: Sequence[Row]) -> Verdict:
     """The correlation of Oracle − PGD with |dF/dα| of PGD over the stiffness values, in the default set-up."""
-    told = []
+    facts = []
     for where in _oracle_setups(rows):
         alphas, oracle = table(rows, "iou", method="oracle", **where)
         pgd, active = (table(rows, c, method="pgd", **where)[1] for c in ("iou", "active"))
         closing = np.abs(np.gradient(active.mean(1), alphas))
-        told.append((where, stats.pearson(oracle.mean(1) - pgd.mean(1), closing)))
-    first = told[0][1]
+        facts.append((where, stats.pearson(oracle.mean(1) - pgd.mean(1), closing)))
+    first = facts[0][1]
     return decide(first.value < 0 and first.p < 0.05, first.value, note="; ".join(
-        f"{w['padding']} padding, block {w['block']}: {r}" for w, r in told) + "; the paper −0.799 (p = 0.0006)")
+        f"{w['padding']} padding, block {w['block']}: {r}" for w, r in facts) + "; the paper −0.799 (p = 0.0006)")
 
 
 def _kernels(rows: Sequence[Row]) -> Verdict:
@@ -222,9 +222,9 @@ def _cutoff(rows: Sequence[Row]) -> Verdict:
     by = {m: {r["c"]: float(np.mean(r["iou"])) for r in chosen if r["method"] == m}
           for m in ("adam", "momentum", "pgd")}
     best = max(by["adam"], key=lambda c: by["adam"][c])
-    told = "; ".join(f"{m} " + ", ".join(f"{c:g}: {v:.3f}" for c, v in sorted(values.items()))
+    facts = "; ".join(f"{m} " + ", ".join(f"{c:g}: {v:.3f}" for c, v in sorted(values.items()))
                      for m, values in by.items())
-    return decide(best == 0.5, best, note=f"cutoff with the largest IoU of Adam at α = 10; {told}")
+    return decide(best == 0.5, best, note=f"cutoff with the largest IoU of Adam at α = 10; {facts}")
 
 
 def _success(rows: Sequence[Row]) -> Verdict:

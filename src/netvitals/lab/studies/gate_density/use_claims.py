@@ -36,19 +36,19 @@ def _paired(rows: Sequence[Row], act: str) -> tuple[float, str]:
 
 def _smooth(rows: Sequence[Row]) -> Verdict:
     acts = [a for a in SMOOTH if any(r["act"] == a for r in rows)]
-    told, worse = [], True
+    facts, worse = [], True
     for act in acts:
         _, text = _paired(rows, act)
         gate, magnitude = _accuracy(rows, act, "gate"), _accuracy(rows, act, "magnitude")
         worse &= bool(((gate - magnitude).mean(1) < 0).all())
         whole = np.mean([r["whole"] for r in rows if r["act"] == act])
         chance = float((gate - _accuracy(rows, act, "random")).mean())
-        told.append(f"{text}; against random channels {chance:+.3f}; "
+        facts.append(f"{text}; against random channels {chance:+.3f}; "
                     f"at the smallest ratio gate costs {whole - gate[:, 0].mean():.3f}, magnitude "
                     f"{whole - magnitude[:, 0].mean():.3f}")
     gaps = [_paired(rows, a)[0] for a in acts]
     return decide(worse, float(np.mean(gaps)), note="accuracy, gate minus magnitude, over smooth activations; "
-                  + "; ".join(told))
+                  + "; ".join(facts))
 
 
 def _relu(rows: Sequence[Row]) -> Verdict:
@@ -72,12 +72,12 @@ def _regression(rows: Sequence[Row], attack: str) -> tuple[stats.Logistic | None
     mine = [r for r in rows if r["attack"] == attack]
     share = {a: float(np.mean([r["recovered"] for r in mine if r["alpha"] == a])) for a in
              dict.fromkeys(r["alpha"] for r in mine)}
-    told = f"{attack} " + ", ".join(f"{a:g}: {s:.2f}" for a, s in share.items())
+    facts = f"{attack} " + ", ".join(f"{a:g}: {s:.2f}" for a, s in share.items())
     try:
         fit = stats.logistic([np.log(r["alpha"]) for r in mine], [int(r["recovered"]) for r in mine])
     except ValueError as error:
-        return None, f"{told} ({str(error).removeprefix('logistic regression: ')})"
-    return fit, f"{told} (slope on log α {fit.coefficients[1]:+.3f}, p = {fit.p[1]:.2g})"
+        return None, f"{facts} ({str(error).removeprefix('logistic regression: ')})"
+    return fit, f"{facts} (slope on log α {fit.coefficients[1]:+.3f}, p = {fit.p[1]:.2g})"
 
 
 def _falls(rows: Sequence[Row], fit: stats.Logistic | None) -> bool:

@@ -44,7 +44,7 @@ def trial(config: Config) -> list[Row]:
 def _attribution(chain: saddle.BlockChain, eps: float) -> list[Row]:
     theta = chain.aligned(eps)
     alone, full = (lambda x: chain.velocity(x, "decoupled")), (lambda x: chain.velocity(x))
-    told = saddle.attribute(alone, full, theta, 0, LEVEL, channels=chain.channels(), rtol=1e-8)
+    facts = saddle.attribute(alone, full, theta, 0, LEVEL, channels=chain.channels(), rtol=1e-8)
     h = 1e-3
     near = [saddle.hitting_time(alone, full, theta, 0, LEVEL, 0.5 + k * h, rtol=1e-9) for k in (1, -1)]
     middle = saddle.homotopy_slice(alone, full, theta, 0, LEVEL, 0.5, rtol=1e-9)
@@ -55,8 +55,8 @@ def _attribution(chain: saddle.BlockChain, eps: float) -> list[Row]:
     for _ in range(3):
         state = theta + 0.1 * torch.randn(chain.size, generator=generator, dtype=torch.float64)
         gap = max(gap, float((chain.jacobian(state) - _differences(chain, state)).abs().max()))
-    return [{"start": told.start, "end": told.end, "estimate": told.estimate, "error": told.error,
-             "invariant": max(s.invariant for s in told.slices), "channels": list(told.channels.items()),
+    return [{"start": facts.start, "end": facts.end, "estimate": facts.estimate, "error": facts.error,
+             "invariant": max(s.invariant for s in facts.slices), "channels": list(facts.channels.items()),
              "rate": middle.rate, "finite difference": (near[0] - near[1]) / (2 * h),
              "truncated": saddle.hitting_time(cut, cut, theta, 0, LEVEL, 1.0, rtol=1e-8),
              "leading": saddle.balanced(eps, DEPTH, d.k, LEVEL), "jacobian gap": gap, "loss": float(chain.loss(theta)),

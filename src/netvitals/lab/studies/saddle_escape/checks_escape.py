@@ -91,9 +91,9 @@ def signal(seed: int) -> Numbers:
     task = saddle.teacher("tanh", 8)
     sample = saddle.aligned_sample(task.directions[0], 48)
     make = lambda eps, depth=4: saddle.he_stack(depth, 32, 8, small=3, eps=eps, seeds=[seed], dtype=torch.float64)
-    looks = {eps: saddle.signal_energy(make(eps), task, sample, 3) for eps in (0.03, 0.01)}
-    gap = {e: abs(float(s.teacher_term / (s.beta * s.h * s.energy)) - 1) for e, s in looks.items()}
-    rank = {e: float(s.rank_one.max()) for e, s in looks.items()}
+    histories = {eps: saddle.signal_energy(make(eps), task, sample, 3) for eps in (0.03, 0.01)}
+    gap = {e: abs(float(s.teacher_term / (s.beta * s.h * s.energy)) - 1) for e, s in histories.items()}
+    rank = {e: float(s.rank_one.max()) for e, s in histories.items()}
     tiny = saddle.signal_energy(make(0.003), task, sample, 3)
     out = {"drive gap": gap[0.01], "drive gap order": math.log(gap[0.03] / gap[0.01]) / math.log(3),
            "rank-one residual": rank[0.01], "rank-one order": math.log(rank[0.03] / rank[0.01]) / math.log(3),

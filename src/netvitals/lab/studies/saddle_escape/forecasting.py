@@ -69,10 +69,10 @@ def trial(config: Config) -> list[Row]:
     """Train the seeds of one configuration; one row per seed and method at every fraction of the true escape step."""
     task = _digits(config) if config["task"] == "digits" else _teacher(config)
     drop = 0.2 if config["task"] == "digits" else 0.5
-    looks = _train(config, task, drop)
+    histories = _train(config, task, drop)
     rule: dict[str, Any] = {"rule": config["optimizer"], "lr": config["lr"]}
     rows: list[Row] = []
-    for seed, history in zip(config["seeds"], looks):
+    for seed, history in zip(config["seeds"], histories):
         true = escape_step(history, drop)
         head = {"seed": seed, "drop": drop, "true": true, "looks": len(history)}
         if math.isnan(true):
@@ -82,7 +82,7 @@ def trial(config: Config) -> list[Row]:
             rows.append({**head, "method": "path", "fraction": None, "step": None, **_path(history, rule, drop)})
         for fraction in FRACTIONS:
             seen = [s for s in history if s.step <= fraction * true]
-            rows += [{**head, "fraction": fraction, **told} for told in _tell(seen, config["r"], rule, drop)]
+            rows += [{**head, "fraction": fraction, **facts} for facts in _tell(seen, config["r"], rule, drop)]
     return rows
 
 
@@ -104,8 +104,8 @@ def _tell(seen: Sequence[Snapshot], r: int, rule: dict[str, Any], drop: float) -
 def _path(history: Sequence[Snapshot], rule: dict[str, Any], drop: float, points: int = 40) -> Row:
     """One run as it unfolds: the loss, and what the forecast said at the time."""
     chosen = sorted({round(k) for k in np.linspace(0, len(history) - 1, points)})
-    told = [saddle.forecast_live(history[:k + 1], drop=drop, **rule) for k in chosen]
-    known = [(history[k], t) for k, t in zip(chosen, told) if t.known]
+    facts = [saddle.forecast_live(history[:k + 1], drop=drop, **rule) for k in chosen]
+    known = [(history[k], t) for k, t in zip(chosen, facts) if t.known]
     return {"at": [s.step for s, _ in known], "loss": [s.loss / history[0].loss for s, _ in known],
             "told": [t.step for _, t in known], "low": [t.low for _, t in known], "high": [t.high for _, t in known]}
 
@@ -189,18 +189,18 @@ def _train(config: Config, task: _Task, drop: float) -> list[list[Snapshot]]:
         w.requires_grad_(True)
     kind: Any = torch.optim.SGD if config["optimizer"] == "sgd" else torch.optim.Adam
     optimizer = kind(weights, lr=config["lr"])      # elementwise rules: the copies do not see each other
-    looks: list[list[Snapshot]] = [[] for _ in config["seeds"]]
+    histories: list[list[Snapshot]] = [[] for _ in config["seeds"]]
     for step in range(config["max_steps"] + 1):
         if step % config["every"] == 0:
-            for history, look in zip(looks, saddle.stack_snapshots(weights, *task.probe, task.f, task.loss, step)):
-                history.append(look)
-            if all(h[-1].loss < 0.98 * (1 - drop) * h[0].loss for h in looks):
+            for history, latest in zip(histories, saddle.stack_snapshots(weights, *task.probe, task.f, task.loss, step)):
+                history.append(latest)
+            if all(h[-1].loss < 0.98 * (1 - drop) * h[0].loss for h in histories):
                 break
         x, y = task.draw(config["batch"])
         optimizer.zero_grad()
         task.loss(saddle.output(weights, x, task.f), y).sum().backward()
         optimizer.step()
-    return looks
+    return histories
 
 
 def error_table(rows: Sequence[Row], method: str) -> dict[float, list[float]]:
@@ -217,8 +217,8 @@ def error_table(rows: Sequence[Row], method: str) -> dict[float, list[float]]:
 
 def coverage(rows: Sequence[Row], method: str = "live") -> float:
     """Share of forecasts whose interval holds the true step."""
-    told = [r for r in rows if r["method"] == method and r["step"] is not None]
-    return float(np.mean([r["low"] <= r["true"] <= r["high"] for r in told])) if told else math.nan
+    facts = [r for r in rows if r["method"] == method and r["step"] is not None]
+    return float(np.mean([r["low"] <= r["true"] <= r["high"] for r in facts])) if facts else math.nan
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -243,8 +243,8 @@ def _judge_half(rows: Sequence[Row]) -> Verdict:
 def _judge_baselines(rows: Sequence[Row]) -> Verdict:
     medians = {m: [float(np.median(e)) for e in error_table(rows, m).values()] for m in METHODS}
     better = all(a < min(b, c) for a, b, c in zip(medians["live"], medians["linear"], medians["power"]))
-    said = "; ".join(f"{m} " + " / ".join(f"{v:.3g}" for v in medians[m]) for m in METHODS)
-    return decide(better, medians["live"][2], note=f"median errors at 10 / 25 / 50 / 75 %: {said}")
+    text = "; ".join(f"{m} " + " / ".join(f"{v:.3g}" for v in medians[m]) for m in METHODS)
+    return decide(better, medians["live"][2], note=f"median errors at 10 / 25 / 50 / 75 %: {text}")
 
 
 def _judge_coverage(rows: Sequence[Row]) -> Verdict:

@@ -95,9 +95,9 @@ def _judge_sgd(rows: Sequence[Row]) -> Verdict:
     fits = {r: f for r, f in exponents(rows, "sgd").items() if isinstance(f, saddle.ExponentFit)}
     worst = max(abs(f.slope + (r - 2)) for r, f in fits.items())
     ordered = all(fits[a].slope > fits[b].slope for a, b in zip(sorted(fits), sorted(fits)[1:], strict=False))
-    said = "; ".join(f"r = {r}: {f.slope:.3f} ± {f.stderr:.2g}" for r, f in fits.items())
+    text = "; ".join(f"r = {r}: {f.slope:.3f} ± {f.stderr:.2g}" for r, f in fits.items())
     return decide(worst <= 0.6 and ordered, worst, max(f.stderr for f in fits.values()),
-                  f"{said}; largest gap to −(r−2), order {'kept' if ordered else 'lost'}")
+                  f"{text}; largest gap to −(r−2), order {'kept' if ordered else 'lost'}")
 
 
 def _judge_flow(rows: Sequence[Row]) -> Verdict:
@@ -112,8 +112,8 @@ def _judge_thresholds(rows: Sequence[Row]) -> Verdict:
               for th in THRESHOLDS}
     order = all(all(s[a] > s[b] for a, b in zip(sorted(s), sorted(s)[1:], strict=False)) for s in slopes.values())
     shift = max(abs(slopes[th][r] - slopes[0.02][r]) for th in THRESHOLDS for r in slopes[0.02])
-    said = "; ".join(f"loss < {th}: " + ", ".join(f"r = {r} {v:.2f}" for r, v in s.items()) for th, s in slopes.items())
-    return decide(order, shift, note=f"{said}; the order of r is {'kept' if order else 'lost'}; largest shift of a "
+    text = "; ".join(f"loss < {th}: " + ", ".join(f"r = {r} {v:.2f}" for r, v in s.items()) for th, s in slopes.items())
+    return decide(order, shift, note=f"{text}; the order of r is {'kept' if order else 'lost'}; largest shift of a "
                   f"slope is {shift:.2f}, the paper reports at most 0.08")
 
 

@@ -23,11 +23,11 @@ def near(check: str, wanted: dict[str, tuple[float, float]]) -> Judge:
 
     def judge(rows: Sequence[Row]) -> Verdict:
         gaps = {q: max(abs(v - value) / tol for v in numbers(rows, check, q)) for q, (value, tol) in wanted.items()}
-        said = "; ".join(
+        text = "; ".join(
             f"{q} {numbers(rows, check, q)[0]:.5g} ({value:g} ± {tol:g})" for q, (value, tol) in wanted.items()
         )
         worst = max(gaps, key=lambda q: gaps[q])
-        return decide(gaps[worst] <= 1, numbers(rows, check, worst)[0], note=said)
+        return decide(gaps[worst] <= 1, numbers(rows, check, worst)[0], note=text)
 
     return judge
 
@@ -40,15 +40,15 @@ def corrected(
     """An erratum: what is printed does not hold, what is put in its place does."""
 
     def judge(rows: Sequence[Row]) -> Verdict:
-        holds_as_printed, said = printed(rows)
+        holds_as_printed, text = printed(rows)
         ok, value, right = corrected(rows)
         if holds_as_printed:
-            return decide(True, value, note=f"as printed: {said}")
+            return decide(True, value, note=f"as printed: {text}")
         if not ok:
             return fails(
-                value, note=f"as printed it is wrong ({said}), and the correction does not hold either: {right}"
+                value, note=f"as printed it is wrong ({text}), and the correction does not hold either: {right}"
             )
-        return erratum(value, note=f"as printed it is wrong: {said}; right is: {right}")
+        return erratum(value, note=f"as printed it is wrong: {text}; right is: {right}")
 
     return judge
 
@@ -71,12 +71,12 @@ def resonance(rows: Sequence[Row]) -> Verdict:
     names = ("tanh", "sin", "erf", "gelu", "silu")
     right = max(abs(one(rows, "resonance", f"{n} slope") - one(rows, "resonance", f"{n} corrected")) for n in names)
     wrong = min(abs(one(rows, "resonance", f"{n} slope") - one(rows, "resonance", f"{n} printed")) for n in names)
-    said = ", ".join(f"{n} {one(rows, 'resonance', f'{n} slope'):.4f}" for n in names)
+    text = ", ".join(f"{n} {one(rows, 'resonance', f'{n} slope'):.4f}" for n in names)
     if right > 0.01:
-        return fails(right, note=f"slopes {said} do not equal −λ")
+        return fails(right, note=f"slopes {text} do not equal −λ")
     return erratum(
         right,
-        note=f"there is a logarithm at L = q + 1 with slope −λ: {said}; the printed λ is too small by "
+        note=f"there is a logarithm at L = q + 1 with slope −λ: {text}; the printed λ is too small by "
         f"2q/(q+1) (off by {wrong:.2f} or more) and its sign is plus (E3)",
     )
 

@@ -60,8 +60,8 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 def _judge_ratio(rows: Sequence[Row]) -> Verdict:
     ratios = {r: v[2] for (panel, r), v in fits(rows).items() if panel == "depth"}
     worst = max(abs(v - 1) for v in ratios.values())
-    said = "; ".join(f"L = {r}: {v:.4f}" for r, v in ratios.items())
-    return decide(worst <= 0.02, worst, note=f"{said} at eps = 0.01")
+    text = "; ".join(f"L = {r}: {v:.4f}" for r, v in ratios.items())
+    return decide(worst <= 0.02, worst, note=f"{text} at eps = 0.01")
 
 
 def _judge_slopes(panel: str) -> Any:

@@ -97,8 +97,8 @@ def _judge_class_c(rows: Sequence[Row]) -> Verdict:
     found = {n: float(c.deviation[c.names.index(n)][i]) for n in ("gelu", "silu")}
     ok = abs(found["gelu"] + 0.027) <= 0.002 and abs(found["silu"] + 0.014) <= 0.002
     orders = {n: c.residual_order(n) for n in ("gelu", "silu")}
-    said = ", ".join(f"{n} {100 * v:.2f} % (order {orders[n]:.2f})" for n, v in found.items())
-    return decide(ok, found["gelu"], note=f"deviation from the master curve at eps = 0.01: {said}; the next-to-leading "
+    text = ", ".join(f"{n} {100 * v:.2f} % (order {orders[n]:.2f})" for n, v in found.items())
+    return decide(ok, found["gelu"], note=f"deviation from the master curve at eps = 0.01: {text}; the next-to-leading "
                   "formula says −2.81 ε and −1.39 ε")
 
 

@@ -56,13 +56,13 @@ class Cliff:
     front: tuple[Configuration, ...]            # no other configuration is both sparser and better
 
     def __str__(self) -> str:
-        told = [f"{len(self.points)} configurations, {len(self.excluded)} runs excluded"]
-        told += [str(self.fit)] if self.fit else []
+        facts = [f"{len(self.points)} configurations, {len(self.excluded)} runs excluded"]
+        facts += [str(self.fit)] if self.fit else []
         if self.onset:
             where = "never" if self.onset.sparsity is None else (
                 f"at {self.onset.sparsity:.2f} [{self.onset.low:.2f}, {self.onset.high:.2f}]")
-            told.append(f"1 % lost {where}")
-        return "; ".join(told)
+            facts.append(f"1 % lost {where}")
+        return "; ".join(facts)
 
 
 def configurations(rows: Sequence[Row], reference: str) -> tuple[list[Configuration], list[tuple[str, str]]]:

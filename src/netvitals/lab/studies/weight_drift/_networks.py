@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from netvitals import activations
-from netvitals.capture import look
+from netvitals.capture import observe
 from netvitals.lab import models
 from netvitals.lab.studies import Row
 from netvitals.vitals import Preactivations, Sparsity
@@ -61,7 +61,7 @@ def weight_rows(model: nn.Module, initial: Mapping[str, Tensor]) -> list[Row]:
 
 def site_rows(model: nn.Module, x: Tensor) -> list[Row]:
     """Every activation on a probe, in eval mode: mean over spread of its input, negative share, exact zeros."""
-    seen = look(model, x, vitals=[Preactivations(), Sparsity()], manner="eval")
+    seen = observe(model, x, vitals=[Preactivations(), Sparsity()], mode="eval")
     found = {(r.vital, r.site, r.metric): r.value for r in seen.readings}
     sites = [s.name for s in seen.sites if s.kind == "activation"]
     return [{"quantity": "site", "name": name, "layer": i + 1,

@@ -78,12 +78,12 @@ def _task(network: str, name: str) -> tuple[Dataset, Recipe]:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for key in dict.fromkeys((r["network"], r["act"], r["data"]) for r in rows):
         mine = [r for r in rows if (r["network"], r["act"], r["data"]) == key]
-        told[" ".join(key)] = "preact_drift {:+.3f} → {:+.3f}, negative inputs {:.2f} → {:.2f}".format(
+        facts[" ".join(key)] = "preact_drift {:+.3f} → {:+.3f}, negative inputs {:.2f} → {:.2f}".format(
             *(mean(mine, k) for k in ("preact_drift_0", "preact_drift", "neg_preact_0", "neg_preact")))
-    return told
+    return facts
 
 
 def mean(rows: Sequence[Row], key: str) -> float:

@@ -94,12 +94,12 @@ def _chance(architecture: str, data: Dataset) -> float:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for name, members in (("all architectures", None), ("classifiers", CLASSIFIERS), *((a, (a,)) for a in _grid.BASES)):
         mine = [r for r in rows if members is None or r["architecture"] in members]
         if mine:
-            told[name] = str(cliff(mine, _grid.REFERENCE, resamples=200))
-    return told
+            facts[name] = str(cliff(mine, _grid.REFERENCE, resamples=200))
+    return facts
 
 
 STUDIES = (Study(

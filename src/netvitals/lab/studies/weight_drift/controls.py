@@ -111,13 +111,13 @@ def _chosen(rates: Sequence[float], count: int) -> tuple[float, ...]:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for act in ACTIVATIONS:
         mine = [r for r in rows if r["check"] == "random data" and r["act"] == act and r["loss"] == "ce"]
         drift = list(hidden_drift(mine).values())
         if len(drift) > 1:
-            told[f"hidden drift_z, {act}, random data"] = str(stats.mean(drift))
-    return told
+            facts[f"hidden drift_z, {act}, random data"] = str(stats.mean(drift))
+    return facts
 
 
 STUDIES = (Study(

@@ -52,7 +52,7 @@ def _grown(judge: Callable[[Sequence[Row]], Verdict]) -> Callable[[Sequence[Row]
     return judged
 
 
-def _told(losses: dict[str, dict[int, float]]) -> str:
+def _noted(losses: dict[str, dict[int, float]]) -> str:
     return ", ".join(f"{act} {'/'.join(f'{v:.3f}' for v in of.values())}" for act, of in losses.items())
 
 
@@ -112,16 +112,16 @@ def _cliff_plot(rows: Sequence[Row]) -> Plot:
 
 
 def _relufication(rows: Sequence[Row]) -> Verdict:
-    told, worst, sparse = [], 0.0, 1.0
+    facts, worst, sparse = [], 0.0, 1.0
     for act in dict.fromkeys(r["act"] for r in rows):
         mine = _some(rows, act=act)
         stages = {s: (_mean(_some(mine, stage=s), "accuracy"), _mean(_some(mine, stage=s), "hard"))
                   for s in dict.fromkeys(r["stage"] for r in mine)}
         first = stages["trained"][0] - stages["relu from the start"][0]
         worst, sparse = max(worst, first), min(sparse, stages["relu from the start"][1])
-        told.append(f"{act}: " + ", ".join(f"{s} {a:.3f} at {h:.2f} zeros" for s, (a, h) in stages.items()))
+        facts.append(f"{act}: " + ", ".join(f"{s} {a:.3f} at {h:.2f} zeros" for s, (a, h) in stages.items()))
     return decide(worst <= COST and sparse > GAIN, worst, note="accuracy lost by training with ReLU instead; "
-                  + "; ".join(told), seeds=len({r["seed"] for r in rows}))
+                  + "; ".join(facts), seeds=len({r["seed"] for r in rows}))
 
 
 def _relufied_gpt(rows: Sequence[Row]) -> Verdict:
@@ -138,7 +138,7 @@ def _squared_ratio(rows: Sequence[Row]) -> Verdict:
     plain, squared = (float(np.mean(list(losses[a].values()))) for a in ("relu", "relu2"))
     sparse = {a: _mean(_some(rows, quantity="final", act=a), "hard") for a in ("relu", "relu2")}
     better = squared <= 1.01 * plain and sparse["relu2"] >= sparse["relu"]
-    return decide(better, squared - plain, note=f"loss of ReLU² minus ReLU ({_told({a: losses[a] for a in sparse})}); "
+    return decide(better, squared - plain, note=f"loss of ReLU² minus ReLU ({_noted({a: losses[a] for a in sparse})}); "
                   f"zeros {sparse['relu2']:.2f} against {sparse['relu']:.2f}. At micro scale; the paper's model is "
                   "a hundred times larger")
 
@@ -177,7 +177,7 @@ def _clipping(rows: Sequence[Row]) -> Verdict:
     others = {a: v for a, v in losses.items() if a.startswith("gelu2")}
     return decide(min(gains) > 0 and height <= 15, float(np.mean(gains)), note="loss saved by the clip, by seed "
                   + ", ".join(f"{g:+.3f}" for g in gains) + f"; largest activation {height:.3g}, {share:.2%} of the "
-                  f"entries at the clip; {_told(others)}", seeds=len(gains))
+                  f"entries at the clip; {_noted(others)}", seeds=len(gains))
 
 
 def _lowest(rows: Sequence[Row]) -> Verdict:
@@ -185,7 +185,7 @@ def _lowest(rows: Sequence[Row]) -> Verdict:
     means = {a: float(np.mean(list(v.values()))) for a, v in losses.items()}
     best = min(means, key=lambda a: means[a])
     verdict = holds if best == "gelu2" else fails
-    return verdict(means["gelu2"] - means[best], note=f"loss of GELU² above the best, {best}: {_told(losses)}")
+    return verdict(means["gelu2"] - means[best], note=f"loss of GELU² above the best, {best}: {_noted(losses)}")
 
 
 def _dial(rows: Sequence[Row]) -> Verdict:
@@ -193,13 +193,13 @@ def _dial(rows: Sequence[Row]) -> Verdict:
     scales = sorted(dict.fromkeys(r["scale"] for r in dial))
     points = [(_mean(_some(dial, scale=a), "push"), _mean(_some(dial, scale=a), "sparsity"),
                _mean(_some(dial, scale=a), "drift_z"), _mean(_some(dial, scale=a), "accuracy")) for a in scales]
-    said = predicted_sparsity(rows)
-    worst = max((abs(s - m) for _, s, m in said), default=float("nan"))
+    text = predicted_sparsity(rows)
+    worst = max((abs(s - m) for _, s, m in text), default=float("nan"))
     order = stats.spearman([p for p, *_ in points], [s for _, s, *_ in points]).value
     return decide(order > 0.9 and worst < 0.05, worst, note="largest gap between predicted and measured sparsity; push "
                   "→ sparsity (drift_z, accuracy): " + ", ".join(f"{p:.2g} → {s:.2f} ({z:+.3f}, {a:.3f})"
                                                               for p, s, z, a in points)
-                  + "; predicted/measured " + ", ".join(f"{s:.2f}/{m:.2f} at {t:g}" for t, s, m in said))
+                  + "; predicted/measured " + ", ".join(f"{s:.2f}/{m:.2f} at {t:g}" for t, s, m in text))
 
 
 def _dial_plot(rows: Sequence[Row]) -> Plot:
@@ -211,18 +211,18 @@ def _dial_plot(rows: Sequence[Row]) -> Plot:
 
 
 def _suppression(rows: Sequence[Row]) -> Verdict:
-    drift, told = {}, []
+    drift, facts = {}, []
     for tool in TOOLS:
         mine = _some(rows, tool=tool)
         drift[tool] = _mean(_some(mine, data="fresh", optimizer="sgd"), "drift_z")
         zeros, score = (_mean(_some(mine, data="digits"), k) for k in ("sparsity", "accuracy"))
-        told.append(f"{tool}: drift_z {drift[tool]:+.4f} (SGD), "
+        facts.append(f"{tool}: drift_z {drift[tool]:+.4f} (SGD), "
                     f"{_mean(_some(mine, data='fresh', optimizer='adam'), 'drift_z'):+.4f} (Adam), negative inputs "
                     f"{_mean(_some(mine, data='fresh', optimizer='sgd'), 'neg_preact'):.2f}; digits {score:.3f} at "
                     f"{zeros:.2f} zeros")
     left = max(abs(drift[t] / drift["none"]) for t in TOOLS[1:])
     return decide(left < 0.25, left, note="largest share of the drift that is left, random data, SGD. "
-                  + "; ".join(told))
+                  + "; ".join(facts))
 
 
 def _claims() -> Iterator[Claim]:

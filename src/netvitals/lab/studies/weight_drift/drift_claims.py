@@ -71,12 +71,12 @@ def _early_drift(rows: Sequence[Row]) -> Verdict:
         "cross-entropy, digits, weights × 1.5": {"gain": 1.5}}
     down = {name: _hidden(rows, **where) for name, where in cases.items()}
     easy = _hidden(rows, loss="ce", data="digits", gain=1.0)
-    told = "; ".join(f"{name} {_say(d)}" for name, d in {**down, "cross-entropy, digits": easy}.items())
+    facts = "; ".join(f"{name} {_say(d)}" for name, d in {**down, "cross-entropy, digits": easy}.items())
     if any(d.value >= 0 for d in down.values()):
-        return fails(told, note="hidden drift_z after the run")
+        return fails(facts, note="hidden drift_z after the run")
     if easy.value < 0:
-        return holds(told, note="hidden drift_z after the run")
-    return erratum(told, note="hidden drift_z: negative only while ⟨o, ∇ℓ⟩ > 0; cross-entropy on data that is learned "
+        return holds(facts, note="hidden drift_z after the run")
+    return erratum(facts, note="hidden drift_z: negative only while ⟨o, ∇ℓ⟩ > 0; cross-entropy on data that is learned "
                    "at once turns it positive within the first epoch")
 
 
@@ -102,7 +102,7 @@ def _architectures(rows: Sequence[Row]) -> Verdict:
     learning, as in claim 8. BatchNorm holds the pre-activations (claim 26), so its network is told and not counted."""
     if rows[0]["steps"] < ENOUGH:
         return not_run(f"{rows[0]['steps']} steps are too few for this claim; run it at a larger scale")
-    told, exceptions, refuted = [], [], []
+    facts, exceptions, refuted = [], [], []
     networks = list(dict.fromkeys(r["network"] for r in rows))
     for network in networks:
         sinks, words = {}, []
@@ -116,13 +116,13 @@ def _architectures(rows: Sequence[Row]) -> Verdict:
             weights = [r["drift_z"] for r in mine if r["quantity"] == "weights" and r.get("place") == "hidden"]
             words.append(f"{way} data preact_drift {sinks[way]:+.3f}, negative share {negative:+.3f}, hidden drift_z "
                          f"{sum(weights) / len(weights):+.4f}")
-        told.append(f"{network}: {', '.join(words)}")
+        facts.append(f"{network}: {', '.join(words)}")
         if network != "resnet-bn" and sinks["real"] >= 0:
             exceptions.append(network)
             refuted += [network] if sinks.get("random", 0.0) >= 0 else []
     counted = len(networks) - ("resnet-bn" in networks)
     measured = f"{counted - len(exceptions)} of {counted} sink on real data"
-    note = "change over training, mean over sites, activations and seeds. " + "; ".join(told)
+    note = "change over training, mean over sites, activations and seeds. " + "; ".join(facts)
     if refuted or not exceptions:
         return decide(not refuted, measured, note=note)
     return erratum(measured, note=f"{', '.join(exceptions)} sinks only where learning does not reverse it (random "
@@ -130,14 +130,14 @@ def _architectures(rows: Sequence[Row]) -> Verdict:
 
 
 def _optimisers(rows: Sequence[Row]) -> Verdict:
-    told, ordered = [], True
+    facts, ordered = [], True
     for name, rates in RATES.items():
         found = [(lr, _hidden(rows, check="sweep", optimizer=name, lr=lr).value) for lr in rates
                  if any(r["check"] == "sweep" and r["optimizer"] == name and r["lr"] == lr for r in rows)]
         ordered &= all(b < a < 0 for (_, a), (_, b) in pairwise(found))
-        told.append(f"{name} " + "/".join(f"{z:+.3f}" for _, z in found))
+        facts.append(f"{name} " + "/".join(f"{z:+.3f}" for _, z in found))
     return decide(ordered, "monotone" if ordered else "not monotone",
-                  note="hidden drift_z by rising learning rate: " + "; ".join(told))
+                  note="hidden drift_z by rising learning rate: " + "; ".join(facts))
 
 
 def _symmetric(rows: Sequence[Row]) -> Verdict:
@@ -168,7 +168,7 @@ def _batch_norm(rows: Sequence[Row]) -> Verdict:
 
 def _persistence(rows: Sequence[Row]) -> Verdict:
     """Does g_pos stay positive for ten epochs?"""
-    told = []
+    facts = []
     stays = True
     for name, where in (("cross-entropy", {"loss": "ce", "data": "digits", "gain": 1.0}),
                         ("squared error", {"loss": "onehot-mse"}), ("permuted labels", {"data": "permuted"})):
@@ -179,9 +179,9 @@ def _persistence(rows: Sequence[Row]) -> Verdict:
         pushes = ", ".join("never" if r["push_flip"] is None else str(r["push_flip"]) for r in runs)
         share = sum(sum(r["positive"]) / len(r["positive"]) for r in layers) / len(layers)
         agree = sum(r["agreement"] for r in layers) / len(layers)
-        told.append(f"{name}: g_pos flips at step {min(known)}–{max(known)}" if known else f"{name}: g_pos never flips")
-        told[-1] += f", ⟨o, ∇ℓ⟩ at {pushes}; positive on {share:.0%} of steps, sign as ⟨o, ∇ℓ⟩ on {agree:.0%}"
-    return decide(stays, note="; ".join(told) + f" ({_some(rows, quantity='run')[0]['per_epoch']} steps an epoch)")
+        facts.append(f"{name}: g_pos flips at step {min(known)}–{max(known)}" if known else f"{name}: g_pos never flips")
+        facts[-1] += f", ⟨o, ∇ℓ⟩ at {pushes}; positive on {share:.0%} of steps, sign as ⟨o, ∇ℓ⟩ on {agree:.0%}"
+    return decide(stays, note="; ".join(facts) + f" ({_some(rows, quantity='run')[0]['per_epoch']} steps an epoch)")
 
 
 def _first_step(rows: Sequence[Row]) -> Verdict:
@@ -193,17 +193,17 @@ def _first_step(rows: Sequence[Row]) -> Verdict:
 
 
 def _gradient_sign(rows: Sequence[Row]) -> Verdict:
-    told = {}
+    facts = {}
     weakest = float("inf")
     for loss in ("ce", "onehot-mse"):
         chosen = _some(rows, check="init", quantity="signs", act="relu", loss=loss)
         weakest = min(weakest, *(r["mean"] / r["stderr"] for r in chosen if r["metric"] == "g_pos"))
         rho = [r["mean"] for r in chosen if r["metric"] == "rho_pos"]
-        told[loss] = f"{min(rho):+.3f} … {max(rho):+.3f}"
+        facts[loss] = f"{min(rho):+.3f} … {max(rho):+.3f}"
     flat = max(abs(r["mean"]) for r in _some(rows, check="init", quantity="signs", act="tanh", loss="ce",
                                              metric="rho_all"))
     return decide(weakest > 3 and flat <= 0.02, weakest, note=f"weakest g_pos over standard error; rho_pos over active "
-                  f"entries {told['ce']} (cross-entropy), {told['onehot-mse']} (squared error); with |g| averaged over "
+                  f"entries {facts['ce']} (cross-entropy), {facts['onehot-mse']} (squared error); with |g| averaged over "
                   f"all entries it would be larger (by how much was not measured); tanh |rho_all| ≤ {flat:.3f}")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationSight, Sheet, Vital, look
+from netvitals.capture import ActivationView, Recorder, Vital, observe
 from netvitals.lab import models
 from netvitals.lab.data import Dataset
 from netvitals.lab.studies import Config, Row, Study
@@ -37,7 +37,7 @@ class Language:
     network: str = "gpt-micro"
     context: int = 64
     steps: int = 250
-    looks: int = 5                          # besides the one before the first step
+    observations: int = 5                          # besides the one before the first step
     twice: tuple[str, ...] = TWICE
     once: tuple[str, ...] = ("gelu", "gelu2:15")
     test: int = 256                         # held-out windows
@@ -46,17 +46,17 @@ class Language:
 def trials(p: Language) -> list[Config]:
     runs = [(a, s) for s in (0, 1) for a in p.twice] + [(a, 0) for a in p.once]
     return [{"act": act, "seed": seed, "data": p.file, "network": p.network, "context": p.context, "steps": p.steps,
-             "looks": p.looks, "test": p.test} for act, seed in runs]
+             "looks": p.observations, "test": p.test} for act, seed in runs]
 
 
 def trial(config: Config) -> list[Row]:
     data = text(config["data"], config["context"])
     net = models.build(config["network"], seed=config["seed"], data=data, act=config["act"])
-    return follow(net, data, steps=config["steps"], looks=config["looks"], test=config["test"], seed=config["seed"],
+    return follow(net, data, steps=config["steps"], observations=config["looks"], test=config["test"], seed=config["seed"],
                   swap=config["act"] in ("gelu", "silu"))
 
 
-def follow(net: nn.Module, data: Dataset, *, steps: int, looks: int = 5, test: int = 256, seed: int = 0,
+def follow(net: nn.Module, data: Dataset, *, steps: int, observations: int = 5, test: int = 256, seed: int = 0,
            swap: bool = False) -> list[Row]:
     """Train a language model on any text and tell its sparsity, its spikes and its losses, layer by layer.
 
@@ -69,13 +69,13 @@ def follow(net: nn.Module, data: Dataset, *, steps: int, looks: int = 5, test: i
         swap: at the end give the network ReLU, and fine-tune it.
     """
     recipe = recipe_named("gpt-micro", steps=steps, warmup=max(1, steps // 10), warmdown=max(1, round(0.28 * steps)),
-                          seed=seed, evaluate_on=test, evaluate_every=max(1, steps // looks))
+                          seed=seed, evaluate_on=test, evaluate_every=max(1, steps // observations))
     probe = data.test.x[:32]
     weights = weights_of(net)
     rows: list[Row] = _layers(net, probe, 0)
 
     def on_step(moment: Moment) -> None:
-        if moment.step % max(1, steps // looks) == 0 or moment.step == steps:
+        if moment.step % max(1, steps // observations) == 0 or moment.step == steps:
             rows.extend(_layers(moment.model, probe, moment.step))
 
     history = train(net, data, recipe, on_step=on_step)
@@ -122,7 +122,7 @@ def _final(net: nn.Module, data: Dataset, test: int) -> list[Row]:
 
 def clipped_shares(net: nn.Module, x: Tensor) -> dict[str, dict[str, float]]:
     """By site of a clipped square: share of entries at the clip, and share through which no gradient passes (P9)."""
-    seen = look(net, x, vitals=[_Clips(net)], manner="eval")
+    seen = observe(net, x, vitals=[_Clips(net)], mode="eval")
     shares: dict[str, dict[str, float]] = {}
     for r in seen.readings:
         shares.setdefault(r.site, {})[r.metric] = r.value
@@ -135,10 +135,10 @@ class _Clips(Vital):
     def __init__(self, net: nn.Module) -> None:
         self.modules = dict(net.named_modules())
 
-    def activation(self, sheet: Sheet, sight: ActivationSight) -> None:
-        clip = getattr(self.modules.get(sight.site.module), "clip", None)
-        at_clip = (sight.a >= clip).float().mean() if clip is not None else sight.a.new_zeros(())
-        sheet.write(sight.site, ("clipped", "blocked"), torch.stack([at_clip, (sight.derivative == 0).float().mean()]))
+    def activation(self, recorder: Recorder, view: ActivationView) -> None:
+        clip = getattr(self.modules.get(view.site.module), "clip", None)
+        at_clip = (view.a >= clip).float().mean() if clip is not None else view.a.new_zeros(())
+        recorder.write(view.site, ("clipped", "blocked"), torch.stack([at_clip, (view.derivative == 0).float().mean()]))
 
 
 def _relufied(net: nn.Module, data: Dataset, recipe: Any, steps: int, test: int) -> list[Row]:
@@ -172,22 +172,22 @@ def ready(p: Language) -> str:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for act in dict.fromkeys(r["act"] for r in rows):
         mine = [r for r in rows if r["act"] == act]
         losses = ", ".join(f"{r['val_loss']:.3f}" for r in mine if r["quantity"] == "run")
         final = [r for r in mine if r["quantity"] == "final"]
         if final:
             height, negative = (sum(r[k] for r in final) / len(final) for k in ("max_abs", "neg_preact"))
-            told[act] = f"val loss {losses}; mean layer max {height:.1f}; negative inputs {negative:.2f}"
-    return told
+            facts[act] = f"val loss {losses}; mean layer max {height:.1f}; negative inputs {negative:.2f}"
+    return facts
 
 
 STUDIES = (Study(
     name="weight-drift-gpt", paper="weight-drift",
     title="E12–E14, P8, P9: sparsity growth, spikes, squares and clips in a byte-level GPT",
     scales={"smoke": Language(file=EMBEDDED, network="gpt-micro,depth=2,width=32,heads=2", context=16, steps=20,
-                              looks=2, twice=("relu", "relu2", "relu2:15", "gelu2"), once=("gelu",), test=32),
+                              observations=2, twice=("relu", "relu2", "relu2:15", "gelu2"), once=("gelu",), test=32),
             "small": Language(), "paper": Language(file="fineweb.txt", network="gpt-nano", context=2048, steps=7168,
                                                    once=ONCE, test=512)},
     trials=trials, trial=trial, summary=summary, ready=ready),)

@@ -15,23 +15,23 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.capture import look
-from netvitals.drift.gradient_signs import Reduction
-from netvitals.lab.studies.weight_drift.sign_analysis import SignLook
+from netvitals.capture import observe
+from netvitals.drift.signs import Reduction
+from netvitals.lab.studies.weight_drift.sign_analysis import SignObservation
 from netvitals.vitals.drift import SPLIT_METRICS
 
 SMOOTHING = 5           # measurements that a smoothed sign rests on
 
 
-def measured_steps(per_epoch: int, epochs: int = 10, *, looks: int = 20) -> list[int]:
+def measured_steps(per_epoch: int, epochs: int = 10, *, observations: int = 20) -> list[int]:
     """Every step of the first epoch, then every ⌈epoch/looks⌉ steps.
 
     >>> measured_steps(40, 3)[38:43], len(measured_steps(14, 10))
     ([38, 39, 40, 42, 44], 140)
     """
-    if per_epoch < 1 or epochs < 1 or looks < 1:
-        raise ValueError(f"steps per epoch, epochs and looks must be positive, got {per_epoch}, {epochs} and {looks}")
-    return [*range(per_epoch), *range(per_epoch, per_epoch * epochs, math.ceil(per_epoch / looks))]
+    if per_epoch < 1 or epochs < 1 or observations < 1:
+        raise ValueError(f"steps per epoch, epochs and looks must be positive, got {per_epoch}, {epochs} and {observations}")
+    return [*range(per_epoch), *range(per_epoch, per_epoch * epochs, math.ceil(per_epoch / observations))]
 
 
 def flip_step(steps: Sequence[int], values: Sequence[float], smoothing: int = SMOOTHING) -> int | None:
@@ -109,7 +109,7 @@ class PersistenceTracker:
     >>> tracker = PersistenceTracker(net, nn.functional.cross_entropy, per_epoch=5, epochs=2)
     >>> for step in range(10):
     ...     if tracker.wants(step):
-    ...         tracker.look(step, (x, y))
+    ...         tracker.observe(step, (x, y))
     ...     opt.zero_grad(); nn.functional.cross_entropy(net(x), y).backward(); opt.step()
     >>> len(tracker.report().steps), list(tracker.report().t_flip)
     (10, ['1'])
@@ -128,11 +128,11 @@ class PersistenceTracker:
         """Whether P2 looks at this step."""
         return step in self._wanted
 
-    def look(self, step: int, batch: Any) -> None:
+    def observe(self, step: int, batch: Any) -> None:
         """Look at the model before step ``step`` is taken; a loss that is not finite is refused, the past is kept."""
         if self._steps and step <= self._steps[-1]:
             raise ValueError(f"steps go up: got {step} after {self._steps[-1]}")
-        seen = look(self.model, batch, self.loss_fn, vitals=[SignLook(self.reduction)], manner="train")
+        seen = observe(self.model, batch, self.loss_fn, vitals=[SignObservation(self.reduction)], mode="train")
         if seen.loss is None or not math.isfinite(seen.loss):
             raise ValueError(f"the loss at step {step} is {seen.loss}; the {len(self._steps)} looks before it are "
                              "kept, see report()")

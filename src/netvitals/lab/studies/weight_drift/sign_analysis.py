@@ -19,15 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import Sheet, Vital, look, rng_state, set_rng_state
-from netvitals.drift.gradient_signs import Reduction
+from netvitals.capture import Recorder, Vital, observe, rng_state, set_rng_state
+from netvitals.drift.signs import Reduction
 from netvitals.stats import Mean, mean
 from netvitals.vitals.drift import SIGN_METRICS, SPLIT_METRICS, Drift
 
 FEWEST = 2              # a spread needs two initialisations; 32 or more make a statement
 
 
-class SignLook(Vital):
+class SignObservation(Vital):
     """The gradient's part of :class:`~netvitals.vitals.Drift`, without the parameter tables."""
 
     name = "drift"
@@ -36,8 +36,8 @@ class SignLook(Vital):
     def __init__(self, reduction: Reduction = "mean") -> None:
         self._drift = Drift(reduction)
 
-    def gradient(self, sheet: Sheet, sight: Any, g: Tensor) -> None:
-        self._drift.gradient(sheet, sight, g)
+    def gradient(self, recorder: Recorder, view: Any, g: Tensor) -> None:
+        self._drift.gradient(recorder, view, g)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class SignAnalysis:
 
 
 def analyse_signs(factory: Callable[[], nn.Module], batch: Any, loss_fn: Callable[..., Tensor], *, inits: int = 32,
-                  seed: int = 0, reduction: Reduction = "mean", manner: str = "train",
+                  seed: int = 0, reduction: Reduction = "mean", mode: str = "train",
                   progress: Callable[[int], None] | None = None) -> SignAnalysis:
     """Gradient signs over ``inits`` fresh models.
 
@@ -100,7 +100,7 @@ def analyse_signs(factory: Callable[[], nn.Module], batch: Any, loss_fn: Callabl
         loss_fn: ``loss_fn(model(x), y)``.
         inits: how many; at least 32 for a statement about signs.
         reduction: how the loss is reduced over the batch; statistics are those of single samples.
-        manner: the mode a model is looked at in: ``"train"`` (batch statistics), ``"eval"`` or ``"as_is"``.
+        mode: the mode a model is looked at in: ``"train"`` (batch statistics), ``"eval"`` or ``"as_is"``.
         progress: called with the number of models done.
 
     >>> x, y = torch.randn(64, 8), torch.randint(3, (64,))
@@ -118,7 +118,7 @@ def analyse_signs(factory: Callable[[], nn.Module], batch: Any, loss_fn: Callabl
     try:
         for i in range(inits):
             torch.manual_seed(seed + i)
-            seen = look(factory(), batch, loss_fn, vitals=[SignLook(reduction)], manner=manner)  # type: ignore[arg-type]
+            seen = observe(factory(), batch, loss_fn, vitals=[SignObservation(reduction)], mode=mode)  # type: ignore[arg-type]
             if seen.loss is None or not seen.loss - seen.loss == 0:
                 raise ValueError(f"the loss of initialisation {i} is {seen.loss}: gradients of it say nothing")
             order |= {s.name: s.kind for s in seen.sites if s.kind in ("activation", "linear", "output")}

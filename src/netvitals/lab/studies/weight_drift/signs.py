@@ -84,8 +84,8 @@ def _first_step(config: Config, digits: Dataset) -> list[Row]:
         grads = torch.autograd.grad(loss_fn(net(x), y), weights)
         gain = drift_theory.he_gain(config["width"], 10)
         for i, (inputs, p) in enumerate(_layers(net, x)):
-            said = drift_theory.first_step_drift(inputs, p, gain=gain, lr=config["lr"])
-            gaps.setdefault(i + 1, []).append((-config["lr"] * float(grads[i].mean()), said))
+            text = drift_theory.first_step_drift(inputs, p, gain=gain, lr=config["lr"])
+            gaps.setdefault(i + 1, []).append((-config["lr"] * float(grads[i].mean()), text))
     rows: list[Row] = []
     for layer, pairs in gaps.items():
         measured, predicted = stats.mean([m for m, _ in pairs]), stats.mean([s for _, s in pairs])
@@ -120,11 +120,11 @@ def _persistence(config: Config, digits: Dataset) -> list[Row]:
     tracker = PersistenceTracker(net, loss_named(config["loss"]), per_epoch=per_epoch, epochs=config["epochs"])
     probe = source.train.x[:PROBE], source.train.y[:PROBE]
     weights, sites = weights_of(net), site_rows(net, source.test.x)
-    tracker.look(0, probe)
+    tracker.observe(0, probe)
 
     def on_step(moment: Moment) -> None:
         if moment.step < total and tracker.wants(moment.step):
-            tracker.look(moment.step, probe)
+            tracker.observe(moment.step, probe)
 
     history = train(net, source, recipe, on_step=on_step)
     seen = tracker.report()
@@ -142,14 +142,14 @@ def _persistence(config: Config, digits: Dataset) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     runs = [r for r in rows if r["check"] == "persistence"]
     for key in dict.fromkeys((r["loss"], r["data"], r["gain"]) for r in runs):
         mine = [r for r in runs if (r["loss"], r["data"], r["gain"]) == key]
         flips = [r["push_flip"] for r in mine if r["quantity"] == "run"]
         drift = ", ".join(f"{z:+.4f}" for z in hidden_drift(mine).values())
-        told[f"{key[0]} on {key[1]}, weights × {key[2]:g}"] = f"⟨o, ∇ℓ⟩ flips at {flips}; hidden drift_z {drift}"
-    return told
+        facts[f"{key[0]} on {key[1]}, weights × {key[2]:g}"] = f"⟨o, ∇ℓ⟩ flips at {flips}; hidden drift_z {drift}"
+    return facts
 
 
 STUDIES = (Study(

@@ -160,23 +160,23 @@ def predicted_sparsity(rows: Sequence[Row]) -> list[tuple[float, float, float]]:
     found = []
     for t in dict.fromkeys(r["target"] for r in dial if r["target"] is not None):
         mine = [r for r in dial if r["target"] == t]
-        said = float(np.interp(math.log1p(10 * t), knots, values))
-        found.append((t, said, float(np.mean([r["sparsity"] for r in mine]))))
+        text = float(np.interp(math.log1p(10 * t), knots, values))
+        found.append((t, text, float(np.mean([r["sparsity"] for r in mine]))))
     return found
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {f"push set to {t:g}": f"sparsity {said:.3f} predicted, {got:.3f} measured"
-                            for t, said, got in predicted_sparsity(rows)}
+    facts: dict[str, Any] = {f"push set to {t:g}": f"sparsity {text:.3f} predicted, {got:.3f} measured"
+                            for t, text, got in predicted_sparsity(rows)}
     for tool in TOOLS:
         for kind, source in (("sgd", "fresh"), ("adam", "fresh"), ("adam", "digits")):
             mine = [r for r in rows if r["check"] == "suppression" and (r["tool"], r["optimizer"], r["data"]) == (
                 tool, kind, source)]
             if mine:
-                told[f"{tool}, {kind}, {source}"] = ", ".join(
+                facts[f"{tool}, {kind}, {source}"] = ", ".join(
                     f"{k} {float(np.mean([r[k] for r in mine])):+.4f}" for k in (
                         "drift_z", "row_drift", "neg_preact", "sparsity", "accuracy") if mine[0][k] is not None)
-    return told
+    return facts
 
 
 STUDIES = (Study(

@@ -100,9 +100,9 @@ class _Chunk:
         ahead = self._buffer() if method == "nesterov" else self.x
         for t in range(1, iterations + 1):
             if method == "nesterov":
-                look = self._inside(ahead, 0)
-                torch.add(x, m, alpha=-lr * beta, out=look)
-                torch.clamp(look, self.floor, self.mask, out=look)
+                observe = self._inside(ahead, 0)
+                torch.add(x, m, alpha=-lr * beta, out=observe)
+                torch.clamp(observe, self.floor, self.mask, out=observe)
             g = self._gradient(ahead)
             if method == "pgd":
                 x.sub_(g, alpha=lr)

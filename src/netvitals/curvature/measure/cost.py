@@ -17,7 +17,7 @@ from netvitals.curvature.engine.tape import Space, recorded
 
 
 @dataclass(frozen=True)
-class Plan:
+class CostPlan:
     """Products, gradient-equivalents, bytes and seconds; the seconds come from one timed product on this machine."""
 
     nodes: tuple[str, ...]
@@ -37,7 +37,7 @@ class Plan:
 
 def plan(model: nn.Module, loss_fn: Loss, batch: Any, nodes: Choice = None, *, method: str = "stochastic",
          probes: int = 30, space: Space = "activation", dtype: torch.dtype | None = None, train: bool | None = None,
-         memory: int = 2 << 30) -> Plan:
+         memory: int = 2 << 30) -> CostPlan:
     """The cost of ``interlayer`` with the same arguments, from one pass and one product.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
@@ -60,5 +60,5 @@ def plan(model: nn.Module, loss_fn: Loss, batch: Any, nodes: Choice = None, *, m
         each = (time.perf_counter() - began) / m
         per = (products.cost.gradients - spent) / m
         item = products.flat[0].element_size()
-        return Plan(tuple(n.name for n in tape.nodes), tape.chosen, count, per * count + spent, 3 * tape.kept_bytes,
+        return CostPlan(tuple(n.name for n in tape.nodes), tape.chosen, count, per * count + spent, 3 * tape.kept_bytes,
                     2 * sum(sizes) ** 2 * item if method == "exact" else 0, products.chunk, each * count)

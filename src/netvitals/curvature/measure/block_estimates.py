@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netvitals.curvature.measure.metrics import FLOOR, ZERO
-from netvitals.curvature.measure.sweep import KINDS, Sweep
+from netvitals.curvature.measure.sweeping import KINDS, Sweep
 
 
 @dataclass(frozen=True)

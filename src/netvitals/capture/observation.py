@@ -11,18 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.preserve import preserved
-from netvitals.capture.engine.looker import Looker
-from netvitals.capture.engine.movement import copies, parameter_sight
-from netvitals.capture.engine.panel import Panel, aside
+from netvitals.capture.engine.observer import Observer
+from netvitals.capture.engine.optimizer_hooks import copies, parameter_view
 from netvitals.capture.engine.roles import DROPOUTS, uncompiled
-from netvitals.capture.reading import ArrayReading, Reading, Sheet
+from netvitals.capture.engine.schedule import Schedule, detached_context
+from netvitals.capture.reading import ArrayReading, Reading, Recorder
 from netvitals.capture.site import Site, Unseen
 
-Manner = Literal["train", "eval", "as_is"]
+Mode = Literal["train", "eval", "as_is"]
 
 
 @dataclass(frozen=True)
-class Look:
+class Observation:
     """What one look at a model gave."""
 
     readings: tuple[Reading, ...]
@@ -37,8 +37,8 @@ class Look:
                 f"{len(self.unseen)} places could not be seen")
 
 
-def look(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None = None, *, vitals: Iterable[Any],
-         step: int = 0, manner: Manner = "train", initial: Mapping[str, Tensor] | None = None) -> Look:
+def observe(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None = None, *, vitals: Iterable[Any],
+         step: int = 0, mode: Mode = "train", initial: Mapping[str, Tensor] | None = None) -> Observation:
     """Readings of ``vitals`` on one batch, as a measured training step would give them.
 
     The model is left bit for bit as it was: parameters, buffers, gradients, mode, hooks, random numbers.
@@ -49,39 +49,39 @@ def look(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None = N
         loss_fn: ``loss_fn(model(x), y)``; without it there are no gradients.
         vitals: the vital signs.
         step: the step number that the readings carry.
-        manner: ``"train"`` as in training, with batch statistics in BatchNorm but dropout modules off; ``"eval"``;
+        mode: ``"train"`` as in training, with batch statistics in BatchNorm but dropout modules off; ``"eval"``;
             or ``"as_is"``.
         initial: parameters that drift is measured from (the present ones by default).
 
     >>> from netvitals.capture import Vital
     >>> class Height(Vital):
     ...     name = "height"
-    ...     def activation(self, sheet, sight):
-    ...         sheet.write(sight.site, ("max",), sight.a.max())
+    ...     def activation(self, recorder, view):
+    ...         recorder.write(view.site, ("max",), view.a.max())
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
-    >>> seen = look(net, torch.zeros(4, 2), vitals=[Height()])
+    >>> seen = observe(net, torch.zeros(4, 2), vitals=[Height()])
     >>> [(r.site, r.metric) for r in seen.readings], [site.name for site in seen.sites]
     ([('1', 'max')], ['0', '1', 'output'])
     """
-    panel = Panel(vitals)
-    panel.convene(0)
-    looker = Looker(uncompiled(model), panel, passive=False)
-    sheet = Sheet(step)
-    loss = probe(looker, sheet, batch, loss_fn, manner=manner, initial=initial)
-    readings, arrays = sheet.readings()
-    return Look(tuple(readings), tuple(arrays), tuple(looker.sites.values()), tuple(looker.unseen.values()),
+    schedule = Schedule(vitals)
+    schedule.select(0)
+    observer = Observer(uncompiled(model), schedule, passive=False)
+    recorder = Recorder(step)
+    loss = probe(observer, recorder, batch, loss_fn, mode=mode, initial=initial)
+    readings, arrays = recorder.readings()
+    return Observation(tuple(readings), tuple(arrays), tuple(observer.sites.values()), tuple(observer.unseen.values()),
                 None if loss is None else float(loss))
 
 
-def probe(looker: Looker, sheet: Sheet, batch: Any, loss_fn: Callable[..., Tensor] | None, *, manner: Manner = "train",
+def probe(observer: Observer, recorder: Recorder, batch: Any, loss_fn: Callable[..., Tensor] | None, *, mode: Mode = "train",
           initial: Mapping[str, Tensor] | None = None, parameters: bool = True) -> Tensor | None:
-    """Run ``looker`` over one batch and write to ``sheet``; the detached loss, if there is one."""
+    """Run ``looker`` over one batch and write to ``recorder``; the detached loss, if there is one."""
     x, target = split_batch(batch, loss_fn)
-    model, panel = looker.model, looker.panel
+    model, schedule = observer.model, observer.schedule
     loss = None
-    with preserved(model), in_manner(model, manner), _slow_attention(), torch.enable_grad():
+    with preserved(model), in_mode(model, mode), _slow_attention(), torch.enable_grad():
         torch.manual_seed(0)        # what noise is left in the model is the same on every look
-        looker.arm(sheet)
+        observer.arm(recorder)
         try:
             output = _call(model, x)
             grads: dict[str, Tensor] = {}
@@ -93,12 +93,12 @@ def probe(looker: Looker, sheet: Sheet, batch: Any, loss_fn: Callable[..., Tenso
                     found = torch.autograd.grad(loss, [p for _, p in named], allow_unused=True)
                     grads = {n: g for (n, _), g in zip(named, found) if g is not None}
                 loss = loss.detach()
-            looker.settle()
+            observer.settle()
         finally:
-            looker.disarm()
-    if parameters and panel.wants("parameters"):
-        with aside():
-            panel.show("parameters", sheet, parameter_sight(looker.modules, initial or copies(model), grads))
+            observer.disarm()
+    if parameters and schedule.wants("parameters"):
+        with detached_context():
+            schedule.show("parameters", recorder, parameter_view(observer.modules, initial or copies(model), grads))
     return loss
 
 
@@ -137,13 +137,13 @@ def _check_loss(loss: Any) -> None:
 
 
 @contextmanager
-def in_manner(model: nn.Module, manner: Manner) -> Iterator[None]:
+def in_mode(model: nn.Module, mode: Mode) -> Iterator[None]:
     """Pose a model for a look; use inside ``preserved``, which puts every mode back."""
-    if manner not in ("train", "eval", "as_is"):
-        raise ValueError(f"manner must be 'train', 'eval' or 'as_is', got {manner!r}")
-    if manner != "as_is":
+    if mode not in ("train", "eval", "as_is"):
+        raise ValueError(f"mode must be 'train', 'eval' or 'as_is', got {mode!r}")
+    if mode != "as_is":
         for module in model.modules():
-            module.training = manner == "train" and not isinstance(module, DROPOUTS)
+            module.training = mode == "train" and not isinstance(module, DROPOUTS)
     yield
 
 

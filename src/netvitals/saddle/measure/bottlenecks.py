@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.saddle.laws.chain import ScalarChain
-from netvitals.saddle.laws.drive import drive
+from netvitals.saddle.laws.drives import drive
 
 Measure = Literal["he", "operator", "ansatz"]
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationSight, LinearSight, Sheet, TensorSight, Vital, look
-from netvitals.drift.gradient_signs import Reduction, _check_reduction
+from netvitals.capture import ActivationView, LinearView, Recorder, TensorView, Vital, observe
+from netvitals.drift.signs import Reduction, _check_reduction
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Euler:
 
 
 def euler(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor], *, reduction: Reduction = "mean",
-          manner: str = "eval") -> Euler:
+          mode: str = "eval") -> Euler:
     """Both sides of the identity on one batch; the model is left as it was.
 
     Args:
@@ -67,7 +67,7 @@ def euler(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor], *, reduc
         batch: ``(x, y)``.
         loss_fn: ``loss_fn(model(x), y)``.
         reduction: how the loss is reduced over the batch; with ``"mean"`` values are scaled back to one sample.
-        manner: ``"eval"``, ``"train"`` or ``"as_is"``: the mode that the model is looked at in.
+        mode: ``"eval"``, ``"train"`` or ``"as_is"``: the mode that the model is looked at in.
 
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.ReLU(), nn.Linear(3, 1, bias=False)).double()
@@ -79,7 +79,7 @@ def euler(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor], *, reduc
     if not callable(loss_fn):
         raise TypeError(f"loss_fn must be callable as loss_fn(model(x), y), got {type(loss_fn).__name__}")
     sums = _Sums()
-    seen = look(model, batch, loss_fn, vitals=[sums], manner=manner)     # type: ignore[arg-type]
+    seen = observe(model, batch, loss_fn, vitals=[sums], mode=mode)     # type: ignore[arg-type]
     if seen.loss is None or not seen.loss - seen.loss == 0:
         raise ValueError(f"the loss on this batch is {seen.loss}: gradients of it say nothing")
     if sums.output is None:
@@ -100,11 +100,11 @@ class _Sums(Vital):
         self.output: Tensor | None = None
         self.layers: dict[str, Tensor] = {}
 
-    def gradient(self, sheet: Sheet, sight: ActivationSight | LinearSight | TensorSight, g: Tensor) -> None:
-        if isinstance(sight, ActivationSight) and sight.a.shape == sight.x.shape:
-            self.layers[sight.site.name] = _by_sample(sight.x * sight.derivative * g)
-        elif isinstance(sight, TensorSight) and sight.site.kind == "output":
-            self.output = _by_sample(sight.value * g)
+    def gradient(self, recorder: Recorder, view: ActivationView | LinearView | TensorView, g: Tensor) -> None:
+        if isinstance(view, ActivationView) and view.a.shape == view.x.shape:
+            self.layers[view.site.name] = _by_sample(view.x * view.derivative * g)
+        elif isinstance(view, TensorView) and view.site.kind == "output":
+            self.output = _by_sample(view.value * g)
 
 
 def _by_sample(t: Tensor) -> Tensor:

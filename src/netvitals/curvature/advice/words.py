@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from netvitals.curvature.advice.decay import decay
 from netvitals.curvature.advice.design import bottlenecks, dropped_blocks, recommend
+from netvitals.curvature.advice.distance import decay
 from netvitals.curvature.measure.result import InterlayerCurvature
 
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from netvitals.capture.engine.functions import MEANING, RESHAPING, Meaning
-from netvitals.capture.engine.panel import aside
+from netvitals.capture.engine.pass_state import Frame, PassState
+from netvitals.capture.engine.provenance import UNKNOWN, Origin
 from netvitals.capture.engine.roles import REASONS
-from netvitals.capture.engine.scene import Frame, Scene
-from netvitals.capture.engine.trail import UNKNOWN, Origin
+from netvitals.capture.engine.schedule import detached_context
 from netvitals.capture.site import Unseen
 
 _SHOWN = frozenset({"activation", "ambiguous", "clamp", "attention"})
@@ -25,16 +25,16 @@ class _Input(NamedTuple):
     origin: Origin
 
 
-class Calls(TorchFunctionMode):
+class FunctionCalls(TorchFunctionMode):
     """Shows the scene what functional calls do. Inside a call the mode is off, so what torch calls in turn is not seen.
 
     Args:
         scene: where the calls happen; while it is blind they pass unlooked at.
     """
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, state: PassState) -> None:
         super().__init__()
-        self._scene = scene
+        self._state = state
         self._on = False
 
     def begin(self) -> None:
@@ -49,7 +49,7 @@ class Calls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         meaning = MEANING.get(func)
-        if meaning is None or self._scene.blind:
+        if meaning is None or self._state.blind:
             return func(*args, **kwargs) if kwargs else func(*args)
         return self._seen(meaning, func, args, kwargs or {})
 
@@ -60,24 +60,24 @@ class Calls(TorchFunctionMode):
             if meaning.what in ("activation", "ambiguous", "clamp"):
                 given = self._activation_input(meaning, x, args, kwargs)
         except Exception as error:
-            self._scene.give_up(error)
+            self._state.give_up(error)
         output = func(*args, **kwargs)
         try:
-            if self._scene.frames:
+            if self._state.frames:
                 if meaning.what in _SHOWN:
-                    with aside():
+                    with detached_context():
                         self._follow(meaning, func, x, given, args, kwargs, output)
                 else:
                     self._follow(meaning, func, x, given, args, kwargs, output)
         except Exception as error:
-            self._scene.give_up(error)
+            self._state.give_up(error)
         return output
 
     def _activation_input(self, meaning: Meaning, x: Any, args: tuple[Any, ...],
                           kwargs: dict[str, Any]) -> _Input | None:
         if not isinstance(x, Tensor) or not x.is_floating_point() or "out" in kwargs:
             return None
-        origin = self._scene.trail.origin(x)
+        origin = self._state.provenance.origin(x)
         if meaning.what == "ambiguous" and origin.follows not in ("linear", "bn_direct", "norm_direct", "post_add"):
             return None
         if meaning.what == "clamp" and not _is_relu(args, kwargs):
@@ -87,38 +87,38 @@ class Calls(TorchFunctionMode):
 
     def _follow(self, meaning: Meaning, func: Any, x: Any, given: _Input | None, args: tuple[Any, ...],
                 kwargs: dict[str, Any], output: Any) -> None:
-        scene, trail, what = self._scene, self._scene.trail, meaning.what
-        frame = scene.frames[-1]
-        owner = frame.part.name
+        state, provenance, what = self._state, self._state.provenance, meaning.what
+        frame = state.frames[-1]
+        owner = frame.module_info.name
         if given is not None:
             op = "relu" if what == "clamp" else meaning.op
-            scene.activation(_named(owner, op), op, owner, given.x, given.origin, output,
+            state.activation(_named(owner, op), op, owner, given.x, given.origin, output,
                              _of_one(func, args, kwargs, given.in_place),
                              _alike(op, args, kwargs))
         elif what == "moving" and isinstance(x, Tensor) and isinstance(output, Tensor):
-            origin = trail.origin(x)
-            trail.mark(output, origin.follows, None if meaning.op in RESHAPING else origin.channel_dim)
+            origin = provenance.origin(x)
+            provenance.mark(output, origin.follows, None if meaning.op in RESHAPING else origin.channel_dim)
         elif what == "splitting" and isinstance(x, Tensor):
-            origin = trail.origin(x)
+            origin = provenance.origin(x)
             for piece in output:
-                trail.mark(piece, origin.follows, origin.channel_dim if piece.ndim == x.ndim else None)
+                provenance.mark(piece, origin.follows, origin.channel_dim if piece.ndim == x.ndim else None)
         elif what == "addition":
             self._addition(frame, x, args[1] if len(args) > 1 else kwargs.get("other"), output)
         elif what == "mixing":
-            scene.cannot_see(Unseen(_named(owner, meaning.op), REASONS["mixing"]))
+            state.cannot_see(Unseen(_named(owner, meaning.op), REASONS["mixing"]))
         elif what == "maximum":
             if self._is_maxout(x, args, kwargs):
-                scene.cannot_see(Unseen(_named(owner, "maxout"), REASONS["mixing"]))
+                state.cannot_see(Unseen(_named(owner, "maxout"), REASONS["mixing"]))
         elif what == "attention":
             name = _named(owner, meaning.op)
-            scene.cannot_see(Unseen(name, "the softmax runs inside a fused kernel; only the output is looked at"))
-            scene.tensor(name, "attention", meaning.op, UNKNOWN, output, owner)
+            state.cannot_see(Unseen(name, "the softmax runs inside a fused kernel; only the output is looked at"))
+            state.tensor(name, "attention", meaning.op, UNKNOWN, output, owner)
         elif what == "linear" or what == "convolution":
-            trail.mark(output, "linear", 1 if what == "convolution" else -1)
-            scene.cannot_see(Unseen(_named(owner, meaning.op), "a layer called as a function has no module; its "
+            provenance.mark(output, "linear", 1 if what == "convolution" else -1)
+            state.cannot_see(Unseen(_named(owner, meaning.op), "a layer called as a function has no module; its "
                                     "parameters are looked at under their own names"))
         elif what in ("batch norm", "channel norm", "last norm"):
-            trail.mark(output, "bn_direct" if what == "batch norm" else "norm_direct", -1 if what == "last norm" else 1)
+            provenance.mark(output, "bn_direct" if what == "batch norm" else "norm_direct", -1 if what == "last norm" else 1)
 
     def _is_maxout(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """The larger of two layers' outputs, or the largest along an axis into which the channels were folded; a
@@ -127,21 +127,21 @@ class Calls(TorchFunctionMode):
         if not others or not isinstance(x, Tensor) or not x.is_floating_point():
             return False
         terms = [x, others[0]] if isinstance(others[0], Tensor) else [x]
-        origins = [self._scene.trail.origin(t) for t in terms]
+        origins = [self._state.provenance.origin(t) for t in terms]
         return (all(o.follows in ("linear", "bn_direct", "norm_direct") for o in origins)
                 and (len(terms) == 2 or origins[0].channel_dim is None))
 
     def _addition(self, frame: Frame, x: Any, y: Any, output: Any) -> None:
         if not isinstance(output, Tensor) or not output.is_floating_point():
             return
-        trail, terms = self._scene.trail, [t for t in (x, y) if isinstance(t, Tensor)]
-        layout = next((d for d in (trail.origin(t).channel_dim for t in terms) if d is not None), None)
+        provenance, terms = self._state.provenance, [t for t in (x, y) if isinstance(t, Tensor)]
+        layout = next((d for d in (provenance.origin(t).channel_dim for t in terms) if d is not None), None)
         states = [t for t in terms if t.ndim > 1 and not isinstance(t, nn.Parameter)]
         if len(states) == 2:
             frame.added = True
-            trail.mark(output, "post_add", layout)
+            provenance.mark(output, "post_add", layout)
         elif states:        # a bias or a constant: what was there before still tells the distribution
-            trail.mark(output, trail.origin(states[0]).follows, layout)
+            provenance.mark(output, provenance.origin(states[0]).follows, layout)
 
 
 def _named(owner: str, op: str) -> str:

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from netvitals.capture.engine.panel import aside, say
 from netvitals.capture.engine.replay import Replay
 from netvitals.capture.engine.roles import ACTIVATIONS, REASONS, Role, is_compiled, is_elementwise, role
+from netvitals.capture.engine.schedule import detached_context, warn
 from netvitals.capture.site import Unseen
 
 _SOUNDS_ACTIVE = re.compile(r"(?i)[reglt]lu|act|swish|mish|maxout|gate|winner|top_?k|sigmoid|tanh")
 
 
 @dataclass
-class Part:
+class ModuleInfo:
     """One module of the model."""
 
     name: str
@@ -30,7 +30,7 @@ class Part:
     alike: str | None = None    # equal for activations that are one function of any shape
 
 
-class Parts:
+class Modules:
     """Surveys a model. What was learned of a module stays known; names are read anew, a user may change the model.
 
     Args:
@@ -41,61 +41,61 @@ class Parts:
     def __init__(self, model: nn.Module, cannot_see: Callable[[Unseen], None]) -> None:
         self._model = model
         self._cannot_see = cannot_see
-        self._known: weakref.WeakKeyDictionary[nn.Module, Part] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[nn.Module, ModuleInfo] = weakref.WeakKeyDictionary()
         self._warned = False
         self.modules: dict[str, nn.Module] = {}
 
-    def survey(self) -> dict[nn.Module, Part]:
+    def survey(self) -> dict[nn.Module, ModuleInfo]:
         """All modules but those inside compiled ones, in order."""
-        parts: dict[nn.Module, Part] = {}
+        parts: dict[nn.Module, ModuleInfo] = {}
         closed: list[str] = []
         self.modules = dict(self._model.named_modules())
         for name, module in self.modules.items():
             if closed and any(name.startswith(prefix) for prefix in closed):
                 continue
-            part = self._known.get(module)
-            if part is None or is_compiled(module) != (part.role == "compiled"):
-                part = self._known[module] = self._met(name, module, role(module))
-            part.name = name
-            parts[module] = part
-            if part.role == "compiled":
+            module_info = self._known.get(module)
+            if module_info is None or is_compiled(module) != (module_info.role == "compiled"):
+                module_info = self._known[module] = self._met(name, module, role(module))
+            module_info.name = name
+            parts[module] = module_info
+            if module_info.role == "compiled":
                 closed.append(f"{name}." if name else "")
         return parts
 
-    def _met(self, name: str, module: nn.Module, is_a: Role) -> Part:
-        part = Part(name, is_a, in_place=bool(getattr(module, "inplace", False)))
-        part.trains = any(True for _ in module.parameters())
+    def _met(self, name: str, module: nn.Module, is_a: Role) -> ModuleInfo:
+        module_info = ModuleInfo(name, is_a, in_place=bool(getattr(module, "inplace", False)))
+        module_info.trains = any(True for _ in module.parameters())
         # the user's and our own activations may draw random numbers, as nn.RReLU does
-        part.replays = is_a == "candidate" or type(module) is nn.RReLU or (
+        module_info.replays = is_a == "candidate" or type(module) is nn.RReLU or (
             is_a == "activation" and not isinstance(module, ACTIVATIONS))
-        if is_a == "activation" and not part.replays and not isinstance(module, nn.PReLU):
-            part.alike = "relu" if type(module) is nn.ReLU else repr(module)
+        if is_a == "activation" and not module_info.replays and not isinstance(module, nn.PReLU):
+            module_info.alike = "relu" if type(module) is nn.ReLU else repr(module)
         if is_a in REASONS:
             self._cannot_see(Unseen(name or "model", REASONS[is_a]))
         if is_a == "compiled" and not self._warned:
             self._warned = True
-            say(f"{name or 'the model'} is compiled and cannot be looked into: {REASONS['compiled']}")
-        return part
+            warn(f"{name or 'the model'} is compiled and cannot be looked into: {REASONS['compiled']}")
+        return module_info
 
-    def try_out(self, module: nn.Module, part: Part, x: Tensor | None) -> None:
+    def try_out(self, module: nn.Module, module_info: ModuleInfo, x: Tensor | None) -> None:
         """Settle, with the first input it gets, whether a user's module is an activation and works in place."""
-        part.tried = True
+        module_info.tried = True
         if x is None or not x.is_floating_point():
-            part.role = "plain"
+            module_info.role = "plain"
             return
         verdict: bool | None = True
-        with aside():
+        with detached_context():
             try:
                 replay, given = Replay(module, x.device), x.detach().clone()
                 version = given._version
                 replay(given)
-                part.in_place = given._version != version
-                if part.role == "candidate":
+                module_info.in_place = given._version != version
+                if module_info.role == "candidate":
                     verdict = is_elementwise(replay, x)
             except Exception as error:      # it wants more than one tensor, or is no function of its input alone
                 verdict = None
-                self._cannot_see(Unseen(part.name or "model", f"it could not be tried as an activation: "
+                self._cannot_see(Unseen(module_info.name or "model", f"it could not be tried as an activation: "
                                         f"{type(error).__name__}: {error}"))
-        part.role = "activation" if verdict else "plain"
+        module_info.role = "activation" if verdict else "plain"
         if verdict is False and _SOUNDS_ACTIVE.search(type(module).__name__):     # not a rotary code, a pooling, ...
-            self._cannot_see(Unseen(part.name or "model", REASONS["mixing"]))
+            self._cannot_see(Unseen(module_info.name or "model", REASONS["mixing"]))

@@ -13,17 +13,17 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from netvitals.anatomy.preserve import rng_state, set_rng_state
-from netvitals.capture.reading import Sheet
-from netvitals.capture.sight import ActivationSight, LinearSight, ParameterSight, TensorSight
+from netvitals.capture.reading import Recorder
 from netvitals.capture.stack import ActivationStack
+from netvitals.capture.views import ActivationView, LinearView, ParameterView, TensorView
 from netvitals.capture.vital import KINDS, Vital
 
 METHODS = ("activation", "linear", "tensor", "gradient", "parameters")
-SiteSight = ActivationSight | LinearSight | TensorSight
-Sight = SiteSight | ActivationStack | ParameterSight
+SiteView = ActivationView | LinearView | TensorView
+View = SiteView | ActivationStack | ParameterView
 
 
-class Panel:
+class Schedule:
     """Calls every vital sign that is due, shields training from their errors, and their random draws from it.
 
     Args:
@@ -38,26 +38,26 @@ class Panel:
         if twice := {n for n in names if names.count(n) > 1}:
             raise ValueError(f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart")
         self.off: set[tuple[str, str]] = set()      # (vital, site) that failed once
-        self._due, self._wanted = _duties([])
-        self._duties: dict[tuple[object, ...], tuple[Due, Wanted]] = {}
-        self._looked: dict[str, int] = {}       # step on which each looked last
+        self._due, self._wanted = _callbacks([])
+        self._callbacks: dict[tuple[object, ...], tuple[Due, Wanted]] = {}
+        self._observed: dict[str, int] = {}       # step on which each looked last
 
-    def convene(self, look: int, step: int = 0) -> None:
-        """Choose who looks on the ``look``-th measured step (counted from 0), which is training step ``step``."""
-        due = [v for v in self.vitals if look % max(1, getattr(v, "cadence", 1)) == 0
-               and (v.name not in self._looked or step - self._looked[v.name] >= getattr(v, "apart", 1))]
-        self._looked.update((v.name, step) for v in due)
-        # a method with a cadence of its own sits this look out
-        resting = {(v.name, method) for v in due for method, cadence in getattr(v, "cadences", {}).items()
-                   if look % cadence}
+    def select(self, observe: int, step: int = 0) -> None:
+        """Choose who looks on the ``observe``-th measured step (counted from 0), which is training step ``step``."""
+        due = [v for v in self.vitals if observe % max(1, getattr(v, "every", 1)) == 0
+               and (v.name not in self._observed or step - self._observed[v.name] >= getattr(v, "apart", 1))]
+        self._observed.update((v.name, step) for v in due)
+        # a method with a every of its own sits this look out
+        resting = {(v.name, method) for v in due for method, every in getattr(v, "every_by_method", {}).items()
+                   if observe % every}
         key = (*(v.name for v in due), *sorted(resting))
-        if key not in self._duties:
-            self._duties[key] = _duties(due, resting)
-        self._due, self._wanted = self._duties[key]
+        if key not in self._callbacks:
+            self._callbacks[key] = _callbacks(due, resting)
+        self._due, self._wanted = self._callbacks[key]
 
-    def wants(self, method: str, *, together: bool | None = None) -> bool:
+    def wants(self, method: str, *, takes_stacks: bool | None = None) -> bool:
         """Whether any vital sign that is due looks at this; only those that do (not) take stacks, if asked."""
-        return self._wanted[method, together]
+        return self._wanted[method, takes_stacks]
 
     def wanted_kinds(self) -> set[str]:
         """Kinds of sites that somebody looks at."""
@@ -65,79 +65,79 @@ class Panel:
         kinds |= {kind for kind in KINDS[2:] if self._wanted[f"tensor of {kind}", None]}
         return kinds | {kind for kind in KINDS[:2] if self._wanted[kind, None]}
 
-    def show(self, method: str, sheet: Sheet, sight: Sight, *more: Tensor, together: bool | None = None) -> None:
-        """Let the vital signs that are due look at ``sight``. Call with autograd and torch function modes off."""
-        for duty in self._due[method]:
-            if together is not None and duty.together is not together:
+    def show(self, method: str, recorder: Recorder, view: View, *more: Tensor, takes_stacks: bool | None = None) -> None:
+        """Let the vital signs that are due look at ``view``. Call with autograd and torch function modes off."""
+        for callback in self._due[method]:
+            if takes_stacks is not None and callback.takes_stacks is not takes_stacks:
                 continue
-            if isinstance(sight, ActivationStack) and len(sight.sites) > 1:
-                self._show_stack(duty, sheet, sight, *more)
+            if isinstance(view, ActivationStack) and len(view.sites) > 1:
+                self._show_stack(callback, recorder, view, *more)
             else:
-                self._show_one(duty, sheet, sight, *more)
+                self._show_one(callback, recorder, view, *more)
 
-    def _show_one(self, duty: Duty, sheet: Sheet, sight: Sight, *more: Tensor) -> None:
-        site = "parameters" if isinstance(sight, ParameterSight) else \
-            sight.sites[0].name if isinstance(sight, ActivationStack) else sight.site.name
-        if self.off and (duty.name, site) in self.off:
+    def _show_one(self, callback: Callback, recorder: Recorder, view: View, *more: Tensor) -> None:
+        site = "parameters" if isinstance(view, ParameterView) else \
+            view.sites[0].name if isinstance(view, ActivationStack) else view.site.name
+        if self.off and (callback.name, site) in self.off:
             return
         try:
-            duty.call(sheet, sight, *more)
+            callback.call(recorder, view, *more)
         except Exception as error:
-            self.off.add((duty.name, site))
-            say(f"vital sign {duty.name!r} failed at {site!r} and is off there from now on: "
+            self.off.add((callback.name, site))
+            warn(f"vital sign {callback.name!r} failed at {site!r} and is off there from now on: "
                 f"{type(error).__name__}: {error}")
 
-    def _show_stack(self, duty: Duty, sheet: Sheet, stack: ActivationStack, *more: Tensor) -> None:
-        if not any((duty.name, site.name) in self.off for site in stack.sites):
-            mark = sheet.mark()
+    def _show_stack(self, callback: Callback, recorder: Recorder, stack: ActivationStack, *more: Tensor) -> None:
+        if not any((callback.name, site.name) in self.off for site in stack.sites):
+            mark = recorder.mark()
             try:
-                duty.call(sheet, stack, *more)
+                callback.call(recorder, stack, *more)
                 return
             except Exception:       # find out at which of the sites
-                sheet.erase(mark)
+                recorder.erase(mark)
         for i in range(len(stack.sites)):
-            self._show_one(duty, sheet, stack.one(i), *(t[i:i + 1] for t in more))
+            self._show_one(callback, recorder, stack.one(i), *(t[i:i + 1] for t in more))
 
 
-class Duty(NamedTuple):
+class Callback(NamedTuple):
     """One method of one vital sign."""
 
     name: str
-    look: Any
-    together: bool
+    observe: Any
+    takes_stacks: bool
     foreign: bool       # a user's own vital sign may draw random numbers; training must not feel it
 
-    def call(self, sheet: Sheet, *args: Any) -> None:
-        sheet.vital = self.name
+    def call(self, recorder: Recorder, *args: Any) -> None:
+        recorder.vital = self.name
         if not self.foreign:
-            self.look(sheet, *args)
+            self.observe(recorder, *args)
             return
         state = rng_state()
         try:
-            self.look(sheet, *args)
+            self.observe(recorder, *args)
         finally:
             set_rng_state(state)
 
 
-Due = dict[str, list[Duty]]
+Due = dict[str, list[Callback]]
 Wanted = dict[tuple[str, bool | None], bool]
 
 
-def _duties(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -> tuple[Due, Wanted]:
+def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -> tuple[Due, Wanted]:
     """Who looks at what, and whether anybody does: by method, apart by kind of site, and by who takes stacks."""
     due: Due = {}
     for method in METHODS:
-        found = [(v, Duty(v.name, getattr(v, method), bool(getattr(v, "together", False)),
+        found = [(v, Callback(v.name, getattr(v, method), bool(getattr(v, "together", False)),
                           not type(v).__module__.startswith("netvitals.")))
                  for v in vitals if _has(v, method) and (v.name, method) not in resting]
-        due[method] = [duty for _, duty in found]
+        due[method] = [callback for _, callback in found]
         chosen = {"gradient": "gradients_of", "tensor": "tensors_of"}.get(method)
         if chosen is not None:      # to wait for a gradient that nobody looks at costs time
             for kind in KINDS:
-                due[f"{method} of {kind}"] = [duty for v, duty in found if kind in getattr(v, chosen, KINDS)]
+                due[f"{method} of {kind}"] = [callback for v, callback in found if kind in getattr(v, chosen, KINDS)]
     wanted: Wanted = {}
-    for method, duties in due.items():
-        stacks = {duty.together for duty in duties}
+    for method, callbacks in due.items():
+        stacks = {callback.takes_stacks for callback in callbacks}
         wanted.update({(method, True): True in stacks, (method, False): False in stacks, (method, None): bool(stacks)})
     return due, wanted
 
@@ -145,7 +145,7 @@ def _duties(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -> t
 def check_vital(vital: Any) -> None:
     if isinstance(vital, type) or not isinstance(getattr(vital, "name", None), str) or not vital.name:
         raise TypeError(f"a vital sign is an instance with a name, got {vital!r}; "
-                        "write a class with a name and a method such as activation(sheet, sight)")
+                        "write a class with a name and a method such as activation(recorder, view)")
     if not any(_has(vital, m) for m in METHODS):
         raise TypeError(f"vital sign {vital.name!r} has none of the methods {', '.join(METHODS)}, so it sees nothing")
 
@@ -155,7 +155,7 @@ def _has(vital: Any, method: str) -> bool:
     return callable(getattr(vital, method, None)) and own is not getattr(Vital, method)
 
 
-def say(sentence: str) -> None:
+def warn(sentence: str) -> None:
     """Tell the user once and go on, also where warnings are turned into errors. Of what torch says about every backend
     it knows, the beginning is enough."""
     sentence = shorten(sentence, 400, placeholder=" …")
@@ -165,7 +165,7 @@ def say(sentence: str) -> None:
         logging.getLogger("netvitals").warning(sentence)
 
 
-class aside:
+class detached_context:
     """A place for our own computations inside a user's pass: no autograd, no torch function modes, no autocast.
 
     What autograd saves in there is ours: the hooks that checkpointing puts on saved tensors do not see it.

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from netvitals.capture.engine.history import History
-from netvitals.capture.reading import ArrayReading, Page, Reading, Sheet
+from netvitals.capture.reading import ArrayReading, Reading, Recorder, StepColumns
 
-LOOKS_KEPT = 400            # measured steps whose readings stay in memory, fewer for a model with very many
+STEPS_KEPT = 400            # measured steps whose readings stay in memory, fewer for a model with very many
 NUMBERS_KEPT = 4_000_000    # readings in memory
 LOSSES_KEPT = 400           # bundles of losses that stay in memory
 LOSSES_WAITING = 1024       # losses that wait on the device at most
-LOOKS_WAITING = 16          # looks that wait to be finished at most
+STEPS_WAITING = 16          # looks that wait to be finished at most
 WAITING_S = 1.0             # and how long the first of them waits, in seconds
-ARRAY_CADENCE = 5           # values by channel are written on every so many looks, and at the end
+ARRAYS_EVERY = 5           # values by channel are written on every so many looks, and at the end
 LAYOUTS_KEPT = 256          # of pages and arrays; a model that changes all the time must not fill the memory
 
 _NOTHING = np.empty(0)
@@ -34,7 +34,7 @@ class Writer(Protocol):
 
     def write(self, readings: Iterable[Reading]) -> None: ...
 
-    def write_page(self, page: Page) -> None: ...
+    def write_page(self, columns: StepColumns) -> None: ...
 
 
 class Losses(NamedTuple):
@@ -48,13 +48,13 @@ class Losses(NamedTuple):
                 for step, value in zip(self.steps.tolist(), self.values.tolist())]
 
 
-class Journal:
+class Buffer:
     """Readings of one watch.
 
-    >>> journal = Journal()
+    >>> buffer = Buffer()
     >>> for step in range(3):
-    ...     journal.loss(step, 1.0 / (1 + step))
-    >>> [r.value for r in journal.readings()]
+    ...     buffer.loss(step, 1.0 / (1 + step))
+    >>> [r.value for r in buffer.readings()]
     [1.0, 0.5, 0.3333333333333333]
     """
 
@@ -62,14 +62,14 @@ class Journal:
         self.writer: Writer | None = None
         self._steps: list[int] = []
         self._waiting: list[Tensor | float] = []        # losses of those steps
-        self._looks = 0
-        self._unfinished: list[tuple[Sheet, bool]] = []     # looks that have left the device; are their arrays written?
+        self._observations = 0
+        self._unfinished: list[tuple[Recorder, bool]] = []     # looks that have left the device; are their arrays written?
         self._since = 0.0
         self._losses: History[Losses] = History(LOSSES_KEPT)
-        self._pages: History[Page] | None = None
+        self._pages: History[StepColumns] | None = None
         self._layouts: dict[Any, Any] = {}
-        self._arrays: dict[Any, Page] = {}              # the latest of each layout
-        self._unwritten: Page | None = None             # the last look, if the run has not got its arrays
+        self._arrays: dict[Any, StepColumns] = {}              # the latest of each layout
+        self._unwritten: StepColumns | None = None             # the last look, if the run has not got its arrays
 
     def loss(self, step: int, loss: Any) -> None:
         """Note a loss; nobody waits for an accelerator."""
@@ -78,15 +78,15 @@ class Journal:
         if len(self._steps) > LOSSES_WAITING:
             self.settle()
 
-    def look(self, sheet: Sheet) -> None:
-        """Take over the sheet of a measured step, which leaves the device now and is finished later."""
-        sheet.leave_device()
-        self._unfinished.append((sheet, self._looks % ARRAY_CADENCE == 0))
-        self._looks += 1
+    def observe(self, recorder: Recorder) -> None:
+        """Take over the recorder of a measured step, which leaves the device now and is finished later."""
+        recorder.leave_device()
+        self._unfinished.append((recorder, self._observations % ARRAYS_EVERY == 0))
+        self._observations += 1
         now = time.monotonic()
         if len(self._unfinished) == 1:
             self._since = now
-        if len(self._unfinished) >= LOOKS_WAITING or now - self._since > WAITING_S or self._looks < 3:
+        if len(self._unfinished) >= STEPS_WAITING or now - self._since > WAITING_S or self._observations < 3:
             self.settle()
 
     def settle(self) -> None:
@@ -97,44 +97,44 @@ class Journal:
             if self.writer is not None:
                 self.writer.write(losses.readings())
         unfinished, self._unfinished = self._unfinished, []
-        for sheet, arrays in unfinished:
-            page = sheet.page()
-            self._keep(page)
+        for recorder, arrays in unfinished:
+            columns = recorder.columns()
+            self._keep(columns)
             if self.writer is not None:
-                self.writer.write_page(page if arrays else Page(page.step, page.layout, page.values))
-                self._unwritten = None if arrays else page
+                self.writer.write_page(columns if arrays else StepColumns(columns.step, columns.layout, columns.values))
+                self._unwritten = None if arrays else columns
 
     def close(self) -> None:
         """Settle, and write the arrays of the last look."""
         self.settle()
         last, self._unwritten = self._unwritten, None
         if last is not None and self.writer is not None:
-            self.writer.write_page(Page(last.step, (), _NOTHING, last.array_layout, last.arrays))
+            self.writer.write_page(StepColumns(last.step, (), _NOTHING, last.array_layout, last.arrays))
 
     def readings(self) -> list[Reading]:
         """Readings in memory."""
         self.settle()
         return [*(reading for losses in self._losses for reading in losses.readings()),
-                *(reading for page in self._pages or () for reading in page.readings())]
+                *(reading for columns in self._pages or () for reading in columns.readings())]
 
     def arrays(self) -> list[ArrayReading]:
         """The latest array of each series."""
         self.settle()
         latest: dict[tuple[str, str, str], ArrayReading] = {}
-        for page in sorted(self._arrays.values(), key=lambda page: page.step):
-            latest.update(((a.vital, a.site, a.metric), a) for a in page.array_readings())
+        for columns in sorted(self._arrays.values(), key=lambda columns: columns.step):
+            latest.update(((a.vital, a.site, a.metric), a) for a in columns.array_readings())
         return list(latest.values())
 
-    def _keep(self, page: Page) -> None:
+    def _keep(self, columns: StepColumns) -> None:
         """The numbers in columns, one copy of their equal layouts, and only the latest arrays."""
         if self._pages is None:
-            self._pages = History(max(LOOKS_KEPT // 10, min(LOOKS_KEPT, NUMBERS_KEPT // max(1, len(page.values)))))
+            self._pages = History(max(STEPS_KEPT // 10, min(STEPS_KEPT, NUMBERS_KEPT // max(1, len(columns.values)))))
         for known in (self._layouts, self._arrays):
             if len(known) > LAYOUTS_KEPT:
                 known.clear()
-        self._pages.add([Page(page.step, self._layouts.setdefault(page.layout, page.layout), page.values)])
-        for layout, array in zip(page.array_layout, page.arrays):
-            self._arrays[layout] = Page(page.step, (), _NOTHING, (layout,), (array,))
+        self._pages.add([StepColumns(columns.step, self._layouts.setdefault(columns.layout, columns.layout), columns.values)])
+        for layout, array in zip(columns.array_layout, columns.arrays):
+            self._arrays[layout] = StepColumns(columns.step, (), _NOTHING, (layout,), (array,))
 
     def _moved_losses(self) -> Losses | None:
         steps, losses = self._steps, self._waiting

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from netvitals.saddle.laws.chain import ScalarChain
-from netvitals.saddle.laws.drive import Drive, drive
+from netvitals.saddle.laws.drives import Drive, drive
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from netvitals.curvature.engine.problem import Loss
 from netvitals.curvature.engine.products import Products, Progress
 from netvitals.curvature.engine.tape import Space, Tape, recorded
 from netvitals.curvature.measure import metrics
-from netvitals.curvature.measure.estimates import estimates
+from netvitals.curvature.measure.block_estimates import estimates
 from netvitals.curvature.measure.exact import Blocks, block_norms, exact_blocks
 from netvitals.curvature.measure.result import InterlayerCurvature
-from netvitals.curvature.measure.sweep import sweep
+from netvitals.curvature.measure.sweeping import sweep
 
 Method = Literal["stochastic", "exact"]
 Reduction = Literal["mean_block", "per_sample", "mean_of_norms", "joint"]

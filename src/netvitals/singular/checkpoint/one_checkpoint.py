@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from netvitals.singular.laws.fluctuation import nu
 from netvitals.singular.laws.rlct import rlct_additive
 from netvitals.singular.moments.factors import joint_mode, kronecker_lift
-from netvitals.singular.moments.kfac import kfac
+from netvitals.singular.moments.kronecker import kfac
 from netvitals.singular.orders.nature import along, verdict_of
 from netvitals.singular.orders.order import KLOrder, kl_order
 from netvitals.singular.orders.spectrum import DENSE_LIMIT, Classified, classify_spectrum

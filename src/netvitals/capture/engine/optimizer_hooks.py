@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from netvitals.capture.engine.hook import Hook
-from netvitals.capture.sight import ParameterSight
+from netvitals.capture.views import ParameterView
 
 Moved = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], None]    # (gradients, values before)
 
 
-class Movement:
+class OptimizerHooks:
     """Watches the optimizers of a model while armed, by hooks before and after their step.
 
     With the optimizers given, ``moved`` is called as soon as the last of them has stepped. Without, every torch
@@ -104,9 +104,9 @@ class Movement:
             self.grads[self._names[id(p)]] = p.grad.detach().clone()
 
 
-def parameter_sight(modules: Mapping[str, nn.Module], initial: Mapping[str, Tensor],
+def parameter_view(modules: Mapping[str, nn.Module], initial: Mapping[str, Tensor],
                     grads: Mapping[str, Tensor] | None = None,
-                    before: Mapping[str, Tensor] | None = None) -> ParameterSight:
+                    before: Mapping[str, Tensor] | None = None) -> ParameterView:
     """All parameters of a model, given as its modules by name, as a vital sign is shown them."""
     params: dict[str, Tensor] = {}
     met: set[int] = set()
@@ -117,7 +117,7 @@ def parameter_sight(modules: Mapping[str, nn.Module], initial: Mapping[str, Tens
                 params[f"{prefix}.{key}" if prefix else key] = p
     # an nn.Embedding(sparse=True) has a gradient that few operations take
     dense = {n: g if g.layout is torch.strided else g.to_dense() for n, g in (grads or {}).items()}
-    return ParameterSight(params, initial, dense, before or {}, modules)
+    return ParameterView(params, initial, dense, before or {}, modules)
 
 
 def copies(model: nn.Module) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ POOLED = "model"    # sites of this name, or below it, hold numbers of the whole
 
 
 @dataclass(frozen=True)
-class Series:
+class Curve:
     """One metric at one site over the steps at which it was measured."""
 
     vital: str
@@ -60,14 +60,14 @@ class Series:
 class Table:
     """All series of a source, with sites in the order of the model's depth."""
 
-    series: dict[tuple[str, str, str], Series]
+    series: dict[tuple[str, str, str], Curve]
     arrays: dict[tuple[str, str, str], ArrayReading] = field(default_factory=dict)      # the latest of each series
     meta: Mapping[str, Any] = field(default_factory=dict)
 
-    def get(self, vital: str, site: str, metric: str) -> Series | None:
+    def get(self, vital: str, site: str, metric: str) -> Curve | None:
         return self.series.get((vital, site, metric))
 
-    def at(self, vital: str, metric: str, *, pooled: bool = False, finite: bool = True) -> list[Series]:
+    def at(self, vital: str, metric: str, *, pooled: bool = False, finite: bool = True) -> list[Curve]:
         """That metric at every site, in order of depth; the rows of the whole model instead with ``pooled``; also
         series without any finite number with ``finite=False``."""
         return [s for (v, site, m), s in self.series.items()
@@ -86,7 +86,7 @@ class Table:
         return sorted({int(x) for s in self.series.values() for x in s.steps})
 
     @property
-    def loss(self) -> Series | None:
+    def loss(self) -> Curve | None:
         return next((s for s in self.series.values() if s.vital == "loss" and s.metric == "loss"),
                     next((s for s in self.series.values() if s.vital == "loss"), None))
 
@@ -178,14 +178,14 @@ def _without_broken(table: Table) -> Table:
         steps = broken.get(s.site)
         if steps and s.vital in COUNTED:
             void = np.isin(s.steps, list(steps))
-            table.series[key] = Series(*key, s.steps, np.where(void, np.nan, s.values))
+            table.series[key] = Curve(*key, s.steps, np.where(void, np.nan, s.values))
     kept = {key: a for key, a in table.arrays.items() if a.vital not in COUNTED or a.step not in broken.get(a.site, ())}
     return Table(table.series, kept, table.meta)
 
 
-def _series(key: tuple[str, str, str], steps: Any, values: Any) -> Series:
+def _series(key: tuple[str, str, str], steps: Any, values: Any) -> Curve:
     order = np.argsort(np.asarray(steps), kind="stable")
-    return Series(*key, np.asarray(steps)[order], np.asarray(values, dtype=np.float64)[order])
+    return Curve(*key, np.asarray(steps)[order], np.asarray(values, dtype=np.float64)[order])
 
 
 def _depth(meta: Mapping[str, Any], keys: Iterable[tuple[str, str, str]]) -> dict[str, tuple[int, int, int]]:

@@ -32,8 +32,8 @@ class Replaced:
     lost: tuple[str, ...] = ()   # and of those the new part has no place for
 
     def __str__(self) -> str:
-        told = f"{self.name or 'model'}: {_short(self.old)} -> {_short(self.new)}"
-        return told + (f" (also {', '.join(self.also)})" if self.also else "")
+        text = f"{self.name or 'model'}: {_short(self.old)} -> {_short(self.new)}"
+        return text + (f" (also {', '.join(self.also)})" if self.also else "")
 
 
 @dataclass(frozen=True)

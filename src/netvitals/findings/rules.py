@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netvitals.findings.table import Table
+from netvitals.findings.curves import Table
 from netvitals.runs import SEVERITIES, Evidence, Finding, Severity
 
 NAMED = 4       # so many layers are named one by one; more are given as a range
@@ -28,7 +28,7 @@ class Rule:
     question: str
     vital: str                                      # the panel that shows what it found
     needs: tuple[tuple[str, str], ...]              # (vital, metric), any of which makes the question answerable
-    look: Callable[[Context], list[Finding]]
+    observe: Callable[[Context], list[Finding]]
     least: int = 1                                  # readings a series must have for the question to make sense
     optional: bool = False                          # asked only where its vital sign, which is off by default, was on
 
@@ -45,8 +45,8 @@ class Rule:
 def rule(name: str, question: str, vital: str, *needs: tuple[str, str],
          least: int = 1, optional: bool = False) -> Callable[[Callable[[Context], Any]], Rule]:
     """Make a rule of a function that yields findings. A need ``("gates", "density@")`` stands for any threshold."""
-    def made(look: Callable[[Context], Iterable[Finding]]) -> Rule:
-        return Rule(name, question, vital, needs, lambda context: list(look(context)), least, optional)
+    def made(observe: Callable[[Context], Iterable[Finding]]) -> Rule:
+        return Rule(name, question, vital, needs, lambda context: list(observe(context)), least, optional)
     return made
 
 
@@ -92,10 +92,10 @@ def names(sites: Sequence[str]) -> str:
     >>> names(["fc1"]), names(["fc1", "fc2", "fc3"]), names([f"block.{i}" for i in range(12)])
     ('fc1', 'fc1, fc2 and fc3', '12 layers (block.0 … block.11)')
     """
-    told = [called(s) for s in sites]
-    if len(told) > NAMED:
-        return f"{len(told)} layers ({told[0]} … {told[-1]})"
-    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
+    text = [called(s) for s in sites]
+    if len(text) > NAMED:
+        return f"{len(text)} layers ({text[0]} … {text[-1]})"
+    return text[0] if len(text) == 1 else f"{', '.join(text[:-1])} and {text[-1]}"
 
 
 def percent(share: float) -> str:

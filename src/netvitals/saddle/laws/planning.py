@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from netvitals.saddle.laws.drive import drive
+from netvitals.saddle.laws.drives import drive
 from netvitals.saddle.laws.escape import escape_time, leading
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlateauPlan:
     """One bottleneck and the plateau it makes."""
 
     epsilon: float
@@ -40,7 +40,7 @@ class Plan:
 
 def plan(f: str | Callable[[Tensor], Tensor], depth: int, width: int, *, steps: float | None = None,
          eps: float | None = None, r: int | None = None, lr: float = 0.01, beta: float = 1.0,
-         threshold: float | None = None, others: float = 1.0, exact: bool = False) -> list[Plan]:
+         threshold: float | None = None, others: float = 1.0, exact: bool = False) -> list[PlateauPlan]:
     r"""From a wanted plateau to (ε, r), or from (ε, r) to the plateau.
 
     Args:
@@ -95,14 +95,14 @@ def _scales(eps: float, r: int, depth: int, others: float) -> np.ndarray:
 
 
 def _predict(f: str | Callable[[Tensor], Tensor], k: float, eps: float, r: int, depth: int, width: int, lr: float,
-             beta: float, level: float, others: float, exact: bool) -> Plan:
+             beta: float, level: float, others: float, exact: bool) -> PlateauPlan:
     x0 = _scales(eps, r, depth, others)
     t = float(escape_time(x0, f, width, beta, level)) if exact else leading(x0, k, level)
-    return Plan(eps, r, t, width * t, width * t / lr, depth, width, lr, _law(r), "ode" if exact else "leading")
+    return PlateauPlan(eps, r, t, width * t, width * t / lr, depth, width, lr, _law(r), "ode" if exact else "leading")
 
 
 def _solve(f: str | Callable[[Tensor], Tensor], k: float, steps: float, r: int, depth: int, width: int, lr: float,
-           beta: float, level: float, others: float) -> Plan | None:
+           beta: float, level: float, others: float) -> PlateauPlan | None:
     from scipy.optimize import brentq
     wanted = math.log(steps * lr / width)
 

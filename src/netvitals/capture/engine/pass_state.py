@@ -7,43 +7,43 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.capture.engine.gathering import Gathering, Place, intact, sight_versions
-from netvitals.capture.engine.panel import Panel, SiteSight, aside, say
-from netvitals.capture.engine.parts import Part
-from netvitals.capture.engine.trail import UNKNOWN, Origin, Trail, channel_dim
-from netvitals.capture.reading import Sheet
-from netvitals.capture.sight import ActivationSight, LinearSight, TensorSight
+from netvitals.capture.engine.gathering import Gathering, Place, intact, view_versions
+from netvitals.capture.engine.modules import ModuleInfo
+from netvitals.capture.engine.provenance import UNKNOWN, Origin, Provenance, channel_dim
+from netvitals.capture.engine.schedule import Schedule, SiteView, detached_context, warn
+from netvitals.capture.reading import Recorder
 from netvitals.capture.site import Kind, Site, Unseen
+from netvitals.capture.views import ActivationView, LinearView, TensorView
 
 
 class Frame:
     """One running call of a module."""
 
-    __slots__ = ("added", "f", "module", "origin", "part", "x")
+    __slots__ = ("added", "f", "module", "module_info", "origin", "x")
 
-    def __init__(self, module: nn.Module, part: Part) -> None:
+    def __init__(self, module: nn.Module, module_info: ModuleInfo) -> None:
         self.module = module
-        self.part = part
+        self.module_info = module_info
         self.added = False          # an addition of two activations happened in this forward itself
         self.x: Tensor | None = None
         self.origin = UNKNOWN       # what produced x
         self.f: Callable[[Tensor], Tensor] | None = None
 
 
-class Scene:
+class PassState:
     """Names the sites of a pass in the order they come, and shows each to the vital signs at once.
 
     Its methods are called inside :class:`~netvitals.capture.panel.aside`.
     """
 
-    def __init__(self, panel: Panel) -> None:
-        self.panel = panel
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
         self.sites: dict[str, Site] = {}
         self.unseen: dict[str, Unseen] = {}
         self.frames: list[Frame] = []
-        self.trail = Trail()
+        self.provenance = Provenance()
         self.blind = True       # inside a module that is looked at as a whole, or no pass is going on
-        self.sheet: Sheet | None = None
+        self.recorder: Recorder | None = None
         self.gathering = Gathering()
         self.short = False      # the pass goes only to sites that are known already
         self.expected: int | None = None        # how many of them it should meet
@@ -53,14 +53,14 @@ class Scene:
     def begin(self, inputs: Any) -> None:
         self._counts.clear()
         self.gathering.clear()
-        self.trail.clear()
+        self.provenance.clear()
         for tensor in tensors(inputs):
-            self.trail.mark(tensor, "input")
+            self.provenance.mark(tensor, "input")
         self.blind = False
 
     def end(self) -> None:
         self.frames.clear()
-        self.trail.clear()
+        self.provenance.clear()
         self.blind = True
 
     def cannot_see(self, unseen: Unseen) -> None:
@@ -68,10 +68,10 @@ class Scene:
 
     def give_up(self, error: Exception) -> None:
         """An error of our own: say it, look no further in this pass, let training go on."""
-        where = self.frames[-1].part.name if self.frames else ""
+        where = self.frames[-1].module_info.name if self.frames else ""
         self.blind = True
-        self.sheet = None
-        say(f"looking at {where or 'the model'!r} failed ({type(error).__name__}: {error}); this pass is not measured")
+        self.recorder = None
+        warn(f"looking at {where or 'the model'!r} failed ({type(error).__name__}: {error}); this pass is not measured")
 
     # ---------------------------------------------------------------- sites
 
@@ -84,23 +84,23 @@ class Scene:
         if site is None:
             return
         if not self.short:
-            self.trail.mark(value, "other", origin.channel_dim)
-        self._show("activation", ActivationSight(site, x.detach(), value.detach(), f, alike, self.gathering.room),
+            self.provenance.mark(value, "other", origin.channel_dim)
+        self._show("activation", ActivationView(site, x.detach(), value.detach(), f, alike, self.gathering.memory),
                    value)
 
     def linear(self, name: str, module: nn.Module, x: Tensor, origin: Origin, value: Tensor, dim: int) -> None:
         if not self.short:
-            self.trail.mark(value, "linear", dim)
+            self.provenance.mark(value, "linear", dim)
         site = self._site(name, "linear", type(module).__name__, origin, name, value, dim)
         if site is None:
             return
-        self._show("linear", LinearSight(site, x.detach(), value.detach(), module), value)
+        self._show("linear", LinearView(site, x.detach(), value.detach(), module), value)
 
     def tensor(self, name: str, kind: Kind, op: str, origin: Origin, value: Tensor, owner: str,
                module: nn.Module | None = None) -> None:
-        site = self._site(name, kind, op, origin, owner, value, self.trail.origin(value).channel_dim)
+        site = self._site(name, kind, op, origin, owner, value, self.provenance.origin(value).channel_dim)
         if site is not None:
-            self._show(f"tensor of {kind}", TensorSight(site, value.detach(), module, self.gathering.room), value)
+            self._show(f"tensor of {kind}", TensorView(site, value.detach(), module, self.gathering.memory), value)
 
     def _site(self, name: str, kind: Kind, op: str, origin: Origin, owner: str, tensor: Tensor,
               layout: int | None) -> Site | None:
@@ -118,50 +118,50 @@ class Scene:
 
     # ---------------------------------------------------------------- showing
 
-    def _show(self, method: str, sight: SiteSight, value: Tensor) -> None:
-        sheet, panel = self.sheet, self.panel
-        if sheet is None:
+    def _show(self, method: str, view: SiteView, value: Tensor) -> None:
+        recorder, schedule = self.recorder, self.schedule
+        if recorder is None:
             return
-        place = self.gathering.place(sight, panel) if isinstance(sight, ActivationSight) else None
+        place = self.gathering.place(view, schedule) if isinstance(view, ActivationView) else None
         alone = False if place is not None else None        # who takes stacks will see it in one
-        if panel.wants(method, together=alone):
-            panel.show(method, sheet, sight, together=alone)
-        if value.requires_grad and panel.wants(f"gradient of {sight.site.kind}"):
-            self._await_gradient(sheet, sight, value, place)
+        if schedule.wants(method, takes_stacks=alone):
+            schedule.show(method, recorder, view, takes_stacks=alone)
+        if value.requires_grad and schedule.wants(f"gradient of {view.site.kind}"):
+            self._await_gradient(recorder, view, value, place)
 
     def show_gathered(self) -> None:
         """The forward pass is over: show what was gathered for stacks."""
         if self.short and self.expected is not None and sum(self._counts.values()) != self.expected:
             self.strayed = True
-        if self.sheet is not None:
-            self.gathering.show(self.panel, self.sheet, self.cannot_see)
+        if self.recorder is not None:
+            self.gathering.show(self.schedule, self.recorder, self.cannot_see)
 
     def settle(self) -> None:
         """The backward pass is over: show the gradients of stacks that are not complete."""
-        if self.sheet is not None:
-            self.gathering.settle(self.panel, self.sheet)
+        if self.recorder is not None:
+            self.gathering.settle(self.schedule, self.recorder)
 
-    def _await_gradient(self, sheet: Sheet, sight: SiteSight, value: Tensor, place: Place | None) -> None:
-        panel, method = self.panel, f"gradient of {sight.site.kind}"
-        versions = sight_versions(sight)
+    def _await_gradient(self, recorder: Recorder, view: SiteView, value: Tensor, place: Place | None) -> None:
+        schedule, method = self.schedule, f"gradient of {view.site.kind}"
+        versions = view_versions(view)
         waiting = True
 
         def arrived(g: Tensor) -> None:
             nonlocal waiting
-            if not waiting or self.sheet is not sheet:
+            if not waiting or self.recorder is not recorder:
                 return
             waiting = False         # a second backward pass through the same graph is not looked at
             alone = None
-            with aside():
-                if place is not None and panel.wants(method, together=True):
-                    self.gathering.gradient(place, g, panel, sheet)
+            with detached_context():
+                if place is not None and schedule.wants(method, takes_stacks=True):
+                    self.gathering.gradient(place, g, schedule, recorder)
                     alone = False
-                if panel.wants(method, together=alone):
-                    shown = intact(sight, versions)
+                if schedule.wants(method, takes_stacks=alone):
+                    shown = intact(view, versions)
                     if shown is not None:
-                        panel.show(method, sheet, shown, g.detach(), together=alone)
+                        schedule.show(method, recorder, shown, g.detach(), takes_stacks=alone)
                     else:
-                        self.cannot_see(Unseen(sight.site.name + " (gradient)",
+                        self.cannot_see(Unseen(view.site.name + " (gradient)",
                                                "its tensor was overwritten in place before the gradient arrived"))
 
         value.register_hook(arrived)

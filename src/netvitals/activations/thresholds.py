@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from netvitals.activations.derivative import Activation, Key, derivative, in_double
+from netvitals.activations.derivatives import Activation, Key, derivative, in_double
 from netvitals.activations.lookalike import refusal
 from netvitals.activations.sparse import QuantileReLU, TopK
 

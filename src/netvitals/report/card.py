@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from netvitals.capture import ArrayReading
-from netvitals.findings import Series, Table, is_pooled
+from netvitals.findings import Curve, Table, is_pooled
 from netvitals.report.glossary import rank, sign
 
 CELLS = 600_000         # numbers embedded in one page at most (about 3 MB)
@@ -41,7 +41,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Panel:
+class Card:
     """One vital sign on the page."""
 
     vital: str
@@ -67,10 +67,10 @@ def anchor(vital: str) -> str:
     return "vital-" + re.sub(r"[^a-zA-Z0-9_]", "-", vital)
 
 
-def panels(table: Table) -> list[Panel]:
+def cards(table: Table) -> list[Card]:
     """One panel per vital sign in the table, the loss aside."""
     loss = table.loss
-    by_vital: dict[str, dict[str, list[Series]]] = {}
+    by_vital: dict[str, dict[str, list[Curve]]] = {}
     for s in table.series.values():
         if s is not loss:
             by_vital.setdefault(s.vital, {}).setdefault(s.metric, []).append(s)
@@ -78,11 +78,11 @@ def panels(table: Table) -> list[Panel]:
     for a in table.arrays.values():
         arrays.setdefault(a.vital, []).append(a)
     columns = int(np.clip(CELLS / max(1, len(table.series)), *COLUMNS))
-    return [_panel(vital, by_vital.get(vital, {}), arrays.get(vital, []), columns)
+    return [_card(vital, by_vital.get(vital, {}), arrays.get(vital, []), columns)
             for vital in sorted({*by_vital, *arrays}, key=rank)]
 
 
-def _panel(vital: str, metrics: dict[str, list[Series]], arrays: list[ArrayReading], columns: int) -> Panel:
+def _card(vital: str, metrics: dict[str, list[Curve]], arrays: list[ArrayReading], columns: int) -> Card:
     entry = sign(vital)
     # numbers of single layers first, those of the whole model after them
     names = sorted(metrics, key=lambda m: all(is_pooled(s.site) for s in metrics[m]))
@@ -93,10 +93,10 @@ def _panel(vital: str, metrics: dict[str, list[Series]], arrays: list[ArrayReadi
     rows = tuple((site, tuple(last.get((site, name), np.nan) for name in names)) for site in sites)
     place = {site: i for i, site in enumerate(sites)}
     arrays = sorted(arrays, key=lambda a: (a.metric, place.get(a.site, len(place))))
-    return Panel(vital, built, tuple(arrays), wanted[0] if wanted else 0, rows)
+    return Card(vital, built, tuple(arrays), wanted[0] if wanted else 0, rows)
 
 
-def matrix(name: str, series: Sequence[Series], columns: int, meaning: str = "") -> Metric:
+def matrix(name: str, series: Sequence[Curve], columns: int, meaning: str = "") -> Metric:
     """Sites × steps; where there are more than ``columns`` steps, each column is the mean of its readings."""
     steps = np.unique(np.concatenate([s.steps for s in series]))
     values = np.full((len(series), len(steps)), np.nan)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 from netvitals.activations.classes import classify
-from netvitals.activations.derivative import Activation, Key, in_double
+from netvitals.activations.derivatives import Activation, Key, in_double
 from netvitals.activations.moments import expect, moment
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.activations.derivative import Activation, in_double
+from netvitals.activations.derivatives import Activation, in_double
 
 ORDER = 7                                        # coefficients a_0 .. a_7
 _NODES = 14                                      # of the interpolation on each side of zero

@@ -72,7 +72,7 @@ class PairImbalance:
 
 
 @dataclass(frozen=True)
-class Imbalance:
+class ImbalanceIdentity:
     """The identity on every link of a model. Mappings are keyed by "first → second"."""
 
     pairs: tuple[PairImbalance, ...]
@@ -105,7 +105,7 @@ class Imbalance:
 
 
 def imbalance(model: nn.Module, batch: tuple[Any, Any], loss_fn: Loss, *,
-              rates: Mapping[str, float] | Callable[[str], float] | None = None, precise: bool = False) -> Imbalance:
+              rates: Mapping[str, float] | Callable[[str], float] | None = None, precise: bool = False) -> ImbalanceIdentity:
     r"""Δ, its rate of change from both sides, and the defect, for every link of the model.
 
     Args:
@@ -143,7 +143,7 @@ def imbalance(model: nn.Module, batch: tuple[Any, Any], loss_fn: Loss, *,
         pairs, skipped = _measure(runs, links.links, loss, rate)
     kept = {(p.first, p.second) for p in pairs}
     chains = Links(tuple(k for k in links.links if (k.first, k.second) in kept)).chains
-    return Imbalance(tuple(pairs), {**links.skipped, **skipped}, chains)
+    return ImbalanceIdentity(tuple(pairs), {**links.skipped, **skipped}, chains)
 
 
 def _measure(runs: dict[str, Run], links: tuple[Link, ...], loss: Tensor, rate: Callable[[str], float]

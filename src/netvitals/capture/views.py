@@ -1,6 +1,6 @@
 """What a vital sign is shown: the tensors of one site on one measured step, with shared reductions cached.
 
-Several vital signs need the same intermediate (|a|, f'(x), the input by channel). A sight computes each of them
+Several vital signs need the same intermediate (|a|, f'(x), the input by channel). A view computes each of them
 once, when first asked for, and is dropped as soon as every vital sign has looked.
 """
 
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture.site import Site
-from netvitals.capture.stack import RELU, ActivationStack, Room
+from netvitals.capture.stack import RELU, ActivationStack, Scratch
 
 
 @dataclass
-class ActivationSight:
+class ActivationView:
     """An activation as it ran: input ``x``, output ``a`` (both detached), and the function ``f`` itself."""
 
     site: Site
@@ -27,12 +27,12 @@ class ActivationSight:
     a: Tensor
     f: Callable[[Tensor], Tensor]
     alike: Hashable = None      # equal for activations that may be stacked; None for one that stands alone
-    room: Room | None = None    # memory that is kept from look to look
+    memory: Scratch | None = None    # memory that is kept from look to look
 
     @cached_property
     def stack(self) -> ActivationStack:
         """This activation alone, in the shape that serves several."""
-        return LoneStack(self.site, self.x_view[None], self.a, self.f, tuple(self.x.shape), self.x.dtype, self.room)
+        return LoneStack(self.site, self.x_view[None], self.a, self.f, tuple(self.x.shape), self.x.dtype, self.memory)
 
     @cached_property
     def x_channels(self) -> Tensor:
@@ -84,8 +84,8 @@ class LoneStack(ActivationStack):
     """A stack of one, whose output is brought into shape when somebody asks for it: of a ReLU, few do."""
 
     def __init__(self, site: Site, x: Tensor, a: Tensor, f: Callable[[Tensor], Tensor], raw: tuple[int, ...],
-                 dtype: torch.dtype, room: Room | None) -> None:
-        self.sites, self.x, self.f, self.raw, self.dtype, self.room = (site,), x, f, raw, dtype, room
+                 dtype: torch.dtype, memory: Scratch | None) -> None:
+        self.sites, self.x, self.f, self.raw, self.dtype, self.memory = (site,), x, f, raw, dtype, memory
         self._a = a
 
     @cached_property
@@ -94,7 +94,7 @@ class LoneStack(ActivationStack):
 
 
 @dataclass
-class LinearSight:
+class LinearView:
     """A linear or convolution layer as it ran: input ``x``, output ``y`` (detached), and the module."""
 
     site: Site
@@ -108,13 +108,13 @@ class LinearSight:
 
 
 @dataclass
-class TensorSight:
+class TensorView:
     """Any other tensor looked at as it passed: the residual stream, a norm's output, the model's output."""
 
     site: Site
     value: Tensor
     module: nn.Module | None = None
-    room: Room | None = None    # memory that is kept from look to look
+    memory: Scratch | None = None    # memory that is kept from look to look
 
     @cached_property
     def view(self) -> Tensor:
@@ -127,7 +127,7 @@ class TensorSight:
 
 
 @dataclass
-class ParameterSight:
+class ParameterView:
     """All parameters on a measured step, by dotted name.
 
     ``before`` and ``grads`` are there when an optimizer is watched: the values before its step and the gradients

@@ -20,13 +20,13 @@ class Origin(NamedTuple):
 UNKNOWN = Origin()
 
 
-class Trail:
+class Provenance:
     """Remembers the origin of live tensors without keeping them alive.
 
     >>> import torch
-    >>> trail, x = Trail(), torch.zeros(2, 3)
-    >>> trail.mark(x, "input")
-    >>> trail.origin(x).follows, trail.origin(torch.zeros(1)).follows
+    >>> provenance, x = Provenance(), torch.zeros(2, 3)
+    >>> provenance.mark(x, "input")
+    >>> provenance.origin(x).follows, provenance.origin(torch.zeros(1)).follows
     ('input', 'other')
     """
 

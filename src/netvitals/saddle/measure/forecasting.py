@@ -27,7 +27,7 @@ Rule = Literal["sgd", "adam", "sign"]
 # standard deviation of ln(remaining time, forecast / true), from runs that no test or study uses
 SPREAD = 0.234
 SERIES_SPREAD = 0.40    # when only the series of the signal is known
-HORIZON = 1e9           # steps beyond which a forecast is "no end in sight"
+HORIZON = 1e9           # steps beyond which a forecast is "no end in view"
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def forecast(steps: Any, signal: Any, *, resting: float, r: float | None = None,
         level: nominal coverage of the interval.
 
     >>> t = np.arange(0, 400, 10)
-    >>> told = forecast(t, (0.5 - t / 1000) ** -3 / 40000, resting=0.2, r=3)
-    >>> bool(told.low < 440 < told.high)
+    >>> text = forecast(t, (0.5 - t / 1000) ** -3 / 40000, resting=0.2, r=3)
+    >>> bool(text.low < 440 < text.high)
     True
     """
     t, g = np.asarray(steps, float), np.asarray(signal, float)
@@ -101,7 +101,7 @@ def forecast(steps: Any, signal: Any, *, resting: float, r: float | None = None,
     return _result(at, max(escape - t[-1], 0.0), level, used, drop, "series", SERIES_SPREAD)
 
 
-def forecast_live(looks: Sequence[Snapshot], *, lr: float, rule: Rule = "sgd", momentum: float = 0.0,
+def forecast_live(history: Sequence[Snapshot], *, lr: float, rule: Rule = "sgd", momentum: float = 0.0,
                   beta2: float = 0.999, r: int | None = None, drop: float = 0.5, level: float = 0.8) -> Forecast:
     """Forecast from looks at the network; one look is enough, under Adam earlier ones sharpen it.
 
@@ -115,18 +115,18 @@ def forecast_live(looks: Sequence[Snapshot], *, lr: float, rule: Rule = "sgd", m
         drop, level: as in :func:`forecast`.
     """
     _check(drop, level)
-    if not looks:
+    if not history:
         raise ValueError("a forecast needs at least one look at the network")
     if rule not in ("sgd", "adam", "sign"):
         raise ValueError(f"rule must be 'sgd', 'adam' or 'sign', got {rule!r}")
     if not lr > 0 or not 0 <= momentum < 1:
         raise ValueError(f"lr must be positive and momentum in [0, 1), got {lr} and {momentum}")
-    now = looks[-1]
+    now = history[-1]
     if now.reason:
         return _none(now.step, now.reason, drop, level)
-    small = looks[0].small if not looks[0].reason else now.small
+    small = history[0].small if not history[0].reason else now.small
     if r is not None:
-        small = tuple(int(i) for i in np.argsort(looks[0].scales)[:r])
+        small = tuple(int(i) for i in np.argsort(history[0].scales)[:r])
     if not small:
         return _none(now.step, "no layer is small against the others and against its usual initialisation: "
                                "there is no plateau of this kind", drop, level)
@@ -140,8 +140,8 @@ def forecast_live(looks: Sequence[Snapshot], *, lr: float, rule: Rule = "sgd", m
     p = _power(len(small), rule)
     if rule == "adam":
         size = _gradient_size(now)
-        weights = np.array([beta2 ** (now.step - look.step) for look in looks if not look.reason])
-        squares = np.array([_gradient_size(look) ** 2 for look in looks if not look.reason])
+        weights = np.array([beta2 ** (now.step - seen.step) for seen in history if not seen.reason])
+        squares = np.array([_gradient_size(seen) ** 2 for seen in history if not seen.reason])
         lead = size / math.sqrt(float((weights * squares).sum() / weights.sum()))
         left = _adam_flight(now.signal, b, p, lr * speed, lead, now.step, end, beta2)
     else:
@@ -152,9 +152,9 @@ def forecast_live(looks: Sequence[Snapshot], *, lr: float, rule: Rule = "sgd", m
     return _result(now.step, left, level, len(small), drop, "live", SPREAD)
 
 
-def start_scale(look: Snapshot, small: Sequence[int]) -> float:
+def start_scale(seen: Snapshot, small: Sequence[int]) -> float:
     r"""b: geometric mean over the small layers of $\lVert g_\ell\rVert_2y_\ell$."""
-    return math.exp(sum(math.log(max(look.grads[i] * look.gains[i], 1e-300)) for i in small) / len(small))
+    return math.exp(sum(math.log(max(seen.grads[i] * seen.gains[i], 1e-300)) for i in small) / len(small))
 
 
 def optimizer_rule(optimizer: Any) -> tuple[dict[str, Any], str]:
@@ -205,8 +205,8 @@ def _adam_flight(g: float, b: float, p: float, rate: float, lead: float, step: i
     return math.inf
 
 
-def _gradient_size(look: Snapshot) -> float:
-    return math.sqrt(sum(g * g for g in look.grads))
+def _gradient_size(seen: Snapshot) -> float:
+    return math.sqrt(sum(g * g for g in seen.grads))
 
 
 def _fit(t: np.ndarray, g: np.ndarray, r: float, rule: Rule) -> tuple[float, float, float, float, float] | None:

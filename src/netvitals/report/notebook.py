@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.findings.table import table
+from netvitals.findings.curves import table
 
 
 def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> Any:
