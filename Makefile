@@ -28,7 +28,8 @@ chromium:
 	  || echo "chromium could not be installed: the screenshot tests will be skipped"
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff check src tests bench conftest.py
+	$(BIN)/ruff format --check -q src tests bench conftest.py
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 

@@ -7,7 +7,9 @@ import pytest
 
 
 def pytest_addoption(parser):
-    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and tests within a file, in a random order")
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run files, and tests within a file, in a random order"
+    )
 
 
 def pytest_collection_modifyitems(config, items):

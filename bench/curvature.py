@@ -92,14 +92,17 @@ def compare(title: str, variants: list[Variant], rounds: int, notes: dict[str, s
 
 # ------------------------------------------------------------------------------------------------ what is compared
 
+
 def curvlinops_hessian(net: nn.Module, x: Tensor, y: Tensor) -> Any:
     from curvlinops import HessianLinearOperator
+
     params = list(net.parameters())
     return HessianLinearOperator(net, nn.CrossEntropyLoss(), params, [(x, y)], check_deterministic=False)
 
 
 def eigenthings_hessian(net: nn.Module, x: Tensor, y: Tensor) -> Any:
     import hessian_eigenthings as he
+
     return he.HessianOperator(net, [(x, y)], he.supervised_loss(F.cross_entropy))
 
 
@@ -117,34 +120,50 @@ def _trace(rounds: int, width: int, samples: int) -> None:
 
     def by_curvlinops() -> float:
         from curvlinops import hutchinson_trace
+
         return float(hutchinson_trace(curvlinops_hessian(net, x, y), PROBES))
 
     def by_curvlinops_diagonal() -> Any:
         from curvlinops import hutchinson_diag
+
         return hutchinson_diag(curvlinops_hessian(net, x, y), PROBES)
 
     def by_eigenthings() -> float:
         import hessian_eigenthings as he
+
         return he.hutchinson(eigenthings_hessian(net, x, y), num_samples=PROBES, seed=0).estimate
 
     def by_pyhessian() -> float:
         from pyhessian import hessian
+
         found = hessian(net, loss, data=(x, y), cuda=False).trace(maxIter=PROBES, tol=0.0)
         return sum(found) / len(found)
 
     notes = {}
     if width <= 64:
         exact = float(dense(net, x, y).trace())
-        for name, run in (("netvitals, whole and every tensor", ours), ("curvlinops", by_curvlinops),
-                          ("hessian-eigenthings", by_eigenthings), ("pyhessian", by_pyhessian)):
+        for name, run in (
+            ("netvitals, whole and every tensor", ours),
+            ("curvlinops", by_curvlinops),
+            ("hessian-eigenthings", by_eigenthings),
+            ("pyhessian", by_pyhessian),
+        ):
             try:
                 notes[name] = f"value {run():.3f}, exact {exact:.3f}"
             except ImportError:
                 continue
-    compare(f"Hessian trace, {PROBES} probes, width {width}, {samples} samples",
-            [("curvlinops", by_curvlinops), ("netvitals, whole and every tensor", ours),
-             ("curvlinops, diagonal split by tensor", by_curvlinops_diagonal),
-             ("hessian-eigenthings", by_eigenthings), ("pyhessian", by_pyhessian)], rounds, notes)
+    compare(
+        f"Hessian trace, {PROBES} probes, width {width}, {samples} samples",
+        [
+            ("curvlinops", by_curvlinops),
+            ("netvitals, whole and every tensor", ours),
+            ("curvlinops, diagonal split by tensor", by_curvlinops_diagonal),
+            ("hessian-eigenthings", by_eigenthings),
+            ("pyhessian", by_pyhessian),
+        ],
+        rounds,
+        notes,
+    )
 
 
 def blocks(rounds: int, probes: int = 12) -> None:
@@ -158,6 +177,7 @@ def blocks(rounds: int, probes: int = 12) -> None:
 
     def per_pair() -> list[list[float]]:
         from curvlinops import SubmatrixLinearOperator
+
         h = curvlinops_hessian(net, x, y)
         ends = torch.tensor([p.numel() for p in net.parameters()]).cumsum(0).tolist()
         starts = [0, *ends]
@@ -166,10 +186,14 @@ def blocks(rounds: int, probes: int = 12) -> None:
         def norm(i: list[int], j: list[int]) -> float:
             signs = torch.randint(0, 2, (len(j), probes)) * 2.0 - 1
             return float((SubmatrixLinearOperator(h, i, j) @ signs).square().sum() / probes) ** 0.5
+
         return [[norm(i, j) for j in layers] for i in layers]
 
-    times = compare(f"all blocks of 8 nodes, {count} parameters, {probes} probes",
-                    [("netvitals, one sweep: H, GN and T", ours)], rounds)
+    times = compare(
+        f"all blocks of 8 nodes, {count} parameters, {probes} probes",
+        [("netvitals, one sweep: H, GN and T", ours)],
+        rounds,
+    )
     try:
         began = time.process_time()
         theirs = per_pair()
@@ -177,8 +201,10 @@ def blocks(rounds: int, probes: int = 12) -> None:
     except ImportError as missing:
         print(f"  curvlinops: left out ({missing})")
         return
-    print(f"  {'curvlinops, submatrix per pair: H':<44} {1e3 * spent:9.1f} ms   ratio "
-          f"{spent / times['netvitals, one sweep: H, GN and T']:5.2f}   (one turn)")
+    print(
+        f"  {'curvlinops, submatrix per pair: H':<44} {1e3 * spent:9.1f} ms   ratio "
+        f"{spent / times['netvitals, one sweep: H, GN and T']:5.2f}   (one turn)"
+    )
     small, sx, sy = trained(12, 128, layers=8)
     exact = curvature.interlayer(small, loss, (sx, sy), method="exact", space="parameter").resonance
     found = curvature.interlayer(small, loss, (sx, sy), probes=probes, space="parameter").resonance
@@ -192,6 +218,7 @@ def sweep(rounds: int, probes: int = 30) -> None:
     net, x, y = trained(107, 512, layers=8)
     loss = nn.CrossEntropyLoss()
     for space in ("activation", "parameter"):
+
         def ours(space: Any = space) -> Any:
             return curvature.interlayer(net, loss, (x, y), probes=probes, space=space)
 
@@ -202,9 +229,11 @@ def sweep(rounds: int, probes: int = 30) -> None:
                 for _ in tape.nodes:
                     products.whole(draw(probes, products.flat, source))
 
-        compare(f"sweep over all nodes in {space} space, {probes} probes a node",
-                [("N·m plain batched products with H", plain), ("netvitals, one sweep: H, GN, T, all metrics", ours)],
-                rounds)
+        compare(
+            f"sweep over all nodes in {space} space, {probes} probes a node",
+            [("N·m plain batched products with H", plain), ("netvitals, one sweep: H, GN, T, all metrics", ours)],
+            rounds,
+        )
 
 
 def spectrum(rounds: int) -> None:
@@ -221,6 +250,7 @@ def _spectrum(rounds: int, width: int, samples: int) -> None:
 
     def by_eigenthings() -> Any:
         import hessian_eigenthings as he
+
         return he.spectral_density(eigenthings_hessian(net, x, y), num_runs=RUNS, lanczos_steps=STEPS)
 
     def top() -> Any:
@@ -228,37 +258,53 @@ def _spectrum(rounds: int, width: int, samples: int) -> None:
 
     def top_by_eigenthings() -> Any:
         import hessian_eigenthings as he
-        return he.lanczos(eigenthings_hessian(net, x, y), k=5, which="LA", seed=0, max_iter=STEPS,
-                          reorthogonalize=True)
 
-    compare(f"spectral density, {RUNS} runs of {STEPS} steps, width {width}",
-            [("hessian-eigenthings", by_eigenthings), ("netvitals, full reorthogonalisation", ours)], rounds)
+        return he.lanczos(eigenthings_hessian(net, x, y), k=5, which="LA", seed=0, max_iter=STEPS, reorthogonalize=True)
+
+    compare(
+        f"spectral density, {RUNS} runs of {STEPS} steps, width {width}",
+        [("hessian-eigenthings", by_eigenthings), ("netvitals, full reorthogonalisation", ours)],
+        rounds,
+    )
     notes = {}
     if width <= 64:
         exact = torch.linalg.eigvalsh(dense(net, x, y))[-5:].flip(0)
         worst = float((torch.tensor(top().values) - exact).abs().max())
         notes["netvitals"] = f"largest error {worst:.1e}"
-    compare(f"five largest eigenvalues, width {width}",
-            [("hessian-eigenthings", top_by_eigenthings), ("netvitals", top)], rounds, notes)
+    compare(
+        f"five largest eigenvalues, width {width}",
+        [("hessian-eigenthings", top_by_eigenthings), ("netvitals", top)],
+        rounds,
+        notes,
+    )
 
 
 def resnet(rounds: int) -> None:
     """ResNet-18 with 32 images, 10 block nodes, 10 probes, once for each activation."""
     from netvitals.lab import data, models
+
     images = data.load("noise", side=32, channels=3, smooth=True, count=64, test=64).test
     for act in ("relu", "silu"):
         net = models.build(f"resnet18-large,act={act}", seed=0).eval()
         began, wall = time.process_time(), time.perf_counter()
-        found = curvature.interlayer(net, F.cross_entropy, (images.x[:32], images.y[:32]),
-                                     nodes=["stem.2", "stem.3", "stages.*.*"], probes=10)
+        found = curvature.interlayer(
+            net, F.cross_entropy, (images.x[:32], images.y[:32]), nodes=["stem.2", "stem.3", "stages.*.*"], probes=10
+        )
         cpu, wall = time.process_time() - began, time.perf_counter() - wall
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(f"ResNet-18 {act}: {len(found.nodes)} nodes, {found.products} products, {cpu:.0f} s of CPU, {wall:.0f} "
-              f"s, peak {peak:.2f} GiB, GN-gap {found.global_gap:.3g}")
+        print(
+            f"ResNet-18 {act}: {len(found.nodes)} nodes, {found.products} products, {cpu:.0f} s of CPU, {wall:.0f} "
+            f"s, peak {peak:.2f} GiB, GN-gap {found.global_gap:.3g}"
+        )
 
 
-TASKS: dict[str, Callable[[int], None]] = {"trace": trace, "blocks": blocks, "sweep": sweep, "spectrum": spectrum,
-                                          "resnet": resnet}
+TASKS: dict[str, Callable[[int], None]] = {
+    "trace": trace,
+    "blocks": blocks,
+    "sweep": sweep,
+    "spectrum": spectrum,
+    "resnet": resnet,
+}
 
 
 def main() -> None:

@@ -74,8 +74,10 @@ def main() -> None:
             ratios.append(times[1] / times[2])
         ratio = statistics.median(ratios)
         verdict = "" if name != "local" else f", required {REQUIRED}: {'met' if ratio >= REQUIRED else 'NOT met'}"
-        print(f"{name}: {TRIALS} equal trials, two workers over one: {ratio:.2f} times the throughput "
-              f"(rounds {', '.join(f'{r:.2f}' for r in ratios)}){verdict}")
+        print(
+            f"{name}: {TRIALS} equal trials, two workers over one: {ratio:.2f} times the throughput "
+            f"(rounds {', '.join(f'{r:.2f}' for r in ratios)}){verdict}"
+        )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")     # idle threads give up the core: ratios survive a busy machine
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads give up the core: ratios survive a busy machine
 
 import torch
 from torch import nn
@@ -28,8 +28,13 @@ from netvitals.lab import data, models
 from netvitals.lab.training import Ensemble, Recipe, make_optimizer, train
 
 REQUIRED = 6.0
-CASES = [("mlp:64-64x2-10", "sgd", 64), ("mlp:64-64x2-10", "adam", 64), ("mlp:64-64x2-10,norm=batch", "sgd", 64),
-         ("mlp:64-64x2-10,norm=batch", "adamw", 128), ("mlp:64-64x2-10", "sgd", 128)]
+CASES = [
+    ("mlp:64-64x2-10", "sgd", 64),
+    ("mlp:64-64x2-10", "adam", 64),
+    ("mlp:64-64x2-10,norm=batch", "sgd", 64),
+    ("mlp:64-64x2-10,norm=batch", "adamw", 128),
+    ("mlp:64-64x2-10", "sgd", 128),
+]
 
 
 def clock(run: Callable[[], object]) -> float:
@@ -58,9 +63,11 @@ def once(spec: str, recipe: Recipe, digits: data.Dataset, seeds: range) -> dict[
     """Seconds of every way, each on networks of its own."""
     first, second = ([models.build(spec, seed=s) for s in seeds] for _ in range(2))
     ensemble = Ensemble(spec, seeds)
-    return {"loop": clock(lambda: [train(m, digits, recipe) for m in first]),
-            "bare": clock(lambda: bare(second, recipe, digits)),
-            "ensemble": clock(lambda: ensemble.train(digits, recipe))}
+    return {
+        "loop": clock(lambda: [train(m, digits, recipe) for m in first]),
+        "bare": clock(lambda: bare(second, recipe, digits)),
+        "ensemble": clock(lambda: ensemble.train(digits, recipe)),
+    }
 
 
 def main() -> int:
@@ -83,8 +90,10 @@ def main() -> int:
         against_loop.append(best["loop"] / best["ensemble"])
         print(f"{spec:28} {optimizer:9} {batch:5} {shown[0]:>25} {shown[1]:>21}", flush=True)
     mean = statistics.geometric_mean(against_loop)
-    print(f"geometric mean against the training loop: {mean:.1f} ({'at least' if mean >= REQUIRED else 'BELOW'} "
-          f"{REQUIRED:g})")
+    print(
+        f"geometric mean against the training loop: {mean:.1f} ({'at least' if mean >= REQUIRED else 'BELOW'} "
+        f"{REQUIRED:g})"
+    )
     return 0 if mean >= REQUIRED else 1
 
 

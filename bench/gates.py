@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from netvitals.lab import models
 from netvitals.vitals import gates
 
-LIMIT = 3.0         # passes
+LIMIT = 3.0  # passes
 
 
 def clocked(work: Callable[[], object]) -> float:
@@ -66,13 +66,17 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=32)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"ResNet-18 skeleton of width {given.width}, 64 images of {given.side}×{given.side}; in forward–backward "
-          "passes")
+    print(
+        f"ResNet-18 skeleton of width {given.width}, 64 images of {given.side}×{given.side}; in forward–backward passes"
+    )
     for act in ("relu", "gelu", "silu", "mish"):
         one, measured, ratio = compare(act, given.width, given.side, given.rounds)
         verdict = "within" if measured <= LIMIT * one else "ABOVE"
-        print(f"  {act:5s} gates, margins and predictions {measured / one:.2f} ({verdict} the limit of {LIMIT:g}); "
-              f"ratio backend {ratio / one:.2f}", flush=True)
+        print(
+            f"  {act:5s} gates, margins and predictions {measured / one:.2f} ({verdict} the limit of {LIMIT:g}); "
+            f"ratio backend {ratio / one:.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def plain(problem: rec.Reconstruction, x0: Tensor, chosen: range, iterations: in
 
 
 def one_by_one(problem: rec.Reconstruction, x0: Tensor, chosen: range, iterations: int) -> Tensor:
-    return torch.cat([rec.solve(problem.part(slice(i, i + 1)), x0[i:i + 1], iterations=iterations).x for i in chosen])
+    return torch.cat([rec.solve(problem.part(slice(i, i + 1)), x0[i : i + 1], iterations=iterations).x for i in chosen])
 
 
 def main() -> int:
@@ -66,21 +66,24 @@ def main() -> int:
     ways: dict[str, Callable[[], Tensor]] = {
         "grid": lambda: rec.solve(problem, x0, iterations=given.iterations).x,
         "plain": lambda: plain(problem, x0, chosen, given.iterations),
-        "one by one": lambda: one_by_one(problem, x0, chosen, given.iterations)}
-    rec.solve(problem, x0, iterations=2)                                                # warm up
+        "one by one": lambda: one_by_one(problem, x0, chosen, given.iterations),
+    }
+    rec.solve(problem, x0, iterations=2)  # warm up
     best: dict[str, float] = {}
     for _ in range(given.rounds):
         found = {}
         for name, way in ways.items():
-            torch.set_num_threads(given.threads if name == "grid" else 1)       # one picture is too small to share out
+            torch.set_num_threads(given.threads if name == "grid" else 1)  # one picture is too small to share out
             seconds, found[name] = clock(way)
             best[name] = min(best.get(name, seconds), seconds)
     iou = float(problem.iou(problem.forward(found["grid"])).mean())
     gap = max(float((found[n] - found["grid"][list(chosen)]).abs().mean()) for n in ("plain", "one by one"))
     torch.set_num_threads(given.threads)
     ratio, own = best["plain"] * more / best["grid"], best["one by one"] * more / best["grid"]
-    print(f"{problem.batch} problems of {given.size} × {given.size}, {given.iterations} iterations, {given.threads} "
-          f"threads, best of {given.rounds} rounds; loops on {len(chosen)} problems with one thread, times {more:g}")
+    print(
+        f"{problem.batch} problems of {given.size} × {given.size}, {given.iterations} iterations, {given.threads} "
+        f"threads, best of {given.rounds} rounds; loops on {len(chosen)} problems with one thread, times {more:g}"
+    )
     print(f"grid as one program       {best['grid']:.1f} s (limit {LIMIT:g} s); mean IoU {iou:.4f}")
     print(f"against the plain loop    {ratio:.1f} times faster (at least {REQUIRED:g})")
     print(f"against one call each     {own:.1f} times faster")

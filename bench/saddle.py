@@ -27,6 +27,7 @@ RTOL, THRESHOLD, WIDTH = 1e-9, 0.3, 64
 def loop(starts: np.ndarray) -> np.ndarray:
     """One scipy solve per chain with a plain numpy right-hand side."""
     from scipy.integrate import solve_ivp
+
     chain = saddle.ScalarChain("tanh", WIDTH)
     g, w, y = (a.numpy() for a in (chain.g, chain.w, chain.teacher))
     root = np.sqrt(WIDTH)
@@ -50,9 +51,15 @@ def loop(starts: np.ndarray) -> np.ndarray:
     def hit(_: float, x: np.ndarray) -> float:
         return float(x[0]) - THRESHOLD
 
-    hit.terminal = True     # type: ignore[attr-defined]
-    return np.array([solve_ivp(velocity, (0, 1e8), x, method="LSODA", rtol=RTOL, atol=1e-4 * RTOL * x.min(),
-                               events=hit).t_events[0][0] for x in starts])
+    hit.terminal = True  # type: ignore[attr-defined]
+    return np.array(
+        [
+            solve_ivp(
+                velocity, (0, 1e8), x, method="LSODA", rtol=RTOL, atol=1e-4 * RTOL * x.min(), events=hit
+            ).t_events[0][0]
+            for x in starts
+        ]
+    )
 
 
 def main() -> int:
@@ -69,15 +76,17 @@ def main() -> int:
         flow = saddle.reduced_flow(starts, "tanh", WIDTH, threshold=THRESHOLD, rtol=RTOL, keep=False)
         together.append((time.perf_counter() - begin) / options.chains)
         begin = time.perf_counter()
-        times = loop(starts[:options.loop])
+        times = loop(starts[: options.loop])
         single.append((time.perf_counter() - begin) / options.loop)
-        gap = float(np.abs(np.asarray(flow.escape_t)[:options.loop] / times - 1).max())
+        gap = float(np.abs(np.asarray(flow.escape_t)[: options.loop] / times - 1).max())
         if gap > 1e-6:
             print(f"the two disagree by {gap:.1e}")
             return 1
     ratio = min(single) / min(together)
-    print(f"{options.chains} chains in one call: {ratio:.1f} times faster per chain than a loop of scipy solves "
-          f"(required {REQUIRED:g}; agreement {gap:.1e})")
+    print(
+        f"{options.chains} chains in one call: {ratio:.1f} times faster per chain than a loop of scipy solves "
+        f"(required {REQUIRED:g}; agreement {gap:.1e})"
+    )
     begin = time.perf_counter()
     for config in scaling.trials(scaling.SCALES["paper"]):
         scaling.trial(config)

@@ -54,7 +54,7 @@ def race(variants: dict[str, Callable[[], object]], rounds: int) -> dict[str, tu
     for name in list(variants):
         try:
             variants[name]()
-        except Exception as error:          # a peer that is missing or broken must not stop the others
+        except Exception as error:  # a peer that is missing or broken must not stop the others
             print(f"  {name}: left out ({type(error).__name__}: {str(error)[:90]})")
             del variants[name]
     times: dict[str, list[float]] = {name: [] for name in variants}
@@ -64,8 +64,9 @@ def race(variants: dict[str, Callable[[], object]], rounds: int) -> dict[str, tu
             run()
             times[name].append(time.process_time() - start)
     ours = times[next(iter(times))]
-    return {n: (statistics.median(a / b for a, b in zip(t, ours)), 1000 * statistics.median(t))
-            for n, t in times.items()}
+    return {
+        n: (statistics.median(a / b for a, b in zip(t, ours)), 1000 * statistics.median(t)) for n, t in times.items()
+    }
 
 
 def show(title: str, found: dict[str, tuple[float, float]]) -> None:
@@ -80,9 +81,20 @@ def llc(rounds: int) -> None:
     nbeta = 512 / torch.log(torch.tensor(512.0)).item()
 
     def ours(noise: str = "three-point") -> None:
-        found = singular.learning_coefficient(net, F.cross_entropy, (x, y), chains=CHAINS, draws=DRAWS, burn_in=0,
-                                              step_size=STEP, localization=GAMMA, nbeta=nbeta, batch_size=BATCH,
-                                              noise=noise, seed=len(values[noise]))
+        found = singular.learning_coefficient(
+            net,
+            F.cross_entropy,
+            (x, y),
+            chains=CHAINS,
+            draws=DRAWS,
+            burn_in=0,
+            step_size=STEP,
+            localization=GAMMA,
+            nbeta=nbeta,
+            batch_size=BATCH,
+            noise=noise,
+            seed=len(values[noise]),
+        )
         values[noise].append(found.mean)
 
     def theirs() -> None:
@@ -92,16 +104,26 @@ def llc(rounds: int) -> None:
 
         loader = DataLoader(TensorDataset(x, y), batch_size=BATCH, shuffle=True)
         with torch.no_grad():
-            baseline = float(F.cross_entropy(net(x), y))         # on all the data, as ours
+            baseline = float(F.cross_entropy(net(x), y))  # on all the data, as ours
         found = estimate_learning_coeff_with_summary(
-            copy.deepcopy(net), loader, evaluate=evaluate_ce, sampling_method=SGLD,
-            optimizer_kwargs={"lr": STEP, "localization": GAMMA, "nbeta": nbeta}, num_chains=CHAINS, num_draws=DRAWS,
-            num_burnin_steps=0, init_loss=baseline, seed=len(values["devinterp"]), verbose=False)
+            copy.deepcopy(net),
+            loader,
+            evaluate=evaluate_ce,
+            sampling_method=SGLD,
+            optimizer_kwargs={"lr": STEP, "localization": GAMMA, "nbeta": nbeta},
+            num_chains=CHAINS,
+            num_draws=DRAWS,
+            num_burnin_steps=0,
+            init_loss=baseline,
+            seed=len(values["devinterp"]),
+            verbose=False,
+        )
         values["devinterp"].append(float(found["llc/mean"]))
 
-    show(f"learning coefficient, {CHAINS} chains × {DRAWS} draws, batch {BATCH}, equal step, γ and nβ",
-         race({"netvitals": ours, "netvitals, normal noise": lambda: ours("normal"), "devinterp 1.3.2": theirs},
-              rounds))
+    show(
+        f"learning coefficient, {CHAINS} chains × {DRAWS} draws, batch {BATCH}, equal step, γ and nβ",
+        race({"netvitals": ours, "netvitals, normal noise": lambda: ours("normal"), "devinterp 1.3.2": theirs}, rounds),
+    )
     for name, runs in values.items():
         if len(runs) > 1:
             print(f"  {name:34s} λ = {statistics.mean(runs):.3f} ± {statistics.stdev(runs) / len(runs) ** 0.5:.3f}")
@@ -117,17 +139,21 @@ def kfac(rounds: int) -> None:
     def curvlinops(kind: str, model: nn.Module = net, inputs: Tensor = x, labels: Tensor = y) -> Callable[[], object]:
         def run() -> object:
             from curvlinops import KFACLinearOperator
+
             params = [p for p in model.parameters() if p.requires_grad]
-            op = KFACLinearOperator(model, loss, params, [(inputs, labels)], fisher_type=kind,
-                                    check_deterministic=False)
-            op @ torch.ones(op.shape[1])         # the factors are computed at first use
+            op = KFACLinearOperator(
+                model, loss, params, [(inputs, labels)], fisher_type=kind, check_deterministic=False
+            )
+            op @ torch.ones(op.shape[1])  # the factors are computed at first use
             return op
+
         return run
 
     def backpack() -> object:
         from backpack import backpack as extension
         from backpack import extend
         from backpack.extensions import KFAC
+
         model, cost = extend(copy.deepcopy(net)), extend(nn.CrossEntropyLoss())
         with extension(KFAC(mc_samples=1)):
             cost(model(x), y).backward()
@@ -136,31 +162,48 @@ def kfac(rounds: int) -> None:
     def nngeometry() -> object:
         from nngeometry.metrics import FIM
         from nngeometry.object import PMatKFAC
+
         loader = DataLoader(TensorDataset(x, y), batch_size=512)
         return FIM(model=net, loader=loader, representation=PMatKFAC, variant="classif_logits", device="cpu")
 
     def asdl() -> object:
         import asdl as library
+
         model = copy.deepcopy(net)
-        config = library.FisherConfig(fisher_type="fisher_mc", fisher_shapes=["kron"], loss_type="cross_entropy",
-                                      data_size=len(x))
+        config = library.FisherConfig(
+            fisher_type="fisher_mc", fisher_shapes=["kron"], loss_type="cross_entropy", data_size=len(x)
+        )
         maker = library.get_fisher_maker(model, config)
         maker.setup_loss_call(F.cross_entropy, maker.setup_model_call(model, x), y)
         maker.forward_and_backward()
         return model
 
-    show("K-FAC factors of the 72,453-parameter MLP, sampled labels", race(
-        {"netvitals": ours("monte-carlo"), "curvlinops": curvlinops("mc"), "backpack": backpack, "asdl": asdl}, rounds))
-    show("K-FAC factors of the 72,453-parameter MLP, exact expectation", race(
-        {"netvitals": ours("expected"), "curvlinops": curvlinops("type-2"), "nngeometry": nngeometry}, rounds))
+    show(
+        "K-FAC factors of the 72,453-parameter MLP, sampled labels",
+        race(
+            {"netvitals": ours("monte-carlo"), "curvlinops": curvlinops("mc"), "backpack": backpack, "asdl": asdl},
+            rounds,
+        ),
+    )
+    show(
+        "K-FAC factors of the 72,453-parameter MLP, exact expectation",
+        race({"netvitals": ours("expected"), "curvlinops": curvlinops("type-2"), "nngeometry": nngeometry}, rounds),
+    )
     resnet = models.build("resnet-mini,channels=3", seed=0).eval()
     images, labels = torch.randn(64, 3, 16, 16), torch.randint(0, 10, (64,))
     for p in [p for m in resnet.modules() if isinstance(m, nn.BatchNorm2d) for p in m.parameters()]:
-        p.requires_grad_(False)         # curvlinops has no K-FAC of norms
+        p.requires_grad_(False)  # curvlinops has no K-FAC of norms
     few = max(3, rounds // 2)
-    show("K-FAC factors of the small ResNet, sampled labels", race(
-        {"netvitals": ours("monte-carlo", resnet, images, labels),
-         "curvlinops": curvlinops("mc", resnet, images, labels)}, few))
+    show(
+        "K-FAC factors of the small ResNet, sampled labels",
+        race(
+            {
+                "netvitals": ours("monte-carlo", resnet, images, labels),
+                "curvlinops": curvlinops("mc", resnet, images, labels),
+            },
+            few,
+        ),
+    )
 
 
 def ddcadam(rounds: int) -> None:
@@ -173,14 +216,20 @@ def ddcadam(rounds: int) -> None:
         def run() -> None:
             for _ in range(10):
                 optimizer.step()
+
         return run
 
     tokens = torch.randint(0, 256, (2, 8))
-    found = race({"torch Adam(foreach=True)": stepper(lambda m: torch.optim.Adam(m.parameters(), lr=1e-4,
-                                                                                  foreach=True)),
-                  "DDCAdam, gauges found": stepper(lambda m: optim.DDCAdam(
-                      m.parameters(), optim.find_gauges(m, tokens).gauges, lr=1e-4)),
-                  "DDCAdam, no gauges": stepper(lambda m: optim.DDCAdam(m.parameters(), lr=1e-4))}, 3 * rounds)
+    found = race(
+        {
+            "torch Adam(foreach=True)": stepper(lambda m: torch.optim.Adam(m.parameters(), lr=1e-4, foreach=True)),
+            "DDCAdam, gauges found": stepper(
+                lambda m: optim.DDCAdam(m.parameters(), optim.find_gauges(m, tokens).gauges, lr=1e-4)
+            ),
+            "DDCAdam, no gauges": stepper(lambda m: optim.DDCAdam(m.parameters(), lr=1e-4)),
+        },
+        3 * rounds,
+    )
     print("an optimiser step on the small GPT, as a ratio to torch's Adam(foreach=True)")
     for name, (ratio, milliseconds) in found.items():
         print(f"  {name:34s} {ratio:7.2f}   ({milliseconds / 10:.2f} ms of CPU a step)")

@@ -34,13 +34,14 @@ from torch import Tensor, nn
 import netvitals as nv
 from netvitals.lab import models
 
-WARM_UP, TURN = 60, 50          # steps before the clock runs, steps per turn (a multiple of 50: whole periods)
-SMALL, FINE = "netvitals every=50", 8       # what costs a few per cent needs more turns to be told from noise
+WARM_UP, TURN = 60, 50  # steps before the clock runs, steps per turn (a multiple of 50: whole periods)
+SMALL, FINE = "netvitals every=50", 8  # what costs a few per cent needs more turns to be told from noise
 Step = Callable[[Tensor], None]
 Attach = Callable[[nn.Module, torch.optim.Optimizer, str], tuple[Step, Callable[[], None]]]
 
 
 # ---------------------------------------------------------------- what is trained
+
 
 def mlp() -> tuple[nn.Module, Tensor, Tensor]:
     layers: list[nn.Module] = [nn.Linear(128, 128), nn.ReLU()]
@@ -62,6 +63,7 @@ MODELS = {"mlp": mlp, "resnet": resnet, "gpt": gpt}
 
 # ---------------------------------------------------------------- who watches
 
+
 def bare(model: nn.Module, optimizer: torch.optim.Optimizer, folder: str) -> tuple[Step, Callable[[], None]]:
     return lambda loss: None, lambda: None
 
@@ -70,11 +72,13 @@ def netvitals(every: int) -> Attach:
     def attach(model: nn.Module, optimizer: torch.optim.Optimizer, folder: str) -> tuple[Step, Callable[[], None]]:
         watching = nv.watch(model, optimizer=optimizer, run=os.path.join(folder, "run"), every=every)
         return watching.step, watching.close
+
     return attach
 
 
 def observatory(model: nn.Module, optimizer: torch.optim.Optimizer, folder: str) -> tuple[Step, Callable[[], None]]:
     from neural_observatory import Observatory
+
     watching = Observatory(model)
     watching.watch()
     count = iter(range(10**9))
@@ -83,12 +87,14 @@ def observatory(model: nn.Module, optimizer: torch.optim.Optimizer, folder: str)
 
 def trainscope(model: nn.Module, optimizer: torch.optim.Optimizer, folder: str) -> tuple[Step, Callable[[], None]]:
     from trainscope import TrainScope
+
     scope = TrainScope(model, optimizer, **_trainscope_place(folder)).attach()
     return lambda loss: scope.step(loss.item()), getattr(scope, "close", getattr(scope, "detach", lambda: None))
 
 
 def _trainscope_place(folder: str) -> dict[str, object]:
     import trainscope as room
+
     config = getattr(room, "TrainScopeConfig", None) or getattr(room, "Config", None)
     for key in ("run_dir", "output_dir", "log_dir", "dir"):
         with contextlib.suppress(TypeError):
@@ -99,25 +105,35 @@ def _trainscope_place(folder: str) -> dict[str, object]:
 
 def delve(model: nn.Module, optimizer: torch.optim.Optimizer, folder: str) -> tuple[Step, Callable[[], None]]:
     from delve import SaturationTracker
-    tracker = SaturationTracker(os.path.join(folder, "delve"), save_to="csv", modules=model, device="cpu",
-                                stats=["lsat"], log_interval=1)
+
+    tracker = SaturationTracker(
+        os.path.join(folder, "delve"), save_to="csv", modules=model, device="cpu", stats=["lsat"], log_interval=1
+    )
     return lambda loss: None, tracker.close
 
 
 def wandb_watch(model: nn.Module, optimizer: torch.optim.Optimizer, folder: str) -> tuple[Step, Callable[[], None]]:
     import wandb
+
     run = wandb.init(mode="offline", dir=folder, settings=wandb.Settings(silent=True))
     run.watch(model, log="all", log_freq=1)
     return lambda loss: run.log({"loss": loss.detach()}), run.finish
 
 
 VARIANTS: dict[str, Attach] = {
-    "bare": bare, "netvitals every=50": netvitals(50), "netvitals every=5": netvitals(5),
-    "netvitals every=1": netvitals(1), "neural-observatory": observatory, "trainscope": trainscope, "delve": delve,
-    "wandb.watch": wandb_watch}
+    "bare": bare,
+    "netvitals every=50": netvitals(50),
+    "netvitals every=5": netvitals(5),
+    "netvitals every=1": netvitals(1),
+    "neural-observatory": observatory,
+    "trainscope": trainscope,
+    "delve": delve,
+    "wandb.watch": wandb_watch,
+}
 
 
 # ---------------------------------------------------------------- the clock
+
 
 class Racer:
     """One variant with its own copy of the model."""
@@ -153,7 +169,7 @@ def race(name: str, rounds: int) -> dict[str, list[float]]:
                     racer = Racer(MODELS[name], attach, place)
                     racer.run(WARM_UP)
                 racers[variant] = racer
-            except Exception as error:      # a peer that is missing or broken must not stop the others
+            except Exception as error:  # a peer that is missing or broken must not stop the others
                 print(f"  {variant}: left out ({type(error).__name__}: {str(error)[:100]})")
         alone = racers.pop("bare")
         ratios: dict[str, list[float]] = {variant: [] for variant in racers}
@@ -178,20 +194,26 @@ def race(name: str, rounds: int) -> dict[str, list[float]]:
 
 @contextlib.contextmanager
 def quiet():
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), \
-            contextlib.redirect_stderr(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         yield
 
 
 # ---------------------------------------------------------------- what is required
 
+
 def requirements(ratio: dict[str, float]) -> list[tuple[str, float, float]]:
     """(what, measured, at most) for every requirement whose parts were run."""
     rows = [("every=50 / bare", ratio["netvitals every=50"], 1.03)]
-    for ours, peer, limit in (("netvitals every=1", "neural-observatory", 1 / 2),
-                              ("netvitals every=1", "wandb.watch", 1 / 4),
-                              ("netvitals every=5", "trainscope", 1 / 3)):
+    for ours, peer, limit in (
+        ("netvitals every=1", "neural-observatory", 1 / 2),
+        ("netvitals every=1", "wandb.watch", 1 / 4),
+        ("netvitals every=5", "trainscope", 1 / 3),
+    ):
         if peer in ratio:
             rows.append((f"overhead {ours[10:]} / {peer}", (ratio[ours] - 1) / (ratio[peer] - 1), limit))
     return rows
@@ -211,8 +233,10 @@ def main() -> int:
         print(f"  {'':22s}   median     mean")
         for variant, found in ratios.items():
             error = statistics.stdev(found) / len(found) ** 0.5
-            print(f"  {variant:22s} {statistics.median(found):8.3f} {statistics.mean(found):8.3f} ± {error:.3f}",
-                  flush=True)
+            print(
+                f"  {variant:22s} {statistics.median(found):8.3f} {statistics.mean(found):8.3f} ± {error:.3f}",
+                flush=True,
+            )
         for what, measured, limit in requirements({v: statistics.median(r) for v, r in ratios.items()}):
             verdict = "holds" if measured <= limit else "FAILS"
             failed += verdict == "FAILS"

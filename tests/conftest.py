@@ -28,10 +28,15 @@ assert layer[0].weight.grad.isfinite().all()
 
 def _switches():
     mkldnn = torch.backends.mkldnn
-    return {"threads": torch.get_num_threads(), "dtype": torch.get_default_dtype(), "grad": torch.is_grad_enabled(),
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-            "warn only": torch.is_deterministic_algorithms_warn_only_enabled(), "mkldnn": mkldnn.enabled,
-            "float32 products": torch.get_float32_matmul_precision()}
+    return {
+        "threads": torch.get_num_threads(),
+        "dtype": torch.get_default_dtype(),
+        "grad": torch.is_grad_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "warn only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "mkldnn": mkldnn.enabled,
+        "float32 products": torch.get_float32_matmul_precision(),
+    }
 
 
 def _set_switches(to):
@@ -83,8 +88,13 @@ def _seeds_and_switches():
 @pytest.fixture(scope="session")
 def bfloat16_matmul():
     """Skips where products of bfloat16 matrices do not run; asked in a process of its own, which may die of it."""
-    done = subprocess.run([sys.executable, "-c", BFLOAT16], capture_output=True, text=True, check=False,
-                          env={**os.environ, "OMP_NUM_THREADS": "2"})
+    done = subprocess.run(
+        [sys.executable, "-c", BFLOAT16],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+    )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1]
         pytest.skip(f"this machine's torch cannot multiply bfloat16 matrices on the CPU: {last}")
@@ -102,27 +112,41 @@ def shown(vital, *views, grads=(), parameters=None, step=0):
     recorder.vital = vital.name
     with torch.no_grad():
         for view in views:
-            method = {ActivationView: "activation", ActivationStack: "activation", LinearView: "linear",
-                      TensorView: "tensor"}[type(view)]
+            method = {
+                ActivationView: "activation",
+                ActivationStack: "activation",
+                LinearView: "linear",
+                TensorView: "tensor",
+            }[type(view)]
             getattr(vital, method)(recorder, view)
         for view, g in zip(views, grads):
             vital.gradient(recorder, view, g)
         if parameters is not None:
             vital.parameters(recorder, parameters)
     scalars, arrays = recorder.readings()
-    return ({(r.site, r.metric): r.value for r in scalars}
-            | {(r.site, r.metric, "array"): r.value for r in arrays})
+    return {(r.site, r.metric): r.value for r in scalars} | {(r.site, r.metric, "array"): r.value for r in arrays}
 
 
 def stacked(views):
     first = views[0].stack
-    return ActivationStack(tuple(s.site for s in views), torch.cat([s.stack.x for s in views]),
-                           torch.cat([s.stack.a for s in views]), first.f, first.raw, first.dtype)
+    return ActivationStack(
+        tuple(s.site for s in views),
+        torch.cat([s.stack.x for s in views]),
+        torch.cat([s.stack.a for s in views]),
+        first.f,
+        first.raw,
+        first.dtype,
+    )
 
 
 def parameter_view(model, initial=None, grads=None, before=None):
-    return ParameterView({n: p.detach() for n, p in model.named_parameters()}, initial or {}, grads or {},
-                          before or {}, dict(model.named_modules()))
+    return ParameterView(
+        {n: p.detach() for n, p in model.named_parameters()},
+        initial or {},
+        grads or {},
+        before or {},
+        dict(model.named_modules()),
+    )
 
 
 def relu_net(widths, *, bias=False, dtype=torch.float64, seed=0):

@@ -17,13 +17,21 @@ def small():
 
 
 def state(model):
-    return ({k: v.clone() for k, v in model.state_dict().items()}, [p.grad for p in model.parameters()],
-            [m.training for m in model.modules()], torch.get_rng_state())
+    return (
+        {k: v.clone() for k, v in model.state_dict().items()},
+        [p.grad for p in model.parameters()],
+        [m.training for m in model.modules()],
+        torch.get_rng_state(),
+    )
 
 
 def unchanged(one, two):
-    return (all(torch.equal(one[0][k], two[0][k]) for k in one[0]) and all(a is b for a, b in zip(one[1], two[1]))
-            and one[2] == two[2] and torch.equal(one[3], two[3]))
+    return (
+        all(torch.equal(one[0][k], two[0][k]) for k in one[0])
+        and all(a is b for a, b in zip(one[1], two[1]))
+        and one[2] == two[2]
+        and torch.equal(one[3], two[3])
+    )
 
 
 def test_every_vital_sign_and_curvature_and_nothing_changed():
@@ -31,8 +39,18 @@ def test_every_vital_sign_and_curvature_and_nothing_changed():
     before = state(model)
     found = nv.checkup(model, F.cross_entropy, batch)
     assert unchanged(before, state(model))
-    assert {r.vital for r in found.readings} >= {"loss", "gates", "preactivations", "drift", "sparsity", "spikes",
-                                                 "imbalance", "rank", "gradients", "curvature"}
+    assert {r.vital for r in found.readings} >= {
+        "loss",
+        "gates",
+        "preactivations",
+        "drift",
+        "sparsity",
+        "spikes",
+        "imbalance",
+        "rank",
+        "gradients",
+        "curvature",
+    }
     assert found.loss == pytest.approx(F.cross_entropy(model(batch[0]), batch[1]).item(), rel=1e-6)
     assert [s.op for s in found.sites if s.kind == "activation"] == ["GELU", "GELU"]
     assert found.unseen == ()
@@ -112,15 +130,22 @@ def nan_at(i):
     return tuple(batch)
 
 
-@pytest.mark.parametrize(("model", "batch", "error", "sentence"), [
-    (small()[0], nan_at(3), ValueError, "the input of the batch holds 1 values of 120 that are NaN or infinite"),
-    (models.build("mlp:6-8x2-3,norm=batch"), (torch.randn(1, 6), torch.tensor([0])), ValueError,
-     "a batch of one example has no batch statistics"),
-    (Plain(), small()[1], ValueError, "no activation was seen in Plain"),
-    (small()[0], torch.randn(4, 6), TypeError, r"the batch must be a pair \(x, y\), got a Tensor"),
-    (small()[0], (torch.randn(0, 6), torch.zeros(0, dtype=torch.long)), ValueError, "the batch is empty"),
-    ("model", small()[1], TypeError, "checkup needs a torch.nn.Module, got a str"),
-])
+@pytest.mark.parametrize(
+    ("model", "batch", "error", "sentence"),
+    [
+        (small()[0], nan_at(3), ValueError, "the input of the batch holds 1 values of 120 that are NaN or infinite"),
+        (
+            models.build("mlp:6-8x2-3,norm=batch"),
+            (torch.randn(1, 6), torch.tensor([0])),
+            ValueError,
+            "a batch of one example has no batch statistics",
+        ),
+        (Plain(), small()[1], ValueError, "no activation was seen in Plain"),
+        (small()[0], torch.randn(4, 6), TypeError, r"the batch must be a pair \(x, y\), got a Tensor"),
+        (small()[0], (torch.randn(0, 6), torch.zeros(0, dtype=torch.long)), ValueError, "the batch is empty"),
+        ("model", small()[1], TypeError, "checkup needs a torch.nn.Module, got a str"),
+    ],
+)
 def test_bad_input_gets_a_sentence_and_changes_nothing(model, batch, error, sentence):
     before = state(model) if isinstance(model, nn.Module) else None
     with pytest.raises(error, match=sentence):

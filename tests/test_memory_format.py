@@ -44,7 +44,8 @@ def contiguous():
 
 def channels_last():
     return CNN(3).to(memory_format=torch.channels_last), torch.randn(BATCH, 3, 8, 8).to(
-        memory_format=torch.channels_last)
+        memory_format=torch.channels_last
+    )
 
 
 def mixed():
@@ -59,8 +60,11 @@ def ambiguous():
 
 
 def formats(t):
-    return tuple(t.is_contiguous(memory_format=f) for f in (torch.contiguous_format, torch.channels_last)) if \
-        t.ndim == 4 else (t.is_contiguous(),)
+    return (
+        tuple(t.is_contiguous(memory_format=f) for f in (torch.contiguous_format, torch.channels_last))
+        if t.ndim == 4
+        else (t.is_contiguous(),)
+    )
 
 
 class Recorder:
@@ -79,6 +83,7 @@ class Recorder:
                     self.exact.setdefault(key, set()).add((tuple(t.shape), t.stride(), t.dtype))
                 else:
                     self.rough.setdefault(key, set()).add((tuple(t.shape[1:]), formats(t), t.dtype))
+
         return record
 
     def close(self):
@@ -129,11 +134,13 @@ MEASUREMENTS = {
     "trace": lambda m, b: curvature.trace(m, F.cross_entropy, b, probes=4),
     "interlayer": lambda m, b: curvature.interlayer(m, F.cross_entropy, b, probes=4),
     "interlayer at every layer": lambda m, b: curvature.interlayer(
-        m, F.cross_entropy, b, probes=4, nodes=["first", "norm1", "act1", "down", "act2", "thin", "act3", "wide"]),
+        m, F.cross_entropy, b, probes=4, nodes=["first", "norm1", "act1", "down", "act2", "thin", "act3", "wide"]
+    ),
     "interlayer, exact, in eval": lambda m, b: curvature.interlayer(
-        m, F.cross_entropy, b, nodes=["down", "act3"], method="exact", train=False),
+        m, F.cross_entropy, b, nodes=["down", "act3"], method="exact", train=False
+    ),
 }
-IN_DOUBLE = {"interlayer, exact, in eval", "checkup of dead directions"}     # these run a copy in float64
+IN_DOUBLE = {"interlayer, exact, in eval", "checkup of dead directions"}  # these run a copy in float64
 
 
 @pytest.mark.parametrize("make", [contiguous, channels_last, mixed, ambiguous])
@@ -150,5 +157,5 @@ def test_every_pass_over_the_batch_sees_the_strides_of_a_bare_pass(name, make):
         if name in IN_DOUBLE:
             given = {(shape, stride, torch.float32) for shape, stride, _ in given}
         assert given == expected.exact[key], key
-    for key, given in seen.rough.items():       # a part of the batch has strides of its own, but the same memory format
+    for key, given in seen.rough.items():  # a part of the batch has strides of its own, but the same memory format
         assert given <= expected.rough[key], key

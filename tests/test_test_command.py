@@ -21,15 +21,21 @@ def suite(tmp_path):
 
     def run(text, *options):
         (tmp_path / "test_a_planted_one.py").write_text(text)
-        return subprocess.run([sys.executable, "-m", "pytest", *options], cwd=tmp_path, capture_output=True, text=True,
-                              timeout=120)
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", *options], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
 
     return run
 
 
 def test_a_dead_worker_fails_the_run_at_once_by_name(suite):
-    done = suite("import os\ndef test_calm(): pass\ndef test_aborts(): os.abort()\n"
-                 "def test_after(): pass\n", "-n", "2", "--dist", "loadfile")
+    done = suite(
+        "import os\ndef test_calm(): pass\ndef test_aborts(): os.abort()\ndef test_after(): pass\n",
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+    )
     assert done.returncode not in (0, 5)
     assert "test_a_planted_one.py::test_aborts" in done.stdout and "crashed while running" in done.stdout
     assert " died" in done.stdout and "1 failed" in done.stdout

@@ -67,8 +67,12 @@ def test_readings_on_disk_are_the_ones_in_memory(tmp_path):
     with nv.watch(model, optimizer=optimizer, run=tmp_path / "first", every=3) as watching:
         train(model, watching, 8, optimizer)
     run = nv.open_run(tmp_path / "first")
-    stored = {(step, vital, site, metric): value for step, vital, site, metric, value in
-              run.frame().select("step", "vital", "site", "metric", "value").iter_rows()}
+    stored = {
+        (step, vital, site, metric): value
+        for step, vital, site, metric, value in run.frame()
+        .select("step", "vital", "site", "metric", "value")
+        .iter_rows()
+    }
     memory = {r[:4]: r.value for r in watching.readings}
     assert stored.keys() == memory.keys() and {k[0] for k in memory} == set(range(8))
     for key, value in memory.items():
@@ -86,7 +90,7 @@ def test_readings_on_disk_are_the_ones_in_memory(tmp_path):
 def test_findings_with_and_without_a_run(on_disk, tmp_path):
     model = net()
     with torch.no_grad():
-        model[0].bias.fill_(-100.0)         # no unit ever fires
+        model[0].bias.fill_(-100.0)  # no unit ever fires
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with nv.watch(model, optimizer=optimizer, every=2, run=tmp_path / "dead" if on_disk else None) as watching:
         train(model, watching, 12, optimizer)
@@ -224,19 +228,22 @@ def test_vitals_by_name():
     assert {r.vital for r in watching.readings} == {"gates", "height", "loss"}
 
 
-@pytest.mark.parametrize(("change", "error", "sentence"), [
-    ({"every": 0}, ValueError, "every must be a whole number of steps, 1 or more, got 0"),
-    ({"every": 2.5}, ValueError, "every must be a whole number"),
-    ({"model": nn.ReLU()}, ValueError, "ReLU has no parameters"),
-    ({"model": "resnet"}, TypeError, "watch needs a torch.nn.Module, got a str"),
-    ({"model": nn.LazyLinear(3)}, ValueError, "run one batch through the model first"),
-    ({"vitals": ["gate"]}, ValueError, "did you mean gates"),
-    ({"vitals": "gates"}, TypeError, "vitals must be a list"),
-    ({"optimizer": "adam"}, TypeError, "optimizer must be a torch.optim.Optimizer"),
-    ({"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters())}, ValueError, "holds no parameter of the"),
-    ({"probe": (1,)}, TypeError, "probe must be"),
-    ({"probe": (torch.randn(2, 4), None, "loss")}, TypeError, "probe must be"),
-])
+@pytest.mark.parametrize(
+    ("change", "error", "sentence"),
+    [
+        ({"every": 0}, ValueError, "every must be a whole number of steps, 1 or more, got 0"),
+        ({"every": 2.5}, ValueError, "every must be a whole number"),
+        ({"model": nn.ReLU()}, ValueError, "ReLU has no parameters"),
+        ({"model": "resnet"}, TypeError, "watch needs a torch.nn.Module, got a str"),
+        ({"model": nn.LazyLinear(3)}, ValueError, "run one batch through the model first"),
+        ({"vitals": ["gate"]}, ValueError, "did you mean gates"),
+        ({"vitals": "gates"}, TypeError, "vitals must be a list"),
+        ({"optimizer": "adam"}, TypeError, "optimizer must be a torch.optim.Optimizer"),
+        ({"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters())}, ValueError, "holds no parameter of the"),
+        ({"probe": (1,)}, TypeError, "probe must be"),
+        ({"probe": (torch.randn(2, 4), None, "loss")}, TypeError, "probe must be"),
+    ],
+)
 def test_bad_input_gets_a_sentence(change, error, sentence):
     arguments = {"model": net(), **change}
     model = arguments.pop("model")

@@ -12,8 +12,9 @@ STEPS = 12
 
 def train(watch):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(12, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.ReLU(),
-                          nn.Linear(16, 4))
+    model = nn.Sequential(
+        nn.Linear(12, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     watching = watch(model, optimizer)
     outputs = []

@@ -3,8 +3,10 @@
 import subprocess
 import sys
 
-NEW = ("import sys, torch; before = set(sys.modules); import netvitals; assert netvitals.__version__; "
-       "print(*sorted(set(sys.modules) - before))")
+NEW = (
+    "import sys, torch; before = set(sys.modules); import netvitals; assert netvitals.__version__; "
+    "print(*sorted(set(sys.modules) - before))"
+)
 
 
 def python(code):
@@ -22,15 +24,19 @@ def test_after_torch_only_the_rooms_of_watching_are_imported():
 
 
 def test_heavy_rooms_are_loaded_when_used():
-    loaded = python("import sys, netvitals; print([m for m in ('polars', 'plotly', 'sklearn', 'scipy.stats', 'rich', "
-                    "'typer', 'netvitals.lab', 'netvitals.runs') if m in sys.modules])")
+    loaded = python(
+        "import sys, netvitals; print([m for m in ('polars', 'plotly', 'sklearn', 'scipy.stats', 'rich', "
+        "'typer', 'netvitals.lab', 'netvitals.runs') if m in sys.modules])"
+    )
     assert loaded.strip() == "[]"
 
 
 def test_watch_is_the_function_however_it_is_imported():
-    python("import netvitals.watch, netvitals.checkup, netvitals as nv; "
-           "assert callable(nv.watch) and callable(nv.checkup) and nv.watch.__name__ == 'watch'; "
-           "from netvitals import Watch, Checkup, open_run; assert open_run.__module__.startswith('netvitals.runs')")
+    python(
+        "import netvitals.watch, netvitals.checkup, netvitals as nv; "
+        "assert callable(nv.watch) and callable(nv.checkup) and nv.watch.__name__ == 'watch'; "
+        "from netvitals import Watch, Checkup, open_run; assert open_run.__module__.startswith('netvitals.runs')"
+    )
 
 
 def test_every_room_is_reached_by_its_name():

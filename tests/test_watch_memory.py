@@ -27,6 +27,7 @@ def test_two_thousand_watched_steps():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     x = torch.randn(5, 3)
     with nv.watch(model, optimizer=optimizer, every=1, vitals=OBSERVATION) as watching:
+
         def train(steps):
             for _ in range(steps):
                 loss = model(x).square().mean()
@@ -38,7 +39,7 @@ def test_two_thousand_watched_steps():
         train(800)
         tensors, readings = live_tensors(), len(watching.readings)
         tracemalloc.start()
-        train(600)          # from here on all that the history holds is known to the tracer
+        train(600)  # from here on all that the history holds is known to the tracer
         before = traced()
         train(600)
         grown = traced() - before

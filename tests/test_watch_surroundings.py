@@ -75,7 +75,7 @@ def twice_through_the_graph(model, optimizer, x, y):
 def with_a_penalty_on_gradients(model, optimizer, x, y):
     x.requires_grad_(True)
     loss = F.cross_entropy(model(x), y)
-    g, = torch.autograd.grad(loss, x, create_graph=True)
+    (g,) = torch.autograd.grad(loss, x, create_graph=True)
     optimizer.zero_grad()
     (loss + g.square().sum()).backward()
     optimizer.step()
@@ -87,12 +87,16 @@ def reentrant(f, x):
 
 
 CASES = {
-    "autocast": (Net, autocast), "closure": (Net, closure), "retain_graph": (Net, twice_through_the_graph),
+    "autocast": (Net, autocast),
+    "closure": (Net, closure),
+    "retain_graph": (Net, twice_through_the_graph),
     "gradient penalty": (Net, with_a_penalty_on_gradients),
     "checkpoint": (lambda: Net(lambda f, x: checkpoint(f, x, use_reentrant=False)), plain),
     "reentrant checkpoint": (lambda: Net(reentrant), plain),
-    "weight norm": (lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 8)), nn.Tanh(),
-                                          nn.Linear(8, 3)), plain),
+    "weight norm": (
+        lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 8)), nn.Tanh(), nn.Linear(8, 3)),
+        plain,
+    ),
     "inference tensors beside": (Net, lambda *a: (torch.inference_mode()(torch.ones)(2), plain(*a))[1]),
 }
 
@@ -118,7 +122,13 @@ def test_shared_weights_are_one_parameter_and_two_sites():
 
     _, _, watching = run(Tied, plain, True)
     assert {r.site for r in watching.readings if r.vital == "gradients"} == {
-        "first.weight", "first.bias", "second.bias", "head.weight", "head.bias", "model"}
+        "first.weight",
+        "first.bias",
+        "second.bias",
+        "head.weight",
+        "head.bias",
+        "model",
+    }
     assert [s.name for s in watching.sites if s.kind == "activation"] == ["relu()", "relu()#2"]
 
 

@@ -82,9 +82,18 @@ def train(make, begin=None, save=False):
     if watching is not None:
         watching.close()
     grads = {n: p.grad for n, p in model.named_parameters()}
-    return model, {"parameters and buffers": model.state_dict(), "optimizer": optimizer.state_dict(), "grads": grads,
-                   "rng": torch.get_rng_state(), "modes": [m.training for m in model.modules()],
-                   "last loss": loss.detach()}, watching
+    return (
+        model,
+        {
+            "parameters and buffers": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "grads": grads,
+            "rng": torch.get_rng_state(),
+            "modes": [m.training for m in model.modules()],
+            "last loss": loss.detach(),
+        },
+        watching,
+    )
 
 
 def differences(one, two, path=""):

@@ -16,14 +16,31 @@ from netvitals.watch import Watch, watch
 
 __all__ = ["Checkup", "Watch", "__version__", "checkup", "open_run", "watch"]
 
-_ROOMS = ("activations", "layers", "stats", "anatomy", "capture", "gates", "saddle", "singular", "drift", "curvature",
-          "optim", "vitals", "runs", "findings", "report", "integrations", "lab")
+_ROOMS = (
+    "activations",
+    "layers",
+    "stats",
+    "anatomy",
+    "capture",
+    "gates",
+    "saddle",
+    "singular",
+    "drift",
+    "curvature",
+    "optim",
+    "vitals",
+    "runs",
+    "findings",
+    "report",
+    "integrations",
+    "lab",
+)
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"netvitals.{name}")
     if name == "open_run":
-        importlib.import_module("netvitals.findings")       # so that Run.findings() has somebody to ask
+        importlib.import_module("netvitals.findings")  # so that Run.findings() has somebody to ask
         return importlib.import_module("netvitals.runs").open_run
     raise AttributeError(f"netvitals has no {name!r}; it has {', '.join(_ROOMS)}")

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from netvitals.findings import Findings
     from netvitals.singular import Examination
 
-CURVATURE_MAX_PARAMETERS = 2_000_000    # above this, curvature is left to an explicit call of netvitals.curvature
-CURVATURE_EXAMPLES = 64                 # examples of the batch behind the curvature
-CURVATURE_PROBES = 10                   # products spent on each node
+CURVATURE_MAX_PARAMETERS = 2_000_000  # above this, curvature is left to an explicit call of netvitals.curvature
+CURVATURE_EXAMPLES = 64  # examples of the batch behind the curvature
+CURVATURE_PROBES = 10  # products spent on each node
 CURVATURE_METRICS = ("resonance", "gn_gap", "stable_rank")
 
 
@@ -49,26 +49,30 @@ class Checkup:
     unseen: tuple[Unseen, ...]
     meta: Mapping[str, Any]
     curvature: InterlayerCurvature | None = None
-    curvature_note: str = ""        # why there is none, or what it rests on
-    singular: Examination | None = None     # dead directions, if they were asked for
+    curvature_note: str = ""  # why there is none, or what it rests on
+    singular: Examination | None = None  # dead directions, if they were asked for
 
     @cached_property
     def findings(self) -> Findings:
         """What the readings say, in plain words, with advice."""
         from netvitals.findings import diagnose
+
         return diagnose(self)
 
     def to_html(self, path: str | os.PathLike[str]) -> os.PathLike[str]:
         """Write everything as one HTML page that opens offline; returns its path."""
         from netvitals.report import write
+
         return write(self, path)
 
     def __str__(self) -> str:
         kinds: dict[str, int] = {}
         for site in self.sites:
             kinds[site.kind] = kinds.get(site.kind, 0) + 1
-        lines = [f"Checkup of {self.model}: loss {self.loss:.6g}, {len(self.readings)} readings at "
-                 f"{len(self.sites)} sites ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})"]
+        lines = [
+            f"Checkup of {self.model}: loss {self.loss:.6g}, {len(self.readings)} readings at "
+            f"{len(self.sites)} sites ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})"
+        ]
         lines.append(f"  curvature: {self.curvature_note}")
         if self.singular is not None:
             lines += [f"  dead directions: {line}" for line in str(self.singular).splitlines()]
@@ -76,9 +80,16 @@ class Checkup:
         return "\n".join(lines)
 
 
-def checkup(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, *,
-            vitals: Iterable[Vital | str] | None = None, curvature: bool = True, singular: bool = False,
-            progress: Callable[[int, int], None] | None = None) -> Checkup:
+def checkup(
+    model: nn.Module,
+    loss_fn: Callable[..., Tensor],
+    batch: Any,
+    *,
+    vitals: Iterable[Vital | str] | None = None,
+    curvature: bool = True,
+    singular: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Checkup:
     """Measure every vital sign of ``model`` on one batch; the model is left bit for bit as it was.
 
     Args:
@@ -105,38 +116,60 @@ def checkup(model: nn.Module, loss_fn: Callable[..., Tensor], batch: Any, *,
     _check_batch_size(model, x)
     seen = observe(model, batch, loss_fn, vitals=chosen(vitals))
     if not any(site.kind == "activation" for site in seen.sites) and not seen.unseen:
-        raise ValueError(f"no activation was seen in {type(model).__name__}; a user's own activation counts when it is "
-                         "a module with elementwise = True")
+        raise ValueError(
+            f"no activation was seen in {type(model).__name__}; a user's own activation counts when it is "
+            "a module with elementwise = True"
+        )
     assert seen.loss is not None
     if not torch.isfinite(torch.tensor(seen.loss)):
-        raise ValueError(f"the loss on this batch is {seen.loss}; a checkup needs a finite one. "
-                         "Check the parameters for NaN or infinity")
+        raise ValueError(
+            f"the loss on this batch is {seen.loss}; a checkup needs a finite one. "
+            "Check the parameters for NaN or infinity"
+        )
     loss = Reading(0, "loss", "model", "loss", seen.loss)
     bare = uncompiled(model)
     curved = _curvature(bare, loss_fn, x, y, progress) if curvature else Curved(note="not asked for")
     dead = _dead_directions(bare, x, y) if singular else None
-    meta = {"model": type(bare).__name__, "parameters": sum(p.numel() for p in bare.parameters()),
-            "architecture": str(bare)[:20_000], "kind": "checkup"}
-    return Checkup(type(bare).__name__, seen.loss,
-                   (loss, *seen.readings, *curved.readings, *(dead.readings() if dead is not None else ())),
-                   (*seen.arrays, *curved.arrays), seen.sites, seen.unseen, meta, curved.result, curved.note, dead)
+    meta = {
+        "model": type(bare).__name__,
+        "parameters": sum(p.numel() for p in bare.parameters()),
+        "architecture": str(bare)[:20_000],
+        "kind": "checkup",
+    }
+    return Checkup(
+        type(bare).__name__,
+        seen.loss,
+        (loss, *seen.readings, *curved.readings, *(dead.readings() if dead is not None else ())),
+        (*seen.arrays, *curved.arrays),
+        seen.sites,
+        seen.unseen,
+        meta,
+        curved.result,
+        curved.note,
+        dead,
+    )
 
 
 def _dead_directions(model: nn.Module, x: Any, y: Any) -> Examination:
     from netvitals.singular import Examination, examination
+
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         return Examination(skipped={"dead directions": "they need a batch (x, y) of two tensors"})
     return examination(model, (x, y), "mse" if y.is_floating_point() else "ce")
 
 
-def _curvature(model: nn.Module, loss_fn: Callable[..., Tensor], x: Any, y: Any,
-               progress: Callable[[int, int], None] | None) -> Curved:
+def _curvature(
+    model: nn.Module, loss_fn: Callable[..., Tensor], x: Any, y: Any, progress: Callable[[int, int], None] | None
+) -> Curved:
     """Curvature between the blocks of the model on the first examples of the batch, or why there is none."""
     from netvitals.curvature import interlayer
+
     size = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if size > CURVATURE_MAX_PARAMETERS:
-        return Curved(note=f"left out, {size} parameters are more than {CURVATURE_MAX_PARAMETERS}; "
-                           "call netvitals.curvature.interlayer itself")
+        return Curved(
+            note=f"left out, {size} parameters are more than {CURVATURE_MAX_PARAMETERS}; "
+            "call netvitals.curvature.interlayer itself"
+        )
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         return Curved(note="left out, it needs a batch (x, y) of two tensors")
     few = min(len(x), CURVATURE_EXAMPLES)
@@ -144,14 +177,20 @@ def _curvature(model: nn.Module, loss_fn: Callable[..., Tensor], x: Any, y: Any,
         with preserved(model), in_mode(model, "train"):
             torch.manual_seed(0)
             found = interlayer(model, loss_fn, (x[:few], y[:few]), probes=CURVATURE_PROBES, progress=progress)
-    except Exception as error:      # a model that cannot be differentiated twice still has its vital signs
+    except Exception as error:  # a model that cannot be differentiated twice still has its vital signs
         return Curved(note=f"could not be measured: {type(error).__name__}: {error}")
-    readings = tuple(Reading(0, "curvature", node, metric, float(getattr(found, metric)[i, i]))
-                     for i, node in enumerate(found.nodes) for metric in CURVATURE_METRICS)
-    arrays = tuple(ArrayReading(0, "curvature", "model", metric, getattr(found, metric))
-                   for metric in (*CURVATURE_METRICS, "coupling"))
-    note = (f"{len(found.nodes)} nodes, {found.probes} probes each, {few} examples, "
-            f"{found.cost:.0f} gradient-equivalents")
+    readings = tuple(
+        Reading(0, "curvature", node, metric, float(getattr(found, metric)[i, i]))
+        for i, node in enumerate(found.nodes)
+        for metric in CURVATURE_METRICS
+    )
+    arrays = tuple(
+        ArrayReading(0, "curvature", "model", metric, getattr(found, metric))
+        for metric in (*CURVATURE_METRICS, "coupling")
+    )
+    note = (
+        f"{len(found.nodes)} nodes, {found.probes} probes each, {few} examples, {found.cost:.0f} gradient-equivalents"
+    )
     return Curved(found, note, readings, arrays)
 
 
@@ -165,14 +204,19 @@ class Curved(NamedTuple):
 
 
 def _check_batch_size(model: nn.Module, x: Any) -> None:
-    first = x if isinstance(x, Tensor) else next((t for t in (x.values() if isinstance(x, Mapping) else x)
-                                                 if isinstance(t, Tensor)), None) if isinstance(
-        x, Mapping | tuple | list) else None
+    first = (
+        x
+        if isinstance(x, Tensor)
+        else next((t for t in (x.values() if isinstance(x, Mapping) else x) if isinstance(t, Tensor)), None)
+        if isinstance(x, Mapping | tuple | list)
+        else None
+    )
     if first is None or first.ndim == 0:
         return
     if first.shape[0] == 0:
         raise ValueError("the batch is empty")
     flat = [n for n, m in model.named_modules() if isinstance(m, nn.BatchNorm1d)]
     if first.shape[0] == 1 and flat:
-        raise ValueError(f"a batch of one example has no batch statistics for {flat[0]!r} (BatchNorm1d); "
-                         "give two or more")
+        raise ValueError(
+            f"a batch of one example has no batch statistics for {flat[0]!r} (BatchNorm1d); give two or more"
+        )

@@ -40,9 +40,15 @@ if TYPE_CHECKING:
 _watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
-def watch(model: nn.Module, *, optimizer: Optimizer | Sequence[Optimizer] | None = None,
-          run: str | os.PathLike[str] | None = None, every: int = 50, probe: tuple[Any, ...] | None = None,
-          vitals: Iterable[Vital | str] | None = None) -> Watch:
+def watch(
+    model: nn.Module,
+    *,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    run: str | os.PathLike[str] | None = None,
+    every: int = 50,
+    probe: tuple[Any, ...] | None = None,
+    vitals: Iterable[Vital | str] | None = None,
+) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
     Training is not touched: with and without ``watch`` a run is the same, bit for bit. Between measured steps the
@@ -80,9 +86,16 @@ class Watch:
     ``sites`` are the places looked at, ``unseen`` those that could not be, with the reason.
     """
 
-    def __init__(self, model: nn.Module, *, optimizer: Optimizer | Sequence[Optimizer] | None = None,
-                 run: str | os.PathLike[str] | None = None, every: int = 50, probe: tuple[Any, ...] | None = None,
-                 vitals: Iterable[Vital | str] | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        optimizer: Optimizer | Sequence[Optimizer] | None = None,
+        run: str | os.PathLike[str] | None = None,
+        every: int = 50,
+        probe: tuple[Any, ...] | None = None,
+        vitals: Iterable[Vital | str] | None = None,
+    ) -> None:
         _check(model, every)
         self.every = int(every)
         self._probe = _probe(probe)
@@ -98,9 +111,9 @@ class Watch:
         self._observer = Observer(self._model, self._schedule, passive=self._probe is None)
         self._step = 0
         self._observations = 0
-        self._recorder: Recorder | None = None        # open on a measured step
+        self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
-        self._noted = 0              # sites and unseen places already noted in the run
+        self._noted = 0  # sites and unseen places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = False
         self._probe_failed = False
@@ -110,6 +123,7 @@ class Watch:
         try:
             if run is not None:
                 from netvitals.runs import RunWriter
+
                 self._writer = RunWriter(run, meta=self._meta(model, optimizers, parameters))
                 self._path, self._buffer.writer = self._writer.path, self._writer
         except BaseException:
@@ -146,10 +160,12 @@ class Watch:
         except Exception as error:
             self._disarm()
             if first:
-                raise       # nothing has been trained yet: better to know now
+                raise  # nothing has been trained yet: better to know now
             self._probe_failed = True
-            warn(f"the look at step {self._step} failed, activations are not looked at any more: "
-                f"{type(error).__name__}: {error}")
+            warn(
+                f"the look at step {self._step} failed, activations are not looked at any more: "
+                f"{type(error).__name__}: {error}"
+            )
         self._recorder = recorder
 
     def _moved(self, grads: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
@@ -172,8 +188,10 @@ class Watch:
         self._disarm()
         if not seen and not self._missed and "model" not in self._observer.unseen and self._probe is None:
             self._missed = True
-            warn(f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
-                "watch the module that the loop calls")
+            warn(
+                f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
+                "watch the module that the loop calls"
+            )
         try:
             self._buffer.observe(recorder)
         except Exception as error:
@@ -205,6 +223,7 @@ class Watch:
     def activations(self) -> dict[str, str]:
         """Which function acts at each site that is a module with fixed numbers, as a spec: ``softplus:20``."""
         from netvitals.activations import spec_of
+
         modules = dict(self._model.named_modules())
         found = {s.name: modules.get(s.module) for s in self.sites if s.kind == "activation"}
         specs = {name: spec_of(m) for name, m in found.items() if m is not None and not list(m.parameters())}
@@ -222,9 +241,11 @@ class Watch:
     def findings(self) -> Findings:
         """What the readings say, in plain words, with advice."""
         from netvitals.findings import diagnose
+
         self._buffer.settle()
         if self._path is not None:
             from netvitals.runs import open_run
+
             if self._writer is not None:
                 self._writer.flush()
             return diagnose(open_run(self._path))
@@ -252,26 +273,36 @@ class Watch:
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close("finished" if kind is None else "failed")
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"step {self._step}"
         return f"Watch({type(self._model).__name__}, {state}, {len(self.sites)} sites, every {self.every})"
 
-    def _meta(self, model: nn.Module, optimizers: Sequence[Optimizer],
-              parameters: Mapping[str, nn.Parameter]) -> dict[str, Any]:
-        return {"model": type(self._bare).__name__, "architecture": str(self._bare)[:20_000],
-                "parameters": sum(p.numel() for p in parameters.values()), "every": self.every,
-                "vitals": [v.name for v in self._schedule.vitals], "probe": self._probe is not None,
-                "seed": torch.initial_seed(), "sites": self.sites, "unseen": self.unseen,
-                "optimizer": [{"name": type(o).__name__, **_plain_settings(o)} for o in optimizers]}
+    def _meta(
+        self, model: nn.Module, optimizers: Sequence[Optimizer], parameters: Mapping[str, nn.Parameter]
+    ) -> dict[str, Any]:
+        return {
+            "model": type(self._bare).__name__,
+            "architecture": str(self._bare)[:20_000],
+            "parameters": sum(p.numel() for p in parameters.values()),
+            "every": self.every,
+            "vitals": [v.name for v in self._schedule.vitals],
+            "probe": self._probe is not None,
+            "seed": torch.initial_seed(),
+            "sites": self.sites,
+            "unseen": self.unseen,
+            "optimizer": [{"name": type(o).__name__, **_plain_settings(o)} for o in optimizers],
+        }
 
 
 def chosen(vitals: Iterable[Vital | str] | None) -> list[Any]:
     """Vital signs from instances and names; the default ones for None."""
     from netvitals import vitals as room
+
     if vitals is None:
         return list(room.default())
     if isinstance(vitals, str) or not isinstance(vitals, Iterable):
@@ -303,12 +334,14 @@ def _optimizers(optimizer: Any, parameters: Mapping[str, nn.Parameter]) -> list[
     found = []
     mine = {id(p) for p in parameters.values()}
     for one in optimizer if isinstance(optimizer, list | tuple) else [optimizer]:
-        one = one if isinstance(one, Optimizer) else getattr(one, "optimizer", one)     # a trainer's wrapper
+        one = one if isinstance(one, Optimizer) else getattr(one, "optimizer", one)  # a trainer's wrapper
         if not isinstance(one, Optimizer):
             raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, got a {type(one).__name__}")
         if not any(id(p) in mine for group in one.param_groups for p in group["params"]):
-            raise ValueError(f"{type(one).__name__} holds no parameter of the watched model; "
-                             "was the model copied or moved after the optimizer was made?")
+            raise ValueError(
+                f"{type(one).__name__} holds no parameter of the watched model; "
+                "was the model copied or moved after the optimizer was made?"
+            )
         found.append(one)
     return found
 

@@ -10,12 +10,32 @@ PI = math.pi
 NAMES = ("slope", "q", "a_q", "h", "h_q", "half_power", "lam_prime", "lam", "gamma_printed", "q lambda'")
 TABLE = {
     "tanh": (1, 3, -1 / 3, 0.6057055096, 1.453521, 0.197147, -0.799905, -1.199858, 0, -2.3997),
-    "erf": (2 / math.sqrt(PI), 3, -2 / (3 * math.sqrt(PI)), 2 / math.sqrt(3 * PI), 1.520097, 0.232280, -7 / 9, -7 / 6,
-            0, -2.3333),
+    "erf": (
+        2 / math.sqrt(PI),
+        3,
+        -2 / (3 * math.sqrt(PI)),
+        2 / math.sqrt(3 * PI),
+        1.520097,
+        0.232280,
+        -7 / 9,
+        -7 / 6,
+        0,
+        -2.3333,
+    ),
     "sin": (1, 3, -1 / 6, math.exp(-0.5), 2 * math.exp(-0.5), 0.216166, -1 / 3, -1 / 2, 0, -1),
     "arctan": (1, 3, -1 / 3, 0.655680, 1.655680, 0.224850, -0.841712, -1.262568, 0, -2.5251),
-    "gelu": (0.5, 2, 1 / math.sqrt(2 * PI), 0.5, 5 / (4 * math.sqrt(PI)), 0.212611, 5 / (math.sqrt(2) * PI), 1.500527,
-             3.8197, 2.2508),
+    "gelu": (
+        0.5,
+        2,
+        1 / math.sqrt(2 * PI),
+        0.5,
+        5 / (4 * math.sqrt(PI)),
+        0.212611,
+        5 / (math.sqrt(2) * PI),
+        1.500527,
+        3.8197,
+        2.2508,
+    ),
     "silu": (0.5, 2, 0.25, 0.5, 0.557466, 0.177888, 0.557466, 0.743289, 1.5, 1.1149),
     "centered:sigmoid": (0.25, 3, -1 / 48, 0.206621, 0.557466, 0.021690, -0.224835, -0.337252, 0, -0.6745),
     "centered:softplus": (0.5, 2, 0.125, 0.5, 0.319533, 0.142132, 0.159766, 0.213022, 0.3750, 0.3195),
@@ -40,9 +60,16 @@ def test_values_with_a_closed_form_are_exact():
     assert gelu.lam_prime == pytest.approx(5 / (math.sqrt(2) * PI), abs=1e-12)
 
 
-@pytest.mark.parametrize(("name", "k_t", "k_s"), [
-    ("tanh", 4.845644, 0.07571319), ("erf", 7.487720, 0.11699563), ("sin", 4.852245, 0.07581633),
-    ("gelu", 0.5, 0.0078125), ("silu", 0.5, 0.0078125)])
+@pytest.mark.parametrize(
+    ("name", "k_t", "k_s"),
+    [
+        ("tanh", 4.845644, 0.07571319),
+        ("erf", 7.487720, 0.11699563),
+        ("sin", 4.852245, 0.07581633),
+        ("gelu", 0.5, 0.0078125),
+        ("silu", 0.5, 0.0078125),
+    ],
+)
 def test_the_drive_in_both_clocks(name, k_t, k_s):
     c = A.constants(name)
     assert c.drive(depth=4, width=64) == pytest.approx(k_t, abs=5.1e-7)
@@ -62,7 +89,8 @@ def test_class_d_is_centred_first():
     for name in ("sigmoid", "softplus"):
         plain, centred = A.constants(name), A.constants(f"centered:{name}")
         assert (plain.h, plain.h_q, plain.lam, plain.half_power) == pytest.approx(
-            (centred.h, centred.h_q, centred.lam, centred.half_power), abs=1e-12)
+            (centred.h, centred.h_q, centred.lam, centred.half_power), abs=1e-12
+        )
         assert plain.offset == pytest.approx({"sigmoid": 0.5, "softplus": math.log(2)}[name]) and plain.label == "D"
 
 

@@ -43,25 +43,39 @@ def clipped(value, slope, c):
 INF = math.inf
 relu, step = (lambda x: x.clamp(min=0)), (lambda x: (x > 0).double())
 CASES = {
-    "relu2": clipped(relu, step, INF), "relu2:15": clipped(relu, step, 15.0), "relu2:50": clipped(relu, step, 50.0),
-    "gelu2": clipped(gelu, gelu_slope, INF), "gelu2:15": clipped(gelu, gelu_slope, 15.0),
-    "silu2": clipped(silu, silu_slope, INF), "silu2:15": clipped(silu, silu_slope, 15.0),
-    "gelu": (gelu, gelu_slope), "silu": (silu, silu_slope), "relu": (relu, step),
-    "b_silu": (lambda x: (x + 1.67) * logistic(x) - 0.835,
-               lambda x: logistic(x) + (x + 1.67) * logistic(x) * (1 - logistic(x))),
+    "relu2": clipped(relu, step, INF),
+    "relu2:15": clipped(relu, step, 15.0),
+    "relu2:50": clipped(relu, step, 50.0),
+    "gelu2": clipped(gelu, gelu_slope, INF),
+    "gelu2:15": clipped(gelu, gelu_slope, 15.0),
+    "silu2": clipped(silu, silu_slope, INF),
+    "silu2:15": clipped(silu, silu_slope, 15.0),
+    "gelu": (gelu, gelu_slope),
+    "silu": (silu, silu_slope),
+    "relu": (relu, step),
+    "b_silu": (
+        lambda x: (x + 1.67) * logistic(x) - 0.835,
+        lambda x: logistic(x) + (x + 1.67) * logistic(x) * (1 - logistic(x)),
+    ),
     "sugar_b_silu": (relu, lambda x: logistic(x) + (x + 1.67) * logistic(x) * (1 - logistic(x))),
     "neg_relu": (lambda x: x.clamp(max=0), lambda x: (x < 0).double()),
     "centered:softplus": (lambda x: torch.log1p(torch.exp(x)) - math.log(2), logistic),
     "centered:sigmoid": (lambda x: logistic(x) - 0.5, lambda x: logistic(x) * logistic(-x)),
     "zero_mean:relu": (lambda x: relu(x) - 1 / math.sqrt(2 * math.pi), step),
-    "sigmoid:40:0.5": (lambda x: logistic(40 * (x - 0.5)),
-                       lambda x: 40 * logistic(40 * (x - 0.5)) * logistic(20 - 40 * x)),
+    "sigmoid:40:0.5": (
+        lambda x: logistic(40 * (x - 0.5)),
+        lambda x: 40 * logistic(40 * (x - 0.5)) * logistic(20 - 40 * x),
+    ),
     "softplus:20": (lambda x: torch.logaddexp(20 * x, torch.zeros_like(x)) / 20, lambda x: logistic(20 * x)),
-    "quick_gelu": (lambda x: x * logistic(1.702 * x),
-                   lambda x: logistic(1.702 * x) * (1 + 1.702 * x * logistic(-1.702 * x))),
+    "quick_gelu": (
+        lambda x: x * logistic(1.702 * x),
+        lambda x: logistic(1.702 * x) * (1 + 1.702 * x * logistic(-1.702 * x)),
+    ),
     "erf": (torch.special.erf, lambda x: 2 / math.sqrt(math.pi) * torch.exp(-x * x)),
-    "sin": (torch.sin, torch.cos), "arctan": (torch.atan, lambda x: 1 / (1 + x * x)),
-    "identity": (lambda x: x, torch.ones_like), "poly:0:1:0:-0.25": (lambda x: x - x**3 / 4, lambda x: 1 - 0.75 * x**2),
+    "sin": (torch.sin, torch.cos),
+    "arctan": (torch.atan, lambda x: 1 / (1 + x * x)),
+    "identity": (lambda x: x, torch.ones_like),
+    "poly:0:1:0:-0.25": (lambda x: x - x**3 / 4, lambda x: 1 - 0.75 * x**2),
     "leaky_relu:0.2": (lambda x: torch.where(x > 0, x, 0.2 * x), lambda x: 0.2 + 0.8 * step(x)),
     "noisy_relu": (relu, step),
 }
@@ -98,8 +112,15 @@ def test_vmap_grad_and_jvp(spec):
     assert torch.allclose(tangent, whole)
 
 
-@pytest.mark.parametrize(("spec", "at", "value"), [
-    ("gelu", -0.7518, -0.16997), ("silu", -1.2785, -0.27846), ("gelu2", -0.7518, 0.02889), ("silu2", -1.2785, 0.07754)])
+@pytest.mark.parametrize(
+    ("spec", "at", "value"),
+    [
+        ("gelu", -0.7518, -0.16997),
+        ("silu", -1.2785, -0.27846),
+        ("gelu2", -0.7518, 0.02889),
+        ("silu2", -1.2785, 0.07754),
+    ],
+)
 def test_dips_and_bumps_are_where_the_reference_says(spec, at, value):
     x = torch.linspace(-3, -0.1, 290_001, dtype=torch.float64)
     y = A.get(spec)(x)
@@ -122,7 +143,7 @@ def test_surrogate_lets_gradient_through_dead_units_in_training():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), A.get("sugar_b_silu"), nn.Linear(8, 1))
     with torch.no_grad():
-        net[0].bias.fill_(-5.0)   # every unit is dead for ReLU
+        net[0].bias.fill_(-5.0)  # every unit is dead for ReLU
     net(torch.randn(16, 4)).sum().backward()
     assert net[0].weight.grad.abs().sum() > 0
     assert (net[1](torch.full((3,), -2.0)) == 0).all()

@@ -10,12 +10,50 @@ from torch import nn
 
 from netvitals import activations as A
 
-ISSUE_NAMES = ["relu", "leaky_relu:0.01", "prelu", "softplus:20", "gelu", "gelu_tanh", "silu", "mish", "tanh", "erf",
-               "sin", "arctan", "sigmoid", "sigmoid:40", "hardswish", "elu", "identity", "relu2", "relu2:15", "gelu2",
-               "gelu2:15", "silu2", "b_silu", "sugar_b_silu", "noisy_relu", "quantile_relu:0.75", "topk:gelu:0.75",
-               "centered:softplus"]
-SPECS = sorted({*A.names(), *ISSUE_NAMES, "silu2:15", "relu2:50", "zero_mean:relu", "topk:gelu2:15:0.9:sample",
-                "topk:relu:0.5:before", "quantile_relu:0.5:continuous", "poly:0:1:0:-0.25", "sigmoid:40:0.5"})
+ISSUE_NAMES = [
+    "relu",
+    "leaky_relu:0.01",
+    "prelu",
+    "softplus:20",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "mish",
+    "tanh",
+    "erf",
+    "sin",
+    "arctan",
+    "sigmoid",
+    "sigmoid:40",
+    "hardswish",
+    "elu",
+    "identity",
+    "relu2",
+    "relu2:15",
+    "gelu2",
+    "gelu2:15",
+    "silu2",
+    "b_silu",
+    "sugar_b_silu",
+    "noisy_relu",
+    "quantile_relu:0.75",
+    "topk:gelu:0.75",
+    "centered:softplus",
+]
+SPECS = sorted(
+    {
+        *A.names(),
+        *ISSUE_NAMES,
+        "silu2:15",
+        "relu2:50",
+        "zero_mean:relu",
+        "topk:gelu2:15:0.9:sample",
+        "topk:relu:0.5:before",
+        "quantile_relu:0.5:continuous",
+        "poly:0:1:0:-0.25",
+        "sigmoid:40:0.5",
+    }
+)
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -57,10 +95,22 @@ def test_nothing_is_allocated_on_another_device(spec):
     assert module(torch.empty(4, 8, device="meta")).device.type == "meta"
 
 
-@pytest.mark.parametrize(("alias", "spec"), [
-    ("Swish", "silu"), ("atan", "arctan"), ("LeakyReLU:0.1", "leaky_relu:0.1"), ("GELU", "gelu"), ("ReLU²", "relu2"),
-    ("BSiLU", "b_silu"), ("TopKSparseGELU-75", "topk:gelu:0.75"), ("TopKSparseReLU-10", "topk:relu:0.1"),
-    ("QuantileReLU-90", "quantile_relu:0.9"), ("relu2:15.0", "relu2:15"), ("topk:Swish:0.5", "topk:silu:0.5")])
+@pytest.mark.parametrize(
+    ("alias", "spec"),
+    [
+        ("Swish", "silu"),
+        ("atan", "arctan"),
+        ("LeakyReLU:0.1", "leaky_relu:0.1"),
+        ("GELU", "gelu"),
+        ("ReLU²", "relu2"),
+        ("BSiLU", "b_silu"),
+        ("TopKSparseGELU-75", "topk:gelu:0.75"),
+        ("TopKSparseReLU-10", "topk:relu:0.1"),
+        ("QuantileReLU-90", "quantile_relu:0.9"),
+        ("relu2:15.0", "relu2:15"),
+        ("topk:Swish:0.5", "topk:silu:0.5"),
+    ],
+)
 def test_aliases_and_presets(alias, spec):
     assert A.canonical(alias) == spec
     assert repr(A.get(alias)) == repr(A.get(spec))
@@ -79,11 +129,19 @@ def test_an_unknown_name_lists_the_nearest():
         A.get("zzzzzzzz")
 
 
-@pytest.mark.parametrize(("spec", "sentence"), [
-    ("relu:3", r"too many parameters; it is written relu$"), ("softplus:x", "'x' in activation 'softplus:x' is not a"),
-    ("topk:0.5", "is written topk:SPEC:SPARSITY"), ("topk:gelu:1.5", "share between 0 and 1"), ("centered", "needs an"),
-    ("relu2:-1", "clip of a squared activation must be positive"), ("quantile_relu:2", "share between 0 and 1"),
-    ("sigmoid:0", "stiffness of a sigmoid must be positive")])
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("relu:3", r"too many parameters; it is written relu$"),
+        ("softplus:x", "'x' in activation 'softplus:x' is not a"),
+        ("topk:0.5", "is written topk:SPEC:SPARSITY"),
+        ("topk:gelu:1.5", "share between 0 and 1"),
+        ("centered", "needs an"),
+        ("relu2:-1", "clip of a squared activation must be positive"),
+        ("quantile_relu:2", "share between 0 and 1"),
+        ("sigmoid:0", "stiffness of a sigmoid must be positive"),
+    ],
+)
 def test_bad_parameters_get_a_sentence(spec, sentence):
     with pytest.raises(ValueError, match=sentence):
         A.get(spec)
@@ -146,10 +204,16 @@ def test_probing_a_stranger_leaves_the_random_state():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize(("spec", "sentence"), [
-    ("leaky_relu:nan", "'nan' in activation 'leaky_relu:nan' is not a finite number"),
-    ("softplus:inf", "is not a finite number"), ("topk:gelu:nan", "is not a finite number"),
-    ("softplus:0", "must be positive, got 0"), ("softplus:-1", "must be positive, got -1")])
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("leaky_relu:nan", "'nan' in activation 'leaky_relu:nan' is not a finite number"),
+        ("softplus:inf", "is not a finite number"),
+        ("topk:gelu:nan", "is not a finite number"),
+        ("softplus:0", "must be positive, got 0"),
+        ("softplus:-1", "must be positive, got -1"),
+    ],
+)
 def test_numbers_that_make_no_function_are_refused(spec, sentence):
     with pytest.raises(ValueError, match=sentence):
         A.get(spec)

@@ -20,12 +20,26 @@ SIGNED = {
     "mish": (-1.1886, -1.1739, -1.1559, -1.0268, -0.8910),
     "relu": (0.0,) * 5,
 }
-LITERAL = {"gelu": (-3.0674, -1.8613), "gelu_tanh": (-3.0528, -1.8690), "silu": (-6.2613, -0.9123),
-           "mish": (-6.2639, -2.8274), "relu": (0.0, 0.0)}
-SLITS = {"gelu": (-0.7754, -0.7290), "gelu_tanh": (-0.7762, -0.7296), "silu": (-1.3258, -1.2338),
-         "mish": (-1.2310, -1.1559)}
-ACTIVE = {"gelu": [(-1.8613, -1.0778), (-0.5543, math.inf)], "gelu_tanh": [(-1.8690, -1.0796), (-0.5546, math.inf)],
-          "silu": [(-0.9123, math.inf)], "mish": [(-2.8274, -1.8334), (-0.8910, math.inf)], "relu": [(0, math.inf)]}
+LITERAL = {
+    "gelu": (-3.0674, -1.8613),
+    "gelu_tanh": (-3.0528, -1.8690),
+    "silu": (-6.2613, -0.9123),
+    "mish": (-6.2639, -2.8274),
+    "relu": (0.0, 0.0),
+}
+SLITS = {
+    "gelu": (-0.7754, -0.7290),
+    "gelu_tanh": (-0.7762, -0.7296),
+    "silu": (-1.3258, -1.2338),
+    "mish": (-1.2310, -1.1559),
+}
+ACTIVE = {
+    "gelu": [(-1.8613, -1.0778), (-0.5543, math.inf)],
+    "gelu_tanh": [(-1.8690, -1.0796), (-0.5546, math.inf)],
+    "silu": [(-0.9123, math.inf)],
+    "mish": [(-2.8274, -1.8334), (-0.8910, math.inf)],
+    "relu": [(0, math.inf)],
+}
 PRINTED = 1.0e-4  # one unit of the last printed digit
 
 
@@ -55,9 +69,19 @@ def test_the_active_set_at_ten_percent(name):
         assert found == pytest.approx(expected, abs=PRINTED)
 
 
-@pytest.mark.parametrize(("beta", "theta", "printed"), [
-    (50, 0.10, -0.0439), (50, 0.01, -0.0919), (20, 0.10, -0.1099), (10, 0.10, -0.2197), (5, 0.10, -0.4394),
-    (20, 0.01, -0.2298), (10, 0.01, -0.4595), (5, 0.01, -0.9190)])
+@pytest.mark.parametrize(
+    ("beta", "theta", "printed"),
+    [
+        (50, 0.10, -0.0439),
+        (50, 0.01, -0.0919),
+        (20, 0.10, -0.1099),
+        (10, 0.10, -0.2197),
+        (5, 0.10, -0.4394),
+        (20, 0.01, -0.2298),
+        (10, 0.01, -0.4595),
+        (5, 0.01, -0.9190),
+    ],
+)
 def test_softplus_crosses_at_the_logit(beta, theta, printed):
     found = A.crossings(f"softplus:{beta}", theta)
     assert found.z_low == pytest.approx(printed, abs=PRINTED)
@@ -75,9 +99,9 @@ def test_gelu_crossings_are_right_to_1e_10(theta):
 
 
 def test_leaky_slopes_count_only_when_above_theta():
-    assert A.crossings("leaky_relu:0.1", 0.1).z_low == 0       # the comparison is strict
+    assert A.crossings("leaky_relu:0.1", 0.1).z_low == 0  # the comparison is strict
     assert A.crossings("leaky_relu:0.11", 0.1).z_low == -math.inf
-    assert A.crossings(nn.PReLU(init=0.1), 0.1).z_low == 0     # float32 0.1 means 0.1
+    assert A.crossings(nn.PReLU(init=0.1), 0.1).z_low == 0  # float32 0.1 means 0.1
     assert A.crossings(nn.PReLU(init=0.25), 0.1).z_low == -math.inf
     assert A.crossings("relu", 0.99).intervals == ((0.0, math.inf),)
     assert A.crossings("relu", 1.0).intervals == () and A.crossings("relu", 1.0).z_low == math.inf
@@ -94,8 +118,8 @@ def test_a_learned_slope_is_not_answered_from_the_cache():
 
 
 def test_narrow_slits_and_steep_steps_are_found():
-    assert len(A.crossings("gelu", 1e-6).intervals) == 2          # slit 5e-6 wide, 200 times under the grid step
-    step = A.crossings("sigmoid:10000:0.5", 0.01)                  # active set 3e-3 wide
+    assert len(A.crossings("gelu", 1e-6).intervals) == 2  # slit 5e-6 wide, 200 times under the grid step
+    step = A.crossings("sigmoid:10000:0.5", 0.01)  # active set 3e-3 wide
     half = math.acosh(math.sqrt(10000 / 4 / 0.01)) * 2 / 10000
     assert step.intervals[0] == pytest.approx((0.5 - half, 0.5 + half), abs=1e-10)
     assert A.crossings("softplus:0.1", 0.01).z_low == pytest.approx(math.log(0.01 / 0.99) / 0.1, abs=1e-9)
@@ -142,8 +166,12 @@ def test_what_has_no_gate_function_is_refused_in_a_sentence():
 def test_asking_leaves_the_random_state_and_the_module_alone():
     module = A.get("noisy_relu").train()
     before, state = module.p.item(), torch.get_rng_state()
-    for question in (lambda: A.crossings(module, 0.0765), lambda: A.classify("noisy_relu:1:2"),
-                     lambda: A.constants("noisy_relu:1:3"), lambda: A.derivative("noisy_relu")):
+    for question in (
+        lambda: A.crossings(module, 0.0765),
+        lambda: A.classify("noisy_relu:1:2"),
+        lambda: A.constants("noisy_relu:1:3"),
+        lambda: A.derivative("noisy_relu"),
+    ):
         question()
     assert torch.equal(torch.get_rng_state(), state) and module.p.item() == before and module.training
 
@@ -165,15 +193,17 @@ def test_repeated_questions_cost_nothing():
         assert all(A.crossings(module, 0.0321) is first for _ in range(100))
     assert calls.count == 0
     with CountCalls() as calls:
-        A.crossings(module, 0.0322)     # another question is work
+        A.crossings(module, 0.0322)  # another question is work
     assert calls.count > 10
 
 
 # gate-density §2.3: density at θ = .01 and .10 under N(0,1) and N(−.05, .33²), exact and by Φ(margin)
-TABLE = {"relu": ((.5000, .5000), (.5000, .5000), (.4398, .4398), (.4398, .4398)),
-         "gelu": ((.9850, .8195), (.7670, .7103), (.9942, .9377), (.9802, .9368)),
-         "silu": ((.9838, .8192), (.8914, .8192), (.9999, .9955), (.9998, .9955)),
-         "mish": ((.9853, .8446), (.8761, .8135), (.9998, .9946), (.9996, .9946))}
+TABLE = {
+    "relu": ((0.5000, 0.5000), (0.5000, 0.5000), (0.4398, 0.4398), (0.4398, 0.4398)),
+    "gelu": ((0.9850, 0.8195), (0.7670, 0.7103), (0.9942, 0.9377), (0.9802, 0.9368)),
+    "silu": ((0.9838, 0.8192), (0.8914, 0.8192), (0.9999, 0.9955), (0.9998, 0.9955)),
+    "mish": ((0.9853, 0.8446), (0.8761, 0.8135), (0.9998, 0.9946), (0.9996, 0.9946)),
+}
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -188,8 +218,8 @@ def test_gaussian_density_over_the_interval_union(name):
 
 
 def test_gelu_inactive_mass_is_not_monotone_in_sigma():
-    sigma = torch.tensor([1.5, 1.2, 1, .75, .6, .5, .4, .33], dtype=torch.float64)
-    printed = [.0313, .0180, .0150, .0149, .0141, .0119, .0079, .0042]
+    sigma = torch.tensor([1.5, 1.2, 1, 0.75, 0.6, 0.5, 0.4, 0.33], dtype=torch.float64)
+    printed = [0.0313, 0.0180, 0.0150, 0.0149, 0.0141, 0.0119, 0.0079, 0.0042]
     assert (1 - A.crossings("gelu", 0.01).density(0.0, sigma)).tolist() == pytest.approx(printed, abs=6e-5)
 
 

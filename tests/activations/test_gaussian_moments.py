@@ -45,8 +45,12 @@ def test_kinks_and_steps_are_integrated_by_panels():
 
 def test_mean_gate_of_the_reference_table():
     # gate-density §2.3, last column: E|f'| under N(0,1) and N(−.05,.33²)
-    for name, wide, narrow in (("relu", .5000, .4398), ("gelu", .5393, .4654), ("silu", .5116, .4763),
-                               ("mish", .5797, .5653)):
+    for name, wide, narrow in (
+        ("relu", 0.5000, 0.4398),
+        ("gelu", 0.5393, 0.4654),
+        ("silu", 0.5116, 0.4763),
+        ("mish", 0.5797, 0.5653),
+    ):
         slope = A.derivative(name)
         gate = lambda z, slope=slope: slope(z).abs()
         assert A.expect(gate) == pytest.approx(wide, abs=6e-5), name

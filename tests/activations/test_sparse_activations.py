@@ -107,7 +107,7 @@ def test_running_threshold_follows_freezes_and_serves_evaluation(granularity):
     module.eval()
     x = torch.randn(4000, 10)
     assert (module(x) == 0).float().mean().item() == pytest.approx(0.75, abs=0.04)
-    assert torch.equal(module(x)[:1], module(x[:1]))     # one sample's answer does not depend on its neighbours
+    assert torch.equal(module(x)[:1], module(x[:1]))  # one sample's answer does not depend on its neighbours
     twin = TopK(nn.Identity(), 0.75, granularity, running=True)
     twin.load_state_dict(module.state_dict())
     assert torch.equal(twin.eval()(x), module(x))

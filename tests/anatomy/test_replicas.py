@@ -135,8 +135,10 @@ def test_a_descent_step_in_place(batched):
 
 def test_only_some_parameters_take_part():
     model, x, y = settings(STACKS["tanh"])
-    found = [gradient_of(copies, copies.start.expand(3, -1).clone(), x, y, True)[1]
-             for copies in (Replicas(model, F.cross_entropy, "2.*"), Replicas(model, F.cross_entropy, "2.*", False))]
+    found = [
+        gradient_of(copies, copies.start.expand(3, -1).clone(), x, y, True)[1]
+        for copies in (Replicas(model, F.cross_entropy, "2.*"), Replicas(model, F.cross_entropy, "2.*", False))
+    ]
     whole = Replicas(model, F.cross_entropy)
     full = gradient_of(whole, whole.start.expand(3, -1).clone(), x, y, True)[1]
     assert torch.allclose(found[0], found[1], rtol=1e-10) and torch.allclose(found[0], full[:, -18:], rtol=1e-10)
@@ -156,8 +158,21 @@ def test_the_law_of_the_noise_does_not_change_the_estimate():
     model = nn.Sequential(nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 1)).double()
     data = (x, model(x).detach() + 0.1 * torch.randn(1000, 1, dtype=torch.float64))
     half = lambda out, target: 0.5 * (out - target).square().mean()
-    a, b = (learning_coefficient(model, half, data, chains=48, draws=300, burn_in=100, step_size=2e-3, batch_size=200,
-                                 localization=10.0, noise=law) for law in ("three-point", "normal"))
+    a, b = (
+        learning_coefficient(
+            model,
+            half,
+            data,
+            chains=48,
+            draws=300,
+            burn_in=100,
+            step_size=2e-3,
+            batch_size=200,
+            localization=10.0,
+            noise=law,
+        )
+        for law in ("three-point", "normal")
+    )
     assert abs(a.mean - b.mean) < 3 * math.hypot(a.stderr, b.stderr)
     assert math.hypot(a.stderr, b.stderr) < 0.05 * a.mean
 
@@ -166,18 +181,20 @@ def test_a_chain_on_minibatches_does_not_depend_on_the_others_and_gradients_are_
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).double()
     data = (torch.randn(200, 3, dtype=torch.float64), torch.randint(0, 2, (200,)))
-    run = lambda chains: learning_coefficient(model, F.cross_entropy, data, chains=chains, draws=30, burn_in=0,
-                                              step_size=1e-3, batch_size=20)
+    run = lambda chains: learning_coefficient(
+        model, F.cross_entropy, data, chains=chains, draws=30, burn_in=0, step_size=1e-3, batch_size=20
+    )
     four, one = run(4), run(1)
     assert np.allclose(four.trace[:1], one.trace, rtol=1e-9)
-    assert one.cost == pytest.approx(30 * 20 / 200)         # a gradient per draw, none after the last
+    assert one.cost == pytest.approx(30 * 20 / 200)  # a gradient per draw, none after the last
 
 
 def test_a_pull_that_swallows_the_whole_distance_is_still_a_step():
     model = nn.Linear(3, 1).double()
     data = (torch.randn(50, 3, dtype=torch.float64), torch.zeros(50, 1, dtype=torch.float64))
-    llc = learning_coefficient(model, F.mse_loss, data, chains=2, draws=5, step_size=2e-3, localization=1000.0,
-                               batch_size=10, nbeta=1.0)
+    llc = learning_coefficient(
+        model, F.mse_loss, data, chains=2, draws=5, step_size=2e-3, localization=1000.0, batch_size=10, nbeta=1.0
+    )
     assert np.isfinite(llc.trace).all()
 
 

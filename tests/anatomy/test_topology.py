@@ -35,8 +35,12 @@ def test_random_graphs_against_brute_force():
         parents = {f"v{i}": tuple(f"v{j}" for j in range(i) if edge()) for i in range(n)}
         t = Topology(parents)
         for a, b in itertools.product(parents, parents):
-            paths = [p for k in range(1, n + 1) for p in itertools.permutations(parents, k)
-                     if p[0] == a and p[-1] == b and all(x in parents[y] for x, y in itertools.pairwise(p))]
+            paths = [
+                p
+                for k in range(1, n + 1)
+                for p in itertools.permutations(parents, k)
+                if p[0] == a and p[-1] == b and all(x in parents[y] for x, y in itertools.pairwise(p))
+            ]
             if int(a[1]) > 3 or int(b[1]) > 5:
                 continue
             assert t.count_paths(a, b) == len(paths)

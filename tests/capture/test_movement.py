@@ -19,8 +19,12 @@ class Steps(Vital):
         self.seen = []
 
     def parameters(self, recorder, view):
-        self.seen.append({key: {n: t.detach().clone() for n, t in getattr(view, key).items()}
-                          for key in ("params", "initial", "grads", "before")})
+        self.seen.append(
+            {
+                key: {n: t.detach().clone() for n, t in getattr(view, key).items()}
+                for key in ("params", "initial", "grads", "before")
+            }
+        )
 
 
 def net():
@@ -55,7 +59,7 @@ def loop(model, optimizers, watching, steps=3, clip=None, by_hand=False):
                 for p in model.parameters():
                     p -= 0.1 * p.grad
         for p in model.parameters():
-            p.grad.zero_()          # in place: a reference to the gradient would now be worthless
+            p.grad.zero_()  # in place: a reference to the gradient would now be worthless
         record.append((before, used, values(model)))
         watching.step(loss)
     return record
@@ -129,6 +133,7 @@ def test_frozen_parameters_have_no_gradient():
 
 def test_hooks_of_optimizers_and_parameters_are_gone_after_closing():
     from torch.optim import optimizer as memory
+
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for given in (optimizer, None):

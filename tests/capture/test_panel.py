@@ -36,6 +36,7 @@ def test_a_failing_vital_sign_is_off_at_that_site_only_and_others_go_on(echo):
 
 def test_a_failure_is_told_once_and_not_tried_again(echo):
     import netvitals as nv
+
     model, fragile = net(), Fragile()
     with warnings.catch_warnings(record=True) as wording, nv.watch(model, every=1, vitals=[fragile]) as watching:
         warnings.simplefilter("always")
@@ -98,6 +99,7 @@ def test_the_random_draws_of_a_users_vital_sign_are_not_felt():
             recorder.write(view.site, ("luck",), torch.rand(()))
 
     import netvitals as nv
+
     model = net()
     state = torch.get_rng_state()
     with nv.watch(model, every=1, vitals=[Dice()]) as watching:
@@ -117,10 +119,14 @@ def test_a_class_of_ones_own_needs_only_a_name_and_a_method():
     assert [r.site for r in observe(net(), torch.randn(4, 2), vitals=[Plain()]).readings] == ["output"]
 
 
-@pytest.mark.parametrize(("vitals", "sentence"), [
-    ([Fragile], "a vital sign is an instance with a name"), ([object()], "a vital sign is an instance with a name"),
-    ([type("Blind", (), {"name": "blind"})()], "has none of the methods"),
-])
+@pytest.mark.parametrize(
+    ("vitals", "sentence"),
+    [
+        ([Fragile], "a vital sign is an instance with a name"),
+        ([object()], "a vital sign is an instance with a name"),
+        ([type("Blind", (), {"name": "blind"})()], "has none of the methods"),
+    ],
+)
 def test_what_is_no_vital_sign_gets_a_sentence(vitals, sentence):
     with pytest.raises(TypeError, match=sentence):
         Schedule(vitals)

@@ -19,6 +19,7 @@ def readings(items):
 @pytest.mark.parametrize("vitals", [["echo"], None])
 def test_passive_and_probe_give_the_same_readings(vitals, image_net, image_batch, echo):
     from netvitals import vitals as memory
+
     chosen = lambda: [echo] if vitals else memory.default()
     image_net.dropout.p = 0.0
     x, y = image_batch
@@ -49,12 +50,15 @@ def test_without_a_loss_function_there_are_no_gradients(image_net, image_batch, 
 
 def everything(model):
     state = rng_state()
-    return {"values": {k: v.clone() for k, v in model.state_dict().items()},
-            "grads": {n: None if p.grad is None else p.grad.clone() for n, p in model.named_parameters()},
-            "modes": [m.training for m in model.modules()], "rng": state["torch"],
-            "numpy": state["numpy"][1].tolist(),
-            "hooks": sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()),
-            "objects": [id(p.grad) for p in model.parameters()] + [id(b) for b in model.buffers()]}
+    return {
+        "values": {k: v.clone() for k, v in model.state_dict().items()},
+        "grads": {n: None if p.grad is None else p.grad.clone() for n, p in model.named_parameters()},
+        "modes": [m.training for m in model.modules()],
+        "rng": state["torch"],
+        "numpy": state["numpy"][1].tolist(),
+        "hooks": sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()),
+        "objects": [id(p.grad) for p in model.parameters()] + [id(b) for b in model.buffers()],
+    }
 
 
 def unchanged(one, two):
@@ -89,8 +93,9 @@ def test_batch_statistics_by_default_and_running_ones_on_request(echo):
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Tanh())
     model.eval()
     x = torch.randn(50, 3) * 4 + 7
-    value = lambda mode: next(r.value for r in observe(model, x, vitals=[echo], mode=mode).readings
-                                if (r.site, r.metric) == ("0", "value"))
+    value = lambda mode: next(
+        r.value for r in observe(model, x, vitals=[echo], mode=mode).readings if (r.site, r.metric) == ("0", "value")
+    )
     assert abs(value("train")) < 1e-5
     assert value("eval") == pytest.approx(float(x.mean()), rel=1e-3) == value("as_is")
 
@@ -122,10 +127,13 @@ def test_several_inputs(x, echo):
     assert [s.name for s in seen.sites] == ["layer", "layer#2", "tanh()", "output"]
 
 
-@pytest.mark.parametrize(("batch", "loss", "sentence"), [
-    (torch.randn(4, 3), F.mse_loss, r"the batch must be a pair \(x, y\), got a Tensor"),
-    ((torch.randn(4, 3), torch.zeros(4, 2)), lambda o, y: (o - y) ** 2, "must return one number as a tensor"),
-])
+@pytest.mark.parametrize(
+    ("batch", "loss", "sentence"),
+    [
+        (torch.randn(4, 3), F.mse_loss, r"the batch must be a pair \(x, y\), got a Tensor"),
+        ((torch.randn(4, 3), torch.zeros(4, 2)), lambda o, y: (o - y) ** 2, "must return one number as a tensor"),
+    ],
+)
 def test_bad_input_gets_a_sentence(batch, loss, sentence, echo):
     with pytest.raises(TypeError, match=sentence):
         observe(nn.Linear(3, 2), batch, loss, vitals=[echo])

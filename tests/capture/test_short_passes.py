@@ -152,8 +152,7 @@ def test_short_and_full_passes_read_the_same(names, monkeypatch):
     def readings(full):
         torch.manual_seed(0)
         monkeypatch.setattr(observer, "FULL", full)
-        model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 8), nn.ReLU(),
-                              nn.LayerNorm(8), nn.Linear(8, 2))
+        model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 2))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with nv.watch(model, optimizer=optimizer, every=1, vitals=names) as watching:
             for _ in range(4):

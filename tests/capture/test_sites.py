@@ -29,14 +29,32 @@ class Functional(nn.Module):
 
 
 CALLS = [
-    (F.gelu, "gelu()"), (lambda x: F.gelu(x, approximate="tanh"), "gelu()"), (torch.relu, "relu()"), (F.relu, "relu()"),
-    (lambda x: x.relu(), "relu()"), (lambda x: x.tanh(), "tanh()"), (torch.tanh, "tanh()"), (F.silu, "silu()"),
-    (torch.sigmoid, "sigmoid()"), (F.softplus, "softplus()"), (F.mish, "mish()"), (F.elu, "elu()"), (F.selu, "selu()"),
-    (lambda x: F.leaky_relu(x, 0.2), "leaky_relu()"), (F.hardswish, "hardswish()"),
-    (lambda x: x.clamp(min=0), "relu()"), (torch.sin, "sin()"), (torch.erf, "erf()"), (torch.arctan, "atan()"),
+    (F.gelu, "gelu()"),
+    (lambda x: F.gelu(x, approximate="tanh"), "gelu()"),
+    (torch.relu, "relu()"),
+    (F.relu, "relu()"),
+    (lambda x: x.relu(), "relu()"),
+    (lambda x: x.tanh(), "tanh()"),
+    (torch.tanh, "tanh()"),
+    (F.silu, "silu()"),
+    (torch.sigmoid, "sigmoid()"),
+    (F.softplus, "softplus()"),
+    (F.mish, "mish()"),
+    (F.elu, "elu()"),
+    (F.selu, "selu()"),
+    (lambda x: F.leaky_relu(x, 0.2), "leaky_relu()"),
+    (F.hardswish, "hardswish()"),
+    (lambda x: x.clamp(min=0), "relu()"),
+    (torch.sin, "sin()"),
+    (torch.erf, "erf()"),
+    (torch.arctan, "atan()"),
     (F.relu6, "relu6()"),
-    (lambda x: torch.relu_(x), "relu()"), (lambda x: F.relu(x, True), "relu()"), (lambda x: x.tanh_(), "tanh()"),
-    (F.hardtanh, "hardtanh()"), (torch.special.expit, "sigmoid()"), (F.softsign, "softsign()"),
+    (lambda x: torch.relu_(x), "relu()"),
+    (lambda x: F.relu(x, True), "relu()"),
+    (lambda x: x.tanh_(), "tanh()"),
+    (F.hardtanh, "hardtanh()"),
+    (torch.special.expit, "sigmoid()"),
+    (F.softsign, "softsign()"),
 ]
 
 
@@ -62,9 +80,15 @@ def test_the_whole_image_net(image_net, image_batch, echo):
         f"blocks.{i}.conv2": ("linear", "Conv2d", "other", 1),
         f"blocks.{i}.norm2": ("norm", "BatchNorm2d", "linear", 1),
         f"blocks.{i}.relu()": ("activation", "relu", "post_add", 1),
-        f"blocks.{i}": ("stream", "ImageBlock", "other", 1)}
-    assert found == {"stem": ("linear", "Conv2d", "input", 1), **block(0, "linear"), **block(1, "other"),
-                     "head": ("linear", "Linear", "other", 1), "output": ("output", "ImageNet", "linear", 1)}
+        f"blocks.{i}": ("stream", "ImageBlock", "other", 1),
+    }
+    assert found == {
+        "stem": ("linear", "Conv2d", "input", 1),
+        **block(0, "linear"),
+        **block(1, "other"),
+        "head": ("linear", "Linear", "other", 1),
+        "output": ("output", "ImageNet", "linear", 1),
+    }
 
 
 def test_transformer_layer_shows_its_functional_activation_also_in_eval_mode(echo):
@@ -105,26 +129,34 @@ def test_names_stay_the_same_from_look_to_look(image_net, image_batch, echo):
     assert seen(image_net, image_batch[0], echo).sites == seen(image_net, image_batch[0], echo).sites
 
 
-@pytest.mark.parametrize(("layer", "shape", "dim", "follows"), [
-    (lambda: nn.Sequential(nn.Conv1d(3, 4, 1), nn.ReLU()), (2, 3, 7), 1, "linear"),
-    (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 7, 3), -1, "linear"),
-    (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (7, 3), 1, "linear"),
-    (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 5, 5, 3), -1, "linear"),
-    (lambda: nn.Sequential(nn.BatchNorm1d(3), nn.ReLU()), (2, 3, 7), 1, "bn_direct"),
-    (lambda: nn.Sequential(nn.LayerNorm(3), nn.ReLU()), (2, 7, 3), -1, "norm_direct"),
-    (lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.GroupNorm(2, 4), nn.Dropout(0.0), nn.ReLU()), (2, 3, 5, 5), 1,
-     "norm_direct"),
-    (lambda: nn.Sequential(nn.ReLU(), nn.Linear(3, 3)), (2, 3, 5, 3), 1, "input"),
-    (lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.MaxPool2d(2), nn.ReLU()), (2, 3, 4, 4), 1, "other"),
-    (lambda: nn.Sequential(nn.Linear(3, 8), nn.Unflatten(1, (2, 4)), nn.ReLU()), (2, 3), -1, "linear"),
-])
+@pytest.mark.parametrize(
+    ("layer", "shape", "dim", "follows"),
+    [
+        (lambda: nn.Sequential(nn.Conv1d(3, 4, 1), nn.ReLU()), (2, 3, 7), 1, "linear"),
+        (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 7, 3), -1, "linear"),
+        (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (7, 3), 1, "linear"),
+        (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 5, 5, 3), -1, "linear"),
+        (lambda: nn.Sequential(nn.BatchNorm1d(3), nn.ReLU()), (2, 3, 7), 1, "bn_direct"),
+        (lambda: nn.Sequential(nn.LayerNorm(3), nn.ReLU()), (2, 7, 3), -1, "norm_direct"),
+        (
+            lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.GroupNorm(2, 4), nn.Dropout(0.0), nn.ReLU()),
+            (2, 3, 5, 5),
+            1,
+            "norm_direct",
+        ),
+        (lambda: nn.Sequential(nn.ReLU(), nn.Linear(3, 3)), (2, 3, 5, 3), 1, "input"),
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.MaxPool2d(2), nn.ReLU()), (2, 3, 4, 4), 1, "other"),
+        (lambda: nn.Sequential(nn.Linear(3, 8), nn.Unflatten(1, (2, 4)), nn.ReLU()), (2, 3), -1, "linear"),
+    ],
+)
 def test_origin_and_channels_of_an_activation(layer, shape, dim, follows, echo):
-    site, = sites(layer(), torch.randn(shape), echo, kind="activation").values()
+    (site,) = sites(layer(), torch.randn(shape), echo, kind="activation").values()
     assert (site.channel_dim, site.follows) == (dim, follows)
 
 
-@pytest.mark.parametrize("add", [lambda x, y: x + y, torch.add, lambda x, y: x.add(y), lambda x, y: x.add_(y),
-                                 lambda x, y: y.__radd__(x)])
+@pytest.mark.parametrize(
+    "add", [lambda x, y: x + y, torch.add, lambda x, y: x.add(y), lambda x, y: x.add_(y), lambda x, y: y.__radd__(x)]
+)
 def test_every_way_to_add_is_an_addition(add, echo):
     class Residual(nn.Module):
         def __init__(self):

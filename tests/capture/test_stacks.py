@@ -65,16 +65,24 @@ def test_alone_on_the_first_look_together_on_the_next_with_the_same_numbers(act)
 
 
 def test_images_are_stacked_by_shape():
-    model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.SiLU(), nn.Conv2d(3, 3, 1), nn.SiLU(), nn.Flatten(), nn.Linear(48, 3),
-                          nn.SiLU())
+    model = nn.Sequential(
+        nn.Conv2d(2, 3, 1), nn.SiLU(), nn.Conv2d(3, 3, 1), nn.SiLU(), nn.Flatten(), nn.Linear(48, 3), nn.SiLU()
+    )
     vital = Together()
     steps = by_step(run(model, torch.randn(5, 2, 4, 4), vital, steps=2))
     assert vital.calls[3:] == [["1", "3"], ["6"]]
     assert steps[1] == pytest.approx(steps[0], rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("acts", [[nn.ReLU(), nn.GELU()], [nn.LeakyReLU(0.1), nn.LeakyReLU(0.2)],
-                                  [nn.PReLU(), nn.PReLU()], [nn.GELU(), nn.GELU(approximate="tanh")]])
+@pytest.mark.parametrize(
+    "acts",
+    [
+        [nn.ReLU(), nn.GELU()],
+        [nn.LeakyReLU(0.1), nn.LeakyReLU(0.2)],
+        [nn.PReLU(), nn.PReLU()],
+        [nn.GELU(), nn.GELU(approximate="tanh")],
+    ],
+)
 def test_different_functions_are_not_stacked(acts):
     vital = Together()
     run(nn.Sequential(nn.Linear(4, 4), acts[0], nn.Linear(4, 4), acts[1]), torch.randn(5, 4), vital, steps=2)
@@ -88,8 +96,9 @@ def test_functional_calls_are_stacked_by_their_options():
             self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(5))
 
         def forward(self, x):
-            for layer, f in zip(self.layers, (F.silu, F.silu, lambda t: F.elu(t, 0.5), lambda t: F.elu(t, 0.7),
-                                                lambda t: F.elu(t, 0.5))):
+            for layer, f in zip(
+                self.layers, (F.silu, F.silu, lambda t: F.elu(t, 0.5), lambda t: F.elu(t, 0.7), lambda t: F.elu(t, 0.5))
+            ):
                 x = f(layer(x))
             return x
 
@@ -109,7 +118,7 @@ def test_outputs_that_are_overwritten_are_seen_as_they_were():
                 a = self.act(layer(x))
                 x = a.mul(1.0)
                 with torch.no_grad():
-                    a.detach().zero_()      # nobody needs it any more, or so the user thinks
+                    a.detach().zero_()  # nobody needs it any more, or so the user thinks
             return x
 
     vital = Together()
@@ -137,7 +146,7 @@ def test_the_site_that_fails_is_found_in_the_stack():
         watching.step()
     sites = {step: {site for site, metric in found if metric == "x"} for step, found in by_step(watching).items()}
     assert sites == {0: {"1", "3", "5", "7"}, 1: {"1", "3", "7"}, 2: {"1", "3", "7"}}
-    assert sum(r.metric == "half" for r in watching.readings) == 1      # from the failing site alone, not the stack
+    assert sum(r.metric == "half" for r in watching.readings) == 1  # from the failing site alone, not the stack
 
 
 def test_a_branch_without_gradient_does_not_hold_up_the_others():

@@ -104,20 +104,24 @@ def test_one_that_mixes_and_is_called_an_activation_is_listed(echo):
     assert not found(Standardise(), echo).unseen
 
 
-@pytest.mark.parametrize(("act", "name"), [
-    (Halves(), "1.silu()"), (Learned(), "1.sigmoid()"), (Refused(), "1.sigmoid()"), (Picky(), "1.tanh()")])
+@pytest.mark.parametrize(
+    ("act", "name"),
+    [(Halves(), "1.silu()"), (Learned(), "1.sigmoid()"), (Refused(), "1.sigmoid()"), (Picky(), "1.tanh()")],
+)
 def test_where_the_module_does_not_count_its_functional_calls_do(act, name, echo):
     assert activations(act, echo) == [name]
 
 
 def test_our_own_activations_count_with_all_their_parts(echo):
     from netvitals import activations as memory
+
     for spec in ("relu2", "gelu2:15", "topk:gelu:0.75", "centered:softplus", "sigmoid:40", "identity"):
         assert activations(memory.get(spec), echo) == ["1"], spec
 
 
 def test_a_noisy_activation_is_replayed_with_its_own_noise_and_nobody_notices(echo):
     from netvitals.capture import Observer, Recorder, Schedule
+
     noisy = Noisy()
     model, x = nn.Sequential(nn.Linear(3, 4), noisy), torch.randn(50, 3)
     schedule = Schedule([echo])

@@ -39,15 +39,19 @@ def test_json_is_valid_where_numbers_are_infinite_or_missing(capsys):
     assert "does not exist" in page["drive"]["why_not"]
 
 
-@pytest.mark.parametrize(("name", "words"), [
-    ("gelu", ["x Phi(x)", "class C", "-0.5544", "-1.8613", "0.8195", "rises", "lambda 1.50053", "K_t 0.5"]),
-    ("relu", ["class A almost everywhere", "falls", "does not exist"]),
-    ("sigmoid", ["class D", "of class B3", "taken away first"]),
-    ("softplus:50", ["-0.0439", "-0.0919"]),
-    ("sin", ["class B3", "-inf", "..."]),
-    ("elu", ["outside", "not C2 at 0", "undefined"]),
-    ("topk:gelu:0.75", ["not elementwise", "75.0%"]),
-    ("swish", ["silu"])])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gelu", ["x Phi(x)", "class C", "-0.5544", "-1.8613", "0.8195", "rises", "lambda 1.50053", "K_t 0.5"]),
+        ("relu", ["class A almost everywhere", "falls", "does not exist"]),
+        ("sigmoid", ["class D", "of class B3", "taken away first"]),
+        ("softplus:50", ["-0.0439", "-0.0919"]),
+        ("sin", ["class B3", "-inf", "..."]),
+        ("elu", ["outside", "not C2 at 0", "undefined"]),
+        ("topk:gelu:0.75", ["not elementwise", "75.0%"]),
+        ("swish", ["silu"]),
+    ],
+)
 def test_the_page_says_what_matters(capsys, name, words):
     code, out, _ = run(capsys, name)
     assert code == 0
@@ -73,10 +77,15 @@ def test_a_function_of_the_user(capsys, tmp_path, monkeypatch):
     assert code == 2 and "no module" in err
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), [
-    (["gleu"], "there is no activation 'gleu'; nearest: gelu"),
-    (["gelu", "--theta", "-1"], "theta must not be negative"),
-    (["softplus:x"], "is not a number"), (["gelu", "--width", "0"], "width must be at least 1")])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["gleu"], "there is no activation 'gleu'; nearest: gelu"),
+        (["gelu", "--theta", "-1"], "theta must not be negative"),
+        (["softplus:x"], "is not a number"),
+        (["gelu", "--width", "0"], "width must be at least 1"),
+    ],
+)
 def test_wrong_input_gets_one_sentence_and_exit_code_2(capsys, arguments, sentence):
     code, out, err = run(capsys, *arguments)
     assert code == 2 and sentence in err and len(err.strip().splitlines()) == 1 and "Traceback" not in out + err

@@ -29,6 +29,7 @@ def call(capsys, monkeypatch, tmp_path):
             main(list(arguments))
         out, err = capsys.readouterr()
         return int(end.value.code or 0), out, err
+
     return run
 
 
@@ -36,8 +37,12 @@ def call(capsys, monkeypatch, tmp_path):
 def run(tmp_path):
     with RunWriter(tmp_path / "runs" / "first", meta={"model": "MLP"}) as writer:
         for step in range(30):
-            writer.write([Reading(step, "loss", "model", "loss", 2.0 / (1 + step)),
-                          Reading(step, "sparsity", "fc1.act", "hard", 0.95)])
+            writer.write(
+                [
+                    Reading(step, "loss", "model", "loss", 2.0 / (1 + step)),
+                    Reading(step, "sparsity", "fc1.act", "hard", 0.95),
+                ]
+            )
     return tmp_path / "runs" / "first"
 
 
@@ -118,8 +123,11 @@ def test_export(call, run, tmp_path, to):
     code, out, _ = call("export", str(run), "--to", to, "--out", f"x.{to}")
     assert code == 0 and out.strip() == f"x.{to}"
     path = tmp_path / f"x.{to}"
-    rows = {"parquet": lambda: pl.read_parquet(path).height, "csv": lambda: pl.read_csv(path).height,
-            "json": lambda: len(json.loads(path.read_text())["readings"]["value"])}[to]()
+    rows = {
+        "parquet": lambda: pl.read_parquet(path).height,
+        "csv": lambda: pl.read_csv(path).height,
+        "json": lambda: len(json.loads(path.read_text())["readings"]["value"]),
+    }[to]()
     assert rows == 60
 
 
@@ -144,21 +152,24 @@ def test_checkup_says_what_it_could_not_see(call, factory):
     assert " ".join(out.split()).count("Not seen: reader: its gates run inside one fused recurrent kernel") == 1
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), [
-    (("report", "nowhere"), r"there is no run at nowhere/run\.sqlite"),
-    (("export", "runs/first", "--to", "xml"), "can be exported to parquet, csv, json, not to 'xml'"),
-    (("export", "nowhere.sqlite"), r"there is no run at nowhere\.sqlite"),
-    (("checkup", "mine.nets"), "expected PKG.MODULE:FACTORY"),
-    (("checkup", "not_there:make"), "there is no module 'not_there'"),
-    (("checkup", "mine.nets:absent"), "mine.nets has no function 'absent'; it has make, two, broken"),
-    (("checkup", "mine.nets:number"), "has no function 'number'"),
-    (("checkup", "mine.nets:two"), "must return three things.* it returned 2 values"),
-    (("checkup", "mine.nets:broken"), "raised RuntimeError: no weights here"),
-    (("checkup", "mine.nets:unfit"), "batch of mine.nets:unfit do not work together: mat1 and mat2 shapes"),
-    (("checkup", "mine.nets:labels"), "batch of mine.nets:labels do not work together: Target 4. is out of bounds"),
-    (("checkup", "mine.bad:make"), "importing mine.bad failed: SyntaxError"),
-    (("reprot", "x"), "there is no command 'reprot'; did you mean report"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("report", "nowhere"), r"there is no run at nowhere/run\.sqlite"),
+        (("export", "runs/first", "--to", "xml"), "can be exported to parquet, csv, json, not to 'xml'"),
+        (("export", "nowhere.sqlite"), r"there is no run at nowhere\.sqlite"),
+        (("checkup", "mine.nets"), "expected PKG.MODULE:FACTORY"),
+        (("checkup", "not_there:make"), "there is no module 'not_there'"),
+        (("checkup", "mine.nets:absent"), "mine.nets has no function 'absent'; it has make, two, broken"),
+        (("checkup", "mine.nets:number"), "has no function 'number'"),
+        (("checkup", "mine.nets:two"), "must return three things.* it returned 2 values"),
+        (("checkup", "mine.nets:broken"), "raised RuntimeError: no weights here"),
+        (("checkup", "mine.nets:unfit"), "batch of mine.nets:unfit do not work together: mat1 and mat2 shapes"),
+        (("checkup", "mine.nets:labels"), "batch of mine.nets:labels do not work together: Target 4. is out of bounds"),
+        (("checkup", "mine.bad:make"), "importing mine.bad failed: SyntaxError"),
+        (("reprot", "x"), "there is no command 'reprot'; did you mean report"),
+    ],
+)
 def test_wrong_input_gets_one_sentence_and_exit_code_two(call, run, factory, arguments, sentence):
     code, out, err = call(*arguments)
     assert code == 2
@@ -205,5 +216,7 @@ def test_no_console_makes_pictures_of_names():
 
 
 def test_the_package_is_a_command():
-    wording = subprocess.run([sys.executable, "-m", "netvitals", "--version"], capture_output=True, text=True, check=True)
+    wording = subprocess.run(
+        [sys.executable, "-m", "netvitals", "--version"], capture_output=True, text=True, check=True
+    )
     assert nv.__version__ in wording.stdout

@@ -103,11 +103,16 @@ def test_coefficient_over_checkpoints(call, tmp_path):
     assert code == 2 and "no state dict" in err
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (("coefficient", "dead_factory:make", "none.pt"), "no checkpoint none.pt"),
-    (("readout", "dead_factory:nothing"), "no function 'nothing'"), (("readout", "dead_factory"), "PKG.MODULE:FACTORY"),
-    (("readout", "dead_factory:make", "--loss", "hinge"), "likelihood"),
-    (("readout", "dead_factory:wordy"), "--loss ce")])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("coefficient", "dead_factory:make", "none.pt"), "no checkpoint none.pt"),
+        (("readout", "dead_factory:nothing"), "no function 'nothing'"),
+        (("readout", "dead_factory"), "PKG.MODULE:FACTORY"),
+        (("readout", "dead_factory:make", "--loss", "hinge"), "likelihood"),
+        (("readout", "dead_factory:wordy"), "--loss ce"),
+    ],
+)
 def test_wrong_input_gets_a_sentence(call, arguments, words):
     code, _, err = call(*arguments)
     assert code == 2 and words in err, err

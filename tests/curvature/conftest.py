@@ -127,6 +127,7 @@ def perturbed_hessian(model, loss_fn, batch, calls, per_sample=False):
         def hook(m, a, out):
             counts[name] = counts.get(name, 0) + 1
             shapes[name if counts[name] == 1 else f"{name}#{counts[name]}"] = tuple(out.shape)
+
         return hook
 
     bases = list(dict.fromkeys(c.split("#")[0] for c in calls))
@@ -146,6 +147,7 @@ def perturbed_hessian(model, loss_fn, batch, calls, per_sample=False):
                 counts[name] = counts.get(name, 0) + 1
                 key = name if counts[name] == 1 else f"{name}#{counts[name]}"
                 return out + eps[key] if key in eps else None
+
             return hook
 
         handles = [modules[b].register_forward_hook(add(b)) for b in bases]
@@ -174,8 +176,10 @@ def parameter_hessian(model, loss_fn, batch):
 
     def loss(flat):
         tree = {n: v.view_as(p) for n, v, p in zip(names, flat.split(sizes), params)}
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), \
-                mock.patch.object(F, "layer_norm", plain_layer_norm):
+        with (
+            torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+            mock.patch.object(F, "layer_norm", plain_layer_norm),
+        ):
             return loss_fn(torch.func.functional_call(model, tree, (x,)), y)
 
     flat = torch.cat([p.detach().flatten() for p in params])
@@ -185,6 +189,14 @@ def parameter_hessian(model, loss_fn, batch):
 @pytest.fixture
 def bench():
     """The nets and references of this folder, for tests that build their own."""
-    return SimpleNamespace(Residual=Residual, Diamond=Diamond, Attention=Attention, Tied=Tied, Convolution=Convolution,
-                           chain=chain, perturbed_hessian=perturbed_hessian,
-                           parameter_hessian=parameter_hessian, relative=relative)
+    return SimpleNamespace(
+        Residual=Residual,
+        Diamond=Diamond,
+        Attention=Attention,
+        Tied=Tied,
+        Convolution=Convolution,
+        chain=chain,
+        perturbed_hessian=perturbed_hessian,
+        parameter_hessian=parameter_hessian,
+        relative=relative,
+    )

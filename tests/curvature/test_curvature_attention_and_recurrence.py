@@ -59,12 +59,19 @@ def test_residual_diamond_and_shared_graphs(bench):
     data = (torch.randn(4, 4), torch.randn(4, 3))
     nodes = ["stem", "left", "right", "far", "merge"]
     diamond = interlayer(bench.Diamond(), F.mse_loss, data, nodes=nodes, probes=4).graph
-    assert diamond.parents == {"stem": (), "left": ("stem",), "right": ("stem",), "far": ("right",),
-                               "merge": ("left", "far"), "out": ("merge",)}
+    assert diamond.parents == {
+        "stem": (),
+        "left": ("stem",),
+        "right": ("stem",),
+        "far": ("right",),
+        "merge": ("left", "far"),
+        "out": ("merge",),
+    }
     assert diamond.merges["merge"] == ("cat",)
     assert diamond.topology.distance("left", "right") == 2
-    residual = interlayer(bench.Residual(), F.cross_entropy, (torch.randn(4, 5), torch.randint(0, 3, (4,))),
-                          nodes=["a", "b"], probes=4).graph
+    residual = interlayer(
+        bench.Residual(), F.cross_entropy, (torch.randn(4, 5), torch.randint(0, 3, (4,))), nodes=["a", "b"], probes=4
+    ).graph
     assert residual.parents["out"] == ("a", "b") and "add" in residual.merges["out"]
     data = (torch.randn(4, 4), torch.randint(0, 2, (4,)))
     tied = interlayer(bench.Tied(), F.cross_entropy, data, nodes=["cell"], probes=4).graph

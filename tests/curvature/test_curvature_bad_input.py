@@ -21,10 +21,15 @@ def batch(n=6):
 
 
 def state(model):
-    return ([(k, v.clone()) for k, v in model.state_dict().items()], [m.training for m in model.modules()],
-            [p.requires_grad for p in model.parameters()], [p.grad for p in model.parameters()],
-            [getattr(m, "inplace", None) for m in model.modules()],
-            [len(m._forward_hooks) for m in model.modules()], torch.get_rng_state())
+    return (
+        [(k, v.clone()) for k, v in model.state_dict().items()],
+        [m.training for m in model.modules()],
+        [p.requires_grad for p in model.parameters()],
+        [p.grad for p in model.parameters()],
+        [getattr(m, "inplace", None) for m in model.modules()],
+        [len(m._forward_hooks) for m in model.modules()],
+        torch.get_rng_state(),
+    )
 
 
 def assert_same(a, b):
@@ -48,8 +53,15 @@ def test_the_model_is_left_as_it_was(space):
     assert backends == (torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled())
 
 
-@pytest.mark.parametrize("loss", [lambda o, y: 1 / 0, lambda o, y: o.sum() * float("nan"), lambda o, y: o,
-                                  lambda o, y: (o.argmax(1) == y).float().mean()])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda o, y: 1 / 0,
+        lambda o, y: o.sum() * float("nan"),
+        lambda o, y: o,
+        lambda o, y: (o.argmax(1) == y).float().mean(),
+    ],
+)
 def test_the_model_is_left_as_it_was_when_the_loss_fails(loss):
     model = net(nn.BatchNorm1d(5))
     data, before = batch(), state(model)
@@ -130,12 +142,15 @@ class Odd(nn.Module):
         return self.head(h)
 
 
-@pytest.mark.parametrize(("node", "sentence"), [
-    ("spare", "node 'spare' does not influence the loss"),
-    ("pick", "node 'pick' returns torch.int64, which cannot be differentiated"),
-    ("never", "node 'never' is not called in the forward pass"),
-    ("usde", "no module matches 'usde'; did you mean used"),
-])
+@pytest.mark.parametrize(
+    ("node", "sentence"),
+    [
+        ("spare", "node 'spare' does not influence the loss"),
+        ("pick", "node 'pick' returns torch.int64, which cannot be differentiated"),
+        ("never", "node 'never' is not called in the forward pass"),
+        ("usde", "no module matches 'usde'; did you mean used"),
+    ],
+)
 def test_unsuitable_nodes_are_named(node, sentence):
     with pytest.raises(ValueError, match=sentence):
         interlayer(Odd(), F.cross_entropy, batch(), nodes=[node], probes=4)
@@ -187,27 +202,33 @@ def test_nothing_is_left_behind_in_memory():
     assert tensors() <= before
 
 
-@pytest.mark.parametrize(("wrong", "error", "sentence"), [
-    ({"method": "guess"}, ValueError, "method is 'guess', expected one of 'stochastic', 'exact'"),
-    ({"reduction": "sum"}, ValueError, "reduction is 'sum'"),
-    ({"space": "weights"}, ValueError, "space is 'weights'"),
-    ({"probes": 1}, ValueError, "probes is 1, expected an integer of at least 2"),
-    ({"nodes": []}, ValueError, "names no node"),
-    ({"nodes": lambda n, m: False}, ValueError, "chose none"),
-    ({"space": "parameter", "reduction": "joint"}, ValueError, "parameters are shared by all samples"),
-])
+@pytest.mark.parametrize(
+    ("wrong", "error", "sentence"),
+    [
+        ({"method": "guess"}, ValueError, "method is 'guess', expected one of 'stochastic', 'exact'"),
+        ({"reduction": "sum"}, ValueError, "reduction is 'sum'"),
+        ({"space": "weights"}, ValueError, "space is 'weights'"),
+        ({"probes": 1}, ValueError, "probes is 1, expected an integer of at least 2"),
+        ({"nodes": []}, ValueError, "names no node"),
+        ({"nodes": lambda n, m: False}, ValueError, "chose none"),
+        ({"space": "parameter", "reduction": "joint"}, ValueError, "parameters are shared by all samples"),
+    ],
+)
 def test_wrong_options(wrong, error, sentence):
     with pytest.raises(error, match=sentence):
         interlayer(net(), F.cross_entropy, batch(), **wrong)
 
 
-@pytest.mark.parametrize(("args", "error", "sentence"), [
-    (("net", F.cross_entropy, (torch.zeros(1, 4), torch.zeros(1))), TypeError, "expected a torch.nn.Module"),
-    ((net(), "mse", (torch.zeros(1, 4), torch.zeros(1))), TypeError, "expected a function of"),
-    ((net(), F.cross_entropy, torch.zeros(3, 4)), ValueError, "expected a pair"),
-    ((net(), F.cross_entropy, (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))), ValueError, "batch is empty"),
-    ((net(), F.cross_entropy, (3, 4)), ValueError, "no input tensor"),
-])
+@pytest.mark.parametrize(
+    ("args", "error", "sentence"),
+    [
+        (("net", F.cross_entropy, (torch.zeros(1, 4), torch.zeros(1))), TypeError, "expected a torch.nn.Module"),
+        ((net(), "mse", (torch.zeros(1, 4), torch.zeros(1))), TypeError, "expected a function of"),
+        ((net(), F.cross_entropy, torch.zeros(3, 4)), ValueError, "expected a pair"),
+        ((net(), F.cross_entropy, (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))), ValueError, "batch is empty"),
+        ((net(), F.cross_entropy, (3, 4)), ValueError, "no input tensor"),
+    ],
+)
 def test_wrong_arguments(args, error, sentence):
     with pytest.raises(error, match=sentence):
         interlayer(*args)

@@ -71,15 +71,20 @@ def test_corollary_26_and_its_stronger_exponent_on_contracting_dags():
 
 
 def test_proposition_31_rank_bottleneck_holds_per_sample_but_not_for_the_average():
-    nodes = [lib.dense("h", ["x"], 6, torch.tanh), lib.dense("a", ["h"], 6, torch.tanh),
-             lib.dense("u", ["a"], 2, torch.tanh), lib.dense("b", ["u"], 6, torch.tanh), lib.dense("out", ["b"], 5)]
+    nodes = [
+        lib.dense("h", ["x"], 6, torch.tanh),
+        lib.dense("a", ["h"], 6, torch.tanh),
+        lib.dense("u", ["a"], 2, torch.tanh),
+        lib.dense("b", ["u"], 6, torch.tanh),
+        lib.dense("out", ["b"], 5),
+    ]
     e = evaluate(nodes, samples=16)
     check = bounds.proposition_31(e, "a", "b")
     assert check.holds and check.lhs == 2 == check.rhs
     assert bounds.proposition_31(e, "h", "h").lhs == 2
-    assert int(metrics.numerical_rank(dag.block(e, "h", "h").GN, rtol=1e-10)) > 2      # batch average (E11)
+    assert int(metrics.numerical_rank(dag.block(e, "h", "h").GN, rtol=1e-10)) > 2  # batch average (E11)
     bypass = [*nodes[:3], lib.dense("b", ["u", "a"], 6, torch.tanh), nodes[4]]
-    assert bounds.proposition_31(evaluate(bypass, samples=4), "a", "b").lhs > 2          # a skip restores rank
+    assert bounds.proposition_31(evaluate(bypass, samples=4), "a", "b").lhs > 2  # a skip restores rank
 
 
 def test_theorem_33_printed_counts_twice():
@@ -93,9 +98,11 @@ def test_theorem_33_printed_counts_twice():
 
 def test_theorem_34_skips():
     g = torch.Generator().manual_seed(0)
+
     def branches(n, rho):
         out = [torch.randn(6, 6, generator=g, dtype=torch.float64) for _ in range(n)]
         return [rho * m / torch.linalg.matrix_norm(m, 2) for m in out]
+
     curvature = torch.diag(torch.rand(6, generator=g, dtype=torch.float64))
     for seed in range(20):
         k, rho = 1 + seed % 3, 0.3 + 0.03 * seed
@@ -225,6 +232,7 @@ def test_symmetry_defect_and_symmetrised():
 
 def test_coupling_rules():
     import numpy as np
+
     r = np.array([[1.0, 1.2], [1.2, 1.0]])
     assert metrics.coupling_matrix(r)[0, 1] == 1.2
     assert metrics.coupling_matrix(r, clip="always")[0, 1] == 1
@@ -236,14 +244,23 @@ def test_coupling_rules():
     assert np.isnan(float(metrics.stable_rank(torch.zeros(2, 2))))
 
 
-@pytest.mark.parametrize(("f", "slope"), [
-    (F.relu, 0), (lambda z: F.leaky_relu(z, 0.1), 0.1), (lambda z: F.prelu(z, torch.tensor(0.25)), 0.25),
-    (torch.abs, 0), (F.hardtanh, 1), (F.relu6, 0), (lambda z: z.clamp(min=0), 1),
-    (lambda z: torch.maximum(z, torch.zeros(())), 0.5)])
+@pytest.mark.parametrize(
+    ("f", "slope"),
+    [
+        (F.relu, 0),
+        (lambda z: F.leaky_relu(z, 0.1), 0.1),
+        (lambda z: F.prelu(z, torch.tensor(0.25)), 0.25),
+        (torch.abs, 0),
+        (F.hardtanh, 1),
+        (F.relu6, 0),
+        (lambda z: z.clamp(min=0), 1),
+        (lambda z: torch.maximum(z, torch.zeros(())), 0.5),
+    ],
+)
 def test_derivatives_at_the_kink(f, slope):
     """What autograd returns at exactly zero; relu written as clamp or maximum differs from relu."""
     z = torch.zeros(1, requires_grad=True)
-    first, = torch.autograd.grad(f(z).sum(), z, create_graph=True)
+    (first,) = torch.autograd.grad(f(z).sum(), z, create_graph=True)
     assert first.item() == pytest.approx(slope)
     second = torch.autograd.grad(first.sum(), z, allow_unused=True)[0] if first.requires_grad else None
     assert second is None or second.item() == 0

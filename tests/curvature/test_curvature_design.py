@@ -41,7 +41,7 @@ def test_decay_of_a_contracting_net(deep):
     pairs = np.triu_indices(6)
     assert found.global_gap == pytest.approx(found.tensor[pairs].sum() / found.gauss_newton[pairs].sum())
     assert found.mean_gap == pytest.approx(found.gn_gap[pairs].mean())
-    assert d.tensor[-1] < 1e-12                                       # the head is linear
+    assert d.tensor[-1] < 1e-12  # the head is linear
     assert d.gap[1] == pytest.approx(d.tensor[1] / d.gauss_newton[1])
     slope = np.polyfit(d.distance, np.log(d.resonance), 1)[0]
     assert d.rate == pytest.approx(-slope)
@@ -171,6 +171,7 @@ def test_pictures(deep):
     heat = picture.heatmap(found, "gn_gap")
     assert heat["labels"] == list(found.nodes) and len(heat["z"]) == 6
     import xml.etree.ElementTree as ET
+
     for svg in (picture.heatmap_svg(found), picture.graph_svg(found.graph, {("1", "3"): 2.0})):
         assert ET.fromstring(svg).tag.endswith("svg")
     assert picture.heatmap_svg(found).count("<rect") == 36
@@ -207,8 +208,8 @@ def test_bend_of_activations():
     for act, name in ((nn.GELU(), "gelu"), (nn.Softplus(), "softplus")):
         found = curvature.activation_bend(nn.Sequential(act), z)
         x = z.double().requires_grad_()
-        first, = torch.autograd.grad(act(x).sum(), x, create_graph=True)
-        second, = torch.autograd.grad(first.sum(), x)
+        (first,) = torch.autograd.grad(act(x).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
         assert found.pooled == pytest.approx(float(second.square().mean()), rel=1e-6), name
     assert curvature.activation_bend(nn.Sequential(nn.Linear(1, 1), nn.ReLU()), z).pooled == 0
     zero = torch.zeros(4, 1)
@@ -244,7 +245,7 @@ def test_the_escape_step_lowers_the_loss_at_a_saddle():
     loss = lambda: float(F.mse_loss(net(data[0]), data[1]))
     before = loss()
     with operators(net, F.mse_loss, data) as of:
-        gradient = torch.zeros(6, dtype=torch.float64)       # a saddle: the gradient vanishes
+        gradient = torch.zeros(6, dtype=torch.float64)  # a saddle: the gradient vanishes
         found = steps.escape_step(of.whole(), gradient, length=0.1)
         _, vector = metrics.escape_vector(of.whole().dense())
     assert found.eigenvalue < -1e-3 and abs(float(found.direction @ vector)) > 0 and found.residual < 1e-8

@@ -67,8 +67,10 @@ def test_plain_stable_rank_falls_below_one_and_deflated_never_does():
     assert plain.std() > 0.1 > 100 * deflated.std()
     geometric = with_spectrum([0.8**k for k in range(40)])
     exact = float(geometric.square().sum())
-    both = [np.std([estimators.stable_rank(matrix_operator(geometric), deflated=d, seed=s).value for s in range(100)])
-            for d in (False, True)]
+    both = [
+        np.std([estimators.stable_rank(matrix_operator(geometric), deflated=d, seed=s).value for s in range(100)])
+        for d in (False, True)
+    ]
     assert exact == pytest.approx(2.778, abs=1e-3) and both[1] < 0.75 * both[0]
     assert np.isnan(estimators.stable_rank(matrix_operator(torch.zeros(3, 3))).value)
 
@@ -80,8 +82,9 @@ def test_shared_probes_make_coupling_quiet():
     op = lambda x, y: matrix_operator(x @ y.mT)
     vw, vv, ww = op(a, b), op(a, a), op(b, b)
     exact = float((a @ b.mT).norm() / ((a @ a.mT).norm() * (b @ b.mT).norm()).sqrt())
-    shared, apart = ([estimators.coupling(vw, vv, ww, 30, shared=s, seed=1000 * i) for i in range(200)]
-                     for s in (True, False))
+    shared, apart = (
+        [estimators.coupling(vw, vv, ww, 30, shared=s, seed=1000 * i) for i in range(200)] for s in (True, False)
+    )
     error = lambda es: np.sqrt(np.mean([(e.value - exact) ** 2 for e in es]))
     assert error(shared) < 0.1 * error(apart)
     assert np.mean([abs(e.value - exact) <= 3 * e.stderr for e in shared]) > 0.95

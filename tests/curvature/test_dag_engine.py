@@ -98,8 +98,11 @@ def test_products_with_split_equal_dense_products(seed, n):
     for part, rows in (("H", got.nodes), ("GN", got.nodes_gn)):
         want = dag.assembled(table, part) @ torch.cat([inject[v] for v in names])
         assert relative(torch.cat([rows[v] for v in names]), want) <= 1e-10
-    r = {v: torch.randn(e.parameter_edge(v).shape[2], generator=g, dtype=torch.float64)
-         for v in names if e.graph.by_name[v].theta}
+    r = {
+        v: torch.randn(e.parameter_edge(v).shape[2], generator=g, dtype=torch.float64)
+        for v in names
+        if e.graph.by_name[v].theta
+    }
     rows = dag.product(e, r)
     for v in r:
         blocks = {w: dag.parameter_block(e, v, w) for w in r}
@@ -162,12 +165,21 @@ def test_the_printed_recursion_is_right_on_chains_and_equal_diamonds_and_wrong_o
     chain = evaluation(named(d("v1", "x"), d("v2", "v1"), d("v3", "v2"), d("out", "v3", f=None)))
     equal = evaluation(named(d("v1", "x"), d("v2", "v1"), d("v3", "v1"), d("v4", "v2", "v3"), d("out", "v4", f=None)))
     unequal = evaluation(unequal_diamond())
-    linear = evaluation(named(d("v1", "x"), d("v2", "v1"), d("v3", "v1"), d("v4", "v3"), lib.add("v5", ["v2", "v4"]),
-                              d("v6", "v5"), d("out", "v6", f=None)))
+    linear = evaluation(
+        named(
+            d("v1", "x"),
+            d("v2", "v1"),
+            d("v3", "v1"),
+            d("v4", "v3"),
+            lib.add("v5", ["v2", "v4"]),
+            d("v6", "v5"),
+            d("out", "v6", f=None),
+        )
+    )
     for good in (chain, equal, linear):
         assert error_of(good, "paper") <= 1e-12
     assert error_of(unequal, "paper") > 0.01
-    assert error_of(chain, "paper_eq2") > 0.01      # Remark 76 is needed, not a special case
+    assert error_of(chain, "paper_eq2") > 0.01  # Remark 76 is needed, not a special case
 
 
 def test_examples_of_the_paper():
@@ -179,8 +191,15 @@ def test_examples_of_the_paper():
     assert relative(dag.block(e, "v2", "v3", reduction="per_sample").H, want) <= 1e-12
     assert float(e.contracted("v4", "v2", "v3").norm()) > 1e-6
     # Figure 1 with E2 corrected: the skip adds on the right of D3
-    s = evaluation(named(d("v0", "x"), d("v1", "v0"), lib.dense("m", ["v1"], 3, torch.tanh), lib.add("v2", ["m", "v0"]),
-                         d("out", "v2", f=None)))
+    s = evaluation(
+        named(
+            d("v0", "x"),
+            d("v1", "v0"),
+            lib.dense("m", ["v1"], 3, torch.tanh),
+            lib.add("v2", ["m", "v0"]),
+            d("out", "v2", f=None),
+        )
+    )
     eye = torch.eye(3, dtype=torch.float64)
     assert relative(s.total("out", "v0"), s.edge("out", "v2") @ (eye + s.edge("m", "v1") @ s.edge("v1", "v0"))) <= 1e-12
     # Example 5: a skip v1 -> out adds its own pairs of children
@@ -211,8 +230,9 @@ def test_weight_sharing_is_the_sum_over_copies_and_one_node_is_the_plain_hessian
     assert relative(dag.shared_block(e, "cell", "cell"), jacrev(jacrev(loss))(graph.parameters["cell"])) <= 1e-10
     one = named(lib.dense("out", ["x"], 3, torch.tanh))
     f = evaluation(one)
-    plain = jacrev(jacrev(lambda t: dag.Evaluation(dag.Graph(one.nodes, cross_entropy, {"out": t}), f.inputs, f.y)
-                          .loss.mean()))(one.parameters["out"])
+    plain = jacrev(
+        jacrev(lambda t: dag.Evaluation(dag.Graph(one.nodes, cross_entropy, {"out": t}), f.inputs, f.y).loss.mean())
+    )(one.parameters["out"])
     assert relative(dag.parameter_block(f, "out", "out").H, plain) <= 1e-12
 
 
@@ -238,7 +258,7 @@ def test_relu_parameter_blocks_are_gauss_newton_on_the_diagonal_only():
     assert float(off.residual.norm()) > 1e-3
     assert off.norms()["mixed_right"] > 0 and off.norms()["mixed_left"] == 0 and off.norms()["tensor_through"] == 0
     whole, _ = dag.parameter_hessian(e)
-    assert float(torch.linalg.eigvalsh(whole)[0]) < -1e-3      # negative curvature although T = 0 (erratum E25)
+    assert float(torch.linalg.eigvalsh(whole)[0]) < -1e-3  # negative curvature although T = 0 (erratum E25)
 
 
 def test_norm_bridge_of_corollary_17():
@@ -264,29 +284,51 @@ def test_routing_adds_up_to_the_blocks():
     assert any(r.tensor_added > 1e-8 for r in steps)
 
 
-@pytest.mark.parametrize(("node", "shape"), [
-    (lib.dense("u", ["p"], 3, torch.tanh), (4,)), (lib.dense("u", ["p"], 3), (4,)),
-    (lib.activation("u", "p", F.gelu), (4,)), (lib.norm("u", "p"), (5,)), (lib.norm("u", "p", "rms"), (5,)),
-    (lib.softmax("u", "p"), (5,)), (lib.add("u", ["p", "q"]), (4,)), (lib.concat("u", ["p", "q"]), (4,)),
-    (lib.hadamard("u", "p", "q"), (4,)), (lib.matmul("u", "p", "q", 2, 2, 2), (4,)),
-    (lib.dense("u", ["p", "q"], 3, F.silu), (4,)), (lib.scale("u", "p", 2.0), (4,)),
-    (lib.average_pool("u", "p", (1, 4, 4), 2), (16,)), (lib.max_pool("u", "p", (1, 4, 4), 2), (16,)),
-    (lib.convolution("u", "p", torch.ones(2, 1, 2, 2, dtype=torch.float64), (1, 4, 4)), (16,)),
-], ids=lambda v: getattr(getattr(v, "rule", None), "__class__", type(v)).__name__)
+@pytest.mark.parametrize(
+    ("node", "shape"),
+    [
+        (lib.dense("u", ["p"], 3, torch.tanh), (4,)),
+        (lib.dense("u", ["p"], 3), (4,)),
+        (lib.activation("u", "p", F.gelu), (4,)),
+        (lib.norm("u", "p"), (5,)),
+        (lib.norm("u", "p", "rms"), (5,)),
+        (lib.softmax("u", "p"), (5,)),
+        (lib.add("u", ["p", "q"]), (4,)),
+        (lib.concat("u", ["p", "q"]), (4,)),
+        (lib.hadamard("u", "p", "q"), (4,)),
+        (lib.matmul("u", "p", "q", 2, 2, 2), (4,)),
+        (lib.dense("u", ["p", "q"], 3, F.silu), (4,)),
+        (lib.scale("u", "p", 2.0), (4,)),
+        (lib.average_pool("u", "p", (1, 4, 4), 2), (16,)),
+        (lib.max_pool("u", "p", (1, 4, 4), 2), (16,)),
+        (lib.convolution("u", "p", torch.ones(2, 1, 2, 2, dtype=torch.float64), (1, 4, 4)), (16,)),
+    ],
+    ids=lambda v: getattr(getattr(v, "rule", None), "__class__", type(v)).__name__,
+)
 def test_closed_rules_equal_automatic_differentiation(node, shape):
     """Every rule of the library against the same function without its rule."""
     g = torch.Generator().manual_seed(1)
     n = shape[0]
+
     def build(rule):
         two = len(node.parents) == 2
-        first = [dag.GraphNode(p, ("x",), lambda x, t, i=i: x[i * n:(i + 1) * n].sin())
-                 for i, p in enumerate(node.parents)]
+        first = [
+            dag.GraphNode(p, ("x",), lambda x, t, i=i: x[i * n : (i + 1) * n].sin()) for i, p in enumerate(node.parents)
+        ]
         u = dag.GraphNode("u", node.parents, node.fn, node.theta, rule)
         out = dag.GraphNode("out", ("u",), lambda f, t: f.pow(3))
-        params = {"u": torch.randn(3 * n * len(node.parents) + 3, generator=torch.Generator().manual_seed(2),
-                                   dtype=torch.float64)} if node.theta else {}
+        params = (
+            {
+                "u": torch.randn(
+                    3 * n * len(node.parents) + 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+                )
+            }
+            if node.theta
+            else {}
+        )
         graph = dag.Graph([*first, u, out], lambda f, y: f.sum() * y.sum(), params)
         return dag.Evaluation(graph, x, torch.ones(2, 1, dtype=torch.float64)), two
+
     x = torch.randn(2, 2 * n, generator=g, dtype=torch.float64)
     (a, two), (b, _) = build(node.rule), build(None)
     pairs = [("p", "p")] + ([("p", "q"), ("q", "q")] if two else [])
@@ -298,8 +340,9 @@ def test_closed_rules_equal_automatic_differentiation(node, shape):
     if node.theta:
         torch.testing.assert_close(a.parameter_edge("u"), b.parameter_edge("u"), atol=1e-12, rtol=0)
         for p in node.parents:
-            torch.testing.assert_close(a.contracted_parameter("u", p), b.contracted_parameter("u", p), atol=1e-12,
-                                       rtol=0)
+            torch.testing.assert_close(
+                a.contracted_parameter("u", p), b.contracted_parameter("u", p), atol=1e-12, rtol=0
+            )
         torch.testing.assert_close(a.contracted_pure("u"), b.contracted_pure("u"), atol=1e-12, rtol=0)
 
 
@@ -320,29 +363,48 @@ def test_other_node_types_fit_the_formalism():
         norms = {p: float(dag.block(e, *p).T.norm()) for p in ["qq", "qk", "qv", "kk", "kv", "vv"]}
         assert norms["vv"] <= 1e-12 and min(norms[p] for p in ("qk", "qv", "kv")) > 1e-4
         assert (norms["qq"] > 1e-4) == softmaxed and (norms["kk"] > 1e-4) == softmaxed
-    noisy = dag.Graph([lib.dense("h", ["x"], 3, torch.tanh), lib.noisy("z", "h", "noise", torch.exp),
-                       lib.dense("out", ["z"], 3)], lambda f, y: f.pow(4).sum(),
-                      {"h": lib.dense_parameters(3, 6, 0), "out": lib.dense_parameters(3, 3, 1)}, inputs=("x", "noise"))
+    noisy = dag.Graph(
+        [lib.dense("h", ["x"], 3, torch.tanh), lib.noisy("z", "h", "noise", torch.exp), lib.dense("out", ["z"], 3)],
+        lambda f, y: f.pow(4).sum(),
+        {"h": lib.dense_parameters(3, 6, 0), "out": lib.dense_parameters(3, 3, 1)},
+        inputs=("x", "noise"),
+    )
     e = dag.Evaluation(noisy, {"x": x, "noise": torch.randn(2, 3, generator=g, dtype=torch.float64)}, y)
     assert error_of(e, "closed") <= 1e-10 and error_of(e, "onesided") <= 1e-10
-    train = dag.Graph([lib.dense("h", ["x"], 6, torch.tanh), lib.batch_norm_train("n", "h", 3),
-                       lib.activation("out", "n", F.relu)], square, {"h": lib.dense_parameters(6, 6, 0)})
+    train = dag.Graph(
+        [lib.dense("h", ["x"], 6, torch.tanh), lib.batch_norm_train("n", "h", 3), lib.activation("out", "n", F.relu)],
+        square,
+        {"h": lib.dense_parameters(6, 6, 0)},
+    )
     e = dag.Evaluation(train, x[:1], y[:1])
     assert error_of(e, "closed") <= 1e-10 and float(dag.block(e, "h", "h").T.norm()) > 1e-4
-    evaled = dag.Graph([lib.dense("h", ["x"], 6, F.relu), lib.batch_norm("n", "h", torch.zeros(6), torch.ones(6)),
-                        lib.activation("out", "n", F.relu)], square, {"h": lib.dense_parameters(6, 6, 0)})
+    evaled = dag.Graph(
+        [
+            lib.dense("h", ["x"], 6, F.relu),
+            lib.batch_norm("n", "h", torch.zeros(6), torch.ones(6)),
+            lib.activation("out", "n", F.relu),
+        ],
+        square,
+        {"h": lib.dense_parameters(6, 6, 0)},
+    )
     assert float(dag.block(dag.Evaluation(evaled, x, y), "h", "h").T.norm()) == 0
-    tokens = dag.Graph([lib.embedding("t", "x", 2), lib.activation("out", "t", torch.tanh)], square,
-                       {"t": torch.randn(10, generator=g, dtype=torch.float64)})
+    tokens = dag.Graph(
+        [lib.embedding("t", "x", 2), lib.activation("out", "t", torch.tanh)],
+        square,
+        {"t": torch.randn(10, generator=g, dtype=torch.float64)},
+    )
     e = dag.Evaluation(tokens, torch.tensor([[0, 3, 1], [4, 4, 2]]), y)
     table = dag.parameter_block(e, "t", "t").H
+
     def loss(t):
         return dag.Evaluation(dag.Graph(tokens.nodes, square, {"t": t}), e.inputs, y).loss.mean()
+
     assert relative(table, jacrev(jacrev(loss))(tokens.parameters["t"])) <= 1e-10
 
 
 def test_certificates_of_piecewise_linearity():
     from torch import nn
+
     relu = named(lib.dense("a", ["x"], 3, F.relu), lib.dense("out", ["a"], 3))
     assert dag.certificate(relu).piecewise_linear and dag.certificate(evaluation(relu)).piecewise_linear
     silu = named(lib.dense("a", ["x"], 3, F.relu), lib.dense("b", ["a"], 3, F.silu), lib.dense("out", ["b"], 3))
@@ -359,7 +421,7 @@ def test_hessians_around_a_kink_fall_into_clusters():
     y = torch.softmax(torch.randn(1, 3, dtype=torch.float64), 1)
     w = graph.parameters["a"][:12].reshape(3, 4)
     b = graph.parameters["a"][12:]
-    on = x - ((w[0] @ x[0] + b[0]) / w[0].square().sum()) * w[0]      # unit 0 exactly at its kink
+    on = x - ((w[0] @ x[0] + b[0]) / w[0].square().sum()) * w[0]  # unit 0 exactly at its kink
     z = on @ w.mT + b
     assert dag.near_kinks(z, 1e-9).tolist() == [[0, 0]]
     first = dag.GraphNode("i", ("x",), lambda x, t: 1.0 * x)
@@ -368,20 +430,23 @@ def test_hessians_around_a_kink_fall_into_clusters():
     samples = dag.clarke_samples(moved, on, y, "i", "i", radius=1e-6)
     spread = (samples - samples[0]).flatten(1).norm(dim=1)
     far = spread > 1e-3
-    assert 0 < int(far.sum()) < len(spread)                 # two clusters
+    assert 0 < int(far.sum()) < len(spread)  # two clusters
     assert float(spread[~far].max()) < 1e-4
     smooth = dag.clarke_samples(moved, on + 0.5, y, "i", "i", radius=1e-6)
     assert float((smooth - smooth[0]).norm()) < 1e-3
 
 
-@pytest.mark.parametrize(("nodes", "sentence"), [
-    ([lib.activation("out", "nobody", torch.tanh)], "names the parent 'nobody'"),
-    ([lib.activation("a", "x", torch.tanh), lib.activation("out", "x", torch.tanh)], "'a' does not reach the loss"),
-    ([lib.activation("out", "b", torch.tanh), lib.activation("b", "out", torch.tanh)], "lies on a cycle"),
-    ([lib.activation("out", "x", torch.tanh), lib.activation("out", "x", torch.tanh)], "given 2 times"),
-    ([lib.dense("out", ["x"], 3)], "names the parameters 'out'"),
-    ([lib.activation("a", "x", torch.tanh)], "the loss looks at 'out'"),
-])
+@pytest.mark.parametrize(
+    ("nodes", "sentence"),
+    [
+        ([lib.activation("out", "nobody", torch.tanh)], "names the parent 'nobody'"),
+        ([lib.activation("a", "x", torch.tanh), lib.activation("out", "x", torch.tanh)], "'a' does not reach the loss"),
+        ([lib.activation("out", "b", torch.tanh), lib.activation("b", "out", torch.tanh)], "lies on a cycle"),
+        ([lib.activation("out", "x", torch.tanh), lib.activation("out", "x", torch.tanh)], "given 2 times"),
+        ([lib.dense("out", ["x"], 3)], "names the parameters 'out'"),
+        ([lib.activation("a", "x", torch.tanh)], "the loss looks at 'out'"),
+    ],
+)
 def test_wrong_graphs_name_the_node(nodes, sentence):
     with pytest.raises(ValueError, match=sentence):
         dag.Graph(nodes, cross_entropy)
@@ -396,7 +461,10 @@ def test_a_node_must_return_a_vector_and_the_hessian_must_fit():
 
 
 def test_segments_make_a_chain():
-    g = dag.chain([lambda f, t: torch.tanh(f), lambda f, t: f * t, lambda f, t: f], lambda f, y: f.square().sum(),
-                  [None, torch.ones(4, dtype=torch.float64), None])
+    g = dag.chain(
+        [lambda f, t: torch.tanh(f), lambda f, t: f * t, lambda f, t: f],
+        lambda f, y: f.square().sum(),
+        [None, torch.ones(4, dtype=torch.float64), None],
+    )
     e = dag.Evaluation(g, torch.randn(2, 4, dtype=torch.float64), torch.zeros(2))
     assert g.topology.order == ("0", "1", "out") and error_of(e, "onesided") <= 1e-12

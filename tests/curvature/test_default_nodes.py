@@ -18,13 +18,16 @@ IMAGES = (torch.randn(3, 1, 8, 8), torch.randint(0, 10, (3,)))
 ROWS = (torch.randn(3, 64), torch.randint(0, 10, (3,)))
 
 
-@pytest.mark.parametrize(("spec", "batch", "nodes"), [
-    ("gpt-micro,depth=2,width=16,heads=2,context=8", TOKENS, ("embed", "blocks.0", "blocks.1")),
-    ("vit-mini", IMAGES, ("embed", "blocks.0", "blocks.1")),
-    ("mixer-mini", IMAGES, ("embed", "blocks.0", "blocks.1")),
-    ("resnet-mini", IMAGES, ("stem.2", "stages.0.0", "stages.1.0", "stages.2.0")),
-    ("mlp:64-16x3-10", ROWS, ("blocks.0", "blocks.1", "blocks.2")),
-])
+@pytest.mark.parametrize(
+    ("spec", "batch", "nodes"),
+    [
+        ("gpt-micro,depth=2,width=16,heads=2,context=8", TOKENS, ("embed", "blocks.0", "blocks.1")),
+        ("vit-mini", IMAGES, ("embed", "blocks.0", "blocks.1")),
+        ("mixer-mini", IMAGES, ("embed", "blocks.0", "blocks.1")),
+        ("resnet-mini", IMAGES, ("stem.2", "stages.0.0", "stages.1.0", "stages.2.0")),
+        ("mlp:64-16x3-10", ROWS, ("blocks.0", "blocks.1", "blocks.2")),
+    ],
+)
 def test_blocks_before_the_head(spec, batch, nodes):
     found = interlayer(models.build(spec, seed=0), next_token, batch, probes=4, train=False)
     assert found.nodes == nodes

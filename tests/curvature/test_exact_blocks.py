@@ -61,6 +61,7 @@ def _gradient(model, loss, batch, calls):
                 return None
             eps[key] = torch.zeros(1, *out.shape[1:], dtype=out.dtype, requires_grad=True)
             return out + eps[key]
+
         return hook
 
     handles = [modules[b].register_forward_hook(add(b)) for b in dict.fromkeys(c.split("#")[0] for c in calls)]
@@ -109,7 +110,8 @@ def test_metrics_are_those_of_the_blocks(case):
     assert numbers["gn_gap"] == pytest.approx(float(t.norm() / gn.norm()))
     assert numbers["stable_rank"] == pytest.approx(float(h.norm() ** 2 / torch.linalg.matrix_norm(h, 2) ** 2))
     assert numbers["coupling"] == pytest.approx(
-        float(h.norm() / (found.block(v, v).H.norm() * found.block(w, w).H.norm()).sqrt()))
+        float(h.norm() / (found.block(v, v).H.norm() * found.block(w, w).H.norm()).sqrt())
+    )
     assert np.nanmin(found.stable_rank) >= 1 - 1e-9
     assert numbers["stable_rank"] <= min(h.shape) + 1e-9
 
@@ -133,12 +135,13 @@ def test_float32_gap_of_a_relu_net_is_below_1e_7():
 
 
 def test_batch_norm_in_train_mode_couples_samples_and_gives_a_relu_net_a_tensor_part(bench):
-    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(),
-                        nn.Linear(4, 3)).double()
+    net = nn.Sequential(
+        nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)
+    ).double()
     batch = (torch.randn(6, 4).double(), torch.randint(0, 3, (6,)))
     assert interlayer(net, F.cross_entropy, batch, nodes=["0"], method="exact", train=False).global_gap == 0
     assert interlayer(net, F.cross_entropy, batch, nodes=["0"], method="exact").global_gap > 0.1
-    same = copy.deepcopy(net)       # torch.func cannot count batches; batch statistics are the same without the count
+    same = copy.deepcopy(net)  # torch.func cannot count batches; batch statistics are the same without the count
     same[3].track_running_stats, same[3].running_mean, same[3].running_var = False, None, None
     reference, _ = bench.perturbed_hessian(same, F.cross_entropy, batch, ["0"], per_sample=True)
     found = interlayer(net, F.cross_entropy, batch, nodes=["0"], method="exact", reduction="joint")
@@ -159,10 +162,12 @@ def test_intermediate_tensors_are_wrong_where_the_leaves_are_right(bench):
     a, b = torch.randn(4, dtype=torch.float64).requires_grad_(), torch.randn(4, 4, dtype=torch.float64)
     f = torch.tanh(a)
     loss = torch.tanh(b @ f).square().sum()
-    grad_v, = torch.autograd.grad(loss, a, create_graph=True)
+    (grad_v,) = torch.autograd.grad(loss, a, create_graph=True)
     wrong = torch.stack([torch.autograd.grad(g, f, retain_graph=True)[0] for g in grad_v])
+
     def shifted(e):
         return torch.tanh(b @ (torch.tanh(a.detach() + e[:4]) + e[4:])).square().sum()
+
     right = torch.func.hessian(shifted)(torch.zeros(8, dtype=torch.float64))[:4, 4:]
     assert bench.relative(wrong, right) > 0.1
 

@@ -26,7 +26,7 @@ def test_parts_add_up(case):
     model, loss, batch, _ = case
     whole, gn, t = (trace(model, loss, batch, probes=20, part=p) for p in ("H", "GN", "T"))
     np.testing.assert_allclose(whole.samples, gn.samples + t.samples, atol=1e-10)
-    assert gn.samples.sum(1).min() >= -1e-10      # GN is positive semidefinite, so every quadratic form is
+    assert gn.samples.sum(1).min() >= -1e-10  # GN is positive semidefinite, so every quadratic form is
 
 
 def test_error_bars_are_honest():

@@ -77,6 +77,7 @@ def test_density_of_one_block_and_of_activation_space():
 
 def test_operators_are_the_blocks(case):
     from netvitals.curvature import interlayer
+
     model, loss, batch, nodes = case
     exact = interlayer(model, loss, batch, nodes=nodes, method="exact")
     v, w = exact.nodes[0], exact.nodes[-1]

@@ -148,6 +148,7 @@ def test_chunks_do_not_change_the_numbers():
 def test_gauss_newton_by_roots_or_by_products_is_the_same():
     from netvitals.curvature.engine.products import Products
     from netvitals.curvature.engine.tape import recorded
+
     net = mlp(nn.SiLU, 12, 3).double()
     batch = (torch.randn(8, 12).double(), torch.randint(0, 10, (8,)))
     with recorded(net, F.cross_entropy, batch) as tape:

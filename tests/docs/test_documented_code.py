@@ -9,8 +9,11 @@ from netvitals.cli import app
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCKS = [(page, i, code) for page in PAGES
-          for i, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M))]
+BLOCKS = [
+    (page, i, code)
+    for page in PAGES
+    for i, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M))
+]
 COMMANDS = {command.name or command.callback.__name__.replace("_", "-") for command in app.registered_commands}
 COMMANDS |= {group.name for group in app.registered_groups}
 

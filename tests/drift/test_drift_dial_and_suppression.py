@@ -111,10 +111,10 @@ def test_projected_gradients_hold_the_means(net):
         _train(net, torch.optim.SGD(net.parameters(), 0.1, momentum=0.9))
     assert float((_row_means(net) - before).abs().max()) < 1e-6
     _train(free, torch.optim.SGD(free.parameters(), 0.1, momentum=0.9))
-    assert float((_row_means(free) - before).abs().max()) > 1e-3       # without it they move
+    assert float((_row_means(free) - before).abs().max()) > 1e-3  # without it they move
     held = _row_means(net)
     _train(net, torch.optim.SGD(net.parameters(), 0.1))
-    assert float((_row_means(net) - held).abs().max()) > 1e-4          # and after it was removed
+    assert float((_row_means(net) - held).abs().max()) > 1e-4  # and after it was removed
 
 
 @pytest.mark.parametrize("kind", ["adam", "muon"])

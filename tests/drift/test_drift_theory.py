@@ -50,9 +50,21 @@ def test_weight_gradient_and_first_step_are_means_over_samples():
     assert theory.first_step_drift(x, p, gain=2.0, lr=0.1) == pytest.approx(-0.2 * float(slow.mean()))
 
 
-@pytest.mark.parametrize(("name", "x", "sign"), [
-    ("relu", 1, -1), ("gelu", 1, -1), ("silu", 1, -1), ("neg_relu", -1, -1), ("relu", -1, 1), ("neg_relu", 1, 1),
-    ("tanh", 1, 0), ("identity", 1, 0), ("relu", 0, 0), ("leaky_relu:0.1", 1, -1)])
+@pytest.mark.parametrize(
+    ("name", "x", "sign"),
+    [
+        ("relu", 1, -1),
+        ("gelu", 1, -1),
+        ("silu", 1, -1),
+        ("neg_relu", -1, -1),
+        ("relu", -1, 1),
+        ("neg_relu", 1, 1),
+        ("tanh", 1, 0),
+        ("identity", 1, 0),
+        ("relu", 0, 0),
+        ("leaky_relu:0.1", 1, -1),
+    ],
+)
 def test_sign_rule(name, x, sign):
     assert theory.drift_sign(name, x) == sign
 
@@ -74,12 +86,15 @@ def test_cross_entropy_force_at_tiny_outputs():
     torch.testing.assert_close(theory.cross_entropy_force(P, readout_variance=0.25, doubt=0.8), 0.2 * P.relu())
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: theory.downstream_gain(0, 1.0), "widths must be positive"),
-    (lambda: theory.he_gain(0, 3), "must be positive, got 0 and 3"),
-    (lambda: theory.expected_gradient_of_loss(-P.abs(), 1.0), "all activations of a sample are zero"),
-    (lambda: theory.expected_weight_gradient(P, P, gain=1.0), "expected inputs"),
-])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: theory.downstream_gain(0, 1.0), "widths must be positive"),
+        (lambda: theory.he_gain(0, 3), "must be positive, got 0 and 3"),
+        (lambda: theory.expected_gradient_of_loss(-P.abs(), 1.0), "all activations of a sample are zero"),
+        (lambda: theory.expected_weight_gradient(P, P, gain=1.0), "expected inputs"),
+    ],
+)
 def test_wrong_input_gets_a_sentence(call, words):
     with pytest.raises(ValueError, match=words):
         call()

@@ -10,14 +10,25 @@ from netvitals.vitals import drift
 
 def conv_net():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, bias=False),
-                         nn.ReLU(inplace=True), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8 * 4, 20, bias=False),
-                         nn.ReLU(), nn.Linear(20, 5, bias=False)).double()
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, bias=False),
+        nn.ReLU(inplace=True),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8 * 4, 20, bias=False),
+        nn.ReLU(),
+        nn.Linear(20, 5, bias=False),
+    ).double()
 
 
-LOSSES = {"cross-entropy": (F.cross_entropy, lambda n: torch.randint(0, 5, (n,))),
-          "squares": (lambda o, y: (o - y).square().sum(1).mean() / 2, lambda n: torch.randn(n, 5).double()),
-          "huber": (lambda o, y: F.huber_loss(o, y, delta=0.5), lambda n: torch.randn(n, 5).double())}
+LOSSES = {
+    "cross-entropy": (F.cross_entropy, lambda n: torch.randint(0, 5, (n,))),
+    "squares": (lambda o, y: (o - y).square().sum(1).mean() / 2, lambda n: torch.randn(n, 5).double()),
+    "huber": (lambda o, y: F.huber_loss(o, y, delta=0.5), lambda n: torch.randn(n, 5).double()),
+}
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -15,9 +15,15 @@ def signs(p, a, g):
     """By definition, g the gradient of each sample's own loss; arrays of (samples, units)."""
     on = p > 0
     units = [g[on[:, i], i].mean() > 0 for i in range(p.shape[1]) if on[:, i].any()]
-    return {"g_pos": g[on].mean(), "g_all": g.mean(), "rho_pos": g[on].mean() / np.abs(g[on]).mean(),
-            "rho_all": g.mean() / np.abs(g).mean(), "frac_units_pos": np.mean(units),
-            "slope": (a * g)[on].sum() / (a[on] ** 2).sum(), "euler": (p * g).sum(1).mean()}
+    return {
+        "g_pos": g[on].mean(),
+        "g_all": g.mean(),
+        "rho_pos": g[on].mean() / np.abs(g[on]).mean(),
+        "rho_all": g.mean() / np.abs(g).mean(),
+        "frac_units_pos": np.mean(units),
+        "slope": (a * g)[on].sum() / (a[on] ** 2).sum(),
+        "euler": (p * g).sum(1).mean(),
+    }
 
 
 @pytest.mark.parametrize("op", ["ReLU", "GELU", "Tanh"])
@@ -26,7 +32,7 @@ def test_every_statistic_equals_its_definition(made, op, reduction):
     torch.manual_seed(0)
     f, n = getattr(nn, op)(), 40
     p = (torch.randn(n, 9, dtype=torch.float64) - 0.3).requires_grad_(True)
-    p.data[:, 4] = -p.data[:, 4].abs()      # a unit that is never active
+    p.data[:, 4] = -p.data[:, 4].abs()  # a unit that is never active
     a = f(p)
     a.retain_grad()
     head = torch.randn(9, 3, dtype=torch.float64)
@@ -53,11 +59,15 @@ def test_a_stack_reads_what_its_sites_read_alone(made):
             assert together[key] == pytest.approx(value, rel=1e-5), key
 
 
-LAYERS = {"linear": (nn.Linear(6, 5), (8, 6)), "tokens": (nn.Linear(6, 5), (8, 3, 6)),
-          "conv": (nn.Conv2d(6, 4, 3, padding=1), (8, 6, 7, 5)),
-          "strided": (nn.Conv2d(6, 4, (3, 2), stride=2, dilation=(2, 1)), (8, 6, 9, 8)),
-          "groups": (nn.Conv2d(6, 4, 3, groups=2, padding="same"), (8, 6, 7, 5)),
-          "depthwise": (nn.Conv1d(6, 6, 5, groups=6), (8, 6, 12)), "volume": (nn.Conv3d(2, 3, 2), (4, 2, 4, 4, 4))}
+LAYERS = {
+    "linear": (nn.Linear(6, 5), (8, 6)),
+    "tokens": (nn.Linear(6, 5), (8, 3, 6)),
+    "conv": (nn.Conv2d(6, 4, 3, padding=1), (8, 6, 7, 5)),
+    "strided": (nn.Conv2d(6, 4, (3, 2), stride=2, dilation=(2, 1)), (8, 6, 9, 8)),
+    "groups": (nn.Conv2d(6, 4, 3, groups=2, padding="same"), (8, 6, 7, 5)),
+    "depthwise": (nn.Conv1d(6, 6, 5, groups=6), (8, 6, 12)),
+    "volume": (nn.Conv3d(2, 3, 2), (4, 2, 4, 4, 4)),
+}
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -130,7 +140,7 @@ def test_over_random_nets_the_gradient_on_positive_preactivations_is_positive(ma
         batch = torch.rand(32, 32).double(), torch.randint(0, 10, (32,))
         seen = observe(net, batch, F.cross_entropy, vitals=[Drift()])
         found.append([r.value for r in seen.readings if r.metric == "g_pos"])
-    mean, stderr = np.mean(found, 0), np.std(found, 0, ddof=1) / 32 ** 0.5
+    mean, stderr = np.mean(found, 0), np.std(found, 0, ddof=1) / 32**0.5
     assert mean.shape == (2,)
     assert (mean > 3 * stderr).all(), (mean, stderr)
 

@@ -14,8 +14,14 @@ from netvitals.vitals.sparsity import measure, tensor_sparsity
 def shares(p, a, dim, tau=0.01, tau_abs=1e-3):
     p, a = p.double().numpy(), np.abs(a.double().numpy())
     zero = np.moveaxis(a == 0, dim, -1).reshape(-1, a.shape[dim])
-    return {"hard": zero.mean(), "soft": (a <= tau * a.max()).mean(), "soft_abs": (a <= tau_abs).mean(),
-            "neg_preact": (p <= 0).mean(), "dead_units": zero.all(0).mean(), "always_on": (~zero.any(0)).mean()}
+    return {
+        "hard": zero.mean(),
+        "soft": (a <= tau * a.max()).mean(),
+        "soft_abs": (a <= tau_abs).mean(),
+        "neg_preact": (p <= 0).mean(),
+        "dead_units": zero.all(0).mean(),
+        "always_on": (~zero.any(0)).mean(),
+    }
 
 
 def lopsided(shape, dim, seed=0):
@@ -51,10 +57,18 @@ def test_a_stack_reads_what_its_sites_read_alone(made):
 
 def net_and_data(activation=nn.ReLU):
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(2, 6, 3), activation(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6 * 9, 30),
-                        activation(), nn.Dropout(0.5), nn.Linear(30, 4))
-    net[4].bias.data[:5] = -50.0        # five units that never fire
-    net[4].bias.data[5] = 50.0          # one that always does
+    net = nn.Sequential(
+        nn.Conv2d(2, 6, 3),
+        activation(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(6 * 9, 30),
+        activation(),
+        nn.Dropout(0.5),
+        nn.Linear(30, 4),
+    )
+    net[4].bias.data[:5] = -50.0  # five units that never fire
+    net[4].bias.data[5] = 50.0  # one that always does
     return net, torch.randn(50, 2, 8, 8)
 
 
@@ -68,8 +82,13 @@ def test_streaming_is_the_whole_at_once(activation):
     for name, site in whole.sites.items():
         found = parts.sites[name]
         assert (found.site, found.dead, found.always_on, found.units, found.elements) == (
-            site.site, site.dead, site.always_on, site.units, site.elements)
-        for share in ("hard", "soft", "soft_tau", "soft_abs", "neg_preact"):    # an entry may round across a threshold
+            site.site,
+            site.dead,
+            site.always_on,
+            site.units,
+            site.elements,
+        )
+        for share in ("hard", "soft", "soft_tau", "soft_abs", "neg_preact"):  # an entry may round across a threshold
             assert getattr(found, share) == pytest.approx(getattr(site, share), abs=2 / site.elements), share
     for name, layer in whole.layers.items():
         assert parts.layers[name].input_sparsity == pytest.approx(layer.input_sparsity, abs=2e-3)
@@ -92,7 +111,8 @@ def test_the_meter_equals_the_definition_over_all_samples(activation):
         expected = shares(p, a, 1, tau=site.soft_tau)
         assert site.soft_tau == pytest.approx(0.01, rel=0.008)
         assert (site.hard, site.neg_preact, site.soft) == pytest.approx(
-            (expected["hard"], expected["neg_preact"], expected["soft"]), abs=1e-9)
+            (expected["hard"], expected["neg_preact"], expected["soft"]), abs=1e-9
+        )
         assert site.dead / site.units == pytest.approx(expected["dead_units"])
         assert site.always_on / site.units == pytest.approx(expected["always_on"])
         near = [(np.abs(a.numpy()) <= 1e-3 * s).mean() for s in (0.99, 1.01)]
@@ -122,7 +142,8 @@ def test_model_level_sparsity_and_operations():
     assert report.ffn == pytest.approx((hidden.input_sparsity + head.input_sparsity) / 2)
     assert report.all_layers == pytest.approx(2 / 3 * report.ffn)
     assert report.flop_weighted == pytest.approx(
-        np.average([hidden.input_sparsity, head.input_sparsity], weights=[hidden.dense, head.dense]))
+        np.average([hidden.input_sparsity, head.input_sparsity], weights=[hidden.dense, head.dense])
+    )
     assert report.flops_dense == conv.dense + hidden.dense + head.dense
     assert report.flops_sparse == pytest.approx(conv.dense + hidden.sparse + head.sparse)
     assert f"{report.sites['5'].dead} of 30 units dead" in str(report) and report.sites["5"].dead >= 5

@@ -24,10 +24,14 @@ def numbers(a, k=20.0):
     a = a.double().numpy().ravel()
     size = np.abs(a)
     on = np.sort(size[size > 0])
-    return {"max_abs": size.max(), "p999": np.quantile(size, 0.999, method="lower"),
-            "max_over_mean": size.max() / size.mean(), "kurtosis": kurtosis(a, fisher=False),
-            "max_over_median": size.max() / on[(on.size - 1) // 2],
-            "spike_count": (size > k * np.sqrt((a ** 2).mean())).sum()}
+    return {
+        "max_abs": size.max(),
+        "p999": np.quantile(size, 0.999, method="lower"),
+        "max_over_mean": size.max() / size.mean(),
+        "kurtosis": kurtosis(a, fisher=False),
+        "max_over_median": size.max() / on[(on.size - 1) // 2],
+        "spike_count": (size > k * np.sqrt((a**2).mean())).sum(),
+    }
 
 
 @pytest.mark.parametrize("op", ["ReLU", "Identity"])
@@ -92,7 +96,7 @@ def test_the_layer_with_the_peak(made):
     vital = Spikes()
     out = made.shown(vital, *views)
     assert (out["model", "peak_layer"], out["model", "intermediate_peak"], out["model", "max_abs"]) == (1, 1, 9)
-    later = made.shown(vital, views[2], made.stacked(views[:2]))      # a stack may be shown after a deeper site
+    later = made.shown(vital, views[2], made.stacked(views[:2]))  # a stack may be shown after a deeper site
     assert later["model", "peak_layer"] == 1
     last = made.shown(Spikes(), *views[:2])
     assert (last["model", "peak_layer"], last["model", "intermediate_peak"]) == (1, 0)
@@ -136,9 +140,16 @@ def test_streaming_is_the_whole_at_once():
     for name, one in whole.sites.items():
         two = parts.sites[name]
         assert (two.max_abs, two.p999, two.channel, two.token, two.spike_count, two.elements) == (
-            one.max_abs, one.p999, one.channel, one.token, one.spike_count, one.elements)
+            one.max_abs,
+            one.p999,
+            one.channel,
+            one.token,
+            one.spike_count,
+            one.elements,
+        )
         assert (two.kurtosis, two.max_over_mean, two.max_over_median) == pytest.approx(
-            (one.kurtosis, one.max_over_mean, one.max_over_median), rel=1e-9)
+            (one.kurtosis, one.max_over_mean, one.max_over_median), rel=1e-9
+        )
 
 
 def test_the_meter_equals_the_definition_to_a_bin():

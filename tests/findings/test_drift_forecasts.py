@@ -21,10 +21,16 @@ def series(values) -> Series:
 
 
 def readings(**by_metric) -> list[Reading]:
-    places = {"push": ("drift", "output", "euler"), "sink": ("preactivations", "a.act", "preact_drift"),
-              "zeros": ("sparsity", "a.act", "hard")}
-    return [Reading(int(t), *places[name][:1], *places[name][1:], float(v)) for name, values in by_metric.items()
-            for t, v in zip(STEPS, values)]
+    places = {
+        "push": ("drift", "output", "euler"),
+        "sink": ("preactivations", "a.act", "preact_drift"),
+        "zeros": ("sparsity", "a.act", "hard"),
+    }
+    return [
+        Reading(int(t), *places[name][:1], *places[name][1:], float(v))
+        for name, values in by_metric.items()
+        for t, v in zip(STEPS, values)
+    ]
 
 
 def text(source) -> list:
@@ -38,9 +44,17 @@ def test_crossing_of_a_noisy_line_is_inside_its_interval():
     assert found.step == pytest.approx(400, abs=60)
 
 
-@pytest.mark.parametrize("values", [np.ones(30), np.linspace(0.5, 1.0, 30), np.linspace(1.0, 0.9, 30),
-                                    np.random.default_rng(1).normal(1.0, 0.5, 30), np.full(30, np.nan)],
-                         ids=["flat", "rises", "too slow", "noise", "nothing"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.ones(30),
+        np.linspace(0.5, 1.0, 30),
+        np.linspace(1.0, 0.9, 30),
+        np.random.default_rng(1).normal(1.0, 0.5, 30),
+        np.full(30, np.nan),
+    ],
+    ids=["flat", "rises", "too slow", "noise", "nothing"],
+)
 def test_no_forecast_without_a_trend(values):
     assert crossing(series(values), 0.0) is None
 
@@ -52,7 +66,7 @@ def test_drift_that_will_turn_and_drift_that_has_turned():
     (past,) = text(readings(push=1.0 - STEPS / 150, sink=sink))
     assert "turned round at step 160" in past.what
     assert turned(series(1.0 - STEPS / 150)) == 160
-    assert not text(readings(push=1.0 - STEPS / 150, sink=np.zeros(len(STEPS))))      # nothing has drifted
+    assert not text(readings(push=1.0 - STEPS / 150, sink=np.zeros(len(STEPS))))  # nothing has drifted
 
 
 def test_sparsity_on_its_way_to_the_cliff():
@@ -61,14 +75,16 @@ def test_sparsity_on_its_way_to_the_cliff():
     assert "top-k" in found.advice
     (outlook,) = text(readings(zeros=0.5 + STEPS / 2000, push=np.full(len(STEPS), -0.2)))
     assert "may stop" in outlook.why
-    assert not text(readings(zeros=np.full(len(STEPS), 0.8)))       # past it: another rule speaks
+    assert not text(readings(zeros=np.full(len(STEPS), 0.8)))  # past it: another rule speaks
     assert not text(readings(zeros=np.full(len(STEPS), 0.5)))
 
 
 def test_a_spike_names_layer_channel_and_position():
-    source = [Reading(int(t), "spikes", "blocks.3.act", m, v) for t in STEPS
-              for m, v in (("max_over_mean", 250.0), ("max_abs", 40.0), ("p999", 2.5), ("channel", 17.0),
-                           ("token", 5.0))]
+    source = [
+        Reading(int(t), "spikes", "blocks.3.act", m, v)
+        for t in STEPS
+        for m, v in (("max_over_mean", 250.0), ("max_abs", 40.0), ("p999", 2.5), ("channel", 17.0), ("token", 5.0))
+    ]
     (found,) = [f for f in diagnose(source) if f.rule == "spikes"]
     assert all(word in found.what for word in ("blocks.3.act", "channel 17", "position 5"))
     assert "99.9 % quantile is 2.5" in found.advice

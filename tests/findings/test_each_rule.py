@@ -29,8 +29,9 @@ class Source:
         """``value`` as a function of progress through the run, from 0 to 1."""
         for step in STEPS:
             at = step / (len(STEPS) * 10)
-            self.readings += [Reading(step, vital, s, metric, float(value(at) if callable(value) else value))
-                              for s in sites]
+            self.readings += [
+                Reading(step, vital, s, metric, float(value(at) if callable(value) else value)) for s in sites
+            ]
         return self
 
     def array(self, vital: str, metric: str, values, sites=ACT) -> Source:
@@ -99,7 +100,8 @@ def _shrinking(mu: float, sigma: float, *, law_holds: bool = True, op: str = "Re
     source.series("preactivations", "sigma", ("a.act",), lambda t: 3 * sigma - 2 * sigma * t)
     source.series("gates", "density@0.01", ("a.act",), density)
     return source.array("preactivations", "mu", np.full(64, mu), ("a.act",)).array(
-        "preactivations", "sigma", np.full(64, sigma), ("a.act",))
+        "preactivations", "sigma", np.full(64, sigma), ("a.act",)
+    )
 
 
 def test_gate_density_is_forecast_to_fall_below_the_threshold_and_to_rise_above_it():
@@ -126,7 +128,7 @@ def test_the_caller_can_say_which_activation_a_site_has():
 
 @pytest.mark.parametrize(("end", "severity"), [(0.5, None), (0.2, "watch"), (0.02, "warning"), (1e-4, "critical")])
 def test_variance_collapse(end, severity):
-    found = Source().series("preactivations", "sigma", value=lambda t: end ** t).rules("variance collapse")
+    found = Source().series("preactivations", "sigma", value=lambda t: end**t).rules("variance collapse")
     assert [f.severity for f in found] == ([severity] if severity else [])
 
 
@@ -186,7 +188,7 @@ def test_growing_imbalance(end, severity):
     found = Source().series("imbalance", "relative", ("a→b",), lambda t: end * t).rules("imbalance growth")
     assert [f.severity for f in found] == ([severity] if severity else [])
     if severity == "warning":
-        assert "a now holds 9" in found[0].what     # negative: the first of the pair is the heavier
+        assert "a now holds 9" in found[0].what  # negative: the first of the pair is the heavier
 
 
 def test_vanishing_gradients_are_seen_against_the_rest_of_the_model():
@@ -214,7 +216,7 @@ def test_a_burst_is_seen_and_a_falling_gradient_is_not_one():
     burst = Source().series("gradients", "grad_norm", ("model",), lambda t: 100.0 if abs(t - 0.5) < 1e-9 else 1.0)
     (found,) = burst.rules("exploding gradients")
     assert found.severity == "watch" and "step 500" in found.what
-    falling = Source().series("gradients", "grad_norm", ("model",), lambda t: 10.0 * 1e-4 ** t)
+    falling = Source().series("gradients", "grad_norm", ("model",), lambda t: 10.0 * 1e-4**t)
     assert not falling.rules("exploding gradients")
 
 
@@ -225,7 +227,7 @@ def test_update_ratio(ratio, severity):
 
 
 def test_biases_and_a_schedule_that_ends_are_no_trouble_for_the_update_ratio():
-    source = Source().series("gradients", "update_ratio", WEIGHTS, lambda t: 1e-3 * 1e-5 ** t)
+    source = Source().series("gradients", "update_ratio", WEIGHTS, lambda t: 1e-3 * 1e-5**t)
     assert not source.series("gradients", "update_ratio", ("a.bias",), 5.0).rules("update ratio")
 
 
@@ -262,9 +264,13 @@ def test_a_loss_that_rises_again():
 
 def test_a_healthy_run_gives_nothing_alarming_and_says_what_was_checked():
     source = _loss(lambda t: 2.3 * np.exp(-5 * t) + 0.05, noise=0.02)
-    for vital, metric, value in (("gates", "density@0.01", 0.5), ("preactivations", "sigma", 1.0),
-                                 ("sparsity", "hard", 0.5), ("preactivations", "preact_drift", 0.0),
-                                 ("spikes", "max_over_mean", 12.0)):
+    for vital, metric, value in (
+        ("gates", "density@0.01", 0.5),
+        ("preactivations", "sigma", 1.0),
+        ("sparsity", "hard", 0.5),
+        ("preactivations", "preact_drift", 0.0),
+        ("spikes", "max_over_mean", 12.0),
+    ):
         source.series(vital, metric, value=value)
     source.array("gates", "density@0.01", np.full(64, 0.5)).array("preactivations", "mu", np.zeros(64))
     for metric, value in (("grad_norm", 0.5), ("update_ratio", 1e-3)):
@@ -288,8 +294,9 @@ def test_missing_readings_are_said_and_nothing_breaks():
 def test_no_rule_stumbles_over_series_of_one_point_or_of_nothing_but_nan():
     names = {(v, m) for r in RULES for v, m in r.needs}
     for value in (0.5, float("nan"), float("inf"), 0.0):
-        readings = [Reading(0, v, s, m + "0.01" if m.endswith("@") else m, value)
-                    for v, m in names for s in (*ACT, "model")]
+        readings = [
+            Reading(0, v, s, m + "0.01" if m.endswith("@") else m, value) for v, m in names for s in (*ACT, "model")
+        ]
         assert [c.trouble for c in diagnose(readings).checked if c.trouble] == []
 
 
@@ -333,8 +340,9 @@ def test_sources_that_cannot_be_read_get_a_sentence():
 
 
 def test_a_frame_is_a_source():
-    frame = pl.DataFrame([{"step": i, "vital": "sparsity", "site": "a", "metric": "hard", "value": 0.75}
-                          for i in range(30)])
+    frame = pl.DataFrame(
+        [{"step": i, "vital": "sparsity", "site": "a", "metric": "hard", "value": 0.75} for i in range(30)]
+    )
     assert [f.rule for f in diagnose(frame)] == ["sparsity cliff"]
 
 

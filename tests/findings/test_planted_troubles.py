@@ -15,9 +15,17 @@ from netvitals.findings.loss import BREAKS
 
 def net(act: type[nn.Module] = nn.ReLU) -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(OrderedDict(
-        fc1=nn.Linear(16, 32), act1=act(), fc2=nn.Linear(32, 32), act2=act(), fc3=nn.Linear(32, 32), act3=act(),
-        head=nn.Linear(32, 4)))
+    return nn.Sequential(
+        OrderedDict(
+            fc1=nn.Linear(16, 32),
+            act1=act(),
+            fc2=nn.Linear(32, 32),
+            act2=act(),
+            fc3=nn.Linear(32, 32),
+            act3=act(),
+            head=nn.Linear(32, 4),
+        )
+    )
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -112,15 +120,21 @@ def test_the_metrics_that_rules_ask_for_are_the_ones_that_vital_signs_write(tmp_
             vitals.step(loss)
     run = nv.open_run(tmp_path / "r")
     written = {(v, m) for v, _, m in run.series}
-    asked = {need for r in RULES if not r.optional for need in r.needs} | set(BREAKS) | {
-        ("spikes", m) for m in ("max_abs", "max_over_median", "p999", "channel")} | {
-        ("drift", m) for m in ("euler", "weight_mean", "weight_std")}
+    asked = (
+        {need for r in RULES if not r.optional for need in r.needs}
+        | set(BREAKS)
+        | {("spikes", m) for m in ("max_abs", "max_over_median", "p999", "channel")}
+        | {("drift", m) for m in ("euler", "weight_mean", "weight_std")}
+    )
     assert {(v, m) for v, m in asked if not m.endswith("@")} <= written
     assert ("gates", "density@0.01") in written
     assert {(a.vital, a.metric) for a in run.arrays(last=True)} >= {
-        ("gates", "density@0.01"), ("preactivations", "mu"), ("preactivations", "sigma")}
+        ("gates", "density@0.01"),
+        ("preactivations", "mu"),
+        ("preactivations", "sigma"),
+    }
     found = diagnose(run)
-    assert str(run.findings()) == str(found)        # a run without stored findings is judged when it is asked
+    assert str(run.findings()) == str(found)  # a run without stored findings is judged when it is asked
     assert all(c.series for c in found.checked) and not any(c.trouble for c in found.checked)
 
 

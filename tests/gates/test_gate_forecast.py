@@ -31,11 +31,12 @@ def test_channel_correlations_are_those_of_scipy_and_undefined_ones_are_counted(
     margin = gate_trends.channel_margins(mu, sigma, "relu")["normalized"]
     noisy = density + np.random.default_rng(0).normal(0, 0.2, density.shape)
     noisy[:, 0] = 0.5
-    noisy[1:3, 5] = 0.4                 # a tie
+    noisy[1:3, 5] = 0.4  # a tie
     found = gate_trends.correlate(margin, noisy, kind)
     assert (found.constant, found.dropped, found.defined) == (1, 1, 38)
-    expected = [(pearsonr if kind == "pearson" else spearmanr)(margin[:, c], noisy[:, c]).statistic
-                for c in range(2, 40)]
+    expected = [
+        (pearsonr if kind == "pearson" else spearmanr)(margin[:, c], noisy[:, c]).statistic for c in range(2, 40)
+    ]
     assert found.values[2:] == pytest.approx(expected, abs=1e-12)
     assert found.positive == pytest.approx(np.mean(np.array(expected) > 0))
     assert math.isnan(found.values[0]) and math.isnan(found.values[1])
@@ -50,7 +51,7 @@ def test_the_normalised_margin_of_a_relu_orders_its_density_and_the_raw_one_need
     shrinking = np.linspace(1.0, 0.2, 5)[:, None] * np.ones((5, 8))
     smooth = predict(np.full((5, 8), -0.1) - 0.01 * np.arange(5)[:, None], shrinking, "gelu", 0.1)
     margins = gate_trends.channel_margins(np.full((5, 8), -0.1) - 0.01 * np.arange(5)[:, None], shrinking, "gelu", 0.1)
-    assert gate_trends.correlate(margins["raw"], smooth).positive == 0.0          # μ falls while density rises
+    assert gate_trends.correlate(margins["raw"], smooth).positive == 0.0  # μ falls while density rises
     assert gate_trends.correlate(margins["normalized"], smooth).positive == 1.0
 
 
@@ -63,7 +64,7 @@ def test_agreement_counts_what_did_not_move():
 
 def test_cells_of_the_paper_and_its_p_values():
     all_twelve = gate_trends.cells([0.93] * 12)
-    assert all_twelve.p_one_sided == pytest.approx(2.44e-4, rel=1e-3)       # the paper's, one-sided
+    assert all_twelve.p_one_sided == pytest.approx(2.44e-4, rel=1e-3)  # the paper's, one-sided
     assert all_twelve.p_two_sided == pytest.approx(4.88e-4, rel=1e-3)
     mixed = gate_trends.cells([0.9, 0.2, 0.5])
     assert (mixed.successes, mixed.failures, mixed.ties) == (1, 1, 1)
@@ -77,21 +78,32 @@ def test_trend_of_a_trajectory():
     assert math.isnan(gate_trends.trend([0.5, 0.5, 0.5]).spearman)
 
 
-@pytest.mark.parametrize(("call", "sentence"), [
-    (lambda: gate_trends.correlate(np.zeros((2, 4)), np.zeros((2, 4))), "3 moments or more, got"),
-    (lambda: gate_trends.correlate(np.zeros((5, 4)), np.zeros((5, 3))), "got \\(5, 4\\) and \\(5, 3\\)"),
-    (lambda: gate_trends.correlate(np.zeros((5, 4)), np.zeros((5, 4)), "kendall"), "'kendall'"),
-    (lambda: gate_trends.trend([0.1, 0.2], [0]), "2 values need as many times"),
-    (lambda: gate_forecast.forecast(0.0, 1.0, "relu", shrink=-1), "shrink=-1"),
-])
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: gate_trends.correlate(np.zeros((2, 4)), np.zeros((2, 4))), "3 moments or more, got"),
+        (lambda: gate_trends.correlate(np.zeros((5, 4)), np.zeros((5, 3))), "got \\(5, 4\\) and \\(5, 3\\)"),
+        (lambda: gate_trends.correlate(np.zeros((5, 4)), np.zeros((5, 4)), "kendall"), "'kendall'"),
+        (lambda: gate_trends.trend([0.1, 0.2], [0]), "2 values need as many times"),
+        (lambda: gate_forecast.forecast(0.0, 1.0, "relu", shrink=-1), "shrink=-1"),
+    ],
+)
 def test_wrong_input_gets_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
 
 
-@pytest.mark.parametrize(("name", "theta", "mu", "way"), [
-    ("relu", 0.01, -0.3, -1), ("relu", 0.01, 0.3, 1), ("gelu", 0.1, -0.1, 1), ("softplus:50", 0.1, -0.06, -1),
-    ("softplus:20", 0.1, -0.06, 1), ("gelu", 0.1, -0.9, -1)])
+@pytest.mark.parametrize(
+    ("name", "theta", "mu", "way"),
+    [
+        ("relu", 0.01, -0.3, -1),
+        ("relu", 0.01, 0.3, 1),
+        ("gelu", 0.1, -0.1, 1),
+        ("softplus:50", 0.1, -0.06, -1),
+        ("softplus:20", 0.1, -0.06, 1),
+        ("gelu", 0.1, -0.9, -1),
+    ],
+)
 def test_the_side_of_the_threshold_decides_the_direction(name, theta, mu, way):
     seen = gate_forecast.forecast(np.full(8, mu), np.full(8, 0.3), name, theta, shrink=0.3)
     assert seen.direction == way and seen.confidence == 1.0
@@ -128,7 +140,7 @@ def test_a_watched_net_whose_norm_shrinks_is_forecast_and_the_forecast_comes_tru
     assert text and "predicted to fall" in text[0].what and "σ, confidence 100 %" in text[0].what
     density = [r.value for r in vitals.readings if (r.vital, r.site, r.metric) == ("gates", "2", "density@0.01")]
     assert density[-1] < density[11] - 0.05
-    assert text[0].evidence[0].value == pytest.approx(norm.cdf(-0.2 / (0.9 ** 11 / 2)), abs=0.03)
+    assert text[0].evidence[0].value == pytest.approx(norm.cdf(-0.2 / (0.9**11 / 2)), abs=0.03)
 
 
 @pytest.mark.parametrize("on_disk", [False, True])

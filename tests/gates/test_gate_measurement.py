@@ -60,8 +60,9 @@ def test_both_backends_give_the_same_gates_where_gradients_flow(batch, activatio
             assert other.density(theta) == pytest.approx(site.density(theta), abs=1e-3 * (1 - ratio.valid) + 3e-4)
 
 
-@pytest.mark.parametrize(("activation", "expected"), [(nn.ReLU, .4996), (nn.GELU, .9851), (nn.SiLU, .9838),
-                                                      (nn.Mish, .9853)])
+@pytest.mark.parametrize(
+    ("activation", "expected"), [(nn.ReLU, 0.4996), (nn.GELU, 0.9851), (nn.SiLU, 0.9838), (nn.Mish, 0.9853)]
+)
 def test_density_at_initialisation_over_twenty_seeds(batch, activation, expected):
     values = [gates.measure(bn_mlp(activation, seed), batch).density(0.01) for seed in range(20)]
     assert np.mean(values) == pytest.approx(expected, abs=3e-3)
@@ -123,7 +124,7 @@ def test_the_model_is_left_as_it_was(batch, backend):
 
 def test_batch_statistics_by_default_and_running_ones_on_request(batch):
     net = bn_mlp(nn.ReLU, depth=1)
-    net[1].running_mean.fill_(100.0)        # in eval mode every input is far below zero
+    net[1].running_mean.fill_(100.0)  # in eval mode every input is far below zero
     assert gates.measure(net, batch).density(0.01) == pytest.approx(0.5, abs=0.05)
     assert gates.measure(net, batch, mode="eval").density(0.01) == 0
     assert gates.measure(net, batch).sites["2"].sigma == pytest.approx(np.ones(64), abs=1e-3)
@@ -197,18 +198,21 @@ def test_what_mixes_elements_is_skipped_with_the_reason(batch):
     assert "skipped 1" in str(report)
 
 
-@pytest.mark.parametrize(("change", "sentence"), [
-    ({"batch": torch.full((4, 20), float("nan"))}, "80 elements that are NaN or infinite"),
-    ({"batch": torch.randn(1, 20)}, r"BatchNorm \(1\) has no statistics of a batch of 1"),
-    ({"batch": torch.empty(0, 20)}, "no tensor with elements"),
-    ({"backend": "guess"}, "backend must be 'local_vjp' or 'ratio', got 'guess'"),
-    ({"mode": "train"}, "mode must be 'batch'"),
-    ({"backend": "ratio"}, "give loss_fn"),
-    ({"thetas": ()}, "one or more thresholds"),
-    ({"thetas": (-1,)}, "not negative"),
-    ({"model": nn.Sequential(nn.Linear(20, 2))}, "no activation whose gates could be measured"),
-    ({"model": nn.Sequential(nn.Linear(20, 2), nn.Softmax(-1))}, "depends on other places"),
-])
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"batch": torch.full((4, 20), float("nan"))}, "80 elements that are NaN or infinite"),
+        ({"batch": torch.randn(1, 20)}, r"BatchNorm \(1\) has no statistics of a batch of 1"),
+        ({"batch": torch.empty(0, 20)}, "no tensor with elements"),
+        ({"backend": "guess"}, "backend must be 'local_vjp' or 'ratio', got 'guess'"),
+        ({"mode": "train"}, "mode must be 'batch'"),
+        ({"backend": "ratio"}, "give loss_fn"),
+        ({"thetas": ()}, "one or more thresholds"),
+        ({"thetas": (-1,)}, "not negative"),
+        ({"model": nn.Sequential(nn.Linear(20, 2))}, "no activation whose gates could be measured"),
+        ({"model": nn.Sequential(nn.Linear(20, 2), nn.Softmax(-1))}, "depends on other places"),
+    ],
+)
 def test_wrong_input_gets_a_sentence(batch, change, sentence):
     given = {"model": bn_mlp(nn.ReLU), "batch": batch[0]} | change
     state = {k: v.clone() for k, v in given["model"].state_dict().items()}
@@ -228,13 +232,16 @@ class Maxout(nn.Module):
         return self.largest(self, torch.relu(self.a(x)))
 
 
-@pytest.mark.parametrize(("largest", "listed"), [
-    (lambda net, h: net.b(h).view(-1, 8, 2).max(-1).values, True),
-    (lambda net, h: net.b(h).unflatten(-1, (8, 2)).amax(dim=-1), True),
-    (lambda net, h: torch.maximum(net.b(h), net.a(h[:, :1].expand(-1, 20))), True),
-    (lambda net, h: net.b(h).max(dim=0).values, False),                 # pooling over examples or tokens
-    (lambda net, h: net.b(h) - net.b(h).max(), False),
-])
+@pytest.mark.parametrize(
+    ("largest", "listed"),
+    [
+        (lambda net, h: net.b(h).view(-1, 8, 2).max(-1).values, True),
+        (lambda net, h: net.b(h).unflatten(-1, (8, 2)).amax(dim=-1), True),
+        (lambda net, h: torch.maximum(net.b(h), net.a(h[:, :1].expand(-1, 20))), True),
+        (lambda net, h: net.b(h).max(dim=0).values, False),  # pooling over examples or tokens
+        (lambda net, h: net.b(h) - net.b(h).max(), False),
+    ],
+)
 def test_maxout_is_listed_as_skipped_and_pooling_is_not(batch, largest, listed):
     report = gates.measure(Maxout(largest), batch[0])
     assert list(report.sites) == ["relu()"]

@@ -14,10 +14,10 @@ WIDE, NARROW = (0.0, 1.0), (-0.05, 0.33)
 
 # exact density and Φ(margin) at θ = .01 / .10, for N(0, 1) and N(−.05, .33²): the specification's table
 TABLE = {
-    "relu": (((.5000, .5000), (.5000, .5000)), ((.4398, .4398), (.4398, .4398))),
-    "gelu": (((.9850, .8195), (.7670, .7103)), ((.9942, .9377), (.9802, .9368))),
-    "silu": (((.9838, .8192), (.8914, .8192)), ((.9999, .9955), (.9998, .9955))),
-    "mish": (((.9853, .8446), (.8761, .8135)), ((.9998, .9946), (.9996, .9946))),
+    "relu": (((0.5000, 0.5000), (0.5000, 0.5000)), ((0.4398, 0.4398), (0.4398, 0.4398))),
+    "gelu": (((0.9850, 0.8195), (0.7670, 0.7103)), ((0.9942, 0.9377), (0.9802, 0.9368))),
+    "silu": (((0.9838, 0.8192), (0.8914, 0.8192)), ((0.9999, 0.9955), (0.9998, 0.9955))),
+    "mish": (((0.9853, 0.8446), (0.8761, 0.8135)), ((0.9998, 0.9946), (0.9996, 0.9946))),
 }
 
 
@@ -32,8 +32,8 @@ def test_the_table_of_predicted_densities(name, which):
 
 
 def test_inactive_mass_of_gelu_is_not_monotone_in_sigma():
-    sigma = np.array([1.5, 1.2, 1, .75, .6, .5, .4, .33])
-    expected = [.0313, .0180, .0150, .0149, .0141, .0119, .0079, .0042]
+    sigma = np.array([1.5, 1.2, 1, 0.75, 0.6, 0.5, 0.4, 0.33])
+    expected = [0.0313, 0.0180, 0.0150, 0.0149, 0.0141, 0.0119, 0.0079, 0.0042]
     assert 1 - predict(np.zeros(8), sigma, "gelu", 0.01) == pytest.approx(expected, abs=5.1e-5)
 
 
@@ -41,7 +41,7 @@ def test_inactive_mass_of_gelu_is_not_monotone_in_sigma():
 def test_the_law_is_the_density_of_gaussian_inputs(name):
     from netvitals import activations
 
-    z = torch.tensor(norm.ppf((np.arange(200_000) + 0.5) / 200_000))      # no sampling error
+    z = torch.tensor(norm.ppf((np.arange(200_000) + 0.5) / 200_000))  # no sampling error
     f = activations.get(name).double()
     for mu, sigma in ((0.2, 0.7), (-1.0, 1.5)):
         x = (mu + sigma * z).requires_grad_(True)
@@ -59,8 +59,8 @@ def test_the_kind_of_the_answer_is_the_kind_of_the_question():
 
 
 def test_a_constant_input_is_inside_an_interval_or_not():
-    assert predict(np.array([-1.0, 0.0, 1.0]), 0.0, "relu").tolist() == [0, 0, 1]     # at 0 a ReLU is closed
-    slit = predict(np.array([-0.75, -1.0, 0.0]), 0.0, "gelu", 0.01)                   # the slit of GELU
+    assert predict(np.array([-1.0, 0.0, 1.0]), 0.0, "relu").tolist() == [0, 0, 1]  # at 0 a ReLU is closed
+    slit = predict(np.array([-0.75, -1.0, 0.0]), 0.0, "gelu", 0.01)  # the slit of GELU
     assert slit.tolist() == [0, 1, 1]
 
 

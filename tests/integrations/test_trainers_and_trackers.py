@@ -43,9 +43,16 @@ def test_lightning_callback(tmp_path):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
     callback = VitalsCallback(run=tmp_path / "run", every=2)
-    trainer = lightning.Trainer(max_epochs=1, callbacks=[callback], logger=False, enable_checkpointing=False,
-                                enable_progress_bar=False, enable_model_summary=False, accelerator="cpu",
-                                default_root_dir=tmp_path)
+    trainer = lightning.Trainer(
+        max_epochs=1,
+        callbacks=[callback],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+        default_root_dir=tmp_path,
+    )
     data = TensorDataset(torch.randn(64, 6), torch.randint(0, 3, (64,)))
     trainer.fit(Module(), DataLoader(data, batch_size=16))
     run = nv.open_run(tmp_path / "run")
@@ -84,11 +91,19 @@ def test_huggingface_callback(tmp_path):
             logits = self.net(x)
             return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
-    arguments = transformers.TrainingArguments(output_dir=str(tmp_path / "out"), max_steps=4, logging_steps=1,
-                                               per_device_train_batch_size=8, report_to=[], save_strategy="no",
-                                               disable_tqdm=True, use_cpu=True)
-    trainer = transformers.Trainer(model=Model(), args=arguments, train_dataset=Rows(),
-                                   callbacks=[VitalsCallback(run=tmp_path / "run", every=2)])
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path / "out"),
+        max_steps=4,
+        logging_steps=1,
+        per_device_train_batch_size=8,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    trainer = transformers.Trainer(
+        model=Model(), args=arguments, train_dataset=Rows(), callbacks=[VitalsCallback(run=tmp_path / "run", every=2)]
+    )
     trainer.train()
     run = nv.open_run(tmp_path / "run")
     assert run.status == "finished" and run.frame(vital="gates").height > 0

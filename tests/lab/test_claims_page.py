@@ -11,8 +11,9 @@ from netvitals.lab.studies import Claim, Expected, Plot, Results, Series, Standi
 
 
 def claim(name="toy/C1", **more):
-    return Claim(name, "activations", "a < b & c", Expected(0.5, tolerance=0.1), lambda rows: lab.holds(), section="§1",
-                 **more)
+    return Claim(
+        name, "activations", "a < b & c", Expected(0.5, tolerance=0.1), lambda rows: lab.holds(), section="§1", **more
+    )
 
 
 def test_expected_is_a_number_or_a_direction_and_not_both():
@@ -68,10 +69,18 @@ def page_of(*verdicts):
 
 
 def test_the_page_has_a_row_per_claim_with_colour_word_and_both_numbers():
-    page = page_of(Verdict("holds", 0.52, 0.01), Verdict("fails", 0.9), Verdict("erratum", note="the sign"),
-                   Verdict("not-run", note="needs data"))
+    page = page_of(
+        Verdict("holds", 0.52, 0.01),
+        Verdict("fails", 0.9),
+        Verdict("erratum", note="the sign"),
+        Verdict("not-run", note="needs data"),
+    )
     assert re.findall(r'<tr class="(\w+)" data-paper="toy" data-status="([\w-]+)"', page) == [
-        ("good", "holds"), ("critical", "fails"), ("warning", "erratum"), ("info", "not-run")]
+        ("good", "holds"),
+        ("critical", "fails"),
+        ("warning", "erratum"),
+        ("info", "not-run"),
+    ]
     assert "0.5 ± 0.1" in page and "0.52 ± 0.01" in page
     assert "4 claims of 1 paper, 3 of them judged: 1 hold, 1 fail, 1 are errata. 1 have no verdict yet." in page
 
@@ -84,18 +93,27 @@ def test_the_page_escapes_and_needs_no_network():
 
 
 def test_excluded_trials_and_stale_code_are_shown():
-    standing = Standing(claim(), Verdict("holds", 1.0, trials=2, scale="small", excluded=(("seed=1", "it diverged"),)),
-                        stale=True)
+    standing = Standing(
+        claim(), Verdict("holds", 1.0, trials=2, scale="small", excluded=(("seed=1", "it diverged"),)), stale=True
+    )
     page = render_page([standing])
     assert "seed=1: it diverged" in page and ">stale<" in page
 
 
 def test_a_plot_draws_every_finite_point_inside_its_frame():
-    plot = Plot("x", "y", [Series("points", [1, 10, 100, 0], [0.1, 1, float("nan"), 3], [0.01, 0.2, 0, 0]),
-                           Series("line", [1, 100], [0.1, 10], line=True, dashed=True)], log_x=True, log_y=True)
+    plot = Plot(
+        "x",
+        "y",
+        [
+            Series("points", [1, 10, 100, 0], [0.1, 1, float("nan"), 3], [0.01, 0.2, 0, 0]),
+            Series("line", [1, 100], [0.1, 10], line=True, dashed=True),
+        ],
+        log_x=True,
+        log_y=True,
+    )
     svg = plot.svg()
     places = [(float(x), float(y)) for x, y in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', svg)]
-    assert len(places) == 2                             # a NaN and a zero on a logarithmic axis are left out
+    assert len(places) == 2  # a NaN and a zero on a logarithmic axis are left out
     assert all(62 <= x <= 546 and 12 <= y <= 258 for x, y in places)
     assert places[0][0] < places[1][0] and places[0][1] > places[1][1]
     assert "dashed" in svg and plot.legend == [(0, "points"), (1, "line")]
@@ -107,11 +125,25 @@ def test_a_plot_draws_every_finite_point_inside_its_frame():
 def test_the_filters_work_in_a_browser(tmp_path):
     file = tmp_path / "claims.html"
     file.write_text(page_of(Verdict("holds", 0.5), Verdict("fails", 0.9), Verdict("fails", 0.8)))
-    dom = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-                          f"{file.as_uri()}#status=fails&find=C2"], capture_output=True, text=True, timeout=180,
-                         check=True).stdout
+    dom = subprocess.run(
+        [
+            "chromium",
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--dump-dom",
+            f"{file.as_uri()}#status=fails&find=C2",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=True,
+    ).stdout
     assert re.findall(r'<tr class="\w+" data-paper="toy" data-status="([\w-]+)"( hidden="")?', dom) == [
-        ("holds", ' hidden=""'), ("fails", ' hidden=""'), ("fails", "")]
+        ("holds", ' hidden=""'),
+        ("fails", ' hidden=""'),
+        ("fails", ""),
+    ]
     assert "1 shown" in dom
 
 
@@ -124,8 +156,10 @@ def test_the_record_says_everything_on_one_line_a_claim(tmp_path):
     text = second.read_text()
     assert "2 claims: 1 holds, 1 fails." in text
     rows = [line for line in text.splitlines() if line.startswith("| C")]
-    assert rows[0] == (r"| C1 | a \< b & c (§1) | 0.5 ± 0.1 | 0.51 — a\|b and \*so\* on | holds | 4 trials, 3 seeds, "
-                       "small |")
+    assert rows[0] == (
+        r"| C1 | a \< b & c (§1) | 0.5 ± 0.1 | 0.51 — a\|b and \*so\* on | holds | 4 trials, 3 seeds, "
+        "small |"
+    )
     assert rows[1].endswith("| 0.9 | fails | code has changed since; 1 trial, smoke |")
     assert "| needs data | not-run |  |" in first.read_text()
     with pytest.raises(ValueError, match=r"toy\.md is a file"):

@@ -11,10 +11,31 @@ from netvitals.lab.studies.dag_hessian.tower_claims import TABLE
 
 STUDIES = (identities, distance, bottleneck, gap, diamond, attention, resnet)
 # claims that hold whatever the size of the net
-ALWAYS = {"T7": "holds", "T2": "erratum", "T19": "erratum", "T20": "erratum", "T25": "holds", "T26": "holds",
-          "T26s": "holds", "T17": "holds", "T67": "holds", "T33": "erratum", "T34": "erratum", "T10": "holds",
-          "T83": "erratum", "T44": "erratum", "T28": "erratum", "H2.2": "holds", "H3.1": "holds", "H3.5": "holds",
-          "H4.3": "holds", "H5.2": "holds", "H5.6": "erratum", "H6.3": "holds", "H6.5": "holds"}
+ALWAYS = {
+    "T7": "holds",
+    "T2": "erratum",
+    "T19": "erratum",
+    "T20": "erratum",
+    "T25": "holds",
+    "T26": "holds",
+    "T26s": "holds",
+    "T17": "holds",
+    "T67": "holds",
+    "T33": "erratum",
+    "T34": "erratum",
+    "T10": "holds",
+    "T83": "erratum",
+    "T44": "erratum",
+    "T28": "erratum",
+    "H2.2": "holds",
+    "H3.1": "holds",
+    "H3.5": "holds",
+    "H4.3": "holds",
+    "H5.2": "holds",
+    "H5.6": "erratum",
+    "H6.3": "holds",
+    "H6.5": "holds",
+}
 
 
 def test_every_experiment_of_the_paper_has_a_study_and_every_claim_a_judge():
@@ -41,8 +62,11 @@ def test_smoke_run_reaches_verdicts(module, tmp_path):
 
 def test_gauss_newton_sums_of_the_silu_net_are_those_of_the_published_table():
     """Same seeds and layer order as the paper: three digits, even on synthetic images."""
-    rows = [gap.trial(c)[0] for c in gap.STUDIES[0].configs("small")
-            if c["act"] == "silu" and c["norm"] == "none" and not c["epochs"]]
+    rows = [
+        gap.trial(c)[0]
+        for c in gap.STUDIES[0].configs("small")
+        if c["act"] == "silu" and c["norm"] == "none" and not c["epochs"]
+    ]
     assert len(rows) == 5
     for d, value in SILU_SUMS.items():
         assert np.mean([r["gn_sums"][d] for r in rows]) == pytest.approx(value, rel=0.01)
@@ -51,8 +75,9 @@ def test_gauss_newton_sums_of_the_silu_net_are_those_of_the_published_table():
 
 
 def test_spectral_norm_net_decays_as_published():
-    rows = [distance.trial(c)[0] for c in distance.STUDIES[0].configs("small")
-            if c["net"] == "spectral" and c["depth"] == 8][:3]
+    rows = [
+        distance.trial(c)[0] for c in distance.STUDIES[0].configs("small") if c["net"] == "spectral" and c["depth"] == 8
+    ][:3]
     assert np.mean([r["rate"] for r in rows]) == pytest.approx(0.769, rel=0.15)
     assert curve(rows)[0] == pytest.approx(0.0157, rel=0.15)
     assert np.mean([r["rho"] for r in rows]) == pytest.approx(0.90, rel=0.1)

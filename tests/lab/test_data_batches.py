@@ -50,9 +50,13 @@ def test_crop_and_flip_are_shifts_and_mirrors():
     wide[:, :, 2:8, 2:7] = x
     seen = set()
     for before, after in zip(wide, out):
-        match = [(dy, dx, m) for dy in range(5) for dx in range(5) for m in (False, True)
-                 if torch.allclose(after, (lambda c: c.flip(-1) if m else c)(before[:, dy:dy + 6, dx:dx + 5]),
-                                   atol=1e-5)]
+        match = [
+            (dy, dx, m)
+            for dy in range(5)
+            for dx in range(5)
+            for m in (False, True)
+            if torch.allclose(after, (lambda c: c.flip(-1) if m else c)(before[:, dy : dy + 6, dx : dx + 5]), atol=1e-5)
+        ]
         assert len(match) == 1
         seen.add(match[0])
     assert len({s[2] for s in seen}) == 2 and len(seen) > 20

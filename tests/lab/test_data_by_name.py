@@ -30,8 +30,11 @@ def write_mnist(folder, zipped=False, train=70, test=66):
 
 
 def same(a, b):
-    return all(torch.equal(getattr(getattr(a, s), k), getattr(getattr(b, s), k))
-               for s in ("train", "test", "probe") for k in "xy")
+    return all(
+        torch.equal(getattr(getattr(a, s), k), getattr(getattr(b, s), k))
+        for s in ("train", "test", "probe")
+        for k in "xy"
+    )
 
 
 def test_digits_are_embedded_and_fixed():
@@ -92,7 +95,7 @@ def test_cifar_batches_and_npz_agree(tmp_path):
     x_test, y_test = x[:4].copy(), y[:4].copy()
     folder = tmp_path / "a" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
-    parts = [(f"data_batch_{i + 1}", x[3 * i:3 * i + 3], y[3 * i:3 * i + 3]) for i in range(5)]
+    parts = [(f"data_batch_{i + 1}", x[3 * i : 3 * i + 3], y[3 * i : 3 * i + 3]) for i in range(5)]
     for name, images, labels in [*parts, ("test_batch", x_test, y_test)]:
         flat = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
         with (folder / name).open("wb") as file:
@@ -102,8 +105,11 @@ def test_cifar_batches_and_npz_agree(tmp_path):
     a, b, c = (data.load("cifar10", p) for p in (tmp_path / "a", tmp_path / "b", tmp_path / "b" / "cifar10-part.npz"))
     assert same(a, b) and same(b, c)
     assert a.train.x.shape == (15, 3, 32, 32)
-    assert torch.allclose(a.train.x * a.std.view(3, 1, 1) + a.mean.view(3, 1, 1),
-                          torch.from_numpy(x.transpose(0, 3, 1, 2).copy()).float(), atol=1e-3)
+    assert torch.allclose(
+        a.train.x * a.std.view(3, 1, 1) + a.mean.view(3, 1, 1),
+        torch.from_numpy(x.transpose(0, 3, 1, 2).copy()).float(),
+        atol=1e-3,
+    )
 
 
 def test_cifar100_and_packed_images(tmp_path):
@@ -183,8 +189,10 @@ def test_npz_with_other_contents(tmp_path):
         data.load("cifar10", tmp_path)
 
 
-@pytest.mark.parametrize(("name", "file"), [("mnist", "train-images-idx3-ubyte"), ("cifar10", "data_batch_1"),
-                                            ("text:corpus.txt", "corpus.txt")])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("mnist", "train-images-idx3-ubyte"), ("cifar10", "data_batch_1"), ("text:corpus.txt", "corpus.txt")],
+)
 def test_missing_data_says_what_and_where(tmp_path, monkeypatch, name, file):
     monkeypatch.delenv("NETVITALS_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match=file) as error:
@@ -267,18 +275,30 @@ def test_every_synthetic_set_is_fixed_by_its_seed(name):
     assert not torch.equal(data.load(name).train.x, data.load(name, seed=5).train.x)
 
 
-@pytest.mark.parametrize(("name", "words"), [
-    ("digit", "digits"), ("digits,scale=range", "scaling"), ("digits:file", "only text"),
-    ("digits,scaling=log", "standard"), ("teacher,inputs=1,modes=1/2", "orthonormal"),
-    ("audio,samples=3", "window"), ("digits,train=0", "at least one")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("digit", "digits"),
+        ("digits,scale=range", "scaling"),
+        ("digits:file", "only text"),
+        ("digits,scaling=log", "standard"),
+        ("teacher,inputs=1,modes=1/2", "orthonormal"),
+        ("audio,samples=3", "window"),
+        ("digits,train=0", "at least one"),
+    ],
+)
 def test_a_wrong_name_gets_a_sentence(name, words):
     with pytest.raises(ValueError, match=words):
         data.load(name)
 
 
 def test_models_fit_the_data_by_themselves():
-    for name, spec in [("digits", "mlp,hidden=8x2"), ("digits", "resnet-mini,width=4"), ("teacher", "mlp,hidden=4x2"),
-                       ("random-tokens,vocab=11,context=8,count=4", "gpt-micro,width=16,depth=1")]:
+    for name, spec in [
+        ("digits", "mlp,hidden=8x2"),
+        ("digits", "resnet-mini,width=4"),
+        ("teacher", "mlp,hidden=4x2"),
+        ("random-tokens,vocab=11,context=8,count=4", "gpt-micro,width=16,depth=1"),
+    ]:
         a = data.load(name)
         out = models.build(spec, data=a)(a.probe.x)
         assert out.shape[-1] == (a.classes or 1)

@@ -14,8 +14,14 @@ from netvitals.lab.training import Recipe
 from netvitals.lab.training.ensemble import Ensemble
 
 SIZES = st.sampled_from([1, 1, 2, 3, 5])
-SOURCES = ["digits,train=40", "noise,inputs=1,count=16", "teacher,count=32", "sequence-teacher,count=16,test=8",
-           "audio,count=4,test=2", "random-tokens,vocab=5,context=1,count=8"]
+SOURCES = [
+    "digits,train=40",
+    "noise,inputs=1,count=16",
+    "teacher,count=32",
+    "sequence-teacher,count=16,test=8",
+    "audio,count=4,test=2",
+    "random-tokens,vocab=5,context=1,count=8",
+]
 
 
 def generator(seed=0):

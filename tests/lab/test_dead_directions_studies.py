@@ -10,8 +10,14 @@ from netvitals.lab.studies import all_claims, find_claim, find_study
 from netvitals.lab.studies.dead_directions import _networks, _race
 from netvitals.lab.studies.dead_directions.ddcadam import best
 
-NAMES = ("dead-directions-inventory", "dead-directions-rates", "dead-directions-optimisers", "ddcadam",
-         "dead-directions-learning", "ddcadam-images")
+NAMES = (
+    "dead-directions-inventory",
+    "dead-directions-rates",
+    "dead-directions-optimisers",
+    "ddcadam",
+    "dead-directions-learning",
+    "ddcadam-images",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,8 +53,11 @@ def test_more_than_sixty_configurations_have_their_exponents_within_tolerance(sm
     seen = smoke("dead-directions-rates")
     probes = [r for r in seen.rows if r["check"] == "probe" and r["predicted"] is not None]
     assert len(list(_networks.configurations(10))) >= 60 and len(probes) > 400
-    wrong = [r for r in probes if r["measured"] is None or abs(r["measured"] - r["predicted"]) >
-             (0.15 if r["topic"] == "swiglu" else 0.05)]
+    wrong = [
+        r
+        for r in probes
+        if r["measured"] is None or abs(r["measured"] - r["predicted"]) > (0.15 if r["topic"] == "swiglu" else 0.05)
+    ]
     assert not wrong, wrong[:3]
 
 
@@ -71,8 +80,15 @@ def test_the_losses_are_compared_only_with_several_seeds(smoke):
 def test_what_training_shows(smoke):
     found = {c.split("/")[1]: v for c, v in smoke("dead-directions-learning").verdicts.items()}
     assert {n: v.status for n, v in found.items()} == {
-        "X22": "not-run", "X24-mixers": "holds", "X24-addition": "holds", "X28-mixture": "holds", "X30": "fails",
-        "X30-largest": "holds", "X32": "holds", "LLC": "holds"}, {n: str(v) for n, v in found.items()}
+        "X22": "not-run",
+        "X24-mixers": "holds",
+        "X24-addition": "holds",
+        "X28-mixture": "holds",
+        "X30": "fails",
+        "X30-largest": "holds",
+        "X32": "holds",
+        "LLC": "holds",
+    }, {n: str(v) for n, v in found.items()}
 
 
 def test_a_claim_about_training_can_fail(smoke):
@@ -84,8 +100,12 @@ def test_a_claim_about_training_can_fail(smoke):
     assert of("X28-mixture")(shifted).status == "fails"
     flat = [{**r, "smallest": 1.0} for r in pick("grokking")]
     assert of("X32")(flat).status == "fails"
-    lost = [{**r, "sigma": r["sigma"] * 10.0 ** -r["depth"], "ratio": r["ratio"] * 10.0 ** -r["depth"]}
-            if "depth" in r else r for r in pick("regime")]
+    lost = [
+        {**r, "sigma": r["sigma"] * 10.0 ** -r["depth"], "ratio": r["ratio"] * 10.0 ** -r["depth"]}
+        if "depth" in r
+        else r
+        for r in pick("regime")
+    ]
     assert of("X24-mixers")(lost).status == "fails"
     power = [{**r, "smallest": 1 / r["step"]} if "trace" in r else r for r in pick("regime")]
     assert of("X24-addition")(power).status == "fails"

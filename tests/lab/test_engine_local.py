@@ -16,8 +16,13 @@ from netvitals.lab.engine.workers import Task, make_engine
 from netvitals.lab.studies import Claim, Expected, Results, Study, decide, run
 
 FIXTURE = str(Path(__file__).parent / "studies_fixture")
-CLAIM = Claim("toy/C1", "toy", "rows are there", Expected(direction="are there"),
-              lambda rows: decide(True, float(sum(r["value"] for r in rows))))
+CLAIM = Claim(
+    "toy/C1",
+    "toy",
+    "rows are there",
+    Expected(direction="are there"),
+    lambda rows: decide(True, float(sum(r["value"] for r in rows))),
+)
 
 
 @pytest.fixture
@@ -30,8 +35,9 @@ def toys(monkeypatch):
 
 def make(toys, folder, act="compute", seeds=4):
     p = toys.Toy(seeds=seeds, act=act, folder=str(folder))
-    return Study("toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), p), toys.trials, toys.trial,
-                 toys.summary)
+    return Study(
+        "toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), p), toys.trials, toys.trial, toys.summary
+    )
 
 
 def ran(folder):
@@ -50,6 +56,7 @@ def kill_when_told(folder):
         while not (folder / "pid").exists():
             time.sleep(0.05)
         os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
@@ -66,20 +73,34 @@ def test_workers_give_the_rows_of_one_process_on_one_thread_each(toys, tmp_path)
 
 def test_a_worker_killed_in_the_middle_is_replaced_and_its_trial_counted_once(toys, tmp_path):
     killer = kill_when_told(tmp_path)
-    result = run(make(toys, tmp_path, "wait-once"), "smoke", "local", jobs=2, results=tmp_path / "s.sqlite",
-                 claims=[CLAIM], progress=False)
+    result = run(
+        make(toys, tmp_path, "wait-once"),
+        "smoke",
+        "local",
+        jobs=2,
+        results=tmp_path / "s.sqlite",
+        claims=[CLAIM],
+        progress=False,
+    )
     killer.join()
     assert (result.failed, len(result.rows)) == (0, 4)
     assert ran(tmp_path) == ["0", "1", "1", "2", "3"]
     with Results(tmp_path / "s.sqlite", write=False) as results:
-        (_, config, attempt, error), = results.failures("toy")
+        ((_, config, attempt, error),) = results.failures("toy")
     assert (config["seed"], attempt) == (1, 1)
     assert "killed by signal 9 (SIGKILL)" in error
 
 
 def test_a_trial_that_kills_its_worker_twice_is_excluded_and_the_others_go_on(toys, tmp_path):
-    result = run(make(toys, tmp_path, "die"), "smoke", "local", jobs=1, results=tmp_path / "s.sqlite", claims=[CLAIM],
-                 progress=False)
+    result = run(
+        make(toys, tmp_path, "die"),
+        "smoke",
+        "local",
+        jobs=1,
+        results=tmp_path / "s.sqlite",
+        claims=[CLAIM],
+        progress=False,
+    )
     assert (result.failed, len(result.rows)) == (1, 3)
     assert "SIGKILL" in result.verdicts["toy/C1"].excluded[0][1]
 
@@ -94,7 +115,8 @@ def test_a_trial_other_processes_cannot_import_is_refused(toys):
 def driver(folder, act, seeds, jobs=2):
     """A process of its own that runs the toy study; it can be killed without harm to the tests."""
     script = folder / "driver.py"
-    script.write_text(textwrap.dedent(f"""
+    script.write_text(
+        textwrap.dedent(f"""
         import sys
         sys.path.insert(0, {FIXTURE!r})
         from netvitals.lab.studies import Study, run
@@ -103,8 +125,9 @@ def driver(folder, act, seeds, jobs=2):
             p = toys.Toy(seeds={seeds}, act={act!r}, folder={str(folder)!r})
             study = Study("toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), p), toys.trials, toys.trial,
                           toys.summary)
-            run(study, "smoke", "local", jobs={jobs}, results={str(folder / 's.sqlite')!r}, progress=False)
-    """))
+            run(study, "smoke", "local", jobs={jobs}, results={str(folder / "s.sqlite")!r}, progress=False)
+    """)
+    )
     return subprocess.Popen([sys.executable, str(script)], start_new_session=True, stderr=subprocess.PIPE)
 
 
@@ -139,11 +162,17 @@ def test_a_stopped_driver_leaves_no_worker_and_a_second_call_goes_on(toys, tmp_p
         done = {t.config["seed"] for t in results.trials().values()}
     assert 0 < len(done) < 8
     before = ran(tmp_path)
-    result = run(make(toys, tmp_path, "slow", 8), "smoke", "inline", results=tmp_path / "s.sqlite", claims=[CLAIM],
-                 progress=False)
+    result = run(
+        make(toys, tmp_path, "slow", 8),
+        "smoke",
+        "inline",
+        results=tmp_path / "s.sqlite",
+        claims=[CLAIM],
+        progress=False,
+    )
     assert (result.reused, len(result.rows)) == (len(done), 8)
     again = [s for s in ran(tmp_path) if int(s) in done]
-    assert again == [s for s in before if int(s) in done]           # no finished trial ran twice
+    assert again == [s for s in before if int(s) in done]  # no finished trial ran twice
 
 
 def script(tmp_path, trial, tail):
@@ -157,12 +186,13 @@ def script(tmp_path, trial, tail):
         study = Study("toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), toys.Toy()), toys.trials,
                       {trial}, toys.summary)
         {tail}
-            result = run(study, "smoke", "local", jobs=1, results={str(tmp_path / 's.sqlite')!r}, progress=False)
+            result = run(study, "smoke", "local", jobs=1, results={str(tmp_path / "s.sqlite")!r}, progress=False)
             print(len(result.rows))
     """)
     (tmp_path / "script.py").write_text(text)
-    return subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=180,
-                          check=False)
+    return subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=180, check=False
+    )
 
 
 @pytest.mark.parametrize(("trial", "tail"), [("toys.trial", "if True:"), ("own", "if __name__ == '__main__':")])
@@ -177,10 +207,15 @@ def test_a_script_without_the_guard_it_needs_gets_a_sentence(tmp_path):
     assert "must run them under if __name__ == '__main__'" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ({"name": "locl"}, "did you mean local"), ({"name": "slurm"}, "there are local, ray, inline"),
-    ({"name": "local", "jobs": 0}, "at least 1, got 0"),
-    ({"name": "local", "address": "auto"}, "belongs to the engine ray")])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": "locl"}, "did you mean local"),
+        ({"name": "slurm"}, "there are local, ray, inline"),
+        ({"name": "local", "jobs": 0}, "at least 1, got 0"),
+        ({"name": "local", "address": "auto"}, "belongs to the engine ray"),
+    ],
+)
 def test_a_wrong_engine_gets_a_sentence(options, words):
     with pytest.raises(ValueError, match=words):
         make_engine(**options)

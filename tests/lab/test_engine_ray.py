@@ -13,8 +13,13 @@ from netvitals.lab.engine.workers import make_engine
 from netvitals.lab.studies import Claim, Expected, Results, Study, decide, run
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
-CLAIM = Claim("toy/C1", "toy", "rows are there", Expected(direction="are there"),
-              lambda rows: decide(len(rows) == 4, float(sum(r["value"] for r in rows))))
+CLAIM = Claim(
+    "toy/C1",
+    "toy",
+    "rows are there",
+    Expected(direction="are there"),
+    lambda rows: decide(len(rows) == 4, float(sum(r["value"] for r in rows))),
+)
 
 
 @pytest.fixture
@@ -27,8 +32,9 @@ def toys(monkeypatch):
 
 def make(toys, folder, act="compute"):
     p = toys.Toy(seeds=4, act=act, folder=str(folder))
-    return Study("toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), p), toys.trials, toys.trial,
-                 toys.summary)
+    return Study(
+        "toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), p), toys.trials, toys.trial, toys.summary
+    )
 
 
 @pytest.fixture
@@ -60,14 +66,20 @@ def test_ray_runs_the_trials_survives_a_killed_worker_and_counts_nothing_twice(t
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    result = run(make(toys, tmp_path, "wait-once"), "smoke", engine, results=tmp_path / "ray.sqlite", claims=[CLAIM],
-                 progress=False)
+    result = run(
+        make(toys, tmp_path, "wait-once"),
+        "smoke",
+        engine,
+        results=tmp_path / "ray.sqlite",
+        claims=[CLAIM],
+        progress=False,
+    )
     killer.join(5)
     assert victim and victim[0] != os.getpid()
     assert (result.failed, len(result.rows), result.verdicts["toy/C1"].status) == (0, 4, "holds")
     assert sorted((tmp_path / "log").read_text().split()) == ["0", "1", "1", "2", "3"]
     with Results(tmp_path / "ray.sqlite", write=False) as results:
-        (_, config, attempt, error), = results.failures("toy")
+        ((_, config, attempt, error),) = results.failures("toy")
         assert len([t for t in results.trials().values() if t.config["act"] == "wait-once"]) == 4
     assert (config["seed"], attempt) == (1, 1)
     assert "the Ray worker was lost" in error

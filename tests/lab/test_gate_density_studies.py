@@ -45,8 +45,17 @@ def test_the_three_scales_name_networks_and_data_that_exist(name):
 
 def test_before_training(smoke):
     found = smoke("foundations")
-    status(found, C1="holds", C2="holds", C3="holds", C7="erratum", C11="holds", C15="holds", E1="erratum",
-           E1_zero_head="holds")
+    status(
+        found,
+        C1="holds",
+        C2="holds",
+        C3="holds",
+        C7="erratum",
+        C11="holds",
+        C15="holds",
+        E1="erratum",
+        E1_zero_head="holds",
+    )
     vgg = [r for r in found.rows if r.get("network") == "vgg11" and r["theta"] == 0.01]
     assert all(r["ratio"] > 0.65 and abs(r["element"] - 0.5) < 0.02 and r["valid"] < 0.6 for r in vgg)
     heads = [r for r in found.rows if r["check"] == "zero head"]
@@ -79,8 +88,18 @@ def test_images_are_read_under_three_poolings_and_two_kinds_of_site(smoke):
     assert {r["follows"] for r in sites} == {"bn_direct", "post_add"} and len(sites) == 2 * 17
     verdict = found.verdicts["gate-density/C4"]
     assert verdict.status != "not-run" and "pooling" in verdict.measured and "by channel" in verdict.note
-    for name in ("C4-by-element", "C4-by-site", "C4-by-channel", "C4-bn_direct", "C4-post_add", "X-pooling", "X-law",
-                 "C6", "C8", "C12"):
+    for name in (
+        "C4-by-element",
+        "C4-by-site",
+        "C4-by-channel",
+        "C4-bn_direct",
+        "C4-post_add",
+        "X-pooling",
+        "X-law",
+        "C6",
+        "C8",
+        "C12",
+    ):
         assert found.verdicts[f"gate-density/{name}"].status in ("holds", "fails", "erratum"), name
 
 
@@ -89,8 +108,8 @@ def test_thirteen_conditions_by_smoothness_and_shared_drift(smoke):
     runs = [r for r in found.rows if r["quantity"] == "run"]
     assert {r["act"] for r in runs} == {*sweep.THIRTEEN, *sweep.LADDER} and len(sweep.THIRTEEN) == 13
     index = {r["act"]: r["variance"] for r in runs}
-    assert index["relu"] == pytest.approx(0.25, abs=0.003)       # of a gate that is open half of the time
-    assert index["prelu"] == pytest.approx(0.1406, abs=0.002)    # (1 − 0.25)²/4: not the paper's 0.261 (N8)
+    assert index["relu"] == pytest.approx(0.25, abs=0.003)  # of a gate that is open half of the time
+    assert index["prelu"] == pytest.approx(0.1406, abs=0.002)  # (1 − 0.25)²/4: not the paper's 0.261 (N8)
     assert index["relu"] > index["softplus:50"] > index["softplus:20"] > index["softplus:10"] > index["softplus:5"]
     status(found, **{"C14-digits": "holds"})
     drift = found.verdicts["gate-density/C9-digits"]
@@ -190,7 +209,7 @@ def test_decay_felt_under_adam_is_that_of_its_own_second_moment():
         meter(moment)
         p = net.blocks[0].norm.weight
         state, group = moment.optimizer.state[p], moment.optimizer.param_groups[0]
-        size = (state["exp_avg_sq"] / (1 - 0.999 ** moment.step)).sqrt() + 1e-8
+        size = (state["exp_avg_sq"] / (1 - 0.999**moment.step)).sqrt() + 1e-8
         felt += float((group["lr"] * recipe.weight_decay / size).mean())
 
     train(net, data, replace(recipe, evaluate_on=0), on_step=on_step)

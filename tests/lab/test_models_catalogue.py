@@ -10,14 +10,37 @@ def count(model):
     return sum(p.numel() for p in model.parameters())
 
 
-INPUTS = {"mlp": (2, 64), "resnet18": (2, 3, 32, 32), "resnet50": (2, 3, 32, 32), "resnet18-large": (2, 3, 32, 32),
-          "resnet-mini": (2, 1, 8, 8), "vgg11": (2, 3, 32, 32), "vgg-mini": (2, 1, 8, 8), "mixer": (2, 3, 32, 32),
-          "mixer-mini": (2, 1, 8, 8), "encoder": (2, 3, 32, 32), "vit-mini": (2, 1, 8, 8),
-          "vit-b16": (2, 3, 224, 224), "gpt-micro": (2, 64), "gpt-nano": (2, 16), "denoiser": (2, 1, 9, 7),
-          "denoiser-large": (2, 1, 9, 7), "toy-attention": (2, 8, 16), "position-mlp": (2, 8, 16)}
-FULL_SIZE = {"resnet50": 23_520_842, "resnet18": 11_173_962, "resnet18-large": 11_181_642, "vit-b16": 86_567_656,
-             "gpt-nano": 123_551_232, "mixer": 1_132_170, "encoder": 811_146, "toy-attention": 785,
-             "position-mlp": 833}
+INPUTS = {
+    "mlp": (2, 64),
+    "resnet18": (2, 3, 32, 32),
+    "resnet50": (2, 3, 32, 32),
+    "resnet18-large": (2, 3, 32, 32),
+    "resnet-mini": (2, 1, 8, 8),
+    "vgg11": (2, 3, 32, 32),
+    "vgg-mini": (2, 1, 8, 8),
+    "mixer": (2, 3, 32, 32),
+    "mixer-mini": (2, 1, 8, 8),
+    "encoder": (2, 3, 32, 32),
+    "vit-mini": (2, 1, 8, 8),
+    "vit-b16": (2, 3, 224, 224),
+    "gpt-micro": (2, 64),
+    "gpt-nano": (2, 16),
+    "denoiser": (2, 1, 9, 7),
+    "denoiser-large": (2, 1, 9, 7),
+    "toy-attention": (2, 8, 16),
+    "position-mlp": (2, 8, 16),
+}
+FULL_SIZE = {
+    "resnet50": 23_520_842,
+    "resnet18": 11_173_962,
+    "resnet18-large": 11_181_642,
+    "vit-b16": 86_567_656,
+    "gpt-nano": 123_551_232,
+    "mixer": 1_132_170,
+    "encoder": 811_146,
+    "toy-attention": 785,
+    "position-mlp": 833,
+}
 
 
 @pytest.mark.parametrize("name", models.names())
@@ -79,22 +102,25 @@ def test_sizes_come_from_the_data_unless_given():
     assert models.parse("vgg-mini", Images()).side == 28
 
 
-@pytest.mark.parametrize(("spec", "words"), [
-    ("resnet81", "resnet18"),
-    ("mlp:64-32-10,activation=gelu", "act"),
-    ("mlp:64-10", "hidden"),
-    ("mlp:64-a-10", "64-128x3-10"),
-    ("vgg11:3-10", "options"),
-    ("mlp:64-32-10,bias=maybe", "bool"),
-    ("mlp:64-32-10,act=gelu,act=relu", "twice"),
-    ("mlp:64-32-16-10,kind=residual", "one width"),
-    ("mlp:64-32-10,kind=triangle", "diamond"),
-    ("mlp:64-32-10,init=hee", "xavier"),
-    ("mlp:64-32-10,init=bottleneck:9:0.1", "first R of 2"),
-    ("mixer,side=30", "patch"),
-    ("gpt-micro,heads=3", "heads"),
-    (",act=gelu", "name"),
-])
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("resnet81", "resnet18"),
+        ("mlp:64-32-10,activation=gelu", "act"),
+        ("mlp:64-10", "hidden"),
+        ("mlp:64-a-10", "64-128x3-10"),
+        ("vgg11:3-10", "options"),
+        ("mlp:64-32-10,bias=maybe", "bool"),
+        ("mlp:64-32-10,act=gelu,act=relu", "twice"),
+        ("mlp:64-32-16-10,kind=residual", "one width"),
+        ("mlp:64-32-10,kind=triangle", "diamond"),
+        ("mlp:64-32-10,init=hee", "xavier"),
+        ("mlp:64-32-10,init=bottleneck:9:0.1", "first R of 2"),
+        ("mixer,side=30", "patch"),
+        ("gpt-micro,heads=3", "heads"),
+        (",act=gelu", "name"),
+    ],
+)
 def test_a_wrong_spec_gets_a_sentence(spec, words):
     with pytest.raises(ValueError, match=words):
         models.build(spec)

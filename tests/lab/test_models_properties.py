@@ -9,10 +9,18 @@ from torch import nn
 from netvitals import activations
 from netvitals.lab import models
 
-SMALL = {"mlp": "mlp:64-16x3-10,norm=batch", "residual": "mlp:64-16x3-10,kind=residual,norm=layer",
-         "diamond": "mlp:64-16x3-10,kind=diamond,merge=cat", "resnet": "resnet-mini,width=4", "vgg": "vgg-mini,width=2",
-         "mixer": "mixer-mini", "vit": "vit-mini", "gpt": "gpt-micro,width=16,depth=2,vocab=11,context=8",
-         "denoiser": "denoiser,width=4,hidden=8", "position-mlp": "position-mlp"}
+SMALL = {
+    "mlp": "mlp:64-16x3-10,norm=batch",
+    "residual": "mlp:64-16x3-10,kind=residual,norm=layer",
+    "diamond": "mlp:64-16x3-10,kind=diamond,merge=cat",
+    "resnet": "resnet-mini,width=4",
+    "vgg": "vgg-mini,width=2",
+    "mixer": "mixer-mini",
+    "vit": "vit-mini",
+    "gpt": "gpt-micro,width=16,depth=2,vocab=11,context=8",
+    "denoiser": "denoiser,width=4,hidden=8",
+    "position-mlp": "position-mlp",
+}
 
 
 def count(model):
@@ -20,14 +28,17 @@ def count(model):
 
 
 def example(kind):
-    return {"gpt": torch.randint(0, 11, (3, 8)), "denoiser": torch.rand(3, 1, 9, 7),
-            "position-mlp": torch.randn(3, 8, 16)}.get(kind, torch.randn(3, 1, 8, 8))
+    return {
+        "gpt": torch.randint(0, 11, (3, 8)),
+        "denoiser": torch.rand(3, 1, 9, 7),
+        "position-mlp": torch.randn(3, 8, 16),
+    }.get(kind, torch.randn(3, 1, 8, 8))
 
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_every_activation_gives_the_same_parameters(kind):
     reference = models.build(SMALL[kind], seed=0, act="relu")
-    own = {"prelu", "noisy_relu"}       # these two learn a number of their own
+    own = {"prelu", "noisy_relu"}  # these two learn a number of their own
     for act in [*(set(activations.names()) - own), "softplus:20", "relu2:15", "topk:gelu:0.75", "centered:softplus"]:
         model = models.build(SMALL[kind], seed=0, act=act)
         assert count(model) == count(reference), act
@@ -114,9 +125,15 @@ def test_bias_off():
     assert not [n for n, _ in models.build("mlp:64-16x2-10,bias=no").named_parameters() if "bias" in n]
 
 
-@pytest.mark.parametrize(("init", "hidden", "head"), [
-    ("he", 2 / 512, 1 / 256), ("xavier", 2 / 768, 2 / 276), ("orthogonal", 2 / 512, 1 / 256),
-    ("bottleneck:1:0.1", 0.01 * 2 / 512, 2 / 256)])
+@pytest.mark.parametrize(
+    ("init", "hidden", "head"),
+    [
+        ("he", 2 / 512, 1 / 256),
+        ("xavier", 2 / 768, 2 / 276),
+        ("orthogonal", 2 / 512, 1 / 256),
+        ("bottleneck:1:0.1", 0.01 * 2 / 512, 2 / 256),
+    ],
+)
 def test_initialisations_have_their_variance(init, hidden, head):
     model = models.build(f"mlp:512-256-20,init={init}", seed=1)
     # relative standard error of a variance over n entries is √(2/n): 0.4 % and 2 %
@@ -164,6 +181,7 @@ def test_gpt_is_causal_tied_and_scaled():
 
 def test_rotary_scores_depend_on_distance_only():
     from netvitals.lab.models.gpt import Rotary
+
     rotary = Rotary(8, 12, 10_000.0).double()
     q, k = torch.randn(2, 8, dtype=torch.double)
     scores = rotary(q.expand(12, 8)) @ rotary(k.expand(12, 8)).T

@@ -49,7 +49,7 @@ def test_batch_equals_the_loop(method):
     x0 = batch.start()
     together = rec.solve(batch, x0, method, iterations=20)
     for i, a in enumerate(alphas):
-        alone = rec.solve(problem((a,)), x0[i:i + 1], method, iterations=20)
+        alone = rec.solve(problem((a,)), x0[i : i + 1], method, iterations=20)
         assert torch.allclose(together.x[i], alone.x[0], atol=1e-12)
         assert float(together.loss[i]) == pytest.approx(float(alone.loss[0]))
 
@@ -103,7 +103,7 @@ def test_other_activations_gate_by_their_derivative():
     x0 = p.start()
     plain, through_autograd = rec.solve(p, x0, iterations=30), rec.solve_activation(p, x0, "sigmoid", iterations=30)
     assert torch.allclose(plain.x, through_autograd.x, atol=1e-6)
-    assert torch.allclose(plain.active, through_autograd.active, atol=2 / plain.x[0].numel())   # a gate at the floor
+    assert torch.allclose(plain.active, through_autograd.active, atol=2 / plain.x[0].numel())  # a gate at the floor
     relu = rec.solve_activation(p, x0, "relu", iterations=30)
     z = p.blur(relu.x) - p.c
     assert float(relu.active) == pytest.approx(float((z > 0).double().mean()))
@@ -121,7 +121,7 @@ def test_a_joint_kernel_descends_in_both():
 def test_restarts_spread_in_the_null_space_only():
     p = problem((5.0, 5.0), padding="circular")
     x = p.start(torch.zeros(2))
-    moved = torch.stack([x[0], x[1] + 0.25])                # Sobel does not see a constant
+    moved = torch.stack([x[0], x[1] + 0.25])  # Sobel does not see a constant
     s = rec.spread(p, moved)
     assert s.inputs == pytest.approx(0.25) and s.outputs < 1e-12
     plane = rec.landscape(p, x, points=5)
@@ -134,7 +134,8 @@ def test_laws_say_when_they_cannot_be_fitted():
     flat = rec.layer_profile([0.5, 0.5, 0.6, 0.5], 10)
     assert flat.r2 <= 0.01 and flat.front is None
     assert rec.difficulty_features([1.0], [8.0], [True]).tolist()[0] == pytest.approx(
-        [np.log(2), 8, 1, 1, 8 * np.log(2)])
+        [np.log(2), 8, 1, 1, 8 * np.log(2)]
+    )
 
 
 def test_several_kernels_in_one_batch():
@@ -143,7 +144,7 @@ def test_several_kernels_in_one_batch():
     x = p.start(torch.tensor([k[2] for k in keys]))
     for i, (k, a, _) in enumerate(keys):
         one = problem((a,), names[k])
-        assert torch.allclose(p.forward(x)[i], one.forward(x[i:i + 1])[0])
+        assert torch.allclose(p.forward(x)[i], one.forward(x[i : i + 1])[0])
 
 
 def test_gates_are_the_derivative_and_the_active_share_counts_them():
@@ -168,8 +169,8 @@ def test_phase_fit_recovers_known_parameters_and_flags_the_fourth():
     iou = rec.curve(alpha, 0.782, 28.97, 6.29)[:, None] + rng.normal(0, 0.004, (14, 20))
     fit, four = rec.fit_phase(alpha, iou), rec.fit_phase(alpha, iou, 4)
     assert (fit.floor, fit.midpoint, fit.width) == pytest.approx((0.782, 28.97, 6.29), rel=0.05)
-    assert fit.condition == pytest.approx(3.0e4, rel=0.1)       # the paper's value for this curve
-    assert four.condition > 3 * fit.condition                   # the fourth parameter is nearly collinear
+    assert fit.condition == pytest.approx(3.0e4, rel=0.1)  # the paper's value for this curve
+    assert four.condition > 3 * fit.condition  # the fourth parameter is nearly collinear
     median, (low, high) = rec.bootstrap_midpoint(alpha, iou, resamples=60)
     assert low < 28.97 < high and low < median < high
     assert abs(fit.midpoint - 28.97) < 4 * fit.crlb[1]
@@ -201,7 +202,7 @@ def test_lemma_a1_is_false_and_its_correction_holds():
 def test_theorem_a2_is_false_and_its_correction_holds():
     p = rec.Reconstruction(torch.ones(1, **f64), rec.kernel("sobel_x"), rec.target("checkerboard", 16, 4))
     h = p.forward(torch.rand(1, 16, 16, **f64))
-    assert float(p.active(h)) > rec.active_bound(1.0)            # every gate is above the floor at alpha = 1
+    assert float(p.active(h)) > rec.active_bound(1.0)  # every gate is above the floor at alpha = 1
     stiff = problem((30.0,), size=16)
     z = torch.linspace(-1, 2, 256, **f64).reshape(1, 16, 16)
     active = stiff.gates(stiff.sigmoid(z)) > rec.GATE_FLOOR
@@ -215,22 +216,34 @@ def test_depth_law_pieces():
     assert abs(float(rec.gate_correlation(p, x, rec.kernel("avg_blur"))[0])) <= 1
 
 
-@pytest.mark.parametrize(("make", "words"), [
-    (lambda: problem((0.0,)), "positive"), (lambda: problem((float("nan"),)), "positive"),
-    (lambda: problem((float("inf"),)), "finite"), (lambda: problem(c=-0.1), r"inside \(0, 1\)"),
-    (lambda: rec.target("stripes", 8, block=0), "at least 1 pixel"),
-    (lambda: rec.grid([], 2, [rec.kernel("sobel_x")], rec.target("stripes", 8)), "a grid needs"),
-    (lambda: rec.solve(problem(), torch.zeros(2, 8, 8)), "the start has shape"),
-    (lambda: problem(c=1.0), r"inside \(0, 1\)"),
-    (lambda: rec.Reconstruction(torch.ones(1), rec.kernel("sobel_x"), torch.full((8, 8), 0.5)), "binary"),
-    (lambda: problem(size=2), "smaller than the kernel"), (lambda: problem(padding="reflect"), "padding is"),
-    (lambda: rec.kernel("gabor"), "there is no kernel"), (lambda: rec.target("cat", 8), "there is no target"),
-    (lambda: rec.solve(problem(), problem().start(), "rprop"), "there is no method"),
-    (lambda: rec.solve_activation(problem(), problem().start(), "selu"), "there is no activation"),
-    (lambda: rec.solve_joint(problem(), problem().start(), rec.kernel("sobel_x")), "one 3 × 3 kernel"),
-    (lambda: rec.Reconstruction(torch.ones(1), rec.kernel("sobel_x"), torch.ones(8, 8), observed=torch.ones(4, 4)),
-     "not of the target's size"),
-    (lambda: rec.spread(problem((1.0,)), problem((1.0,)).start()), "at least 2 restarts")])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: problem((0.0,)), "positive"),
+        (lambda: problem((float("nan"),)), "positive"),
+        (lambda: problem((float("inf"),)), "finite"),
+        (lambda: problem(c=-0.1), r"inside \(0, 1\)"),
+        (lambda: rec.target("stripes", 8, block=0), "at least 1 pixel"),
+        (lambda: rec.grid([], 2, [rec.kernel("sobel_x")], rec.target("stripes", 8)), "a grid needs"),
+        (lambda: rec.solve(problem(), torch.zeros(2, 8, 8)), "the start has shape"),
+        (lambda: problem(c=1.0), r"inside \(0, 1\)"),
+        (lambda: rec.Reconstruction(torch.ones(1), rec.kernel("sobel_x"), torch.full((8, 8), 0.5)), "binary"),
+        (lambda: problem(size=2), "smaller than the kernel"),
+        (lambda: problem(padding="reflect"), "padding is"),
+        (lambda: rec.kernel("gabor"), "there is no kernel"),
+        (lambda: rec.target("cat", 8), "there is no target"),
+        (lambda: rec.solve(problem(), problem().start(), "rprop"), "there is no method"),
+        (lambda: rec.solve_activation(problem(), problem().start(), "selu"), "there is no activation"),
+        (lambda: rec.solve_joint(problem(), problem().start(), rec.kernel("sobel_x")), "one 3 × 3 kernel"),
+        (
+            lambda: rec.Reconstruction(
+                torch.ones(1), rec.kernel("sobel_x"), torch.ones(8, 8), observed=torch.ones(4, 4)
+            ),
+            "not of the target's size",
+        ),
+        (lambda: rec.spread(problem((1.0,)), problem((1.0,)).start()), "at least 2 restarts"),
+    ],
+)
 def test_wrong_input_gets_a_sentence(make, words):
     with pytest.raises(ValueError, match=words):
         make()

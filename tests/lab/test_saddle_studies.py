@@ -6,8 +6,15 @@ from netvitals.lab import studies
 
 PAPER = "saddle-escape"
 ERRATA = {"C5", "C12", "C19", "C21", "C22", "C23", "C24", "C35", "T4e", "T12", "T17"}
-NAMES = ["saddle-reduction", "saddle-scaling", "saddle-universality", "saddle-he", "saddle-cascade", "saddle-theorems",
-         "plateau-forecast"]
+NAMES = [
+    "saddle-reduction",
+    "saddle-scaling",
+    "saddle-universality",
+    "saddle-he",
+    "saddle-cascade",
+    "saddle-theorems",
+    "plateau-forecast",
+]
 
 
 def test_all_41_claims_have_a_judge():
@@ -23,7 +30,7 @@ def test_smoke_run_gives_verdicts(name, tmp_path):
     for claim, verdict in run.verdicts.items():
         short = claim.split("/")[1]
         if short == "E3d":
-            assert verdict.status == "not-run"      # gradient descent on the full network begins at scale small
+            assert verdict.status == "not-run"  # gradient descent on the full network begins at scale small
         else:
             assert verdict.status == ("erratum" if short in ERRATA else "holds"), (claim, str(verdict))
     for claim in studies.claims_of(studies.find_study(name)):
@@ -33,6 +40,7 @@ def test_smoke_run_gives_verdicts(name, tmp_path):
 
 def test_grid_of_the_forecast_study_is_wide_enough():
     from netvitals.lab.studies.saddle_escape import forecasting
+
     configs = forecasting.trials(forecasting.SCALES["small"])
     runs = sum(len(c["seeds"]) for c in configs)
     assert runs >= 60
@@ -45,10 +53,11 @@ def test_grid_of_the_forecast_study_is_wide_enough():
 def test_baselines_and_escape_steps_are_computed_as_said():
     from netvitals.lab.studies.saddle_escape import forecasting as study
     from netvitals.saddle import Snapshot
+
     seen = lambda step, loss: Snapshot(step, 0.0, loss, 1.0, (), (), (), (), ())
     line = [seen(10 * i, 1 - 0.01 * i) for i in range(20)]
     assert study.linear_extrapolation(line, 0.5) == pytest.approx(500)
     power = [seen(10 * i, 1 - 1e-4 * (10 * i) ** 1.5) for i in range(20)]
     assert study.power_extrapolation(power, 0.5) == pytest.approx((0.5e4) ** (1 / 1.5), rel=1e-6)
     assert study.escape_step([seen(0, 1.0), seen(10, 0.8), seen(20, 0.4)], 0.5) == pytest.approx(17.5)
-    assert study.escape_step(line, 0.5) != study.escape_step(line, 0.5)     # NaN: never reached
+    assert study.escape_step(line, 0.5) != study.escape_step(line, 0.5)  # NaN: never reached

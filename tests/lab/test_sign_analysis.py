@@ -42,7 +42,7 @@ def test_slope_is_the_gain_of_the_theory(batch):
 
 def test_tanh_has_a_positive_push_and_no_drift(batch):
     analysis = analyse_signs(lambda: mlp("tanh"), batch, half_mse, inits=48)
-    assert analysis.positive                        # D11: the sign test alone shows nothing
+    assert analysis.positive  # D11: the sign test alone shows nothing
     assert set(analysis.drifts.values()) == {0}, str(analysis)
     assert all(abs(s["rho_all"].z(0)) < 4.5 for s in analysis.activations.values())
 
@@ -50,7 +50,7 @@ def test_tanh_has_a_positive_push_and_no_drift(batch):
 def test_batch_norm_takes_the_product_of_means_away(batch):
     analysis = analyse_signs(lambda: mlp(norm="batch"), batch, F.cross_entropy, inits=4)
     for name, layer in list(analysis.layers.items())[:-1]:
-        assert abs(layer["prod"].value) < 1e-7, f"{name}: {layer}"          # D8
+        assert abs(layer["prod"].value) < 1e-7, f"{name}: {layer}"  # D8
 
 
 def test_one_initialisation_by_hand(batch):
@@ -70,13 +70,15 @@ def test_one_initialisation_by_hand(batch):
         split = covariance_split(block.linear, xs[i], grads[i])
         layer = analysis.layers[f"blocks.{i}.linear"]
         assert (layer["tot"].value, layer["prod"].value, layer["cov"].value) == pytest.approx(
-            (split.tot, split.prod, split.cov), rel=1e-9)
+            (split.tot, split.prod, split.cov), rel=1e-9
+        )
 
 
 def test_activations_that_work_in_place_are_seen_the_same(batch):
     def make(inplace: bool) -> nn.Module:
-        return nn.Sequential(nn.Linear(20, 32), nn.ReLU(inplace), nn.Linear(32, 32), nn.ReLU(inplace),
-                             nn.Linear(32, 10))
+        return nn.Sequential(
+            nn.Linear(20, 32), nn.ReLU(inplace), nn.Linear(32, 32), nn.ReLU(inplace), nn.Linear(32, 10)
+        )
 
     seen = [analyse_signs(lambda i=i: make(i), batch, F.cross_entropy, inits=3) for i in (False, True)]
     assert seen[0].activations == seen[1].activations

@@ -50,7 +50,7 @@ def test_push_is_the_inner_product_at_the_output(run):
 
 def test_sign_agrees_with_the_push(run):
     seen, _ = run
-    assert sum(seen.agreement.values()) / 4 > 0.75, seen.agreement     # the sum over units decides, not each of them
+    assert sum(seen.agreement.values()) / 4 > 0.75, seen.agreement  # the sum over units decides, not each of them
     first = seen.positive_share(0)
     assert all(math.isfinite(v) for v in first.values())
     assert max(seen.positive_share(1).values()) < 0.5

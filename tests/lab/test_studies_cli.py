@@ -48,10 +48,13 @@ def whole(tmp_path_factory):
 
 
 def test_both_studies_hold_but_for_the_known_errata(whole):
-    mine = {c.id for c in (*activation_claims, *theorem_claims)}        # other claims may rest on the same trials
+    mine = {c.id for c in (*activation_claims, *theorem_claims)}  # other claims may rest on the same trials
     sentence = {c: v for c, v in verdicts(whole).items() if c in mine}
     assert set(sentence) == mine and len(mine) > 270
-    assert {c for c, v in sentence.items() if v["status"] == "erratum"} == {"activations/definition", "weight-drift/T1.1"}
+    assert {c for c, v in sentence.items() if v["status"] == "erratum"} == {
+        "activations/definition",
+        "weight-drift/T1.1",
+    }
     assert {c for c, v in sentence.items() if v["status"] == "not-run"} == set()
     # rounding of float32 is a property of the processor, not of the theory: judged, not asserted
     assert {c for c, v in sentence.items() if v["status"] == "fails"} <= {"weight-drift/V7-float32"}
@@ -67,8 +70,19 @@ def test_the_counterexample_is_exact(whole):
 
 def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_path):
     path = tmp_path / "studies.sqlite"
-    command = [sys.executable, "-c", "from netvitals.cli import main; main()", "reproduce", *BOTH, "--scale", "smoke",
-               "--jobs", "2", "--results", str(path)]
+    command = [
+        sys.executable,
+        "-c",
+        "from netvitals.cli import main; main()",
+        "reproduce",
+        *BOTH,
+        "--scale",
+        "smoke",
+        "--jobs",
+        "2",
+        "--results",
+        str(path),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     stored, total = 0, sum(len(s.configs("smoke")) for s in find_studies(BOTH))
     deadline = time.monotonic() + 240
@@ -89,15 +103,31 @@ def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_pat
     with Results(path) as results:
         again = dict(results._db.execute("SELECT key, finished FROM trial"))
     assert len(again) == total
-    assert all(again[key] == at for key, at in finished)            # no finished trial ran a second time
+    assert all(again[key] == at for key, at in finished)  # no finished trial ran a second time
     assert verdicts(path) == verdicts(whole)
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     path = tmp_path / "studies.sqlite"
-    process = subprocess.Popen([sys.executable, "-c", "from netvitals.cli import main; main()", "reproduce", BOTH[0],
-                                "--scale", "smoke", "--jobs", "1", "--results", str(path)],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from netvitals.cli import main; main()",
+            "reproduce",
+            BOTH[0],
+            "--scale",
+            "smoke",
+            "--jobs",
+            "1",
+            "--results",
+            str(path),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     stored = 0
     while stored < 2:
         assert process.poll() is None, process.stderr.read()
@@ -114,8 +144,9 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
 
 def test_a_single_claim_runs_only_what_it_needs(capsys, tmp_path):
     path = str(tmp_path / "s.sqlite")
-    code, out, _ = netvitals(capsys, "reproduce", "--claim", "weight-drift/V8", "--scale", "smoke", "--engine",
-                             "inline", "--results", path)
+    code, out, _ = netvitals(
+        capsys, "reproduce", "--claim", "weight-drift/V8", "--scale", "smoke", "--engine", "inline", "--results", path
+    )
     assert code == 0 and "holds" in out and "-9/16" in out
     with Results(path, write=False) as results:
         assert len(results.trials()) == 1
@@ -145,7 +176,7 @@ def test_claims_without_results_says_how_to_get_them(capsys, tmp_path, monkeypat
     assert any("netvitals reproduce weight-drift-theorems" in c["note"] for c in json.loads(out))
     code, shown, _ = netvitals(capsys, "claims", "--paper", "weight-drift")
     assert code == 0 and shown.count("netvitals reproduce") == 1
-    assert len(shown.splitlines()) < 3 * len(json.loads(out))      # readable on 80 columns: no column of single letters
+    assert len(shown.splitlines()) < 3 * len(json.loads(out))  # readable on 80 columns: no column of single letters
 
 
 def test_studies_counts_stored_trials_and_exports_parquet(capsys, whole, tmp_path):
@@ -165,19 +196,22 @@ def test_the_page_is_written_with_the_verdicts(capsys, whole, tmp_path):
     assert Path(tmp_path / "claims.html").read_text().count("<tr class=") > 270
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (("reproduce", "actvations"), "there is no study 'actvations'; did you mean activations"),
-    (("reproduce", "activations", "--scale", "smal"), "there is no scale 'smal'; did you mean small"),
-    (("reproduce", "activations", "--engine", "rya"), "there is no engine 'rya'; did you mean ray?"),
-    (("reproduce", "--claim", "weight-drift/V11"), "there is no claim 'weight-drift/V11'; did you mean"),
-    (("reproduce", "activations", "--jobs", "0"), "jobs must be at least 1, got 0"),
-    (("reproduce", "activations", "--claim", "weight-drift/V1"), "belongs to the study weight-drift-theorems"),
-    (("reproduce", "activations", "--results", "/proc/nowhere/s.sqlite"), "cannot be made"),
-    (("claims", "--status", "hold"), "there is no status 'hold'; did you mean holds?"),
-    (("claims", "--paper", "gate-densty"), "there is no paper 'gate-densty'; did you mean gate-density"),
-    (("claims", "--results", "nowhere.sqlite"), "there are no results at nowhere.sqlite"),
-    (("studies", "--paper", "weight-drft"), "there is no paper 'weight-drft'; did you mean weight-drift"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("reproduce", "actvations"), "there is no study 'actvations'; did you mean activations"),
+        (("reproduce", "activations", "--scale", "smal"), "there is no scale 'smal'; did you mean small"),
+        (("reproduce", "activations", "--engine", "rya"), "there is no engine 'rya'; did you mean ray?"),
+        (("reproduce", "--claim", "weight-drift/V11"), "there is no claim 'weight-drift/V11'; did you mean"),
+        (("reproduce", "activations", "--jobs", "0"), "jobs must be at least 1, got 0"),
+        (("reproduce", "activations", "--claim", "weight-drift/V1"), "belongs to the study weight-drift-theorems"),
+        (("reproduce", "activations", "--results", "/proc/nowhere/s.sqlite"), "cannot be made"),
+        (("claims", "--status", "hold"), "there is no status 'hold'; did you mean holds?"),
+        (("claims", "--paper", "gate-densty"), "there is no paper 'gate-densty'; did you mean gate-density"),
+        (("claims", "--results", "nowhere.sqlite"), "there are no results at nowhere.sqlite"),
+        (("studies", "--paper", "weight-drft"), "there is no paper 'weight-drft'; did you mean weight-drift"),
+    ],
+)
 def test_wrong_input_gets_one_sentence_and_exit_code_2(capsys, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     code, _, err = netvitals(capsys, *arguments)

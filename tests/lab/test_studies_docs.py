@@ -37,8 +37,9 @@ def test_the_example_study_runs_and_holds(tmp_path, monkeypatch):
     (tmp_path / "coins_of_the_docs.py").write_text(BLOCKS[1])
     import coins_of_the_docs as coins
 
-    outcome = run(coins.STUDIES[0], "smoke", "inline", results=tmp_path / "s.sqlite", claims=coins.CLAIMS,
-                  progress=False)
+    outcome = run(
+        coins.STUDIES[0], "smoke", "inline", results=tmp_path / "s.sqlite", claims=coins.CLAIMS, progress=False
+    )
     verdict = outcome.verdicts["toy/C1"]
     assert (verdict.status, verdict.seeds) == ("holds", 8)
     assert verdict.uncertainty > 0

@@ -45,8 +45,10 @@ def test_a_paper_means_all_of_its_studies():
 
 
 def test_finding_one_study_does_not_load_the_other_papers():
-    code = ("import sys; from netvitals.lab.studies import find_study; find_study('weight-drift-theorems'); "
-            "sys.exit('netvitals.lab.studies.activations.claims' in sys.modules)")
+    code = (
+        "import sys; from netvitals.lab.studies import find_study; find_study('weight-drift-theorems'); "
+        "sys.exit('netvitals.lab.studies.activations.claims' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -23,8 +23,13 @@ def make(toys, folder="", act="compute", seeds=3, **more):
     return Study("toy", "toy", "a toy", scales, toys.trials, toys.trial, toys.summary, **more)
 
 
-CLAIM = Claim("toy/C1", "toy", "the mean is small", Expected(0.0, tolerance=2.0),
-              lambda rows: decide(abs(sum(r["value"] for r in rows)) < 10, float(len(rows)), 0.1))
+CLAIM = Claim(
+    "toy/C1",
+    "toy",
+    "the mean is small",
+    Expected(0.0, tolerance=2.0),
+    lambda rows: decide(abs(sum(r["value"] for r in rows)) < 10, float(len(rows)), 0.1),
+)
 
 
 def ran(folder):
@@ -78,8 +83,16 @@ def test_changed_code_runs_again_and_changed_comments_do_not(tmp_path, monkeypat
     class Nothing:
         pass
 
-    study = Study("codeful", "x", "x", dict.fromkeys(("smoke", "small", "paper"), Nothing()),
-                  lambda p: [{"seed": 0}], codeful.trial, lambda rows: {}, depends=("codeful_part",))
+    study = Study(
+        "codeful",
+        "x",
+        "x",
+        dict.fromkeys(("smoke", "small", "paper"), Nothing()),
+        lambda p: [{"seed": 0}],
+        codeful.trial,
+        lambda rows: {},
+        depends=("codeful_part",),
+    )
 
     def version():
         for cached in (source._version, source._meaning, source._tree, source._file):
@@ -101,13 +114,14 @@ def test_the_code_of_a_trial_is_what_it_imports_but_not_the_machinery():
     assert not any(n.startswith("netvitals.lab.studies") for n in closure)
 
 
-@pytest.mark.parametrize(("act", "why"), [("raise", "ArithmeticError: seed 1 does not converge"),
-                                          ("exit", "SystemExit: 3")])
+@pytest.mark.parametrize(
+    ("act", "why"), [("raise", "ArithmeticError: seed 1 does not converge"), ("exit", "SystemExit: 3")]
+)
 def test_a_failing_trial_is_tried_twice_recorded_and_excluded_by_name(toys, tmp_path, act, why):
     result = toy_run(make(toys, tmp_path, act), tmp_path)
     verdict = result.verdicts["toy/C1"]
     assert (result.failed, verdict.trials) == (1, 2)
-    (name, reason), = verdict.excluded
+    ((name, reason),) = verdict.excluded
     assert "seed=1" in name and reason == why
     assert ran(tmp_path) == ["0", "1", "1", "2"]
     with Results(tmp_path / "s.sqlite", write=False) as results:
@@ -131,8 +145,11 @@ def test_all_trials_failed_is_not_run_with_the_reason(toys, tmp_path):
 
 def test_a_study_that_cannot_run_here_says_why_and_runs_nothing(toys, tmp_path):
     result = toy_run(make(toys, tmp_path, ready=lambda p: "needs CIFAR-10"), tmp_path)
-    assert (result.trials, result.verdicts["toy/C1"].status, result.verdicts["toy/C1"].note) == (0, "not-run",
-                                                                                                "needs CIFAR-10")
+    assert (result.trials, result.verdicts["toy/C1"].status, result.verdicts["toy/C1"].note) == (
+        0,
+        "not-run",
+        "needs CIFAR-10",
+    )
     assert not (tmp_path / "log").exists()
 
 
@@ -195,8 +212,9 @@ def test_scales_must_be_three_of_one_dataclass(toys):
 
 def test_progress_counts_done_running_failed_and_time_left(toys, tmp_path):
     seen = []
-    toy_run(make(toys, tmp_path, "raise"), tmp_path, progress=lambda s: seen.append((s.done, s.failed, s.running,
-                                                                                      s.left)))
+    toy_run(
+        make(toys, tmp_path, "raise"), tmp_path, progress=lambda s: seen.append((s.done, s.failed, s.running, s.left))
+    )
     assert seen[0][:2] == (0, 0) and seen[0][3] is None
     assert seen[-1] == (2, 1, 0, 0.0)
     assert any(0 < done < 2 and left is not None for done, _, _, left in seen)
@@ -216,10 +234,10 @@ def test_a_full_disk_stops_the_run_and_the_next_one_goes_on(toys, tmp_path):
     study = make(toys, tmp_path, "bulk", seeds=8)
     with Results(tmp_path / "s.sqlite") as results:
         pages = results._db.execute("PRAGMA page_count").fetchone()[0]
-        results._db.execute(f"PRAGMA max_page_count={pages + 60}")       # SQLite's own error for a full disk
+        results._db.execute(f"PRAGMA max_page_count={pages + 60}")  # SQLite's own error for a full disk
         with pytest.raises(OSError, match=r"disk is full.* the trials stored so far are intact"):
             toy_run(study, tmp_path, results=results)
         stored = len(results.trials())
     assert 0 < stored < 8
     assert toy_run(study, tmp_path).reused == stored
-    assert sorted(ran(tmp_path)) == sorted([*"01234567", str(stored)])   # only the trial that found no room ran twice
+    assert sorted(ran(tmp_path)) == sorted([*"01234567", str(stored)])  # only the trial that found no room ran twice

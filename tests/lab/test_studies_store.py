@@ -26,7 +26,7 @@ def test_what_is_written_is_read_back(tmp_path):
         trials = results.trials(study="toy")
         assert trials["k0"].rows == [{"v": 0.0}] and trials["k0"].done
         assert not trials["k1"].done
-        stored, = results.verdicts()
+        (stored,) = results.verdicts()
         assert stored.verdict == VERDICT
     assert [p.name for p in tmp_path.iterdir()] == ["s.sqlite"]
 
@@ -42,7 +42,7 @@ def test_the_same_trial_again_is_not_counted_twice(tmp_path):
 def test_numbers_that_are_not_finite_survive(tmp_path):
     with Results(tmp_path / "s.sqlite") as results:
         results.record(record(0, rows=[{"a": float("inf"), "b": float("nan"), "c": None, "d": [1, 2.5]}]))
-        row, = results.trials()["k0"].rows
+        (row,) = results.trials()["k0"].rows
     assert row["a"] == float("inf") and row["b"] != row["b"] and row["c"] is None and row["d"] == [1, 2.5]
 
 
@@ -59,7 +59,7 @@ def test_a_killed_driver_loses_no_finished_trial(tmp_path):
     code = textwrap.dedent(f"""
         import os, signal
         from netvitals.lab.studies import Results, TrialRecord
-        results = Results({str(tmp_path / 's.sqlite')!r})
+        results = Results({str(tmp_path / "s.sqlite")!r})
         for seed in range(20):
             results.record(TrialRecord(f"k{{seed}}", "toy", {{"seed": seed}}, "c", rows=[{{"v": seed}}]))
         results._db.execute("BEGIN IMMEDIATE")
@@ -76,7 +76,7 @@ def test_a_full_disk_stops_with_the_trials_so_far_intact(tmp_path):
     code = textwrap.dedent(f"""
         import resource, signal
         from netvitals.lab.studies import Results, TrialRecord
-        results = Results({str(tmp_path / 's.sqlite')!r})
+        results = Results({str(tmp_path / "s.sqlite")!r})
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (262144, 262144))
         for seed in range(1000):
@@ -105,8 +105,9 @@ def test_a_file_turned_read_only_is_said_in_a_sentence(tmp_path, monkeypatch):
     path = tmp_path / "s.sqlite"
     Results(path).close()
     real = sqlite3.connect
-    monkeypatch.setattr(store.sqlite3, "connect",
-                        lambda file, **k: real(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None))
+    monkeypatch.setattr(
+        store.sqlite3, "connect", lambda file, **k: real(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+    )
     with pytest.raises(OSError, match="cannot be written"), Results(path) as results:
         results.record(record(0))
 
@@ -181,7 +182,7 @@ def test_a_foreign_database_is_refused(tmp_path):
 def test_a_driver_killed_as_it_made_the_file_leaves_one_that_can_be_used(tmp_path):
     path = tmp_path / "s.sqlite"
     db = sqlite3.connect(path)
-    db.execute("PRAGMA journal_mode=WAL")               # the first write to a new file; the layout comes next
+    db.execute("PRAGMA journal_mode=WAL")  # the first write to a new file; the layout comes next
     db.close()
     assert path.stat().st_size > 0
     with pytest.raises(FileNotFoundError, match=r"there are no results in .* yet"):

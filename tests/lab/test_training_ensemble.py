@@ -24,8 +24,10 @@ def agree(ensemble, history, spec, dataset, recipe, tolerance=1e-5):
     for k, seed in enumerate(ensemble.seeds):
         model = models.build(spec, seed=seed, data=dataset)
         alone = train(model, dataset, replace(recipe, seed=seed))
-        worst = max((p - q).abs().max().item() for p, q in zip(ensemble.member(k).state_dict().values(),
-                                                              model.state_dict().values()))
+        worst = max(
+            (p - q).abs().max().item()
+            for p, q in zip(ensemble.member(k).state_dict().values(), model.state_dict().values())
+        )
         assert worst < tolerance, (seed, worst)
         assert (history.loss[:, k] - torch.tensor(alone.loss)).abs().max() < tolerance
         assert len(history.evaluations) == len(alone.evaluations)
@@ -37,12 +39,23 @@ def agree(ensemble, history, spec, dataset, recipe, tolerance=1e-5):
         assert history.decay == pytest.approx(alone.decay)
 
 
-FAST = ["mlp:64-16x2-10", "mlp:64-16x2-10,norm=batch,act=gelu", "mlp:64-16x2-10,norm=layer,act=tanh",
-        "mlp:64-16x2-10,norm=rms,act=silu,bias=no", "mlp:64-16x3-10,kind=residual,norm=batch",
-        "mlp:64-16x3-10,kind=bottleneck,neck=4,act=mish", "mlp:64-16x3-10,kind=diamond,norm=batch",
-        "mlp:64-16x3-10,kind=diamond,merge=cat,norm=layer,act=silu"]
-GENERAL = ["mlp:64-16-10,act=prelu", "mlp:64-16-10,norm=group:4", "vit-mini,depth=1,width=8,heads=2,hidden=16",
-           "resnet-mini,width=4,blocks=1-1", "mlp:64-16-10,act=topk:gelu:0.5"]
+FAST = [
+    "mlp:64-16x2-10",
+    "mlp:64-16x2-10,norm=batch,act=gelu",
+    "mlp:64-16x2-10,norm=layer,act=tanh",
+    "mlp:64-16x2-10,norm=rms,act=silu,bias=no",
+    "mlp:64-16x3-10,kind=residual,norm=batch",
+    "mlp:64-16x3-10,kind=bottleneck,neck=4,act=mish",
+    "mlp:64-16x3-10,kind=diamond,norm=batch",
+    "mlp:64-16x3-10,kind=diamond,merge=cat,norm=layer,act=silu",
+]
+GENERAL = [
+    "mlp:64-16-10,act=prelu",
+    "mlp:64-16-10,norm=group:4",
+    "vit-mini,depth=1,width=8,heads=2,hidden=16",
+    "resnet-mini,width=4,blocks=1-1",
+    "mlp:64-16-10,act=topk:gelu:0.5",
+]
 
 
 @pytest.mark.parametrize("spec", FAST + GENERAL)
@@ -53,11 +66,21 @@ def test_networks_equal_the_loop(digits, spec):
     agree(ensemble, ensemble.train(digits, recipe), spec, digits, recipe)
 
 
-@pytest.mark.parametrize("changes", [
-    {"momentum": 0.0, "nesterov": False}, {"nesterov": False}, {"optimizer": "adam", "lr": 0.003},
-    {"optimizer": "adamw", "lr": 0.003, "weight_decay": 0.1}, {"clip": 0.3}, {"schedule": "trapezoid", "warmup": 3,
-                                                                              "warmdown": 4},
-    {"loss": "onehot-mse"}, {"steps": 7}, {"evaluate_every": 4}, {"batch": 199}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"momentum": 0.0, "nesterov": False},
+        {"nesterov": False},
+        {"optimizer": "adam", "lr": 0.003},
+        {"optimizer": "adamw", "lr": 0.003, "weight_decay": 0.1},
+        {"clip": 0.3},
+        {"schedule": "trapezoid", "warmup": 3, "warmdown": 4},
+        {"loss": "onehot-mse"},
+        {"steps": 7},
+        {"evaluate_every": 4},
+        {"batch": 199},
+    ],
+)
 def test_recipes_equal_the_loop(digits, changes):
     recipe = replace(SMALL, **changes)
     # a bias before a batch norm has gradient zero but for rounding, which Adam turns into full steps: see the test in
@@ -73,12 +96,19 @@ def test_sixteen_seeds_of_a_three_layer_perceptron(digits):
     agree(ensemble, ensemble.train(digits, recipe), spec, digits, recipe)
 
 
-@pytest.mark.parametrize(("name", "spec", "changes"), [
-    ("teacher,count=96,test=64", "mlp:16-8x2-1,act=tanh,bias=no", {"fresh": True, "loss": "half-mse"}),
-    ("teacher,count=96,test=64", "mlp:16-8x2-1", {"loss": "mse"}),
-    ("digits,train=96,test=64", "mlp:64-8-10", {"augment": True}),
-    ("random-tokens,vocab=11,context=8,count=96,test=64", "gpt-micro,width=16,depth=1", {"optimizer": "adamw",
-                                                                                         "lr": 0.003})])
+@pytest.mark.parametrize(
+    ("name", "spec", "changes"),
+    [
+        ("teacher,count=96,test=64", "mlp:16-8x2-1,act=tanh,bias=no", {"fresh": True, "loss": "half-mse"}),
+        ("teacher,count=96,test=64", "mlp:16-8x2-1", {"loss": "mse"}),
+        ("digits,train=96,test=64", "mlp:64-8-10", {"augment": True}),
+        (
+            "random-tokens,vocab=11,context=8,count=96,test=64",
+            "gpt-micro,width=16,depth=1",
+            {"optimizer": "adamw", "lr": 0.003},
+        ),
+    ],
+)
 def test_tasks_equal_the_loop(name, spec, changes):
     dataset, recipe = data.load(name), replace(SMALL, epochs=2, **changes)
     ensemble = Ensemble(spec, SEEDS, data=dataset)
@@ -88,8 +118,11 @@ def test_tasks_equal_the_loop(name, spec, changes):
 @pytest.mark.parametrize("changes", [{}, {"optimizer": "adam", "lr": 0.003}, {"optimizer": "adamw", "lr": 0.003}])
 def test_in_double_precision_nothing_is_left_of_the_difference(digits, changes):
     recipe = replace(SMALL, epochs=5, **changes)
-    dataset = replace(digits, train=replace(digits.train, x=digits.train.x.double()),
-                      test=replace(digits.test, x=digits.test.x.double()))
+    dataset = replace(
+        digits,
+        train=replace(digits.train, x=digits.train.x.double()),
+        test=replace(digits.test, x=digits.test.x.double()),
+    )
     networks = [models.build("mlp:64-16x2-10,norm=batch,act=gelu", seed=s).double() for s in SEEDS]
     ensemble = Ensemble(networks, SEEDS)
     ensemble.train(dataset, recipe)
@@ -103,8 +136,13 @@ def test_gradients_of_other_strides_reach_the_fused_optimiser_in_order(digits):
     """The fused optimisers ignore strides on the CPU: a transposed gradient would move the wrong weights."""
     for spec in FAST[:2] + GENERAL[2:3]:
         ensemble, strides = Ensemble(spec, SEEDS), []
-        ensemble.train(digits, replace(SMALL, steps=1), on_step=lambda m, s=strides: s.extend(
-            p.grad.stride() == p.stride() for p in m.ensemble.parameters.values()))
+        ensemble.train(
+            digits,
+            replace(SMALL, steps=1),
+            on_step=lambda m, s=strides: s.extend(
+                p.grad.stride() == p.stride() for p in m.ensemble.parameters.values()
+            ),
+        )
         assert all(strides) and strides
 
 
@@ -161,8 +199,9 @@ def test_a_diverging_seed_does_not_touch_the_others(digits):
 def test_hooks_and_what_is_left_alone(digits):
     before, seen = torch.get_rng_state(), []
     ensemble = Ensemble("mlp:64-16-10", SEEDS)
-    history = ensemble.train(digits, SMALL, callback=lambda m: seen.append((m.epoch, m.step)),
-                             on_step=lambda m: m.step == 7)
+    history = ensemble.train(
+        digits, SMALL, callback=lambda m: seen.append((m.epoch, m.step)), on_step=lambda m: m.step == 7
+    )
     assert seen == [(-1, 0), (0, 5)] and history.steps == 7 and "7 of 15" in history.stopped
     assert torch.equal(before, torch.get_rng_state())
     assert all(p.grad is None for p in ensemble.parameters.values())
@@ -180,13 +219,17 @@ def test_per_example_losses_average_to_the_loss():
             assert mean[k].item() == pytest.approx(LOSSES[name](outputs_[k], targets[k]).item(), rel=1e-5), name
 
 
-@pytest.mark.parametrize(("make", "words"), [
-    (lambda d: Ensemble("mlp", []), "at least one seed"),
-    (lambda d: Ensemble([models.build("mlp")], (0, 1)), "as many seeds"),
-    (lambda d: Ensemble([models.build("mlp"), models.build("mlp:64-8-10")], (0, 1)), "same parameters"),
-    (lambda d: Ensemble("mlp", (0,)).train(d, Recipe(optimizer="muon")), "sgd, adam or adamw"),
-    (lambda d: Ensemble("mlp", (0,)).train(d, Recipe(accumulate=2)), "accumulation"),
-    (lambda d: Ensemble("mlp", (0,)).train(d, Recipe(fresh=True)), "afresh")])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda d: Ensemble("mlp", []), "at least one seed"),
+        (lambda d: Ensemble([models.build("mlp")], (0, 1)), "as many seeds"),
+        (lambda d: Ensemble([models.build("mlp"), models.build("mlp:64-8-10")], (0, 1)), "same parameters"),
+        (lambda d: Ensemble("mlp", (0,)).train(d, Recipe(optimizer="muon")), "sgd, adam or adamw"),
+        (lambda d: Ensemble("mlp", (0,)).train(d, Recipe(accumulate=2)), "accumulation"),
+        (lambda d: Ensemble("mlp", (0,)).train(d, Recipe(fresh=True)), "afresh"),
+    ],
+)
 def test_wrong_use_gets_a_sentence(digits, make, words):
     with pytest.raises(ValueError, match=words):
         make(digits)

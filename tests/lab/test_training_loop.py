@@ -33,9 +33,11 @@ def test_loop_is_the_plain_torch_loop(digits, name):
     recipe = Recipe(epochs=3, batch=64, lr=0.01, optimizer=name, weight_decay=0.01, clip=0.5)
     model, twin = net(norm="batch"), net(norm="batch")
     history = train(model, digits, recipe)
-    make = {"sgd": lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, nesterov=True, weight_decay=0.01),
-            "adam": lambda p: torch.optim.Adam(p, 0.01, weight_decay=0.01),
-            "adamw": lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.01)}
+    make = {
+        "sgd": lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, nesterov=True, weight_decay=0.01),
+        "adam": lambda p: torch.optim.Adam(p, 0.01, weight_decay=0.01),
+        "adamw": lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.01),
+    }
     optimizer = make[name](twin.parameters())
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 0.5 * (1 + math.cos(math.pi * t / 12)))
     order = torch.Generator().manual_seed(0)
@@ -116,8 +118,9 @@ def test_hooks_see_the_run_and_can_end_it(digits):
         steps.append(moment.step)
         return True if moment.step == 6 else None
 
-    history = train(net(), digits, SMALL, callback=lambda m: epochs.append((m.epoch, m.step, m.evaluation.loss)),
-                    on_step=on_step)
+    history = train(
+        net(), digits, SMALL, callback=lambda m: epochs.append((m.epoch, m.step, m.evaluation.loss)), on_step=on_step
+    )
     assert [e[:2] for e in epochs] == [(-1, 0), (0, 4)]
     assert steps == [1, 2, 3, 4, 5, 6] and history.steps == 6
     assert "after 6 of 8" in history.stopped
@@ -140,7 +143,7 @@ def test_divergence_keeps_the_history(digits):
 
 
 def test_loaders(digits):
-    pairs = [(digits.train.x[i:i + 50], digits.train.y[i:i + 50]) for i in range(0, 200, 50)]
+    pairs = [(digits.train.x[i : i + 50], digits.train.y[i : i + 50]) for i in range(0, 200, 50)]
     recipe = Recipe(epochs=2, lr=0.05, loss="ce")
     assert train(net(), pairs, recipe).steps == 8
     short = train(net(), iter(pairs), replace(recipe, steps=10))
@@ -225,6 +228,7 @@ def test_watch_given_or_made(digits):
 
 def test_a_real_watch_changes_nothing(digits):
     import netvitals
+
     bare, watched = net(norm="batch"), net(norm="batch")
     train(bare, digits, SMALL)
     seen = []
@@ -240,18 +244,23 @@ def test_a_real_watch_changes_nothing(digits):
 
 def test_integrated_decay_of_the_run(digits):
     from netvitals.lab.training import integrated_decay, match_decay
+
     recipe = match_decay(SMALL, 2.44, digits)
     assert train(net(), digits, recipe).decay == pytest.approx(2.44) == integrated_decay(recipe, digits)
 
 
-@pytest.mark.parametrize(("name", "spec", "changes"), [
-    ("noise,inputs=64", "mlp:64-16-10", {"fresh": True}),
-    ("digits,train=64,test=64", "resnet-mini,width=4", {"augment": True}),
-    ("digits,train=64,test=64", "mlp:64-16-10", {"loss": "onehot-mse", "optimizer": "muon"}),
-    ("teacher,count=128", "mlp:16-8x3-1,act=tanh", {"loss": "half-mse"}),
-    ("sequence-teacher,count=128,test=64", "toy-attention", {"optimizer": "adam", "lr": 1e-3}),
-    ("audio,count=16,test=64", "denoiser,width=4,hidden=8", {"optimizer": "adam", "lr": 1e-3, "batch": 8}),
-    ("random-tokens,vocab=11,context=8,count=64", "gpt-micro,width=16,depth=1", {"optimizer": "adamw", "lr": 1e-3})])
+@pytest.mark.parametrize(
+    ("name", "spec", "changes"),
+    [
+        ("noise,inputs=64", "mlp:64-16-10", {"fresh": True}),
+        ("digits,train=64,test=64", "resnet-mini,width=4", {"augment": True}),
+        ("digits,train=64,test=64", "mlp:64-16-10", {"loss": "onehot-mse", "optimizer": "muon"}),
+        ("teacher,count=128", "mlp:16-8x3-1,act=tanh", {"loss": "half-mse"}),
+        ("sequence-teacher,count=128,test=64", "toy-attention", {"optimizer": "adam", "lr": 1e-3}),
+        ("audio,count=16,test=64", "denoiser,width=4,hidden=8", {"optimizer": "adam", "lr": 1e-3, "batch": 8}),
+        ("random-tokens,vocab=11,context=8,count=64", "gpt-micro,width=16,depth=1", {"optimizer": "adamw", "lr": 1e-3}),
+    ],
+)
 def test_every_task_trains(name, spec, changes):
     dataset = data.load(name)
     recipe = Recipe(**{"epochs": 1, "batch": 32, "lr": 0.01, **changes})
@@ -261,7 +270,7 @@ def test_every_task_trains(name, spec, changes):
 
 
 def test_autocast_surrounds_the_forward_pass_only(digits):
-    class Gain(nn.Module):      # no matrix product: not every processor has a bfloat16 one
+    class Gain(nn.Module):  # no matrix product: not every processor has a bfloat16 one
         def __init__(self):
             super().__init__()
             self.gain = nn.Parameter(torch.ones(10))
@@ -273,7 +282,7 @@ def test_autocast_surrounds_the_forward_pass_only(digits):
 
     model = Gain()
     train(model, digits, replace(SMALL, epochs=1, autocast="bfloat16"))
-    assert model.seen == [False] + [True] * 4 + [False]      # evaluation, four steps, evaluation
+    assert model.seen == [False] + [True] * 4 + [False]  # evaluation, four steps, evaluation
 
 
 def test_digits_are_learned():

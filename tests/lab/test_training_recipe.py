@@ -31,9 +31,19 @@ def test_integrated_decay_of_the_papers_schedule():
     assert adamw == pytest.approx(0.0024, abs=5e-5) and math.exp(-adamw) == pytest.approx(0.9976, abs=5e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"optimizer": "adamw", "lr": 1e-3}, {"schedule": "constant"},
-                                     {"schedule": "trapezoid", "warmup": 7, "warmdown": 9}, {"accumulate": 3},
-                                     {"optimizer": "muon", "lr": 0.01}, {"steps": 50}, {"schedule": "cosine-epoch"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"optimizer": "adamw", "lr": 1e-3},
+        {"schedule": "constant"},
+        {"schedule": "trapezoid", "warmup": 7, "warmdown": 9},
+        {"accumulate": 3},
+        {"optimizer": "muon", "lr": 0.01},
+        {"steps": 50},
+        {"schedule": "cosine-epoch"},
+    ],
+)
 def test_matched_decay_is_the_one_asked_for(changes):
     short = match_decay(Recipe(epochs=4, **changes), 2.44, 20)
     assert integrated_decay(short, 20) == pytest.approx(2.44, rel=1e-12)
@@ -79,8 +89,9 @@ def test_kinds_and_groups():
     assert found["blocks.0.mlp.up.weight"] == "matrix"
     recipe = Recipe(groups=(Group(kinds=("norm",), weight_decay=0.0), Group(names=r"mlp\.up", lr=0.5)))
     named = dict(model.named_parameters())
-    settings = {id(p): (g["lr"], g["weight_decay"]) for g in make_optimizer(model, recipe).param_groups
-                for p in g["params"]}
+    settings = {
+        id(p): (g["lr"], g["weight_decay"]) for g in make_optimizer(model, recipe).param_groups for p in g["params"]
+    }
     assert settings[id(named["norm.weight"])] == (0.1, 0.0)
     assert settings[id(named["blocks.0.mlp.up.weight"])] == (0.05, 5e-4)
     assert settings[id(named["embed.weight"])] == (0.1, 5e-4)
@@ -106,21 +117,31 @@ def test_losses_are_their_formulas():
     assert torch.allclose(LOSSES["ce"](outputs, classes), -logs[torch.arange(5), classes].mean())
     assert torch.allclose(LOSSES["mse"](outputs, values), ((outputs - values) ** 2).mean())
     assert torch.allclose(LOSSES["half-mse"](outputs, values), 0.5 * ((outputs - values) ** 2).sum(1).mean())
-    assert torch.allclose(LOSSES["onehot-mse"](outputs, classes), 0.5 * ((outputs - torch.eye(3)[classes]) ** 2)
-                          .sum(1).mean())
+    assert torch.allclose(
+        LOSSES["onehot-mse"](outputs, classes), 0.5 * ((outputs - torch.eye(3)[classes]) ** 2).sum(1).mean()
+    )
     tokens, targets = torch.randn(2, 4, 3), torch.randint(0, 3, (2, 4))
     assert torch.allclose(LOSSES["lm"](tokens, targets), LOSSES["ce"](tokens.reshape(8, 3), targets.reshape(8)))
     assert loss_named("auto", data.load("teacher")) is LOSSES["mse"]
 
 
-@pytest.mark.parametrize(("make", "words"), [
-    (lambda: Recipe(optimizer="sdg"), "sgd"), (lambda: Recipe(schedule="linear"), "schedule"),
-    (lambda: Recipe(batch=0), "batch"), (lambda: Recipe(lr=-1), "lr"), (lambda: Recipe(epochs=-1), "epochs"),
-    (lambda: recipe_named("gate"), "gate-density"), (lambda: loss_named("nll"), "ce"),
-    (lambda: loss_named("auto"), "dataset"), (lambda: match_decay(Recipe(epochs=0), 1.0, 3), "no step"),
-    (lambda: match_decay(Recipe(), -1.0, 3), "negative"),
-    (lambda: make_optimizer(nn.ReLU(), Recipe()), "no parameter"),
-    (lambda: make_optimizer(nn.Linear(2, 2), Recipe(optimizer="muon")), "Muon")])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Recipe(optimizer="sdg"), "sgd"),
+        (lambda: Recipe(schedule="linear"), "schedule"),
+        (lambda: Recipe(batch=0), "batch"),
+        (lambda: Recipe(lr=-1), "lr"),
+        (lambda: Recipe(epochs=-1), "epochs"),
+        (lambda: recipe_named("gate"), "gate-density"),
+        (lambda: loss_named("nll"), "ce"),
+        (lambda: loss_named("auto"), "dataset"),
+        (lambda: match_decay(Recipe(epochs=0), 1.0, 3), "no step"),
+        (lambda: match_decay(Recipe(), -1.0, 3), "negative"),
+        (lambda: make_optimizer(nn.ReLU(), Recipe()), "no parameter"),
+        (lambda: make_optimizer(nn.Linear(2, 2), Recipe(optimizer="muon")), "Muon"),
+    ],
+)
 def test_wrong_settings_get_a_sentence(make, words):
     with pytest.raises(ValueError, match=words):
         make()

@@ -67,11 +67,15 @@ def test_judges_recognise_the_papers_own_numbers():
     alphas = (1, 1.5, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30, 40, 60)
     curve = transition_claims.rec.curve(np.array(alphas, float), 0.782, 28.97, 6.29)
     noise = np.random.default_rng(0).normal(0, 0.002, (14, 6))
-    rows = [{"check": "transition", "alpha": float(a), "iou": (c + n).tolist()}
-            for a, c, n in zip(alphas, curve, noise)]
+    rows = [
+        {"check": "transition", "alpha": float(a), "iou": (c + n).tolist()} for a, c, n in zip(alphas, curve, noise)
+    ]
     assert transition_claims._transition(rows).status == "holds"
-    oracle = [{"check": "oracle", "method": m, "padding": "zero", "block": 8, "alpha": a, "iou": [v, v + 0.01]}
-              for m, v in (("adam", 0.9), ("oracle", 0.6), ("pgd", 0.7)) for a in (1.0, 10.0, 16.0, 25.0)]
+    oracle = [
+        {"check": "oracle", "method": m, "padding": "zero", "block": 8, "alpha": a, "iou": [v, v + 0.01]}
+        for m, v in (("adam", 0.9), ("oracle", 0.6), ("pgd", 0.7))
+        for a in (1.0, 10.0, 16.0, 25.0)
+    ]
     assert transition_claims._momentum(oracle).status == "holds"
     assert transition_claims._reversal(oracle).status == "holds"
     swapped = [{**r, "method": {"adam": "oracle", "oracle": "adam"}.get(r["method"], r["method"])} for r in oracle]
@@ -88,8 +92,10 @@ def test_pruning_silences_the_lowest_channels_and_leaves_the_network_as_it_was()
     assert torch.allclose(values, net.get_submodule(name).convs[0].weight.flatten(1).norm(dim=1).double())
     seen = {}
     with pruning.pruned(net, scores, 0.5) as cut:
-        hooks = [cut.get_submodule(f"{n}.acts.0").register_forward_hook(
-            lambda _, given, out, n=n: seen.__setitem__(n, out)) for n in scores]
+        hooks = [
+            cut.get_submodule(f"{n}.acts.0").register_forward_hook(lambda _, given, out, n=n: seen.__setitem__(n, out))
+            for n in scores
+        ]
         assert not torch.equal(cut(x), before)
         for hook in hooks:
             hook.remove()
@@ -135,16 +141,20 @@ def test_attacks_lower_their_objective(attack):
 
 
 def test_stiffness_beats_idlg_already_at_smoke_scale(smoke):
-    share = {a: np.mean([r["recovered"] for r in smoke("privacy").rows if r["attack"] == "idlg" and r["alpha"] == a])
-             for a in (1.0, 60.0)}
+    share = {
+        a: np.mean([r["recovered"] for r in smoke("privacy").rows if r["attack"] == "idlg" and r["alpha"] == a])
+        for a in (1.0, 60.0)
+    }
     assert share[1.0] > share[60.0], share
 
 
 def test_fine_tuning_keeps_examples_from_the_checkpoint():
     digits = data.load("digits")
     whole, seen, unseen = fine_tuning.parts(digits, 0.05)
-    rows = {part: {tuple(x.flatten().tolist()) for x in d.train.x} for part, d in (("whole", whole), ("seen", seen),
-                                                                                 ("unseen", unseen))}
+    rows = {
+        part: {tuple(x.flatten().tolist()) for x in d.train.x}
+        for part, d in (("whole", whole), ("seen", seen), ("unseen", unseen))
+    }
     assert len(seen.train) == len(unseen.train) == round(0.05 * len(digits.train))
     assert rows["seen"] <= rows["whole"] and not rows["unseen"] & rows["whole"]
 
@@ -164,12 +174,19 @@ def test_paper_scale_without_its_images_says_so():
         assert "NETVITALS_DATA" in find_study(f"gate-density-{name}").obstacle("paper")
 
 
-@pytest.mark.parametrize(("make", "words"), [
-    (lambda: pruning.channel_scores(models.build("mlp:4-4-2"), torch.randn(2, 4), "gate"), "no residual block"),
-    (lambda: pruning.channel_scores(models.build("resnet-mini,width=4"), torch.randn(2, 1, 8, 8), "taste"), "no score"),
-    (lambda: pruning.pruned(models.build("resnet-mini,width=4"), {}, 1.0), r"in \[0, 1\)"),
-    (lambda: privacy.attack(privacy.victims([1.0], 1, 2), [], "phishing", 1, torch.arange(1)), "no attack"),
-    (lambda: fine_tuning.parts(data.load("digits"), 1e-5), "none to fine-tune on")])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: pruning.channel_scores(models.build("mlp:4-4-2"), torch.randn(2, 4), "gate"), "no residual block"),
+        (
+            lambda: pruning.channel_scores(models.build("resnet-mini,width=4"), torch.randn(2, 1, 8, 8), "taste"),
+            "no score",
+        ),
+        (lambda: pruning.pruned(models.build("resnet-mini,width=4"), {}, 1.0), r"in \[0, 1\)"),
+        (lambda: privacy.attack(privacy.victims([1.0], 1, 2), [], "phishing", 1, torch.arange(1)), "no attack"),
+        (lambda: fine_tuning.parts(data.load("digits"), 1e-5), "none to fine-tune on"),
+    ],
+)
 def test_wrong_input_gets_a_sentence(make, words):
     with pytest.raises(ValueError, match=words):
         make()

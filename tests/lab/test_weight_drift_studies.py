@@ -37,8 +37,9 @@ def test_all_26_claims_of_the_paper_are_there():
     assert {f"C{i}" for i in range(1, 27)} <= numbers
 
 
-@pytest.mark.parametrize(("claim", "status"), [*((f"C{i}", "holds") for i in (1, 2, 3, 5, 6, 24, 25)),
-                                               ("C4", "erratum")])
+@pytest.mark.parametrize(
+    ("claim", "status"), [*((f"C{i}", "holds") for i in (1, 2, 3, 5, 6, 24, 25)), ("C4", "erratum")]
+)
 def test_the_law_at_initialisation(smoke, claim, status):
     verdict = smoke("theorems").verdicts[f"weight-drift/{claim}"]
     assert verdict.status == status, str(verdict)
@@ -53,18 +54,24 @@ def test_controls_and_sign_rule_hold_already_at_smoke_scale(smoke, claim):
 def test_symmetric_networks_do_not_drift(smoke):
     """Narrower and shorter than the reference runs, so against the drift of ReLU instead of 0.003."""
     rows = [r for r in smoke("controls").rows if r["check"] == "random data" and r.get("place") == "hidden"]
-    drift = {a: np.mean([r["drift_z"] for r in rows if r["act"] == a and r["loss"] == "ce"]) for a in
-             ("relu", "tanh", "identity", "alternating")}
+    drift = {
+        a: np.mean([r["drift_z"] for r in rows if r["act"] == a and r["loss"] == "ce"])
+        for a in ("relu", "tanh", "identity", "alternating")
+    }
     assert drift["relu"] < -0.02 and drift["alternating"] > 0.02, drift
     assert abs(drift["tanh"]) < 0.05 * abs(drift["relu"]) and abs(drift["identity"]) < 0.1 * abs(drift["relu"]), drift
 
 
 def test_readout_mean_is_kept_by_sgd_on_cross_entropy(smoke):
-    moved = [abs(r["moved"]) for r in smoke("controls").rows if r.get("place") == "readout" and r["check"] == "sweep"
-             and r["optimizer"] in ("sgd", "momentum")]
-    assert max(moved) < 1e-7                                                            # D9
-    adam = [abs(r["moved"]) for r in smoke("controls").rows if r.get("place") == "readout"
-            and r.get("optimizer") == "adam"]
+    moved = [
+        abs(r["moved"])
+        for r in smoke("controls").rows
+        if r.get("place") == "readout" and r["check"] == "sweep" and r["optimizer"] in ("sgd", "momentum")
+    ]
+    assert max(moved) < 1e-7  # D9
+    adam = [
+        abs(r["moved"]) for r in smoke("controls").rows if r.get("place") == "readout" and r.get("optimizer") == "adam"
+    ]
     assert max(adam) > 1e-6
 
 
@@ -86,7 +93,7 @@ def test_dial_and_suppression_at_smoke_scale(smoke):
     seen = smoke("steering")
     assert seen.verdicts["weight-drift/F24"].status == "holds", str(seen.verdicts["weight-drift/F24"])
     dial = sorted((r["push"], r["sparsity"]) for r in seen.rows if r["check"] == "dial" and r["scale"] is not None)
-    assert dial[0][1] < dial[-1][1]                     # a larger push, more zeros
+    assert dial[0][1] < dial[-1][1]  # a larger push, more zeros
     (target, sentence, got) = predicted_sparsity(seen.rows)[0]
     assert target == 2.0 and abs(sentence - got) < 0.1
 
@@ -111,22 +118,38 @@ def test_the_grid_has_79_configurations():
 def test_quantile_norms_stand_directly_before_the_activation(architecture):
     """Where they do, a share q of the inputs is negative in training, whatever came before."""
     from netvitals.lab import data
+
     source = data.load("digits") if architecture == "vit" else data.load("audio,samples=512,count=16,test=8")
     point = next(p for p in _grid.points() if (p.architecture, p.name) == (architecture, "relu quantile:0.9"))
     net = _grid.build(point, source, seed=0).train()
     shares = []
-    hooks = [m.register_forward_hook(lambda m, x, y: shares.append((x[0] <= 0).float().mean().item()))
-             for m in net.modules() if type(m) is torch.nn.ReLU]
+    hooks = [
+        m.register_forward_hook(lambda m, x, y: shares.append((x[0] <= 0).float().mean().item()))
+        for m in net.modules()
+        if type(m) is torch.nn.ReLU
+    ]
     net(source.train.x[:16])
     assert hooks and min(shares) > 0.8, shares
 
 
 def _rows(architecture: str, relative, *, seeds: int = 3, noise: float = 0.002, seed: int = 0) -> list[dict]:
     rng = np.random.default_rng(seed)
-    return [{"architecture": architecture, "name": "gelu" if i == 0 else f"config {i}", "mechanism": "activation",
-             "sparsity": s, "metric": 0.9 * relative(s) + rng.normal(0, noise), "rises": True, "chance": 0.1,
-             "at_chance": False, "stopped": "", "seed": k}
-            for i, s in enumerate(np.linspace(0, 0.97, 25)) for k in range(seeds)]
+    return [
+        {
+            "architecture": architecture,
+            "name": "gelu" if i == 0 else f"config {i}",
+            "mechanism": "activation",
+            "sparsity": s,
+            "metric": 0.9 * relative(s) + rng.normal(0, noise),
+            "rises": True,
+            "chance": 0.1,
+            "at_chance": False,
+            "stopped": "",
+            "seed": k,
+        }
+        for i, s in enumerate(np.linspace(0, 0.97, 25))
+        for k in range(seeds)
+    ]
 
 
 def test_the_cliff_is_found_where_it_is():
@@ -149,9 +172,11 @@ def test_runs_that_diverged_or_stayed_at_chance_are_named():
     rows[8] |= {"at_chance": True, "metric": 0.1}
     rows[11] |= {"metric": math.nan}
     found = _cliff.cliff(rows)
-    assert [why for _, why in found.excluded] == ["the loss became nan at step 3",
-                                                  "its metric 0.1 is no better than 0.1, which needs no learning",
-                                                  "its metric is nan"]
+    assert [why for _, why in found.excluded] == [
+        "the loss became nan at step 3",
+        "its metric 0.1 is no better than 0.1, which needs no learning",
+        "its metric is nan",
+    ]
     assert "config 1 seed 2" in found.excluded[0][0]
     lost = _cliff.cliff([{**r, "architecture": "vit"} for r in rows if r["name"] != "gelu"])
     assert not lost.points and "no gelu reference" in lost.excluded[-1][1]
@@ -160,6 +185,7 @@ def test_runs_that_diverged_or_stayed_at_chance_are_named():
 def test_the_front_holds_what_nothing_beats():
     def point(s, y):
         return _cliff.Configuration("mlp", f"{s}", "activation", s, y, y, 0.0, 3)
+
     front = _cliff.front([point(0.0, 1.0), point(0.3, 1.02), point(0.5, 0.99), point(0.6, 0.995), point(0.9, 0.5)])
     assert [p.sparsity for p in front] == [0.3, 0.6, 0.9]
 

@@ -12,8 +12,15 @@ from netvitals import layers as L
 
 
 def net():
-    return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Sequential(nn.Linear(8, 8), nn.GELU(approximate="tanh")),
-                         nn.Linear(8, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1), nn.Sigmoid())
+    return nn.Sequential(
+        nn.Linear(6, 8),
+        nn.GELU(),
+        nn.Sequential(nn.Linear(8, 8), nn.GELU(approximate="tanh")),
+        nn.Linear(8, 8),
+        nn.LeakyReLU(0.2),
+        nn.Linear(8, 1),
+        nn.Sigmoid(),
+    )
 
 
 def test_only_the_named_activation_is_exchanged():
@@ -23,9 +30,18 @@ def test_only_the_named_activation_is_exchanged():
     assert isinstance(done[0].old, nn.GELU) and done[0].new is model[1] and not done.unreached
 
 
-@pytest.mark.parametrize(("frm", "names"), [
-    (None, ["1", "4", "6", "2.1"]), (nn.GELU, ["1", "2.1"]), (("gelu", "leaky_relu"), ["1", "4"]),
-    ("leaky_relu", ["4"]), ("leaky_relu:0.2", ["4"]), ("leaky_relu:0.1", []), ("tanh", [])])
+@pytest.mark.parametrize(
+    ("frm", "names"),
+    [
+        (None, ["1", "4", "6", "2.1"]),
+        (nn.GELU, ["1", "2.1"]),
+        (("gelu", "leaky_relu"), ["1", "4"]),
+        ("leaky_relu", ["4"]),
+        ("leaky_relu:0.2", ["4"]),
+        ("leaky_relu:0.1", []),
+        ("tanh", []),
+    ],
+)
 def test_ways_to_say_what_to_exchange(frm, names):
     assert sorted(r.name for r in L.replace_activation(net(), frm, "relu2:15")) == sorted(names)
 
@@ -35,7 +51,7 @@ def test_ways_to_say_what_to_put_there():
         model = net()
         done = L.replace_activation(model, nn.GELU, to)
         assert [A.spec_of(r.new) for r in done] == ["relu2:15"] * 2
-        assert done[0].new is not done[1].new          # one instance per call site
+        assert done[0].new is not done[1].new  # one instance per call site
     model = net()
     L.replace_activation(model, "gelu", nn.Tanh)
     L.replace_activation(model, "gelu_tanh", F.relu)
@@ -94,7 +110,10 @@ class Functional(nn.Module):
 def test_functional_activations_are_reported_with_their_line():
     model = nn.Sequential(Functional(), nn.GELU())
     assert {(name, called) for name, called, _ in L.functional_activations(model)} == {
-        ("0", "relu"), ("0", "tanh"), ("0", "gelu")}
+        ("0", "relu"),
+        ("0", "tanh"),
+        ("0", "gelu"),
+    }
     done = L.replace_activation(model, "gelu", "relu")
     assert sorted(r.name for r in done) == ["0.act", "1"]
     (missed,) = done.unreached
@@ -110,7 +129,7 @@ def test_torch_transformer_layers_are_reached_and_not_run_through_the_fused_path
     done = L.replace_activation(model, "gelu", "silu")
     assert [r.name for r in done] == ["layers.0.activation", "layers.1.activation"]
     x = torch.randn(3, 5, 8)
-    slow = model(x).detach()               # with gradients torch takes the open path
+    slow = model(x).detach()  # with gradients torch takes the open path
     with torch.no_grad():
         assert torch.allclose(model(x), slow, atol=1e-6)
         padding = torch.zeros(3, 5, dtype=torch.bool)
@@ -164,8 +183,9 @@ def test_wrong_names_are_refused_before_anything_changes():
 
 
 def conv_net():
-    return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, eps=1e-4, momentum=0.3), nn.ReLU(), nn.Conv2d(4, 4, 3),
-                         nn.BatchNorm2d(4))
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, eps=1e-4, momentum=0.3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)
+    )
 
 
 def test_norms_carry_their_state_over():
@@ -185,7 +205,7 @@ def test_norms_carry_their_state_over():
     assert all(torch.equal(model.state_dict()[k], v) for k, v in before.items())
     assert (model[1].eps, model[1].momentum, model[1].training) == (1e-4, 0.3, False)
     assert not model[4].bias.requires_grad
-    assert torch.allclose(model(x), expected)      # evaluation reads the same running statistics
+    assert torch.allclose(model(x), expected)  # evaluation reads the same running statistics
     (lost, _) = L.replace_norm(model, L.QuantileBatchNorm2d, "group")
     assert "running_mean" in lost.lost and lost.kept == ("weight", "bias")
 
@@ -209,7 +229,7 @@ def test_linear_layers_are_wrapped_with_their_weights():
     y = model[0](torch.randn(5, 6))
     assert ((y != 0).sum(dim=-1) == 5).all()
     model(torch.randn(5, 6)).sum().backward()
-    optimizer.step()                                # the optimiser still holds the same parameters
+    optimizer.step()  # the optimiser still holds the same parameters
     assert not L.replace_linear(model, "topk:0.5")  # what is wrapped is not wrapped again
     made = L.replace_linear(nn.Sequential(nn.Conv2d(1, 2, 3)), lambda old: nn.utils.parametrizations.weight_norm(old))
     assert len(made) == 1

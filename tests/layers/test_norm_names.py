@@ -7,8 +7,20 @@ from torch import nn
 from netvitals import layers as L
 
 SHAPES = {2: (32, 16), 3: (4, 6, 16), 4: (8, 16, 5, 5)}
-SPECS = ["batch", "group", "group:4", "layer", "rms", "none", "quantile:0.75", "quantile_mean:0.75", "prestop:10",
-         "QuantileBatchNorm2d-75", "QuantileMeanBatchNorm2d-25", "BatchNorm"]
+SPECS = [
+    "batch",
+    "group",
+    "group:4",
+    "layer",
+    "rms",
+    "none",
+    "quantile:0.75",
+    "quantile_mean:0.75",
+    "prestop:10",
+    "QuantileBatchNorm2d-75",
+    "QuantileMeanBatchNorm2d-25",
+    "BatchNorm",
+]
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -23,11 +35,23 @@ def test_every_norm_fits_every_layout(spec, ndim):
         assert sum(p.numel() for p in module.parameters()) in (16, 32)  # γ, and β unless RMS
 
 
-@pytest.mark.parametrize(("spec", "ndim", "kind"), [
-    ("batch", 2, nn.BatchNorm1d), ("batch", 4, nn.BatchNorm2d), ("batch", 3, L.PerToken), ("layer", 3, nn.LayerNorm),
-    ("rms", 3, nn.RMSNorm), ("none", 2, nn.Identity), ("quantile:0.5", 4, L.QuantileBatchNorm2d),
-    ("quantile:0.5", 3, L.QuantileLayerNorm), ("quantile_mean:0.5", 2, L.QuantileMeanBatchNorm1d),
-    ("prestop:5", 3, L.LayerNormPreStop), ("prestop:5", 4, L.BatchNorm2dPreStop), ("group", 4, nn.GroupNorm)])
+@pytest.mark.parametrize(
+    ("spec", "ndim", "kind"),
+    [
+        ("batch", 2, nn.BatchNorm1d),
+        ("batch", 4, nn.BatchNorm2d),
+        ("batch", 3, L.PerToken),
+        ("layer", 3, nn.LayerNorm),
+        ("rms", 3, nn.RMSNorm),
+        ("none", 2, nn.Identity),
+        ("quantile:0.5", 4, L.QuantileBatchNorm2d),
+        ("quantile:0.5", 3, L.QuantileLayerNorm),
+        ("quantile_mean:0.5", 2, L.QuantileMeanBatchNorm1d),
+        ("prestop:5", 3, L.LayerNormPreStop),
+        ("prestop:5", 4, L.BatchNorm2dPreStop),
+        ("group", 4, nn.GroupNorm),
+    ],
+)
 def test_names_give_the_stated_class(spec, ndim, kind):
     assert type(L.norm(spec, 16, ndim)) is kind
 
@@ -53,13 +77,20 @@ def test_rms_is_the_written_formula():
 
 def test_group_norm_of_vectors_keeps_information():
     x = torch.randn(32, 32)
-    assert L.norm("group", 32, 2)(x).std() > 0.5   # one channel per group would return zeros
+    assert L.norm("group", 32, 2)(x).std() > 0.5  # one channel per group would return zeros
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), [
-    (("bach", 8, 2), "no norm 'bach'; nearest: .*batch"), (("quantile", 8, 2), "is written quantile:Q"),
-    (("rms:3", 8, 2), "is written rms"), (("batch", 8, 5), "ndim is 2"), (("group:3", 16, 4), "group:3.* 16 channels"),
-    (("quantile:0.5:rows", 8, 4), "search 'rows' is unknown")])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("bach", 8, 2), "no norm 'bach'; nearest: .*batch"),
+        (("quantile", 8, 2), "is written quantile:Q"),
+        (("rms:3", 8, 2), "is written rms"),
+        (("batch", 8, 5), "ndim is 2"),
+        (("group:3", 16, 4), "group:3.* 16 channels"),
+        (("quantile:0.5:rows", 8, 4), "search 'rows' is unknown"),
+    ],
+)
 def test_wrong_names_get_a_sentence(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         L.norm(*arguments)

@@ -18,22 +18,28 @@ def train_both(ours, theirs, shape):
         x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).requires_grad_(True)
         y, z = ours(x), theirs(x)
         assert torch.equal(y, z)
-        for a, b in zip(torch.autograd.grad(y.square().sum(), [x, ours.weight]),
-                        torch.autograd.grad(z.square().sum(), [x, theirs.weight])):
+        for a, b in zip(
+            torch.autograd.grad(y.square().sum(), [x, ours.weight]),
+            torch.autograd.grad(z.square().sum(), [x, theirs.weight]),
+        ):
             assert torch.equal(a, b)
     x = torch.randn(shape)
     assert torch.equal(ours.eval()(x), theirs.eval()(x))
 
 
-@pytest.mark.parametrize(("ours", "theirs", "shape"), [
-    (L.QuantileBatchNorm1d(6), nn.BatchNorm1d(6), (16, 6)),
-    (L.QuantileBatchNorm1d(6), nn.BatchNorm1d(6), (8, 6, 5)),
-    (L.QuantileBatchNorm2d(6), nn.BatchNorm2d(6), (8, 6, 4, 5)),
-    (L.QuantileMeanBatchNorm2d(6), nn.BatchNorm2d(6), (8, 6, 4, 5)),
-    (L.BatchNorm2dPreStop(6, max_tracked=100), nn.BatchNorm2d(6), (8, 6, 4, 5)),
-    (L.BatchNorm1dPreStop(6, max_tracked=100), nn.BatchNorm1d(6), (8, 6)),
-    (L.QuantileLayerNorm(6), nn.LayerNorm(6), (3, 5, 6)),
-    (L.LayerNormPreStop(6, max_tracked=100), nn.LayerNorm(6), (3, 5, 6))])
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shape"),
+    [
+        (L.QuantileBatchNorm1d(6), nn.BatchNorm1d(6), (16, 6)),
+        (L.QuantileBatchNorm1d(6), nn.BatchNorm1d(6), (8, 6, 5)),
+        (L.QuantileBatchNorm2d(6), nn.BatchNorm2d(6), (8, 6, 4, 5)),
+        (L.QuantileMeanBatchNorm2d(6), nn.BatchNorm2d(6), (8, 6, 4, 5)),
+        (L.BatchNorm2dPreStop(6, max_tracked=100), nn.BatchNorm2d(6), (8, 6, 4, 5)),
+        (L.BatchNorm1dPreStop(6, max_tracked=100), nn.BatchNorm1d(6), (8, 6)),
+        (L.QuantileLayerNorm(6), nn.LayerNorm(6), (3, 5, 6)),
+        (L.LayerNormPreStop(6, max_tracked=100), nn.LayerNorm(6), (3, 5, 6)),
+    ],
+)
 def test_without_q_they_are_torch_norms(ours, theirs, shape):
     train_both(ours, theirs, shape)
     for name in ("running_mean", "running_var"):
@@ -69,8 +75,9 @@ def test_batch_norm_about_a_quantile_is_the_written_formula(kind, search, q):
     assert torch.allclose(norm.running_mean, 0.1 * m) and torch.allclose(norm.running_var, 0.9 + 0.1 * v * n / (n - 1))
     norm.eval()
     again = norm(x)
-    assert torch.allclose(again, (x - norm.running_mean.view(1, 3, 1, 1)) /
-                          (norm.running_var.view(1, 3, 1, 1) + 1e-5).sqrt(), atol=1e-12)
+    assert torch.allclose(
+        again, (x - norm.running_mean.view(1, 3, 1, 1)) / (norm.running_var.view(1, 3, 1, 1) + 1e-5).sqrt(), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("q", SHARES)
@@ -86,8 +93,9 @@ def test_zeros_after_relu_are_the_quantile(q):
     assert share == pytest.approx(q + 0.01)  # the quantile itself becomes an exact zero
 
 
-@pytest.mark.parametrize("norm", [
-    L.QuantileBatchNorm1d(3, 0.5), L.QuantileMeanBatchNorm1d(3, 0.25), L.QuantileBatchNorm1d(3, 0.5, "global")])
+@pytest.mark.parametrize(
+    "norm", [L.QuantileBatchNorm1d(3, 0.5), L.QuantileMeanBatchNorm1d(3, 0.25), L.QuantileBatchNorm1d(3, 0.5, "global")]
+)
 def test_gradients_of_batch_norms(norm):
     x = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
     norm = norm.double()
@@ -123,11 +131,17 @@ def test_the_position_centre_refuses_another_length_in_a_sentence():
         norm.eval()(torch.randn(2, 5, 16))
 
 
-@pytest.mark.parametrize(("norm", "shape"), [
-    (L.QuantileBatchNorm2d(4, 0.75, max_tracked=3), (8, 4, 5, 5)), (L.BatchNorm2dPreStop(4, 3), (8, 4, 5, 5)),
-    (L.BatchNorm1dPreStop(4, 3), (8, 4)), (L.LayerNormPreStop(4, 3), (8, 5, 4)),
-    (L.QuantileLayerNorm(4, 0.5, "position", max_tracked=3), (8, 5, 4)),
-    (L.QuantileLayerNorm(4, 0.5, "global", max_tracked=3), (8, 5, 4))])
+@pytest.mark.parametrize(
+    ("norm", "shape"),
+    [
+        (L.QuantileBatchNorm2d(4, 0.75, max_tracked=3), (8, 4, 5, 5)),
+        (L.BatchNorm2dPreStop(4, 3), (8, 4, 5, 5)),
+        (L.BatchNorm1dPreStop(4, 3), (8, 4)),
+        (L.LayerNormPreStop(4, 3), (8, 5, 4)),
+        (L.QuantileLayerNorm(4, 0.5, "position", max_tracked=3), (8, 5, 4)),
+        (L.QuantileLayerNorm(4, 0.5, "global", max_tracked=3), (8, 5, 4)),
+    ],
+)
 def test_statistics_freeze_after_the_counted_batches(norm, shape):
     for _ in range(3):
         assert not norm.frozen
@@ -137,7 +151,7 @@ def test_statistics_freeze_after_the_counted_batches(norm, shape):
     x = torch.randn(shape) * 9 - 4
     y = norm(x)
     assert all(torch.equal(held[k], v) for k, v in norm.state_dict().items())
-    assert torch.allclose(norm.eval()(x), y)                 # training and evaluation agree once frozen
+    assert torch.allclose(norm.eval()(x), y)  # training and evaluation agree once frozen
     twin = type(norm)(4, 3) if "PreStop" in type(norm).__name__ else copy.deepcopy(norm)
     twin.load_state_dict(held)
     assert torch.allclose(twin(x), y)
@@ -159,12 +173,16 @@ def test_half_precision_inputs_keep_their_dtype():
         assert L.QuantileLayerNorm(8, 0.5).to(dtype)(torch.randn(4, 3, 8, dtype=dtype)).dtype == dtype
 
 
-@pytest.mark.parametrize(("make", "sentence"), [
-    (lambda: L.QuantileBatchNorm2d(3, 1.5), r"q is a share in \[0, 1\)"),
-    (lambda: L.QuantileBatchNorm2d(3, 0.5, "rows"), "search 'rows' is unknown"),
-    (lambda: L.QuantileBatchNorm2d(3, 0.5)(torch.randn(2, 3)), r"got shape \(2, 3\)"),
-    (lambda: L.QuantileBatchNorm2d(3, 0.5)(torch.randn(2, 4, 5, 5)), "3 channels in the second"),
-    (lambda: L.BatchNorm2dPreStop(3, 0), "at least 1")])
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: L.QuantileBatchNorm2d(3, 1.5), r"q is a share in \[0, 1\)"),
+        (lambda: L.QuantileBatchNorm2d(3, 0.5, "rows"), "search 'rows' is unknown"),
+        (lambda: L.QuantileBatchNorm2d(3, 0.5)(torch.randn(2, 3)), r"got shape \(2, 3\)"),
+        (lambda: L.QuantileBatchNorm2d(3, 0.5)(torch.randn(2, 4, 5, 5)), "3 channels in the second"),
+        (lambda: L.BatchNorm2dPreStop(3, 0), "at least 1"),
+    ],
+)
 def test_wrong_options_get_a_sentence(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()

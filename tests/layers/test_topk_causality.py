@@ -6,8 +6,9 @@ import torch
 from netvitals.lab import models as lab
 
 
-@pytest.mark.parametrize(("spec", "causal"), [
-    ("topk:gelu:0.75", True), ("topk:gelu:0.75:sample", False), ("quantile_relu:0.75", True)])
+@pytest.mark.parametrize(
+    ("spec", "causal"), [("topk:gelu:0.75", True), ("topk:gelu:0.75:sample", False), ("quantile_relu:0.75", True)]
+)
 def test_changing_the_future_of_a_gpt(spec, causal):
     torch.manual_seed(0)
     model = lab.build("gpt-micro", act=spec).eval()

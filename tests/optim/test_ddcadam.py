@@ -21,16 +21,19 @@ SPECS = {
     "shift rows": lambda d: optim.ce_shift_rows(draw(7, 5, dtype=d)),
     "relu": lambda d: optim.relu_rescale(draw(6, 4, dtype=d), draw(3, 6, dtype=d)),
     "norm": lambda d: optim.ln_scale(draw(6, dtype=d), draw(6, dtype=d), [draw(5, 6, dtype=d), draw(4, 6, dtype=d)]),
-    "chain": lambda d: optim.chained_rescale([draw(6, 4, dtype=d), draw(6, 6, dtype=d), draw(5, 6, dtype=d),
-                                              draw(3, 5, dtype=d)]),
+    "chain": lambda d: optim.chained_rescale(
+        [draw(6, 4, dtype=d), draw(6, 6, dtype=d), draw(5, 6, dtype=d), draw(3, 5, dtype=d)]
+    ),
     "chain with biases": lambda d: optim.chained_rescale(
-        [draw(6, 4, dtype=d), draw(6, 6, dtype=d), draw(3, 6, dtype=d)], [draw(6, dtype=d), draw(6, 1, dtype=d), None]),
+        [draw(6, 4, dtype=d), draw(6, 6, dtype=d), draw(3, 6, dtype=d)], [draw(6, dtype=d), draw(6, 1, dtype=d), None]
+    ),
 }
 
 
 def build(vertical, **options):
-    return lambda gauges: optim.DDCAdam([p for g in gauges for p in g.params], gauges, lr=1e-3, vertical=vertical,
-                                        lr_vertical=1e-4, **options)
+    return lambda gauges: optim.DDCAdam(
+        [p for g in gauges for p in g.params], gauges, lr=1e-3, vertical=vertical, lr_vertical=1e-4, **options
+    )
 
 
 @pytest.mark.parametrize("vertical", VERTICAL)
@@ -43,8 +46,9 @@ def test_equivariance_after_200_steps(spec, vertical):
 
 
 def test_adam_is_not_equivariant_under_rescaling():
-    result = optim.equivariance(SPECS["relu"](torch.float64),
-                                lambda gauges: torch.optim.Adam([p for g in gauges for p in g.params], lr=1e-2))
+    result = optim.equivariance(
+        SPECS["relu"](torch.float64), lambda gauges: torch.optim.Adam([p for g in gauges for p in g.params], lr=1e-2)
+    )
     assert result.residual > 0.05
 
 
@@ -60,7 +64,7 @@ def drift(make, steps=2000):
         model[2].bias.zero_()
     optimiser = make(model)
     x = torch.randn(4096, 12)
-    y = torch.multinomial(torch.tensor([0.5] + [0.05] * 8 + [0.1]), 4096, replacement=True)     # uneven classes
+    y = torch.multinomial(torch.tensor([0.5] + [0.05] * 8 + [0.1]), 4096, replacement=True)  # uneven classes
     for i in range(steps):
         rows = torch.arange(i * 32, (i + 1) * 32) % 4096
         optimiser.zero_grad()
@@ -75,7 +79,7 @@ def test_logit_shift_does_not_drift():
     literal = drift(gauged(reproject=False))
     mended = drift(gauged())
     assert mended <= 1e-6
-    assert adam >= 0.1 and literal == pytest.approx(adam, rel=1e-2)     # the printed version is Adam (erratum E10)
+    assert adam >= 0.1 and literal == pytest.approx(adam, rel=1e-2)  # the printed version is Adam (erratum E10)
 
 
 def test_gauge_norm_ratio_is_conserved_in_frozen_mode_up_to_second_order():
@@ -126,8 +130,12 @@ def test_without_gauges_it_is_adamw():
 
 
 def gauged(model):
-    return optim.DDCAdam(model.parameters(), [optim.relu_rescale(model[0].weight, model[2].weight, model[0].bias),
-                                              optim.ce_shift_bias(model[2].bias)], lr=1e-3, vertical="adam")
+    return optim.DDCAdam(
+        model.parameters(),
+        [optim.relu_rescale(model[0].weight, model[2].weight, model[0].bias), optim.ce_shift_bias(model[2].bias)],
+        lr=1e-3,
+        vertical="adam",
+    )
 
 
 def train(model, optimiser, steps, schedule=None):
@@ -194,8 +202,10 @@ def test_wrong_use_is_refused_and_parameters_untouched():
     refuse("was not given", lambda m: optim.DDCAdam(m[0].parameters(), [pair(m)]))
     refuse("groups", lambda m: optim.DDCAdam([{"params": m[0].parameters()}, {"params": m[2].parameters()}], [pair(m)]))
     refuse("vertical is one of", lambda m: optim.DDCAdam(m.parameters(), vertical="up"))
-    refuse("channels", lambda m: optim.DDCAdam(
-        m.parameters(), [optim.channel_rescale([(m[0].bias, 0)], [(m[2].weight, 0)])]))
+    refuse(
+        "channels",
+        lambda m: optim.DDCAdam(m.parameters(), [optim.channel_rescale([(m[0].bias, 0)], [(m[2].weight, 0)])]),
+    )
     refuse("other gauges", lambda m: optim.DDCAdam(m.parameters()).load_state_dict(gauged(m).state_dict()))
     refuse("two classes", lambda m: optim.DDCAdam(m.parameters(), [optim.ce_shift_bias(Parameter(torch.ones(1)))]))
 
@@ -214,8 +224,14 @@ def test_a_parameter_in_two_groups_is_refused():
         optim.DDCAdam([{"params": [model[0].weight]}, {"params": [model[0].weight]}])
 
 
-@pytest.mark.parametrize("make", [lambda p: optim.EpsFloor(p, 1e-2, eps=1.0), lambda p: optim.MomentumSign(p, 1e-2),
-                                  lambda p: optim.HomogeneityDial(p, 1e-2, alpha=0.5)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: optim.EpsFloor(p, 1e-2, eps=1.0),
+        lambda p: optim.MomentumSign(p, 1e-2),
+        lambda p: optim.HomogeneityDial(p, 1e-2, alpha=0.5),
+    ],
+)
 def test_ablation_optimisers_descend(make):
     w = Parameter(torch.tensor([1.0, -2.0]))
     optimiser = make([w])
@@ -237,8 +253,9 @@ def test_homogeneity_dial_ends_are_sgd_and_sign_descent():
 
 def _two_pairs():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.ReLU(),
-                          nn.Linear(6, 3))
+    model = nn.Sequential(
+        nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3)
+    )
     pairs = [optim.relu_rescale(model[i].weight, model[i + 2].weight, model[i].bias, f"pair {i}") for i in (0, 4)]
     return model, pairs
 
@@ -268,9 +285,13 @@ def test_a_step_that_is_refused_moves_nothing():
 def test_specs_and_settings_that_cannot_be():
     model, pairs = _two_pairs()
     first, second = model[0], model[2]
-    for spec, words in [(optim.channel_rescale([(first.bias, 3)], [(second.weight, 1)]), "no dimension 3"),
-                        (optim.channel_rescale([(first.weight, 0), (model[6].bias, 0)], [(second.weight, 1)]),
-                         "same number of channels")]:
+    for spec, words in [
+        (optim.channel_rescale([(first.bias, 3)], [(second.weight, 1)]), "no dimension 3"),
+        (
+            optim.channel_rescale([(first.weight, 0), (model[6].bias, 0)], [(second.weight, 1)]),
+            "same number of channels",
+        ),
+    ]:
         with pytest.raises(ValueError, match=words):
             optim.DDCAdam(model.parameters(), [spec])
     for options in ({"lr": float("nan")}, {"betas": (0.9,)}, {"lr_vertical": -1.0}):

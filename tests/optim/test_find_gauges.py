@@ -37,11 +37,19 @@ def test_mean_squared_error_has_no_logit_shift():
 
 
 def test_convolutions_and_batch_norm():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(),
-                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 10),
+    )
     assert names(optim.find_gauges(model)) == ["rescale 3 … 7", "logit shift 7.bias"]
     no_chain = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(1), nn.Linear(8 * 30 * 30, 4))
-    assert "norm scale 1" not in names(optim.find_gauges(no_chain))         # columns and channels do not match
+    assert "norm scale 1" not in names(optim.find_gauges(no_chain))  # columns and channels do not match
 
 
 def test_layernorm_scale_with_several_readers():
@@ -122,8 +130,9 @@ def test_an_input_that_cannot_be_guessed():
 
 
 def test_chains_end_at_tanh_and_go_on_behind_it():
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(),
-                          nn.Linear(8, 3))
+    model = nn.Sequential(
+        nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)
+    )
     found = optim.find_gauges(model)
     assert names(found)[:2] == ["rescale 0 … 2", "rescale 4 … 6"] and "Tanh" in found.left["2 → 4"]
 
@@ -148,11 +157,15 @@ def test_frozen_tied_and_computed_weights_are_left_with_a_reason():
     assert "2 times" in optim.find_gauges(twice).left["0"]
 
 
-@pytest.mark.parametrize(("model", "batch", "words"), [
-    (nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)), None, "single output"),
-    (nn.LSTM(6, 4), torch.randn(2, 3, 6), "returns a tuple"),
-    (nn.Sequential(nn.Linear(6, 3)), torch.full((2, 6), float("nan")), "not finite"),
-    (nn.ReLU(), None, "no parameters")])
+@pytest.mark.parametrize(
+    ("model", "batch", "words"),
+    [
+        (nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)), None, "single output"),
+        (nn.LSTM(6, 4), torch.randn(2, 3, 6), "returns a tuple"),
+        (nn.Sequential(nn.Linear(6, 3)), torch.full((2, 6), float("nan")), "not finite"),
+        (nn.ReLU(), None, "no parameters"),
+    ],
+)
 def test_outputs_in_which_no_change_could_be_seen(model, batch, words):
     with pytest.raises(ValueError, match=words):
         optim.find_gauges(model, batch)

@@ -16,24 +16,33 @@ def draw(*shape):
     return nn.Parameter(torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64))
 
 
-SPECS = {"rows": lambda: optim.ce_shift_rows(draw(7, 5)), "relu": lambda: optim.relu_rescale(draw(6, 4), draw(3, 6)),
-         "norm": lambda: optim.ln_scale(draw(6), draw(6), [draw(5, 6), draw(4, 6)]),
-         "chain": lambda: optim.chained_rescale([draw(6, 4), draw(6, 6), draw(3, 6)], [draw(6), draw(6), None])}
+SPECS = {
+    "rows": lambda: optim.ce_shift_rows(draw(7, 5)),
+    "relu": lambda: optim.relu_rescale(draw(6, 4), draw(3, 6)),
+    "norm": lambda: optim.ln_scale(draw(6), draw(6), [draw(5, 6), draw(4, 6)]),
+    "chain": lambda: optim.chained_rescale([draw(6, 4), draw(6, 6), draw(3, 6)], [draw(6), draw(6), None]),
+}
 
 
 @pytest.mark.parametrize("base", [optim.RMSBase, optim.SignBase, optim.AdamBase])
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("vertical", ["frozen", "base"])
 def test_any_base_becomes_equivariant(spec, base, vertical):
-    found = optim.equivariance(SPECS[spec](), lambda gauges: optim.DDC(
-        [p for g in gauges for p in g.params], gauges, base(), lr=1e-3, vertical=vertical, lr_vertical=1e-4), steps=100)
+    found = optim.equivariance(
+        SPECS[spec](),
+        lambda gauges: optim.DDC(
+            [p for g in gauges for p in g.params], gauges, base(), lr=1e-3, vertical=vertical, lr_vertical=1e-4
+        ),
+        steps=100,
+    )
     assert found.residual <= 1e-12, str(found)
 
 
 @pytest.mark.parametrize("base", [optim.RMSBase, optim.SignBase])
 def test_without_the_decomposition_the_same_base_is_not(base):
-    found = optim.equivariance(SPECS["relu"](), lambda gauges: optim.DDC(
-        [p for g in gauges for p in g.params], [], base(), lr=1e-2), steps=100)
+    found = optim.equivariance(
+        SPECS["relu"](), lambda gauges: optim.DDC([p for g in gauges for p in g.params], [], base(), lr=1e-2), steps=100
+    )
     assert found.residual > 0.05, str(found)
 
 
@@ -58,8 +67,12 @@ def net():
 
 def test_state_of_a_wrapped_base_round_trips():
     def make(model):
-        return optim.DDC(model.parameters(), [optim.relu_rescale(model[0].weight, model[2].weight, model[0].bias)],
-                         optim.RMSBase(), lr=1e-2)
+        return optim.DDC(
+            model.parameters(),
+            [optim.relu_rescale(model[0].weight, model[2].weight, model[0].bias)],
+            optim.RMSBase(),
+            lr=1e-2,
+        )
 
     x, y = torch.randn(16, 6), torch.randint(0, 5, (16,))
 
@@ -115,7 +128,8 @@ def test_z_loss_fixes_the_shift():
     logits = torch.randn(20, 6, dtype=torch.float64)
     shifted = logits + 3.0
     assert F.cross_entropy(logits, torch.zeros(20).long()).item() == pytest.approx(
-        F.cross_entropy(shifted, torch.zeros(20).long()).item())
+        F.cross_entropy(shifted, torch.zeros(20).long()).item()
+    )
     assert optim.z_loss(shifted).item() > optim.z_loss(logits).item()
     bias = torch.full((6,), 2.0, dtype=torch.float64, requires_grad=True)
     for _ in range(300):
@@ -128,10 +142,14 @@ def test_z_loss_fixes_the_shift():
             optim.z_loss(logits, **bad)
 
 
-@pytest.mark.parametrize(("make", "low", "high"), [
-    (lambda m, g: torch.optim.Adam(m.parameters(), lr=1e-2), 0.05, 10.0),
-    (lambda m, g: torch.optim.SGD(m.parameters(), lr=1e-3), 0.0, 1e-4),
-    (lambda m, g: optim.DDCAdam(m.parameters(), g.gauges, lr=1e-3), 0.0, 1e-6)])
+@pytest.mark.parametrize(
+    ("make", "low", "high"),
+    [
+        (lambda m, g: torch.optim.Adam(m.parameters(), lr=1e-2), 0.05, 10.0),
+        (lambda m, g: torch.optim.SGD(m.parameters(), lr=1e-3), 0.0, 1e-4),
+        (lambda m, g: optim.DDCAdam(m.parameters(), g.gauges, lr=1e-3), 0.0, 1e-6),
+    ],
+)
 def test_logit_drift_is_read_while_watching(make, low, high):
     model = net()
     gauges = optim.find_gauges(model, torch.randn(4, 6))
@@ -151,8 +169,10 @@ def test_logit_drift_is_read_while_watching(make, low, high):
 
 def test_charges_are_conserved_by_small_sgd_steps_and_not_by_adam():
     moved = {}
-    for name, make in (("sgd", lambda p: torch.optim.SGD(p, lr=1e-3)),
-                       ("adam", lambda p: torch.optim.Adam(p, lr=1e-2))):
+    for name, make in (
+        ("sgd", lambda p: torch.optim.SGD(p, lr=1e-3)),
+        ("adam", lambda p: torch.optim.Adam(p, lr=1e-2)),
+    ):
         model = net()
         charges = GaugeCharges([optim.relu_rescale(model[0].weight, model[2].weight, model[0].bias)])
         opt = make(model.parameters())
@@ -169,4 +189,4 @@ def test_charges_are_conserved_by_small_sgd_steps_and_not_by_adam():
 def test_a_model_without_gauges_is_told_so():
     with pytest.raises(ValueError, match="find_gauges"):
         GaugeCharges([])
-    assert GaugeCharges(net()).gauges       # found by itself
+    assert GaugeCharges(net()).gauges  # found by itself

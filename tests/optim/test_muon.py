@@ -59,7 +59,7 @@ def test_scales():
     for scale, factor in (("max", 8), ("aspect", 2), ("adam", 1.6)):
         assert sizes[scale] / sizes["none"] == pytest.approx(factor, rel=1e-5)
     rms = sizes["max"] / (64 * 16) ** 0.5
-    assert 0.7 < rms < 1.2      # entries of about the learning rate
+    assert 0.7 < rms < 1.2  # entries of about the learning rate
 
 
 def test_fused_matrix_is_orthogonalised_in_parts():
@@ -68,7 +68,7 @@ def test_fused_matrix_is_orthogonalised_in_parts():
     for p, parts in ((together, 1), (apart, 3)):
         p.grad = grad.clone()
         Muon([p], lr=1.0, scale="max", parts=parts).step()
-    expected = torch.cat([newton_schulz(g * 1.95) for g in grad.split(8)]) * -(8 ** 0.5)
+    expected = torch.cat([newton_schulz(g * 1.95) for g in grad.split(8)]) * -(8**0.5)
     assert torch.allclose(apart, expected, atol=1e-4)
     assert together[16:].norm() < 0.1 * apart[16:].norm()
     assert fused_parts("blocks.0.attention.qkv.weight", grad) == 3
@@ -86,8 +86,10 @@ def model_and_optimizer():
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
     matrices, rest = muon_split(model)
-    optimizer = MuonAdamW([{"params": list(matrices.values()), "lr": 0.01}],
-                          [{"params": list(rest.values()), "lr": 0.02, "betas": (0.9, 0.95), "weight_decay": 0.1}])
+    optimizer = MuonAdamW(
+        [{"params": list(matrices.values()), "lr": 0.01}],
+        [{"params": list(rest.values()), "lr": 0.02, "betas": (0.9, 0.95), "weight_decay": 0.1}],
+    )
     return model, optimizer
 
 
@@ -135,8 +137,10 @@ def test_pair_equals_its_two_halves():
     model, pair = model_and_optimizer()
     twin, _ = model_and_optimizer()
     matrices, rest = muon_split(twin)
-    halves = [Muon(list(matrices.values()), lr=0.01),
-              torch.optim.AdamW(list(rest.values()), lr=0.02, betas=(0.9, 0.95), weight_decay=0.1)]
+    halves = [
+        Muon(list(matrices.values()), lr=0.01),
+        torch.optim.AdamW(list(rest.values()), lr=0.02, betas=(0.9, 0.95), weight_decay=0.1),
+    ]
 
     class Both:
         def zero_grad(self):
@@ -149,7 +153,7 @@ def test_pair_equals_its_two_halves():
     advance(twin, Both(), 4, 0)
     for a, b in zip(model.parameters(), twin.parameters()):
         assert torch.equal(a, b)
-    for group in pair.param_groups:     # a schedule that edits the groups reaches both halves
+    for group in pair.param_groups:  # a schedule that edits the groups reaches both halves
         group["lr"] = 0.0
     before = [p.detach().clone() for p in model.parameters()]
     advance(model, pair, 1, 2)
@@ -188,11 +192,15 @@ def test_split_leaves_embeddings_readout_and_vectors_to_adamw():
     assert set(rest) == {"embed.weight", "hidden.bias", "norm.weight", "norm.bias"}
 
 
-@pytest.mark.parametrize(("build", "words"), [
-    (lambda: Muon([nn.Parameter(torch.zeros(3))]), "AdamW"),
-    (lambda: Muon([nn.Parameter(torch.zeros(4, 4))], parts=3), "equal parts"),
-    (lambda: Muon([nn.Parameter(torch.zeros(4, 4))], scale="big"), "aspect"),
-    (lambda: Muon([nn.Parameter(torch.zeros(4, 4))], momentum=1.0), "momentum")])
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: Muon([nn.Parameter(torch.zeros(3))]), "AdamW"),
+        (lambda: Muon([nn.Parameter(torch.zeros(4, 4))], parts=3), "equal parts"),
+        (lambda: Muon([nn.Parameter(torch.zeros(4, 4))], scale="big"), "aspect"),
+        (lambda: Muon([nn.Parameter(torch.zeros(4, 4))], momentum=1.0), "momentum"),
+    ],
+)
 def test_wrong_use_gets_a_sentence(build, words):
     with pytest.raises(ValueError, match=words):
         build()

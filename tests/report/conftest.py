@@ -14,9 +14,18 @@ import netvitals as nv
 from netvitals.capture import ArrayReading, Reading
 from netvitals.runs import RunWriter
 
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-         "--virtual-time-budget=8000")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--virtual-time-budget=8000",
+)
 
 
 class Block(nn.Module):
@@ -59,10 +68,23 @@ def browse(tmp_path_factory):
 
     def observe(page, width: int, *orders: str, height: int = 900) -> str:
         folder = tmp_path_factory.mktemp("browser")
-        done = subprocess.run([browser, *FLAGS, f"--user-data-dir={folder}", f"--window-size={width},{height}", *orders,
-                               page.absolute().as_uri()], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [
+                browser,
+                *FLAGS,
+                f"--user-data-dir={folder}",
+                f"--window-size={width},{height}",
+                *orders,
+                page.absolute().as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
+
     return observe
 
 
@@ -71,15 +93,26 @@ NASTY = ("</script><script>window.broken=1</script>", "<img src=x onerror=window
 
 @pytest.fixture
 def nasty_run(tmp_path):
-    meta = {"model": NASTY[1], "architecture": NASTY[0], "unseen": [{"name": NASTY[0], "reason": NASTY[1]}],
-            "sites": [{"name": n, "kind": "activation", "op": n, "follows": n, "module": n} for n in NASTY],
-            NASTY[1]: NASTY[0]}
+    meta = {
+        "model": NASTY[1],
+        "architecture": NASTY[0],
+        "unseen": [{"name": NASTY[0], "reason": NASTY[1]}],
+        "sites": [{"name": n, "kind": "activation", "op": n, "follows": n, "module": n} for n in NASTY],
+        NASTY[1]: NASTY[0],
+    }
     with RunWriter(tmp_path / "nasty", meta=meta) as writer:
         for step in range(12):
-            writer.write([Reading(step, vital, site, metric, 0.95) for site in NASTY
-                          for vital, metric in (("sparsity", "hard"), (NASTY[1], NASTY[0]), ("gates", NASTY[1]))])
-            writer.write([Reading(step, "loss", "model", "loss", 1.0)],
-                         [ArrayReading(step, "gates", NASTY[0], NASTY[1], np.ones(3))])
+            writer.write(
+                [
+                    Reading(step, vital, site, metric, 0.95)
+                    for site in NASTY
+                    for vital, metric in (("sparsity", "hard"), (NASTY[1], NASTY[0]), ("gates", NASTY[1]))
+                ]
+            )
+            writer.write(
+                [Reading(step, "loss", "model", "loss", 1.0)],
+                [ArrayReading(step, "gates", NASTY[0], NASTY[1], np.ones(3))],
+            )
     return nv.open_run(tmp_path / "nasty")
 
 

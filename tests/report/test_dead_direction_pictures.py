@@ -45,8 +45,9 @@ def test_the_spectrum_is_coloured_by_class():
     def family(th):
         return torch.stack([th[0] ** 3, th[0] * th[1] + th[0] ** 4, th[2] + th[3]])[None]
 
-    found = classify_spectrum(family, torch.zeros(4, dtype=f64), torch.tensor([1.0, 0, 0, 0]),
-                              np.geomspace(1e-3, 1e-1, 6).tolist())
+    found = classify_spectrum(
+        family, torch.zeros(4, dtype=f64), torch.tensor([1.0, 0, 0, 0]), np.geomspace(1e-3, 1e-1, 6).tolist()
+    )
     drawn = pictures.spectrum_plot(found)
     names = {name: tone for tone, name in drawn.legend}
     assert names == {"transversal: 1, t^4": 1, "tangential: 1, t^2": 2, "constant: 1, t^0": 0, "zero: 1, not drawn": 3}
@@ -59,8 +60,9 @@ def test_the_coefficient_is_drawn_with_errors_and_the_loss_on_its_own_axis():
     net = nn.Linear(3, 2)
     x = torch.randn(200, 3)
     y = x[:, 0].gt(0).long()
-    history = coefficient_history(net, nn.functional.cross_entropy, (x, y), {0: net.state_dict(), 9: net.state_dict()},
-                                  chains=2, draws=20)
+    history = coefficient_history(
+        net, nn.functional.cross_entropy, (x, y), {0: net.state_dict(), 9: net.state_dict()}, chains=2, draws=20
+    )
     drawn = pictures.coefficient_plot(history)
     assert isinstance(history, CoefficientHistory) and drawn.series[0].error == [c.stderr for c in history.coefficients]
     assert drawn.series[1].right and ">loss</text>" in drawn.svg() and drawn.svg().count("line thin") == 2
@@ -83,8 +85,9 @@ def test_the_stream_is_drawn_over_depth():
 
 def test_a_second_axis_leaves_the_first_as_it_is():
     one = Plot("x", "y", [Series("a", [1, 2], [3, 4], line=True)]).svg()
-    both = Plot("x", "y", [Series("a", [1, 2], [3, 4], line=True), Series("b", [1, 2], [300, 400], right=True)],
-                right_label="z").svg()
+    both = Plot(
+        "x", "y", [Series("a", [1, 2], [3, 4], line=True), Series("b", [1, 2], [300, 400], right=True)], right_label="z"
+    ).svg()
     ticks = lambda svg: re.findall(r'text-anchor="end">([^<]*)<', svg)
     assert ticks(one) == ticks(both) and ">z</text>" in both and ">z</text>" not in one
     assert Plot("x", "y", [Series("a", [1], [math.nan])]).svg() == ""
@@ -105,6 +108,8 @@ def test_the_page_of_a_readout_escapes_names_and_needs_no_network(tmp_path):
 
 
 def test_every_specimen_of_the_zoo_can_be_drawn():
-    scans = {s.name: kl_order(s.outputs, s.theta0, s.direction, s.likelihood, ts=np.geomspace(0.01, 0.1, 4).tolist())
-             for s in zoo.specimens()[:8]}
+    scans = {
+        s.name: kl_order(s.outputs, s.theta0, s.direction, s.likelihood, ts=np.geomspace(0.01, 0.1, 4).tolist())
+        for s in zoo.specimens()[:8]
+    }
     assert pictures.order_plot(scans).svg().startswith("<svg")

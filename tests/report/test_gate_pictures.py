@@ -33,7 +33,7 @@ def test_the_law_is_drawn_beside_what_was_measured(run):
     clouds = {s.name: s for s in law.plot.series}
     assert set(clouds) == {"after a BatchNorm", "after a layer", "equal"}
     norm = clouds["after a BatchNorm"]
-    assert len(norm.x) == 24 and np.abs(np.array(norm.x) - norm.y).mean() < 0.05     # by channel, from μ and σ alone
+    assert len(norm.x) == 24 and np.abs(np.array(norm.x) - norm.y).mean() < 0.05  # by channel, from μ and σ alone
     assert "the 2 layers" in law.caption and "(μ − z_low)/σ" in margins.caption
 
 

@@ -27,13 +27,13 @@ def test_runs_are_listed_and_drawn(tmp_path):
     assert "/run/a" in client.get("/").text
     page = client.get("/run/a")
     assert page.status_code == 200 and "Gates" in page.text
-    assert 'http-equiv="refresh"' not in page.text          # finished: nothing to wait for
+    assert 'http-equiv="refresh"' not in page.text  # finished: nothing to wait for
 
 
 def test_a_run_that_is_still_written_refreshes(tmp_path):
     vitals = watched(tmp_path / "b")
     try:
-        vitals.findings()       # flushes
+        vitals.findings()  # flushes
         page = testclient.TestClient(create_app(tmp_path)).get("/run/b").text
         assert 'http-equiv="refresh"' in page
     finally:

@@ -6,8 +6,11 @@ import pytest
 from netvitals.capture import Reading
 from netvitals.report import figure
 
-READINGS = [Reading(step, "gates", site, "density@0.01", 0.5 + 0.1 * i + 0.01 * step)
-            for step in (0, 5, 10) for i, site in enumerate(("a", "b"))]
+READINGS = [
+    Reading(step, "gates", site, "density@0.01", 0.5 + 0.1 * i + 0.01 * step)
+    for step in (0, 5, 10)
+    for i, site in enumerate(("a", "b"))
+]
 
 
 def test_heat_map_holds_every_reading_in_its_place():
@@ -21,8 +24,9 @@ def test_lines_have_one_trace_a_site():
     assert [t.name for t in drawing.data] == ["a", "b"]
 
 
-@pytest.mark.parametrize(("metric", "kind", "words"), [("densty@0.01", "lines", "density@0.01"),
-                                                       ("density@0.01", "pie", "heatmap")])
+@pytest.mark.parametrize(
+    ("metric", "kind", "words"), [("densty@0.01", "lines", "density@0.01"), ("density@0.01", "pie", "heatmap")]
+)
 def test_wrong_input_gets_a_sentence(metric, kind, words):
     with pytest.raises(ValueError, match=words):
         figure(READINGS, "gates", metric, kind=kind)

@@ -43,8 +43,10 @@ def examined(text: str, browse, tmp_path, width: int) -> dict:
     text = text.replace("<body>", "<body>" + BEFORE, 1).replace("</body>", AFTER + "</body>")
     page = tmp_path / "probe.html"
     # windows are never narrower than 500 pixels, frames are: the page is put in a frame of the wanted width
-    page.write_text(f'<!doctype html><iframe width="{width}" height="900" style="border:0" srcdoc="{escape(text)}">'
-                    "</iframe>", encoding="utf-8")
+    page.write_text(
+        f'<!doctype html><iframe width="{width}" height="900" style="border:0" srcdoc="{escape(text)}"></iframe>',
+        encoding="utf-8",
+    )
     found = re.search(r'<pre id="told">(.*?)</pre>', browse(page, 1400, "--dump-dom"), re.S)
     assert found is not None, "the page did not get as far as telling"
     return json.loads(unescape(found.group(1)))
@@ -81,14 +83,14 @@ def test_a_screenshot_is_not_blank(run, browse, tmp_path):
     assert (width, height) == (1280, 1600)
     raw = zlib.decompress(b"".join(_chunks(data, b"IDAT")))
     stride = len(raw) // height
-    rows = {raw[i * stride:(i + 1) * stride] for i in range(height)}
+    rows = {raw[i * stride : (i + 1) * stride] for i in range(height)}
     assert len(rows) > height // 3, f"only {len(rows)} different rows in a picture of {height}"
 
 
 def _chunks(data: bytes, kind: bytes):
     at = 8
     while at < len(data):
-        (length,) = struct.unpack(">I", data[at:at + 4])
-        if data[at + 4:at + 8] == kind:
-            yield data[at + 8:at + 8 + length]
+        (length,) = struct.unpack(">I", data[at : at + 4])
+        if data[at + 4 : at + 8] == kind:
+            yield data[at + 8 : at + 8 + length]
         at += 12 + length

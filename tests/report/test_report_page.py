@@ -58,19 +58,22 @@ def page(run):
 
 def test_every_recorded_number_is_in_the_page(run, page):
     frame = run.frame()
-    panels = data_of(page)["panels"]
-    titles = [p["title"] for p in panels]
+    cards = data_of(page)["cards"]
+    titles = [p["title"] for p in cards]
     shown = {}
-    for panel in panels:
-        for metric in panel["metrics"]:
+    for card in cards:
+        for metric in card["metrics"]:
             values = unpacked(metric["data"]).reshape(len(metric["sites"]), len(metric["steps"]))
             for site, row in zip(metric["sites"], values):
-                shown[(panel["title"], site, metric["name"])] = dict(zip(metric["steps"], row))
+                shown[(card["title"], site, metric["name"])] = dict(zip(metric["steps"], row))
     assert len(titles) == len(set(titles)) == frame.filter(frame["vital"] != "loss")["vital"].n_unique()
     from netvitals.report.glossary import sign
 
-    missing = [r for r in frame.filter(frame["vital"] != "loss").iter_rows()
-               if not np.isclose(shown[(sign(r[1]).title, r[2], r[3])][r[0]], r[4], rtol=1e-6, equal_nan=True)]
+    missing = [
+        r
+        for r in frame.filter(frame["vital"] != "loss").iter_rows()
+        if not np.isclose(shown[(sign(r[1]).title, r[2], r[3])][r[0]], r[4], rtol=1e-6, equal_nan=True)
+    ]
     assert missing == []
     losses = frame.filter(frame["vital"] == "loss")["value"].to_list()
     assert unpacked(data_of(page)["loss"]["data"]) == pytest.approx(losses)
@@ -83,7 +86,7 @@ def test_every_metric_and_site_is_in_the_text_that_needs_no_script(run, page):
     frame = frame.filter(frame["vital"] != "loss")
     assert set(frame["metric"]) | {a.metric for a in run.arrays()} <= pills
     assert set(frame["site"]) <= pills
-    assert len(parsed.all("section", **{"class": "card panel"})) == frame["vital"].n_unique()
+    assert len(parsed.all("section", **{"class": "card"})) == frame["vital"].n_unique()
 
 
 def test_the_page_needs_no_network(page):
@@ -104,8 +107,8 @@ def test_the_policy_admits_the_script_of_the_page_and_no_other(page):
     assert f"script-src 'sha256-{digest}'" in page
 
 
-def test_words_come_first_then_findings_and_loss_then_panels(page):
-    marks = ('class="words"', 'id="findings"', 'id="loss"', 'data-panel="0"', 'id="about"')
+def test_words_come_first_then_findings_and_loss_then_cards(page):
+    marks = ('class="words"', 'id="findings"', 'id="loss"', 'data-card="0"', 'id="about"')
     order = [page.index(mark) for mark in marks]
     assert order == sorted(order)
     assert re.search(r">steps\s*<b>40</b>", page)
@@ -118,16 +121,16 @@ def test_names_of_modules_are_escaped_everywhere(nasty_run, nasty):
     assert len(parsed.all("script")) == 2
     assert parsed.all("img") == []
     assert not [a for _, a in parsed.tags if any(k.startswith("on") for k in a)]
-    assert "{{ 7*7 }}" in "".join(parsed.texts)     # shown as it is, not evaluated
-    assert nasty[0] in data_of(text)["panels"][0]["metrics"][0]["sites"]
+    assert "{{ 7*7 }}" in "".join(parsed.texts)  # shown as it is, not evaluated
+    assert nasty[0] in data_of(text)["cards"][0]["metrics"][0]["sites"]
 
 
-def test_findings_link_to_the_panel_that_shows_them(nasty_run):
+def test_findings_link_to_the_card_that_shows_them(nasty_run):
     found = diagnose(nasty_run)
     assert found
     parsed = Page(report.render(nasty_run))
     links = [a for a in parsed.all("a") if "data-show" in a]
-    anchors = {a["id"] for t, a in parsed.tags if t == "section" and "data-panel" in a}
+    anchors = {a["id"] for t, a in parsed.tags if t == "section" and "data-card" in a}
     assert len(links) == len(found)
     assert all((a["href"] or "")[1:] in anchors for a in links)
     assert json.loads(links[0]["data-show"] or "")["metric"] == "hard"
@@ -152,13 +155,13 @@ def test_a_checkup_is_a_page_too(tmp_path):
     path = nv.checkup(model, nn.functional.cross_entropy, batch, curvature=False).to_html(tmp_path / "checkup.html")
     text = Path(path).read_text(encoding="utf-8")
     assert "Checkup of Sequential" in text and "One checkpoint was examined" in text
-    assert {m["name"] for p in data_of(text)["panels"] for m in p["metrics"]} >= {"density@0.01", "hard", "grad_norm"}
+    assert {m["name"] for p in data_of(text)["cards"] for m in p["metrics"]} >= {"density@0.01", "hard", "grad_norm"}
 
 
 def test_long_runs_are_thinned_and_say_so():
     readings = [Reading(i, "sparsity", f"layer{k}", "hard", 0.4 + 0.1 * (i % 2)) for i in range(2000) for k in range(3)]
     text = report.render(readings)
-    metric = data_of(text)["panels"][0]["metrics"][0]
+    metric = data_of(text)["cards"][0]["metrics"][0]
     assert len(metric["steps"]) == 300 and metric["steps"][0] == 0 and metric["steps"][-1] == 1999
     assert unpacked(metric["data"]).reshape(3, 300)[0] == pytest.approx(0.45, abs=0.02)
     assert unpacked(metric["low"]).min() == pytest.approx(0.4) and unpacked(metric["high"]).max() == pytest.approx(0.5)
@@ -166,23 +169,34 @@ def test_long_runs_are_thinned_and_say_so():
 
 
 def test_big_models_stay_small_pages():
-    readings = [Reading(i, "gates", f"layer{k}", f"m{j}", 0.5)
-                for i in range(100) for k in range(200) for j in range(5)]
+    readings = [
+        Reading(i, "gates", f"layer{k}", f"m{j}", 0.5) for i in range(100) for k in range(200) for j in range(5)
+    ]
     assert len(report.render(readings)) < 4_000_000
 
 
 def test_missing_readings_are_gaps_and_infinities_stay():
     from netvitals.findings import table
 
-    series = table([Reading(0, "v", "a", "m", 1.0), Reading(2, "v", "a", "m", float("inf")),
-                    Reading(1, "v", "b", "m", 5.0)])
+    series = table(
+        [Reading(0, "v", "a", "m", 1.0), Reading(2, "v", "a", "m", float("inf")), Reading(1, "v", "b", "m", 5.0)]
+    )
     made = matrix("m", list(series.series.values()), 300)
     assert made.sites == ("a", "b")
     np.testing.assert_array_equal(made.values, [[1, np.nan, np.inf], [np.nan, 5, np.nan]])
 
 
-@pytest.mark.parametrize(("shape", "expected"), [((5,), (1, 5)), ((5000,), (1, CURVE)), ((3, 4), (3, 4)),
-                                                 ((200, 70), (GRID, GRID)), ((2, 3, 4), (2, 12)), ((), (1, 1))])
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((5,), (1, 5)),
+        ((5000,), (1, CURVE)),
+        ((3, 4), (3, 4)),
+        ((200, 70), (GRID, GRID)),
+        ((2, 3, 4), (2, 12)),
+        ((), (1, 1)),
+    ],
+)
 def test_arrays_are_drawn_at_a_bounded_size(shape, expected):
     values = np.arange(np.prod(shape, dtype=int), dtype=float).reshape(shape)
     out = drawn(ArrayReading(0, "v", "s", "m", values))
@@ -197,7 +211,7 @@ def test_an_empty_source_is_still_a_page():
 def test_writing_replaces_only_when_whole_and_takes_a_folder(run, tmp_path, monkeypatch):
     assert report.write(run, tmp_path).name == "report.html"
     before = (tmp_path / "report.html").read_text()
-    monkeypatch.setattr("netvitals.report.page.panels", lambda table: 1 / 0)
+    monkeypatch.setattr("netvitals.report.page.cards", lambda table: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         report.write(run, tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text() == before

@@ -47,7 +47,7 @@ def test_kill_nine_loses_at_most_the_last_flush(tmp_path, promises):
     # a step is there whole or not at all
     assert frame.height == 50 * len(run.steps)
     assert run.meta["model"] == "doomed"
-    assert run.meta["status"] == "running"     # nobody could say goodbye
+    assert run.meta["status"] == "running"  # nobody could say goodbye
 
 
 def test_a_silent_writer_is_called_interrupted(tmp_path, monkeypatch):

@@ -20,8 +20,9 @@ from netvitals.runs import Evidence, Finding, RunWriter, export, open_run
 
 
 def _readings(step: int) -> list[Reading]:
-    return [Reading(step, "gates", f"layer{i}", metric, step + 0.1 * i)
-            for i in range(3) for metric in ("density", "mean")] + [Reading(step, "loss", "", "loss", 1.0 / (step + 1))]
+    return [
+        Reading(step, "gates", f"layer{i}", metric, step + 0.1 * i) for i in range(3) for metric in ("density", "mean")
+    ] + [Reading(step, "loss", "", "loss", 1.0 / (step + 1))]
 
 
 @pytest.fixture
@@ -54,8 +55,14 @@ def test_a_frame_can_be_asked_by_name_by_names_and_by_pattern(run):
 def test_arrays_keep_their_dtype_and_shape(tmp_path, dtype):
     given = (np.arange(12).reshape(3, 4) % 2).astype(dtype)
     with RunWriter(tmp_path / "r") as writer:
-        writer.write([], [ArrayReading(1, "v", "s", "m", given), ArrayReading(2, "v", "s", "m", given[:, ::2]),
-                          ArrayReading(3, "v", "s", "m", np.array(1, dtype))])
+        writer.write(
+            [],
+            [
+                ArrayReading(1, "v", "s", "m", given),
+                ArrayReading(2, "v", "s", "m", given[:, ::2]),
+                ArrayReading(3, "v", "s", "m", np.array(1, dtype)),
+            ],
+        )
     back = open_run(tmp_path / "r").arrays(vital="v", metric="m")
     assert [a.step for a in back] == [1, 2, 3]
     assert all(a.value.dtype == given.dtype for a in back)
@@ -191,7 +198,7 @@ def test_a_failing_disk_is_said_once_and_nothing_is_lost_when_it_recovers(tmp_pa
             writer.write(_readings(step))
             writer.flush(timeout=120)
         assert not writer.flush(timeout=120)
-        assert Full.callers == {writer._thread.ident}      # training never waits for the disk
+        assert Full.callers == {writer._thread.ident}  # training never waits for the disk
         assert len([w for w in sentence if "disk is full" in str(w.message)]) == 1
     writer._connection = real
     writer.close()
@@ -201,7 +208,7 @@ def test_a_failing_disk_is_said_once_and_nothing_is_lost_when_it_recovers(tmp_pa
 
 def test_a_full_buffer_drops_counts_and_says_so_instead_of_blocking(tmp_path):
     writer = RunWriter(tmp_path / "r", capacity=100, flush_every=60)
-    with warnings.catch_warnings(record=True) as sentence, writer._wake:    # the thread is held up
+    with warnings.catch_warnings(record=True) as sentence, writer._wake:  # the thread is held up
         warnings.simplefilter("always")
         for step in range(50):
             writer.write(_readings(step))
@@ -242,7 +249,7 @@ class Seen:
 
 
 def test_handing_over_leaves_the_database_to_the_other_thread(tmp_path):
-    batches = [_readings(step) * 40 for step in range(200)]     # 280 readings each
+    batches = [_readings(step) * 40 for step in range(200)]  # 280 readings each
     with RunWriter(tmp_path / "r") as writer:
         writer._connection = seen = Seen(writer._connection)  # type: ignore[assignment]
         for batch in batches:

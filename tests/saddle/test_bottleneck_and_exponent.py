@@ -11,9 +11,16 @@ from torch import nn
 from netvitals import saddle
 
 
-@pytest.mark.parametrize(("scales", "r", "layers"), [
-    ([0.01, 0.01, 1.0, 0.012, 0.8], 3, (0, 1, 3)), ([0.1] * 4, 4, (0, 1, 2, 3)), ([1.0, 0.9, 1.2], 0, ()),
-    ([0.05, 1.0, 2.0], 1, (0,)), ([0.01, 0.02, 0.6, 3.0], 2, (0, 1))])
+@pytest.mark.parametrize(
+    ("scales", "r", "layers"),
+    [
+        ([0.01, 0.01, 1.0, 0.012, 0.8], 3, (0, 1, 3)),
+        ([0.1] * 4, 4, (0, 1, 2, 3)),
+        ([1.0, 0.9, 1.2], 0, ()),
+        ([0.05, 1.0, 2.0], 1, (0,)),
+        ([0.01, 0.02, 0.6, 3.0], 2, (0, 1)),
+    ],
+)
 def test_small_layers_are_found(scales, r, layers):
     neck = saddle.bottleneck(scales)
     assert (neck.r, neck.layers) == (r, layers)
@@ -78,7 +85,7 @@ def test_universality_collapse():
     got = saddle.collapse(eps, times, drives, depth=4)
     assert got.spread(("tanh", "erf", "sin"), eps_max=0.03) <= 0.02
     raw = np.array([times[n][0] for n in names])
-    assert raw.max() / raw.min() > 10           # what the rescaling removes
+    assert raw.max() / raw.min() > 10  # what the rescaling removes
     assert got.deviation[3, 0] == pytest.approx(-0.027, abs=0.001)
     assert got.deviation[4, 0] == pytest.approx(-0.014, abs=0.001)
     assert got.residual_order("gelu") == pytest.approx(1, abs=0.1)

@@ -8,9 +8,15 @@ from netvitals import saddle
 EPS = np.logspace(-2, -0.75, 20)
 
 
-@pytest.mark.parametrize(("depth", "full", "first", "time", "ratios"), [
-    (3, -1.164, -1.031, 20.197, (1.012, 1.327)), (4, -2.070, -2.001, 1031.75, (1.001, 1.130)),
-    (5, -3.026, -2.999, 6.8810e4, (1.0003, 1.084)), (6, -4.007, -3.999, 5.1604e6, (1.0002, 1.067))])
+@pytest.mark.parametrize(
+    ("depth", "full", "first", "time", "ratios"),
+    [
+        (3, -1.164, -1.031, 20.197, (1.012, 1.327)),
+        (4, -2.070, -2.001, 1031.75, (1.001, 1.130)),
+        (5, -3.026, -2.999, 6.8810e4, (1.0003, 1.084)),
+        (6, -4.007, -3.999, 5.1604e6, (1.0002, 1.067)),
+    ],
+)
 def test_depth_scaling_of_balanced_chains(depth, full, first, time, ratios):
     """Experiment E2a."""
     x0 = np.repeat(EPS[:, None], depth, 1)
@@ -31,9 +37,16 @@ def test_exponent_follows_r_not_depth(r, first):
     assert fit.slope == pytest.approx(first, abs=1e-3) and fit.agrees(0.05)
 
 
-@pytest.mark.parametrize(("name", "depth", "eps", "coefficient", "exact"), [
-    ("tanh", 6, 0.01, 2.1328, 2.1331), ("sin", 6, 0.01, 0.88890, 0.88889), ("erf", 7, 0.003, 1.66668, 1.66667),
-    ("gelu", 5, 0.003, -2.0185, -2.0257), ("silu", 6, 0.003, -0.867172, -0.867170)])
+@pytest.mark.parametrize(
+    ("name", "depth", "eps", "coefficient", "exact"),
+    [
+        ("tanh", 6, 0.01, 2.1328, 2.1331),
+        ("sin", 6, 0.01, 0.88890, 0.88889),
+        ("erf", 7, 0.003, 1.66668, 1.66667),
+        ("gelu", 5, 0.003, -2.0185, -2.0257),
+        ("silu", 6, 0.003, -0.867172, -0.867170),
+    ],
+)
 def test_next_to_leading_coefficient(name, depth, eps, coefficient, exact):
     d = saddle.drive(name, depth, 64)
     base = saddle.balanced(eps, depth, d.k, 0.3)
@@ -44,26 +57,34 @@ def test_next_to_leading_coefficient(name, depth, eps, coefficient, exact):
     assert measured == pytest.approx(coefficient, abs=8e-4)
 
 
-@pytest.mark.parametrize(("name", "depth", "slope"), [
-    ("tanh", 4, 1.1998), ("sin", 4, 0.5000), ("erf", 4, 1.1666), ("gelu", 3, -1.4999), ("silu", 3, -0.7433)])
+@pytest.mark.parametrize(
+    ("name", "depth", "slope"),
+    [("tanh", 4, 1.1998), ("sin", 4, 0.5000), ("erf", 4, 1.1666), ("gelu", 3, -1.4999), ("silu", 3, -0.7433)],
+)
 def test_logarithmic_resonance_has_the_corrected_coefficient(name, depth, slope):
     """At L = q + 1 the correction is −(λ/K) ln(1/ε) with λ = (2q/(q+1)) λ' (erratum E3)."""
     d = saddle.drive(name, depth, 1)
     eps = np.array([2e-4, 1e-3, 5e-3])
-    kt = d.k * saddle.reduced_flow(np.repeat(eps[:, None], depth, 1), name, 1, threshold=0.1, rtol=1e-12,
-                                   keep=False).escape_t
+    kt = (
+        d.k
+        * saddle.reduced_flow(
+            np.repeat(eps[:, None], depth, 1), name, 1, threshold=0.1, rtol=1e-12, keep=False
+        ).escape_t
+    )
     rest = kt - eps ** -(depth - 2.0) / (depth - 2)
     measured = np.diff(rest) / np.diff(np.log(1 / eps))
     assert measured[0] == pytest.approx(slope, abs=8e-3)
     assert slope == pytest.approx(-d.lam, abs=2e-3)
-    assert abs(measured[0] + d.lam_prime) > 0.1     # the printed coefficient does not fit
+    assert abs(measured[0] + d.lam_prime) > 0.1  # the printed coefficient does not fit
 
 
 def test_resummed_time_beats_leading_order_at_the_resonance():
     x0 = [0.01] * 4
     ode = float(saddle.escape_time(x0, "tanh", 64, threshold=0.5))
-    error = {m: abs(float(saddle.escape_time(x0, "tanh", 64, threshold=0.5, method=m)) / ode - 1)
-             for m in ("balanced", "resummed", "nlo")}
+    error = {
+        m: abs(float(saddle.escape_time(x0, "tanh", 64, threshold=0.5, method=m)) / ode - 1)
+        for m in ("balanced", "resummed", "nlo")
+    }
     assert error["resummed"] < error["balanced"] and error["nlo"] < error["balanced"]
     d = saddle.drive("tanh", 4, 64)
     printed = saddle.resummed(0.01, d, 0.5, lam=d.lam_prime)
@@ -75,12 +96,13 @@ def test_below_the_resonance_the_tail_sets_the_correction():
     eps = np.array([1e-3, 2e-3, 4e-3])
     d = saddle.drive("tanh", 3, 64)
     t = saddle.escape_time(np.repeat(eps[:, None], 3, 1), "tanh", 64).t
-    gap = t / (eps ** -1.0 / d.k) - 1
+    gap = t / (eps**-1.0 / d.k) - 1
     assert saddle.fit_exponent(eps, np.abs(gap)).slope == pytest.approx(1.003, abs=0.02)
 
 
-@pytest.mark.parametrize(("r", "last", "ratio"), [(3, False, 0.9965), (4, False, 0.99999), (3, True, 0.9964),
-                                                  (4, True, 0.99998)])
+@pytest.mark.parametrize(
+    ("r", "last", "ratio"), [(3, False, 0.9965), (4, False, 0.99999), (3, True, 0.9964), (4, True, 0.99998)]
+)
 def test_critical_depth_law_with_the_small_layers_first_or_last(r, last, ratio):
     """T11 and erratum E14: the prefactor for any position of the bottleneck."""
     x0 = np.array([1e-3] * r + [0.8] * (6 - r))
@@ -97,7 +119,7 @@ def test_two_small_layers_are_logarithmic_and_one_is_constant():
             x0 = [eps, eps, 0.8, 0.8, 0.8, 0.8]
             layer = 5 if last else 0
             t.append(float(saddle.escape_time(x0[::-1] if last else x0, "tanh", 1, layer=layer)))
-        k = saddle.drive("tanh", 6, 1).k * 0.8 ** 4
+        k = saddle.drive("tanh", 6, 1).k * 0.8**4
         assert (t[1] - t[0]) / np.log(10) * k == pytest.approx(prefactor, abs=2e-3)
     one = [float(saddle.escape_time([eps] + [0.8] * 5, "tanh", 1)) for eps in (1e-3, 1e-4)]
     assert one == pytest.approx([1.72, 1.72], abs=0.01)
@@ -110,9 +132,16 @@ def test_two_layer_chains_are_logarithmic():
     assert "logarithmic" in fit.verdict
 
 
-@pytest.mark.parametrize(("name", "values"), [("tanh", (5006.17, 560.40, 53.342)), ("erf", (5009.94, 564.21, 57.157)),
-                                              ("sin", (5002.76, 557.76, 51.537)), ("gelu", (4862.68, 511.12, 37.484)),
-                                              ("silu", (4929.33, 531.36, 42.117))])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("tanh", (5006.17, 560.40, 53.342)),
+        ("erf", (5009.94, 564.21, 57.157)),
+        ("sin", (5002.76, 557.76, 51.537)),
+        ("gelu", (4862.68, 511.12, 37.484)),
+        ("silu", (4929.33, 531.36, 42.117)),
+    ],
+)
 def test_rescaled_times_of_experiment_three(name, values):
     eps = np.array([0.01, 0.03, 0.1])
     k = saddle.drive(name, 4, 64).k
@@ -124,7 +153,7 @@ def test_drives_of_the_reference_table():
     for name, k in (("tanh", 4.845644), ("erf", 7.487720), ("sin", 4.852245), ("gelu", 0.5), ("silu", 0.5)):
         d = saddle.drive(name, 4, 64)
         assert d.k == pytest.approx(k, abs=1e-6)
-        assert d.k_s == pytest.approx(k / 64, abs=1e-8)         # erratum E1: the two clocks differ by N
+        assert d.k_s == pytest.approx(k / 64, abs=1e-8)  # erratum E1: the two clocks differ by N
 
 
 def test_relu_chain_has_a_drive_of_its_own():
@@ -135,9 +164,15 @@ def test_relu_chain_has_a_drive_of_its_own():
     assert t == pytest.approx(saddle.balanced(0.01, 5, d.k, 0.1), rel=1e-4)
 
 
-@pytest.mark.parametrize(("f", "reason"), [
-    ("elu", "not C2"), ("sigmoid", "centred"), (lambda z: z + z ** 4, "thin family"),
-    (lambda z: z - z.tanh(), "f'\\(0\\) = 0")])
+@pytest.mark.parametrize(
+    ("f", "reason"),
+    [
+        ("elu", "not C2"),
+        ("sigmoid", "centred"),
+        (lambda z: z + z**4, "thin family"),
+        (lambda z: z - z.tanh(), "f'\\(0\\) = 0"),
+    ],
+)
 def test_activations_outside_the_theory_are_named(f, reason):
     with pytest.raises(ValueError, match=reason):
         saddle.escape_time([0.1] * 3, f, 8)
@@ -145,13 +180,14 @@ def test_activations_outside_the_theory_are_named(f, reason):
 
 def test_hardtanh_is_refused():
     from torch import nn
+
     with pytest.raises(ValueError, match="linear around 0"):
         saddle.escape_time([0.1] * 3, nn.Hardtanh(), 8)
 
 
 def test_no_positive_drive_is_refused():
     with pytest.raises(ValueError, match="no positive drive"):
-        saddle.drive(lambda u: u - 0.5 * u ** 3, 4, 8)      # class B3 with h = 1 − 3a < 0
+        saddle.drive(lambda u: u - 0.5 * u**3, 4, 8)  # class B3 with h = 1 − 3a < 0
     with pytest.raises(ValueError, match="no positive drive"):
         saddle.drive("tanh", 4, 8, beta=-1.0)
 

@@ -34,9 +34,9 @@ def test_leading_drive_remainder_and_gap_coefficients(name):
 
 def test_remainder_order_and_self_interaction():
     assert saddle.expansion("tanh", 4, 64).remainder_order == 5
-    assert saddle.expansion("tanh", 2, 64).remainder_order == 3     # 2L − 1 < L + q − 2 never; equal at L = 2
+    assert saddle.expansion("tanh", 2, 64).remainder_order == 3  # 2L − 1 < L + q − 2 never; equal at L = 2
     assert saddle.expansion("gelu", 4, 64).remainder_order == 4
-    assert saddle.expansion("relu", 4, 64).remainder_order == 7     # only the self-interaction is left
+    assert saddle.expansion("relu", 4, 64).remainder_order == 7  # only the self-interaction is left
     chain, exp = saddle.ScalarChain("tanh", 1), saddle.expansion("tanh", 4, 1)
     order = saddle.measured_order(lambda x: chain.velocity(x) - exp.leading(x), X)
     assert order.tolist() == pytest.approx([5.0] * 4, abs=0.1)

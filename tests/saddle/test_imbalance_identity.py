@@ -9,8 +9,18 @@ from torch.nn import functional as F
 
 from netvitals import saddle
 
-ACTIVATIONS = [nn.Tanh(), nn.GELU(), nn.SiLU(), nn.Sigmoid(), nn.Softplus(), nn.ReLU(), nn.LeakyReLU(0.1), nn.ELU(),
-               nn.Mish(), nn.Identity()]
+ACTIVATIONS = [
+    nn.Tanh(),
+    nn.GELU(),
+    nn.SiLU(),
+    nn.Sigmoid(),
+    nn.Softplus(),
+    nn.ReLU(),
+    nn.LeakyReLU(0.1),
+    nn.ELU(),
+    nn.Mish(),
+    nn.Identity(),
+]
 SHAPES = [(5, 7, 1), (4, 6, 3, 2), (3, 8, 8, 5, 1), (6, 4, 5, 6, 7, 3)]
 
 
@@ -23,8 +33,11 @@ def chain(sizes, act, bias=False):
 
 def losses(outputs):
     soft = lambda o, y: F.cross_entropy(o, torch.softmax(y, -1))
-    out = [F.mse_loss, lambda o, y: torch.log(torch.cosh(o - y)).mean(),
-           lambda o, y: F.binary_cross_entropy_with_logits(o, (y > 0).double())]
+    out = [
+        F.mse_loss,
+        lambda o, y: torch.log(torch.cosh(o - y)).mean(),
+        lambda o, y: F.binary_cross_entropy_with_logits(o, (y > 0).double()),
+    ]
     return out + ([soft] if outputs > 1 else [])
 
 
@@ -60,8 +73,15 @@ def test_biases_enter_with_their_own_norm():
 
 
 def test_convolutions_pooling_and_inplace_activations():
-    net = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1, stride=2), nn.SiLU(), nn.Conv2d(5, 6, 3), nn.ReLU(inplace=True),
-                        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6, 4)).double()
+    net = nn.Sequential(
+        nn.Conv2d(3, 5, 3, padding=1, stride=2),
+        nn.SiLU(),
+        nn.Conv2d(5, 6, 3),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(6, 4),
+    ).double()
     found = saddle.imbalance(net, (torch.randn(4, 3, 8, 8).double(), torch.tensor([0, 1, 2, 3])), F.cross_entropy)
     assert found.chains == (("0", "2", "6"),)
     assert max(found.defect.values()) <= 1e-12
@@ -76,19 +96,20 @@ def test_transformer_feedforward_is_a_chain_and_attention_is_left_out():
     assert found.defect["linear1 → linear2"] <= 1e-12
 
 
-@pytest.mark.parametrize("act", [nn.Tanh(), nn.GELU(), nn.SiLU(), nn.ReLU(), nn.Sigmoid(), nn.Softplus()],
-                         ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "act", [nn.Tanh(), nn.GELU(), nn.SiLU(), nn.ReLU(), nn.Sigmoid(), nn.Softplus()], ids=lambda m: type(m).__name__
+)
 def test_corrected_matrix_form_holds_and_the_printed_one_fails_off_the_diagonal(act):
     net = chain((5, 7, 6, 3), act)
     with torch.no_grad():
         for p in net.parameters():
-            p.normal_()         # unit weights, so that the activations bend
+            p.normal_()  # unit weights, so that the activations bend
     found = saddle.imbalance(net, (torch.randn(16, 5).double(), torch.randn(16, 3).double()), F.mse_loss)
     for pair in found.pairs:
         left, right = pair.matrix()
         assert float((left - right).norm() / left.norm()) <= 1e-12
         left, printed = pair.matrix(printed=True)
-        assert float((left - printed).norm() / left.norm()) > 0.01         # erratum E2
+        assert float((left - printed).norm() / left.norm()) > 0.01  # erratum E2
         assert float((left - printed).diagonal().abs().max()) <= 1e-12 * float(left.norm())
 
 
@@ -106,7 +127,8 @@ def test_rates_weigh_the_norms_and_leave_the_right_side():
     plain, weighted = saddle.imbalance(net, data, F.mse_loss), saddle.imbalance(net, data, F.mse_loss, rates=rates)
     assert weighted.rhs == plain.rhs
     assert weighted.pairs[0].delta == pytest.approx(
-        8 * float(net[2].weight.detach().norm()) ** 2 - float(net[0].weight.detach().norm()) ** 2)
+        8 * float(net[2].weight.detach().norm()) ** 2 - float(net[0].weight.detach().norm()) ** 2
+    )
     # one step of rate-weighted gradient descent changes the weighted Δ exactly as predicted
     loss = F.mse_loss(net(data[0]), data[1])
     grads = torch.autograd.grad(loss, list(net.parameters()))
@@ -155,8 +177,9 @@ def test_a_model_without_a_chain_says_what_was_looked_for():
     with pytest.raises(ValueError, match="looked for Linear or convolution layers"):
         saddle.imbalance(nn.Linear(3, 2), (torch.randn(4, 3), torch.randn(4, 2)), F.mse_loss)
     with pytest.raises(ValueError, match="scalar"):
-        saddle.imbalance(chain((3, 4, 2), nn.Tanh()), (torch.randn(4, 3).double(), torch.randn(4, 2).double()),
-                         lambda o, y: o - y)
+        saddle.imbalance(
+            chain((3, 4, 2), nn.Tanh()), (torch.randn(4, 3).double(), torch.randn(4, 2).double()), lambda o, y: o - y
+        )
 
 
 def test_an_output_used_twice_is_no_link():

@@ -34,7 +34,7 @@ def test_stage_integrals_and_transfer():
 def test_a_weaker_mode_with_fewer_small_layers_escapes_first():
     law = saddle.stage_law("tanh", 4, 64, betas=[1.0, 0.3], rhos=[0.01, 0.1])
     assert law.order == (1, 0)
-    assert law.ratio(0, 1) == pytest.approx(0.3 * 10 ** 2, rel=0.02)
+    assert law.ratio(0, 1) == pytest.approx(0.3 * 10**2, rel=0.02)
     assert saddle.forecast_rank([1.0, 0.3], eps=0.01, necks=[4, 3]) == (1, 0)
     assert saddle.forecast_rank([1.0, 0.3], eps=0.01, necks=[3, 3]) == (0, 1)
     strong, weak = ([0.01] * 4, [0.01] * 3 + [1.0])
@@ -58,7 +58,7 @@ def test_block_reduction_equals_the_full_network(blocks):
     task = saddle.Teacher(blocks.f, directions, blocks.betas)
     grads, loss = saddle.gradients(stack, x, task.target(x), task.f, w)
     assert float(loss) == pytest.approx(float(blocks.loss(theta)), abs=1e-12)
-    in_t = [-20 * grads[0]] + [-g for g in grads[1:]]       # rates (1, 1/N_B, …) and t = s/N_B
+    in_t = [-20 * grads[0]] + [-g for g in grads[1:]]  # rates (1, 1/N_B, …) and t = s/N_B
     assert float((blocks.reduce(in_t, directions)[0] - blocks.velocity(theta)).abs().max()) <= 1e-12
     assert torch.allclose(blocks.reduce(stack, directions)[0], theta, atol=1e-13)
 
@@ -66,7 +66,7 @@ def test_block_reduction_equals_the_full_network(blocks):
 def test_block_aligned_ansatz_is_not_invariant(blocks):
     """Erratum E12: off-block velocities equal on-block ones."""
     theta = blocks.aligned(0.05)
-    assert float(blocks.loss(theta)) == pytest.approx(0.21777, abs=1e-5)        # 10 nodes
+    assert float(blocks.loss(theta)) == pytest.approx(0.21777, abs=1e-5)  # 10 nodes
     found = saddle.off_block(blocks, theta)
     assert found.exact[1] == pytest.approx([3.378e-4, 1.010e-4, 2.70e-5], rel=3e-3)
     assert found.exact[0, 0] == pytest.approx(3.367e-4, rel=2e-3)
@@ -87,13 +87,18 @@ def test_jacobian_and_closures(blocks):
     assert float((blocks.jacobian(theta) - differences).abs().max()) <= 1e-10
     assert [int(blocks.closure_mask(c).sum()) for c in ("full", "truncated", "decoupled")] == [30, 24, 12]
     assert {k: int(v.sum()) for k, v in blocks.channels().items()} == {
-        "on-block": 12, "rotations": 6, "couplings 2": 6, "couplings 3": 6}
+        "on-block": 12,
+        "rotations": 6,
+        "couplings 2": 6,
+        "couplings 3": 6,
+    }
     one = saddle.ScalarChain("tanh", 20, beta=0.3, nodes=64)
     scales = torch.tensor([[0.1, 0.2, 0.3], [0.2, 0.1, 0.2], [0.3, 0.2, 0.1], [0.1, 0.3, 0.2]], dtype=torch.float64)
     v = blocks.velocity(blocks.aligned(scales), "decoupled")
     p, q, r = blocks.split(v)
     assert torch.stack([p[1, 1], q[0][1, 1], q[1][1, 1], r[1]]).tolist() == pytest.approx(
-        one.velocity(scales[:, 1]).tolist(), rel=1e-10)
+        one.velocity(scales[:, 1]).tolist(), rel=1e-10
+    )
 
 
 def test_printed_closures(blocks):
@@ -101,11 +106,11 @@ def test_printed_closures(blocks):
     filled = saddle.duhamel(t, np.full_like(t, 2.0), np.full_like(t, 6.0))[-1]
     assert filled == pytest.approx(3 * (1 - math.exp(-6)), rel=1e-5)
     steady = saddle.quasi_steady(blocks, torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64))
-    assert (steady < 0).any() or float(steady.abs().max()) < 1e-12      # odd q: E[z³ σ'] is odd, so the drive vanishes
+    assert (steady < 0).any() or float(steady.abs().max()) < 1e-12  # odd q: E[z³ σ'] is odd, so the drive vanishes
     damping, drive = saddle.rotation_coefficients(blocks, blocks.aligned(0.05))
     assert bool((damping > 0).all()) and bool((drive > 0).all())
     exact = blocks.split(blocks.velocity(blocks.aligned(0.05)))[0]
-    assert float(drive.max()) < 1e-2 * float(exact.max())               # erratum E12: printed order is too small
+    assert float(drive.max()) < 1e-2 * float(exact.max())  # erratum E12: printed order is too small
 
 
 def test_homotopy_attribution(blocks):
@@ -140,7 +145,7 @@ def test_perron_against_plain_eigenvalues():
         assert found.unstable == (top.real > 1e-12)
         unstable += found.unstable
         if found.unstable:
-            assert abs(top.imag) < 1e-9                     # Metzler: never a complex pair (erratum E19)
+            assert abs(top.imag) < 1e-9  # Metzler: never a complex pair (erratum E19)
             assert found.rate == pytest.approx(top.real, abs=1e-8)
             j = saddle.stage_matrix(a, b, c, d)
             assert np.abs(j @ found.vector - found.rate * found.vector).max() < 1e-7
@@ -174,5 +179,5 @@ def test_truncations_increase_strictly():
     cut = saddle.truncations(a, b, c, d)
     assert cut.strictly_increasing and cut.first == 1
     assert cut.times(0.01)[0] > cut.times(0.01)[-1]
-    weak = saddle.truncations(a, 0.6 * b, c, d)             # erratum E20: small truncations may have no growing mode
+    weak = saddle.truncations(a, 0.6 * b, c, d)  # erratum E20: small truncations may have no growing mode
     assert weak.first is not None and weak.first > 1 and math.isnan(weak.rates[0])

@@ -63,6 +63,7 @@ def test_plan_on_the_command_line(capsys):
 def test_forecast_of_a_run_on_the_command_line(capsys, tmp_path):
     from netvitals.capture import Reading
     from netvitals.runs import RunWriter
+
     t = np.arange(0, 400, 4)
     fall = (0.5 - t / 1000) ** -3 / 40_000
     with RunWriter(tmp_path / "loss") as writer:
@@ -86,6 +87,7 @@ def test_forecast_of_a_run_on_the_command_line(capsys, tmp_path):
 def test_room_is_light_to_import():
     import subprocess
     import sys
+
     heavy = "('scipy', 'sklearn', 'plotly', 'polars')"
     code = f"import sys, netvitals.saddle; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

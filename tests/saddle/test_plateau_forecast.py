@@ -68,7 +68,9 @@ def test_snapshot_of_a_stack_equals_that_of_modules():
             for layer, w in zip((net[0], net[2], net[4]), stack):
                 layer.weight.copy_(w[i])
         one = saddle.snapshot(net, PROBE, half_mse)
-        assert (latest.signal, latest.loss, latest.resting) == pytest.approx((one.signal, one.loss, one.resting), rel=1e-4)
+        assert (latest.signal, latest.loss, latest.resting) == pytest.approx(
+            (one.signal, one.loss, one.resting), rel=1e-4
+        )
         assert latest.grads == pytest.approx(one.grads, rel=1e-3) and latest.gains == pytest.approx(one.gains, rel=1e-5)
 
 
@@ -115,8 +117,12 @@ def test_forecast_tells_the_escape_step_of_a_training(rule, lr):
 def test_series_forecast_follows_its_own_law(r):
     """γ̇ = c(γ² + b²)^{1−1/r} integrated exactly: the series alone must find its end."""
     b, c, end = 1e-3, 0.01, 2 * (1 - math.sqrt(0.5)) * 0.2
-    path = saddle.integrate(lambda x, rows: c * (x.square() + b * b) ** (1 - 1 / r), torch.zeros(1, 1).double(),
-                            events=lambda x, rows: x - end, rtol=1e-9)
+    path = saddle.integrate(
+        lambda x, rows: c * (x.square() + b * b) ** (1 - 1 / r),
+        torch.zeros(1, 1).double(),
+        events=lambda x, rows: x - end,
+        rtol=1e-9,
+    )
     true = float(path.event_t)
     t, g = path.t[:, 0].numpy(), path.x[:, 0, 0].numpy()
     grid = np.linspace(0, 0.8 * true, 60)
@@ -139,9 +145,14 @@ def test_series_forecast_refuses_with_a_reason():
         saddle.forecast(t, t, resting=1.0, drop=2.0)
 
 
-@pytest.mark.parametrize(("make", "reason"), [
-    (lambda: nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)), "removes the scale"),
-    (lambda: nn.Linear(8, 1), "no chain"), (lambda: Residual(), "residual or branching")])
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)), "removes the scale"),
+        (lambda: nn.Linear(8, 1), "no chain"),
+        (lambda: Residual(), "residual or branching"),
+    ],
+)
 def test_networks_that_are_no_chain_get_no_forecast(make, reason):
     latest = saddle.snapshot(make(), PROBE, half_mse)
     assert reason in latest.reason
@@ -174,7 +185,10 @@ def test_no_small_layer_no_forecast_and_bad_arguments():
 def test_rules_are_read_off_optimizers():
     p = [nn.Parameter(torch.ones(2))]
     assert saddle.optimizer_rule(torch.optim.SGD(p, lr=0.1, momentum=0.9))[0] == {
-        "lr": 0.1, "rule": "sgd", "momentum": 0.9}
+        "lr": 0.1,
+        "rule": "sgd",
+        "momentum": 0.9,
+    }
     assert saddle.optimizer_rule(torch.optim.AdamW(p, lr=0.1))[0]["rule"] == "adam"
     assert "no law" in saddle.optimizer_rule(torch.optim.Adagrad(p))[1]
     two = torch.optim.SGD([{"params": p, "lr": 0.1}, {"params": [nn.Parameter(torch.ones(1))], "lr": 0.2}])
@@ -199,8 +213,11 @@ def test_forecast_lives_in_watch_and_leaves_training_as_it_was(tmp_path):
         opt = torch.optim.SGD(net.parameters(), lr=0.05)
         generator = torch.Generator().manual_seed(1)
         vital = PlateauForecast(net, PROBE, half_mse, opt)
-        watch = nv.watch(net, optimizer=opt, run=tmp_path / "run", every=10,
-                         vitals=[vital, saddle.StepAccounting()]) if watched else None
+        watch = (
+            nv.watch(net, optimizer=opt, run=tmp_path / "run", every=10, vitals=[vital, saddle.StepAccounting()])
+            if watched
+            else None
+        )
         for _ in range(60):
             x, y = TASK.batch(64, generator)
             loss = half_mse(net(x), y)
@@ -220,4 +237,4 @@ def test_forecast_lives_in_watch_and_leaves_training_as_it_was(tmp_path):
     assert frame.height == 6 and frame["value"][-1] == pytest.approx(vital.latest.step)
     gaps = nv.open_run(tmp_path / "run").frame(vital="accounting", metric="gap")["value"].to_numpy()
     changes = nv.open_run(tmp_path / "run").frame(vital="accounting", metric="change")["value"].to_numpy()
-    assert np.abs(gaps).max() <= 1e-2 * np.abs(changes).max()      # float32 parameters
+    assert np.abs(gaps).max() <= 1e-2 * np.abs(changes).max()  # float32 parameters

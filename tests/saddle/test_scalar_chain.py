@@ -31,7 +31,7 @@ def test_printed_first_layer_gradient_is_wrong():
     right, printed = chain.gradient(X), chain.gradient(X, printed=True)
     assert torch.equal(right[1:], printed[1:])
     drive = lambda d: float((chain.teacher * d[0] * chain.w).sum())
-    assert drive(printed) / drive(right) == pytest.approx(0.394294 / 0.605706, rel=2e-3)    # E[σ²] instead of h
+    assert drive(printed) / drive(right) == pytest.approx(0.394294 / 0.605706, rel=2e-3)  # E[σ²] instead of h
 
 
 @pytest.mark.parametrize("name", ["tanh", "gelu"])

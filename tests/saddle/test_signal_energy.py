@@ -81,7 +81,7 @@ def test_layers_outside_the_bottleneck_hardly_move():
         m0 = max(float(torch.linalg.matrix_norm(now[k], 2)) for k in range(3))
         drift = max(float((now[k] - stack[k]).norm()) for k in (3, 4))
         if m0 <= 0.4:
-            assert drift <= 1.0 * m0 ** 2
+            assert drift <= 1.0 * m0**2
 
 
 def test_nondegeneracy_over_seeds():

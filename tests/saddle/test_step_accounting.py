@@ -35,10 +35,15 @@ def test_plain_sgd_is_explained_exactly():
             assert entry.lr == pytest.approx((0.1, 0.1), rel=1e-9)
 
 
-@pytest.mark.parametrize("make", [lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-                                  lambda p: torch.optim.Adam(p, lr=0.01),
-                                  lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1)],
-                         ids=["momentum", "adam", "decay"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: torch.optim.Adam(p, lr=0.01),
+        lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1),
+    ],
+    ids=["momentum", "adam", "decay"],
+)
 def test_other_optimizers_open_a_gap(make):
     _, before, after, grads = one_step(make)
     gaps = [abs(e.gap) / abs(e.change) for e in saddle.account(before, after, grads, PAIRS)]

@@ -25,7 +25,7 @@ def test_flow_copies_do_not_see_each_other():
     task, sample = saddle.teacher("gelu", 4), saddle.antithetic_sample(64, 4)
     stack = saddle.he_stack(3, 8, 4, small=2, eps=0.2, seeds=[0, 1], dtype=torch.float64)
     both = saddle.flow(stack, task, sample, thresholds=(0.1,), rtol=1e-7).escape
-    single = lambda i: saddle.flow([w[i:i + 1] for w in stack], task, sample, thresholds=(0.1,), rtol=1e-7)
+    single = lambda i: saddle.flow([w[i : i + 1] for w in stack], task, sample, thresholds=(0.1,), rtol=1e-7)
     alone = [single(i).escape[0] for i in (0, 1)]
     assert both == pytest.approx(np.array(alone), rel=1e-5)
 
@@ -35,8 +35,9 @@ def test_symmetric_network_follows_the_scalar_chain():
     task = saddle.teacher("tanh", 4)
     x0, width, lr, steps = torch.tensor([0.3, 0.3, 0.3]), 8, 0.2, 500
     stack = [w.float() for w in saddle.ansatz_stack(x0, width, task.directions[0])]
-    run = saddle.descend(stack, task, lr=lr, steps=steps, batch=1024, rates=saddle.normalized_rates(3, width),
-                         thresholds=(), snapshots=6)
+    run = saddle.descend(
+        stack, task, lr=lr, steps=steps, batch=1024, rates=saddle.normalized_rates(3, width), thresholds=(), snapshots=6
+    )
     ode = saddle.reduced_flow(x0.double(), "tanh", width, t_max=1.0)
     worst = 0.0
     for step, weights in run.snapshots[1:]:
@@ -51,7 +52,7 @@ def test_sgd_escapes_and_counts_steps():
     run = saddle.descend(stack, task, lr=0.05, steps=4000, batch=128, thresholds=(0.1, 0.05), smooth=5)
     assert np.isfinite(run.escape).all()
     assert (run.escape[:, 0] <= run.escape[:, 1]).all()
-    assert run.escape[2:, 1].mean() > 1.4 * run.escape[:2, 1].mean()       # half the scale, about twice the plateau
+    assert run.escape[2:, 1].mean() > 1.4 * run.escape[:2, 1].mean()  # half the scale, about twice the plateau
     again = saddle.descend(stack, task, lr=0.05, steps=4000, batch=128, thresholds=(0.1, 0.05), smooth=5)
     assert np.array_equal(again.escape, run.escape)
     short = saddle.descend(stack, task, lr=0.05, steps=3, batch=32)

@@ -35,40 +35,65 @@ def with_nan():
     return x
 
 
-@pytest.mark.parametrize("call", [
-    lambda v: singular.directional_fisher(square, ZERO, v), lambda v: singular.kl_along(square, ZERO, v, [0.1]),
-    lambda v: singular.kl_order(square, ZERO, v), lambda v: singular.score_expansion(square, ZERO, v),
-    lambda v: singular.classify_spectrum(square, ZERO, v, [0.1, 0.2, 0.3]),
-    lambda v: singular.gauge_or_singular(square, ZERO, v),
-    lambda v: singular.recover_crossing(product, ZERO, [ONE, v])])
-@pytest.mark.parametrize(("v", "words"), [(ZERO, "not zero"), (torch.ones(3, dtype=f64), "shape of theta"),
-                                          (math.nan * ONE, "finite"), (torch.ones(2, 1, dtype=f64), "shape of theta")])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda v: singular.directional_fisher(square, ZERO, v),
+        lambda v: singular.kl_along(square, ZERO, v, [0.1]),
+        lambda v: singular.kl_order(square, ZERO, v),
+        lambda v: singular.score_expansion(square, ZERO, v),
+        lambda v: singular.classify_spectrum(square, ZERO, v, [0.1, 0.2, 0.3]),
+        lambda v: singular.gauge_or_singular(square, ZERO, v),
+        lambda v: singular.recover_crossing(product, ZERO, [ONE, v]),
+    ],
+)
+@pytest.mark.parametrize(
+    ("v", "words"),
+    [
+        (ZERO, "not zero"),
+        (torch.ones(3, dtype=f64), "shape of theta"),
+        (math.nan * ONE, "finite"),
+        (torch.ones(2, 1, dtype=f64), "shape of theta"),
+    ],
+)
 def test_directions(call, v, words):
     with pytest.raises(ValueError, match=words):
         call(v)
 
 
-@pytest.mark.parametrize("call", [
-    lambda: singular.kl_order(broken, ZERO, ONE), lambda: singular.fisher_matrix(broken, ZERO),
-    lambda: singular.classify_spectrum(broken, ZERO, ONE, [0.1, 0.2, 0.3]),
-    lambda: singular.safe_directions(broken, ZERO), lambda: singular.kfac(net(), with_nan(), "ce"),
-    lambda: singular.schur_profile(net(), with_nan()), lambda: singular.ln_kernel_test(net(), with_nan()),
-    lambda: singular.readout(net(), "ce", (with_nan(), None)), lambda: singular.tangential_lora(net(), with_nan()),
-    lambda: singular.softmax_head(math.nan * torch.ones(3, 2), torch.zeros(3, dtype=torch.long))])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: singular.kl_order(broken, ZERO, ONE),
+        lambda: singular.fisher_matrix(broken, ZERO),
+        lambda: singular.classify_spectrum(broken, ZERO, ONE, [0.1, 0.2, 0.3]),
+        lambda: singular.safe_directions(broken, ZERO),
+        lambda: singular.kfac(net(), with_nan(), "ce"),
+        lambda: singular.schur_profile(net(), with_nan()),
+        lambda: singular.ln_kernel_test(net(), with_nan()),
+        lambda: singular.readout(net(), "ce", (with_nan(), None)),
+        lambda: singular.tangential_lora(net(), with_nan()),
+        lambda: singular.softmax_head(math.nan * torch.ones(3, 2), torch.zeros(3, dtype=torch.long)),
+    ],
+)
 def test_nan(call):
     with pytest.raises(ValueError, match="NaN"):
         call()
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: singular.readout(net(), "ce", (torch.randn(0, 4), None)), "empty"),
-    (lambda: singular.tangential_lora(net(), torch.randn(0, 4)), "empty"),
-    (lambda: singular.softmax_head(torch.randn(0, 4), torch.zeros(0, dtype=torch.long)), "one label per row"),
-    (lambda: singular.softmax_head(torch.randn(5, 4), torch.full((5,), 4)), "from 0 to 3"),
-    (lambda: singular.zoo.SplitMixture(0.0), "class of size zero"),
-    (lambda: singular.zoo.SplitMixture(1.0), "class of size zero"),
-    (lambda: singular.kl_order(square, ZERO, ONE, ts=[-0.1, 0.1, 0.2]), "t > 0"),
-    (lambda: singular.classify_spectrum(square, ZERO, ONE, [0.0, 0.1, 0.2]), "above zero")])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: singular.readout(net(), "ce", (torch.randn(0, 4), None)), "empty"),
+        (lambda: singular.tangential_lora(net(), torch.randn(0, 4)), "empty"),
+        (lambda: singular.softmax_head(torch.randn(0, 4), torch.zeros(0, dtype=torch.long)), "one label per row"),
+        (lambda: singular.softmax_head(torch.randn(5, 4), torch.full((5,), 4)), "from 0 to 3"),
+        (lambda: singular.zoo.SplitMixture(0.0), "class of size zero"),
+        (lambda: singular.zoo.SplitMixture(1.0), "class of size zero"),
+        (lambda: singular.kl_order(square, ZERO, ONE, ts=[-0.1, 0.1, 0.2]), "t > 0"),
+        (lambda: singular.classify_spectrum(square, ZERO, ONE, [0.0, 0.1, 0.2]), "above zero"),
+    ],
+)
 def test_empty_batches_classes_and_windows(call, words):
     with pytest.raises(ValueError, match=words):
         call()

@@ -28,13 +28,20 @@ def test_a_checkpoint_at_the_truth_reads_the_closed_form_and_the_history_is_in_o
     gen = torch.Generator().manual_seed(0)
     net = linear_net(3)
     x = torch.randn(2000, 4, generator=gen, dtype=torch.float64)
-    y = net(x).detach()         # without noise the truth is the sample's own minimum
+    y = net(x).detach()  # without noise the truth is the sample's own minimum
     moved = copy.deepcopy(net.state_dict())
     far = {k: v + 0.3 * torch.randn(v.shape, generator=gen, dtype=v.dtype) for k, v in moved.items()}
     before, rng = copy.deepcopy(net.state_dict()), torch.get_rng_state()
     ticks = []
-    found = coefficient_history(net, half_mse, (x, y), {500: moved, 0: far}, chains=4, draws=300,
-                                progress=lambda done, all_: ticks.append((done, all_)))
+    found = coefficient_history(
+        net,
+        half_mse,
+        (x, y),
+        {500: moved, 0: far},
+        chains=4,
+        draws=300,
+        progress=lambda done, all_: ticks.append((done, all_)),
+    )
     assert found.steps == (0, 500) and ticks == [(1, 2), (2, 2)] and found.loss[1] < found.loss[0]
     last = found.coefficients[1]
     lam = rlct_reduced_rank(4, 3, 4, 3)[0]
@@ -57,8 +64,9 @@ def test_diverged_chains_are_counted_in_words():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
     x, y = torch.randn(100, 6), torch.randint(0, 3, (100,))
-    found = coefficient_history(net, F.cross_entropy, (x, y), {0: net.state_dict()}, chains=2, draws=20, step_size=1e6,
-                                batch_size=10)
+    found = coefficient_history(
+        net, F.cross_entropy, (x, y), {0: net.state_dict()}, chains=2, draws=20, step_size=1e6, batch_size=10
+    )
     assert found.coefficients[0].health.diverged and "chains diverged and are left out" in str(found)
 
 

@@ -90,19 +90,29 @@ def test_gauge_singular_and_regular_directions_of_a_model():
     both = joint_mode(net, "0", "2", 2, torch.randn(4, **f64), torch.randn(3, **f64))
     alone = {"0.weight": both["0.weight"]}
     live = {"2.weight": torch.eye(3, 5, **f64)}
-    assert [gauge_or_singular(*along(net, x, d)).verdict for d in (both, alone, live)] == ["singular", "gauge",
-                                                                                           "regular"]
+    assert [gauge_or_singular(*along(net, x, d)).verdict for d in (both, alone, live)] == [
+        "singular",
+        "gauge",
+        "regular",
+    ]
     assert str(gauge_or_singular(*along(net, x, both))) == "singular of order 2"
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: along(nn.Linear(2, 2), torch.ones(1, 2), {"x": torch.ones(2)}), "no parameter"),
-    (lambda: along(nn.Linear(2, 2), torch.ones(1, 2), {"weight": torch.ones(2)}), "has shape"),
-    (lambda: log_metric(torch.zeros(2)), "not zero"),
-    (lambda: vertical(lambda c, th: th + 1, torch.ones(2), 1), "at c = 0"),
-    (lambda: subfamily(lambda th: th, torch.zeros(3), torch.eye(2)), "D = 3"),
-    (lambda: normal_bundle(lambda t: t, torch.ones(1, 1)), "flat vector"),
-    (lambda: quotient_fisher(lambda th: th[None], torch.ones(2), torch.ones(2, 1), metric=torch.zeros(2)), "positive")])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: along(nn.Linear(2, 2), torch.ones(1, 2), {"x": torch.ones(2)}), "no parameter"),
+        (lambda: along(nn.Linear(2, 2), torch.ones(1, 2), {"weight": torch.ones(2)}), "has shape"),
+        (lambda: log_metric(torch.zeros(2)), "not zero"),
+        (lambda: vertical(lambda c, th: th + 1, torch.ones(2), 1), "at c = 0"),
+        (lambda: subfamily(lambda th: th, torch.zeros(3), torch.eye(2)), "D = 3"),
+        (lambda: normal_bundle(lambda t: t, torch.ones(1, 1)), "flat vector"),
+        (
+            lambda: quotient_fisher(lambda th: th[None], torch.ones(2), torch.ones(2, 1), metric=torch.zeros(2)),
+            "positive",
+        ),
+    ],
+)
 def test_wrong_input_gets_a_sentence(call, words):
     with pytest.raises(ValueError, match=words):
         call()

@@ -17,7 +17,7 @@ def test_zoo(specimen):
     assert found.agrees, f"{specimen.name}: order {found.order}, λ {found.lam}, m {found.m}"
     if specimen.order is not None:
         assert found.ratio == pytest.approx(2 * specimen.order**2, rel=0.02)
-        assert found.estimate == pytest.approx(specimen.order, abs=0.025)       # a Fisher slope within 0.05
+        assert found.estimate == pytest.approx(specimen.order, abs=0.025)  # a Fisher slope within 0.05
 
 
 def net(theta):
@@ -51,15 +51,16 @@ def test_reduced_rank_partition(shape, q, expected):
     gen = torch.Generator().manual_seed(0)
     x = torch.randn(60, d, generator=gen, **f64)
     a, b = torch.randn(h, d, generator=gen, **f64), torch.randn(o, h, generator=gen, **f64)
-    a[h - q:], b[:, h - q:] = 0, 0
+    a[h - q :], b[:, h - q :] = 0, 0
     row, column = torch.zeros(h, d, **f64), torch.zeros(o, h, **f64)
     row[-1], column[:, -1] = torch.randn(d, generator=gen, **f64), torch.randn(o, generator=gen, **f64)
 
     def outputs(theta):
-        return x @ theta[:h * d].reshape(h, d).T @ theta[h * d:].reshape(o, h).T
+        return x @ theta[: h * d].reshape(h, d).T @ theta[h * d :].reshape(o, h).T
 
-    found = spectrum.classify_spectrum(outputs, torch.cat([a.flatten(), b.flatten()]),
-                                       torch.cat([row.flatten(), column.flatten()]), TS)
+    found = spectrum.classify_spectrum(
+        outputs, torch.cat([a.flatten(), b.flatten()]), torch.cat([row.flatten(), column.flatten()]), TS
+    )
     assert (found.count("zero"), found.count("constant"), found.count("transversal")) == expected
 
 

@@ -26,7 +26,7 @@ def per_sample(model, layer, x, seeds):
     for i in range(len(x)):
         kept = []
         handle = layer.register_forward_hook(lambda m, a, out, kept=kept: kept.append(out))
-        out = model(x[i:i + 1])
+        out = model(x[i : i + 1])
         handle.remove()
         for s in seeds(out.detach()):
             d = torch.autograd.grad(out, kept[0], s, retain_graph=True)[0]
@@ -46,8 +46,12 @@ def unit_roots(out):
 
 NETS = {
     "mlp": (lambda: nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), (6, 5)),
-    "conv": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 4, 2, stride=2), nn.Flatten(),
-                                   nn.Linear(16, 3)), (4, 2, 4, 4)),
+    "conv": (
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 4, 2, stride=2), nn.Flatten(), nn.Linear(16, 3)
+        ),
+        (4, 2, 4, 4),
+    ),
 }
 
 
@@ -115,8 +119,9 @@ def test_kernel_of_the_softmax_head_is_the_logit_shift():
     assert below == 1 and value > 0
 
 
-@pytest.mark.parametrize(("h", "expected"), [(2, 0.10132), (4, 0.18573), (8, 0.24374), (16, 0.27854), (32, 0.29774),
-                                             (64, 0.30785)])
+@pytest.mark.parametrize(
+    ("h", "expected"), [(2, 0.10132), (4, 0.18573), (8, 0.24374), (16, 0.27854), (32, 0.29774), (64, 0.30785)]
+)
 def test_schur_constant_of_relu(h, expected):
     assert schur_constant(h) == pytest.approx(expected, abs=1e-5)
     if h <= 16:
@@ -167,12 +172,16 @@ def test_model_is_left_as_it_was_and_hooks_are_gone():
     assert all(p.grad is None for p in model.parameters())
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda m: kfac(m, torch.randn(4, 3), "hinge"), "mse and ce"),
-    (lambda m: kfac(m, torch.randn(4, 3), fisher="true"), "expected"),
-    (lambda m: kfac(m, torch.randn(4, 3), fisher="empirical"), "needs labels"),
-    (lambda m: kfac(m, torch.full((4, 3), math.nan)), "not finite"),
-    (lambda m: kfac(nn.ReLU(), torch.randn(4, 3)), "no Linear")])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: kfac(m, torch.randn(4, 3), "hinge"), "mse and ce"),
+        (lambda m: kfac(m, torch.randn(4, 3), fisher="true"), "expected"),
+        (lambda m: kfac(m, torch.randn(4, 3), fisher="empirical"), "needs labels"),
+        (lambda m: kfac(m, torch.full((4, 3), math.nan)), "not finite"),
+        (lambda m: kfac(nn.ReLU(), torch.randn(4, 3)), "no Linear"),
+    ],
+)
 def test_wrong_input_gets_a_sentence(call, words):
     with pytest.raises(ValueError, match=words):
         call(nn.Linear(3, 2))
@@ -195,7 +204,7 @@ def test_float32_rounding_does_not_pass_for_the_smallest_eigenvalue():
     head = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 5))
     narrow = nn.Sequential(nn.Linear(10, 4), nn.Linear(4, 32), nn.Linear(32, 5))
     x = torch.randn(200, 10)
-    for model, name, part in ((head, "2", "G"), (narrow, "2", "A")):      # the logit shift; a rank of five
+    for model, name, part in ((head, "2", "G"), (narrow, "2", "A")):  # the logit shift; a rank of five
         single, double = (kfac(m, v, "ce")[name] for m, v in ((model, x), (copy.deepcopy(model).double(), x.double())))
         low, zeros = lambda_min(getattr(single, part), floor=single.floor)
         assert (pytest.approx(low, rel=1e-4), zeros) == lambda_min(getattr(double, part))
@@ -207,10 +216,12 @@ def test_batches_that_cannot_be_used():
     x = torch.randn(5, 3)
     before = copy.deepcopy(model.state_dict())
     for batch, loss, fisher, words in [
-            (x[:0], "mse", "expected", "empty"), ((x, torch.full((5,), 7)), "ce", "empirical", "classes 0 to 1"),
-            ((x, torch.full((5,), -100)), "ce", "empirical", "ignored"),
-            ((x, torch.zeros(3, dtype=torch.long)), "ce", "empirical", "shape"),
-            ((x, torch.randn(5, 1)), "mse", "empirical", "shape")]:          # would be broadcast
+        (x[:0], "mse", "expected", "empty"),
+        ((x, torch.full((5,), 7)), "ce", "empirical", "classes 0 to 1"),
+        ((x, torch.full((5,), -100)), "ce", "empirical", "ignored"),
+        ((x, torch.zeros(3, dtype=torch.long)), "ce", "empirical", "shape"),
+        ((x, torch.randn(5, 1)), "mse", "empirical", "shape"),
+    ]:  # would be broadcast
         with pytest.raises(ValueError, match=words):
             kfac(model, batch, loss, fisher)
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())

@@ -39,8 +39,9 @@ def test_layernorm_models_pass(name):
 
 
 def test_rmsnorm_models_fail():
-    found = ln_kernel_test(models.build("gpt-micro,norm=rms,depth=2,width=32,heads=2", seed=0),
-                           torch.randint(0, 256, (8, 32)))
+    found = ln_kernel_test(
+        models.build("gpt-micro,norm=rms,depth=2,width=32,heads=2", seed=0), torch.randint(0, 256, (8, 32))
+    )
     assert found and not any(t.passes for t in found)
     assert max(t.overlap for t in found) < 0.9, [str(t) for t in found]
 
@@ -59,8 +60,10 @@ def test_few_rows_are_said():
     assert found.passes and "only 10 rows" in found.note
 
 
-@pytest.mark.parametrize(("d", "k2", "k4", "printed"), [(8, 0.1922, 1.2004, 1.4613), (16, 0.0767, 1.1313, 1.1647),
-                                                        (64, 0.01638, 1.0291, 1.0333)])
+@pytest.mark.parametrize(
+    ("d", "k2", "k4", "printed"),
+    [(8, 0.1922, 1.2004, 1.4613), (16, 0.0767, 1.1313, 1.1647), (64, 0.01638, 1.0291, 1.0333)],
+)
 def test_finite_t_constants(d, k2, k4, printed):
     """The reference values are a simulation, whose own error is about 3e-3 of κ₄."""
     found = ln_finite_t(d)
@@ -72,8 +75,10 @@ def test_finite_t_constants_are_exact():
     from scipy.stats import beta
 
     d, n = 8, 7
-    exact = [quad(lambda b, f=f: f(b, d - n * b) * beta.pdf(b, 0.5, (n - 1) / 2), 0, 1, limit=500)[0] for f in
-             (lambda b, r: n * b / r, lambda b, r: n**2 / (n - 2) * (1 / r - 5 * b / r**2 + 4 * b**2 / r**3))]
+    exact = [
+        quad(lambda b, f=f: f(b, d - n * b) * beta.pdf(b, 0.5, (n - 1) / 2), 0, 1, limit=500)[0]
+        for f in (lambda b, r: n * b / r, lambda b, r: n**2 / (n - 2) * (1 / r - 5 * b / r**2 + 4 * b**2 / r**3))
+    ]
     found = ln_finite_t(d)
     assert [found.kappa2, found.kappa4] == pytest.approx(exact, rel=1e-9)
 
@@ -89,7 +94,7 @@ def test_finite_t_against_simulation():
     law = ln_finite_t(8)
     text, printed = (float(law.fisher(0.1, printed=p)) / 4 / 0.01 for p in (False, True))
     assert measured == pytest.approx(0.2041, abs=3 * error + 5e-5)
-    assert text == pytest.approx(measured, abs=4 * error + 1e-4)     # the next term of the series is 1e-4 here
+    assert text == pytest.approx(measured, abs=4 * error + 1e-4)  # the next term of the series is 1e-4 here
     assert printed - measured > 5 * error
 
 
@@ -105,12 +110,18 @@ def test_reset_rates():
     assert [ln_reset_rate((1, 2, 1, 3), (), layer) for layer in (1, 2, 3, 4)] == [12, 8, 6, 0]
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: ln_kernel(torch.ones(1)), "two finite"), (lambda: ln_finite_t(2), "three channels"),
-    (lambda: ln_finite_t(8, -1.0), "standard deviation"), (lambda: ln_reset_rate((1,), (), 2), "counts from 1"),
-    (lambda: ln_kernel_test(nn.Linear(2, 2), torch.ones(2, 2)), "no LayerNorm"),
-    (lambda: ln_kernel_test(nn.LayerNorm(2), torch.ones(2, 2), names=["x"]), "no norm 'x'"),
-    (lambda: ln_kernel_test(nn.Sequential(nn.LayerNorm(3)), torch.full((4, 3), torch.nan)), "not finite")])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ln_kernel(torch.ones(1)), "two finite"),
+        (lambda: ln_finite_t(2), "three channels"),
+        (lambda: ln_finite_t(8, -1.0), "standard deviation"),
+        (lambda: ln_reset_rate((1,), (), 2), "counts from 1"),
+        (lambda: ln_kernel_test(nn.Linear(2, 2), torch.ones(2, 2)), "no LayerNorm"),
+        (lambda: ln_kernel_test(nn.LayerNorm(2), torch.ones(2, 2), names=["x"]), "no norm 'x'"),
+        (lambda: ln_kernel_test(nn.Sequential(nn.LayerNorm(3)), torch.full((4, 3), torch.nan)), "not finite"),
+    ],
+)
 def test_wrong_input_gets_a_sentence(call, words):
     with pytest.raises(ValueError, match=words):
         call()

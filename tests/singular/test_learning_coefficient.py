@@ -43,8 +43,16 @@ class DeepLinear(nn.Module):
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_power_law_model(k):
     x = torch.ones(4, 1, **f64)
-    llc = learning_coefficient(Power(k), half_square, (x, torch.zeros_like(x)), chains=128, draws=400, burn_in=400,
-                               localization=0.0, nbeta=300.0)
+    llc = learning_coefficient(
+        Power(k),
+        half_square,
+        (x, torch.zeros_like(x)),
+        chains=128,
+        draws=400,
+        burn_in=400,
+        localization=0.0,
+        nbeta=300.0,
+    )
     assert abs(llc.mean - 1 / (2 * k)) < 3 * llc.stderr
     assert llc.mean == pytest.approx(1 / (2 * k), rel=0.1)
 
@@ -57,12 +65,13 @@ def test_regular_model_counts_half_its_parameters():
     assert llc.mean == pytest.approx(6, rel=0.05)
 
 
-@pytest.mark.parametrize("shape", [(3, 3, 4, 2), (3, 2, 2, 1), (4, 3, 4, 1)])       # multiplicity 1
+@pytest.mark.parametrize("shape", [(3, 3, 4, 2), (3, 2, 2, 1), (4, 3, 4, 1)])  # multiplicity 1
 def test_deep_linear_networks(shape):
     model = DeepLinear(*shape)
     x = torch.randn(2000, shape[0], **f64)
-    llc = learning_coefficient(model, half_square, (x, model(x).detach()), chains=24, draws=500, burn_in=300,
-                               localization=0.1, seed=1)
+    llc = learning_coefficient(
+        model, half_square, (x, model(x).detach()), chains=24, draws=500, burn_in=300, localization=0.1, seed=1
+    )
     lam, m = rlct_reduced_rank(*shape)
     assert m == 1
     assert abs(llc.mean - lam) < 3 * llc.stderr
@@ -74,8 +83,9 @@ def test_a_deep_linear_network_of_multiplicity_two():
     """At finite n the expectation is about (m − 1)/log(nβ) below λ."""
     model = DeepLinear(5, 3, 4, 1)
     x = torch.randn(2000, 5, generator=torch.Generator().manual_seed(0), **f64)
-    llc = learning_coefficient(model, half_square, (x, model(x).detach()), chains=24, draws=500, burn_in=500,
-                               localization=0.1, seed=1)
+    llc = learning_coefficient(
+        model, half_square, (x, model(x).detach()), chains=24, draws=500, burn_in=500, localization=0.1, seed=1
+    )
     lam, m = rlct_reduced_rank(5, 3, 4, 1)
     assert (lam, m) == (7, 2)
     assert abs(llc.mean - (lam - (m - 1) / math.log(llc.nbeta))) < 3 * llc.stderr
@@ -85,10 +95,11 @@ def test_a_deep_linear_network_of_multiplicity_two():
 def test_refined_coefficient_of_one_layer():
     x = torch.randn(1000, 5, **f64)
     model = nn.Sequential(nn.Linear(5, 4, bias=False), nn.Linear(4, 3, bias=False)).double()
-    llc = learning_coefficient(model, half_square, (x, model(x).detach()), only="1.*", chains=8, draws=300,
-                               localization=0.0)
+    llc = learning_coefficient(
+        model, half_square, (x, model(x).detach()), only="1.*", chains=8, draws=300, localization=0.0
+    )
     assert llc.parameters == 12
-    assert llc.mean == pytest.approx(6, rel=0.15)               # with the first layer fixed the second is regular
+    assert llc.mean == pytest.approx(6, rel=0.15)  # with the first layer fixed the second is regular
 
 
 def test_minibatch_sgld_agrees_within_its_bias():
@@ -104,16 +115,20 @@ def test_minibatch_sgld_agrees_within_its_bias():
 def test_preconditioned_chains_stay_exact():
     x = torch.randn(1500, 4, **f64) * torch.tensor([1.0, 3.0, 0.3, 1.0], **f64)
     model = nn.Linear(4, 1, bias=False).double()
-    llc = learning_coefficient(model, half_square, (x, model(x).detach()), chains=16, draws=600, localization=0.0,
-                               preconditioned=True)
+    llc = learning_coefficient(
+        model, half_square, (x, model(x).detach()), chains=16, draws=600, localization=0.0, preconditioned=True
+    )
     assert llc.mean == pytest.approx(2, rel=0.1)
 
 
 def test_same_seed_same_chains_and_chains_do_not_depend_on_each_other():
     x = torch.randn(200, 3, **f64)
     model = nn.Linear(3, 1).double()
-    run = lambda chains, seed: learning_coefficient(model, half_square, (x, model(x).detach()), chains=chains, draws=20,
-                                                    step_size=1e-3, seed=seed).trace
+    run = lambda chains, seed: (
+        learning_coefficient(
+            model, half_square, (x, model(x).detach()), chains=chains, draws=20, step_size=1e-3, seed=seed
+        ).trace
+    )
     assert np.array_equal(run(2, 0), run(2, 0))
     assert np.allclose(run(4, 0)[:2], run(2, 0), rtol=1e-9)
     assert not np.allclose(run(2, 1), run(2, 0))
@@ -142,8 +157,9 @@ def test_diverged_chains_are_counted_never_averaged():
 def test_every_chain_diverging_is_said():
     x = torch.randn(200, 3, **f64)
     model = nn.Linear(3, 1).double()
-    llc = learning_coefficient(model, half_square, (x, model(x).detach()), chains=2, draws=60, step_size=10.0,
-                               batch_size=50)
+    llc = learning_coefficient(
+        model, half_square, (x, model(x).detach()), chains=2, draws=60, step_size=10.0, batch_size=50
+    )
     assert math.isnan(llc.mean) and "smaller step size" in llc.note
 
 

@@ -77,7 +77,9 @@ class Mixture:
 
     def outputs(self, theta):
         a, b = theta[0] * (1 - self.w), -theta[0] * self.w
-        density = self.w * torch.exp(-(self.grid - a) ** 2 / 2) + (1 - self.w) * torch.exp(-(self.grid - b) ** 2 / 2)
+        density = self.w * torch.exp(-((self.grid - a) ** 2) / 2) + (1 - self.w) * torch.exp(
+            -((self.grid - b) ** 2) / 2
+        )
         return (density / math.sqrt(2 * math.pi))[None]
 
     def fisher(self, outputs, tangent):
@@ -118,8 +120,9 @@ def test_crossing_recovery_is_exact(ks):
 
 def test_eps_scan_reads_the_anchored_sheet():
     moving, anchored = torch.eye(2, **f64)
-    slope = eps_scan(lambda th: (th[0] * th[1] ** 3).reshape(1, 1), torch.zeros(2, **f64), moving, anchored,
-                     eps=(0.1, 0.2, 0.4, 0.8))
+    slope = eps_scan(
+        lambda th: (th[0] * th[1] ** 3).reshape(1, 1), torch.zeros(2, **f64), moving, anchored, eps=(0.1, 0.2, 0.4, 0.8)
+    )
     assert slope == pytest.approx(6, abs=1e-6)
 
 

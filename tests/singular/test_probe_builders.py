@@ -55,8 +55,10 @@ def test_block_pairs_are_not_additive_at_an_attention_input(kinds):
 @pytest.mark.parametrize("probe", [0, 1, 2])
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
 def test_a_single_block_in_a_pre_norm_stack_reads_as_without_norms(probe, activation):
-    with_norm, without = (slopes(freeze_probe(PreNormProbe(probe=probe, activation=activation, norm=n),
-                                              (1e-4, 3e-4, 1e-3))) for n in (True, False))
+    with_norm, without = (
+        slopes(freeze_probe(PreNormProbe(probe=probe, activation=activation, norm=n), (1e-4, 3e-4, 1e-3)))
+        for n in (True, False)
+    )
     assert with_norm == pytest.approx(PreNormProbe().predicted, abs=0.05)
     assert without == pytest.approx(with_norm, abs=0.05)
 
@@ -124,16 +126,21 @@ def test_softmax_head_bounds_and_memorisation():
     contrast = [f.contrast for f in found]
     assert contrast == sorted(contrast, reverse=True)
     for f in found[1:]:
-        assert 0.3 * f.epsilon < f.contrast < 3 * f.epsilon     # of order ε
+        assert 0.3 * f.epsilon < f.contrast < 3 * f.epsilon  # of order ε
     p = torch.softmax(logits.double(), -1)
     exact = torch.linalg.eigvalsh((torch.diag_embed(p) - p[:, :, None] * p[:, None]).mean(0))
     assert found[0].c0 == pytest.approx(float(exact[1]), rel=1e-6)
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: BlockPair("AX"), "two letters"), (lambda: PreNormProbe(probe=5), "probe block"),
-    (lambda: rotation_crossover(Chain(), (0.1,)), "three positive"),
-    (lambda: softmax_head(torch.ones(2, 3), torch.zeros(1)), "one label")])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: BlockPair("AX"), "two letters"),
+        (lambda: PreNormProbe(probe=5), "probe block"),
+        (lambda: rotation_crossover(Chain(), (0.1,)), "three positive"),
+        (lambda: softmax_head(torch.ones(2, 3), torch.zeros(1)), "one label"),
+    ],
+)
 def test_wrong_input_gets_a_sentence(call, words):
     with pytest.raises(ValueError, match=words):
         call()

@@ -21,8 +21,13 @@ def test_six_layer_ladders(activation):
     chain = Chain(depth=6, activation=activation)
     found, text = freeze_probe(chain), predict_rates(chain)
     assert list(text.G.values()) == [10, 8, 6, 4, 2, 0] and list(text.A.values()) == [0, 2, 4, 6, 8, 10]
-    for measured, predicted in ((found.G, text.G), (found.G_schur, text.G), (found.A, text.A), (found.A_schur, text.A),
-                                (found.product, text.product)):
+    for measured, predicted in (
+        (found.G, text.G),
+        (found.G_schur, text.G),
+        (found.A, text.A),
+        (found.A_schur, text.A),
+        (found.product, text.product),
+    ):
         assert slopes(measured) == pytest.approx(list(predicted.values()), abs=0.05)
     assert slopes(found.stream) == pytest.approx(list(text.stream), abs=0.05)
 
@@ -69,8 +74,9 @@ def test_layernorm_resets_the_ladder(activation, norms, expected):
     assert slopes(freeze_probe(chain, SMALL_T).G) == pytest.approx(expected, abs=0.05)
 
 
-@pytest.mark.parametrize(("norms", "expected"), [((4,), [6, 4, 2, 0, 2, 0]), ((2,), [2, 0, 6, 4, 2, 0]),
-                                                 ((2, 4), [2, 0, 2, 0, 2, 0])])
+@pytest.mark.parametrize(
+    ("norms", "expected"), [((4,), [6, 4, 2, 0, 2, 0]), ((2,), [2, 0, 6, 4, 2, 0]), ((2, 4), [2, 0, 2, 0, 2, 0])]
+)
 def test_layernorm_reset_in_six_layers(norms, expected):
     chain = Chain(depth=6, norm_after=norms)
     assert list(predict_rates(chain).G.values()) == expected
@@ -90,9 +96,15 @@ def test_relu_with_a_norm_after_the_last_hidden_layer_follows_the_law():
     assert slopes(freeze_probe(chain, SMALL_T).G) == pytest.approx([4, 2, 0, 0], abs=0.05)
 
 
-@pytest.mark.parametrize(("activation", "q", "expected"), [("linear", 1, [6, 4, 2, 0]), ("relu", 1, [6, 4, 2, 0]),
-                                                           ("gelu", 1, [6.154, 4.102, 2.052, 0]),
-                                                           ("gelu", 2, [6.010, 4.005, 2.003, 0])])
+@pytest.mark.parametrize(
+    ("activation", "q", "expected"),
+    [
+        ("linear", 1, [6, 4, 2, 0]),
+        ("relu", 1, [6, 4, 2, 0]),
+        ("gelu", 1, [6.154, 4.102, 2.052, 0]),
+        ("gelu", 2, [6.010, 4.005, 2.003, 0]),
+    ],
+)
 def test_biases_keep_the_ladder(activation, q, expected):
     ts = np.geomspace(10**-2.5, 10**-1.3, 6)
     found = freeze_probe(Chain(depth=4, activation=activation, bias=q), ts, samples=20_000)
@@ -103,7 +115,7 @@ def test_biases_keep_the_ladder(activation, q, expected):
 def test_cross_entropy_keeps_the_dead_entry(activation):
     found = freeze_probe(Chain(depth=4, activation=activation), loss="ce", samples=600)
     assert slopes(found.G) == pytest.approx([6, 4, 2, 0], abs=0.05)
-    if activation == "linear":      # the pulled-back logit shift is an exact kernel (erratum E3)
+    if activation == "linear":  # the pulled-back logit shift is an exact kernel (erratum E3)
         assert all(f.flags == ("identically zero",) for f in found.G_schur.values())
 
 
@@ -159,11 +171,18 @@ def test_residual_distances_and_composition():
         residual_distance({(0, 1): 1}, 3)
 
 
-@pytest.mark.parametrize("make", [lambda: Chain(depth=0), lambda: Chain(activation="nope"),
-                                  lambda: Chain(widths=(3, 4)), lambda: Chain(skips=((3, 1),)),
-                                  lambda: AttentionChain(width=6, heads=4),
-                                  lambda: freeze_probe(Chain(), loss="hinge"),
-                                  lambda: predict_rates(Chain(skips=((0, 2),), norm_after=(1,)))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Chain(depth=0),
+        lambda: Chain(activation="nope"),
+        lambda: Chain(widths=(3, 4)),
+        lambda: Chain(skips=((3, 1),)),
+        lambda: AttentionChain(width=6, heads=4),
+        lambda: freeze_probe(Chain(), loss="hinge"),
+        lambda: predict_rates(Chain(skips=((0, 2),), norm_after=(1,))),
+    ],
+)
 def test_wrong_input_gets_a_sentence(make):
     with pytest.raises(ValueError, match=r"got|known|one of|does not"):
         make()

@@ -51,8 +51,9 @@ def test_the_spectrum_of_a_dead_unit_falls_even_with_fewer_samples_than_weights(
 
 
 def test_more_parameters_than_scores_are_said():
-    wide = classify_spectrum(lambda th: (th * torch.arange(1.0, 5)).sum().expand(2, 1), torch.ones(4), torch.ones(4),
-                             (0.1, 0.2, 0.4))
+    wide = classify_spectrum(
+        lambda th: (th * torch.arange(1.0, 5)).sum().expand(2, 1), torch.ones(4), torch.ones(4), (0.1, 0.2, 0.4)
+    )
     assert "4 parameters and only 2 scores" in wide.note
 
 
@@ -102,8 +103,15 @@ def test_a_language_model_with_tied_weights_is_read():
 
 def test_a_dead_channel_between_convolutions_is_found_and_silent_units_are_called_gauge():
     torch.manual_seed(4)
-    net = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.Tanh(), nn.Conv2d(4, 3, 3, bias=False), nn.Flatten(),
-                        nn.Linear(48, 5), nn.ReLU(), nn.Linear(5, 2))
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3, bias=False),
+        nn.Tanh(),
+        nn.Conv2d(4, 3, 3, bias=False),
+        nn.Flatten(),
+        nn.Linear(48, 5),
+        nn.ReLU(),
+        nn.Linear(5, 2),
+    )
     with torch.no_grad():
         net[0].weight[2], net[2].weight[:, 2] = 0, 0
         net[4].bias[1] = -1e3
@@ -111,8 +119,11 @@ def test_a_dead_channel_between_convolutions_is_found_and_silent_units_are_calle
     (hit,) = found.of("singular")
     assert (hit.name, hit.scan.order) == ("0 → 2, unit 2", 2) and "order 2" in str(hit)
     assert "not looked at: " in str(found) and "one width" in found.skipped["2 → 4"]
-    silent = next(c for c in readout(net, "mse", (torch.randn(60, 1, 8, 8), None), units=5).candidates
-                  if c.name == "4 → 6, unit 1")
+    silent = next(
+        c
+        for c in readout(net, "mse", (torch.randn(60, 1, 8, 8), None), units=5).candidates
+        if c.name == "4 → 6, unit 1"
+    )
     assert silent.verdict == "gauge" and "silent" in silent.why
 
 

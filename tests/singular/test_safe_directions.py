@@ -65,7 +65,7 @@ def test_a_regular_model_has_no_safe_direction_and_says_so():
     found = safe_directions(lambda th: th[None], torch.zeros(3, **f64))
     assert found.kernel == 0 and "full rank 3" in str(found)
     with pytest.raises(ValueError, match="no safe direction"):
-        found.best.dimension    # noqa: B018
+        found.best.dimension  # noqa: B018
 
 
 def test_a_curved_orbit_is_safe_only_nearby():
@@ -77,9 +77,15 @@ def test_a_curved_orbit_is_safe_only_nearby():
     assert safe_directions(product, theta, reach=1e-5).singular == 0
 
 
-@pytest.mark.parametrize(("theta", "more", "words"), [
-    (torch.zeros(2, 2), {}, "flat vector"), (torch.zeros(2), {"reach": 0.0}, "reach"),
-    (torch.full((2,), math.nan), {}, "not finite"), (torch.zeros(3000), {}, "at most 2000")])
+@pytest.mark.parametrize(
+    ("theta", "more", "words"),
+    [
+        (torch.zeros(2, 2), {}, "flat vector"),
+        (torch.zeros(2), {"reach": 0.0}, "reach"),
+        (torch.full((2,), math.nan), {}, "not finite"),
+        (torch.zeros(3000), {}, "at most 2000"),
+    ],
+)
 def test_bad_input_of_safe_directions(theta, more, words):
     with pytest.raises(ValueError, match=words):
         safe_directions(lambda th: th[None], theta, **more)
@@ -120,8 +126,12 @@ def test_the_leak_is_the_fisher_form_along_the_adapter():
     place = tangential_lora(nn.Sequential(head), old, rank=4).placements[0]
     assert not place.exact and "not exact" in str(place)
     x = old.double()
-    v = torch.cat([torch.outer(torch.tensor([1.0, 0.0], **f64), place.down[3]).flatten(),
-                   torch.tensor([-float(place.down[3] @ place.mean), 0.0], **f64)])
+    v = torch.cat(
+        [
+            torch.outer(torch.tensor([1.0, 0.0], **f64), place.down[3]).flatten(),
+            torch.tensor([-float(place.down[3] @ place.mean), 0.0], **f64),
+        ]
+    )
     outputs = lambda th: x @ th[:16].reshape(2, 8).T + th[16:]
     level = float(x.var(0, correction=0).mean())
     assert float(directional_fisher(outputs, torch.zeros(18, **f64), v)) == pytest.approx(place.leak * level, rel=1e-6)
@@ -144,8 +154,14 @@ def test_placing_leaves_the_model_as_it_was():
     assert torch.equal(rng, torch.get_rng_state()) and not any(m._forward_pre_hooks for m in net.modules())
 
 
-@pytest.mark.parametrize(("more", "words"), [({"rank": 0}, "at least 1"), ({"layers": ["1"]}, "no linear layer"),
-                                             ({"new": torch.full((3, 8), math.nan)}, "NaN")])
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"rank": 0}, "at least 1"),
+        ({"layers": ["1"]}, "no linear layer"),
+        ({"new": torch.full((3, 8), math.nan)}, "NaN"),
+    ],
+)
 def test_bad_input_of_the_adapter(more, words):
     net, old, _ = subspace_net()
     with pytest.raises(ValueError, match=words):

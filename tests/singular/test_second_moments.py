@@ -37,8 +37,13 @@ def test_convolutions_see_unfolded_patches(name, bias):
     x = torch.randn(5, 3, 8, 9, dtype=torch.float64)
     if isinstance(layer, nn.Conv1d):
         x = x[:, :, 0]
-        unfolded = F.unfold(x.unsqueeze(2), (1, layer.kernel_size[0]), (1, layer.dilation[0]),
-                            (0, layer.padding[0]), (1, layer.stride[0]))
+        unfolded = F.unfold(
+            x.unsqueeze(2),
+            (1, layer.kernel_size[0]),
+            (1, layer.dilation[0]),
+            (0, layer.padding[0]),
+            (1, layer.stride[0]),
+        )
     else:
         unfolded = F.unfold(x, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
     rows = unfolded.movedim(1, -1).reshape(-1, unfolded.shape[1])

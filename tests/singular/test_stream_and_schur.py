@@ -54,9 +54,13 @@ def test_rank_of_the_input_is_respected():
     assert found.rank == 2 and found.kept and found.ranks == (2, 2)
 
 
-@pytest.mark.parametrize(("name", "batch"), [
-    ("gpt-micro,depth=3,width=32,heads=2", torch.zeros(4, 32, dtype=torch.long) + torch.arange(32)),
-    ("resnet-mini,channels=1", torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(0)))])
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        ("gpt-micro,depth=3,width=32,heads=2", torch.zeros(4, 32, dtype=torch.long) + torch.arange(32)),
+        ("resnet-mini,channels=1", torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(0))),
+    ],
+)
 def test_real_networks_keep_their_weakest_direction(name, batch):
     model = models.build(name, seed=0)
     before = {k: v.clone() for k, v in model.state_dict().items()}
@@ -72,8 +76,9 @@ def test_models_without_a_stream_are_told_so():
     assert found.nodes == ("input", "0", "1")
 
 
-@pytest.mark.parametrize("spec", ["gpt-micro,depth=2,width=32,heads=2",
-                                  "gpt-micro,depth=2,width=16,heads=1,norm=layer"])
+@pytest.mark.parametrize(
+    "spec", ["gpt-micro,depth=2,width=32,heads=2", "gpt-micro,depth=2,width=16,heads=1,norm=layer"]
+)
 def test_value_minus_output_is_two_on_real_attention(spec):
     torch.manual_seed(0)
     x, y = torch.randint(0, 256, (2, 4, 16))

@@ -9,12 +9,36 @@ import torch
 from netvitals.singular.laws import fluctuation, geometry, rlct, volume
 from netvitals.singular.sampling import evidence
 
-NU = {1: 0.5, 2: 0.172973, 3: 0.278366, 4: 0.137856, 5: 0.206135, 6: 0.116661, 7: 0.167386, 8: 0.102108, 9: 0.142516,
-      10: 0.091344}
-DATA_FREE = {1: 0.181690, 2: 0.135763, 3: 0.107486, 4: 0.088745, 5: 0.075497, 6: 0.065661, 7: 0.058078, 8: 0.052058,
-             9: 0.047165, 10: 0.043110}
-TEMPERED = {0.1: (0.5, 0.14038, 0.17811, 0.09382), 0.5: (0.5, 0.15706, 0.22630, 0.11486),
-            2.0: (0.5, 0.19311, 0.34576, 0.16879), 10.0: (0.5, 0.23139, 0.46023, 0.22636)}
+NU = {
+    1: 0.5,
+    2: 0.172973,
+    3: 0.278366,
+    4: 0.137856,
+    5: 0.206135,
+    6: 0.116661,
+    7: 0.167386,
+    8: 0.102108,
+    9: 0.142516,
+    10: 0.091344,
+}
+DATA_FREE = {
+    1: 0.181690,
+    2: 0.135763,
+    3: 0.107486,
+    4: 0.088745,
+    5: 0.075497,
+    6: 0.065661,
+    7: 0.058078,
+    8: 0.052058,
+    9: 0.047165,
+    10: 0.043110,
+}
+TEMPERED = {
+    0.1: (0.5, 0.14038, 0.17811, 0.09382),
+    0.5: (0.5, 0.15706, 0.22630, 0.11486),
+    2.0: (0.5, 0.19311, 0.34576, 0.16879),
+    10.0: (0.5, 0.23139, 0.46023, 0.22636),
+}
 
 
 @pytest.mark.parametrize("k", NU)
@@ -31,7 +55,8 @@ def test_nu_depends_on_temperature(beta):
 def test_prior_shift_at_order_two():
     assert [fluctuation.nu(2, h) for h in (0, 1, 2, 3)] == pytest.approx([0.17297, 0.20218, 0.21529, 0.22277], abs=1e-5)
     assert [fluctuation.nu_data_free(2, h) for h in (0, 1, 2, 3)] == pytest.approx(
-        [0.13576, 0.18169, 0.20289, 0.21460], abs=1e-5)
+        [0.13576, 0.18169, 0.20289, 0.21460], abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
@@ -69,14 +94,15 @@ def _smooth_pieces(n, h, m, r):
 def test_reduced_rank_closed_form():
     assert rlct.rlct_reduced_rank(4, 3, 4, 2) == (7.0, 2)
     assert rlct.rlct_reduced_rank(1, 1, 1, 0) == rlct.rlct_crossing([1, 1])
-    shapes = [(n, h, m, r) for n in range(1, 7) for h in range(1, 6) for m in range(1, 7)
-              for r in range(min(n, h, m) + 1)]
+    shapes = [
+        (n, h, m, r) for n in range(1, 7) for h in range(1, 6) for m in range(1, 7) for r in range(min(n, h, m) + 1)
+    ]
     assert len(shapes) > 40
     for n, h, m, r in shapes:
         lam, mult = rlct.rlct_reduced_rank(n, h, m, r)
-        assert rlct.rlct_reduced_rank(m, h, n, r) == (lam, mult)            # transposing the problem changes nothing
-        assert lam <= h * (n + m) / 2                                       # never above half the parameters
-        assert (lam, mult) == pytest.approx(_smooth_pieces(n, h, m, r))     # the true rank separates exactly
+        assert rlct.rlct_reduced_rank(m, h, n, r) == (lam, mult)  # transposing the problem changes nothing
+        assert lam <= h * (n + m) / 2  # never above half the parameters
+        assert (lam, mult) == pytest.approx(_smooth_pieces(n, h, m, r))  # the true rank separates exactly
 
 
 def test_crossings_and_additive_forms():
@@ -86,8 +112,10 @@ def test_crossings_and_additive_forms():
     assert rlct.rlct_single(3, m_perp=2, h=1) == (pytest.approx(1 / 3 + 1), 1)
 
 
-@pytest.mark.parametrize(("ks", "expected"), [((1,), (0.5, 1)), ((1, 1), (0.5, 2)), ((2, 2), (0.25, 2)),
-                                              ((1, 2), (0.25, 1)), ((1, 1, 1), (0.5, 3))])
+@pytest.mark.parametrize(
+    ("ks", "expected"),
+    [((1,), (0.5, 1)), ((1, 1), (0.5, 2)), ((2, 2), (0.25, 2)), ((1, 2), (0.25, 1)), ((1, 1, 1), (0.5, 3))],
+)
 def test_volume_scan_reads_lambda_and_multiplicity(ks, expected):
     scan = volume.eps_scan_volume(lambda x: (x ** (2 * torch.tensor(ks))).prod(1), len(ks), samples=400_000)
     assert scan.m == expected[1]
@@ -136,7 +164,7 @@ def test_wbic_of_a_regular_gaussian_is_the_loss_plus_half_log_n():
     rng = np.random.default_rng(1)
     n = 500
     x = rng.normal(size=n)
-    draws = x.mean() + rng.normal(size=20_000) * math.sqrt(math.log(n) / n)       # the posterior at beta = 1/log n
+    draws = x.mean() + rng.normal(size=20_000) * math.sqrt(math.log(n) / n)  # the posterior at beta = 1/log n
     least = 0.5 * x.var()
     found = evidence.wbic(least + 0.5 * (draws - x.mean()) ** 2, n)
     assert found == pytest.approx(n * least + 0.5 * math.log(n), rel=1e-3)
@@ -144,11 +172,17 @@ def test_wbic_of_a_regular_gaussian_is_the_loss_plus_half_log_n():
         evidence.wbic([math.nan], n)
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: fluctuation.nu(0), "at least 1"), (lambda: fluctuation.nu(2, h=-1), "above −1"),
-    (lambda: fluctuation.nu(2, beta=0), "positive"), (lambda: rlct.rlct_crossing([]), "at least one"),
-    (lambda: rlct.rlct_reduced_rank(2, 2, 2, 3), "rank"),
-    (lambda: evidence.waic(np.full((3, 2), np.nan)), "not finite")])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: fluctuation.nu(0), "at least 1"),
+        (lambda: fluctuation.nu(2, h=-1), "above −1"),
+        (lambda: fluctuation.nu(2, beta=0), "positive"),
+        (lambda: rlct.rlct_crossing([]), "at least one"),
+        (lambda: rlct.rlct_reduced_rank(2, 2, 2, 3), "rank"),
+        (lambda: evidence.waic(np.full((3, 2), np.nan)), "not finite"),
+    ],
+)
 def test_wrong_input_gets_a_sentence(call, words):
     with pytest.raises(ValueError, match=words):
         call()

@@ -22,12 +22,24 @@ def broken(theta):
     return line(theta) * NAN
 
 
-@pytest.mark.parametrize("call", [
-    lambda f: singular.directional_fisher(f, ZERO, AXIS), lambda f: singular.kl_along(f, ZERO, AXIS, [0.1]),
-    lambda f: singular.kl_order(f, ZERO, AXIS), lambda f: singular.score_expansion(f, ZERO, AXIS)])
-@pytest.mark.parametrize(("outputs", "words"), [
-    (broken, "not finite"), (lambda th: line(th)[:, 0], "samples, outputs"), (lambda th: line(th)[:0], "at least one"),
-    (lambda th: line(th)[:, :0], "at least one")])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda f: singular.directional_fisher(f, ZERO, AXIS),
+        lambda f: singular.kl_along(f, ZERO, AXIS, [0.1]),
+        lambda f: singular.kl_order(f, ZERO, AXIS),
+        lambda f: singular.score_expansion(f, ZERO, AXIS),
+    ],
+)
+@pytest.mark.parametrize(
+    ("outputs", "words"),
+    [
+        (broken, "not finite"),
+        (lambda th: line(th)[:, 0], "samples, outputs"),
+        (lambda th: line(th)[:0], "at least one"),
+        (lambda th: line(th)[:, :0], "at least one"),
+    ],
+)
 def test_outputs_that_are_no_samples(call, outputs, words):
     with pytest.raises(ValueError, match=words):
         call(outputs)
@@ -44,25 +56,30 @@ def test_an_expansion_without_a_term_says_so():
     assert "no coefficient up to t^4" in str(singular.score_expansion(sixth, ZERO, AXIS, 4))
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: singular.operational_selection([], [], 2.0), "at least one"),
-    (lambda: singular.operational_selection([1.0], [1.0, 2.0], 2.0), "one magnitude per exponent"),
-    (lambda: singular.eps_scan_volume(lambda u: u[:, 0] * NAN, 1, samples=1000), "negative or NaN"),
-    (lambda: singular.nu(2, beta=math.inf), "1/4 for even"),
-    (lambda: singular.functional_variance_mc(2, data_sets=1), "two data sets"),
-    (lambda: freeze_probe(Chain(), ts=[]), "three places"),
-    (lambda: freeze_probe(Chain(), ts=[0.0, 0.1, 0.2]), "three places"),
-    (lambda: freeze_probe(Chain(), direction=1), "1 dead direction"),
-    (lambda: freeze_probe(Chain(), loss="ce", fisher="true"), "got 'true'"),
-    (lambda: freeze_probe(Chain(), samples=0), "two samples"),
-    (lambda: Chain(norm_after=(4,)), "p < depth"), (lambda: Chain(norm="batch"), "'layer' or 'rms'"),
-    (lambda: singular.predict_rates(Chain(), direction=3), "1 dead direction"),
-    (lambda: singular.ln_finite_t(8, NAN), "standard deviation"),
-    (lambda: singular.ln_kernel_test(nn.LayerNorm(4), torch.randn(0, 4)), "empty"),
-    (lambda: singular.schur_ratios(torch.randn(4)), "samples, units"),
-    (lambda: singular.schur_profile(nn.Linear(3, 3), torch.randn(0, 3)), "batch with samples"),
-    (lambda: singular.sigma_stream(nn.Linear(3, 3), torch.randn(0, 3)), "batch with samples"),
-    (lambda: singular.value_output(nn.Linear(3, 3), torch.randn(4, 3)), "pair")])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: singular.operational_selection([], [], 2.0), "at least one"),
+        (lambda: singular.operational_selection([1.0], [1.0, 2.0], 2.0), "one magnitude per exponent"),
+        (lambda: singular.eps_scan_volume(lambda u: u[:, 0] * NAN, 1, samples=1000), "negative or NaN"),
+        (lambda: singular.nu(2, beta=math.inf), "1/4 for even"),
+        (lambda: singular.functional_variance_mc(2, data_sets=1), "two data sets"),
+        (lambda: freeze_probe(Chain(), ts=[]), "three places"),
+        (lambda: freeze_probe(Chain(), ts=[0.0, 0.1, 0.2]), "three places"),
+        (lambda: freeze_probe(Chain(), direction=1), "1 dead direction"),
+        (lambda: freeze_probe(Chain(), loss="ce", fisher="true"), "got 'true'"),
+        (lambda: freeze_probe(Chain(), samples=0), "two samples"),
+        (lambda: Chain(norm_after=(4,)), "p < depth"),
+        (lambda: Chain(norm="batch"), "'layer' or 'rms'"),
+        (lambda: singular.predict_rates(Chain(), direction=3), "1 dead direction"),
+        (lambda: singular.ln_finite_t(8, NAN), "standard deviation"),
+        (lambda: singular.ln_kernel_test(nn.LayerNorm(4), torch.randn(0, 4)), "empty"),
+        (lambda: singular.schur_ratios(torch.randn(4)), "samples, units"),
+        (lambda: singular.schur_profile(nn.Linear(3, 3), torch.randn(0, 3)), "batch with samples"),
+        (lambda: singular.sigma_stream(nn.Linear(3, 3), torch.randn(0, 3)), "batch with samples"),
+        (lambda: singular.value_output(nn.Linear(3, 3), torch.randn(4, 3)), "pair"),
+    ],
+)
 def test_refused_with_a_sentence(call, words):
     with pytest.raises(ValueError, match=words):
         call()
@@ -95,9 +112,19 @@ def squared(outputs, y):
     return (outputs - y).square().sum(1).mean() / 2
 
 
-@pytest.mark.parametrize("options", [
-    {"step_size": -1.0}, {"step_size": NAN}, {"step_size": "large"}, {"nbeta": -1.0}, {"nbeta": NAN},
-    {"localization": -1.0}, {"batch_size": 0}, {"burn_in": -1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"step_size": -1.0},
+        {"step_size": NAN},
+        {"step_size": "large"},
+        {"nbeta": -1.0},
+        {"nbeta": NAN},
+        {"localization": -1.0},
+        {"batch_size": 0},
+        {"burn_in": -1},
+    ],
+)
 def test_settings_under_which_no_chain_could_run(options):
     with pytest.raises(ValueError, match=r"must be|positive"):
         learning_coefficient(nn.Linear(3, 1), squared, data(), draws=4, **options)

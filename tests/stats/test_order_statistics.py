@@ -27,7 +27,7 @@ def test_the_largest_few_with_many_ties(k):
 
 
 def test_a_strided_sample_sees_every_channel():
-    rows = torch.arange(128).repeat(128).float()        # the channel number of a (128, 128) activation
+    rows = torch.arange(128).repeat(128).float()  # the channel number of a (128, 128) activation
     sample = _order.sampled(rows)
     assert sample.numel() <= 1024
     assert len(sample.unique()) == 128

@@ -6,17 +6,19 @@ import torch
 
 from netvitals import stats
 
-PLANT_GROWTH = ([4.17, 5.58, 5.18, 6.11, 4.50, 4.61, 5.17, 4.53, 5.33, 5.14],
-                [4.81, 4.17, 4.41, 3.59, 5.87, 3.83, 6.03, 4.89, 4.32, 4.69],
-                [6.31, 5.12, 5.54, 5.50, 5.37, 5.29, 4.92, 6.15, 5.80, 5.26])
-SLEEP = ([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0],
-         [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
-ANSCOMBE = ([10, 8, 13, 9, 11, 14, 6, 4, 12, 7, 5],
-            [8.04, 6.95, 7.58, 8.81, 8.33, 9.96, 7.24, 4.26, 10.84, 4.82, 5.68])
+PLANT_GROWTH = (
+    [4.17, 5.58, 5.18, 6.11, 4.50, 4.61, 5.17, 4.53, 5.33, 5.14],
+    [4.81, 4.17, 4.41, 3.59, 5.87, 3.83, 6.03, 4.89, 4.32, 4.69],
+    [6.31, 5.12, 5.54, 5.50, 5.37, 5.29, 4.92, 6.15, 5.80, 5.26],
+)
+SLEEP = ([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0], [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
+ANSCOMBE = ([10, 8, 13, 9, 11, 14, 6, 4, 12, 7, 5], [8.04, 6.95, 7.58, 8.81, 8.33, 9.96, 7.24, 4.26, 10.84, 4.82, 5.68])
 
 
-@pytest.mark.parametrize(("runs", "one_sided", "two_sided"), [
-    (18, 3.8e-6, 7.6e-6), (12, 2.44e-4, 4.88e-4), (48, 3.55e-15, 7.1e-15), (6, 0.015625, 0.03125)])
+@pytest.mark.parametrize(
+    ("runs", "one_sided", "two_sided"),
+    [(18, 3.8e-6, 7.6e-6), (12, 2.44e-4, 4.88e-4), (48, 3.55e-15, 7.1e-15), (6, 0.015625, 0.03125)],
+)
 def test_sign_test_gives_the_papers_p_values_with_their_side_named(runs, one_sided, two_sided):
     result = stats.sign_test(np.linspace(0.1, 1, runs))
     assert result.p_above == pytest.approx(one_sided, rel=5e-3)
@@ -68,7 +70,7 @@ def test_wilcoxon_equals_scipy_without_ties_and_enumeration_with_ties():
 
     d = np.array([0.3, -1.2, 2.5, 0.9, -0.4, 3.3, 1.1])
     assert stats.wilcoxon(d).p_two_sided == pytest.approx(wilcoxon(d, method="exact").pvalue)
-    tied = np.array([1.0, 1.0, -1.0, 2.0, 2.0])                   # ranks 2, 2, 2, 4.5, 4.5
+    tied = np.array([1.0, 1.0, -1.0, 2.0, 2.0])  # ranks 2, 2, 2, 4.5, 4.5
     ranks = np.array([2, 2, 2, 4.5, 4.5])
     sums = np.array([np.dot(bits, ranks) for bits in product((0, 1), repeat=5)])
     assert stats.wilcoxon(tied).p_greater == pytest.approx(np.mean(sums >= 13), rel=1e-12)
@@ -80,7 +82,7 @@ def test_cohens_d_pooled_and_paired():
 
 
 def test_logistic_on_hours_of_study():
-    hours = [.5, .75, 1, 1.25, 1.5, 1.75, 1.75, 2, 2.25, 2.5, 2.75, 3, 3.25, 3.5, 4, 4.25, 4.5, 4.75, 5, 5.5]
+    hours = [0.5, 0.75, 1, 1.25, 1.5, 1.75, 1.75, 2, 2.25, 2.5, 2.75, 3, 3.25, 3.5, 4, 4.25, 4.5, 4.75, 5, 5.5]
     passed = [0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1]
     fit = stats.logistic(hours, passed)
     assert fit.coefficients == pytest.approx((-4.0777, 1.5046), abs=1e-4)
@@ -90,8 +92,11 @@ def test_logistic_on_hours_of_study():
 
 def test_slope_on_anscombes_first_set():
     fit = stats.slope(*ANSCOMBE)
-    assert (fit.value, fit.stderr, fit.intercept) == (pytest.approx(0.5001, abs=5e-5), pytest.approx(0.1179, abs=5e-5),
-                                                      pytest.approx(3.0001, abs=5e-5))
+    assert (fit.value, fit.stderr, fit.intercept) == (
+        pytest.approx(0.5001, abs=5e-5),
+        pytest.approx(0.1179, abs=5e-5),
+        pytest.approx(3.0001, abs=5e-5),
+    )
     assert fit.r2 == pytest.approx(0.6665, abs=5e-5)
     assert fit.interval() == pytest.approx((0.2333701, 0.7668117), abs=1e-6)
 
@@ -156,7 +161,7 @@ def test_two_segments_finds_a_planted_break():
 def test_the_interval_of_the_break_covers_it_about_as_often_as_it_says():
     fits = [stats.two_segments(*planted(seed), resamples=150) for seed in range(40)]
     covered = np.mean([fit.low <= 0.72 <= fit.high for fit in fits])
-    assert 0.8 <= covered <= 1                  # 0.93 over 300 draws for a nominal 0.95
+    assert 0.8 <= covered <= 1  # 0.93 over 300 draws for a nominal 0.95
     widths = np.mean([fit.high - fit.low for fit in fits]) / 3.92
     assert widths == pytest.approx(np.std([fit.breakpoint for fit in fits]), rel=0.4)
 

@@ -41,7 +41,7 @@ def test_stream_floor_reads_the_smallest_singular_value():
     exact = sigma_stream(model, x, rows=10**6)
     seen = train(model, x, y, [StreamFloor()], steps=2)
     sites = sorted({r.site for r in seen.readings if r.vital == "stream_floor"})
-    assert sites == ["blocks.0", "blocks.1", "blocks.2"]        # and not the rotations inside
+    assert sites == ["blocks.0", "blocks.1", "blocks.2"]  # and not the rotations inside
     first = [values(seen, "sigma_r", s)[0] for s in sites]
     assert first == pytest.approx(exact.sigma[1:], rel=1e-3)
     assert values(seen, "ratio", "blocks.0")[0] == 1 and len(values(seen, "rank", "blocks.2")) == 2
@@ -54,7 +54,7 @@ def test_kfac_floor_is_the_empirical_factor():
     g = {n: kfac(model, (x, y), "ce", "empirical")[n].G for n in ("0", "2")}
     seen = train(model, x, y, [KFACFloor(min_steps=1)], steps=1)
     spectrum = torch.linalg.eigvalsh(g["2"])
-    assert values(seen, "zeros", "2") == [1]                    # the logit shift
+    assert values(seen, "zeros", "2") == [1]  # the logit shift
     assert values(seen, "lambda_min", "2")[0] == pytest.approx(float(spectrum[1]), rel=1e-3)
     assert values(seen, "condition", "2")[0] == pytest.approx(float(spectrum[-1] / spectrum[1]), rel=1e-3)
     assert values(seen, "trace", "0")[0] == pytest.approx(float(g["0"].trace()), rel=1e-4)
@@ -100,7 +100,7 @@ def test_orders_follow_a_unit_that_dies():
 def test_task_expansion_is_flagged_at_the_head(seed):
     """A head of 5 classes is trained, then 5 new classes arrive with random rows (Algorithm 1, X30)."""
     torch.manual_seed(seed)
-    centres = 1.5 * torch.randn(10, 8)          # they overlap: on a memorised head κ(G) is a poor witness
+    centres = 1.5 * torch.randn(10, 8)  # they overlap: on a memorised head κ(G) is a poor witness
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 5))
     opt = torch.optim.Adam(model.parameters(), lr=1e-2)
     with nv.watch(model, every=25, vitals=[KFACFloor(min_steps=25)]) as seen:
@@ -132,10 +132,16 @@ def rules(found):
 
 
 def test_findings_from_made_up_readings():
-    found = rules(diagnose([*readings("stream_floor", "blocks.3", "ratio", [0.9, 0.4, 1e-4]),
-                            *readings("kfac", "head", "lambda_min", np.geomspace(1, 1e-4, 12)),
-                            *readings("kfac", "fc", "lambda_min", np.geomspace(1e-4, 1, 12)),
-                            *readings("gauge_charges", "logit shift", "orbit_moved", [0, 0.2, 0.37])]))
+    found = rules(
+        diagnose(
+            [
+                *readings("stream_floor", "blocks.3", "ratio", [0.9, 0.4, 1e-4]),
+                *readings("kfac", "head", "lambda_min", np.geomspace(1, 1e-4, 12)),
+                *readings("kfac", "fc", "lambda_min", np.geomspace(1e-4, 1, 12)),
+                *readings("gauge_charges", "logit shift", "orbit_moved", [0, 0.2, 0.37]),
+            ]
+        )
+    )
     assert "loses its weakest active direction at blocks.3" in found["stream floor"].what
     assert "0.37" in found["gauge drift"].what
     both = [f for f in diagnose(readings("kfac", "head", "lambda_min", np.geomspace(1, 1e-4, 12))) if f.rule == "phase"]
@@ -143,11 +149,17 @@ def test_findings_from_made_up_readings():
 
 
 def test_healthy_readings_give_no_finding():
-    found = rules(diagnose([*readings("stream_floor", "blocks.3", "ratio", [0.9, 0.8, 1.1]),
-                            *readings("kfac", "head", "lambda_min", [1, 1.2, 0.9, 1, 1.1, 1.0, 0.95]),
-                            *readings("kfac", "head", "condition", [10, 12, 9, 11, 10, 13]),
-                            *readings("orders", "model", "order", [1, 1, 1, 1]),
-                            *readings("gauge_charges", "logit shift", "orbit_moved", [0, 1e-6, 1e-6])]))
+    found = rules(
+        diagnose(
+            [
+                *readings("stream_floor", "blocks.3", "ratio", [0.9, 0.8, 1.1]),
+                *readings("kfac", "head", "lambda_min", [1, 1.2, 0.9, 1, 1.1, 1.0, 0.95]),
+                *readings("kfac", "head", "condition", [10, 12, 9, 11, 10, 13]),
+                *readings("orders", "model", "order", [1, 1, 1, 1]),
+                *readings("gauge_charges", "logit shift", "orbit_moved", [0, 1e-6, 1e-6]),
+            ]
+        )
+    )
     assert not {"stream floor", "phase", "task expansion", "order change", "gauge drift"} & set(found)
 
 
@@ -156,7 +168,7 @@ def test_trackers():
     assert "no rate" in str(phase(range(8), np.geomspace(0.01, 1, 8)))
     assert not change_points([0, 1, 2, 3], [1, 2, 1, 1])
     assert [c.after for c in change_points(range(6), [1, 1, 3, 3, 2, 2])] == [3, 2]
-    assert not condition_jumps(range(5), [10, 10, 10, 10, 100], [5, 5, 5, 5, 1])       # λ_max fell: no new task
+    assert not condition_jumps(range(5), [10, 10, 10, 10, 100], [5, 5, 5, 5, 1])  # λ_max fell: no new task
     assert condition_jumps(range(5), [10, 10, math.nan, 10, 100])[0].condition == pytest.approx(10)
     for bad in (lambda: phase([0, 1], [1, 2]), lambda: change_points([0], []), lambda: KFACFloor(0)):
         with pytest.raises(ValueError, match=r"at least four|one order|1 or more"):

@@ -9,8 +9,15 @@ from netvitals.vitals import Gates
 from netvitals.vitals.gates import density
 
 SHAPES = {"rows": ((64, 32), 1), "tokens": ((4, 10, 32), -1), "images": ((4, 8, 5, 6), 1)}
-FUNCTIONS = {"ReLU": nn.ReLU(), "GELU": nn.GELU(), "SiLU": nn.SiLU(), "Mish": nn.Mish(), "Tanh": nn.Tanh(),
-             "LeakyReLU": nn.LeakyReLU(0.05), "PReLU": nn.PReLU()}
+FUNCTIONS = {
+    "ReLU": nn.ReLU(),
+    "GELU": nn.GELU(),
+    "SiLU": nn.SiLU(),
+    "Mish": nn.Mish(),
+    "Tanh": nn.Tanh(),
+    "LeakyReLU": nn.LeakyReLU(0.05),
+    "PReLU": nn.PReLU(),
+}
 
 
 def slope_of(f, x):
@@ -83,8 +90,10 @@ def test_relu_gates_are_closed_from_theta_one_on(made):
 
 def test_three_poolings_and_two_kinds_of_site(made):
     torch.manual_seed(3)
-    views = [made.activation(torch.randn(32, 4) + 1, torch.relu, op="relu", name="wide", follows="bn_direct"),
-              made.activation(torch.randn(8, 20, 3, 3) - 1, torch.relu, op="relu", name="deep", follows="post_add")]
+    views = [
+        made.activation(torch.randn(32, 4) + 1, torch.relu, op="relu", name="wide", follows="bn_direct"),
+        made.activation(torch.randn(8, 20, 3, 3) - 1, torch.relu, op="relu", name="deep", follows="post_add"),
+    ]
     out = made.shown(Gates(), *views)
     d = [float((s.x > 0).double().mean()) for s in views]
     n, c = [128, 1440], [4, 20]

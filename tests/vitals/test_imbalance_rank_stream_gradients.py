@@ -18,6 +18,7 @@ def square(t):
 
 # ------------------------------------------------------------------ imbalance
 
+
 class Branched(nn.Module):
     """q and k read the same input: no chain. gate → silu → down is one, through dropout."""
 
@@ -33,16 +34,36 @@ class Branched(nn.Module):
         return self.head(self.norm(x))
 
 
-@pytest.mark.parametrize(("net", "x", "pairs"), [
-    (nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)), (4, 5),
-     [("0", "2"), ("2", "4")]),
-    (nn.Sequential(nn.Linear(5, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 1)), (4, 5),
-     [("0", "2")]),
-    (nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 3)), (4, 5), [("0", "1")]),
-    (nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Flatten(),
-                   nn.Linear(4, 2)), (3, 1, 8, 8), [("0", "3"), ("3", "6")]),
-    (Branched().train(), (4, 6), [("up", "down")]),
-])
+@pytest.mark.parametrize(
+    ("net", "x", "pairs"),
+    [
+        (
+            nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)),
+            (4, 5),
+            [("0", "2"), ("2", "4")],
+        ),
+        (
+            nn.Sequential(nn.Linear(5, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 1)),
+            (4, 5),
+            [("0", "2")],
+        ),
+        (nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 3)), (4, 5), [("0", "1")]),
+        (
+            nn.Sequential(
+                nn.Conv2d(1, 4, 3),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(4, 4, 3),
+                nn.ReLU(),
+                nn.Flatten(),
+                nn.Linear(4, 2),
+            ),
+            (3, 1, 8, 8),
+            [("0", "3"), ("3", "6")],
+        ),
+        (Branched().train(), (4, 6), [("up", "down")]),
+    ],
+)
 def test_pairs_are_found_and_their_imbalance_read(made, net, x, pairs):
     x = torch.randn(x)
     found = imbalance.measure(net, x)
@@ -89,12 +110,13 @@ def test_a_chain_given_as_weights():
 
 # ------------------------------------------------------------------ rank
 
+
 def ranks(matrix, centred=False):
     m = matrix.double().flatten(1)
     s = np.linalg.svd((m - m.mean(0) if centred else m).numpy(), compute_uv=False)
-    p, q = s / s.sum(), s ** 2 / (s ** 2).sum()
+    p, q = s / s.sum(), s**2 / (s**2).sum()
     entropy = [np.exp(-sum(v * math.log(v) for v in w if v > 1e-10)) for w in (p, q)]
-    return [*entropy, (s ** 2).sum() / s[0] ** 2, (s ** 2).sum() ** 2 / (s ** 4).sum()]
+    return [*entropy, (s**2).sum() / s[0] ** 2, (s**2).sum() ** 2 / (s**4).sum()]
 
 
 @pytest.mark.parametrize("shape", [(20, 20), (64, 10), (10, 64), (8, 3, 3, 3)])
@@ -133,8 +155,9 @@ def test_rank_of_weights_and_of_the_features_before_the_head(made):
 
 def test_features_are_the_last_norm_where_the_head_is_no_module(made):
     vital = Rank()
-    linear = LinearView(Site("down", "linear", "Linear", channel_dim=-1), torch.randn(4, 5, 8), torch.randn(4, 5, 6),
-                         nn.Linear(8, 6))
+    linear = LinearView(
+        Site("down", "linear", "Linear", channel_dim=-1), torch.randn(4, 5, 8), torch.randn(4, 5, 6), nn.Linear(8, 6)
+    )
     h = torch.randn(4, 5, 6)
     norm = TensorView(Site("norm", "norm", "LayerNorm", channel_dim=-1), h, nn.LayerNorm(6))
     output = TensorView(Site("output", "output", "GPT", channel_dim=-1), torch.randn(4, 5, 9))
@@ -150,6 +173,7 @@ def test_rank_is_read_at_a_distance_of_steps(made):
 
 
 # ------------------------------------------------------------------ stream
+
 
 @pytest.mark.parametrize(("shape", "dim"), [((3, 7, 16), -1), ((3, 16, 4, 5), 1), ((9, 16), 1)])
 def test_norm_spread_and_growth_of_the_stream(made, shape, dim):
@@ -173,6 +197,7 @@ def test_norm_spread_and_growth_of_the_stream(made, shape, dim):
 
 # ------------------------------------------------------------------ gradients
 
+
 def test_norms_of_gradients_and_updates(made):
     torch.manual_seed(3)
     net = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 9), nn.Linear(9, 2))
@@ -189,7 +214,8 @@ def test_norms_of_gradients_and_updates(made):
         assert out[n, "update_ratio"] == pytest.approx(moved / math.sqrt(square(before[n])), rel=1e-5)
     whole = gradients.update(before, dict(net.named_parameters()), grads)
     assert (out["model", "grad_norm"], out["model", "update_norm"], out["model", "update_ratio"]) == pytest.approx(
-        (whole.grad_norm, whole.update_norm, whole.ratio), rel=1e-5)
+        (whole.grad_norm, whole.update_norm, whole.ratio), rel=1e-5
+    )
     alone = made.shown(Gradients(), parameters=made.parameter_view(net))
     assert {m for _, m in alone} == {"weight_norm"}
     with pytest.raises(ValueError, match="before the step and not after"):

@@ -20,8 +20,15 @@ def test_channel_and_pooled_moments(made, shape, dim, op):
     mu, sigma = rows.mean(0), rows.std(0)
     assert out["act", "mu", "array"] == pytest.approx(mu, abs=1e-5)
     assert out["act", "sigma", "array"] == pytest.approx(sigma, abs=1e-5)
-    expected = {"mean": rows.mean(), "std": rows.std(), "sigma": sigma.mean(), "mean_spread": mu.std(),
-                "sigma_spread": sigma.std(), "preact_drift": rows.mean() / rows.std(), "neg_preact": (rows <= 0).mean()}
+    expected = {
+        "mean": rows.mean(),
+        "std": rows.std(),
+        "sigma": sigma.mean(),
+        "mean_spread": mu.std(),
+        "sigma_spread": sigma.std(),
+        "preact_drift": rows.mean() / rows.std(),
+        "neg_preact": (rows <= 0).mean(),
+    }
     for metric, value in expected.items():
         assert out["act", metric] == pytest.approx(value, abs=1e-5), metric
     m = moments(x, dim)

@@ -40,12 +40,15 @@ class Block(nn.Module):
 def models():
     torch.manual_seed(0)
     mlp = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 5))
-    cnn = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-                        nn.Linear(8, 5))
+    cnn = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)
+    )
     former = nn.Sequential(nn.Linear(6, 16), Block(16), Block(16), nn.Linear(16, 5))
-    return {"mlp": (mlp, torch.randn(12, 8), torch.randint(0, 5, (12,))),
-            "cnn": (cnn, torch.randn(12, 3, 9, 9), torch.randint(0, 5, (12,))),
-            "transformer": (former, torch.randn(4, 7, 6), torch.randint(0, 5, (4, 7)))}
+    return {
+        "mlp": (mlp, torch.randn(12, 8), torch.randint(0, 5, (12,))),
+        "cnn": (cnn, torch.randn(12, 3, 9, 9), torch.randint(0, 5, (12,))),
+        "transformer": (former, torch.randn(4, 7, 6), torch.randint(0, 5, (4, 7))),
+    }
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "transformer"])
@@ -65,8 +68,10 @@ def test_one_look_with_all_of_them(name, dtype, recwarn):
 
 def test_readings_of_one_step_are_those_of_the_same_step_seen_alone():
     net, x, y = models()["mlp"]
-    everything = {(r.vital, r.site, r.metric): r.value
-                  for r in observe(net, (x, y), F.cross_entropy, vitals=vitals.default()).readings}
+    everything = {
+        (r.vital, r.site, r.metric): r.value
+        for r in observe(net, (x, y), F.cross_entropy, vitals=vitals.default()).readings
+    }
     for name in vitals.names():
         for r in observe(net, (x, y), F.cross_entropy, vitals=[vitals.get(name)]).readings:
             assert everything[r.vital, r.site, r.metric] == pytest.approx(r.value, rel=1e-5, abs=1e-7, nan_ok=True)
@@ -79,14 +84,17 @@ def test_the_watched_gates_are_the_measured_gates():
     for theta in (0.01, 0.1):
         assert read["2", f"density@{theta:g}"] == pytest.approx(report.sites["2"].density(theta), abs=1e-6)
         assert read["model/bn_direct", f"density@{theta:g}:channel"] == pytest.approx(
-            report.density(theta, "channel", follows="bn_direct"), abs=1e-6)
+            report.density(theta, "channel", follows="bn_direct"), abs=1e-6
+        )
 
 
 def test_importing_the_room_loads_no_heavy_library():
     import subprocess
     import sys
 
-    code = ("import sys, netvitals.vitals; heavy = [m for m in ('scipy', 'sklearn', 'polars', 'plotly') "
-            "if m in sys.modules]; print(heavy)")
+    code = (
+        "import sys, netvitals.vitals; heavy = [m for m in ('scipy', 'sklearn', 'polars', 'plotly') "
+        "if m in sys.modules]; print(heavy)"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"

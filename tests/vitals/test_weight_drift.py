@@ -12,22 +12,38 @@ from netvitals.vitals.drift import role, weight_drift
 def table(w, w0, g=None):
     w, w0 = (t.double().numpy().ravel() for t in (w, w0))
     delta = w - w0
-    out = {"weight_mean": w.mean(), "weight_std": w.std(ddof=1), "min": w.min(), "max": w.max(),
-           "norm": np.sqrt((w ** 2).sum()), "neg_fraction": (w < 0).mean(), "pos_fraction": (w > 0).mean(),
-           "extreme_threshold": np.quantile(np.abs(w), 0.999, method="lower"),
-           "drift_z": delta.mean() / (0.5 * (w0.std(ddof=1) + w.std(ddof=1) + 1e-8)),
-           "drift_t": delta.mean() * np.sqrt(w.size) / delta.std(ddof=1)}
+    out = {
+        "weight_mean": w.mean(),
+        "weight_std": w.std(ddof=1),
+        "min": w.min(),
+        "max": w.max(),
+        "norm": np.sqrt((w**2).sum()),
+        "neg_fraction": (w < 0).mean(),
+        "pos_fraction": (w > 0).mean(),
+        "extreme_threshold": np.quantile(np.abs(w), 0.999, method="lower"),
+        "drift_z": delta.mean() / (0.5 * (w0.std(ddof=1) + w.std(ddof=1) + 1e-8)),
+        "drift_t": delta.mean() * np.sqrt(w.size) / delta.std(ddof=1),
+    }
     if g is not None:
         g = g.double().numpy()
-        out |= {"grad_mean_abs": np.abs(g).mean(), "grad_norm": np.sqrt((g ** 2).sum())}
+        out |= {"grad_mean_abs": np.abs(g).mean(), "grad_norm": np.sqrt((g**2).sum())}
     return out
 
 
 @pytest.fixture
 def trained():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(),
-                        nn.Linear(8, 40), nn.ReLU(), nn.Linear(40, 40), nn.Linear(40, 40))
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3),
+        nn.Flatten(),
+        nn.Linear(8, 40),
+        nn.ReLU(),
+        nn.Linear(40, 40),
+        nn.Linear(40, 40),
+    )
     initial = {n: p.detach().clone() for n, p in net.named_parameters()}
     with torch.no_grad():
         for p in net.parameters():
@@ -64,12 +80,19 @@ def test_roles_are_averaged_apart(made, trained):
         assert out[f"model/{who}", "neg_fraction"] == pytest.approx(np.mean([out[n, "neg_fraction"] for n in mine]))
 
 
-@pytest.mark.parametrize(("name", "module", "shape", "expected"), [
-    ("a.weight", nn.Linear(2, 2), (2, 2), "weight"), ("a.bias", nn.Linear(2, 2), (2,), "bias"),
-    ("a.weight", nn.LayerNorm(2), (2,), "norm_gain"), ("a.bias", nn.GroupNorm(1, 2), (2,), "norm_shift"),
-    ("a.weight", nn.Embedding(3, 2), (3, 2), "embedding"), ("a.in_proj_weight", nn.MultiheadAttention(2, 1), (6, 2),
-                                                           "weight"), ("a.pos", nn.Module(), (4, 2), "other"),
-    ("a.weight", nn.PReLU(), (1,), "other")])
+@pytest.mark.parametrize(
+    ("name", "module", "shape", "expected"),
+    [
+        ("a.weight", nn.Linear(2, 2), (2, 2), "weight"),
+        ("a.bias", nn.Linear(2, 2), (2,), "bias"),
+        ("a.weight", nn.LayerNorm(2), (2,), "norm_gain"),
+        ("a.bias", nn.GroupNorm(1, 2), (2,), "norm_shift"),
+        ("a.weight", nn.Embedding(3, 2), (3, 2), "embedding"),
+        ("a.in_proj_weight", nn.MultiheadAttention(2, 1), (6, 2), "weight"),
+        ("a.pos", nn.Module(), (4, 2), "other"),
+        ("a.weight", nn.PReLU(), (1,), "other"),
+    ],
+)
 def test_what_a_parameter_is(name, module, shape, expected):
     assert role(name, torch.zeros(shape), {"a": module}) == expected
 
@@ -90,7 +113,7 @@ def test_weights_are_read_at_a_distance_of_steps(made, trained):
     view = made.parameter_view(net, initial)
     read = [step for step in range(25) if made.shown(drift, parameters=view, step=step)]
     assert read == [0, 10, 20]
-    assert made.shown(drift, parameters=view, step=3)        # a new run with the same instance
+    assert made.shown(drift, parameters=view, step=3)  # a new run with the same instance
 
 
 def test_initial_values_of_another_model_are_not_remembered(made):

@@ -31,14 +31,14 @@ class ActivationClass:
     C (q = 2): f(0) = 0 and f''(0)/2 = 0.398942; phi starts as 0.398942 z^2
     """
 
-    label: str                      # "A", "B3", "B5", …, "C", "D" or "outside"
-    q: float                        # order of the first nonlinear Taylor term; inf if none, NaN if there is no series
+    label: str  # "A", "B3", "B5", …, "C", "D" or "outside"
+    q: float  # order of the first nonlinear Taylor term; inf if none, NaN if there is no series
     why: str
-    slope: float                    # f'(0); NaN where the two sides differ
-    a_q: float                      # f^(q)(0)/q!; 0 if q is infinite, NaN if there is no series
-    offset: float = 0.0             # f(0)
+    slope: float  # f'(0); NaN where the two sides differ
+    a_q: float  # f^(q)(0)/q!; 0 if q is infinite, NaN if there is no series
+    offset: float = 0.0  # f(0)
     almost_everywhere: bool = False  # class A with a kink at 0 (ReLU)
-    centered: str | None = None     # for class D: the class of f − f(0)
+    centered: str | None = None  # for class D: the class of f − f(0)
     taylor: tuple[float, ...] = ()  # a_0..a_7, empty where there is no series
     sides: tuple[float, float] = (math.nan, math.nan)  # slopes from the left and from the right
     _function: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
@@ -82,7 +82,9 @@ def _normal_density(z: Tensor) -> Tensor:
 
 
 _CLOSED: dict[str, Callable[[Tensor], Tensor]] = {
-    "identity": torch.zeros_like, "relu": torch.zeros_like, "leaky_relu": torch.zeros_like,
+    "identity": torch.zeros_like,
+    "relu": torch.zeros_like,
+    "leaky_relu": torch.zeros_like,
     "tanh": lambda z: z / torch.cosh(z) ** 2 - torch.tanh(z),
     "erf": lambda z: 2 / math.sqrt(math.pi) * z * torch.exp(-z * z) - torch.erf(z),
     "sin": lambda z: z * torch.cos(z) - torch.sin(z),
@@ -113,8 +115,9 @@ def classify(f: Activation) -> ActivationClass:
 def _of(key: Key) -> ActivationClass:
     module = key.module()
     if isinstance(module, (TopK, QuantileReLU)):
-        return ActivationClass("outside", math.nan, "it is not elementwise: an entry's value depends on its neighbours",
-                               math.nan, math.nan)
+        return ActivationClass(
+            "outside", math.nan, "it is not elementwise: an entry's value depends on its neighbours", math.nan, math.nan
+        )
     function = in_double(module)
     if why := refusal(function):
         return ActivationClass("outside", math.nan, why, math.nan, math.nan)
@@ -126,12 +129,13 @@ def _decide(f: Callable[[Tensor], Tensor]) -> ActivationClass:
     with torch.no_grad():
         values = f(_GRID)
         offset = float(f(torch.zeros(1, dtype=torch.float64)))
-    size = float(values[:-6].abs().max())       # near zero: that of exp far out would hide f(0) = 1
+    size = float(values[:-6].abs().max())  # near zero: that of exp far out would hide f(0) = 1
     probe = smoothness(f)
     sides = (probe.left[1], probe.right[1]) if probe.left and probe.right else (math.nan, math.nan)
 
-    def outside(why: str, q: float = math.nan, slope: float = math.nan, a_q: float = math.nan,
-                series: tuple[float, ...] = ()) -> ActivationClass:
+    def outside(
+        why: str, q: float = math.nan, slope: float = math.nan, a_q: float = math.nan, series: tuple[float, ...] = ()
+    ) -> ActivationClass:
         return ActivationClass("outside", q, why, slope, a_q, offset, taylor=series, sides=sides, _function=f)
 
     if _surrogate(f, slope):
@@ -140,27 +144,46 @@ def _decide(f: Callable[[Tensor], Tensor]) -> ActivationClass:
     if float((deficit / (1 + values.abs())).max()) < 1e-10 and _rays(values):
         bent = probe.kinked
         sides = tuple(float(f(torch.tensor([z], dtype=torch.float64))) / z + 0.0 for z in (-1.0, 1.0))  # type: ignore[assignment]
-        why = (f"f is 1-homogeneous with slopes {sides[0]:g} and {sides[1]:g}: phi = 0 away from the kink" if bent else
-               "f is linear: phi = 0 and imbalances are conserved")
-        return ActivationClass("A", math.inf, why, math.nan if bent else sides[1], 0.0, offset, almost_everywhere=bent,
-                               taylor=() if bent else (0.0, sides[1], *[0.0] * 6), sides=sides, _function=f)
+        why = (
+            f"f is 1-homogeneous with slopes {sides[0]:g} and {sides[1]:g}: phi = 0 away from the kink"
+            if bent
+            else "f is linear: phi = 0 and imbalances are conserved"
+        )
+        return ActivationClass(
+            "A",
+            math.inf,
+            why,
+            math.nan if bent else sides[1],
+            0.0,
+            offset,
+            almost_everywhere=bent,
+            taylor=() if bent else (0.0, sides[1], *[0.0] * 6),
+            sides=sides,
+            _function=f,
+        )
     if abs(offset) > 1e-12 * max(1.0, size):
         return _with_offset(f, offset)
     if probe.kinked:
-        return outside(f"its slopes at 0 differ: {sides[0]:.6g} from the left, {sides[1]:.6g} from the right"
-                       if probe.agree == 1 else "it is not a power series on the two sides of 0")
+        return outside(
+            f"its slopes at 0 differ: {sides[0]:.6g} from the left, {sides[1]:.6g} from the right"
+            if probe.agree == 1
+            else "it is not a power series on the two sides of 0"
+        )
     if not probe.smooth:
         k = probe.agree
-        return outside(f"it is not C{k} at 0: a_{k} is {probe.left[k]:.6g} from the left and {probe.right[k]:.6g} "
-                       "from the right", slope=sides[1])
+        return outside(
+            f"it is not C{k} at 0: a_{k} is {probe.left[k]:.6g} from the left and {probe.right[k]:.6g} from the right",
+            slope=sides[1],
+        )
     series = taylor(f)
     orders = [k for k in leading(series, probe.radius) if k]
     higher = next((k for k in orders if k >= 2), None)
     known = tuple(series.tolist())
     alpha = float(series[1])
     if higher is None:
-        return outside("it is linear around 0 but not everywhere: phi vanishes near 0 and not beyond",
-                       math.inf, alpha, 0.0, known)
+        return outside(
+            "it is linear around 0 but not everywhere: phi vanishes near 0 and not beyond", math.inf, alpha, 0.0, known
+        )
     a_q = float(series[higher])
     if 1 not in orders:
         return outside(f"f'(0) = 0: it starts as {a_q:.6g} z^{higher}", higher, 0.0, a_q, known)
@@ -179,15 +202,27 @@ def _with_offset(f: Callable[[Tensor], Tensor], offset: float) -> ActivationClas
     rest = "outside the classes" if inner.label == "outside" else f"of class {inner.label}"
     why = f"f(0) = {offset:.6g}: phi(0) = {-offset:.6g}, a constant drift; f - f(0) is {rest}"
     series = (offset, *inner.taylor[1:]) if inner.taylor else ()
-    return ActivationClass("D", inner.q, why, inner.slope, inner.a_q, offset, centered=inner.label, taylor=series,
-                           sides=inner.sides, _function=f)
+    return ActivationClass(
+        "D",
+        inner.q,
+        why,
+        inner.slope,
+        inner.a_q,
+        offset,
+        centered=inner.label,
+        taylor=series,
+        sides=inner.sides,
+        _function=f,
+    )
 
 
 def _rays(values: Tensor) -> bool:
     """Is f(z)/z one number on each side? φ = 0 alone would let a jump pass (hardshrink)."""
     ratio = values / _GRID
-    return all(float(side.max() - side.min()) < 1e-9 * (1 + float(side.abs().max()))
-               for side in (ratio[_GRID > 0], ratio[_GRID < 0]))
+    return all(
+        float(side.max() - side.min()) < 1e-9 * (1 + float(side.abs().max()))
+        for side in (ratio[_GRID > 0], ratio[_GRID < 0])
+    )
 
 
 def _surrogate(f: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]) -> bool:

@@ -32,8 +32,10 @@ def in_double(f: Activation) -> Callable[[Tensor], Tensor]:
             raise TypeError(f"expected an activation (spec string, module or callable), got {type(f).__name__}")
         return f
     if isinstance(f, nn.PReLU) and f.weight.numel() > 1:
-        raise ValueError(f"this PReLU has {f.weight.numel()} slopes, one per channel, so there is no single function: "
-                         "ask for one channel with 'prelu:SLOPE'")
+        raise ValueError(
+            f"this PReLU has {f.weight.numel()} slopes, one per channel, so there is no single function: "
+            "ask for one channel with 'prelu:SLOPE'"
+        )
     twin = copy.deepcopy(f).cpu()
     single = {name: p.detach().clone() for name, p in twin.named_parameters() if p.dtype != torch.float64}
     twin = twin.double().eval().requires_grad_(False)
@@ -100,8 +102,10 @@ def derivative(f: Activation) -> Callable[[Tensor], Tensor]:
             point = z.detach().to(torch.float64).requires_grad_(True)
             value = function(point)
             if value.shape != point.shape:
-                raise ValueError(f"the activation turned shape {tuple(point.shape)} into {tuple(value.shape)}: "
-                                 "only elementwise functions have a derivative f'(z)")
+                raise ValueError(
+                    f"the activation turned shape {tuple(point.shape)} into {tuple(value.shape)}: "
+                    "only elementwise functions have a derivative f'(z)"
+                )
             if not value.requires_grad:  # constant
                 return torch.zeros_like(point)
             (grad,) = torch.autograd.grad(value.sum(), point, allow_unused=True)

@@ -16,20 +16,20 @@ from torch import Tensor
 
 from netvitals.activations.derivatives import Activation, in_double
 
-ORDER = 7                                        # coefficients a_0 .. a_7
-_NODES = 14                                      # of the interpolation on each side of zero
-_AGREE = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)        # how far a_k h^k may differ between the sides, k = 0..4
-_NEGLIGIBLE = 1e-9                               # a_k counts as zero below this share of the largest, at one scale
+ORDER = 7  # coefficients a_0 .. a_7
+_NODES = 14  # of the interpolation on each side of zero
+_AGREE = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)  # how far a_k h^k may differ between the sides, k = 0..4
+_NEGLIGIBLE = 1e-9  # a_k counts as zero below this share of the largest, at one scale
 
 
 @dataclass(frozen=True)
 class Smoothness:
     """How a function behaves on the two sides of zero, from its values."""
 
-    left: tuple[float, ...]    # one-sided a_0..a_4 from z < 0; empty if that side is not analytic
+    left: tuple[float, ...]  # one-sided a_0..a_4 from z < 0; empty if that side is not analytic
     right: tuple[float, ...]
-    radius: float              # on (−radius, 0) and (0, radius) the function is a power series
-    agree: int                 # a_0..a_{agree−1} are the same on both sides; 5 means smooth as far as can be seen
+    radius: float  # on (−radius, 0) and (0, radius) the function is a power series
+    agree: int  # a_0..a_{agree−1} are the same on both sides; 5 means smooth as far as can be seen
 
     @property
     def smooth(self) -> bool:
@@ -54,8 +54,10 @@ def _side(f: Callable[[Tensor], Tensor], sign: float) -> tuple[tuple[float, ...]
         series[0] /= 2
         if np.abs(series[-3:]).max() <= 1e-13 * max(np.abs(series).max(), 1e-300):
             polynomial = np.polynomial.Chebyshev(series, domain=(0, h))
-            return tuple(float(polynomial.deriv(k)(0.0) if k else polynomial(0.0)) * sign**k / math.factorial(k)
-                         for k in range(len(_AGREE))), h
+            return tuple(
+                float(polynomial.deriv(k)(0.0) if k else polynomial(0.0)) * sign**k / math.factorial(k)
+                for k in range(len(_AGREE))
+            ), h
     return (), 0.0
 
 
@@ -74,8 +76,10 @@ def smoothness(f: Activation) -> Smoothness:
         at_zero = float(function(torch.zeros(1, dtype=torch.float64)))
         around = function(torch.tensor([-radius, radius], dtype=torch.float64)) - at_zero
     scale = max(float(around.abs().max()), 1e-300)
-    left, right = (tuple(a if abs(a) * radius**k > _NEGLIGIBLE * scale else 0.0 for k, a in enumerate(side))
-                   for side in (left, right))
+    left, right = (
+        tuple(a if abs(a) * radius**k > _NEGLIGIBLE * scale else 0.0 for k, a in enumerate(side))
+        for side in (left, right)
+    )
     agree = 0
     for k, tolerance in enumerate(_AGREE):
         gap = max(abs(left[0] - at_zero), abs(right[0] - at_zero)) if k == 0 else abs(left[k] - right[k]) * radius**k
@@ -96,8 +100,10 @@ def taylor(f: Activation, order: int = ORDER) -> Tensor:
     function = in_double(f)
     probe = smoothness(f)
     if not probe.smooth:
-        raise ValueError(f"the function is not smooth at 0 (its sides agree on {probe.agree} coefficients): "
-                         "it has no Taylor series there")
+        raise ValueError(
+            f"the function is not smooth at 0 (its sides agree on {probe.agree} coefficients): "
+            "it has no Taylor series there"
+        )
     try:
         found = _repeated(function, order)
     except RuntimeError:  # torch has no second derivative of, e.g., hardsigmoid
@@ -119,7 +125,7 @@ def _interpolated(function: Callable[[Tensor], Tensor], order: int, radius: floa
     series[np.abs(series) < 1e-14 * np.abs(series).max()] = 0  # rounding noise would be raised to high powers
     power = np.polynomial.chebyshev.cheb2poly(series)
     found = np.zeros(order + 1)
-    found[:min(order + 1, len(power))] = power[:order + 1]
+    found[: min(order + 1, len(power))] = power[: order + 1]
     return torch.from_numpy(found / radius ** np.arange(order + 1))
 
 

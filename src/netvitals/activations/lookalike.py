@@ -9,8 +9,28 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-_CANDIDATES = ("relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "mish", "tanh", "sigmoid", "softplus", "elu", "selu",
-               "hardswish", "hardsigmoid", "relu6", "leaky_relu", "relu2", "gelu2", "silu2", "softsign", "identity")
+_CANDIDATES = (
+    "relu",
+    "gelu",
+    "gelu_tanh",
+    "quick_gelu",
+    "silu",
+    "mish",
+    "tanh",
+    "sigmoid",
+    "softplus",
+    "elu",
+    "selu",
+    "hardswish",
+    "hardsigmoid",
+    "relu6",
+    "leaky_relu",
+    "relu2",
+    "gelu2",
+    "silu2",
+    "softsign",
+    "identity",
+)
 
 
 def _probe(module: nn.Module) -> Tensor:
@@ -35,8 +55,11 @@ def acts_elementwise(module: nn.Module) -> bool:
             kept = torch.arange(24, device=x.device).reshape(2, 3, 4) % 2 == 0
             alone = module(torch.where(kept, x, torch.full_like(x, -0.3)))
             bend = (y.flatten()[2:] - 2 * y.flatten()[1:-1] + y.flatten()[:-2]).abs().max()
-            return bool(torch.allclose(y, shuffled, atol=1e-6) and torch.allclose(y[kept], alone[kept], atol=1e-6)
-                        and bend > 1e-4)
+            return bool(
+                torch.allclose(y, shuffled, atol=1e-6)
+                and torch.allclose(y[kept], alone[kept], atol=1e-6)
+                and bend > 1e-4
+            )
     except Exception:  # a stranger's module may refuse the shape; then it is simply not recognised
         return False
     finally:
@@ -55,7 +78,7 @@ def refusal(f: Callable[[Tensor], Tensor]) -> str:
     kept = torch.arange(24) % 2 == 0
     state = torch.get_rng_state()
     try:
-        with torch.enable_grad():       # as it will be called to take its derivative
+        with torch.enable_grad():  # as it will be called to take its derivative
             values = [f(z.requires_grad_().clone()) for z in (x, torch.where(kept, x, torch.full_like(x, -0.3)))]
         strange = next((v for v in values if not isinstance(v, Tensor) or v.shape != x.shape), None)
         if strange is not None:
@@ -64,7 +87,7 @@ def refusal(f: Callable[[Tensor], Tensor]) -> str:
         y, alone = (v.detach().double()[kept] for v in values)
         if torch.allclose(y, alone, rtol=1e-6, atol=1e-6, equal_nan=True):
             return ""
-    except Exception as error:      # whatever a stranger raises
+    except Exception as error:  # whatever a stranger raises
         return f"it cannot be called on a row of numbers ({str(error).splitlines()[0] if str(error) else error!r})"
     finally:
         torch.set_rng_state(state)

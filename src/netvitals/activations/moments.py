@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-REACH = 13.0          # beyond 13 standard deviations a Gaussian holds less than 1e-37
+REACH = 13.0  # beyond 13 standard deviations a Gaussian holds less than 1e-37
 PANELS_PER_UNIT = 16  # hardtanh, hardswish and relu6 bend at integers, shrinks at halves
 
 
@@ -40,8 +40,9 @@ def _panels(mu: float, sigma: float, order: int = 16) -> tuple[np.ndarray, np.nd
     return nodes.ravel(), weights.ravel()
 
 
-def gauss_hermite(n: int = 128, dtype: torch.dtype = torch.float64, *, dim: int = 1,
-                  device: torch.device | str | None = None) -> tuple[Tensor, Tensor]:
+def gauss_hermite(
+    n: int = 128, dtype: torch.dtype = torch.float64, *, dim: int = 1, device: torch.device | str | None = None
+) -> tuple[Tensor, Tensor]:
     r"""Nodes and weights with $\sum_i w_i f(x_i) \approx E[f(g)]$, $g \sim N(0, I_{dim})$.
 
     Returns nodes of shape ``(n,)`` and weights of shape ``(n,)``; for ``dim > 1`` the tensor product, ``(n**dim, dim)``
@@ -62,8 +63,14 @@ def gauss_hermite(n: int = 128, dtype: torch.dtype = torch.float64, *, dim: int 
     return grid, torch.cartesian_prod(*[weights] * dim).prod(dim=1)
 
 
-def expect(fn: Callable[[Tensor], Tensor], n: int = 128, *, mu: float = 0.0, sigma: float = 1.0,
-           method: Literal["auto", "hermite", "panels"] = "auto") -> float:
+def expect(
+    fn: Callable[[Tensor], Tensor],
+    n: int = 128,
+    *,
+    mu: float = 0.0,
+    sigma: float = 1.0,
+    method: Literal["auto", "hermite", "panels"] = "auto",
+) -> float:
     r"""$E[f(\mu + \sigma g)]$ in float64.
 
     ``"hermite"`` is the rule of n nodes. ``"panels"`` is a composite rule for kinks and steps. ``"auto"`` takes the
@@ -120,6 +127,7 @@ def hermite_coefficients(fn: Callable[[Tensor], Tensor], degree: int, n: int = 1
             for j in range(k):  # He_{j+1} = g He_j − j He_{j−1}
                 before, here = here, g * here - j * before
             return fn(g) * here
+
         return product
 
     return torch.tensor([expect(polynomial(k), n) / math.factorial(k) for k in range(degree + 1)], dtype=torch.float64)

@@ -31,10 +31,41 @@ from netvitals.activations.surrogate import NoisyReLU, SugarBSiLU
 
 #: Modules whose output entry depends on the same input entry alone.
 ELEMENTWISE: tuple[type[nn.Module], ...] = (
-    nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.ELU, nn.CELU,
-    nn.SELU, nn.Tanh, nn.Softsign, nn.Sigmoid, nn.LogSigmoid, nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh, nn.Tanhshrink,
-    nn.Softshrink, nn.Hardshrink, nn.Threshold, Erf, Sin, Arctan, NegReLU, QuickGELU, BSiLU, StiffSigmoid, Polynomial,
-    Identity, SugarBSiLU, NoisyReLU)
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.PReLU,
+    nn.RReLU,
+    nn.ReLU6,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Softplus,
+    nn.ELU,
+    nn.CELU,
+    nn.SELU,
+    nn.Tanh,
+    nn.Softsign,
+    nn.Sigmoid,
+    nn.LogSigmoid,
+    nn.Hardswish,
+    nn.Hardsigmoid,
+    nn.Hardtanh,
+    nn.Tanhshrink,
+    nn.Softshrink,
+    nn.Hardshrink,
+    nn.Threshold,
+    Erf,
+    Sin,
+    Arctan,
+    NegReLU,
+    QuickGELU,
+    BSiLU,
+    StiffSigmoid,
+    Polynomial,
+    Identity,
+    SugarBSiLU,
+    NoisyReLU,
+)
 
 #: Every module class that is an activation site, elementwise or not.
 MODULES: tuple[type[nn.Module], ...] = (*ELEMENTWISE, Squared, Centered, ZeroMean, Function, TopK, QuantileReLU)
@@ -70,9 +101,14 @@ FUNCTIONAL: dict[Callable[..., Any], str] = {fn: name for name, fns in _FUNCTION
 
 # where the parameters of a spec sit in the call: (position, keyword, default)
 _ARGUMENTS: dict[str, tuple[tuple[int, str, Any], ...]] = {
-    "leaky_relu": ((1, "negative_slope", 0.01),), "softplus": ((1, "beta", 1),), "elu": ((1, "alpha", 1.0),),
-    "celu": ((1, "alpha", 1.0),), "hardtanh": ((1, "min_val", -1.0), (2, "max_val", 1.0)),
-    "softshrink": ((1, "lambd", 0.5),), "hardshrink": ((1, "lambd", 0.5),)}
+    "leaky_relu": ((1, "negative_slope", 0.01),),
+    "softplus": ((1, "beta", 1),),
+    "elu": ((1, "alpha", 1.0),),
+    "celu": ((1, "alpha", 1.0),),
+    "hardtanh": ((1, "min_val", -1.0), (2, "max_val", 1.0)),
+    "softshrink": ((1, "lambd", 0.5),),
+    "hardshrink": ((1, "lambd", 0.5),),
+}
 
 
 def _joined(name: str, values: Sequence[float], defaults: Sequence[float]) -> str:
@@ -81,8 +117,9 @@ def _joined(name: str, values: Sequence[float], defaults: Sequence[float]) -> st
     return ":".join([name, *(f"{v:g}" if float(f"{v:g}") == v else repr(float(v)) for v in values)])
 
 
-def functional_spec(function: Callable[..., Any], args: Sequence[Any] = (),
-                    kwargs: Mapping[str, Any] | None = None) -> str | None:
+def functional_spec(
+    function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> str | None:
     """The spec of a call of a torch function, or None if the function is not an activation.
 
     >>> functional_spec(F.gelu, (), {"approximate": "tanh"}), functional_spec(torch.add)
@@ -103,10 +140,26 @@ def functional_spec(function: Callable[..., Any], args: Sequence[Any] = (),
 
 
 _PLAIN: dict[type[nn.Module], str] = {
-    nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu", nn.Mish: "mish", nn.SELU: "selu", nn.Tanh: "tanh",
-    nn.Softsign: "softsign", nn.Sigmoid: "sigmoid", nn.LogSigmoid: "logsigmoid", nn.Hardswish: "hardswish",
-    nn.Hardsigmoid: "hardsigmoid", nn.Tanhshrink: "tanhshrink", Erf: "erf", Sin: "sin", Arctan: "arctan",
-    NegReLU: "neg_relu", QuickGELU: "quick_gelu", Identity: "identity", nn.Identity: "identity"}
+    nn.ReLU: "relu",
+    nn.ReLU6: "relu6",
+    nn.SiLU: "silu",
+    nn.Mish: "mish",
+    nn.SELU: "selu",
+    nn.Tanh: "tanh",
+    nn.Softsign: "softsign",
+    nn.Sigmoid: "sigmoid",
+    nn.LogSigmoid: "logsigmoid",
+    nn.Hardswish: "hardswish",
+    nn.Hardsigmoid: "hardsigmoid",
+    nn.Tanhshrink: "tanhshrink",
+    Erf: "erf",
+    Sin: "sin",
+    Arctan: "arctan",
+    NegReLU: "neg_relu",
+    QuickGELU: "quick_gelu",
+    Identity: "identity",
+    nn.Identity: "identity",
+}
 _WITH_NUMBERS: dict[type[nn.Module], tuple[str, Callable[[Any], list[float]], list[float]]] = {
     nn.LeakyReLU: ("leaky_relu", lambda m: [m.negative_slope], [0.01]),
     nn.RReLU: ("rrelu", lambda m: [m.lower, m.upper], [1 / 8, 1 / 3]),
@@ -120,7 +173,8 @@ _WITH_NUMBERS: dict[type[nn.Module], tuple[str, Callable[[Any], list[float]], li
     SugarBSiLU: ("sugar_b_silu", lambda m: [m.alpha], [1.67]),
     StiffSigmoid: ("sigmoid", lambda m: [m.stiffness, m.center] if m.center else [m.stiffness], [1.0]),
     Polynomial: ("poly", lambda m: list(m.coefficients), []),
-    NoisyReLU: ("noisy_relu", lambda m: [m.alpha, m.scale], [1.0, 1.0])}
+    NoisyReLU: ("noisy_relu", lambda m: [m.alpha, m.scale], [1.0, 1.0]),
+}
 
 
 def spec_of(module: nn.Module) -> str | None:
@@ -144,7 +198,8 @@ def spec_of(module: nn.Module) -> str | None:
         return f"prelu:{shortest(module.weight)}" if module.weight.numel() == 1 else None
     if isinstance(module, QuantileReLU) and module.signed:
         return f"quantile_relu:{'none' if module.q is None else f'{module.q:g}'}" + (
-            "" if module.mode == "mask" else f":{module.mode}")
+            "" if module.mode == "mask" else f":{module.mode}"
+        )
     if isinstance(module, (Squared, Centered, ZeroMean, TopK)):
         return _composite_spec(module)
     return None

@@ -62,8 +62,11 @@ ENTRIES: dict[str, Entry] = {
     "relu": Entry(nn.ReLU, "max(0, x)"),
     "leaky_relu": Entry(lambda slope=0.01: nn.LeakyReLU(slope), "x if x > 0 else a x", ("slope",)),
     "prelu": Entry(lambda slope=0.25: nn.PReLU(init=slope), "x if x > 0 else a x, a learned", ("slope",)),
-    "rrelu": Entry(lambda lower=1 / 8, upper=1 / 3: nn.RReLU(lower, upper), "x if x > 0 else a x, a random in training",
-                   ("lower", "upper")),
+    "rrelu": Entry(
+        lambda lower=1 / 8, upper=1 / 3: nn.RReLU(lower, upper),
+        "x if x > 0 else a x, a random in training",
+        ("lower", "upper"),
+    ),
     "relu6": Entry(nn.ReLU6, "min(max(0, x), 6)"),
     "neg_relu": Entry(NegReLU, "min(0, x)"),
     "relu2": Entry(lambda clip=None: Squared(nn.ReLU(), clip), "min(max(0, x)^2, c)", ("clip",)),
@@ -94,18 +97,36 @@ ENTRIES: dict[str, Entry] = {
     "softshrink": Entry(lambda lam=0.5: nn.Softshrink(lam), "x -+ l outside (-l, l), else 0", ("lambda",)),
     "hardshrink": Entry(lambda lam=0.5: nn.Hardshrink(lam), "x outside (-l, l), else 0", ("lambda",)),
     "identity": Entry(Identity, "x"),
-    "noisy_relu": Entry(lambda alpha=1.0, scale=1.0: NoisyReLU(alpha, scale),
-                        "max(0, x); in training noise below 0", ("alpha", "scale")),
+    "noisy_relu": Entry(
+        lambda alpha=1.0, scale=1.0: NoisyReLU(alpha, scale), "max(0, x); in training noise below 0", ("alpha", "scale")
+    ),
     "quantile_relu": Entry(QuantileReLU, "x if x >= its feature's q-quantile over the batch, else 0", ("q", "mode")),
     "poly": Entry(lambda *a: Polynomial(*(a or (0.0, 1.0))), "sum of a_k x^k", ("a0", "a1", "..."), most=64),
 }
 
-ALIASES = {"swish": "silu", "atan": "arctan", "linear": "identity", "none": "identity", "relusquared": "relu2",
-           "squaredrelu": "relu2", "gelusquared": "gelu2", "silusquared": "silu2", "bsilu": "b_silu",
-           "sugarbsilu": "sugar_b_silu", "sugar": "sugar_b_silu", "polynomial": "poly", "gelunew": "gelu_tanh",
-           "gelupytorchtanh": "gelu_tanh", "negativerelu": "neg_relu", "logistic": "sigmoid"}
-COMPOSITES = {"topk": f"topk:SPEC:SPARSITY[:{'|'.join(GRANULARITIES)}][:before]", "centered": "centered:SPEC",
-              "zero_mean": "zero_mean:SPEC"}
+ALIASES = {
+    "swish": "silu",
+    "atan": "arctan",
+    "linear": "identity",
+    "none": "identity",
+    "relusquared": "relu2",
+    "squaredrelu": "relu2",
+    "gelusquared": "gelu2",
+    "silusquared": "silu2",
+    "bsilu": "b_silu",
+    "sugarbsilu": "sugar_b_silu",
+    "sugar": "sugar_b_silu",
+    "polynomial": "poly",
+    "gelunew": "gelu_tanh",
+    "gelupytorchtanh": "gelu_tanh",
+    "negativerelu": "neg_relu",
+    "logistic": "sigmoid",
+}
+COMPOSITES = {
+    "topk": f"topk:SPEC:SPARSITY[:{'|'.join(GRANULARITIES)}][:before]",
+    "centered": "centered:SPEC",
+    "zero_mean": "zero_mean:SPEC",
+}
 _PRESET = re.compile(r"^topksparse(?P<inner>\w+?)-(?P<share>\d{1,2})$|^quantilerelu-(?P<q>\d{1,2})$")
 
 
@@ -197,13 +218,21 @@ def canonical(spec: str) -> str:
     if name == "topk":
         inner, sparsity, granularity, post = _topk_parts(rest)
         tail = [] if granularity == "token" else [granularity]
-        return ":".join(["topk", canonical(":".join(inner)), "none" if sparsity is None else f"{sparsity:g}",
-                         *tail, *([] if post else ["before"])])
+        return ":".join(
+            [
+                "topk",
+                canonical(":".join(inner)),
+                "none" if sparsity is None else f"{sparsity:g}",
+                *tail,
+                *([] if post else ["before"]),
+            ]
+        )
     if name in COMPOSITES:
         return f"{name}:{canonical(':'.join(rest))}"
     values = [_number(r, spec) for r in rest]
-    return ":".join([name, *(v if isinstance(v, str) else "none" if v is None else repr(v).removesuffix(".0")
-                             for v in values)])
+    return ":".join(
+        [name, *(v if isinstance(v, str) else "none" if v is None else repr(v).removesuffix(".0") for v in values)]
+    )
 
 
 def get(spec: str | nn.Module | type[nn.Module] | Callable[[Tensor], Tensor]) -> nn.Module:

@@ -65,8 +65,11 @@ def _groups(x: Tensor, granularity: str, channel_dim: int) -> tuple[Tensor, tupl
 def _ungroup(mask: Tensor, shape: tuple[int, ...], granularity: str, channel_dim: int, ndim: int) -> Tensor:
     c = channel_dim % ndim
     mask = mask.reshape(shape)
-    return {"token": lambda: mask.movedim(-1, c), "channel": lambda: mask.movedim(0, c),
-            "batch": lambda: mask.movedim(-1, 0)}.get(granularity, lambda: mask)()
+    return {
+        "token": lambda: mask.movedim(-1, c),
+        "channel": lambda: mask.movedim(0, c),
+        "batch": lambda: mask.movedim(-1, 0),
+    }.get(granularity, lambda: mask)()
 
 
 def topk_mask(x: Tensor, sparsity: float, granularity: str = "token", channel_dim: int = -1) -> Tensor:
@@ -108,8 +111,10 @@ class _Threshold(nn.Module):
     def update(self, threshold: Tensor) -> None:
         new = threshold.detach().to(self.value.device)
         if self.value.shape != new.shape and int(self.batches):
-            raise ValueError(f"the running threshold has shape {tuple(self.value.shape)}, this batch needs "
-                             f"{tuple(new.shape)}: a running threshold needs inputs of one shape")
+            raise ValueError(
+                f"the running threshold has shape {tuple(self.value.shape)}, this batch needs "
+                f"{tuple(new.shape)}: a running threshold needs inputs of one shape"
+            )
         first = int(self.batches) == 0
         self.value = new.clone() if first else torch.lerp(self.value, new.to(self.value.dtype), self.momentum)
         self.batches += 1
@@ -141,15 +146,26 @@ class TopK(nn.Module):
     [[4.0, 0.0, 3.0, 0.0]]
     """
 
-    def __init__(self, inner: nn.Module, sparsity: float | None, granularity: Granularity = "token", *,
-                 post: bool = True, channel_dim: int | None = None, running: bool = False, momentum: float = 0.1,
-                 max_tracked: int | None = None) -> None:
+    def __init__(
+        self,
+        inner: nn.Module,
+        sparsity: float | None,
+        granularity: Granularity = "token",
+        *,
+        post: bool = True,
+        channel_dim: int | None = None,
+        running: bool = False,
+        momentum: float = 0.1,
+        max_tracked: int | None = None,
+    ) -> None:
         super().__init__()
         if granularity not in GRANULARITIES:
             raise ValueError(f"granularity {granularity!r} is unknown; it is one of {', '.join(GRANULARITIES)}")
         if running and granularity in ("token", "sample"):
-            raise ValueError(f"a running threshold needs granularity channel, batch or global, got {granularity!r}: "
-                             "each token or sample has its own threshold")
+            raise ValueError(
+                f"a running threshold needs granularity channel, batch or global, got {granularity!r}: "
+                "each token or sample has its own threshold"
+            )
         self.inner = inner
         self.sparsity = share(sparsity, "sparsity")
         self.granularity = granularity
@@ -203,8 +219,9 @@ def _edge_shape(edge: Tensor, shape: tuple[int, ...], granularity: str) -> tuple
     return (1,) * len(shape)
 
 
-def quantile_relu(x: Tensor, q: float | None, mode: Mode = "mask", *, signed: bool = True,
-                  threshold: Tensor | None = None) -> Tensor:
+def quantile_relu(
+    x: Tensor, q: float | None, mode: Mode = "mask", *, signed: bool = True, threshold: Tensor | None = None
+) -> Tensor:
     r"""ReLU above θ, the q-quantile of each feature over the batch dimension.
 
     mask: $x\,1[x\ge\theta]$; continuous: $\max(0, x-\theta)$; shifted: $\max(0, x-\theta)+\theta = \max(x,\theta)$.
@@ -234,8 +251,16 @@ class QuantileReLU(nn.Module):
     for one sample does not depend on its neighbours.
     """
 
-    def __init__(self, q: float | None = 0.5, mode: Mode = "mask", *, signed: bool = True, running: bool = False,
-                 momentum: float = 0.1, max_tracked: int | None = None) -> None:
+    def __init__(
+        self,
+        q: float | None = 0.5,
+        mode: Mode = "mask",
+        *,
+        signed: bool = True,
+        running: bool = False,
+        momentum: float = 0.1,
+        max_tracked: int | None = None,
+    ) -> None:
         super().__init__()
         if mode not in MODES:
             raise ValueError(f"mode {mode!r} is unknown; it is one of {', '.join(MODES)}")

@@ -79,8 +79,9 @@ class NoisyReLU(nn.Module):
     ``p`` is one learnable number, drawn from N(0, 1); ``noise`` is ``"half_normal"`` (ε = |N(0, 1)|) or ``"normal"``.
     """
 
-    def __init__(self, alpha: float = 1.0, scale: float = 1.0,
-                 noise: Literal["half_normal", "normal"] = "half_normal") -> None:
+    def __init__(
+        self, alpha: float = 1.0, scale: float = 1.0, noise: Literal["half_normal", "normal"] = "half_normal"
+    ) -> None:
         super().__init__()
         if noise not in ("half_normal", "normal"):
             raise ValueError(f"noise must be 'half_normal' or 'normal', got {noise!r}")

@@ -27,14 +27,14 @@ class Constants:
     (0.6057055096, -1.199858, 4.845644)
     """
 
-    label: str           # class of the activation
-    slope: float         # α = f'(0)
-    q: float             # order of the first nonlinear term
-    a_q: float           # its coefficient
-    h: float             # E[g f(g)]
-    h_q: float           # E[f(g) g^q]; 0 if q is infinite
-    half_power: float    # ½E[f(g)²]: the loss of the zero network on a single-mode teacher with β = 1
-    lam_prime: float     # λ' = a_q h^(q) / (α h)
+    label: str  # class of the activation
+    slope: float  # α = f'(0)
+    q: float  # order of the first nonlinear term
+    a_q: float  # its coefficient
+    h: float  # E[g f(g)]
+    h_q: float  # E[f(g) g^q]; 0 if q is infinite
+    half_power: float  # ½E[f(g)²]: the loss of the zero network on a single-mode teacher with β = 1
+    lam_prime: float  # λ' = a_q h^(q) / (α h)
     offset: float = 0.0  # f(0), taken away before everything else
     note: str = ""
 
@@ -86,8 +86,14 @@ class Constants:
         return self.kappa(depth) > 0
 
     def __str__(self) -> str:
-        parts = [("slope", self.slope), ("q", self.q), ("a_q", self.a_q), ("h", self.h), ("h_q", self.h_q),
-                 ("lambda", self.lam)]
+        parts = [
+            ("slope", self.slope),
+            ("q", self.q),
+            ("a_q", self.a_q),
+            ("h", self.h),
+            ("h_q", self.h_q),
+            ("lambda", self.lam),
+        ]
         shown = ", ".join(f"{name} {'undefined' if math.isnan(v) else f'{v:.6g}'}" for name, v in parts)
         return f"class {self.label}: {shown}" + (f" ({self.note})" if self.note else "")
 
@@ -118,5 +124,15 @@ def _of(key: Key) -> Constants:
     else:
         lam_prime = found.a_q * h_q / (found.slope * h)
     note = found.why if found.label in ("outside", "D") or found.almost_everywhere else ""
-    return Constants(found.label, found.slope, found.q, found.a_q, h, h_q,
-                     expect(lambda g: centred(g) ** 2) / 2, lam_prime, offset, note)
+    return Constants(
+        found.label,
+        found.slope,
+        found.q,
+        found.a_q,
+        h,
+        h_q,
+        expect(lambda g: centred(g) ** 2) / 2,
+        lam_prime,
+        offset,
+        note,
+    )

@@ -19,10 +19,10 @@ from netvitals.activations.derivatives import Activation, Key, derivative, in_do
 from netvitals.activations.lookalike import refusal
 from netvitals.activations.sparse import QuantileReLU, TopK
 
-SPAN = 20.0     # the grid covers [−20, 20] with this step
+SPAN = 20.0  # the grid covers [−20, 20] with this step
 STEP = 1e-3
-FAR = 1e4       # tails are searched on a geometric grid up to here
-_FEW = 8        # more crossings than this in a tail: the derivative oscillates for ever
+FAR = 1e4  # tails are searched on a geometric grid up to here
+_FEW = 8  # more crossings than this in a tail: the derivative oscillates for ever
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Crossings:
     """
 
     theta: float
-    z_low: float                                # inf{z : f'(z) > θ}; −inf if active all the way down, inf if never
-    z_low_literal: float                        # inf{z : |f'(z)| > θ}
+    z_low: float  # inf{z : f'(z) > θ}; −inf if active all the way down, inf if never
+    z_low_literal: float  # inf{z : |f'(z)| > θ}
     intervals: tuple[tuple[float, float], ...]  # sorted, open, ends may be ±inf
-    crossings: tuple[float, ...]                # finite ends of the intervals
-    oscillates: bool = False                    # the intervals stop at ±20 though the activation goes on crossing
+    crossings: tuple[float, ...]  # finite ends of the intervals
+    oscillates: bool = False  # the intervals stop at ±20 though the activation goes on crossing
 
     def active(self, z: Tensor) -> Tensor:
         """Whether each z lies in the active set."""
@@ -85,8 +85,10 @@ class Crossings:
         where = " and ".join(f"({_short(a)}, {_short(b)})" for a, b in self.intervals) or "the empty set"
         if len(self.intervals) > 6:
             where = f"{len(self.intervals)} intervals"
-        return (f"|f'| > {self.theta:g} on {where}; z_low = {_short(self.z_low)} (signed), "
-                f"{_short(self.z_low_literal)} (literal)")
+        return (
+            f"|f'| > {self.theta:g} on {where}; z_low = {_short(self.z_low)} (signed), "
+            f"{_short(self.z_low_literal)} (literal)"
+        )
 
 
 def _short(z: float) -> str:
@@ -122,8 +124,14 @@ def _search(slope: Callable[[Tensor], Tensor], theta: float) -> Crossings:
     signed = _active_intervals(slope, theta)
     intervals, oscillates = literal
     ends = {z for pair in intervals for z in pair if not math.isinf(z) and not (oscillates and abs(z) == SPAN)}
-    return Crossings(theta=theta, z_low=_lowest(*signed), z_low_literal=_lowest(*literal), intervals=intervals,
-                     crossings=tuple(sorted(ends)), oscillates=oscillates)
+    return Crossings(
+        theta=theta,
+        z_low=_lowest(*signed),
+        z_low_literal=_lowest(*literal),
+        intervals=intervals,
+        crossings=tuple(sorted(ends)),
+        oscillates=oscillates,
+    )
 
 
 def _lowest(intervals: tuple[tuple[float, float], ...], oscillates: bool) -> float:
@@ -132,8 +140,7 @@ def _lowest(intervals: tuple[tuple[float, float], ...], oscillates: bool) -> flo
     return intervals[0][0] if intervals else math.inf
 
 
-def _active_intervals(gate: Callable[[Tensor], Tensor],
-                      theta: float) -> tuple[tuple[tuple[float, float], ...], bool]:
+def _active_intervals(gate: Callable[[Tensor], Tensor], theta: float) -> tuple[tuple[tuple[float, float], ...], bool]:
     points, values = _sampled(gate, theta)
     above = values > theta
     changes = (above[1:] != above[:-1]).nonzero().flatten()

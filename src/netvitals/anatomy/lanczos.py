@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-Apply = Callable[[Tensor], Tensor]       # rows z (R, d) to z H
+Apply = Callable[[Tensor], Tensor]  # rows z (R, d) to z H
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Lanczos:
         self.diagonal = torch.zeros(runs, self.most, dtype=torch.float64)
         self.off = torch.zeros(runs, self.most, dtype=torch.float64)
         self.next = starts / starts.norm(dim=1, keepdim=True)
-        self.ended = torch.zeros(runs, dtype=torch.bool)        # an invariant subspace was found: nothing left to learn
+        self.ended = torch.zeros(runs, dtype=torch.bool)  # an invariant subspace was found: nothing left to learn
 
     def advance(self, steps: int) -> None:
         """Take more steps, at most up to the size of the basis."""
@@ -64,23 +64,24 @@ class Lanczos:
             q = self.next
             self.basis[:, j] = q
             w = self.apply(q)
-            known = self.basis[:, :j + 1]
+            known = self.basis[:, : j + 1]
             alpha = torch.linalg.vecdot(q, w)
             w = w - alpha[:, None] * q
             if j:
-                w = w - self.off[:, j - 1:j].to(w) * self.basis[:, j - 1]
+                w = w - self.off[:, j - 1 : j].to(w) * self.basis[:, j - 1]
             c = (known @ w[:, :, None])[:, :, 0]
             w = w - (c[:, None] @ known)[:, 0]
             beta = w.norm(dim=1)
             self.diagonal[:, j] = (alpha + c[:, j]).double().cpu()
-            scale = self.diagonal[:, :j + 1].abs().amax(1).clamp_min(self.off[:, :max(j, 1)].amax(1)).clamp_min(1e-30)
+            scale = self.diagonal[:, : j + 1].abs().amax(1).clamp_min(self.off[:, : max(j, 1)].amax(1)).clamp_min(1e-30)
             over = beta.double().cpu() <= 10 * tiny * scale
             self.ended |= over
             self.off[:, j] = torch.where(over, 0.0, beta.double().cpu())
-            self.next = torch.where(over[:, None].to(w.device), torch.zeros_like(w),
-                                    w / beta.clamp_min(torch.finfo(w.dtype).tiny)[:, None])
+            self.next = torch.where(
+                over[:, None].to(w.device), torch.zeros_like(w), w / beta.clamp_min(torch.finfo(w.dtype).tiny)[:, None]
+            )
             self.steps += 1
 
     def tridiagonal(self) -> Tridiagonal:
         k = self.steps
-        return Tridiagonal(self.diagonal[:, :k], self.off[:, :max(k - 1, 0)], self.basis[:, :k], self.off[:, k - 1])
+        return Tridiagonal(self.diagonal[:, :k], self.off[:, : max(k - 1, 0)], self.basis[:, :k], self.off[:, k - 1])

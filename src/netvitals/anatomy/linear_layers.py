@@ -33,7 +33,7 @@ def linear_stack(model: nn.Module) -> Layers | None:
             return None
         if type(layer) is nn.Linear:
             if f"{path}weight" not in named or (layer.bias is not None and f"{path}bias" not in named):
-                return None             # tied to an earlier layer, under whose name it goes
+                return None  # tied to an earlier layer, under whose name it goes
         elif type(layer) is nn.Sequential or (isinstance(layer, nn.Identity | nn.Dropout) and not layer.training):
             continue
         elif not (_is_plain(layer) or (_flattens(layer) and not found)):
@@ -47,8 +47,14 @@ def takes(layers: Layers, samples: Tensor) -> bool:
     return samples.ndim == 2 or isinstance(layers[0][1], nn.Flatten)
 
 
-def add_gradient(layers: Layers, params: Params, x: Tensor, score: Callable[[Tensor], tuple[Tensor, Tensor]],
-                 out: Params, scale: float) -> Tensor:
+def add_gradient(
+    layers: Layers,
+    params: Params,
+    x: Tensor,
+    score: Callable[[Tensor], tuple[Tensor, Tensor]],
+    out: Params,
+    scale: float,
+) -> Tensor:
     """out ← out + scale ∂L/∂p for the parameters named in ``out``, which may be the parameters themselves; the losses.
 
     Args:
@@ -97,7 +103,7 @@ def _through(layer: nn.Module, before: Tensor, after: Tensor, delta: Tensor) -> 
 def _in_order(path: str, layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     yield path, layer
     if type(layer) is nn.Sequential:
-        for name, child in layer._modules.items():      # named_children leaves out a layer that comes again
+        for name, child in layer._modules.items():  # named_children leaves out a layer that comes again
             assert child is not None
             yield from _in_order(f"{path}{name}.", child)
 

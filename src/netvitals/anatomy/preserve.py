@@ -25,8 +25,9 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
         parameters: also restore parameter values (costs a copy of them).
     """
     modes = [(m, m.training) for m in model.modules()]
-    buffers = [(m, key, b, b.detach().clone())
-               for m in model.modules() for key, b in m._buffers.items() if b is not None]
+    buffers = [
+        (m, key, b, b.detach().clone()) for m in model.modules() for key, b in m._buffers.items() if b is not None
+    ]
     params = list(model.parameters())
     grads = [(p, p.grad, p.requires_grad) for p in params]
     values = [p.detach().clone() for p in params] if parameters else None
@@ -56,8 +57,11 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
 
 def rng_state() -> dict[str, Any]:
     """The state of every generator a forward pass may draw from."""
-    state: dict[str, Any] = {"torch": torch.get_rng_state(), "numpy": np.random.get_state(),
-                             "python": random.getstate()}
+    state: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "numpy": np.random.get_state(),
+        "python": random.getstate(),
+    }
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         state["cuda"] = torch.cuda.get_rng_state_all()
     return state

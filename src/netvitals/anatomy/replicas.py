@@ -19,7 +19,7 @@ from torch.func import functional_call, vmap
 from netvitals.anatomy.linear_layers import add_gradient, linear_stack, takes
 
 LossFn = Callable[[Any, Any], Tensor]
-_FEW = 8        # up to so many copies a loop over their losses costs less than vmap does
+_FEW = 8  # up to so many copies a loop over their losses costs less than vmap does
 
 
 class Replicas:
@@ -38,8 +38,9 @@ class Replicas:
     ([1.0, 4.0], [[2.0, 2.0], [4.0, 4.0]])
     """
 
-    def __init__(self, model: nn.Module, loss_fn: LossFn, only: str | Sequence[str] | None = None,
-                 batched: bool = True) -> None:
+    def __init__(
+        self, model: nn.Module, loss_fn: LossFn, only: str | Sequence[str] | None = None, batched: bool = True
+    ) -> None:
         self.model, self.loss_fn = model, loss_fn
         globs = [only] if isinstance(only, str) else only
         named = dict(model.named_parameters())
@@ -53,9 +54,12 @@ class Replicas:
         self.buffers = {k: cast(b.detach()) for k, b in model.named_buffers()}
         # torch's own tying would leave a module that is used twice with the parameters of the call
         names = {p: name for name, p in named.items()}
-        self.aliases = {alias: names[p] for path, module in model.named_modules()
-                        for key, p in module._parameters.items()
-                        if p is not None and (alias := f"{path}.{key}" if path else key) not in named}
+        self.aliases = {
+            alias: names[p]
+            for path, module in model.named_modules()
+            for key, p in module._parameters.items()
+            if p is not None and (alias := f"{path}.{key}" if path else key) not in named
+        }
         self.names = list(chosen)
         self.shapes = [p.shape for p in chosen.values()]
         self.counts = [p.numel() for p in chosen.values()]
@@ -71,8 +75,9 @@ class Replicas:
         """The loss of every copy on the same data."""
         return self._losses(self.parts(w), x, y, each=False)
 
-    def add_gradient(self, parts: list[Tensor], x: Tensor, y: Tensor, out: list[Tensor], scale: float = 1.0,
-                     each: bool = False) -> Tensor:
+    def add_gradient(
+        self, parts: list[Tensor], x: Tensor, y: Tensor, out: list[Tensor], scale: float = 1.0, each: bool = False
+    ) -> Tensor:
         """out ← out + scale ∇L, where ``out`` may be ``parts`` themselves; the losses before that.
 
         With ``each`` every copy has data of its own, along the first dimension of x and y.
@@ -82,8 +87,14 @@ class Replicas:
             x, y = (t if each else t.expand(copies, *t.shape) for t in (x, y))
             shared = {name: p.expand(copies, *p.shape) for name, p in self.fixed.items()}
             with torch.no_grad():
-                return add_gradient(self.layers, dict(zip(self.names, parts)) | shared, x,
-                                    lambda outputs: self._score(outputs, y), dict(zip(self.names, out)), scale)
+                return add_gradient(
+                    self.layers,
+                    dict(zip(self.names, parts)) | shared,
+                    x,
+                    lambda outputs: self._score(outputs, y),
+                    dict(zip(self.names, out)),
+                    scale,
+                )
         with torch.enable_grad():
             leaves = [p.detach().requires_grad_() for p in parts]
             losses = self._losses(leaves, x, y, each)
@@ -128,6 +139,10 @@ def _cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 def _is_cross_entropy(loss_fn: LossFn) -> bool:
     if type(loss_fn) is nn.CrossEntropyLoss:
-        return (loss_fn.weight is None and loss_fn.ignore_index == -100 and loss_fn.reduction == "mean"
-                and loss_fn.label_smoothing == 0)
+        return (
+            loss_fn.weight is None
+            and loss_fn.ignore_index == -100
+            and loss_fn.reduction == "mean"
+            and loss_fn.label_smoothing == 0
+        )
     return loss_fn is F.cross_entropy

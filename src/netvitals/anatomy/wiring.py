@@ -90,7 +90,8 @@ def recorded(model: nn.Module) -> Iterator[dict[str, Run]]:
                 runs[name].calls += 1
                 return output
             runs[name] = Run(name, module, inputs[0], output)
-            return output.clone()       # an in-place activation must not overwrite what was noted
+            return output.clone()  # an in-place activation must not overwrite what was noted
+
         return hook
 
     for name, module in model.named_modules():

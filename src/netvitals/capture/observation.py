@@ -33,12 +33,22 @@ class Observation:
 
     def __str__(self) -> str:
         loss = "" if self.loss is None else f", loss {self.loss:.6g}"
-        return (f"{len(self.readings)} readings at {len(self.sites)} sites{loss}; "
-                f"{len(self.unseen)} places could not be seen")
+        return (
+            f"{len(self.readings)} readings at {len(self.sites)} sites{loss}; "
+            f"{len(self.unseen)} places could not be seen"
+        )
 
 
-def observe(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None = None, *, vitals: Iterable[Any],
-         step: int = 0, mode: Mode = "train", initial: Mapping[str, Tensor] | None = None) -> Observation:
+def observe(
+    model: nn.Module,
+    batch: Any,
+    loss_fn: Callable[..., Tensor] | None = None,
+    *,
+    vitals: Iterable[Any],
+    step: int = 0,
+    mode: Mode = "train",
+    initial: Mapping[str, Tensor] | None = None,
+) -> Observation:
     """Readings of ``vitals`` on one batch, as a measured training step would give them.
 
     The model is left bit for bit as it was: parameters, buffers, gradients, mode, hooks, random numbers.
@@ -69,18 +79,31 @@ def observe(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None 
     recorder = Recorder(step)
     loss = probe(observer, recorder, batch, loss_fn, mode=mode, initial=initial)
     readings, arrays = recorder.readings()
-    return Observation(tuple(readings), tuple(arrays), tuple(observer.sites.values()), tuple(observer.unseen.values()),
-                None if loss is None else float(loss))
+    return Observation(
+        tuple(readings),
+        tuple(arrays),
+        tuple(observer.sites.values()),
+        tuple(observer.unseen.values()),
+        None if loss is None else float(loss),
+    )
 
 
-def probe(observer: Observer, recorder: Recorder, batch: Any, loss_fn: Callable[..., Tensor] | None, *, mode: Mode = "train",
-          initial: Mapping[str, Tensor] | None = None, parameters: bool = True) -> Tensor | None:
+def probe(
+    observer: Observer,
+    recorder: Recorder,
+    batch: Any,
+    loss_fn: Callable[..., Tensor] | None,
+    *,
+    mode: Mode = "train",
+    initial: Mapping[str, Tensor] | None = None,
+    parameters: bool = True,
+) -> Tensor | None:
     """Run ``looker`` over one batch and write to ``recorder``; the detached loss, if there is one."""
     x, target = split_batch(batch, loss_fn)
     model, schedule = observer.model, observer.schedule
     loss = None
     with preserved(model), in_mode(model, mode), _slow_attention(), torch.enable_grad():
-        torch.manual_seed(0)        # what noise is left in the model is the same on every look
+        torch.manual_seed(0)  # what noise is left in the model is the same on every look
         observer.arm(recorder)
         try:
             output = _call(model, x)
@@ -108,8 +131,11 @@ def split_batch(batch: Any, loss_fn: Callable[..., Any] | None) -> tuple[Any, tu
         return batch[0], (batch[1],)
     if loss_fn is None:
         return batch, ()
-    what = f"a {type(batch).__name__} of {len(batch)}" if isinstance(batch, tuple | list | dict) else \
-        f"a {type(batch).__name__}"
+    what = (
+        f"a {type(batch).__name__} of {len(batch)}"
+        if isinstance(batch, tuple | list | dict)
+        else f"a {type(batch).__name__}"
+    )
     raise TypeError(f"with a loss function the batch must be a pair (x, y), got {what}")
 
 
@@ -120,8 +146,9 @@ def check_finite(nest: Any, what: str) -> None:
         if isinstance(tensor, Tensor) and tensor.is_floating_point():
             bad = int((~torch.isfinite(tensor)).sum())
             if bad:
-                raise ValueError(f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; "
-                                 "clean the batch first")
+                raise ValueError(
+                    f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; clean the batch first"
+                )
 
 
 def _call(model: nn.Module, x: Any) -> Any:

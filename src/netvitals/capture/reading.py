@@ -49,13 +49,13 @@ class Recorder:
 
     def __init__(self, step: int) -> None:
         self.step = step
-        self.vital = ""     # the engine sets it before it calls a vital sign
+        self.vital = ""  # the engine sets it before it calls a vital sign
         self._scalars: list[tuple[Entry, Tensor]] = []
         self._arrays: list[tuple[Entry, Tensor]] = []
         self._later: list[tuple[str, Callable[[], None]]] = []
         self._finishers: list[tuple[str, list[Tensor], Callable[..., None]]] = []
         self._unfinished: list[tuple[str, list[np.ndarray], Callable[..., None]]] = []
-        self._narrow: np.dtype[Any] = np.dtype(np.float32)      # the precision the tensors had
+        self._narrow: np.dtype[Any] = np.dtype(np.float32)  # the precision the tensors had
         self._numbers: list[tuple[Entry, np.ndarray]] = []
         self._blocks: list[tuple[Entry, np.ndarray]] = []
 
@@ -66,8 +66,10 @@ class Recorder:
         """
         sites = _names(site)
         if values.numel() != len(metrics) * len(sites):
-            raise ValueError(f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for "
-                             f"{values.numel()} values")
+            raise ValueError(
+                f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for "
+                f"{values.numel()} values"
+            )
         self._scalars.append(((self.vital, sites, tuple(metrics)), values.detach()))
 
     def write_array(self, site: Site | str | Sequence[Site | str], metric: str, values: Tensor) -> None:
@@ -92,8 +94,9 @@ class Recorder:
         """As :meth:`write`, for numbers that have left the device."""
         sites, values = _names(site), np.asarray(values, dtype=np.float64)
         if values.size != len(metrics) * len(sites):
-            raise ValueError(f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for "
-                             f"{values.size} values")
+            raise ValueError(
+                f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for {values.size} values"
+            )
         self._numbers.append(((self.vital, sites, tuple(metrics)), values.reshape(-1)))
 
     def put_array(self, sites: Sequence[Site | str], metric: str, values: np.ndarray) -> None:
@@ -110,7 +113,7 @@ class Recorder:
 
     def erase(self, mark: tuple[int, ...]) -> None:
         """Forget what was written since ``mark``."""
-        del self._scalars[mark[0]:], self._arrays[mark[1]:], self._finishers[mark[2]:]
+        del self._scalars[mark[0] :], self._arrays[mark[1] :], self._finishers[mark[2] :]
 
     def leave_device(self) -> None:
         """Move everything written so far to the host, in one transfer per device, and let go of the tensors.
@@ -129,9 +132,10 @@ class Recorder:
                         tensors.append(t)
             flat, self._narrow = _to_host(tensors)
         self._numbers += [(entry, piece.reshape(-1)) for (entry, _), piece in zip(self._scalars, flat)]
-        self._blocks += [(entry, piece) for (entry, _), piece in zip(self._arrays, flat[len(self._scalars):])]
-        self._unfinished += [(vital, [flat[place[id(t)]] for t in given], finish)
-                             for vital, given, finish in self._finishers]
+        self._blocks += [(entry, piece) for (entry, _), piece in zip(self._arrays, flat[len(self._scalars) :])]
+        self._unfinished += [
+            (vital, [flat[place[id(t)]] for t in given], finish) for vital, given, finish in self._finishers
+        ]
         self._scalars, self._arrays, self._finishers = [], [], []
 
     def columns(self) -> StepColumns:
@@ -146,8 +150,13 @@ class Recorder:
                 queue += [(vital, [], work) for vital, _, work in self._finishers]
                 self._finishers = []
         values = np.concatenate([v for _, v in self._numbers]) if self._numbers else np.empty(0)
-        return StepColumns(self.step, tuple(e for e, _ in self._numbers), values, tuple(e for e, _ in self._blocks),
-                    [block.astype(self._narrow) for _, block in self._blocks])
+        return StepColumns(
+            self.step,
+            tuple(e for e, _ in self._numbers),
+            values,
+            tuple(e for e, _ in self._blocks),
+            [block.astype(self._narrow) for _, block in self._blocks],
+        )
 
     def readings(self) -> tuple[list[Reading], list[ArrayReading]]:
         """Everything written so far as readings."""
@@ -163,7 +172,7 @@ class Recorder:
             warn(f"readings of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}")
 
 
-Entry = tuple[str, tuple[str, ...], tuple[str, ...]]        # vital sign, sites, metrics
+Entry = tuple[str, tuple[str, ...], tuple[str, ...]]  # vital sign, sites, metrics
 
 
 @dataclass(frozen=True)
@@ -185,13 +194,17 @@ class StepColumns:
 
     def readings(self) -> list[Reading]:
         step = self.step
-        return [Reading(step, vital, site, metric, value)
-                for (vital, site, metric), value in zip(self.names(), self.values.tolist())]
+        return [
+            Reading(step, vital, site, metric, value)
+            for (vital, site, metric), value in zip(self.names(), self.values.tolist())
+        ]
 
     def array_readings(self) -> list[ArrayReading]:
-        return [ArrayReading(self.step, vital, site, metric, value)
-                for (vital, sites, (metric,)), values in zip(self.array_layout, self.arrays)
-                for site, value in zip(sites, values)]
+        return [
+            ArrayReading(self.step, vital, site, metric, value)
+            for (vital, sites, (metric,)), values in zip(self.array_layout, self.arrays)
+            for site, value in zip(sites, values)
+        ]
 
 
 def _names(site: Site | str | Sequence[Site | str]) -> tuple[str, ...]:

@@ -19,10 +19,10 @@ class Site:
 
     name: str
     kind: Kind
-    op: str = ""                # "relu", "Linear", "BatchNorm2d", ...
+    op: str = ""  # "relu", "Linear", "BatchNorm2d", ...
     follows: Follows = "other"  # what produced the input: decides how the input is distributed
-    channel_dim: int = 1        # the dimension of channels in the site's tensors; negative counts from the end
-    module: str = ""            # dotted name of the module that owns the call
+    channel_dim: int = 1  # the dimension of channels in the site's tensors; negative counts from the end
+    module: str = ""  # dotted name of the module that owns the call
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ class Layout:
     """What is known of a stack without its tensors: enough to finish its numbers when the tensors are gone."""
 
     sites: tuple[Site, ...]
-    elements: int           # of one site
+    elements: int  # of one site
     channels: int
-    positions: int          # tokens or pixels of one example; the examples themselves if it has only one
+    positions: int  # tokens or pixels of one example; the examples themselves if it has only one
 
 
 class Scratch:
@@ -33,7 +33,7 @@ class Scratch:
     Everything is asked for by name, and overwritten by whoever asks for the same name next.
     """
 
-    LARGEST = 1 << 18       # elements; more is taken fresh
+    LARGEST = 1 << 18  # elements; more is taken fresh
 
     def __init__(self) -> None:
         self._flat: dict[tuple[str, torch.dtype, torch.device], Tensor] = {}
@@ -56,10 +56,10 @@ class ActivationStack:
     sites: tuple[Site, ...]
     x: Tensor
     a: Tensor
-    f: Callable[[Tensor], Tensor]       # takes an input shaped like ``raw``
-    raw: tuple[int, ...]                # shape of one site's tensor as it ran
-    dtype: torch.dtype                  # as it ran
-    memory: Scratch | None = None            # memory that is kept from look to look
+    f: Callable[[Tensor], Tensor]  # takes an input shaped like ``raw``
+    raw: tuple[int, ...]  # shape of one site's tensor as it ran
+    dtype: torch.dtype  # as it ran
+    memory: Scratch | None = None  # memory that is kept from look to look
 
     @property
     def stack(self) -> ActivationStack:
@@ -143,7 +143,7 @@ class ActivationStack:
     @cached_property
     def channel_max(self) -> Tensor:
         """max |a| by channel."""
-        return self.size.amax(1) if len(self.shape) == 3 else self.size.amax(3).amax(1)     # one by one is quicker
+        return self.size.amax(1) if len(self.shape) == 3 else self.size.amax(3).amax(1)  # one by one is quicker
 
     @cached_property
     def max(self) -> Tensor:
@@ -162,23 +162,34 @@ class ActivationStack:
 
     def one(self, index: int) -> ActivationStack:
         """The stack of a single site."""
-        return ActivationStack((self.sites[index],), self.x[index:index + 1], self.a[index:index + 1], self.f, self.raw,
-                               self.dtype)
+        return ActivationStack(
+            (self.sites[index],), self.x[index : index + 1], self.a[index : index + 1], self.f, self.raw, self.dtype
+        )
 
     def some(self, indices: Sequence[int]) -> ActivationStack:
         """The stack of some of the sites, in that order."""
         if list(indices) == list(range(len(self.sites))):
             return self
         chosen = torch.tensor(list(indices), device=self.x.device)
-        return ActivationStack(tuple(self.sites[i] for i in indices), self.x[chosen], self.a[chosen], self.f, self.raw,
-                               self.dtype)
+        return ActivationStack(
+            tuple(self.sites[i] for i in indices), self.x[chosen], self.a[chosen], self.f, self.raw, self.dtype
+        )
 
 
 class GatheredStack(ActivationStack):
     """A stack whose tensors are put together when somebody asks for them: of a ReLU, many look at the input alone."""
 
-    def __init__(self, sites: tuple[Site, ...], x: list[Tensor], a: list[Tensor], f: Callable[[Tensor], Tensor],
-                 raw: tuple[int, ...], dtype: torch.dtype, memory: Scratch, number: int | None) -> None:
+    def __init__(
+        self,
+        sites: tuple[Site, ...],
+        x: list[Tensor],
+        a: list[Tensor],
+        f: Callable[[Tensor], Tensor],
+        raw: tuple[int, ...],
+        dtype: torch.dtype,
+        memory: Scratch,
+        number: int | None,
+    ) -> None:
         self.sites, self.f, self.raw, self.dtype, self.memory = sites, f, raw, dtype, memory
         self._x, self._a, self._number = x, a, number
 
@@ -187,11 +198,11 @@ class GatheredStack(ActivationStack):
         return len(self._a), *self._a[0].shape
 
     @cached_property
-    def x(self) -> Tensor:      # type: ignore[override]
+    def x(self) -> Tensor:  # type: ignore[override]
         return self._together("x", self._x)
 
     @cached_property
-    def a(self) -> Tensor:      # type: ignore[override]
+    def a(self) -> Tensor:  # type: ignore[override]
         return self._together("a", self._a)
 
     def _together(self, name: str, tensors: list[Tensor]) -> Tensor:

@@ -11,12 +11,15 @@ from torch import Tensor, nn
 from netvitals.capture import Observer, Recorder, Schedule, Vital, probe, split_batch, uncompiled
 
 
-def stream_over(model: nn.Module, loader: Iterable[Any], meter: Vital,
-                progress: Callable[[int], None] | None = None) -> tuple[int, int]:
+def stream_over(
+    model: nn.Module, loader: Iterable[Any], meter: Vital, progress: Callable[[int], None] | None = None
+) -> tuple[int, int]:
     """Show every batch of ``loader`` to ``meter``; (samples, batches) seen. An error in the meter is raised."""
     if isinstance(loader, Tensor) or not isinstance(loader, Iterable):
-        raise TypeError(f"expected a loader that gives batches (x or (x, y)), got a {type(loader).__name__}; "
-                        "put a single batch in a list")
+        raise TypeError(
+            f"expected a loader that gives batches (x or (x, y)), got a {type(loader).__name__}; "
+            "put a single batch in a list"
+        )
     schedule = Schedule([_Strict(meter)])
     schedule.select(0)
     observer = Observer(uncompiled(model), schedule, passive=False)
@@ -76,5 +79,6 @@ def first_tensor(x: Any) -> Tensor | None:
 def check_finite(x: Tensor, what: str) -> None:
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         bad = int((~torch.isfinite(x)).sum())
-        raise ValueError(f"{what} has {bad} elements that are NaN or infinite out of {x.numel()}; remove or "
-                         "replace them")
+        raise ValueError(
+            f"{what} has {bad} elements that are NaN or infinite out of {x.numel()}; remove or replace them"
+        )

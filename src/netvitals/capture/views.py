@@ -26,8 +26,8 @@ class ActivationView:
     x: Tensor
     a: Tensor
     f: Callable[[Tensor], Tensor]
-    alike: Hashable = None      # equal for activations that may be stacked; None for one that stands alone
-    memory: Scratch | None = None    # memory that is kept from look to look
+    alike: Hashable = None  # equal for activations that may be stacked; None for one that stands alone
+    memory: Scratch | None = None  # memory that is kept from look to look
 
     @cached_property
     def stack(self) -> ActivationStack:
@@ -83,13 +83,21 @@ class ActivationView:
 class LoneStack(ActivationStack):
     """A stack of one, whose output is brought into shape when somebody asks for it: of a ReLU, few do."""
 
-    def __init__(self, site: Site, x: Tensor, a: Tensor, f: Callable[[Tensor], Tensor], raw: tuple[int, ...],
-                 dtype: torch.dtype, memory: Scratch | None) -> None:
+    def __init__(
+        self,
+        site: Site,
+        x: Tensor,
+        a: Tensor,
+        f: Callable[[Tensor], Tensor],
+        raw: tuple[int, ...],
+        dtype: torch.dtype,
+        memory: Scratch | None,
+    ) -> None:
         self.sites, self.x, self.f, self.raw, self.dtype, self.memory = (site,), x, f, raw, dtype, memory
         self._a = a
 
     @cached_property
-    def a(self) -> Tensor:      # type: ignore[override]
+    def a(self) -> Tensor:  # type: ignore[override]
         return channel_view(self._a, self.sites[0].channel_dim)[None]
 
 
@@ -114,7 +122,7 @@ class TensorView:
     site: Site
     value: Tensor
     module: nn.Module | None = None
-    memory: Scratch | None = None    # memory that is kept from look to look
+    memory: Scratch | None = None  # memory that is kept from look to look
 
     @cached_property
     def view(self) -> Tensor:
@@ -147,8 +155,14 @@ class ParameterView:
         for name, p in self.params.items():
             if p.numel() == 0 or not p.is_floating_point():
                 continue
-            key: tuple[object, ...] = (p.numel(), p.dtype, p.device, name in self.initial, name in self.grads,
-                                       name in self.before)
+            key: tuple[object, ...] = (
+                p.numel(),
+                p.dtype,
+                p.device,
+                name in self.initial,
+                name in self.grads,
+                name in self.before,
+            )
             # a big tensor is looked at where it is: stacking would copy it
             groups.setdefault(key if p.numel() <= _STACKED else (*key, name), []).append(name)
         return list(groups.values())
@@ -166,7 +180,7 @@ _STACKED = 1 << 20
 def channel_view(t: Tensor, dim: int) -> Tensor:
     """``t`` as (samples, channels) or (samples, channels, positions), at least float32, without a copy if it can be."""
     if t.ndim == 2 and dim in (1, -1) and t.dtype == torch.float32:
-        return t        # the usual case, at no cost
+        return t  # the usual case, at no cost
     t = _widened(t.detach())
     if t.ndim <= 1:
         return t.reshape(-1, 1)

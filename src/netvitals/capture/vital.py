@@ -22,11 +22,11 @@ class Vital:
     """
 
     name: str = ""
-    every: int = 1        # looks on every n-th measured step; costly vital signs raise it
-    every_by_method: ClassVar[Mapping[str, int]] = {}        # the same for single methods by name, on top of it
-    min_steps: int = 1          # and on steps that are at least so many training steps apart; slow ones raise it
-    tensors_of: tuple[str, ...] = KINDS     # kinds of sites that ``tensor`` is shown
-    gradients_of: tuple[str, ...] = KINDS   # kinds of sites whose ``gradient`` it is shown
+    every: int = 1  # looks on every n-th measured step; costly vital signs raise it
+    every_by_method: ClassVar[Mapping[str, int]] = {}  # the same for single methods by name, on top of it
+    min_steps: int = 1  # and on steps that are at least so many training steps apart; slow ones raise it
+    tensors_of: tuple[str, ...] = KINDS  # kinds of sites that ``tensor`` is shown
+    gradients_of: tuple[str, ...] = KINDS  # kinds of sites whose ``gradient`` it is shown
     takes_stacks: bool = False  # may be shown several like activations in one call; it looks at ``view.stack`` only
 
     def activation(self, recorder: Recorder, view: Any) -> None:

@@ -16,8 +16,13 @@ import typer
 
 from netvitals._version import __version__
 
-app = typer.Typer(name="netvitals", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-                  help="Vital signs of a neural network in training: measured live, predicted in advance.")
+app = typer.Typer(
+    name="netvitals",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Vital signs of a neural network in training: measured live, predicted in advance.",
+)
 
 
 def _version(value: bool) -> None:
@@ -27,8 +32,11 @@ def _version(value: bool) -> None:
 
 
 @app.callback()
-def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True,
-                                       help="Print the version and leave.")) -> None:
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+    ),
+) -> None:
     pass
 
 

@@ -14,22 +14,28 @@ if TYPE_CHECKING:
     from torch import nn
 
 POINTS = (-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0)
-LABEL = 8         # room for the largest and smallest value beside a curve
+LABEL = 8  # room for the largest and smallest value beside a curve
 COLLAPSED = 0.33  # σ falls about threefold over a published run, and μ settles near −0.05
 
 
 def register(app: typer.Typer) -> None:
     @app.command()
-    def activation(name: str = typer.Argument(help="A spec: gelu, softplus:20, relu2:15, topk:gelu:0.75; or "
-                                                   "PKG.MODULE:NAME of your own function or module."),
-                   theta: Annotated[list[float] | None, typer.Option(
-                       help="Gate threshold; may be repeated. [default: 0.01, 0.1]")] = None,
-                   mu: float = typer.Option(-0.05, help="Mean pre-activation at which density is predicted."),
-                   depth: int = typer.Option(4, help="Weight matrices of the network, for the drive."),
-                   width: int = typer.Option(64, help="Hidden width of the network, for the drive."),
-                   beta: float = typer.Option(1.0, help="Strength of the teacher mode, for the drive."),
-                   as_json: bool = typer.Option(False, "--json", help="Print one JSON object; infinities are the "
-                                                                      "strings \"inf\" and \"-inf\".")) -> None:
+    def activation(
+        name: str = typer.Argument(
+            help="A spec: gelu, softplus:20, relu2:15, topk:gelu:0.75; or "
+            "PKG.MODULE:NAME of your own function or module."
+        ),
+        theta: Annotated[
+            list[float] | None, typer.Option(help="Gate threshold; may be repeated. [default: 0.01, 0.1]")
+        ] = None,
+        mu: float = typer.Option(-0.05, help="Mean pre-activation at which density is predicted."),
+        depth: int = typer.Option(4, help="Weight matrices of the network, for the drive."),
+        width: int = typer.Option(64, help="Hidden width of the network, for the drive."),
+        beta: float = typer.Option(1.0, help="Strength of the teacher mode, for the drive."),
+        as_json: bool = typer.Option(
+            False, "--json", help='Print one JSON object; infinities are the strings "inf" and "-inf".'
+        ),
+    ) -> None:
         """Formula values, class, gate crossings, constants and predictions of an activation."""
         from rich.console import Console
 
@@ -50,9 +56,18 @@ def page(name: str, thetas: Sequence[float], mu: float, depth: int, width: int, 
     spec = A.spec_of(module) or name
     kind = A.classify(module)
     facts: dict[str, Any] = {
-        "name": spec, "formula": _formula(spec),
-        "class": {"label": kind.label, "q": kind.q, "why": kind.why, "almost_everywhere": kind.almost_everywhere,
-                  "centered": kind.centered, "phi_order": kind.phi_order, "phi_leading": kind.phi_leading}}
+        "name": spec,
+        "formula": _formula(spec),
+        "class": {
+            "label": kind.label,
+            "q": kind.q,
+            "why": kind.why,
+            "almost_everywhere": kind.almost_everywhere,
+            "centered": kind.centered,
+            "phi_order": kind.phi_order,
+            "phi_leading": kind.phi_leading,
+        },
+    }
     if isinstance(module, (A.TopK, A.QuantileReLU)):
         module.eval()
         zeros = float((module(torch.randn(256, 1024, generator=torch.Generator().manual_seed(0))) == 0).double().mean())
@@ -64,16 +79,25 @@ def page(name: str, thetas: Sequence[float], mu: float, depth: int, width: int, 
         "elementwise": True,
         "values": [{"z": a, "f": b, "slope": c} for a, b, c in zip(POINTS, f(z).tolist(), slope(z).tolist())],
         "under_normal_input": {
-            "mean": A.expect(f), "mean_square": A.expect(lambda g: f(g) ** 2),
+            "mean": A.expect(f),
+            "mean_square": A.expect(lambda g: f(g) ** 2),
             "mean_gate": A.expect(lambda g: slope(g).abs()),
-            "smoothness_index": A.expect(lambda g: slope(g) ** 2) - A.expect(slope) ** 2},
-        "constants": {key: getattr(numbers, key) for key in (
-            "slope", "q", "a_q", "h", "h_q", "half_power", "lam", "lam_printed", "gamma_printed", "offset")},
-        "gates": [_gates(A.crossings(module, theta), mu) for theta in thetas], "mu": mu}
+            "smoothness_index": A.expect(lambda g: slope(g) ** 2) - A.expect(slope) ** 2,
+        },
+        "constants": {
+            key: getattr(numbers, key)
+            for key in ("slope", "q", "a_q", "h", "h_q", "half_power", "lam", "lam_printed", "gamma_printed", "offset")
+        },
+        "gates": [_gates(A.crossings(module, theta), mu) for theta in thetas],
+        "mu": mu,
+    }
     drive: dict[str, Any] = {"depth": depth, "width": width, "beta": beta}
     try:
-        drive |= {"K_t": numbers.drive(depth, width, beta), "K_s": numbers.drive(depth, width, beta, clock="s"),
-                  "escapes": numbers.escapes(depth)}
+        drive |= {
+            "K_t": numbers.drive(depth, width, beta),
+            "K_s": numbers.drive(depth, width, beta, clock="s"),
+            "escapes": numbers.escapes(depth),
+        }
     except ValueError as error:
         if not math.isnan(numbers.slope):
             raise
@@ -84,11 +108,19 @@ def page(name: str, thetas: Sequence[float], mu: float, depth: int, width: int, 
 def _gates(found: Any, mu: float) -> dict[str, Any]:
     before, after = (float(found.density(mu, sigma)) for sigma in (1.0, COLLAPSED))
     margin = mu - found.z_low
-    return {"theta": found.theta, "z_low": found.z_low, "z_low_literal": found.z_low_literal,
-            "intervals": [list(pair) for pair in found.intervals], "oscillates": found.oscillates,
-            "density_standard_normal": float(found.density(0.0, 1.0)), "density_before": before, "density_after": after,
-            "margin": margin, "limit": float(found.active(_scalar(mu))),
-            "direction": "stays" if abs(after - before) < 5e-5 else "rises" if after > before else "falls"}
+    return {
+        "theta": found.theta,
+        "z_low": found.z_low,
+        "z_low_literal": found.z_low_literal,
+        "intervals": [list(pair) for pair in found.intervals],
+        "oscillates": found.oscillates,
+        "density_standard_normal": float(found.density(0.0, 1.0)),
+        "density_before": before,
+        "density_after": after,
+        "margin": margin,
+        "limit": float(found.active(_scalar(mu))),
+        "direction": "stays" if abs(after - before) < 5e-5 else "rises" if after > before else "falls",
+    }
 
 
 def _scalar(value: float) -> Any:
@@ -147,8 +179,10 @@ def _print(console: Console, facts: dict[str, Any], module: nn.Module) -> None:
     extent = " almost everywhere" if kind["almost_everywhere"] else ""
     console.print(Text(f"class {kind['label']}{extent}: {kind['why']}"))
     if not facts["elementwise"]:
-        console.print(f"zeros under N(0, 1) input: {facts['zeros_under_normal_input']:.1%}; crossings and constants "
-                      "are defined for elementwise functions only")
+        console.print(
+            f"zeros under N(0, 1) input: {facts['zeros_under_normal_input']:.1%}; crossings and constants "
+            "are defined for elementwise functions only"
+        )
         return
     _print_curves(console, module)
     values = Table(box=None, pad_edge=False)
@@ -159,8 +193,10 @@ def _print(console: Console, facts: dict[str, Any], module: nn.Module) -> None:
         values.add_row("f" if row == "f" else "f'", *(f"{v:.4g}" for v in shown))
     console.print(values)
     normal = {key: round(value, 4) + 0.0 for key, value in facts["under_normal_input"].items()}  # no −0
-    console.print(f"\nunder N(0, 1): mean {normal['mean']:.4f}, mean square {normal['mean_square']:.4f}, mean gate "
-                  f"|f'| {normal['mean_gate']:.4f}, variance of f' {normal['smoothness_index']:.4f}")
+    console.print(
+        f"\nunder N(0, 1): mean {normal['mean']:.4f}, mean square {normal['mean_square']:.4f}, mean gate "
+        f"|f'| {normal['mean_gate']:.4f}, variance of f' {normal['smoothness_index']:.4f}"
+    )
     _print_gates(console, facts)
     _print_constants(console, facts)
 
@@ -175,28 +211,40 @@ def _print_gates(console: Console, facts: dict[str, Any]) -> None:
         shown = g["intervals"] if len(g["intervals"]) < 4 else [i for i in g["intervals"] if abs(sum(i)) < 7][:3]
         where = " ".join(f"({a:.4g}, {b:.4g})" for a, b in shown) or "nowhere"
         where += " ..." if len(g["intervals"]) > len(shown) else ""
-        table.add_row(f"{g['theta']:g}", f"{g['z_low']:.4f}", f"{g['z_low_literal']:.4f}",
-                      f"{g['density_standard_normal']:.4f}", f"{g['density_before']:.3f} -> {g['density_after']:.3f} "
-                      f"{g['direction']}", f"{g['limit']:.0f}", where)
+        table.add_row(
+            f"{g['theta']:g}",
+            f"{g['z_low']:.4f}",
+            f"{g['z_low_literal']:.4f}",
+            f"{g['density_standard_normal']:.4f}",
+            f"{g['density_before']:.3f} -> {g['density_after']:.3f} {g['direction']}",
+            f"{g['limit']:.0f}",
+            where,
+        )
     console.print()
     console.print(table)
-    note = (f"density: share of gates |f'| > theta under N(0, 1). at collapse: the same with mean {facts['mu']:g}, "
-            f"spread falling from 1 to {COLLAPSED:g}. limit: spread 0.")
+    note = (
+        f"density: share of gates |f'| > theta under N(0, 1). at collapse: the same with mean {facts['mu']:g}, "
+        f"spread falling from 1 to {COLLAPSED:g}. limit: spread 0."
+    )
     console.print(note, style="dim", highlight=False)
 
 
 def _print_constants(console: Console, facts: dict[str, Any]) -> None:
     c, d = facts["constants"], facts["drive"]
     show = lambda v: "undefined" if math.isnan(v) else f"{v:.6g}"
-    console.print(f"\nslope f'(0) {show(c['slope'])}, q {show(c['q'])}, a_q {show(c['a_q'])}, h {show(c['h'])}, "
-                  f"h_q {show(c['h_q'])}, half power {show(c['half_power'])}, lambda {show(c['lam'])} "
-                  f"(printed in the paper: {show(c['lam_printed'])})")
+    console.print(
+        f"\nslope f'(0) {show(c['slope'])}, q {show(c['q'])}, a_q {show(c['a_q'])}, h {show(c['h'])}, "
+        f"h_q {show(c['h_q'])}, half power {show(c['half_power'])}, lambda {show(c['lam'])} "
+        f"(printed in the paper: {show(c['lam_printed'])})"
+    )
     if c["offset"]:
         console.print(f"f(0) = {c['offset']:.6g} is taken away first: only f - f(0) has a saddle at zero weights")
     if "K_t" in d:
         sign = "positive: the zero saddle is left" if d["escapes"] else "not positive: the escape law does not apply"
-        console.print(f"drive at depth {d['depth']}, width {d['width']}, beta {d['beta']:g}: K_t {d['K_t']:.6g} in "
-                      f"reduced time, K_s {d['K_s']:.6g} in learning rate x steps; {sign}")
+        console.print(
+            f"drive at depth {d['depth']}, width {d['width']}, beta {d['beta']:g}: K_t {d['K_t']:.6g} in "
+            f"reduced time, K_s {d['K_s']:.6g} in learning rate x steps; {sign}"
+        )
     else:
         console.print(d["why_not"], markup=False)
 

@@ -13,12 +13,18 @@ import typer
 
 def register(app: typer.Typer) -> None:
     @app.command()
-    def checkup(target: Annotated[str, typer.Argument(metavar="PKG.MODULE:FACTORY", help="A function without arguments "
-                                                      "that returns model, loss_fn, batch.")],
-                html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
-                as_json: Annotated[bool, typer.Option("--json", help="Print readings and findings as JSON.")] = False,
-                curvature: Annotated[bool, typer.Option(help="Also look at the curvature between layers.")] = True,
-                singular: Annotated[bool, typer.Option(help="Also look for dead directions.")] = False) -> None:
+    def checkup(
+        target: Annotated[
+            str,
+            typer.Argument(
+                metavar="PKG.MODULE:FACTORY", help="A function without arguments that returns model, loss_fn, batch."
+            ),
+        ],
+        html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print readings and findings as JSON.")] = False,
+        curvature: Annotated[bool, typer.Option(help="Also look at the curvature between layers.")] = True,
+        singular: Annotated[bool, typer.Option(help="Also look for dead directions.")] = False,
+    ) -> None:
         """Measure every vital sign of a model on one batch, and say what they mean."""
         from rich.console import Console
 
@@ -27,8 +33,10 @@ def register(app: typer.Typer) -> None:
             typer.echo(json.dumps(plain(found), default=str))
         else:
             console = Console(emoji=False)
-            console.print(f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, "
-                          f"{len(found.readings)} readings")
+            console.print(
+                f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, "
+                f"{len(found.readings)} readings"
+            )
             console.print(found.findings)
             if found.singular is not None:
                 console.print(str(found.singular), markup=False)
@@ -48,10 +56,17 @@ def examined(target: str, *, curvature: bool, singular: bool) -> Any:
     with Progress(console=Console(stderr=True, emoji=False), transient=True) as bar:
         task = bar.add_task("measuring", total=None)
         try:
-            return nv.checkup(model, loss_fn, batch, curvature=curvature, singular=singular,
-                              progress=lambda done, planned: bar.update(task, description="curvature between layers",
-                                                                        completed=done, total=planned))
-        except (RuntimeError, IndexError) as error:     # what torch raises when model, batch and loss do not fit
+            return nv.checkup(
+                model,
+                loss_fn,
+                batch,
+                curvature=curvature,
+                singular=singular,
+                progress=lambda done, planned: bar.update(
+                    task, description="curvature between layers", completed=done, total=planned
+                ),
+            )
+        except (RuntimeError, IndexError) as error:  # what torch raises when model, batch and loss do not fit
             raise ValueError(f"the model, loss_fn and batch of {target} do not work together: {error}") from error
 
 
@@ -66,14 +81,19 @@ def made(target: str) -> tuple[Any, Any, Any]:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ValueError(f"there is no module {error.name!r} to import from {here}; run the command where "
-                         f"`python -c 'import {module_name}'` works") from error
+        raise ValueError(
+            f"there is no module {error.name!r} to import from {here}; run the command where "
+            f"`python -c 'import {module_name}'` works"
+        ) from error
     except Exception as error:
         raise ValueError(f"importing {module_name} failed: {type(error).__name__}: {error}") from error
     factory = getattr(module, name, None)
     if not callable(factory):
-        known = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")
-                 and getattr(v, "__module__", "") == module_name]
+        known = [
+            n
+            for n, v in vars(module).items()
+            if callable(v) and not n.startswith("_") and getattr(v, "__module__", "") == module_name
+        ]
         hint = f"; it has {', '.join(known[:8])}" if known else ""
         raise ValueError(f"{module_name} has no function {name!r}{hint}")
     try:
@@ -88,10 +108,17 @@ def made(target: str) -> tuple[Any, Any, Any]:
 
 def plain(found: Any) -> dict[str, Any]:
     """A checkup in plain values; numbers that JSON cannot hold are null."""
+
     def number(value: float) -> float | None:
         return value if abs(value) < float("inf") else None
-    return {"model": found.model, "loss": found.loss, "meta": dict(found.meta),
-            "readings": [{"vital": r.vital, "site": r.site, "metric": r.metric, "value": number(r.value)}
-                         for r in found.readings],
-            "findings": found.findings.to_dicts(),
-            "unseen": [{"name": u.name, "reason": u.reason} for u in found.unseen]}
+
+    return {
+        "model": found.model,
+        "loss": found.loss,
+        "meta": dict(found.meta),
+        "readings": [
+            {"vital": r.vital, "site": r.site, "metric": r.metric, "value": number(r.value)} for r in found.readings
+        ],
+        "findings": found.findings.to_dicts(),
+        "unseen": [{"name": u.name, "reason": u.reason} for u in found.unseen],
+    }

@@ -13,14 +13,18 @@ from netvitals.cli.reproduce import COLOURS, _note
 
 def register(app: typer.Typer) -> None:
     @app.command()
-    def claims(paper: Annotated[str | None, typer.Option(help="Only claims of this paper.")] = None,
-               status: Annotated[str | None, typer.Option(help="Only holds, fails, erratum or not-run.")] = None,
-               as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
-               results: Annotated[Path | None, typer.Option(
-                   help="The results file. [default: runs/studies.sqlite, if it is there]")] = None,
-               html: Annotated[Path | None, typer.Option(help="Write the claims page here.")] = None,
-               record: Annotated[Path | None, typer.Option(
-                   help="Write a Markdown file for each paper into this folder.")] = None) -> None:
+    def claims(
+        paper: Annotated[str | None, typer.Option(help="Only claims of this paper.")] = None,
+        status: Annotated[str | None, typer.Option(help="Only holds, fails, erratum or not-run.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+        results: Annotated[
+            Path | None, typer.Option(help="The results file. [default: runs/studies.sqlite, if it is there]")
+        ] = None,
+        html: Annotated[Path | None, typer.Option(help="Write the claims page here.")] = None,
+        record: Annotated[
+            Path | None, typer.Option(help="Write a Markdown file for each paper into this folder.")
+        ] = None,
+    ) -> None:
         """List all claims with their verdicts and errata."""
         from contextlib import nullcontext
 
@@ -46,10 +50,19 @@ def register(app: typer.Typer) -> None:
             return
         console = Console(emoji=False)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        rows = [{"claim": s.claim.id, "paper says": escape(str(s.claim.expected)), "ours": escape(s.verdict.number),
-                 "verdict": f"[{COLOURS[s.verdict.status]}]{s.verdict.status}[/]",
-                 "note": "" if s.verdict.note.startswith("not run yet") and not s.stale else     # said once, below
-                 ("stale, the code has changed; " if s.stale else "") + _note(s.verdict)} for s in found]
+        rows = [
+            {
+                "claim": s.claim.id,
+                "paper says": escape(str(s.claim.expected)),
+                "ours": escape(s.verdict.number),
+                "verdict": f"[{COLOURS[s.verdict.status]}]{s.verdict.status}[/]",
+                "note": ""
+                if s.verdict.note.startswith("not run yet") and not s.stale
+                # said once, below
+                else ("stale, the code has changed; " if s.stale else "") + _note(s.verdict),
+            }
+            for s in found
+        ]
         columns = [c for c in ("claim", "paper says", "ours", "verdict", "note") if any(row[c] for row in rows)]
         for column in columns:
             table.add_column(column, overflow="fold", no_wrap=column in ("claim", "verdict"))
@@ -59,8 +72,11 @@ def register(app: typer.Typer) -> None:
         counts = {k: sum(s.verdict.status == k for s in found) for k in lab.STATUSES}
         console.print(f"{len(found)} claims: " + ", ".join(f"{n} {k}" for k, n in counts.items() if n), highlight=False)
         if counts["not-run"]:
-            console.print("not run yet: `netvitals studies` lists what there is, `netvitals reproduce STUDY` runs it",
-                          style="dim", highlight=False)
+            console.print(
+                "not run yet: `netvitals studies` lists what there is, `netvitals reproduce STUDY` runs it",
+                style="dim",
+                highlight=False,
+            )
 
 
 def _finite(record: dict[str, object]) -> dict[str, object]:

@@ -13,28 +13,39 @@ from typing import Annotated, Any
 import typer
 
 MODEL = "mixer-mini,depth=4,act=relu"
-DECAYS = {"careful": 1e-4, "stressed": 5e-3}        # the report of the last one is the demo's report
+DECAYS = {"careful": 1e-4, "stressed": 5e-3}  # the report of the last one is the demo's report
 BATCH, RATE, EVERY = 128, 0.3, 10
 SHARES = {"open gates": ("gates", "density@0.01"), "dead units": ("sparsity", "dead_units")}
 
 
 def register(app: typer.Typer) -> None:
     @app.command()
-    def demo(out: Annotated[Path, typer.Option(help="Folder for the runs and reports.")] = Path("runs/demo"),
-             steps: Annotated[int, typer.Option(min=50, help="Training steps of each network.")] = 600,
-             seed: Annotated[int, typer.Option(help="Seed of weights and batches.")] = 0,
-             show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False) -> None:
+    def demo(
+        out: Annotated[Path, typer.Option(help="Folder for the runs and reports.")] = Path("runs/demo"),
+        steps: Annotated[int, typer.Option(min=50, help="Training steps of each network.")] = 600,
+        seed: Annotated[int, typer.Option(help="Seed of weights and batches.")] = 0,
+        show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
+    ) -> None:
         """Train a small network with every vital sign, twice, and write the reports."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         console = Console(emoji=False)
         folder = free(out)
-        console.print(f"One MLP-Mixer ({MODEL}) on 8×8 digits, trained twice with SGD: once with little weight decay, "
-                      f"once with fifty times as much.\nRuns go to {folder}.", highlight=False, soft_wrap=True)
+        console.print(
+            f"One MLP-Mixer ({MODEL}) on 8×8 digits, trained twice with SGD: once with little weight decay, "
+            f"once with fifty times as much.\nRuns go to {folder}.",
+            highlight=False,
+            soft_wrap=True,
+        )
         results = {}
-        with Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("loss {task.fields[loss]:.3f}"),
-                      TimeRemainingColumn(), console=console) as progress:
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("loss {task.fields[loss]:.3f}"),
+            TimeRemainingColumn(),
+            console=console,
+        ) as progress:
             for name, decay in DECAYS.items():
                 task = progress.add_task(f"{name:<9} decay {decay:g}", total=steps, loss=float("nan"))
 
@@ -59,7 +70,7 @@ def train(path: Path, decay: float, steps: int, seed: int, tell: Callable[[int, 
     from netvitals.lab import data, models
 
     digits = data.load("digits")
-    torch.set_num_threads(1)        # so small a network gains nothing from threads and suffers when cores are busy
+    torch.set_num_threads(1)  # so small a network gains nothing from threads and suffers when cores are busy
     torch.manual_seed(seed)
     model = models.build(MODEL)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9, nesterov=True, weight_decay=decay)
@@ -88,8 +99,9 @@ def conclude(console: Any, results: dict[str, dict[str, Any]], folder: Path) -> 
 
     from netvitals import findings, report, runs
 
-    table = Table(title="Both losses fall; the vital signs tell the two apart", title_justify="left", box=SIMPLE,
-                  pad_edge=False)
+    table = Table(
+        title="Both losses fall; the vital signs tell the two apart", title_justify="left", box=SIMPLE, pad_edge=False
+    )
     for name in ("", "accuracy", "loss", *SHARES, "critical", "warnings"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     pages: list[Path] = []
@@ -100,8 +112,13 @@ def conclude(console: Any, results: dict[str, dict[str, Any]], folder: Path) -> 
         console.print(found)
         loss = readings.loss
         count = {severity: sum(f.severity == severity for f in found) for severity in ("critical", "warning")}
-        table.add_row(name, f"{result['accuracy']:.1%}", f"{loss.end:.3f}" if loss else "–",
-                      *(change(readings, *key) for key in SHARES.values()), *map(str, count.values()))
+        table.add_row(
+            name,
+            f"{result['accuracy']:.1%}",
+            f"{loss.end:.3f}" if loss else "–",
+            *(change(readings, *key) for key in SHARES.values()),
+            *map(str, count.values()),
+        )
         file = "report.html" if name == list(results)[-1] else f"report-{name}.html"
         pages.insert(0, report.write(run, folder / file, title=f"Mixer on digits, {name}", findings=found))
     console.print(table)

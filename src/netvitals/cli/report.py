@@ -10,9 +10,11 @@ import typer
 
 def register(app: typer.Typer) -> None:
     @app.command()
-    def report(run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
-               out: Annotated[Path | None, typer.Option(help="The page; by default report.html beside the run")] = None,
-               show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False) -> None:
+    def report(
+        run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
+        out: Annotated[Path | None, typer.Option(help="The page; by default report.html beside the run")] = None,
+        show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    ) -> None:
         """Write the report of a run as one HTML file that opens offline, and print its findings."""
         from rich.console import Console
 

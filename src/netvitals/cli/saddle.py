@@ -19,16 +19,18 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="saddle")
 
     @group.command()
-    def plan(activation: Annotated[str, typer.Argument(help="Activation, e.g. tanh, gelu, relu.")],
-             depth: Annotated[int, typer.Argument(help="Number of weight layers L.")],
-             width: Annotated[int, typer.Argument(help="Hidden width N.")],
-             steps: Annotated[float | None, typer.Option(help="Wanted plateau in steps; gives eps for each r.")] = None,
-             eps: Annotated[float | None, typer.Option(help="Small scale; gives the plateau for each r.")] = None,
-             r: Annotated[int | None, typer.Option("--r", help="Number of small layers; all by default.")] = None,
-             lr: Annotated[float, typer.Option(help="Learning rate of the first layer (lr / N in the others).")] = 0.01,
-             beta: Annotated[float, typer.Option(help="Strength of the teacher.")] = 1.0,
-             exact: Annotated[bool, typer.Option(help="Integrate the reduced flow instead of the law.")] = False,
-             as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    def plan(
+        activation: Annotated[str, typer.Argument(help="Activation, e.g. tanh, gelu, relu.")],
+        depth: Annotated[int, typer.Argument(help="Number of weight layers L.")],
+        width: Annotated[int, typer.Argument(help="Hidden width N.")],
+        steps: Annotated[float | None, typer.Option(help="Wanted plateau in steps; gives eps for each r.")] = None,
+        eps: Annotated[float | None, typer.Option(help="Small scale; gives the plateau for each r.")] = None,
+        r: Annotated[int | None, typer.Option("--r", help="Number of small layers; all by default.")] = None,
+        lr: Annotated[float, typer.Option(help="Learning rate of the first layer (lr / N in the others).")] = 0.01,
+        beta: Annotated[float, typer.Option(help="Strength of the teacher.")] = 1.0,
+        exact: Annotated[bool, typer.Option(help="Integrate the reduced flow instead of the law.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ) -> None:
         """From a wanted plateau to (eps, r), or from (eps, r) to the plateau."""
         from netvitals import saddle
 
@@ -37,24 +39,38 @@ def register(app: typer.Typer) -> None:
             rows = [{"r": p.r, "eps": p.epsilon, "steps": p.steps, "t": p.t, "s": p.s, "law": p.law} for p in plans]
             typer.echo(json.dumps(rows))
             return
-        _table(["small layers r", "eps", "steps", "t", "s", "law"],
-               [[str(p.r), f"{p.epsilon:.4g}", f"{p.steps:.4g}", f"{p.t:.4g}", f"{p.s:.4g}", p.law] for p in plans],
-               f"{activation}, {depth} layers of width {width}, learning rate {lr:g}")
+        _table(
+            ["small layers r", "eps", "steps", "t", "s", "law"],
+            [[str(p.r), f"{p.epsilon:.4g}", f"{p.steps:.4g}", f"{p.t:.4g}", f"{p.s:.4g}", p.law] for p in plans],
+            f"{activation}, {depth} layers of width {width}, learning rate {lr:g}",
+        )
 
     @group.command()
-    def forecast(run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
-                 r: Annotated[int | None, typer.Option("--r", help="Number of small layers, if known.")] = None,
-                 drop: Annotated[float, typer.Option(help="It is over when this share of the loss is gone.")] = 0.5,
-                 as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    def forecast(
+        run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
+        r: Annotated[int | None, typer.Option("--r", help="Number of small layers, if known.")] = None,
+        drop: Annotated[float, typer.Option(help="It is over when this share of the loss is gone.")] = 0.5,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ) -> None:
         """When will the loss of a run drop? From its plateau looks, or else from its loss alone."""
         from netvitals.runs import open_run
 
         told_text, source = source_of(open_run(run), r=r, drop=drop)
         if as_json:
             number = lambda v: v if math.isfinite(v) else None
-            typer.echo(json.dumps({"at": told_text.at, "step": number(told_text.step), "low": number(told_text.low),
-                                   "high": number(told_text.high), "r": number(told_text.r), "source": source,
-                                   "reason": told_text.reason}))
+            typer.echo(
+                json.dumps(
+                    {
+                        "at": told_text.at,
+                        "step": number(told_text.step),
+                        "low": number(told_text.low),
+                        "high": number(told_text.high),
+                        "r": number(told_text.r),
+                        "source": source,
+                        "reason": told_text.reason,
+                    }
+                )
+            )
         else:
             typer.echo(f"{told_text} [from {source}]")
 
@@ -63,22 +79,28 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[Forecast, str]:
     """The forecast of a run: the latest one written by the vital sign ``plateau``, or one from the series it has."""
     from netvitals import saddle
 
-    observations = {metric: _series(run, "plateau", metric) for metric in ("escape", "low", "high", "small_layers", "signal",
-                                                                    "resting")}
+    observations = {
+        metric: _series(run, "plateau", metric)
+        for metric in ("escape", "low", "high", "small_layers", "signal", "resting")
+    }
     steps, escape = observations["escape"]
     if len(steps) and math.isfinite(escape[-1]) and r is None:
         last = {m: float(v[1][-1]) for m, v in observations.items()}
-        told_text = saddle.Forecast(int(steps[-1]), last["escape"], last["low"], last["high"], 0.8, last["small_layers"],
-                               drop, "live")
+        told_text = saddle.Forecast(
+            int(steps[-1]), last["escape"], last["low"], last["high"], 0.8, last["small_layers"], drop, "live"
+        )
         return told_text, "looks at a probe batch"
     if len(steps):
-        return saddle.forecast(*observations["signal"], resting=float(observations["resting"][1][-1]), r=r, drop=drop), \
-            "the signal on a probe batch"
+        return saddle.forecast(
+            *observations["signal"], resting=float(observations["resting"][1][-1]), r=r, drop=drop
+        ), "the signal on a probe batch"
     steps, loss = _loss(run)
     if len(steps) < 6:
-        raise ValueError(f"the run {run.name!r} has {len(steps)} losses and no plateau looks: a forecast needs six "
-                         "losses, or the vital sign netvitals.saddle.PlateauForecast")
-    start = float(loss[:max(1, len(loss) // 20)].mean())
+        raise ValueError(
+            f"the run {run.name!r} has {len(steps)} losses and no plateau looks: a forecast needs six "
+            "losses, or the vital sign netvitals.saddle.PlateauForecast"
+        )
+    start = float(loss[: max(1, len(loss) // 20)].mean())
     return saddle.forecast(steps, start - loss, resting=start, r=r, drop=drop), "the loss alone"
 
 

@@ -24,55 +24,101 @@ def register(app: typer.Typer) -> None:
 
         found = [room.examine(s) for s in track(room.specimens(), "examining", transient=True, disable=as_json)]
         rows: list[dict[str, Any]] = [
-            {"model": e.specimen.name, "order": e.specimen.order, "estimate": _number(e.estimate),
-             "ratio": _number(e.ratio), "lambda": e.specimen.lam, "m": e.specimen.m, "lambda_found": _number(e.lam),
-             "m_found": e.m, "nu": e.specimen.nu, "agrees": e.agrees, "note": e.specimen.note} for e in found]
+            {
+                "model": e.specimen.name,
+                "order": e.specimen.order,
+                "estimate": _number(e.estimate),
+                "ratio": _number(e.ratio),
+                "lambda": e.specimen.lam,
+                "m": e.specimen.m,
+                "lambda_found": _number(e.lam),
+                "m_found": e.m,
+                "nu": e.specimen.nu,
+                "agrees": e.agrees,
+                "note": e.specimen.note,
+            }
+            for e in found
+        ]
         if as_json:
             typer.echo(json.dumps(rows))
         else:
-            _table(["model", "order k", "found", "F t²/K (2k²)", "λ, m", "found", "ν", ""],
-                   [[r["model"], _text(r["order"], "gauge"), _text(r["estimate"], "gauge", ".4f"),
-                     "" if r["ratio"] is None else f"{r['ratio']:.4g} ({2 * (r['order'] or 0) ** 2})",
-                     f"{r['lambda']:.4g}, {r['m']}",
-                     "" if r["lambda_found"] is None else f"{r['lambda_found']:.4g}, {r['m_found']}",
-                     _text(r["nu"], "", ".6f"), "agrees" if r["agrees"] else "DISAGREES"] for r in rows],
-                   "models with known answers")
+            _table(
+                ["model", "order k", "found", "F t²/K (2k²)", "λ, m", "found", "ν", ""],
+                [
+                    [
+                        r["model"],
+                        _text(r["order"], "gauge"),
+                        _text(r["estimate"], "gauge", ".4f"),
+                        "" if r["ratio"] is None else f"{r['ratio']:.4g} ({2 * (r['order'] or 0) ** 2})",
+                        f"{r['lambda']:.4g}, {r['m']}",
+                        "" if r["lambda_found"] is None else f"{r['lambda_found']:.4g}, {r['m_found']}",
+                        _text(r["nu"], "", ".6f"),
+                        "agrees" if r["agrees"] else "DISAGREES",
+                    ]
+                    for r in rows
+                ],
+                "models with known answers",
+            )
         if not all(e.agrees for e in found):
             raise typer.Exit(1)
 
     @group.command()
-    def nu(k: Annotated[int, typer.Argument(help="KL order of the direction, 1 or more.")],
-           h: Annotated[float, typer.Option("--h", help="Exponent of the prior |u|^h.")] = 0.0,
-           beta: Annotated[float, typer.Option(help="Inverse temperature.")] = 1.0,
-           n: Annotated[int | None, typer.Option("--n", help="Sample size: also print what follows for it.")] = None,
-           as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    def nu(
+        k: Annotated[int, typer.Argument(help="KL order of the direction, 1 or more.")],
+        h: Annotated[float, typer.Option("--h", help="Exponent of the prior |u|^h.")] = 0.0,
+        beta: Annotated[float, typer.Option(help="Inverse temperature.")] = 1.0,
+        n: Annotated[int | None, typer.Option("--n", help="Sample size: also print what follows for it.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ) -> None:
         """The singular fluctuation of one dead direction of order K, with λ and what they say of n samples."""
         from netvitals import singular
 
         value, (lam, m) = singular.nu(k, h, beta), singular.rlct_single(k, h=h)
         triple = singular.WatanabeTriple(lam, m, value)
-        out: dict[str, Any] = {"k": k, "h": h, "beta": beta, "lambda": lam, "m": m, "nu": value,
-                               "nu_data_free": singular.nu_data_free(k, h)}
+        out: dict[str, Any] = {
+            "k": k,
+            "h": h,
+            "beta": beta,
+            "lambda": lam,
+            "m": m,
+            "nu": value,
+            "nu_data_free": singular.nu_data_free(k, h),
+        }
         if n is not None:
-            out |= {"n": n, "generalisation": triple.generalisation(n), "training": triple.training(n),
-                    "gap": triple.gap(n)}
+            out |= {
+                "n": n,
+                "generalisation": triple.generalisation(n),
+                "training": triple.training(n),
+                "gap": triple.gap(n),
+            }
         if as_json:
             typer.echo(json.dumps(out))
             return
-        typer.echo(f"ν({k}) = {value:.6f}   λ = {lam:.6g}, m = {m}   without data fluctuation {out['nu_data_free']:.6f}"
-                   + (f"   (h = {h:g}, β = {beta:g})" if (h, beta) != (0.0, 1.0) else ""))
+        typer.echo(
+            f"ν({k}) = {value:.6f}   λ = {lam:.6g}, m = {m}   without data fluctuation {out['nu_data_free']:.6f}"
+            + (f"   (h = {h:g}, β = {beta:g})" if (h, beta) != (0.0, 1.0) else "")
+        )
         if n is not None:
-            typer.echo(f"n = {n}: expected loss above the entropy {out['generalisation']:+.3g} on new data, "
-                       f"{out['training']:+.3g} on the training data, gap {out['gap']:.3g}")
+            typer.echo(
+                f"n = {n}: expected loss above the entropy {out['generalisation']:+.3g} on new data, "
+                f"{out['training']:+.3g} on the training data, gap {out['gap']:.3g}"
+            )
 
     @group.command()
-    def readout(target: Annotated[str, typer.Argument(metavar="PKG.MODULE:FACTORY", help="A function without arguments "
-                                                      "that returns model, loss_fn, batch.")],
-                loss: Annotated[str | None, typer.Option(help="ce or mse; by default from the loss function or the "
-                                                         "targets.")] = None,
-                units: Annotated[int, typer.Option(help="Hidden units per pair of layers, the weakest first.")] = 4,
-                html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
-                as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    def readout(
+        target: Annotated[
+            str,
+            typer.Argument(
+                metavar="PKG.MODULE:FACTORY", help="A function without arguments that returns model, loss_fn, batch."
+            ),
+        ],
+        loss: Annotated[
+            str | None, typer.Option(help="ce or mse; by default from the loss function or the targets.")
+        ] = None,
+        units: Annotated[int, typer.Option(help="Hidden units per pair of layers, the weakest first.")] = 4,
+        html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ) -> None:
         """Orders, λ, m and ν of one checkpoint, or why there are none."""
         from rich.console import Console
 
@@ -86,31 +132,57 @@ def register(app: typer.Typer) -> None:
             page = _page(found, model, kind, batch) if html is not None else ""
         if html is not None:
             from netvitals.report.dead_directions import saved
+
             typer.echo(saved(page, html, "readout.html"), err=True)
         if not as_json:
             typer.echo(str(found))
             return
         triple = found.triple
-        typer.echo(json.dumps({
-            "lambda": triple.lam if triple else None, "m": triple.m if triple else None,
-            "nu": triple.nu if triple else None, "interval": found.interval, "conditions": found.conditions,
-            "skipped": found.skipped, "notes": list(found.notes),
-            "candidates": [{"name": c.name, "kind": c.kind, "verdict": c.verdict, "order": c.scan.order,
-                            "slope": _number(c.scan.slope), "stderr": _number(c.scan.stderr)}
-                           for c in found.candidates]}))
-
+        typer.echo(
+            json.dumps(
+                {
+                    "lambda": triple.lam if triple else None,
+                    "m": triple.m if triple else None,
+                    "nu": triple.nu if triple else None,
+                    "interval": found.interval,
+                    "conditions": found.conditions,
+                    "skipped": found.skipped,
+                    "notes": list(found.notes),
+                    "candidates": [
+                        {
+                            "name": c.name,
+                            "kind": c.kind,
+                            "verdict": c.verdict,
+                            "order": c.scan.order,
+                            "slope": _number(c.scan.slope),
+                            "stderr": _number(c.scan.stderr),
+                        }
+                        for c in found.candidates
+                    ],
+                }
+            )
+        )
 
     @group.command()
-    def coefficient(target: Annotated[str, typer.Argument(metavar="PKG.MODULE:FACTORY", help="A function without "
-                                                          "arguments that returns model, loss_fn, batch.")],
-                    checkpoints: Annotated[list[Path] | None, typer.Argument(help="State dicts saved by torch.save, in "
-                                                                             "the order of training; without them the "
-                                                                             "model as it is.")] = None,
-                    chains: Annotated[int, typer.Option(help="Chains, at least one.")] = 4,
-                    draws: Annotated[int, typer.Option(help="Draws kept of each chain.")] = 400,
-                    localization: Annotated[float, typer.Option(help="Pull back to the checkpoint.")] = 1.0,
-                    html: Annotated[Path | None, typer.Option(help="Also write a page with the picture.")] = None,
-                    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    def coefficient(
+        target: Annotated[
+            str,
+            typer.Argument(
+                metavar="PKG.MODULE:FACTORY", help="A function without arguments that returns model, loss_fn, batch."
+            ),
+        ],
+        checkpoints: Annotated[
+            list[Path] | None,
+            typer.Argument(
+                help="State dicts saved by torch.save, in the order of training; without them the model as it is."
+            ),
+        ] = None,
+        chains: Annotated[int, typer.Option(help="Chains, at least one.")] = 4,
+        draws: Annotated[int, typer.Option(help="Draws kept of each chain.")] = 400,
+        localization: Annotated[float, typer.Option(help="Pull back to the checkpoint.")] = 1.0,
+        html: Annotated[Path | None, typer.Option(help="Also write a page with the picture.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ) -> None:
         """The local learning coefficient of a model, or of each of its checkpoints."""
         from rich.progress import Progress
 
@@ -121,17 +193,37 @@ def register(app: typer.Typer) -> None:
         states = _states(checkpoints or []) or {0: model.state_dict()}
         with Progress(transient=True, disable=as_json) as bar:
             task = bar.add_task("sampling", total=len(states))
-            found = singular.coefficient_history(model, loss_fn, tuple(batch), states, chains=chains, draws=draws,
-                                                 localization=localization,
-                                                 progress=lambda done, _: bar.update(task, completed=done))
+            found = singular.coefficient_history(
+                model,
+                loss_fn,
+                tuple(batch),
+                states,
+                chains=chains,
+                draws=draws,
+                localization=localization,
+                progress=lambda done, _: bar.update(task, completed=done),
+            )
         if html is not None:
             from netvitals.report.dead_directions import history_page, saved
+
             typer.echo(saved(history_page(found), html, "coefficient.html"), err=True)
         if not as_json:
             typer.echo(str(found))
             return
-        typer.echo(json.dumps([{"step": s, "lambda": _number(c.mean), "stderr": _number(c.stderr), "loss": c.baseline,
-                                "diverged": len(c.health.diverged)} for s, c in zip(found.steps, found.coefficients)]))
+        typer.echo(
+            json.dumps(
+                [
+                    {
+                        "step": s,
+                        "lambda": _number(c.mean),
+                        "stderr": _number(c.stderr),
+                        "loss": c.baseline,
+                        "diverged": len(c.health.diverged),
+                    }
+                    for s, c in zip(found.steps, found.coefficients)
+                ]
+            )
+        )
 
 
 def _states(paths: list[Path]) -> dict[int, Any]:
@@ -153,8 +245,10 @@ def _states(paths: list[Path]) -> dict[int, Any]:
         numbers = re.findall(r"\d+", path.stem)
         step = int(numbers[-1]) if numbers else place
         if step in out:
-            raise ValueError(f"two checkpoints stand for step {step}, one of them {path}: the last number in a file's "
-                             "name is its step")
+            raise ValueError(
+                f"two checkpoints stand for step {step}, one of them {path}: the last number in a file's "
+                "name is its step"
+            )
         out[step] = state
     return out
 
@@ -165,7 +259,7 @@ def _page(found: Any, model: Any, kind: Any, batch: Any) -> str:
     from netvitals.report.dead_directions import readout_page
 
     stream = spectrum = None
-    with contextlib.suppress(ValueError, RuntimeError, TypeError):      # a model without a residual stream
+    with contextlib.suppress(ValueError, RuntimeError, TypeError):  # a model without a residual stream
         stream = singular.sigma_stream(model, batch)
     small = [c for c in found.of("singular") if sum(d.numel() for d in c.direction.values()) <= 2000]
     if small:

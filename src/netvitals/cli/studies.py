@@ -10,11 +10,15 @@ import typer
 
 def register(app: typer.Typer) -> None:
     @app.command()
-    def studies(paper: Annotated[str | None, typer.Option(help="Only studies of this paper.")] = None,
-                results: Annotated[Path | None, typer.Option(
-                    help="The results file. [default: runs/studies.sqlite, if it is there]")] = None,
-                parquet: Annotated[Path | None, typer.Option(
-                    metavar="FOLDER", help="Export the stored rows, one Parquet file per study.")] = None) -> None:
+    def studies(
+        paper: Annotated[str | None, typer.Option(help="Only studies of this paper.")] = None,
+        results: Annotated[
+            Path | None, typer.Option(help="The results file. [default: runs/studies.sqlite, if it is there]")
+        ] = None,
+        parquet: Annotated[
+            Path | None, typer.Option(metavar="FOLDER", help="Export the stored rows, one Parquet file per study.")
+        ] = None,
+    ) -> None:
         """List the studies, with the number of trials at each scale and how many are stored."""
         from contextlib import nullcontext
 
@@ -40,8 +44,11 @@ def register(app: typer.Typer) -> None:
                 table.add_row(study.name, *cells, str(len(lab.claims_of(study))), escape(study.title))
         console = Console(emoji=False)
         console.print(table, highlight=False)
-        console.print("trials stored / trials at that scale; run them with: netvitals reproduce STUDY", style="dim",
-                      highlight=False)
+        console.print(
+            "trials stored / trials at that scale; run them with: netvitals reproduce STUDY",
+            style="dim",
+            highlight=False,
+        )
 
 
 def _cell(keys: list[str], done: set[str]) -> str:

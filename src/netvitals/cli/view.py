@@ -12,8 +12,10 @@ def register(app: typer.Typer) -> None:
     app.command("view")(serve_page)
 
 
-def serve_page(runs: Annotated[Path, typer.Argument(help="Folder of runs, or one run.")] = Path("runs"),
-         port: Annotated[int, typer.Option(help="Port to listen on, on this machine only.")] = 8722) -> None:
+def serve_page(
+    runs: Annotated[Path, typer.Argument(help="Folder of runs, or one run.")] = Path("runs"),
+    port: Annotated[int, typer.Option(help="Port to listen on, on this machine only.")] = 8722,
+) -> None:
     """Serve a live page of the runs below a folder; it redraws a run while it is written."""
     try:
         import uvicorn

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from netvitals.capture import in_mode, preserved, split_batch, uncompiled
 
 READOUTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-LARGEST = 1e6           # scales beyond this are not looked for
-PRECISION = 1e-6        # relative, of the scale
+LARGEST = 1e6  # scales beyond this are not looked for
+PRECISION = 1e-6  # relative, of the scale
 
 # mean hard sparsity of layers 2–4 after 400 steps of Adam 1e-3 on digits, MLP 64-128×4-10 with He weights, by the push
 # at the start: the reference run of the dial in the weight-drift specification
@@ -30,13 +30,13 @@ REFERENCE = ((0.0, 0.23), (0.004, 0.24), (0.049, 0.29), (0.52, 0.37), (2.9, 0.47
 class Dial:
     """A readout that was rescaled, and the push before and after."""
 
-    readout: str            # name of the layer
-    scale: float            # its weight (and bias) were multiplied by this
-    before: float           # ⟨o, ∇ℓ⟩ of a sample, as it was
+    readout: str  # name of the layer
+    scale: float  # its weight (and bias) were multiplied by this
+    before: float  # ⟨o, ∇ℓ⟩ of a sample, as it was
     after: float
-    stderr: float           # of ``after`` over the samples of the batch
+    stderr: float  # of ``after`` over the samples of the batch
     samples: int
-    evaluations: int        # forward passes that were made
+    evaluations: int  # forward passes that were made
 
     @property
     def reference_sparsity(self) -> float:
@@ -44,13 +44,22 @@ class Dial:
         return expected_sparsity(self.after)
 
     def __str__(self) -> str:
-        return (f"{self.readout} × {self.scale:.4g}: ⟨o, ∇ℓ⟩ {self.before:+.4g} → {self.after:+.4g} ± "
-                f"{self.stderr:.1g} over {self.samples} samples; in the reference run such a push led to "
-                f"{self.reference_sparsity:.0%} sparsity")
+        return (
+            f"{self.readout} × {self.scale:.4g}: ⟨o, ∇ℓ⟩ {self.before:+.4g} → {self.after:+.4g} ± "
+            f"{self.stderr:.1g} over {self.samples} samples; in the reference run such a push led to "
+            f"{self.reference_sparsity:.0%} sparsity"
+        )
 
 
-def set_drift(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor], *, target: float | None = None,
-              scale: float | None = None, readout: str | None = None) -> Dial:
+def set_drift(
+    model: nn.Module,
+    batch: Any,
+    loss_fn: Callable[..., Tensor],
+    *,
+    target: float | None = None,
+    scale: float | None = None,
+    readout: str | None = None,
+) -> Dial:
     r"""Rescale the readout in place, by ``scale`` or so that ⟨o, ∇ℓ⟩ on ``batch`` becomes ``target``.
 
     Everything else of the model stays as it was. Call it on a fresh model, before the optimiser is made or after.
@@ -99,7 +108,7 @@ def set_drift(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor], *, t
                 p.copy_(first)
         raise
     n = after.numel()
-    error = float(after.std() / n ** 0.5) if n > 1 else math.nan
+    error = float(after.std() / n**0.5) if n > 1 else math.nan
     return Dial(name, scale, float(before.mean()), float(after.mean()), error, n, count)
 
 
@@ -143,8 +152,10 @@ def _readout(model: nn.Module, name: str | None) -> tuple[str, Any]:
     layer = layers[chosen]
     owners = [m for m in model.modules() if any(p is layer.weight for p in m._parameters.values())]
     if len(owners) > 1:
-        raise ValueError(f"the weight of {chosen} is tied to {type(owners[0]).__name__}; scaling it would change both. "
-                         "Untie them, or scale the logits in the loss")
+        raise ValueError(
+            f"the weight of {chosen} is tied to {type(owners[0]).__name__}; scaling it would change both. "
+            "Untie them, or scale the logits in the loss"
+        )
     return chosen, layer
 
 
@@ -157,9 +168,11 @@ def _solve(value: Callable[[float], float], target: float, at_one: float) -> flo
         while value(high) < target:
             low, high = high, high * 2
             if high > LARGEST:
-                raise ValueError(f"no readout scale up to {LARGEST:g} reaches ⟨o, ∇ℓ⟩ = {target:g} on this batch: it "
-                                 f"is {at_one:+.3g} as the model stands. A model that has learned the batch pushes its "
-                                 "outputs up; the dial is for fresh ones")
+                raise ValueError(
+                    f"no readout scale up to {LARGEST:g} reaches ⟨o, ∇ℓ⟩ = {target:g} on this batch: it "
+                    f"is {at_one:+.3g} as the model stands. A model that has learned the batch pushes its "
+                    "outputs up; the dial is for fresh ones"
+                )
     else:
         while value(low) > target:
             low, high = low / 2, low

@@ -24,8 +24,8 @@ from netvitals.drift.signs import Reduction, _check_reduction
 class Euler:
     """⟨o, ∇ℓ⟩ of every sample, and the sum of p·∂ℓ/∂p in every layer that it must equal."""
 
-    output: Tensor                      # (samples,)
-    layers: dict[str, Tensor]           # activation site -> (samples,)
+    output: Tensor  # (samples,)
+    layers: dict[str, Tensor]  # activation site -> (samples,)
 
     @property
     def defects(self) -> dict[str, float]:
@@ -45,7 +45,7 @@ class Euler:
     @property
     def stderr(self) -> float:
         n = self.output.numel()
-        return float(self.output.std() / n ** 0.5) if n > 1 else float("nan")
+        return float(self.output.std() / n**0.5) if n > 1 else float("nan")
 
     @property
     def persists(self) -> bool:
@@ -54,12 +54,15 @@ class Euler:
 
     def __str__(self) -> str:
         verdict = "drift persists" if self.persists else "drift reverses"
-        return (f"<o, grad l> = {self.mean:+.4e} ± {self.stderr:.1e} over {self.output.numel()} samples ({verdict}); "
-                f"largest defect {self.defect:.1e} over {len(self.layers)} layers")
+        return (
+            f"<o, grad l> = {self.mean:+.4e} ± {self.stderr:.1e} over {self.output.numel()} samples ({verdict}); "
+            f"largest defect {self.defect:.1e} over {len(self.layers)} layers"
+        )
 
 
-def euler(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor], *, reduction: Reduction = "mean",
-          mode: str = "eval") -> Euler:
+def euler(
+    model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor], *, reduction: Reduction = "mean", mode: str = "eval"
+) -> Euler:
     """Both sides of the identity on one batch; the model is left as it was.
 
     Args:
@@ -79,7 +82,7 @@ def euler(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor], *, reduc
     if not callable(loss_fn):
         raise TypeError(f"loss_fn must be callable as loss_fn(model(x), y), got {type(loss_fn).__name__}")
     sums = _Sums()
-    seen = observe(model, batch, loss_fn, vitals=[sums], mode=mode)     # type: ignore[arg-type]
+    seen = observe(model, batch, loss_fn, vitals=[sums], mode=mode)  # type: ignore[arg-type]
     if seen.loss is None or not seen.loss - seen.loss == 0:
         raise ValueError(f"the loss on this batch is {seen.loss}: gradients of it say nothing")
     if sums.output is None:

@@ -22,23 +22,26 @@ class GradientSigns:
     """Gradient-sign statistics of one layer on one batch. Their spread over re-initialisations, not over the samples
     of one, is the uncertainty: all samples share the weights downstream."""
 
-    g_pos: float            # mean gradient where p > 0
-    g_all: float            # mean gradient over everything
-    rho_pos: float          # g_pos over mean |g| on the same elements, in [-1, 1]
+    g_pos: float  # mean gradient where p > 0
+    g_all: float  # mean gradient over everything
+    rho_pos: float  # g_pos over mean |g| on the same elements, in [-1, 1]
     rho_all: float
-    frac_units_pos: float   # share of units with a positive mean gradient over their own active samples
-    slope: float            # sum(a g) / sum(a²) over active elements
-    euler: float            # mean over samples of sum_i p_i g_i
+    frac_units_pos: float  # share of units with a positive mean gradient over their own active samples
+    slope: float  # sum(a g) / sum(a²) over active elements
+    euler: float  # mean over samples of sum_i p_i g_i
     samples: int
 
     def __str__(self) -> str:
-        return (f"g_pos {self.g_pos:+.3e} (rho {self.rho_pos:+.3f}), g_all {self.g_all:+.3e} "
-                f"(rho {self.rho_all:+.3f}), {self.frac_units_pos:.1%} of units positive, slope {self.slope:+.3e}, "
-                f"euler {self.euler:+.3e}, {self.samples} samples")
+        return (
+            f"g_pos {self.g_pos:+.3e} (rho {self.rho_pos:+.3f}), g_all {self.g_all:+.3e} "
+            f"(rho {self.rho_all:+.3f}), {self.frac_units_pos:.1%} of units positive, slope {self.slope:+.3e}, "
+            f"euler {self.euler:+.3e}, {self.samples} samples"
+        )
 
 
-def gradient_signs(p: Tensor, a: Tensor, g: Tensor, *, channel_dim: int = 1,
-                   reduction: Reduction = "mean") -> GradientSigns:
+def gradient_signs(
+    p: Tensor, a: Tensor, g: Tensor, *, channel_dim: int = 1, reduction: Reduction = "mean"
+) -> GradientSigns:
     """The statistics from pre-activations ``p``, activations ``a`` and autograd's gradient ``g`` with respect to ``p``.
 
     Args:
@@ -59,11 +62,16 @@ def gradient_signs(p: Tensor, a: Tensor, g: Tensor, *, channel_dim: int = 1,
     rows = (t.movedim(channel_dim, -1).flatten(0, -2) for t in (on, torch.where(on, g, 0.0)))
     by_unit, sums = (r.sum(0) for r in rows)
     seen = by_unit > 0
-    return GradientSigns(g_pos=float(g[on].mean()), g_all=float(g.mean()),
-                         rho_pos=float(g[on].sum() / g[on].abs().sum()), rho_all=float(g.sum() / g.abs().sum()),
-                         frac_units_pos=float((sums[seen] > 0).double().mean()),
-                         slope=float((a[on] * g[on]).sum() / a[on].square().sum()),
-                         euler=float((p * g).sum() / n), samples=n)
+    return GradientSigns(
+        g_pos=float(g[on].mean()),
+        g_all=float(g.mean()),
+        rho_pos=float(g[on].sum() / g[on].abs().sum()),
+        rho_all=float(g.sum() / g.abs().sum()),
+        frac_units_pos=float((sums[seen] > 0).double().mean()),
+        slope=float((a[on] * g[on]).sum() / a[on].square().sum()),
+        euler=float((p * g).sum() / n),
+        samples=n,
+    )
 
 
 @dataclass(frozen=True)
@@ -120,10 +128,12 @@ def row_means(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] 
         return None
     groups = module.groups
     convolve = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
-    window = torch.full((groups, 1, *module.kernel_size), 1 / math.prod(module.kernel_size), dtype=x.dtype,
-                        device=x.device)
-    xm = convolve(x.unflatten(1, (groups, -1)).mean(2), window, None, module.stride, module.padding, module.dilation,
-                  groups)
+    window = torch.full(
+        (groups, 1, *module.kernel_size), 1 / math.prod(module.kernel_size), dtype=x.dtype, device=x.device
+    )
+    xm = convolve(
+        x.unflatten(1, (groups, -1)).mean(2), window, None, module.stride, module.padding, module.dilation, groups
+    )
     gm = g.unflatten(1, (groups, -1)).mean(2)
     return gm.transpose(0, 1).reshape(groups, -1), xm.transpose(0, 1).reshape(groups, -1)
 
@@ -136,5 +146,6 @@ def split_sums(gm: Tensor, xm: Tensor) -> tuple[Tensor, Tensor]:
 
 def _check_reduction(reduction: str) -> None:
     if reduction not in ("mean", "sum"):
-        raise ValueError(f"reduction must be 'mean' or 'sum', as the loss was reduced over the batch, got "
-                         f"{reduction!r}")
+        raise ValueError(
+            f"reduction must be 'mean' or 'sum', as the loss was reduced over the batch, got {reduction!r}"
+        )

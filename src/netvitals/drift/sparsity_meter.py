@@ -13,8 +13,8 @@ from netvitals.capture import ActivationView, LinearView, Recorder, Site, Tensor
 from netvitals.capture.streaming import stream_over
 from netvitals.stats.histogram import MagnitudeHistogram
 
-SOFT_RELATIVE = 0.01        # soft sparsity counts |a| up to this share of the largest |a|
-SOFT_ABSOLUTE = 1e-3        # or up to this value
+SOFT_RELATIVE = 0.01  # soft sparsity counts |a| up to this share of the largest |a|
+SOFT_ABSOLUTE = 1e-3  # or up to this value
 
 
 @dataclass(frozen=True)
@@ -23,18 +23,20 @@ class SiteSparsity:
 
     site: Site
     hard: float
-    soft: float                 # share of |a| <= soft_tau * max |a|
-    soft_tau: float             # the share of the maximum really used: within 0.8 % of the one asked for
-    soft_abs: float             # share of |a| <= tau_abs (to the same precision)
+    soft: float  # share of |a| <= soft_tau * max |a|
+    soft_tau: float  # the share of the maximum really used: within 0.8 % of the one asked for
+    soft_abs: float  # share of |a| <= tau_abs (to the same precision)
     neg_preact: float
-    dead: int                   # units that were zero on every sample
-    always_on: int              # units that were never zero
+    dead: int  # units that were zero on every sample
+    always_on: int  # units that were never zero
     units: int
     elements: int
 
     def __str__(self) -> str:
-        return (f"{self.site.name}: {self.hard:.1%} zero, {self.soft:.1%} near zero, {self.neg_preact:.1%} negative "
-                f"inputs, {self.dead} of {self.units} units dead, {self.always_on} always on")
+        return (
+            f"{self.site.name}: {self.hard:.1%} zero, {self.soft:.1%} near zero, {self.neg_preact:.1%} negative "
+            f"inputs, {self.dead} of {self.units} units dead, {self.always_on} always on"
+        )
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class LayerFlops:
 
     name: str
     input_sparsity: float
-    dense: float                # floating-point operations per sample
-    after_activation: bool      # whether an activation's output is what enters
+    dense: float  # floating-point operations per sample
+    after_activation: bool  # whether an activation's output is what enters
 
     @property
     def sparse(self) -> float:
@@ -94,14 +96,22 @@ class SparsityReport:
 
     def __str__(self) -> str:
         saved = 1 - self.flops_sparse / self.flops_dense if self.flops_dense else float("nan")
-        head = (f"hard sparsity {self.mean:.1%} (by elements {self.numel_weighted:.1%}, by cost "
-                f"{self.flop_weighted:.1%}, all layers {self.all_layers:.1%}) over {self.samples} samples; "
-                f"{saved:.1%} of the operations read a zero")
+        head = (
+            f"hard sparsity {self.mean:.1%} (by elements {self.numel_weighted:.1%}, by cost "
+            f"{self.flop_weighted:.1%}, all layers {self.all_layers:.1%}) over {self.samples} samples; "
+            f"{saved:.1%} of the operations read a zero"
+        )
         return "\n".join([head, *(f"  {site}" for site in self.sites.values())])
 
 
-def measure(model: nn.Module, loader: Iterable[Any], *, tau: float = SOFT_RELATIVE, tau_abs: float = SOFT_ABSOLUTE,
-            progress: Callable[[int], None] | None = None) -> SparsityReport:
+def measure(
+    model: nn.Module,
+    loader: Iterable[Any],
+    *,
+    tau: float = SOFT_RELATIVE,
+    tau_abs: float = SOFT_ABSOLUTE,
+    progress: Callable[[int], None] | None = None,
+) -> SparsityReport:
     """Sparsity of every activation in evaluation mode, accumulated over all batches of ``loader``.
 
     Args:
@@ -121,14 +131,18 @@ def measure(model: nn.Module, loader: Iterable[Any], *, tau: float = SOFT_RELATI
     samples, batches = stream_over(model, loader, meter, progress)
     if not meter.sites:
         raise ValueError("the model has no activation site that could be looked at, so it has no sparsity to measure")
-    return SparsityReport({c.site.name: c.result(tau, tau_abs) for c in meter.sites.values()},
-                          {c.name: c.result() for c in meter.layers.values()}, samples, batches)
+    return SparsityReport(
+        {c.site.name: c.result(tau, tau_abs) for c in meter.sites.values()},
+        {c.name: c.result() for c in meter.layers.values()},
+        samples,
+        batches,
+    )
 
 
 @dataclass
 class _SiteCounts:
     site: Site
-    on: Tensor | None = None        # by channel, how often it was not zero
+    on: Tensor | None = None  # by channel, how often it was not zero
     rows: int = 0
     negative: float = 0.0
     elements: int = 0
@@ -151,9 +165,17 @@ class _SiteCounts:
         on = self.on if self.on is not None else torch.zeros(0)
         soft, edge = self.sizes.share_at_most(tau * self.largest)
         return SiteSparsity(
-            self.site, 1 - int(on.sum()) / self.elements, soft, edge / self.largest if self.largest else 0.0,
-            self.sizes.share_at_most(tau_abs)[0], self.negative / self.elements, int((on == 0).sum()),
-            int((on == self.rows).sum()), on.numel(), self.elements)
+            self.site,
+            1 - int(on.sum()) / self.elements,
+            soft,
+            edge / self.largest if self.largest else 0.0,
+            self.sizes.share_at_most(tau_abs)[0],
+            self.negative / self.elements,
+            int((on == 0).sum()),
+            int((on == self.rows).sum()),
+            on.numel(),
+            self.elements,
+        )
 
 
 @dataclass
@@ -166,8 +188,9 @@ class _LayerCounts:
     after_activation: bool = False
 
     def result(self) -> LayerFlops:
-        return LayerFlops(self.name, self.zeros / max(1, self.elements), self.flops / max(1, self.samples),
-                          self.after_activation)
+        return LayerFlops(
+            self.name, self.zeros / max(1, self.elements), self.flops / max(1, self.samples), self.after_activation
+        )
 
 
 class _Meter(Vital):
@@ -176,7 +199,7 @@ class _Meter(Vital):
     def __init__(self) -> None:
         self.sites: dict[str, _SiteCounts] = {}
         self.layers: dict[str, _LayerCounts] = {}
-        self._last: tuple[int, int] | None = None       # address and channels of the latest activation's output
+        self._last: tuple[int, int] | None = None  # address and channels of the latest activation's output
 
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
         self.sites.setdefault(view.site.name, _SiteCounts(view.site)).add(view)
@@ -191,8 +214,9 @@ class _Meter(Vital):
         counts.samples += x.shape[0]
         # pooling and dropping out between the two change the address, not the channels
         channels = x.shape[-1 if isinstance(view.module, nn.Linear) else 1]
-        counts.after_activation |= self._last is not None and (x.data_ptr() == self._last[0]
-                                                               or channels % self._last[1] == 0)
+        counts.after_activation |= self._last is not None and (
+            x.data_ptr() == self._last[0] or channels % self._last[1] == 0
+        )
         self._last = None
 
     def tensor(self, recorder: Recorder, view: TensorView) -> None:

@@ -13,9 +13,9 @@ from netvitals.capture import ActivationView, Recorder, Site, TensorView, Vital
 from netvitals.capture.streaming import stream_over
 from netvitals.stats.histogram import MagnitudeHistogram
 
-SPIKE_RMS = 20.0                # an entry this many root mean squares high is a spike
-MASSIVE = 100.0                 # massive activations: above this value ...
-MASSIVE_OVER_MEDIAN = 1000.0    # ... and this many medians
+SPIKE_RMS = 20.0  # an entry this many root mean squares high is a spike
+MASSIVE = 100.0  # massive activations: above this value ...
+MASSIVE_OVER_MEDIAN = 1000.0  # ... and this many medians
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class SiteSpikes:
     """Spikes at one site over everything looked at."""
 
     name: str
-    kind: str                   # "activation" or "stream"
+    kind: str  # "activation" or "stream"
     max_abs: float
     p999: float
     max_over_mean: float
     max_over_median: float
     kurtosis: float
-    spike_count: int            # entries above spike_threshold
-    spike_threshold: float      # k·RMS, to the nearest bin edge (0.8 %) where the data streamed
+    spike_count: int  # entries above spike_threshold
+    spike_threshold: float  # k·RMS, to the nearest bin edge (0.8 %) where the data streamed
     token: int
     channel: int
     elements: int
@@ -41,9 +41,11 @@ class SiteSpikes:
 
     def __str__(self) -> str:
         flag = ", massive" if self.massive else ""
-        return (f"{self.name}: max {self.max_abs:.4g} at position {self.token}, channel {self.channel} "
-                f"({self.max_over_mean:.1f}× mean, {self.max_over_median:.1f}× median{flag}), p999 {self.p999:.4g}, "
-                f"kurtosis {self.kurtosis:.1f}, {self.spike_count} spikes in {self.elements}")
+        return (
+            f"{self.name}: max {self.max_abs:.4g} at position {self.token}, channel {self.channel} "
+            f"({self.max_over_mean:.1f}× mean, {self.max_over_median:.1f}× median{flag}), p999 {self.p999:.4g}, "
+            f"kurtosis {self.kurtosis:.1f}, {self.spike_count} spikes in {self.elements}"
+        )
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,9 @@ class SpikeReport:
 
     def __str__(self) -> str:
         where = "an intermediate layer" if self.intermediate_peak else "the first or last layer"
-        return "\n".join([f"spikes over {self.samples} samples; the highest is in {where}",
-                          *(f"  {s}" for s in self.sites.values())])
+        return "\n".join(
+            [f"spikes over {self.samples} samples; the highest is in {where}", *(f"  {s}" for s in self.sites.values())]
+        )
 
 
 def intermediate_peak(profile: Sequence[float]) -> bool:
@@ -80,16 +83,19 @@ def intermediate_peak(profile: Sequence[float]) -> bool:
     return 0 < peak < len(profile) - 1
 
 
-def amplification(a: SpikeReport | Mapping[str, float] | Sequence[float],
-                  b: SpikeReport | Mapping[str, float] | Sequence[float]) -> float:
+def amplification(
+    a: SpikeReport | Mapping[str, float] | Sequence[float], b: SpikeReport | Mapping[str, float] | Sequence[float]
+) -> float:
     """Mean over layers of max|a| in run A, over the same in run B.
 
     >>> amplification([50.0, 100.0], [2.0, 4.0])
     25.0
     """
+
     def mean(run: SpikeReport | Mapping[str, float] | Sequence[float], label: str) -> float:
-        maxima = list(run.profile() if isinstance(run, SpikeReport) else
-                      run.values() if isinstance(run, Mapping) else run)
+        maxima = list(
+            run.profile() if isinstance(run, SpikeReport) else run.values() if isinstance(run, Mapping) else run
+        )
         if not maxima:
             raise ValueError(f"run {label} has no layers to take a maximum from")
         return sum(maxima) / len(maxima)
@@ -98,8 +104,9 @@ def amplification(a: SpikeReport | Mapping[str, float] | Sequence[float],
     return mean(a, "A") / below if below else math.nan
 
 
-def spikes(a: Tensor, *, channel_dim: int = -1, k: float = SPIKE_RMS, name: str = "tensor",
-           kind: str = "activation") -> SiteSpikes:
+def spikes(
+    a: Tensor, *, channel_dim: int = -1, k: float = SPIKE_RMS, name: str = "tensor", kind: str = "activation"
+) -> SiteSpikes:
     """The spike numbers of one tensor, exactly, in float64.
 
     >>> import torch
@@ -120,16 +127,24 @@ def spikes(a: Tensor, *, channel_dim: int = -1, k: float = SPIKE_RMS, name: str 
     variance = float(centred.square().mean())
     limit = k * float(size.square().mean()) ** 0.5
     return SiteSpikes(
-        name, kind, largest, float(ordered[math.floor(0.999 * (ordered.numel() - 1))]),
+        name,
+        kind,
+        largest,
+        float(ordered[math.floor(0.999 * (ordered.numel() - 1))]),
         largest / float(size.mean()) if largest else math.nan,
         largest / float(on[(on.numel() - 1) // 2]) if on.numel() else math.nan,
-        float((centred ** 4).mean()) / variance ** 2 if variance else math.nan, int((size > limit).sum()), limit,
+        float((centred**4).mean()) / variance**2 if variance else math.nan,
+        int((size > limit).sum()),
+        limit,
         (place // rows.shape[1]) % (rows.shape[0] if a.ndim <= 2 else rows.shape[0] // a.shape[0]),
-        place % rows.shape[1], a.numel())
+        place % rows.shape[1],
+        a.numel(),
+    )
 
 
-def measure(model: nn.Module, loader: Iterable[Any], *, k: float = SPIKE_RMS,
-            progress: Callable[[int], None] | None = None) -> SpikeReport:
+def measure(
+    model: nn.Module, loader: Iterable[Any], *, k: float = SPIKE_RMS, progress: Callable[[int], None] | None = None
+) -> SpikeReport:
     """Spikes at every activation and residual block in evaluation mode, over all batches of ``loader`` in one pass.
 
     Quantiles come from a histogram with bins of 1.6 %, so ``p999`` and the median are good to 0.8 %; maxima, means and
@@ -181,13 +196,23 @@ class _Sums:
     def result(self, k: float) -> SiteSpikes:
         m1, m2, m3, m4 = (p / self.n for p in self.powers)
         variance = m2 - m1 * m1
-        fourth = m4 - 4 * m1 * m3 + 6 * m1 * m1 * m2 - 3 * m1 ** 4
-        count, edge = self.sizes.count_above(k * m2 ** 0.5)
+        fourth = m4 - 4 * m1 * m3 + 6 * m1 * m1 * m2 - 3 * m1**4
+        count, edge = self.sizes.count_above(k * m2**0.5)
         median = self.sizes.quantile(0.5, nonzero=True)
-        return SiteSpikes(self.site.name, self.site.kind, self.largest, self.sizes.quantile(0.999),
-                          self.largest * self.n / self.mean_abs if self.mean_abs else math.nan, self.largest / median,
-                          fourth / variance ** 2 if variance > 0 else math.nan, count, edge, self.token, self.channel,
-                          self.n)
+        return SiteSpikes(
+            self.site.name,
+            self.site.kind,
+            self.largest,
+            self.sizes.quantile(0.999),
+            self.largest * self.n / self.mean_abs if self.mean_abs else math.nan,
+            self.largest / median,
+            fourth / variance**2 if variance > 0 else math.nan,
+            count,
+            edge,
+            self.token,
+            self.channel,
+            self.n,
+        )
 
 
 class _Meter(Vital):

@@ -45,8 +45,9 @@ class Suppression:
     def __enter__(self) -> Suppression:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.remove()
 
     def __str__(self) -> str:
@@ -84,15 +85,17 @@ def centre_weights(model: nn.Module, *, only: str | None = None) -> Suppression:
     done = Suppression("row-centred weights", tuple(name for name, _ in _layers(model, only)))
     for _, layer in _layers(model, only):
         if parametrize.is_parametrized(layer, "weight") and any(
-                isinstance(p, RowCentred) for p in layer.parametrizations["weight"]):
+            isinstance(p, RowCentred) for p in layer.parametrizations["weight"]
+        ):
             raise ValueError("a layer of this model is row-centred already; remove() the first suppression")
         parametrize.register_parametrization(layer, "weight", RowCentred())
         done.undo.append(partial(parametrize.remove_parametrizations, layer, "weight"))
     return done
 
 
-def project_gradients(model: nn.Module, optimizer: Optimizer | Iterable[Optimizer] | None = None, *,
-                      only: str | None = None) -> Suppression:
+def project_gradients(
+    model: nn.Module, optimizer: Optimizer | Iterable[Optimizer] | None = None, *, only: str | None = None
+) -> Suppression:
     """Take the mean of every row out of the gradients of the hidden weights, as backward makes them.
 
     With SGD that alone holds the means exactly. Optimisers that scale entries one by one (Adam, sign) or turn the
@@ -142,14 +145,16 @@ def centre_activations(model: nn.Module, *, only: str | None = None) -> Suppress
     zero-mean activations in 1
     -0.398...
     """
+
     def wanted(name: str, module: nn.Module) -> bool:
         return (only is None or fnmatch.fnmatch(name, only)) and not isinstance(module, (ZeroMean, TopK, QuantileReLU))
 
     surgery = replace_activation(model, None, lambda old: ZeroMean(old), only=wanted)
     if not surgery:
         unreached = "; ".join(f"{u.name}: {u.reason}" for u in surgery.unreached)
-        raise ValueError("no activation module of the model could be centred"
-                         + (f" ({unreached})" if unreached else ""))
+        raise ValueError(
+            "no activation module of the model could be centred" + (f" ({unreached})" if unreached else "")
+        )
     done = Suppression("zero-mean activations", tuple(r.name for r in surgery))
     for r in surgery:
         for place in (r.name, *r.also):
@@ -169,7 +174,10 @@ def _layers(model: nn.Module, only: str | None) -> list[tuple[str, Any]]:
     found = [(n, m) for n, m in model.named_modules() if isinstance(m, LAYERS)]
     chosen = found[:-1] if only is None else [(n, m) for n, m in found if fnmatch.fnmatch(n, only)]
     if not chosen:
-        raise ValueError(f"no linear or convolution layer of the model is called {only!r}; there are "
-                         f"{', '.join(n for n, _ in found) or 'none'}" if only is not None else
-                         "the model has no hidden linear or convolution layer to keep from drifting")
+        raise ValueError(
+            f"no linear or convolution layer of the model is called {only!r}; there are "
+            f"{', '.join(n for n, _ in found) or 'none'}"
+            if only is not None
+            else "the model has no hidden linear or convolution layer to keep from drifting"
+        )
     return chosen

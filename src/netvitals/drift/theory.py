@@ -33,8 +33,10 @@ def downstream_gain(outputs: int, readout_variance: float, hidden: Sequence[tupl
     (0.625, 0.625)
     """
     if outputs < 1 or readout_variance < 0 or any(d < 1 or v < 0 for d, v in hidden):
-        raise ValueError(f"widths must be positive and variances not negative, got outputs={outputs}, "
-                         f"readout_variance={readout_variance}, hidden={list(hidden)}")
+        raise ValueError(
+            f"widths must be positive and variances not negative, got outputs={outputs}, "
+            f"readout_variance={readout_variance}, hidden={list(hidden)}"
+        )
     return outputs * readout_variance * math.prod(0.5 * d * v for d, v in hidden)
 
 
@@ -95,8 +97,10 @@ def expected_weight_gradient(x: Tensor, p: Tensor, f: Activation = "relu", *, ga
         p: its pre-activations, (samples, units).
     """
     if x.ndim != 2 or p.ndim != 2 or len(x) != len(p):
-        raise ValueError(f"expected inputs (samples, inputs) and pre-activations (samples, units), got "
-                         f"{tuple(x.shape)} and {tuple(p.shape)}")
+        raise ValueError(
+            f"expected inputs (samples, inputs) and pre-activations (samples, units), got "
+            f"{tuple(x.shape)} and {tuple(p.shape)}"
+        )
     return gain * force(p, f).T @ x.double() / len(x)
 
 

@@ -6,5 +6,16 @@ from netvitals.runs import Evidence, Finding, judged_by
 
 judged_by(diagnose)
 
-__all__ = ["RULES", "Checked", "Evidence", "Finding", "Findings", "Curve", "Table", "activations_of", "diagnose",
-           "is_pooled", "table"]
+__all__ = [
+    "RULES",
+    "Checked",
+    "Evidence",
+    "Finding",
+    "Findings",
+    "Curve",
+    "Table",
+    "activations_of",
+    "diagnose",
+    "is_pooled",
+    "table",
+]

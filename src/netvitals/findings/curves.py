@@ -11,9 +11,9 @@ import numpy as np
 from netvitals.capture import ArrayReading, Reading
 from netvitals.runs import Evidence, Run
 
-WINDOW = 0.1        # "start" and "end" of a series are its first and last tenth, so that one odd step decides nothing
-COUNTED = ("gates", "sparsity", "preactivations")   # vital signs whose shares count entries
-POOLED = "model"    # sites of this name, or below it, hold numbers of the whole model
+WINDOW = 0.1  # "start" and "end" of a series are its first and last tenth, so that one odd step decides nothing
+COUNTED = ("gates", "sparsity", "preactivations")  # vital signs whose shares count entries
+POOLED = "model"  # sites of this name, or below it, hold numbers of the whole model
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Curve:
     @property
     def start(self) -> float:
         """Median of the first tenth of the finite values."""
-        return _typical(self.finite[:self._window])
+        return _typical(self.finite[: self._window])
 
     @property
     def end(self) -> float:
         """Median of the last tenth of the finite values."""
-        return _typical(self.finite[-self._window:])
+        return _typical(self.finite[-self._window :])
 
     @property
     def _window(self) -> int:
@@ -51,9 +51,14 @@ class Curve:
     def evidence(self, *, change: bool = False, value: float | None = None, step: int | None = None) -> Evidence:
         """This series as the ground of a finding: its end, and with ``change`` its start as well."""
         good = self.steps[np.isfinite(self.values)]
-        return Evidence(self.vital, self.site, self.metric, int((good if len(good) else self.steps)[-1])
-                        if step is None else step,
-                        self.end if value is None else value, self.start if change else None)
+        return Evidence(
+            self.vital,
+            self.site,
+            self.metric,
+            int((good if len(good) else self.steps)[-1]) if step is None else step,
+            self.end if value is None else value,
+            self.start if change else None,
+        )
 
 
 @dataclass
@@ -61,7 +66,7 @@ class Table:
     """All series of a source, with sites in the order of the model's depth."""
 
     series: dict[tuple[str, str, str], Curve]
-    arrays: dict[tuple[str, str, str], ArrayReading] = field(default_factory=dict)      # the latest of each series
+    arrays: dict[tuple[str, str, str], ArrayReading] = field(default_factory=dict)  # the latest of each series
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def get(self, vital: str, site: str, metric: str) -> Curve | None:
@@ -70,8 +75,11 @@ class Table:
     def at(self, vital: str, metric: str, *, pooled: bool = False, finite: bool = True) -> list[Curve]:
         """That metric at every site, in order of depth; the rows of the whole model instead with ``pooled``; also
         series without any finite number with ``finite=False``."""
-        return [s for (v, site, m), s in self.series.items()
-                if v == vital and m == metric and is_pooled(site) == pooled and (len(s.finite) or not finite)]
+        return [
+            s
+            for (v, site, m), s in self.series.items()
+            if v == vital and m == metric and is_pooled(site) == pooled and (len(s.finite) or not finite)
+        ]
 
     def array(self, vital: str, site: str, metric: str) -> np.ndarray | None:
         found = self.arrays.get((vital, site, metric))
@@ -87,8 +95,10 @@ class Table:
 
     @property
     def loss(self) -> Curve | None:
-        return next((s for s in self.series.values() if s.vital == "loss" and s.metric == "loss"),
-                    next((s for s in self.series.values() if s.vital == "loss"), None))
+        return next(
+            (s for s in self.series.values() if s.vital == "loss" and s.metric == "loss"),
+            next((s for s in self.series.values() if s.vital == "loss"), None),
+        )
 
 
 def table(source: Any) -> Table:
@@ -102,8 +112,10 @@ def table(source: Any) -> Table:
     if hasattr(source, "iter_rows") and hasattr(source, "columns"):
         missing = {"step", "vital", "site", "metric", "value"} - set(source.columns)
         if missing:
-            raise ValueError(f"a frame of readings has the columns step, vital, site, metric, value; "
-                             f"this one lacks {', '.join(sorted(missing))}")
+            raise ValueError(
+                f"a frame of readings has the columns step, vital, site, metric, value; "
+                f"this one lacks {', '.join(sorted(missing))}"
+            )
         return _gathered(source.select("step", "vital", "site", "metric", "value").iter_rows(), (), {})
     if hasattr(source, "readings"):
         given = source.readings() if callable(source.readings) else source.readings
@@ -111,12 +123,15 @@ def table(source: Any) -> Table:
         return table_of(given, arrays() if callable(arrays) else arrays, _meta(source))
     if isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping):
         return table_of(source)
-    raise TypeError(f"findings are drawn from a run, a checkup, a frame or a list of readings, got "
-                    f"{type(source).__name__}; open a run with netvitals.open_run(path)")
+    raise TypeError(
+        f"findings are drawn from a run, a checkup, a frame or a list of readings, got "
+        f"{type(source).__name__}; open a run with netvitals.open_run(path)"
+    )
 
 
-def table_of(readings: Iterable[Any], arrays: Iterable[ArrayReading] = (),
-             meta: Mapping[str, Any] | None = None) -> Table:
+def table_of(
+    readings: Iterable[Any], arrays: Iterable[ArrayReading] = (), meta: Mapping[str, Any] | None = None
+) -> Table:
     """A table from readings in memory; array readings among them are told apart."""
     scalars: list[Reading] = []
     kept = list(arrays)
@@ -147,8 +162,9 @@ def is_pooled(site: str) -> bool:
     return site in ("", POOLED) or site.startswith(f"{POOLED}/")
 
 
-def _gathered(rows: Iterable[tuple[int, str, str, str, float]], arrays: Iterable[ArrayReading],
-              meta: Mapping[str, Any]) -> Table:
+def _gathered(
+    rows: Iterable[tuple[int, str, str, str, float]], arrays: Iterable[ArrayReading], meta: Mapping[str, Any]
+) -> Table:
     columns: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}
     for step, vital, site, metric, value in rows:
         steps, values = columns.setdefault((vital, site, metric), ([], []))
@@ -157,8 +173,9 @@ def _gathered(rows: Iterable[tuple[int, str, str, str, float]], arrays: Iterable
     return _tabulated(columns, arrays, meta)
 
 
-def _tabulated(columns: Mapping[tuple[str, str, str], tuple[Any, Any]], arrays: Iterable[ArrayReading],
-               meta: Mapping[str, Any]) -> Table:
+def _tabulated(
+    columns: Mapping[tuple[str, str, str], tuple[Any, Any]], arrays: Iterable[ArrayReading], meta: Mapping[str, Any]
+) -> Table:
     latest: dict[tuple[str, str, str], ArrayReading] = {}
     for a in arrays:
         key = (a.vital, a.site, a.metric)
@@ -172,8 +189,11 @@ def _tabulated(columns: Mapping[tuple[str, str, str], tuple[Any, Any]], arrays: 
 def _without_broken(table: Table) -> Table:
     """Where the inputs of an activation are NaN or infinite, a share counted there means nothing: a NaN is neither an
     open gate nor a zero, and would be told as a dead unit."""
-    broken = {s.site: set(s.steps[~np.isfinite(s.values)].tolist()) for s in table.series.values()
-              if (s.vital, s.metric) == ("preactivations", "mean")}
+    broken = {
+        s.site: set(s.steps[~np.isfinite(s.values)].tolist())
+        for s in table.series.values()
+        if (s.vital, s.metric) == ("preactivations", "mean")
+    }
     for key, s in table.series.items():
         steps = broken.get(s.site)
         if steps and s.vital in COUNTED:
@@ -191,7 +211,7 @@ def _series(key: tuple[str, str, str], steps: Any, values: Any) -> Curve:
 def _depth(meta: Mapping[str, Any], keys: Iterable[tuple[str, str, str]]) -> dict[str, tuple[int, int, int]]:
     """Order of sites: the input; then as the metadata lists them; parameters and pairs beside the module they belong
     to; what is not listed as it first appears; numbers of the whole model last."""
-    place = {"input": -1}           # of a residual stream, which no module outputs
+    place = {"input": -1}  # of a residual stream, which no module outputs
     for site in meta.get("sites", ()):
         for name in (str(site.get("name", "")), str(site.get("module", ""))):
             place.setdefault(name, len(place))

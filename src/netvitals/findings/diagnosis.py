@@ -11,8 +11,18 @@ from netvitals.findings.curves import Table, table
 from netvitals.findings.rules import Context, Rule, names
 from netvitals.runs import SEVERITIES, Finding
 
-RULES: tuple[Rule, ...] = (*loss.RULES, *gates.RULES, *variance.RULES, *sparsity.RULES, *spikes.RULES, *drift.RULES,
-                           *forecasts.RULES, *imbalance.RULES, *gradients.RULES, *singular.RULES)
+RULES: tuple[Rule, ...] = (
+    *loss.RULES,
+    *gates.RULES,
+    *variance.RULES,
+    *sparsity.RULES,
+    *spikes.RULES,
+    *drift.RULES,
+    *forecasts.RULES,
+    *imbalance.RULES,
+    *gradients.RULES,
+    *singular.RULES,
+)
 
 
 @dataclass(frozen=True)
@@ -21,9 +31,9 @@ class Checked:
 
     rule: str
     question: str
-    series: int             # 0: the readings it needs were not there
+    series: int  # 0: the readings it needs were not there
     needs: str
-    trouble: str = ""       # what went wrong when the rule looked
+    trouble: str = ""  # what went wrong when the rule looked
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,7 @@ class Findings(Sequence[Finding]):
 
     items: tuple[Finding, ...]
     checked: tuple[Checked, ...] = ()
-    unseen: tuple[tuple[str, str], ...] = ()    # places that could not be looked at, with the reason
+    unseen: tuple[tuple[str, str], ...] = ()  # places that could not be looked at, with the reason
 
     def __len__(self) -> int:
         return len(self.items)
@@ -78,8 +88,11 @@ class Findings(Sequence[Finding]):
         asked = sum(1 for c in self.checked if c.series)
         missing = ", ".join(c.rule for c in self.checked if not c.series)
         foot = f"{asked} of {len(self.checked)} questions could be asked" + (f"; not {missing}." if missing else ".")
-        return Group(*(Text(h, style="bold green") for h in self._head()), grid,
-                     *(Text(line, style="dim") for line in (foot, *self._hidden())))
+        return Group(
+            *(Text(h, style="bold green") for h in self._head()),
+            grid,
+            *(Text(line, style="dim") for line in (foot, *self._hidden())),
+        )
 
     def _head(self) -> list[str]:
         if self.alarming:
@@ -120,12 +133,15 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
         if series:
             try:
                 found += rule.observe(context)
-            except Exception as error:      # one rule that stumbles must not hide what the others found
+            except Exception as error:  # one rule that stumbles must not hide what the others found
                 trouble = f"{type(error).__name__}: {error}"
         checked.append(Checked(rule.name, rule.question, series, str(rule), trouble))
     order = {name: i for i, name in enumerate(SEVERITIES)}
-    return Findings(tuple(sorted(found, key=lambda f: order[f.severity])), tuple(checked),
-                    tuple((str(u.get("name", "")), str(u.get("reason", ""))) for u in readings.meta.get("unseen", ())))
+    return Findings(
+        tuple(sorted(found, key=lambda f: order[f.severity])),
+        tuple(checked),
+        tuple((str(u.get("name", "")), str(u.get("reason", ""))) for u in readings.meta.get("unseen", ())),
+    )
 
 
 def activations_of(readings: Table, given: Mapping[str, Any] | None = None) -> dict[str, Any]:

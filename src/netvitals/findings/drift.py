@@ -10,38 +10,66 @@ from netvitals.runs import Finding
 
 # weight-drift E12: in a small GPT whose sparsity grew to 72–83 % the mean pre-activation went to −0.30 … −0.54 σ.
 PREACT = -0.30
-SUNK = 0.15             # … and moved this far to get there: an offset that was there at the start is no drift
+SUNK = 0.15  # … and moved this far to get there: an offset that was there at the start is no drift
 # weight-drift E5: hidden drift_z is −.02 at moderate and −.05 … −.10 at high learning rates.
 WEIGHTS = -0.05
 
 
-@rule("negative drift", "Do weights or pre-activations drift negative?", "preactivations",
-      ("preactivations", "preact_drift"), ("drift", "drift_z"), least=3)
+@rule(
+    "negative drift",
+    "Do weights or pre-activations drift negative?",
+    "preactivations",
+    ("preactivations", "preact_drift"),
+    ("drift", "drift_z"),
+    least=3,
+)
 def negative(context: Context) -> Iterator[Finding]:
     table = context.table
     push = _push(table)
     outlook = _outlook(push)
-    inputs = [Hit(s.site, "watch", (s.evidence(change=True),), -s.end)
-              for s in table.at("preactivations", "preact_drift")
-              if len(s.finite) > 2 and s.end < PREACT and s.start - s.end > SUNK]
+    inputs = [
+        Hit(s.site, "watch", (s.evidence(change=True),), -s.end)
+        for s in table.at("preactivations", "preact_drift")
+        if len(s.finite) > 2 and s.end < PREACT and s.start - s.end > SUNK
+    ]
     drifts = [s for s in table.at("drift", "drift_z") if s.site.split(".")[-1] == "weight" and not _gain(table, s.site)]
-    weights = [Hit(s.site, "watch", (s.evidence(),), -s.end) for s in drifts[:-1]      # the readout shuts no gate
-               if s.end < WEIGHTS]
+    weights = [
+        Hit(s.site, "watch", (s.evidence(),), -s.end)
+        for s in drifts[:-1]  # the readout shuts no gate
+        if s.end < WEIGHTS
+    ]
     ground = (push.evidence(change=True),) if push is not None else ()
-    why = ("At the start of training the mean gradient at an active unit is positive for every convex loss, so descent "
-           "pushes its inputs down; for ReLU-like units that shuts gates and makes activations sparse. " + outlook)
-    advice = ("If sparsity is welcome, leave it, and stay below 70 %. Otherwise use a smaller learning rate, a norm "
-              "directly before the activation (its shift then takes the drift and can be decayed), or a readout that "
-              "starts smaller.")
+    why = (
+        "At the start of training the mean gradient at an active unit is positive for every convex loss, so descent "
+        "pushes its inputs down; for ReLU-like units that shuts gates and makes activations sparse. " + outlook
+    )
+    advice = (
+        "If sparsity is welcome, leave it, and stay below 70 %. Otherwise use a smaller learning rate, a norm "
+        "directly before the activation (its shift then takes the drift and can be decayed), or a readout that "
+        "starts smaller."
+    )
     found = together(
-        inputs, rule="negative drift", vital="preactivations", why=why, advice=advice,
-        what=lambda where, worst: f"Pre-activations drift negative in {where}: their mean is "
-                                  f"{worst.evidence[0].value:+.2f} standard deviations in {called(worst.site)}"
-        + (f", and the weights of {names([h.site for h in weights])} drift with them." if weights else "."))
+        inputs,
+        rule="negative drift",
+        vital="preactivations",
+        why=why,
+        advice=advice,
+        what=lambda where, worst: (
+            f"Pre-activations drift negative in {where}: their mean is "
+            f"{worst.evidence[0].value:+.2f} standard deviations in {called(worst.site)}"
+            + (f", and the weights of {names([h.site for h in weights])} drift with them." if weights else ".")
+        ),
+    )
     found = found or together(
-        weights, rule="negative drift", vital="drift", why=why, advice=advice,
-        what=lambda where, worst: f"Weights drift negative in {where}: by {worst.size:.3f} of their spread on average "
-                                  f"({called(worst.site)}).")
+        weights,
+        rule="negative drift",
+        vital="drift",
+        why=why,
+        advice=advice,
+        what=lambda where, worst: (
+            f"Weights drift negative in {where}: by {worst.size:.3f} of their spread on average ({called(worst.site)})."
+        ),
+    )
     for f in found:
         yield Finding(f.severity, f.site, f.what, f.why, f.advice, f.evidence + ground, f.sites, f.rule, f.vital)
 
@@ -64,10 +92,14 @@ def _outlook(push: Curve | None) -> str:
     if push is None:
         return "⟨o, ∇ℓ⟩ was not measured, so nothing can be said about whether it goes on."
     if push.end > 0:
-        return (f"⟨o, ∇ℓ⟩ = {push.end:+.3g} is still positive: the loss goes on pushing the outputs, and with them the "
-                "active inputs, towards zero, so the drift will persist.")
-    return (f"⟨o, ∇ℓ⟩ = {push.end:+.3g} has turned negative: the push has reversed, so the drift should stop or flip; "
-            "what has drifted stays.")
+        return (
+            f"⟨o, ∇ℓ⟩ = {push.end:+.3g} is still positive: the loss goes on pushing the outputs, and with them the "
+            "active inputs, towards zero, so the drift will persist."
+        )
+    return (
+        f"⟨o, ∇ℓ⟩ = {push.end:+.3g} has turned negative: the push has reversed, so the drift should stop or flip; "
+        "what has drifted stays."
+    )
 
 
 RULES = (negative,)

@@ -18,10 +18,10 @@ from netvitals.findings.rules import Context, Hit, names, percent, rule, togethe
 from netvitals.findings.sparsity import CLIFF
 from netvitals.runs import Evidence, Finding
 
-LEAST = 6               # readings that a trend rests on
-RECENT = 1 / 3          # of the readings
-SURE = 2.0              # standard errors that a slope must differ from zero by
-SUNK = 0.05             # standard deviations that pre-activations must have sunk for drift to be worth a word
+LEAST = 6  # readings that a trend rests on
+RECENT = 1 / 3  # of the readings
+SURE = 2.0  # standard errors that a slope must differ from zero by
+SUNK = 0.05  # standard deviations that pre-activations must have sunk for drift to be worth a word
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Crossing:
 
     step: float
     low: float
-    high: float             # infinite if the slope could as well be too flat
-    slope: float            # per step
+    high: float  # infinite if the slope could as well be too flat
+    slope: float  # per step
     stderr: float
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def crossing(series: Curve, level: float) -> Crossing | None:
         return None
     slope = float(((t - centre) * (y - y.mean())).sum() / spread)
     rest = y - y.mean() - slope * (t - centre)
-    stderr = math.sqrt(float((rest ** 2).sum()) / max(1, size - 2) / spread)
+    stderr = math.sqrt(float((rest**2).sum()) / max(1, size - 2) / spread)
     now = float(y.mean() + slope * (t[-1] - centre))
     gap = level - now
     if slope == 0 or gap * slope <= 0 or abs(slope) <= SURE * stderr:
@@ -67,8 +67,13 @@ def crossing(series: Curve, level: float) -> Crossing | None:
     if wait > t[-1] - steps[0]:
         return None
     fast, slow = abs(slope) + SURE * stderr, abs(slope) - SURE * stderr
-    return Crossing(float(t[-1] + wait), float(t[-1] + abs(gap) / fast),
-                    float(t[-1] + abs(gap) / slow) if slow > 0 else math.inf, slope, stderr)
+    return Crossing(
+        float(t[-1] + wait),
+        float(t[-1] + abs(gap) / fast),
+        float(t[-1] + abs(gap) / slow) if slow > 0 else math.inf,
+        slope,
+        stderr,
+    )
 
 
 def turned(series: Curve) -> int | None:
@@ -97,19 +102,37 @@ def _reversal(table: Table, push: Curve) -> Iterator[Finding]:
     where = names([s.site for s in sunk])
     worst = max(sunk, key=lambda s: s.start - s.end)
     evidence: tuple[Evidence, ...] = (push.evidence(change=True), worst.evidence(change=True))
-    law = ("The sum of p ∂ℓ/∂p over the units of a layer is ⟨o, ∇ℓ⟩ at the output: while it is positive, descent "
-           "pushes active inputs down, and once it is negative it pushes them up.")
+    law = (
+        "The sum of p ∂ℓ/∂p over the units of a layer is ⟨o, ∇ℓ⟩ at the output: while it is positive, descent "
+        "pushes active inputs down, and once it is negative it pushes them up."
+    )
     at = turned(push)
     soon = crossing(push, 0.0)
     if at is not None:
-        yield Finding("info", worst.site, f"Drift turned round at step {at}: ⟨o, ∇ℓ⟩ has been negative since. Inputs "
-                      f"of {where} had sunk by {worst.start - worst.end:.2f} standard deviations in {worst.site}.", law,
-                      "Nothing: what drifted so far stays, and the pressure is off.", evidence,
-                      tuple(s.site for s in sunk), "drift forecast", "drift")
+        yield Finding(
+            "info",
+            worst.site,
+            f"Drift turned round at step {at}: ⟨o, ∇ℓ⟩ has been negative since. Inputs "
+            f"of {where} had sunk by {worst.start - worst.end:.2f} standard deviations in {worst.site}.",
+            law,
+            "Nothing: what drifted so far stays, and the pressure is off.",
+            evidence,
+            tuple(s.site for s in sunk),
+            "drift forecast",
+            "drift",
+        )
     elif soon is not None:
-        yield Finding("info", worst.site, f"Drift in {where} is expected to turn round {soon}: ⟨o, ∇ℓ⟩ is "
-                      f"{push.end:+.3g} and falls.", law, "Nothing: wait for it. If it should end now, lower the "
-                      "learning rate until then.", evidence, tuple(s.site for s in sunk), "drift forecast", "drift")
+        yield Finding(
+            "info",
+            worst.site,
+            f"Drift in {where} is expected to turn round {soon}: ⟨o, ∇ℓ⟩ is {push.end:+.3g} and falls.",
+            law,
+            "Nothing: wait for it. If it should end now, lower the learning rate until then.",
+            evidence,
+            tuple(s.site for s in sunk),
+            "drift forecast",
+            "drift",
+        )
 
 
 def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
@@ -119,16 +142,28 @@ def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
         if soon is not None:
             when[s.site] = soon
             hits.append(Hit(s.site, "watch", (s.evidence(change=True),), -soon.step))
-    outlook = "" if push is None else (" ⟨o, ∇ℓ⟩ is still positive, so what drives it goes on." if push.end > 0 else
-                                       " But ⟨o, ∇ℓ⟩ has turned negative: it may stop before that.")
+    outlook = (
+        ""
+        if push is None
+        else (
+            " ⟨o, ∇ℓ⟩ is still positive, so what drives it goes on."
+            if push.end > 0
+            else " But ⟨o, ∇ℓ⟩ has turned negative: it may stop before that."
+        )
+    )
     yield from together(
-        hits, rule="drift forecast", vital="sparsity",
-        what=lambda where, worst: f"Sparsity of {where} will reach the cliff at {percent(CLIFF)} if it goes on like "
-                                  f"this: {worst.site}, now {percent(worst.evidence[0].value)}, {when[worst.site]}.",
+        hits,
+        rule="drift forecast",
+        vital="sparsity",
+        what=lambda where, worst: (
+            f"Sparsity of {where} will reach the cliff at {percent(CLIFF)} if it goes on like "
+            f"this: {worst.site}, now {percent(worst.evidence[0].value)}, {when[worst.site]}."
+        ),
         why="Beyond about 70 % zeros accuracy falls steeply where a norm or a drift sets the sparsity, and more gently "
-            "where the largest activations are kept (top-k)." + outlook,
+        "where the largest activations are kept (top-k)." + outlook,
         advice="Lower the learning rate, keep the rows of the weights centred (drift.suppression.centre_weights), put "
-               "a norm before the activation, or widen the layer. If sparsity is wanted, top-k keeps more accuracy.")
+        "a norm before the activation, or widen the layer. If sparsity is wanted, top-k keeps more accuracy.",
+    )
 
 
 def _push(table: Table) -> Curve | None:

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 # A unit is dead when none of its gates was open on the measured batch, dying when hardly any was (choices of this
 # project; weight-drift §2.4 defines dead units as zero on every sample).
-DYING = 0.02            # a dying unit's gates are open on at most this share of the batch
+DYING = 0.02  # a dying unit's gates are open on at most this share of the batch
 DEAD_WATCH, DEAD_WARNING, DEAD_CRITICAL = 0.05, 0.20, 0.75
 DYING_WATCH = 0.10
 
 # gate-density §2.3, table "why it matters": when σ shrinks to a third, a ReLU's density falls from .500 to .440.
 FALL_WATCH = 0.06
-FALL_WARNING = 0.5      # … and half of what there was is more than that mechanism can take from a centred unit
-SPARSE = 0.10           # with fewer gates open than this, nine tenths of a layer learn nothing from a sample
+FALL_WARNING = 0.5  # … and half of what there was is more than that mechanism can take from a centred unit
+SPARSE = 0.10  # with fewer gates open than this, nine tenths of a layer learn nothing from a sample
 
 # Forecast (gate-density §2.3, general form): speak only where the law explains the present.
-LAW_ERROR = 0.05        # |predicted − measured| density of the site
-SHRINKING = 0.90        # σ fell to at most this share of its start
-CHANGE = 0.03           # a forecast change smaller than this is not worth a word
+LAW_ERROR = 0.05  # |predicted − measured| density of the site
+SHRINKING = 0.90  # σ fell to at most this share of its start
+CHANGE = 0.03  # a forecast change smaller than this is not worth a word
 
 
 def theta_of(table: Table) -> str:
@@ -42,14 +42,18 @@ def densities(table: Table) -> list[str]:
     return sorted(found, key=lambda m: float(m.split("@")[1]))
 
 
-@rule("dead units", "Are there units whose gates never open?", "gates",
-      ("gates", "density@"), ("sparsity", "dead_units"))
+@rule(
+    "dead units", "Are there units whose gates never open?", "gates", ("gates", "density@"), ("sparsity", "dead_units")
+)
 def dead_units(context: Context) -> Iterator[Finding]:
     table, metric = context.table, theta_of(context.table)
     dead, dying = [], []
     if not any((v, m) == ("gates", metric) for v, _, m in table.arrays):
-        dead = [Hit(s.site, _gravity(s.end), (s.evidence(change=len(s.finite) > 2),), s.end)
-                for s in table.at("sparsity", "dead_units") if s.end >= DEAD_WATCH]
+        dead = [
+            Hit(s.site, _gravity(s.end), (s.evidence(change=len(s.finite) > 2),), s.end)
+            for s in table.at("sparsity", "dead_units")
+            if s.end >= DEAD_WATCH
+        ]
     for s in table.at("gates", metric):
         shares = table.array("gates", s.site, metric)
         if shares is None or shares.size < 2:
@@ -57,26 +61,48 @@ def dead_units(context: Context) -> Iterator[Finding]:
         share, fading = float((shares <= 0).mean()), float(((shares > 0) & (shares <= DYING)).mean())
         step = int(s.steps[-1])
         if share >= DEAD_WATCH:
-            dead.append(Hit(s.site, _gravity(share), (Evidence(
-                "gates", s.site, f"share of units with {metric} = 0", step, share),), share))
+            dead.append(
+                Hit(
+                    s.site,
+                    _gravity(share),
+                    (Evidence("gates", s.site, f"share of units with {metric} = 0", step, share),),
+                    share,
+                )
+            )
         if fading >= DYING_WATCH:
-            dying.append(Hit(s.site, "watch", (Evidence("gates", s.site, f"share of units with {metric} ≤ {DYING:g}",
-                                                        step, fading),), fading))
+            dying.append(
+                Hit(
+                    s.site,
+                    "watch",
+                    (Evidence("gates", s.site, f"share of units with {metric} ≤ {DYING:g}", step, fading),),
+                    fading,
+                )
+            )
     yield from together(
-        dead, rule="dead units", vital="gates",
-        what=lambda where, worst: f"Dead units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
-                                  f"passed no gradient on the measured batch.",
+        dead,
+        rule="dead units",
+        vital="gates",
+        what=lambda where, worst: (
+            f"Dead units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
+            f"passed no gradient on the measured batch."
+        ),
         why="A unit whose gate is shut for every sample gets no gradient, so it cannot come back by itself.",
         advice="Lower the learning rate, add warm-up, decay the weights less, or use an activation whose gate stays "
-               "open below zero (leaky_relu, gelu, silu). If the batch is small, measure on a larger one before "
-               "acting.")
+        "open below zero (leaky_relu, gelu, silu). If the batch is small, measure on a larger one before "
+        "acting.",
+    )
     yield from together(
-        dying, rule="dead units", vital="gates",
-        what=lambda where, worst: f"Dying units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
-                                  f"are open on at most {percent(DYING)} of the samples.",
+        dying,
+        rule="dead units",
+        vital="gates",
+        what=lambda where, worst: (
+            f"Dying units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
+            f"are open on at most {percent(DYING)} of the samples."
+        ),
         why="Units that are nearly always shut learn from a few samples only and are the next to die.",
         advice="Watch whether their number grows; weight decay on biases and norm shifts, or a smaller learning rate, "
-               "keeps inputs near zero.")
+        "keeps inputs near zero.",
+    )
 
 
 def _gravity(share: float) -> Severity:
@@ -94,25 +120,39 @@ def density_falls(context: Context) -> Iterator[Finding]:
         elif s.end < SPARSE:
             shut.append(Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), 1 - s.end))
     yield from together(
-        hits, rule="gate density falls", vital="gates",
-        what=lambda where, worst: f"Gate density is down in {where}: {worst.evidence[0].before:.2f} → "
-                                  f"{worst.evidence[0].value:.2f} in {called(worst.site)}.",
+        hits,
+        rule="gate density falls",
+        vital="gates",
+        what=lambda where, worst: (
+            f"Gate density is down in {where}: {worst.evidence[0].before:.2f} → "
+            f"{worst.evidence[0].value:.2f} in {called(worst.site)}."
+        ),
         why=f"A ReLU whose input variance shrinks to a third loses about {FALL_WATCH:g} of density; more than that "
-            "means that the inputs' mean is moving below zero as well.",
+        "means that the inputs' mean is moving below zero as well.",
         advice="Look at preact_drift and sigma of the same layers. If the mean sinks, the weights or the norm's shift "
-               "drift negative: less learning rate, or decay on the shift. If only sigma shrinks, less weight decay on "
-               "the norm's scale.")
+        "drift negative: less learning rate, or decay on the shift. If only sigma shrinks, less weight decay on "
+        "the norm's scale.",
+    )
     yield from together(
-        shut, rule="gate density falls", vital="gates",
-        what=lambda where, worst: f"Hardly any gate is open in {where}: {percent(worst.evidence[0].value)} in "
-                                  f"{called(worst.site)}.",
+        shut,
+        rule="gate density falls",
+        vital="gates",
+        what=lambda where, worst: (
+            f"Hardly any gate is open in {where}: {percent(worst.evidence[0].value)} in {called(worst.site)}."
+        ),
         why="So few open gates mean that a sample teaches these layers next to nothing.",
         advice="Lower the learning rate or add warm-up; a norm directly before the activation, or an activation whose "
-               "gate stays open below zero (leaky_relu, gelu, silu), keeps gradient flowing.")
+        "gate stays open below zero (leaky_relu, gelu, silu), keeps gradient flowing.",
+    )
 
 
-@rule("gate forecast", "Where does gate density go if the variance keeps shrinking?", "gates",
-      ("preactivations", "sigma"), least=5)
+@rule(
+    "gate forecast",
+    "Where does gate density go if the variance keeps shrinking?",
+    "gates",
+    ("preactivations", "sigma"),
+    least=5,
+)
 def forecast(context: Context) -> Iterator[Finding]:
     table, metrics = context.table, densities(context.table)
     down: list[Hit] = []
@@ -123,34 +163,57 @@ def forecast(context: Context) -> Iterator[Finding]:
             continue
         seen, steps = outlook
         step = int(sigma.steps[-1])
-        evidence = (Evidence("gates", sigma.site, f"density@{seen.theta:g} predicted at σ/2, in about {steps:,} steps",
-                             step, seen.later, seen.now),
-                    Evidence("gates", sigma.site, "median margin (μ − z_low)/σ", step, seen.margin),
-                    Evidence("gates", sigma.site, "confidence: agreement of channels", step, seen.confidence),
-                    sigma.evidence(change=True))
+        evidence = (
+            Evidence(
+                "gates",
+                sigma.site,
+                f"density@{seen.theta:g} predicted at σ/2, in about {steps:,} steps",
+                step,
+                seen.later,
+                seen.now,
+            ),
+            Evidence("gates", sigma.site, "median margin (μ − z_low)/σ", step, seen.margin),
+            Evidence("gates", sigma.site, "confidence: agreement of channels", step, seen.confidence),
+            sigma.evidence(change=True),
+        )
         severity: Severity = "warning" if seen.later < SPARSE else "watch" if seen.direction < 0 else "info"
         (down if seen.direction < 0 else up).append(Hit(sigma.site, severity, evidence, abs(seen.change)))
-    law = ("The interval-union law D(θ) = Σ Φ((b−μ)/σ) − Φ((a−μ)/σ) over the intervals where |f′| > θ reproduces "
-           f"today's density of these layers within {LAW_ERROR:g}; σ has shrunk and is halved for the forecast, which "
-           "comes out the same way whether the mean stays or moves on as it did.")
+    law = (
+        "The interval-union law D(θ) = Σ Φ((b−μ)/σ) − Φ((a−μ)/σ) over the intervals where |f′| > θ reproduces "
+        f"today's density of these layers within {LAW_ERROR:g}; σ has shrunk and is halved for the forecast, which "
+        "comes out the same way whether the mean stays or moves on as it did."
+    )
     yield from together(
-        down, rule="gate forecast", vital="gates",
-        what=lambda where, worst: f"Gate density is predicted to fall further in {where} if the variance keeps "
-                                  f"shrinking: {_noted(worst)} when its σ has halved once more.",
-        why=law, advice="Inputs sit on the shut side of the threshold (μ < z_low). Less weight decay on norm scales "
-                        "slows the shrinking; an activation with a lower threshold (gelu, silu) turns the fall into a "
-                        "rise.")
+        down,
+        rule="gate forecast",
+        vital="gates",
+        what=lambda where, worst: (
+            f"Gate density is predicted to fall further in {where} if the variance keeps "
+            f"shrinking: {_noted(worst)} when its σ has halved once more."
+        ),
+        why=law,
+        advice="Inputs sit on the shut side of the threshold (μ < z_low). Less weight decay on norm scales "
+        "slows the shrinking; an activation with a lower threshold (gelu, silu) turns the fall into a "
+        "rise.",
+    )
     yield from together(
-        up, rule="gate forecast", vital="gates",
-        what=lambda where, worst: f"Gate density is predicted to rise in {where} as the variance shrinks: "
-                                  f"{_noted(worst)}.",
-        why=law, advice="Nothing to do: the inputs sit on the open side of the threshold.")
+        up,
+        rule="gate forecast",
+        vital="gates",
+        what=lambda where, worst: (
+            f"Gate density is predicted to rise in {where} as the variance shrinks: {_noted(worst)}."
+        ),
+        why=law,
+        advice="Nothing to do: the inputs sit on the open side of the threshold.",
+    )
 
 
 def _noted(hit: Hit) -> str:
     density, margin, confidence = hit.evidence[:3]
-    return (f"{density.before:.2f} → {density.value:.2f} in {called(hit.site)} (margin {margin.value:+.1f} σ, "
-            f"confidence {percent(confidence.value)})")
+    return (
+        f"{density.before:.2f} → {density.value:.2f} in {called(hit.site)} (margin {margin.value:+.1f} σ, "
+        f"confidence {percent(confidence.value)})"
+    )
 
 
 def _outlook(table: Table, sigma: Curve, metrics: Iterable[str], f: Any) -> tuple[Forecast, int] | None:
@@ -175,8 +238,11 @@ def _outlook(table: Table, sigma: Curve, metrics: Iterable[str], f: Any) -> tupl
             continue
         theta = float(metric.split("@")[1])
         seen, drifting = (predicted(mu_c, sigma_c, f, theta, shift=shift) for shift in (0.0, moved))
-        sure = (abs(seen.now - measured.last) <= LAW_ERROR and abs(seen.change) >= CHANGE
-                and seen.direction == drifting.direction)
+        sure = (
+            abs(seen.now - measured.last) <= LAW_ERROR
+            and abs(seen.change) >= CHANGE
+            and seen.direction == drifting.direction
+        )
         if sure and (best is None or abs(seen.change) > abs(best.change)):
             best = replace(seen, confidence=min(seen.confidence, drifting.confidence))
     return None if best is None else (best, round(steps))

@@ -12,12 +12,12 @@ from netvitals.runs import Finding
 
 # Choices of this project; the five papers give no thresholds for these. The range of the update ratio brackets the
 # common rule of thumb of 1e-3 by two orders of magnitude on each side.
-VANISHED = 1e-4         # gradient of a weight against the largest of the model, both per root-element
-EXPLODED = 100.0        # growth of the model's gradient norm over the run
-BURST = 30.0            # one step's gradient norm against the median of the readings around it
+VANISHED = 1e-4  # gradient of a weight against the largest of the model, both per root-element
+EXPLODED = 100.0  # growth of the model's gradient norm over the run
+BURST = 30.0  # one step's gradient norm against the median of the readings around it
 BURST_OVER_START = 3.0  # … and against the norm at the start of the run
-NEIGHBOURS = 5          # readings on each side
-RATIO = (1e-5, 1e-1)    # update length against weight length
+NEIGHBOURS = 5  # readings on each side
+RATIO = (1e-5, 1e-1)  # update length against weight length
 
 
 @rule("vanishing gradients", "Does gradient reach every layer?", "gradients", ("gradients", "grad_norm"))
@@ -25,24 +25,35 @@ def vanishing(context: Context) -> Iterator[Finding]:
     weights = _weights(context.table, "grad_norm")
     silent = [Hit(s.site, "critical", (s.evidence(),), 1.0) for s in weights if s.end == 0]
     yield from together(
-        silent, rule="vanishing gradients", vital="gradients",
+        silent,
+        rule="vanishing gradients",
+        vital="gradients",
         what=lambda where, worst: f"No gradient reaches {where}: its norm is exactly zero.",
         why="A parameter without gradient does not learn: everything above it is dead, it is cut off from the loss, or "
-            "it is not used.",
+        "it is not used.",
         advice="Check for a detach() or no_grad() on the way, for layers that are never called, and for dead units "
-               "above.")
+        "above.",
+    )
     largest = max((s.end for s in weights), default=0.0)
-    faint = [Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), largest / s.end) for s in weights
-             if 0 < s.end < VANISHED * largest]
+    faint = [
+        Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), largest / s.end)
+        for s in weights
+        if 0 < s.end < VANISHED * largest
+    ]
     yield from together(
-        faint, rule="vanishing gradients", vital="gradients",
-        what=lambda where, worst: f"Gradients vanish in {where}: in {called(worst.site)} the norm is "
-                                  f"{worst.evidence[0].value:.2g}, {_times(worst.size)} times below the model's "
-                                  "largest.",
+        faint,
+        rule="vanishing gradients",
+        vital="gradients",
+        what=lambda where, worst: (
+            f"Gradients vanish in {where}: in {called(worst.site)} the norm is "
+            f"{worst.evidence[0].value:.2g}, {_times(worst.size)} times below the model's "
+            "largest."
+        ),
         why="Such layers barely move while others train; the signal is lost on the way back.",
         advice="Where units are dead or inputs hardly vary, mend that first. Otherwise use a norm or residual "
-               "connections, an initialisation matched to the activation, or an optimizer that normalises updates per "
-               "tensor (AdamW, Muon).")
+        "connections, an initialisation matched to the activation, or an optimizer that normalises updates per "
+        "tensor (AdamW, Muon).",
+    )
 
 
 @rule("exploding gradients", "Does the gradient norm stay in bounds?", "gradients", ("gradients", "grad_norm"), least=3)
@@ -52,61 +63,95 @@ def exploding(context: Context) -> Iterator[Finding]:
         return
     if len(whole.finite) < len(whole.values):
         first = int(whole.steps[~np.isfinite(whole.values)][0])
-        yield Finding("critical", "", f"The gradient norm is not a finite number at step {first}.",
-                      why="One such step ruins every parameter it reaches.",
-                      advice="Skip steps with a gradient that is not finite, lower the learning rate, check "
-                             "mixed-precision scaling.",
-                      evidence=(whole.evidence(value=float("inf"), step=first),), rule="exploding gradients",
-                      vital="gradients")
+        yield Finding(
+            "critical",
+            "",
+            f"The gradient norm is not a finite number at step {first}.",
+            why="One such step ruins every parameter it reaches.",
+            advice="Skip steps with a gradient that is not finite, lower the learning rate, check "
+            "mixed-precision scaling.",
+            evidence=(whole.evidence(value=float("inf"), step=first),),
+            rule="exploding gradients",
+            vital="gradients",
+        )
         return
     growth = whole.end / whole.start if whole.start else float("inf")
     if growth > EXPLODED:
         worst = max(_weights(context.table, "grad_norm"), key=lambda s: s.end, default=whole)
-        yield Finding("warning", worst.site, f"Gradients explode: the norm grew {growth:.0f}-fold; it is largest in "
-                                             f"{called(worst.site)}.",
-                      why="Growing gradients make steps that overshoot, until the loss diverges.",
-                      advice="Clip the gradient norm, lower the learning rate, or add a norm before that layer.",
-                      evidence=(whole.evidence(change=True), worst.evidence(change=True)), rule="exploding gradients",
-                      vital="gradients")
+        yield Finding(
+            "warning",
+            worst.site,
+            f"Gradients explode: the norm grew {growth:.0f}-fold; it is largest in {called(worst.site)}.",
+            why="Growing gradients make steps that overshoot, until the loss diverges.",
+            advice="Clip the gradient norm, lower the learning rate, or add a norm before that layer.",
+            evidence=(whole.evidence(change=True), worst.evidence(change=True)),
+            rule="exploding gradients",
+            vital="gradients",
+        )
         return
     usual = _surroundings(whole.values)
     peak = int(np.argmax(whole.values / usual))
     # near the end of training single batches stand out without harm: a burst also tops the first gradients
     if whole.values[peak] > max(BURST * usual[peak], BURST_OVER_START * whole.start):
         step = int(whole.steps[peak])
-        at_peak = [(float(s.values[hit][0]), s) for s in _weights(context.table, "grad_norm")
-                   if (hit := s.steps == step).any()]
+        at_peak = [
+            (float(s.values[hit][0]), s) for s in _weights(context.table, "grad_norm") if (hit := s.steps == step).any()
+        ]
         size, worst = max(at_peak, key=lambda pair: pair[0], default=(0.0, whole))
-        yield Finding("watch", worst.site, f"The gradient burst once: at step {step} its norm was "
-                                           f"{whole.values[peak] / usual[peak]:.0f} times that of the steps around it, "
-                                           f"mostly in {called(worst.site)}.",
-                      why="A single burst can undo many steps; it often comes from one odd batch or from a spike.",
-                      advice="Clip the gradient norm at a few times its median.",
-                      evidence=(whole.evidence(value=float(whole.values[peak]), step=step),
-                                worst.evidence(value=size, step=step)), rule="exploding gradients", vital="gradients")
+        yield Finding(
+            "watch",
+            worst.site,
+            f"The gradient burst once: at step {step} its norm was "
+            f"{whole.values[peak] / usual[peak]:.0f} times that of the steps around it, "
+            f"mostly in {called(worst.site)}.",
+            why="A single burst can undo many steps; it often comes from one odd batch or from a spike.",
+            advice="Clip the gradient norm at a few times its median.",
+            evidence=(
+                whole.evidence(value=float(whole.values[peak]), step=step),
+                worst.evidence(value=size, step=step),
+            ),
+            rule="exploding gradients",
+            vital="gradients",
+        )
 
 
-@rule("update ratio", "Are updates neither too long nor too short for the weights?", "gradients",
-      ("gradients", "update_ratio"))
+@rule(
+    "update ratio",
+    "Are updates neither too long nor too short for the weights?",
+    "gradients",
+    ("gradients", "update_ratio"),
+)
 def update_ratio(context: Context) -> Iterator[Finding]:
     weights = _weights(context.table, "update_ratio")
     long = [Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), s.end) for s in weights if s.end > RATIO[1]]
     yield from together(
-        long, rule="update ratio", vital="gradients",
-        what=lambda where, worst: f"Updates are too long in {where}: one step changes {called(worst.site)} by "
-                                  f"{worst.size:.0%} of its norm.",
+        long,
+        rule="update ratio",
+        vital="gradients",
+        what=lambda where, worst: (
+            f"Updates are too long in {where}: one step changes {called(worst.site)} by {worst.size:.0%} of its norm."
+        ),
         why="Steps of that length throw away what was learned; healthy training moves weights by about a thousandth.",
-        advice="Lower the learning rate of these tensors or lengthen the warm-up.")
-    short = [Hit(s.site, "watch", (s.evidence(change=len(s.finite) > 2),), 1 / s.end) for s in weights
-             if 0 < s.end < RATIO[0]]
+        advice="Lower the learning rate of these tensors or lengthen the warm-up.",
+    )
+    short = [
+        Hit(s.site, "watch", (s.evidence(change=len(s.finite) > 2),), 1 / s.end)
+        for s in weights
+        if 0 < s.end < RATIO[0]
+    ]
     learning_ended = bool(short) and all(s.start > 10 * s.end for s in weights if s.site in {h.site for h in short})
-    if not learning_ended:      # a schedule that ends at zero makes short steps on purpose
+    if not learning_ended:  # a schedule that ends at zero makes short steps on purpose
         yield from together(
-            short, rule="update ratio", vital="gradients",
-            what=lambda where, worst: f"Updates are very short in {where}: {worst.evidence[0].value:.1e} of the "
-                                      f"weights in {called(worst.site)}.",
+            short,
+            rule="update ratio",
+            vital="gradients",
+            what=lambda where, worst: (
+                f"Updates are very short in {where}: {worst.evidence[0].value:.1e} of the "
+                f"weights in {called(worst.site)}."
+            ),
             why="At that pace a weight needs a hundred thousand steps to change by its own size.",
-            advice="Raise the learning rate of these tensors, unless they are frozen on purpose.")
+            advice="Raise the learning rate of these tensors, unless they are frozen on purpose.",
+        )
 
 
 def _times(factor: float) -> str:
@@ -121,7 +166,7 @@ def _surroundings(values: np.ndarray) -> np.ndarray:
     """Median of the neighbours of each value, itself left out."""
     out = np.empty_like(values)
     for i in range(len(values)):
-        near = np.concatenate([values[max(0, i - NEIGHBOURS):i], values[i + 1:i + 1 + NEIGHBOURS]])
+        near = np.concatenate([values[max(0, i - NEIGHBOURS) : i], values[i + 1 : i + 1 + NEIGHBOURS]])
         out[i] = max(float(np.median(near)), 1e-300)
     return out
 

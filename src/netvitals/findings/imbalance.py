@@ -14,8 +14,7 @@ SHIFT = 0.3
 ALONE = 0.9
 
 
-@rule("imbalance growth", "Do neighbouring layers stay balanced?", "imbalance", ("imbalance", "relative"),
-      least=3)
+@rule("imbalance growth", "Do neighbouring layers stay balanced?", "imbalance", ("imbalance", "relative"), least=3)
 def growth(context: Context) -> Iterator[Finding]:
     hits = []
     for s in context.table.at("imbalance", "relative"):
@@ -23,14 +22,17 @@ def growth(context: Context) -> Iterator[Finding]:
         if len(s.finite) > 2 and shift > SHIFT:
             hits.append(Hit(s.site, "warning" if abs(s.end) > ALONE else "watch", (s.evidence(change=True),), shift))
     yield from together(
-        hits, rule="imbalance growth", vital="imbalance",
+        hits,
+        rule="imbalance growth",
+        vital="imbalance",
         what=lambda where, worst: f"Neighbouring layers grow apart at {where}: {_heavier(worst)}",
         why="Gradient flow conserves the imbalance ‖Wₗ₊₁‖² − ‖Wₗ‖² across ReLU and linear layers and moves it "
-            "slowly elsewhere. A large shift comes from what is not gradient flow: long steps, decay that differs by "
-            "layer, or an optimizer that rescales updates.",
+        "slowly elsewhere. A large shift comes from what is not gradient flow: long steps, decay that differs by "
+        "layer, or an optimizer that rescales updates.",
         advice="Look at the update ratio of the two layers; the same weight decay for both, or a smaller learning rate "
-               "for the growing one, holds them together. Unbalanced layers also shorten the way out of a saddle, so "
-               "early in training this can be welcome.")
+        "for the growing one, holds them together. Unbalanced layers also shorten the way out of a saddle, so "
+        "early in training this can be welcome.",
+    )
 
 
 def _heavier(hit: Hit) -> str:

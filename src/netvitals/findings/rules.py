@@ -9,7 +9,7 @@ from typing import Any
 from netvitals.findings.curves import Table
 from netvitals.runs import SEVERITIES, Evidence, Finding, Severity
 
-NAMED = 4       # so many layers are named one by one; more are given as a range
+NAMED = 4  # so many layers are named one by one; more are given as a range
 
 
 @dataclass(frozen=True)
@@ -26,27 +26,32 @@ class Rule:
 
     name: str
     question: str
-    vital: str                                      # the panel that shows what it found
-    needs: tuple[tuple[str, str], ...]              # (vital, metric), any of which makes the question answerable
+    vital: str  # the panel that shows what it found
+    needs: tuple[tuple[str, str], ...]  # (vital, metric), any of which makes the question answerable
     observe: Callable[[Context], list[Finding]]
-    least: int = 1                                  # readings a series must have for the question to make sense
-    optional: bool = False                          # asked only where its vital sign, which is off by default, was on
+    least: int = 1  # readings a series must have for the question to make sense
+    optional: bool = False  # asked only where its vital sign, which is off by default, was on
 
     def series(self, table: Table) -> int:
         """How many series there are to look at."""
-        return sum(len(s.values) >= self.least and ((v, m) in self.needs or (v, m.split("@")[0] + "@") in self.needs)
-                   for (v, _, m), s in table.series.items())
+        return sum(
+            len(s.values) >= self.least and ((v, m) in self.needs or (v, m.split("@")[0] + "@") in self.needs)
+            for (v, _, m), s in table.series.items()
+        )
 
     def __str__(self) -> str:
         wanted = " or ".join(f"{vital}/{metric}" for vital, metric in self.needs)
         return f"{wanted} on {self.least} steps" if self.least > 1 else wanted
 
 
-def rule(name: str, question: str, vital: str, *needs: tuple[str, str],
-         least: int = 1, optional: bool = False) -> Callable[[Callable[[Context], Any]], Rule]:
+def rule(
+    name: str, question: str, vital: str, *needs: tuple[str, str], least: int = 1, optional: bool = False
+) -> Callable[[Callable[[Context], Any]], Rule]:
     """Make a rule of a function that yields findings. A need ``("gates", "density@")`` stands for any threshold."""
+
     def made(observe: Callable[[Context], Iterable[Finding]]) -> Rule:
         return Rule(name, question, vital, needs, lambda context: list(observe(context)), least, optional)
+
     return made
 
 
@@ -57,11 +62,12 @@ class Hit:
     site: str
     severity: Severity
     evidence: tuple[Evidence, ...]
-    size: float = 0.0           # how bad it is, to name the worst
+    size: float = 0.0  # how bad it is, to name the worst
 
 
-def together(hits: Sequence[Hit], *, rule: str, vital: str, what: Callable[[str, Hit], str], why: str,
-             advice: str) -> list[Finding]:
+def together(
+    hits: Sequence[Hit], *, rule: str, vital: str, what: Callable[[str, Hit], str], why: str, advice: str
+) -> list[Finding]:
     """One finding for all sites with the same trouble: as grave as the gravest, evidence of the worst first.
 
     Args:
@@ -74,8 +80,19 @@ def together(hits: Sequence[Hit], *, rule: str, vital: str, what: Callable[[str,
     severity = gravest.severity
     ordered = sorted(hits, key=lambda h: (SEVERITIES.index(h.severity), -h.size))
     sites = tuple(h.site for h in hits)
-    return [Finding(severity, gravest.site, what(names(sites), gravest), why, advice,
-                    tuple(e for h in ordered for e in h.evidence), sites, rule, vital)]
+    return [
+        Finding(
+            severity,
+            gravest.site,
+            what(names(sites), gravest),
+            why,
+            advice,
+            tuple(e for h in ordered for e in h.evidence),
+            sites,
+            rule,
+            vital,
+        )
+    ]
 
 
 def called(site: str) -> str:

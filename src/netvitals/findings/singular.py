@@ -17,24 +17,36 @@ RISE = 2.5
 ORBIT = 0.1
 
 
-@rule("stream floor", "Does every active direction reach the end of the residual stream?", "stream_floor",
-      ("stream_floor", "ratio"), optional=True)
+@rule(
+    "stream floor",
+    "Does every active direction reach the end of the residual stream?",
+    "stream_floor",
+    ("stream_floor", "ratio"),
+    optional=True,
+)
 def stream_floor(context: Context) -> Iterator[Finding]:
-    hits = [Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), 1 / max(s.end, 1e-12))
-            for s in context.table.at("stream_floor", "ratio") if s.end < LOST]
+    hits = [
+        Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), 1 / max(s.end, 1e-12))
+        for s in context.table.at("stream_floor", "ratio")
+        if s.end < LOST
+    ]
     yield from together(
-        hits, rule="stream floor", vital="stream_floor",
-        what=lambda where, worst: f"The residual stream loses its weakest active direction at {where}: "
-                                  f"{worst.evidence[0].value:.1e} of it is left after {called(worst.site)}.",
+        hits,
+        rule="stream floor",
+        vital="stream_floor",
+        what=lambda where, worst: (
+            f"The residual stream loses its weakest active direction at {where}: "
+            f"{worst.evidence[0].value:.1e} of it is left after {called(worst.site)}."
+        ),
         why="A skip connection carries every direction through unless a block's output cancels it; then later blocks "
-            "cannot get it back.",
+        "cannot get it back.",
         advice="Look at the first block in the list: a smaller initialisation of its last layer, or a smaller learning "
-               "rate for it, keeps the identity. If the stream is normalised at its end (post-norm), one lost "
-               "direction is the norm's own and harmless.")
+        "rate for it, keeps the identity. If the stream is normalised at its end (post-norm), one lost "
+        "direction is the norm's own and harmless.",
+    )
 
 
-@rule("task expansion", "Did the gradients of a layer jump?", "kfac", ("kfac", "condition"), least=4,
-      optional=True)
+@rule("task expansion", "Did the gradients of a layer jump?", "kfac", ("kfac", "condition"), least=4, optional=True)
 def task_expansion(context: Context) -> Iterator[Finding]:
     from netvitals.singular import condition_jumps
 
@@ -42,25 +54,33 @@ def task_expansion(context: Context) -> Iterator[Finding]:
     for s in context.table.at("kfac", "condition"):
         top = context.table.get("kfac", s.site, "lambda_max")
         same = top is not None and len(top.values) == len(s.values)
-        jumps = condition_jumps(s.steps.tolist(), s.values, top.values if top is not None and same else None,
-                                factor=JUMP, rise=RISE)
+        jumps = condition_jumps(
+            s.steps.tolist(), s.values, top.values if top is not None and same else None, factor=JUMP, rise=RISE
+        )
         for jump in jumps[-1:]:
-            ground = [x.evidence(value=float(x.values[x.steps.tolist().index(jump.step)]), step=jump.step, change=True)
-                      for x in (s, top) if x is not None]
+            ground = [
+                x.evidence(value=float(x.values[x.steps.tolist().index(jump.step)]), step=jump.step, change=True)
+                for x in (s, top)
+                if x is not None
+            ]
             hits.append(Hit(s.site, "watch", tuple(ground), max(jump.condition, jump.largest)))
     yield from together(
-        hits, rule="task expansion", vital="kfac",
-        what=lambda where, worst: f"The gradients of {where} jumped {worst.size:.0f}-fold at step "
-                                  f"{worst.evidence[0].step} (largest eigenvalue or condition of G); it began in the "
-                                  f"layer nearest the output, {called(hits[-1].site)}.",
+        hits,
+        rule="task expansion",
+        vital="kfac",
+        what=lambda where, worst: (
+            f"The gradients of {where} jumped {worst.size:.0f}-fold at step "
+            f"{worst.evidence[0].step} (largest eigenvalue or condition of G); it began in the "
+            f"layer nearest the output, {called(hits[-1].site)}."
+        ),
         why="Gradients of some outputs have become much larger than those of others: new classes, a new head, or data "
-            "the model has not seen. Below the head the jump is only passed on.",
+        "the model has not seen. Below the head the jump is only passed on.",
         advice="If the task grew, warm the new outputs up with the rest frozen. If it did not, look at that step's "
-               "data.")
+        "data.",
+    )
 
 
-@rule("phase", "Is the network accumulating or compressing?", "kfac", ("kfac", "lambda_min"), least=6,
-      optional=True)
+@rule("phase", "Is the network accumulating or compressing?", "kfac", ("kfac", "lambda_min"), least=6, optional=True)
 def compression(context: Context) -> Iterator[Finding]:
     from netvitals.singular import phase
 
@@ -70,19 +90,35 @@ def compression(context: Context) -> Iterator[Finding]:
             found = phase(s.steps.tolist(), s.values.tolist())
             if found.name in named:
                 named[found.name].append(Hit(s.site, "info", (s.evidence(change=True),), abs(found.trend)))
-    words = {"accumulation": ("accumulate: their weakest direction gains gradient", "There is no rate to read yet: a "
-                              "dead direction shows only while the network compresses."),
-             "compression": ("compress: their weakest direction loses gradient", "Rates can be read now: "
-                             "netvitals.singular.readout on a checkpoint says of which order.")}
+    words = {
+        "accumulation": (
+            "accumulate: their weakest direction gains gradient",
+            "There is no rate to read yet: a dead direction shows only while the network compresses.",
+        ),
+        "compression": (
+            "compress: their weakest direction loses gradient",
+            "Rates can be read now: netvitals.singular.readout on a checkpoint says of which order.",
+        ),
+    }
     for name, hits in named.items():
         yield from together(
-            hits, rule="phase", vital="kfac",
-            what=lambda where, worst, name=name: f"The gradients of {where} {words[name][0]}.",     # type: ignore[misc]
-            why="λ_min(G) rises while a network memorises and falls while it compresses.", advice=words[name][1])
+            hits,
+            rule="phase",
+            vital="kfac",
+            what=lambda where, worst, name=name: f"The gradients of {where} {words[name][0]}.",  # type: ignore[misc]
+            why="λ_min(G) rises while a network memorises and falls while it compresses.",
+            advice=words[name][1],
+        )
 
 
-@rule("order change", "Did the order of the nearest singular direction change?", "orders", ("orders", "order"), least=3,
-      optional=True)
+@rule(
+    "order change",
+    "Did the order of the nearest singular direction change?",
+    "orders",
+    ("orders", "order"),
+    least=3,
+    optional=True,
+)
 def order_change(context: Context) -> Iterator[Finding]:
     from netvitals.singular import change_points
 
@@ -91,26 +127,46 @@ def order_change(context: Context) -> Iterator[Finding]:
         if points:
             last = points[-1]
             ground = Evidence("orders", s.site, "order", last.step, last.after, last.before)
-            yield Finding("watch", s.site, f"The order of the nearest singular direction changed at step {last.step}: "
-                          f"from {last.before} to {last.after}.",
-                          "A direction has begun or ceased to be degenerate: a unit has died or come to life.",
-                          "Compare the two checkpoints with netvitals.singular.readout; it names the unit.", (ground,),
-                          (s.site,), "order change", "orders")
+            yield Finding(
+                "watch",
+                s.site,
+                f"The order of the nearest singular direction changed at step {last.step}: "
+                f"from {last.before} to {last.after}.",
+                "A direction has begun or ceased to be degenerate: a unit has died or come to life.",
+                "Compare the two checkpoints with netvitals.singular.readout; it names the unit.",
+                (ground,),
+                (s.site,),
+                "order change",
+                "orders",
+            )
 
 
-@rule("gauge drift", "Does the optimiser drift along directions that change nothing?", "gauge_charges",
-      ("gauge_charges", "orbit_moved"), least=2, optional=True)
+@rule(
+    "gauge drift",
+    "Does the optimiser drift along directions that change nothing?",
+    "gauge_charges",
+    ("gauge_charges", "orbit_moved"),
+    least=2,
+    optional=True,
+)
 def gauge_drift(context: Context) -> Iterator[Finding]:
-    hits = [Hit(s.site, "info", (s.evidence(change=True),), s.end)
-            for s in context.table.at("gauge_charges", "orbit_moved") if s.end > ORBIT]
+    hits = [
+        Hit(s.site, "info", (s.evidence(change=True),), s.end)
+        for s in context.table.at("gauge_charges", "orbit_moved")
+        if s.end > ORBIT
+    ]
     yield from together(
-        hits, rule="gauge drift", vital="gauge_charges",
-        what=lambda where, worst: f"The optimiser drifts along gauge directions at {where}: by {worst.size:.2g} since "
-                                  "the start.",
+        hits,
+        rule="gauge drift",
+        vital="gauge_charges",
+        what=lambda where, worst: (
+            f"The optimiser drifts along gauge directions at {where}: by {worst.size:.2g} since the start."
+        ),
         why="These directions do not change the loss, so no gradient points along them; Adam's normalisation moves the "
-            "weights there all the same.",
+        "weights there all the same.",
         advice="It costs nothing by itself, but logits can leave the range of low precision and rescaled layers get "
-               "unequal learning rates. netvitals.optim.DDCAdam does not drift; a z-loss pins the logits.")
+        "unequal learning rates. netvitals.optim.DDCAdam does not drift; a z-loss pins the logits.",
+    )
 
 
 RULES = (stream_floor, task_expansion, compression, order_change, gauge_drift)

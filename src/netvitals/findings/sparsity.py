@@ -11,7 +11,7 @@ from netvitals.runs import Finding, Severity
 CLIFF = 0.70
 OVER = 0.84
 DEEP = 0.91
-NEAR = 0.60             # and rising by more than 5 points
+NEAR = 0.60  # and rising by more than 5 points
 
 
 @rule("sparsity cliff", "Is activation sparsity below the cliff near 70 %?", "sparsity", ("sparsity", "hard"))
@@ -24,19 +24,28 @@ def cliff(context: Context) -> Iterator[Finding]:
         elif s.end > NEAR and len(s.finite) > 2 and s.end - s.start > 0.05:
             near.append(Hit(s.site, "info", (s.evidence(change=True),), s.end))
     yield from together(
-        hits, rule="sparsity cliff", vital="sparsity",
-        what=lambda where, worst: f"Sparsity is past the cliff in {where}: {percent(worst.size)} of the activations of "
-                                  f"{called(worst.site)} are exactly zero.",
+        hits,
+        rule="sparsity cliff",
+        vital="sparsity",
+        what=lambda where, worst: (
+            f"Sparsity is past the cliff in {where}: {percent(worst.size)} of the activations of "
+            f"{called(worst.site)} are exactly zero."
+        ),
         why="Accuracy is flat up to about 70 % sparsity and then falls: in the reference study .978 at 70 %, .899 at "
-            "84 %, .646 at 91 %. Top-k sparsity falls more gently.",
+        "84 %, .646 at 91 %. Top-k sparsity falls more gently.",
         advice="Stop what drives it (negative drift, see the pre-activations), centre the inputs with a norm whose "
-               "shift is decayed, or widen the layer. If the sparsity was chosen, check the validation score.")
+        "shift is decayed, or widen the layer. If the sparsity was chosen, check the validation score.",
+    )
     yield from together(
-        near, rule="sparsity cliff", vital="sparsity",
-        what=lambda where, worst: f"Sparsity rises in {where} and reached {percent(worst.size)} in "
-                                  f"{called(worst.site)}.",
+        near,
+        rule="sparsity cliff",
+        vital="sparsity",
+        what=lambda where, worst: (
+            f"Sparsity rises in {where} and reached {percent(worst.size)} in {called(worst.site)}."
+        ),
         why="The cliff is near 70 %; below it sparsity costs next to nothing and saves compute.",
-        advice="Nothing yet; watch it.")
+        advice="Nothing yet; watch it.",
+    )
 
 
 RULES = (cliff,)

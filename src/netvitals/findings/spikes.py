@@ -22,24 +22,38 @@ def spike_findings(context: Context) -> Iterator[Finding]:
     for s in table.at("spikes", "max_over_mean"):
         height = table.get("spikes", s.site, "max_abs")
         median = table.get("spikes", s.site, "max_over_median")
-        massive = (height is not None and median is not None and height.end > MASSIVE
-                   and median.end > MASSIVE_OVER_MEDIAN)
+        massive = (
+            height is not None and median is not None and height.end > MASSIVE and median.end > MASSIVE_OVER_MEDIAN
+        )
         if s.end > SPIKE or massive:
             severity: Severity = "warning" if massive else "watch"
             more = (table.get("spikes", s.site, metric) for metric in ("p999", "channel"))
             ground = [e for e in (s, height, *more) if e is not None and len(e.finite)]
-            hits.append(Hit(s.site, severity, tuple(e.evidence(change=e is s and len(s.finite) > 2,
-                                                               value=e.last if e.metric == "channel" else None)
-                                                    for e in ground), s.end))
+            hits.append(
+                Hit(
+                    s.site,
+                    severity,
+                    tuple(
+                        e.evidence(change=e is s and len(s.finite) > 2, value=e.last if e.metric == "channel" else None)
+                        for e in ground
+                    ),
+                    s.end,
+                )
+            )
     worst = max(hits, key=lambda h: h.size, default=None)
     yield from together(
-        hits, rule="spikes", vital="spikes",
-        what=lambda where, worst: f"Spikes in {where}: the largest activation of "
-                                  f"{called(worst.site)}{_channel(table, worst.site)} "
-                                  f"is {worst.size:.0f} times the mean.",
+        hits,
+        rule="spikes",
+        vital="spikes",
+        what=lambda where, worst: (
+            f"Spikes in {where}: the largest activation of "
+            f"{called(worst.site)}{_channel(table, worst.site)} "
+            f"is {worst.size:.0f} times the mean."
+        ),
         why="Ordinary layers stay below about 35 times the mean. A spike takes the range of low-precision arithmetic, "
-            "dominates norms and makes single tokens decide.",
-        advice=_advice(table, worst.site if worst else ""))
+        "dominates norms and makes single tokens decide.",
+        advice=_advice(table, worst.site if worst else ""),
+    )
 
 
 def _channel(table: Table, site: str) -> str:
@@ -53,12 +67,18 @@ def _channel(table: Table, site: str) -> str:
 
 def _advice(table: Table, site: str) -> str:
     p999: Curve | None = table.get("spikes", site, "p999")
-    bound = f"; its 99.9 % quantile is {p999.end:.3g}, and clipping there touches one activation in a thousand" if (
-        p999 is not None) else ""
+    bound = (
+        f"; its 99.9 % quantile is {p999.end:.3g}, and clipping there touches one activation in a thousand"
+        if (p999 is not None)
+        else ""
+    )
     squared = any(word in table.op(site).lower() for word in SQUARED)
-    return (f"Clip the activation of {called(site)}{bound}. "
-            + ("For squared activations a clip at 15 (relu2:15) removed the spikes and lowered the loss in the "
-               "reference study." if squared else "Look first at whether one channel does it on every batch."))
+    return f"Clip the activation of {called(site)}{bound}. " + (
+        "For squared activations a clip at 15 (relu2:15) removed the spikes and lowered the loss in the "
+        "reference study."
+        if squared
+        else "Look first at whether one channel does it on every batch."
+    )
 
 
-RULES = (spikes,)
+RULES = (spike_findings,)

@@ -24,12 +24,12 @@ class Forecast:
     """Predicted gate density of one site, now and later."""
 
     theta: float
-    now: float                  # what the law gives today
+    now: float  # what the law gives today
     later: float
-    margin: float               # median of (μ_c − z_low)/σ_c over channels
-    confidence: float           # in [0, 1]; 0 where nothing changes
-    shrink: float               # factor on σ
-    shift: float                # added to μ
+    margin: float  # median of (μ_c − z_low)/σ_c over channels
+    confidence: float  # in [0, 1]; 0 where nothing changes
+    shrink: float  # factor on σ
+    shift: float  # added to μ
     channels: int
 
     @property
@@ -47,8 +47,10 @@ class Forecast:
     def __str__(self) -> str:
         variance = "shrinking" if self.shrink < 1 else "growing" if self.shrink > 1 else "steady"
         mean = f", mean moving by {self.shift:+.3f}" if self.shift else ""
-        return (f"gate density will {self.way}, {self.now:.3f} → {self.later:.3f}: margin {self.margin:+.2f} σ and "
-                f"{variance} variance{mean} (confidence {self.confidence:.0%}, {self.channels} channels)")
+        return (
+            f"gate density will {self.way}, {self.now:.3f} → {self.later:.3f}: margin {self.margin:+.2f} σ and "
+            f"{variance} variance{mean} (confidence {self.confidence:.0%}, {self.channels} channels)"
+        )
 
 
 def forecast(mu: Any, sigma: Any, f: Any, theta: float = 0.01, *, shrink: float = 0.5, shift: float = 0.0) -> Forecast:
@@ -65,14 +67,23 @@ def forecast(mu: Any, sigma: Any, f: Any, theta: float = 0.01, *, shrink: float 
     gate density will fall, 0.311 → 0.172: margin -0.50 σ and shrinking variance (confidence 100%, 2 channels)
     """
     if not (np.isfinite(shrink) and shrink >= 0 and np.isfinite(shift)):
-        raise ValueError(f"shrink is a factor on σ and shift a distance: both finite, shrink not negative; got "
-                         f"shrink={shrink}, shift={shift}")
+        raise ValueError(
+            f"shrink is a factor on σ and shift a distance: both finite, shrink not negative; got "
+            f"shrink={shrink}, shift={shift}"
+        )
     mean, std = (np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in (mu, sigma))
     found = margins(mean, std, f, theta)
     later = np.asarray(predict(mean + shift, std * shrink, f, theta))
     moved = later - found.interval_union
     total = float(np.abs(moved).sum())
     finite = found.normalized[np.isfinite(found.normalized)]
-    return Forecast(float(theta), found.density, float(later.mean()),
-                    float(np.median(finite)) if finite.size else float("nan"),
-                    abs(float(moved.sum())) / total if total > 0 else 0.0, float(shrink), float(shift), mean.size)
+    return Forecast(
+        float(theta),
+        found.density,
+        float(later.mean()),
+        float(np.median(finite)) if finite.size else float("nan"),
+        abs(float(moved.sum())) / total if total > 0 else 0.0,
+        float(shrink),
+        float(shift),
+        mean.size,
+    )

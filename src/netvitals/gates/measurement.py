@@ -32,13 +32,20 @@ from netvitals.capture.streaming import check_finite, first_tensor
 from netvitals.gates.report import Backend, GateReport, Mode, SiteGates
 from netvitals.stats import order as _order
 
-SAMPLE = 1 << 14                # elements behind the percentiles of one site
-RATIO_TOLERANCE = 1e-6          # 0.1·g / g may round to either side of 0.1
+SAMPLE = 1 << 14  # elements behind the percentiles of one site
+RATIO_TOLERANCE = 1e-6  # 0.1·g / g may round to either side of 0.1
 
 
-def measure(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None = None,
-            thetas: Sequence[float] = (0.01, 0.1), backend: Backend = "local_vjp", *, mode: Mode = "batch",
-            tiny: float | None = None) -> GateReport:
+def measure(
+    model: nn.Module,
+    batch: Any,
+    loss_fn: Callable[..., Tensor] | None = None,
+    thetas: Sequence[float] = (0.01, 0.1),
+    backend: Backend = "local_vjp",
+    *,
+    mode: Mode = "batch",
+    tiny: float | None = None,
+) -> GateReport:
     """Gates of every activation of ``model`` on one batch; the model is left bit for bit as it was.
 
     Args:
@@ -61,18 +68,29 @@ def measure(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None 
     seen = _observed(model, batch, loss_fn if backend == "ratio" else None, collector, mode)
     if collector.error is not None:
         raise collector.error
-    skipped = seen.unseen + tuple(Unseen(s.name, "no gradient reached it") for s in seen.sites
-                                  if s.kind == "activation" and s.name not in collector.found)
+    skipped = seen.unseen + tuple(
+        Unseen(s.name, "no gradient reached it")
+        for s in seen.sites
+        if s.kind == "activation" and s.name not in collector.found
+    )
     if not collector.found:
         why = "; ".join(f"{u.name}: {u.reason}" for u in skipped[:3])
         raise ValueError("the model has no activation whose gates could be measured" + (f" ({why})" if why else ""))
     x = first_tensor(split_batch(batch, loss_fn)[0])
     order = [s.name for s in seen.sites if s.name in collector.found]
-    return GateReport({name: collector.found[name] for name in order}, skipped, thresholds, backend, mode,
-                      0 if x is None else x.shape[0])
+    return GateReport(
+        {name: collector.found[name] for name in order},
+        skipped,
+        thresholds,
+        backend,
+        mode,
+        0 if x is None else x.shape[0],
+    )
 
 
-def _observed(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None, collector: Vital, mode: Mode) -> Observation:
+def _observed(
+    model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None, collector: Vital, mode: Mode
+) -> Observation:
     with preserved(model):
         model.eval()
         if mode == "batch":
@@ -110,13 +128,26 @@ class _Collector(Vital):
             shares[theta] = share.cpu().numpy()
         kept = slope.reshape(-1) if everything else slope[valid]
         ordered = _order.sampled(kept.abs(), SAMPLE).sort().values.double().cpu().numpy()
-        percentiles = (ordered[[_order.quantile_rank(ordered.size, p / 100) for p in range(1, 100)]]
-                       if measured else np.full(99, math.nan))
+        percentiles = (
+            ordered[[_order.quantile_rank(ordered.size, p / 100) for p in range(1, 100)]]
+            if measured
+            else np.full(99, math.nan)
+        )
         size, stack = kept.abs(), view.stack
         self.found[view.site.name] = SiteGates(
-            view.site, densities, shares, float(size.mean()) if measured else math.nan, percentiles,
-            _variance(kept), _variance(size), measured, slope.numel() - measured,
-            stack.mean[0].double().cpu().numpy(), stack.variance[0].double().sqrt().cpu().numpy(), view.f)
+            view.site,
+            densities,
+            shares,
+            float(size.mean()) if measured else math.nan,
+            percentiles,
+            _variance(kept),
+            _variance(size),
+            measured,
+            slope.numel() - measured,
+            stack.mean[0].double().cpu().numpy(),
+            stack.variance[0].double().sqrt().cpu().numpy(),
+            view.f,
+        )
 
 
 class _Local(_Collector):
@@ -165,8 +196,9 @@ def checked_thetas(thetas: Sequence[float] | float) -> tuple[float, ...]:
     return values
 
 
-def _checked(model: Any, batch: Any, loss_fn: Any, thetas: Sequence[float], backend: str,
-             mode: str) -> tuple[float, ...]:
+def _checked(
+    model: Any, batch: Any, loss_fn: Any, thetas: Sequence[float], backend: str, mode: str
+) -> tuple[float, ...]:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     if backend not in ("local_vjp", "ratio"):
@@ -182,6 +214,8 @@ def _checked(model: Any, batch: Any, loss_fn: Any, thetas: Sequence[float], back
     check_finite(x, "the batch")
     norms = [n for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     if mode == "batch" and norms and x.shape[0] < 2:
-        raise ValueError(f"BatchNorm ({norms[0]}) has no statistics of a batch of {x.shape[0]}: give two or more "
-                         "examples, or mode='eval'")
+        raise ValueError(
+            f"BatchNorm ({norms[0]}) has no statistics of a batch of {x.shape[0]}: give two or more "
+            "examples, or mode='eval'"
+        )
     return values

@@ -49,13 +49,13 @@ class Margins:
 
     theta: float
     z_low: float
-    population: float               # a number: mean(mu) - z_low
+    population: float  # a number: mean(mu) - z_low
     raw: np.ndarray
-    normalized: np.ndarray          # ±inf where sigma is 0, NaN where the margin is 0 too
+    normalized: np.ndarray  # ±inf where sigma is 0, NaN where the margin is 0 too
     phi: np.ndarray
     interval_union: np.ndarray
-    sensitivity: np.ndarray         # dD/d ln(sigma) of the interval union: below 0, a shrinking sigma opens gates
-    dropped: int                    # channels whose normalized margin is not finite: leave them out of correlations
+    sensitivity: np.ndarray  # dD/d ln(sigma) of the interval union: below 0, a shrinking sigma opens gates
+    dropped: int  # channels whose normalized margin is not finite: leave them out of correlations
 
     @property
     def direction(self) -> int:
@@ -79,9 +79,11 @@ class Margins:
 
     def __str__(self) -> str:
         way = {1: "rises", -1: "falls", 0: "stays"}[self.direction]
-        return (f"theta {self.theta:g}: z_low {self.z_low:+.4f}, population margin {self.population:+.4f} "
-                f"(density {way} as variance shrinks), predicted density {self.density:.4f} over {self.raw.size} "
-                f"channels, {self.dropped} without a finite margin")
+        return (
+            f"theta {self.theta:g}: z_low {self.z_low:+.4f}, population margin {self.population:+.4f} "
+            f"(density {way} as variance shrinks), predicted density {self.density:.4f} over {self.raw.size} "
+            f"channels, {self.dropped} without a finite margin"
+        )
 
 
 def margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Margins:
@@ -99,25 +101,33 @@ def margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Margins:
     crossings = _crossings(f, theta)
     z_low = float(crossings.z_low)
     raw = mean - z_low
-    normalized = raw / std                  # IEEE division gives ±inf and NaN exactly where the definition asks
+    normalized = raw / std  # IEEE division gives ±inf and NaN exactly where the definition asks
     intervals = tuple(crossings.intervals)
-    return Margins(theta=float(theta), z_low=z_low, population=float(raw.mean()), raw=raw.cpu().numpy(),
-                   normalized=normalized.cpu().numpy(), phi=torch.special.ndtr(normalized).cpu().numpy(),
-                   interval_union=_union(mean, std, intervals).cpu().numpy(),
-                   sensitivity=_sensitivity(mean, std, intervals).cpu().numpy(),
-                   dropped=int((~torch.isfinite(normalized)).sum()))
+    return Margins(
+        theta=float(theta),
+        z_low=z_low,
+        population=float(raw.mean()),
+        raw=raw.cpu().numpy(),
+        normalized=normalized.cpu().numpy(),
+        phi=torch.special.ndtr(normalized).cpu().numpy(),
+        interval_union=_union(mean, std, intervals).cpu().numpy(),
+        sensitivity=_sensitivity(mean, std, intervals).cpu().numpy(),
+        dropped=int((~torch.isfinite(normalized)).sum()),
+    )
 
 
 def _predictor(name: str) -> Callable[..., Any]:
     def predictor(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:
         return margins(mu, sigma, f, theta)[name]
+
     predictor.__name__ = name
     return predictor
 
 
 # each is called like ``predict``; the first three are margins (their sign is the direction), the last two densities
 PREDICTORS: dict[str, Callable[..., Any]] = {
-    name: _predictor(name) for name in ("population", "raw", "normalized", "phi", "interval_union")}
+    name: _predictor(name) for name in ("population", "raw", "normalized", "phi", "interval_union")
+}
 
 
 def _union(mean: Tensor, std: Tensor, intervals: tuple[tuple[float, float], ...]) -> Tensor:
@@ -138,6 +148,7 @@ def _sensitivity(mean: Tensor, std: Tensor, intervals: tuple[tuple[float, float]
     def edge(z: float) -> Tensor:
         u = (z - mean) / std
         return torch.where(torch.isfinite(u), u * torch.exp(-u * u / 2) / math.sqrt(2 * math.pi), 0.0)
+
     out = torch.zeros_like(mean)
     for a, b in intervals:
         out = out + edge(a) - edge(b)
@@ -145,15 +156,18 @@ def _sensitivity(mean: Tensor, std: Tensor, intervals: tuple[tuple[float, float]
 
 
 def _moments(mu: Any, sigma: Any) -> tuple[Tensor, Tensor]:
-    mean, std = (v.detach().to(torch.float64) if isinstance(v, Tensor) else
-                 torch.from_numpy(np.array(v, dtype=np.float64)) for v in (mu, sigma))
+    mean, std = (
+        v.detach().to(torch.float64) if isinstance(v, Tensor) else torch.from_numpy(np.array(v, dtype=np.float64))
+        for v in (mu, sigma)
+    )
     if bool((std < 0).any()):
         raise ValueError(f"sigma is a standard deviation and must not be negative, got {float(std.min()):g}")
     try:
         torch.broadcast_shapes(mean.shape, std.shape)
     except RuntimeError:
-        raise ValueError(f"mu and sigma must have one entry per channel each, got shapes {tuple(mean.shape)} and "
-                         f"{tuple(std.shape)}") from None
+        raise ValueError(
+            f"mu and sigma must have one entry per channel each, got shapes {tuple(mean.shape)} and {tuple(std.shape)}"
+        ) from None
     return mean, std
 
 

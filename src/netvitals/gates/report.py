@@ -18,20 +18,21 @@ Pooling = Literal["element", "site", "channel"]
 Backend = Literal["local_vjp", "ratio"]
 Mode = Literal["batch", "eval"]
 
+
 @dataclass(frozen=True)
 class SiteGates:
     """Gates of one activation on one batch."""
 
     site: Site
-    densities: dict[float, float]               # theta -> share of open gates among the valid ones
+    densities: dict[float, float]  # theta -> share of open gates among the valid ones
     channel_densities: dict[float, np.ndarray]  # NaN for a channel without a valid element
-    mean: float                                 # mean gate
-    percentiles: np.ndarray                     # 1st to 99th of the gate, from at most 16,384 strided elements
-    variance: float                             # of the signed f', the smoothness index
-    gate_variance: float                        # of |f'|
+    mean: float  # mean gate
+    percentiles: np.ndarray  # 1st to 99th of the gate, from at most 16,384 strided elements
+    variance: float  # of the signed f', the smoothness index
+    gate_variance: float  # of |f'|
     measured: int
-    skipped: int                                # elements whose gate is undefined
-    mu: np.ndarray                              # channel means of the input
+    skipped: int  # elements whose gate is undefined
+    mu: np.ndarray  # channel means of the input
     sigma: np.ndarray
     f: Callable[[Tensor], Any] = field(repr=False, compare=False, default=torch.relu)
 
@@ -58,7 +59,7 @@ class GateReport:
     sign, and so can the two kinds of site (``bn_direct``, ``post_add``)."""
 
     sites: dict[str, SiteGates]
-    skipped: tuple[Unseen, ...]     # places that could not be measured, with the reason
+    skipped: tuple[Unseen, ...]  # places that could not be measured, with the reason
     thetas: tuple[float, ...]
     backend: Backend
     mode: Mode
@@ -83,16 +84,18 @@ class GateReport:
             pooling: ``"element"`` (every valid element counts once), ``"site"`` (every site once) or ``"channel"``.
             follows: only sites whose input follows this (``"bn_direct"``, ``"post_add"``).
         """
-        return self._pooled(self._of(follows), lambda s: s.density(theta),
-                            lambda s: _chosen(s.channel_densities, theta), pooling)
+        return self._pooled(
+            self._of(follows), lambda s: s.density(theta), lambda s: _chosen(s.channel_densities, theta), pooling
+        )
 
     def predicted(self, theta: float, pooling: Pooling = "element", follows: str | None = None) -> float:
         """Density that the Gaussian interval-union law gives from the channel moments alone, pooled like ``density``
         over the sites it can be computed for."""
         known = self.margins(theta)
         sites = [s for s in self._of(follows) if s.site.name in known]
-        return self._pooled(sites, lambda s: known[s.site.name].density,
-                            lambda s: known[s.site.name].interval_union, pooling)
+        return self._pooled(
+            sites, lambda s: known[s.site.name].density, lambda s: known[s.site.name].interval_union, pooling
+        )
 
     def margins(self, theta: float) -> dict[str, Margins]:
         """The five predictors of every site whose activation is one function for all channels."""
@@ -113,7 +116,7 @@ class GateReport:
             try:
                 self._crossings[key] = activations.crossings(f, theta) if key[2] is not None else None
             except (ValueError, TypeError, RuntimeError):
-                self._crossings[key] = None     # a slope per channel, noise: no single active set
+                self._crossings[key] = None  # a slope per channel, noise: no single active set
         return self._crossings[key]
 
     def _of(self, follows: str | None) -> list[SiteGates]:
@@ -122,8 +125,13 @@ class GateReport:
             raise ValueError(f"no site follows {follows!r}; there are {', '.join(self.kinds)}")
         return chosen
 
-    def _pooled(self, sites: Sequence[SiteGates], of_site: Callable[[SiteGates], float],
-                of_channels: Callable[[SiteGates], np.ndarray], pooling: Pooling) -> float:
+    def _pooled(
+        self,
+        sites: Sequence[SiteGates],
+        of_site: Callable[[SiteGates], float],
+        of_channels: Callable[[SiteGates], np.ndarray],
+        pooling: Pooling,
+    ) -> float:
         if pooling == "channel":
             values = np.concatenate([of_channels(s) for s in sites]) if sites else np.empty(0)
             weights = np.ones_like(values)
@@ -137,17 +145,48 @@ class GateReport:
 
     def __str__(self) -> str:
         header = ["site", "follows", *(f"D({t:g})" for t in self.thetas), "mean", "q05", "q50", "q95", "valid"]
-        rows = [[name, s.site.follows, *(f"{s.densities[t]:.4f}" for t in self.thetas), f"{s.mean:.4f}",
-                 *(f"{s.quantile(p):.3f}" for p in (5, 50, 95)), f"{s.valid:.1%}"] for name, s in self.sites.items()]
+        rows = [
+            [
+                name,
+                s.site.follows,
+                *(f"{s.densities[t]:.4f}" for t in self.thetas),
+                f"{s.mean:.4f}",
+                *(f"{s.quantile(p):.3f}" for p in (5, 50, 95)),
+                f"{s.valid:.1%}",
+            ]
+            for name, s in self.sites.items()
+        ]
         for pooling in ("element", "site", "channel"):
-            rows.append([f"all, by {pooling}", "", *(f"{self.density(t, pooling):.4f}" for t in self.thetas),
-                         "", "", "", "", f"{self.valid:.1%}" if pooling == "element" else ""])
+            rows.append(
+                [
+                    f"all, by {pooling}",
+                    "",
+                    *(f"{self.density(t, pooling):.4f}" for t in self.thetas),
+                    "",
+                    "",
+                    "",
+                    "",
+                    f"{self.valid:.1%}" if pooling == "element" else "",
+                ]
+            )
         for kind in self.kinds if len(self.kinds) > 1 else ():
-            rows.append([f"{kind}, by element", "", *(f"{self.density(t, follows=kind):.4f}" for t in self.thetas),
-                         "", "", "", "", ""])
+            rows.append(
+                [
+                    f"{kind}, by element",
+                    "",
+                    *(f"{self.density(t, follows=kind):.4f}" for t in self.thetas),
+                    "",
+                    "",
+                    "",
+                    "",
+                    "",
+                ]
+            )
         widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
-        lines = ["  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths))).rstrip()
-                 for r in [header, *rows]]
+        lines = [
+            "  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths))).rstrip()
+            for r in [header, *rows]
+        ]
         lines.append(f"backend {self.backend}, {self.mode} statistics, {self.samples} samples")
         return "\n".join(lines + [f"skipped {u.name}: {u.reason}" for u in self.skipped])
 
@@ -156,8 +195,9 @@ def _chosen(values: dict[float, Any], theta: float) -> Any:
     for known, value in values.items():
         if math.isclose(known, theta, rel_tol=1e-9, abs_tol=0.0):
             return value
-    raise ValueError(f"density was measured at theta = {', '.join(f'{t:g}' for t in values)}, not at {theta:g}; "
-                     "pass it in thetas")
+    raise ValueError(
+        f"density was measured at theta = {', '.join(f'{t:g}' for t in values)}, not at {theta:g}; pass it in thetas"
+    )
 
 
 def _fingerprint(f: Callable[[Tensor], Any]) -> tuple[float, ...] | None:

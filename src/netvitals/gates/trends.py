@@ -29,8 +29,8 @@ class ChannelCorrelations:
 
     kind: Kind
     values: np.ndarray
-    constant: int               # channels whose margin or density never changes
-    dropped: int                # channels with a margin that is not finite (σ = 0)
+    constant: int  # channels whose margin or density never changes
+    dropped: int  # channels with a margin that is not finite (σ = 0)
 
     @property
     def defined(self) -> int:
@@ -46,8 +46,10 @@ class ChannelCorrelations:
         return float(np.median(self.values[np.isfinite(self.values)])) if self.defined else math.nan
 
     def __str__(self) -> str:
-        return (f"{self.positive:.1%} of {self.defined} channels correlate positively ({self.kind}, median "
-                f"{self.median:+.2f}); {self.constant} constant and {self.dropped} without a finite margin left out")
+        return (
+            f"{self.positive:.1%} of {self.defined} channels correlate positively ({self.kind}, median "
+            f"{self.median:+.2f}); {self.constant} constant and {self.dropped} without a finite margin left out"
+        )
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class TrendAgreement:
 
     agree: int
     disagree: int
-    still: int                  # margin or density did not move, or the margin is not finite
+    still: int  # margin or density did not move, or the margin is not finite
 
     @property
     def share(self) -> float:
@@ -70,14 +72,16 @@ class TrendAgreement:
 class Trend:
     """One trajectory as numbers: its correlation with time, and where it ended against where it began."""
 
-    spearman: float             # NaN for a constant trajectory, or fewer than three points
+    spearman: float  # NaN for a constant trajectory, or fewer than three points
     pearson: float
-    displacement: float         # last − first
+    displacement: float  # last − first
     points: int
 
     def __str__(self) -> str:
-        return (f"ρ = {self.spearman:+.2f} (Spearman), {self.pearson:+.2f} (Pearson), "
-                f"{100 * self.displacement:+.2f} points over {self.points} moments")
+        return (
+            f"ρ = {self.spearman:+.2f} (Spearman), {self.pearson:+.2f} (Pearson), "
+            f"{100 * self.displacement:+.2f} points over {self.points} moments"
+        )
 
 
 @dataclass(frozen=True)
@@ -87,12 +91,14 @@ class Cells:
     successes: int
     failures: int
     ties: int
-    p_one_sided: float          # P[at least so many successes by chance]
+    p_one_sided: float  # P[at least so many successes by chance]
     p_two_sided: float
 
     def __str__(self) -> str:
-        return (f"{self.successes} of {self.successes + self.failures} cells (p = {self.p_one_sided:.3g} one-sided, "
-                f"{self.p_two_sided:.3g} two-sided)" + (f", {self.ties} tied" if self.ties else ""))
+        return (
+            f"{self.successes} of {self.successes + self.failures} cells (p = {self.p_one_sided:.3g} one-sided, "
+            f"{self.p_two_sided:.3g} two-sided)" + (f", {self.ties} tied" if self.ties else "")
+        )
 
 
 def channel_margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> dict[str, np.ndarray]:
@@ -179,6 +185,8 @@ def cells(shares: Sequence[float]) -> Cells:
 def _pair(margin: Any, density: Any, least: int) -> tuple[np.ndarray, np.ndarray]:
     m, d = (np.asarray(v, dtype=np.float64) for v in (margin, density))
     if m.ndim != 2 or m.shape != d.shape or m.shape[0] < least:
-        raise ValueError(f"margin and density must both be (moments, channels) with {least} moments or more, "
-                         f"got {m.shape} and {d.shape}")
+        raise ValueError(
+            f"margin and density must both be (moments, channels) with {least} moments or more, "
+            f"got {m.shape} and {d.shape}"
+        )
     return m, d

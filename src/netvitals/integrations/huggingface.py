@@ -21,13 +21,26 @@ class VitalsCallback(TrainerCallback):
         self.vitals: Watch | None = None
         self._loss: float | None = None
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl,
-                       model: Any = None, optimizer: Any = None, **_: Any) -> None:
-        inner = getattr(optimizer, "optimizer", optimizer)      # accelerate's wrapper takes no hooks of its own
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        optimizer: Any = None,
+        **_: Any,
+    ) -> None:
+        inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper takes no hooks of its own
         self.vitals = watch(model, optimizer=inner, **self.options)
 
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl,
-               logs: dict[str, float] | None = None, **_: Any) -> None:
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **_: Any,
+    ) -> None:
         self._loss = (logs or {}).get("loss", self._loss)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

@@ -28,8 +28,9 @@ class VitalsCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.vitals = watch(network(pl_module, self.module), optimizer=trainer.optimizers, **self.options)
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any,
-                           batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         if self.vitals is not None:
             self.vitals.step(outputs["loss"] if isinstance(outputs, dict) else outputs)
 
@@ -52,5 +53,7 @@ def network(module: nn.Module, name: str | None = None) -> nn.Module:
     own = any(True for _ in module.parameters(recurse=False))
     if len(inside) == 1 and not own:
         return next(iter(inside.values()))
-    raise ValueError(f"{type(module).__name__} has {len(inside)} children with parameters "
-                     f"({', '.join(inside) or 'none'}); say which one training_step calls: VitalsCallback(module='…')")
+    raise ValueError(
+        f"{type(module).__name__} has {len(inside)} children with parameters "
+        f"({', '.join(inside) or 'none'}); say which one training_step calls: VitalsCallback(module='…')"
+    )

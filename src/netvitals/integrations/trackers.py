@@ -73,7 +73,7 @@ def _tensorboard(**options: Any) -> Iterator[Log]:
 def _mlflow(**options: Any) -> Iterator[Log]:
     import mlflow
 
-    def plain(name: str) -> str:       # MLflow allows letters, digits and a few signs in a name
+    def plain(name: str) -> str:  # MLflow allows letters, digits and a few signs in a name
         return "".join(c if c.isalnum() or c in "/_-. " else "_" for c in name)
 
     with mlflow.start_run(**options):

@@ -65,8 +65,9 @@ def values(kind: type, given: dict[str, Any], name: str) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in given.items():
         if key not in known:
-            raise ValueError(f"{name} has no option {key!r}; did you mean {nearest(key, known)}? "
-                             f"(it has {', '.join(known)})")
+            raise ValueError(
+                f"{name} has no option {key!r}; did you mean {nearest(key, known)}? (it has {', '.join(known)})"
+            )
         out[key] = _convert(value, hints[key], key, name) if isinstance(value, str) else value
     return out
 
@@ -78,8 +79,11 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
 
 
 def _convert(text: str, hint: Any, key: str, name: str) -> Any:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union \
+    options = (
+        typing.get_args(hint)
+        if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
         else (hint,)
+    )
     if type(None) in options and text.lower() in ("none", ""):
         return None
     kind = next(o for o in options if o is not type(None))
@@ -88,8 +92,16 @@ def _convert(text: str, hint: Any, key: str, name: str) -> Any:
             inner = typing.get_args(kind)[0]
             return widths(text) if inner is int else tuple(inner(t) for t in text.split("/"))
         if kind is bool:
-            return {"1": True, "true": True, "yes": True, "on": True,
-                    "0": False, "false": False, "no": False, "off": False}[text.lower()]
+            return {
+                "1": True,
+                "true": True,
+                "yes": True,
+                "on": True,
+                "0": False,
+                "false": False,
+                "no": False,
+                "off": False,
+            }[text.lower()]
         return kind(text)
     except (KeyError, ValueError):
         wanted = getattr(kind, "__name__", str(kind))

@@ -76,8 +76,11 @@ def _quantile(c: int, ndim: int, q: str = "none", search: str | None = None, var
     if ndim == 3:
         return QuantileLayerNorm(c, share, variance=variance, **options)  # type: ignore[arg-type]
     kinds: dict[tuple[str, int], type[nn.Module]] = {
-        ("quantile", 2): QuantileBatchNorm1d, ("quantile", 4): QuantileBatchNorm2d,
-        ("mean", 2): QuantileMeanBatchNorm1d, ("mean", 4): QuantileMeanBatchNorm2d}
+        ("quantile", 2): QuantileBatchNorm1d,
+        ("quantile", 4): QuantileBatchNorm2d,
+        ("mean", 2): QuantileMeanBatchNorm1d,
+        ("mean", 4): QuantileMeanBatchNorm2d,
+    }
     return kinds[variance, ndim](c, share, **options)
 
 
@@ -91,12 +94,27 @@ def _prestop(c: int, ndim: int, batches: str) -> nn.Module:
 
 
 NORMS: dict[str, tuple[Callable[..., nn.Module], str]] = {
-    "batch": (_batch, "batch"), "group": (_group, "group[:GROUPS]"), "layer": (_layer, "layer"), "rms": (_rms, "rms"),
-    "none": (lambda c, ndim: nn.Identity(), "none"), "quantile": (_quantile, "quantile:Q[:SEARCH]"),
-    "quantile_mean": (_quantile_mean, "quantile_mean:Q[:SEARCH]"), "prestop": (_prestop, "prestop:BATCHES"),
+    "batch": (_batch, "batch"),
+    "group": (_group, "group[:GROUPS]"),
+    "layer": (_layer, "layer"),
+    "rms": (_rms, "rms"),
+    "none": (lambda c, ndim: nn.Identity(), "none"),
+    "quantile": (_quantile, "quantile:Q[:SEARCH]"),
+    "quantile_mean": (_quantile_mean, "quantile_mean:Q[:SEARCH]"),
+    "prestop": (_prestop, "prestop:BATCHES"),
 }
-_ALIASES = {"batchnorm": "batch", "groupnorm": "group", "layernorm": "layer", "rmsnorm": "rms", "identity": "none",
-            "batchnorm1d": "batch", "batchnorm2d": "batch", "bn": "batch", "ln": "layer", "gn": "group"}
+_ALIASES = {
+    "batchnorm": "batch",
+    "groupnorm": "group",
+    "layernorm": "layer",
+    "rmsnorm": "rms",
+    "identity": "none",
+    "batchnorm1d": "batch",
+    "batchnorm2d": "batch",
+    "bn": "batch",
+    "ln": "layer",
+    "gn": "group",
+}
 _PRESET = re.compile(r"^quantile(?P<mean>mean)?(?:batchnorm[12]d|layernorm|norm)?-(?P<share>\d{1,2})$")
 
 

@@ -48,10 +48,21 @@ class QuantileBatchNorm(_NormBase):
 
     dimensions: tuple[int, ...] = ()
 
-    def __init__(self, num_features: int, q: float | None = None, search: Search = "channelwise", *,
-                 variance: Literal["quantile", "mean"] = "quantile", eps: float = 1e-5, momentum: float | None = 0.1,
-                 affine: bool = True, track_running_stats: bool = True, max_tracked: int | None = None,
-                 device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        q: float | None = None,
+        search: Search = "channelwise",
+        *,
+        variance: Literal["quantile", "mean"] = "quantile",
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        max_tracked: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
         check(q, search, ("channelwise", "batchwise", "global"), variance, max_tracked)
         self.q = q
@@ -61,8 +72,10 @@ class QuantileBatchNorm(_NormBase):
 
     def _check_input_dim(self, input: Tensor) -> None:
         if (self.dimensions and input.dim() not in self.dimensions) or input.shape[1] != self.num_features:
-            raise ValueError(f"{type(self).__name__} expects {' or '.join(map(str, self.dimensions))} dimensions with "
-                             f"{self.num_features} channels in the second, got shape {tuple(input.shape)}")
+            raise ValueError(
+                f"{type(self).__name__} expects {' or '.join(map(str, self.dimensions))} dimensions with "
+                f"{self.num_features} channels in the second, got shape {tuple(input.shape)}"
+            )
 
     @property
     def frozen(self) -> bool:
@@ -131,14 +144,16 @@ class QuantileBatchNorm2d(QuantileBatchNorm):
 class QuantileMeanBatchNorm1d(QuantileBatchNorm1d):
     """Centred on the quantile, scaled by the ordinary standard deviation."""
 
-    def __init__(self, num_features: int, q: float | None = None, search: Search = "channelwise",
-                 **options: Any) -> None:
+    def __init__(
+        self, num_features: int, q: float | None = None, search: Search = "channelwise", **options: Any
+    ) -> None:
         super().__init__(num_features, q, search, variance="mean", **options)
 
 
 class QuantileMeanBatchNorm2d(QuantileBatchNorm2d):
     """Centred on the quantile, scaled by the ordinary standard deviation."""
 
-    def __init__(self, num_features: int, q: float | None = None, search: Search = "channelwise",
-                 **options: Any) -> None:
+    def __init__(
+        self, num_features: int, q: float | None = None, search: Search = "channelwise", **options: Any
+    ) -> None:
         super().__init__(num_features, q, search, variance="mean", **options)

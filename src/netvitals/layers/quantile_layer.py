@@ -20,8 +20,18 @@ class _Tracking(nn.LayerNorm):
 
     batches: Tensor
 
-    def __init__(self, normalized_shape: Shape, *, eps: float, affine: bool, bias: bool, momentum: float,
-                 max_tracked: int | None, device: Any, dtype: Any) -> None:
+    def __init__(
+        self,
+        normalized_shape: Shape,
+        *,
+        eps: float,
+        affine: bool,
+        bias: bool,
+        momentum: float,
+        max_tracked: int | None,
+        device: Any,
+        dtype: Any,
+    ) -> None:
         shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
         super().__init__(shape, eps, affine, bias, device=device, dtype=dtype)
         self.momentum = momentum
@@ -52,8 +62,10 @@ class _Tracking(nn.LayerNorm):
 
     def _refuse(self, length: int) -> None:
         held = getattr(self, "running_mean", torch.zeros(0)).shape[0]
-        raise ValueError(f"this norm holds one centre for each of {held} positions and was given {length}: "
-                         "search='token' works for any length")
+        raise ValueError(
+            f"this norm holds one centre for each of {held} positions and was given {length}: "
+            "search='token' works for any length"
+        )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         for name in ("running_mean", "running_var"):
@@ -78,13 +90,31 @@ class QuantileLayerNorm(_Tracking):
 
     running_mean: Tensor
 
-    def __init__(self, normalized_shape: Shape, q: float | None = None,
-                 search: Literal["token", "position", "global"] = "token", *,
-                 variance: Literal["quantile", "mean"] = "quantile", eps: float = 1e-5, momentum: float = 0.1,
-                 max_tracked: int | None = None, elementwise_affine: bool = True, bias: bool = True,
-                 device: Any = None, dtype: Any = None) -> None:
-        super().__init__(normalized_shape, eps=eps, affine=elementwise_affine, bias=bias, momentum=momentum,
-                         max_tracked=max_tracked, device=device, dtype=dtype)
+    def __init__(
+        self,
+        normalized_shape: Shape,
+        q: float | None = None,
+        search: Literal["token", "position", "global"] = "token",
+        *,
+        variance: Literal["quantile", "mean"] = "quantile",
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        max_tracked: int | None = None,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            normalized_shape,
+            eps=eps,
+            affine=elementwise_affine,
+            bias=bias,
+            momentum=momentum,
+            max_tracked=max_tracked,
+            device=device,
+            dtype=dtype,
+        )
         check(q, search, ("token", "position", "global"), variance, max_tracked)
         self.q = q
         self.search = search
@@ -129,10 +159,28 @@ class LayerNormPreStop(_Tracking):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, normalized_shape: Shape, max_tracked: int, *, eps: float = 1e-5, momentum: float = 0.1,
-                 elementwise_affine: bool = True, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
-        super().__init__(normalized_shape, eps=eps, affine=elementwise_affine, bias=bias, momentum=momentum,
-                         max_tracked=max_tracked, device=device, dtype=dtype)
+    def __init__(
+        self,
+        normalized_shape: Shape,
+        max_tracked: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            normalized_shape,
+            eps=eps,
+            affine=elementwise_affine,
+            bias=bias,
+            momentum=momentum,
+            max_tracked=max_tracked,
+            device=device,
+            dtype=dtype,
+        )
         check(None, "token", ("token",), "mean", max_tracked)
         self.register_buffer("running_mean", torch.zeros((), device=device))
         self.register_buffer("running_var", torch.ones((), device=device))

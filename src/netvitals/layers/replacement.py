@@ -28,8 +28,8 @@ class Replaced:
     old: nn.Module | Callable[..., Any]
     new: nn.Module
     also: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()   # names of parameters and buffers carried over
-    lost: tuple[str, ...] = ()   # and of those the new part has no place for
+    kept: tuple[str, ...] = ()  # names of parameters and buffers carried over
+    lost: tuple[str, ...] = ()  # and of those the new part has no place for
 
     def __str__(self) -> str:
         text = f"{self.name or 'model'}: {_short(self.old)} -> {_short(self.new)}"
@@ -77,8 +77,9 @@ def passes(only: Filter, name: str, module: nn.Module) -> bool:
     return fnmatch.fnmatch(name, only) if isinstance(only, str) else bool(only(name, module))
 
 
-def exchange(model: nn.Module, wanted: Callable[[str, nn.Module], bool], make: Callable[[nn.Module], nn.Module],
-             carry: bool) -> list[Replaced]:
+def exchange(
+    model: nn.Module, wanted: Callable[[str, nn.Module], bool], make: Callable[[nn.Module], nn.Module], carry: bool
+) -> list[Replaced]:
     """Put ``make(old)`` wherever ``wanted(name, old)``; with ``carry`` also its state where names and shapes agree."""
     home = next((p for p in model.parameters() if p.is_floating_point()), None)
     done: dict[int, Replaced] = {}
@@ -102,8 +103,7 @@ def _also(replaced: Replaced, name: str) -> Replaced:
     return Replaced(replaced.name, replaced.old, replaced.new, (*replaced.also, name), replaced.kept, replaced.lost)
 
 
-def settle(new: nn.Module, old: nn.Module, home: Tensor | None,
-           carry: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def settle(new: nn.Module, old: nn.Module, home: Tensor | None, carry: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Give the new part the device, dtype, mode and, where names and shapes agree, the state of the old one."""
     like = next((p for p in old.parameters() if p.is_floating_point()), home)
     if like is not None:

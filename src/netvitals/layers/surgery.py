@@ -49,8 +49,9 @@ def _matcher(frm: str | type[nn.Module] | tuple[str, ...] | None) -> Callable[[s
     return lambda spec, module: spec is not None and (spec in wanted or spec.split(":")[0] in wanted)
 
 
-def replace_activation(model: nn.Module, frm: str | type[nn.Module] | tuple[str, ...] | None, to: Make, *,
-                       only: Filter = None) -> Surgery:
+def replace_activation(
+    model: nn.Module, frm: str | type[nn.Module] | tuple[str, ...] | None, to: Make, *, only: Filter = None
+) -> Surgery:
     """Exchange activation modules in place.
 
     Args:
@@ -70,18 +71,28 @@ def replace_activation(model: nn.Module, frm: str | type[nn.Module] | tuple[str,
     if fits(_spec(model), model):
         raise ValueError("the model itself is the activation: put it into a container, or replace it by hand")
     # an activation made of others (a squared one, a top-k one) is exchanged whole or not at all
-    inside = {id(inner) for m in model.modules() if isinstance(m, activations.MODULES)
-              for inner in m.modules() if inner is not m}
+    inside = {
+        id(inner)
+        for m in model.modules()
+        if isinstance(m, activations.MODULES)
+        for inner in m.modules()
+        if inner is not m
+    }
 
     def wanted(name: str, module: nn.Module) -> bool:
         return id(module) not in inside and passes(only, name, module) and fits(_spec(module), module)
 
     replaced = exchange(model, wanted, make, carry=False)
-    replaced += _exchange_attributes(model, lambda name, spec, owner: passes(only, name, owner) and fits(spec, owner)
-                                     and not isinstance(frm, type), make)
-    unreached = [Unreached(name, f"{called} is called as a function in forward, line {line}")
-                 for name, called, line in functional_activations(model)
-                 if not isinstance(frm, type) and fits(called, model)]
+    replaced += _exchange_attributes(
+        model,
+        lambda name, spec, owner: passes(only, name, owner) and fits(spec, owner) and not isinstance(frm, type),
+        make,
+    )
+    unreached = [
+        Unreached(name, f"{called} is called as a function in forward, line {line}")
+        for name, called, line in functional_activations(model)
+        if not isinstance(frm, type) and fits(called, model)
+    ]
     _unfuse(model)
     return Surgery(replaced, unreached)
 
@@ -99,8 +110,9 @@ def _unfuse(model: nn.Module) -> None:
             module.use_nested_tensor = bool(module.use_nested_tensor and known)
 
 
-def _exchange_attributes(model: nn.Module, wanted: Callable[[str, str, nn.Module], bool],
-                         make: Callable[[nn.Module], nn.Module]) -> list[Replaced]:
+def _exchange_attributes(
+    model: nn.Module, wanted: Callable[[str, str, nn.Module], bool], make: Callable[[nn.Module], nn.Module]
+) -> list[Replaced]:
     replaced = []
     for name, module in model.named_modules():
         for key, value in list(vars(module).items()):
@@ -119,8 +131,28 @@ def _exchange_attributes(model: nn.Module, wanted: Callable[[str, str, nn.Module
 
 
 #: Activations that ReLU can stand in for. Squashing ones (sigmoid, tanh) are gates and outputs: they stay.
-RELUFIABLE = ("gelu", "gelu_tanh", "quick_gelu", "silu", "mish", "softplus", "elu", "celu", "selu", "leaky_relu",
-              "prelu", "rrelu", "hardswish", "relu6", "b_silu", "sugar_b_silu", "noisy_relu", "relu2", "gelu2", "silu2")
+RELUFIABLE = (
+    "gelu",
+    "gelu_tanh",
+    "quick_gelu",
+    "silu",
+    "mish",
+    "softplus",
+    "elu",
+    "celu",
+    "selu",
+    "leaky_relu",
+    "prelu",
+    "rrelu",
+    "hardswish",
+    "relu6",
+    "b_silu",
+    "sugar_b_silu",
+    "noisy_relu",
+    "relu2",
+    "gelu2",
+    "silu2",
+)
 
 
 def relufy(model: nn.Module, *, only: Filter = None) -> Surgery:

@@ -12,7 +12,11 @@ from netvitals.layers.norms import NORMS, PerPosition, PerToken, norm
 from netvitals.layers.replacement import Filter, Surgery, Unreached, exchange, passes
 
 _KINDS: dict[str, tuple[type[nn.Module], ...]] = {
-    "batch": (nn.BatchNorm1d, nn.BatchNorm2d), "layer": (nn.LayerNorm,), "group": (nn.GroupNorm,), "rms": (nn.RMSNorm,)}
+    "batch": (nn.BatchNorm1d, nn.BatchNorm2d),
+    "layer": (nn.LayerNorm,),
+    "group": (nn.GroupNorm,),
+    "rms": (nn.RMSNorm,),
+}
 
 
 def _norm_shape(old: nn.Module) -> tuple[int, int] | None:
@@ -26,8 +30,13 @@ def _norm_shape(old: nn.Module) -> tuple[int, int] | None:
     return None
 
 
-def replace_norm(model: nn.Module, frm: str | type[nn.Module] | None, to: str | Callable[[nn.Module], nn.Module], *,
-                 only: Filter = None) -> Surgery:
+def replace_norm(
+    model: nn.Module,
+    frm: str | type[nn.Module] | None,
+    to: str | Callable[[nn.Module], nn.Module],
+    *,
+    only: Filter = None,
+) -> Surgery:
     """Exchange norms in place; γ, β and running statistics go over where the new norm has them.
 
     Args:
@@ -41,8 +50,13 @@ def replace_norm(model: nn.Module, frm: str | type[nn.Module] | None, to: str | 
     if isinstance(frm, str) and frm not in _KINDS:
         near = difflib.get_close_matches(frm, [*_KINDS, *NORMS], 3, 0.4) or list(_KINDS)
         raise ValueError(f"there is no norm {frm!r} to replace; nearest: {', '.join(near)}")
-    kinds: tuple[type[nn.Module], ...] = (_KINDS[frm] if isinstance(frm, str) else (frm,) if frm is not None else
-                                          tuple(k for group in _KINDS.values() for k in group))
+    kinds: tuple[type[nn.Module], ...] = (
+        _KINDS[frm]
+        if isinstance(frm, str)
+        else (frm,)
+        if frm is not None
+        else tuple(k for group in _KINDS.values() for k in group)
+    )
     if isinstance(to, str):
         norm(to, 64, 4)  # a wrong name is refused before anything is changed
     unreached: list[Unreached] = []
@@ -72,9 +86,13 @@ def replace_norm(model: nn.Module, frm: str | type[nn.Module] | None, to: str | 
     return Surgery(exchange(model, wanted, make, carry=True), unreached)
 
 
-def replace_linear(model: nn.Module, to: str | Callable[[nn.Module], nn.Module], *,
-                   kinds: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d),
-                   only: Filter = None) -> Surgery:
+def replace_linear(
+    model: nn.Module,
+    to: str | Callable[[nn.Module], nn.Module],
+    *,
+    kinds: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d),
+    only: Filter = None,
+) -> Surgery:
     """Exchange linear and convolution layers in place.
 
     ``to`` is ``"topk:SPARSITY[:GRANULARITY]"``, which wraps each layer, weights and all, in

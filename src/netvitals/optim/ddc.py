@@ -19,7 +19,7 @@ from netvitals.optim.gauges import Block, Gauge, Rescale, Shift
 from netvitals.optim.precondition import AdamBase, Preconditioner
 
 VERTICAL = ("frozen", "sgd", "base")
-_CLAMP = 0.5        # largest move of a log norm along the orbit in one step; an un-normalised 'sgd' step can diverge
+_CLAMP = 0.5  # largest move of a log norm along the orbit in one step; an un-normalised 'sgd' step can diverge
 _TINY = 1e-30
 
 
@@ -40,25 +40,54 @@ class DDC(Optimizer):
             leaves the base optimiser there (erratum E10); False gives that printed version.
     """
 
-    def __init__(self, params: Iterable[Any], gauges: Sequence[Gauge], base: Preconditioner, lr: float = 1e-3,
-                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0, *,
-                 vertical: str = "frozen", lr_vertical: float | None = None, reproject: bool = True) -> None:
+    def __init__(
+        self,
+        params: Iterable[Any],
+        gauges: Sequence[Gauge],
+        base: Preconditioner,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        vertical: str = "frozen",
+        lr_vertical: float | None = None,
+        reproject: bool = True,
+    ) -> None:
         name = type(self).__name__
-        if not (lr >= 0 and eps > 0 and weight_decay >= 0 and len(betas) == 2 and all(0 <= b < 1 for b in betas)
-                and (lr_vertical is None or lr_vertical >= 0)):
-            raise ValueError(f"{name} needs lr, lr_vertical and weight_decay ≥ 0, eps > 0 and two betas in [0, 1), got "
-                             f"lr={lr}, lr_vertical={lr_vertical}, weight_decay={weight_decay}, eps={eps}, "
-                             f"betas={betas}")
+        if not (
+            lr >= 0
+            and eps > 0
+            and weight_decay >= 0
+            and len(betas) == 2
+            and all(0 <= b < 1 for b in betas)
+            and (lr_vertical is None or lr_vertical >= 0)
+        ):
+            raise ValueError(
+                f"{name} needs lr, lr_vertical and weight_decay ≥ 0, eps > 0 and two betas in [0, 1), got "
+                f"lr={lr}, lr_vertical={lr_vertical}, weight_decay={weight_decay}, eps={eps}, "
+                f"betas={betas}"
+            )
         if vertical not in self.verticals:
             raise ValueError(f"vertical is one of {', '.join(self.verticals)}, got {vertical!r}")
         if isinstance(base, type) or not callable(getattr(base, "descent", None)):
-            raise TypeError(f"a base preconditioner has a method descent(value, state, group), got "
-                            f"{base.__name__ + ' itself, not one of it' if isinstance(base, type) else base!r}")
+            raise TypeError(
+                f"a base preconditioner has a method descent(value, state, group), got "
+                f"{base.__name__ + ' itself, not one of it' if isinstance(base, type) else base!r}"
+            )
         if wrong := [g for g in gauges if not isinstance(g, Shift | Rescale)]:
-            raise TypeError(f"gauges come from find_gauges or the specs of netvitals.optim, got "
-                            f"{type(wrong[0]).__name__}")
-        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "vertical": vertical,
-                    "lr_vertical": lr_vertical, "reproject": reproject}
+            raise TypeError(
+                f"gauges come from find_gauges or the specs of netvitals.optim, got {type(wrong[0]).__name__}"
+            )
+        defaults = {
+            "lr": lr,
+            "betas": tuple(betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "vertical": vertical,
+            "lr_vertical": lr_vertical,
+            "reproject": reproject,
+        }
         super().__init__(params, defaults)
         self.base = base
         self.gauges = list(gauges)
@@ -72,7 +101,7 @@ class DDC(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        if "gauges" in self.__dict__:       # after construction: the new parameters take part from the next step
+        if "gauges" in self.__dict__:  # after construction: the new parameters take part from the next step
             self._assign()
 
     def _assign(self) -> None:
@@ -84,8 +113,10 @@ class DDC(Optimizer):
             groups = set()
             for p in gauge.params:
                 if p in taken:
-                    raise ValueError(f"gauges {taken[p]!r} and {gauge.name!r} share a parameter; overlapping "
-                                     "rescalings need one joint spec (chained_rescale)")
+                    raise ValueError(
+                        f"gauges {taken[p]!r} and {gauge.name!r} share a parameter; overlapping "
+                        "rescalings need one joint spec (chained_rescale)"
+                    )
                 if p not in owner:
                     raise ValueError(f"gauge {gauge.name!r} covers a parameter this optimiser was not given")
                 taken[p] = gauge.name
@@ -109,7 +140,7 @@ class DDC(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "gauges" in state:       # a copy or a pickle; load_state_dict comes here without them
+        if "gauges" in state:  # a copy or a pickle; load_state_dict comes here without them
             self._bases, self._rooms = {}, {}
             self._assign()
 
@@ -132,8 +163,10 @@ class DDC(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         # all are checked before the first is moved, so that a refusal leaves the parameters as they were
-        ready_plans = [[[(gauge, params) for gauge, params in alike if _has_gradients(gauge, params)]
-                        for alike in plans] for plans in self._plans]
+        ready_plans = [
+            [[(gauge, params) for gauge, params in alike if _has_gradients(gauge, params)] for alike in plans]
+            for plans in self._plans
+        ]
         for group, plans, free in zip(self.param_groups, ready_plans, self._free):
             for ready in plans:
                 if not ready:
@@ -160,8 +193,14 @@ class DDC(Optimizer):
     def _descent(self, owner: Tensor, key: str, value: Tensor, group: dict[str, Any]) -> Tensor:
         return self._descents([owner], key, [value], group)[0]
 
-    def _descents(self, owners: Sequence[Tensor], key: str, values: list[Tensor],
-                  group: dict[str, Any], out: list[Tensor] | None = None) -> list[Tensor]:
+    def _descents(
+        self,
+        owners: Sequence[Tensor],
+        key: str,
+        values: list[Tensor],
+        group: dict[str, Any],
+        out: list[Tensor] | None = None,
+    ) -> list[Tensor]:
         states = [self.state[owner].setdefault(key, {}) for owner in owners]
         if isinstance(self.base, AdamBase):
             return self.base.descents(values, states, group, out)
@@ -189,12 +228,14 @@ class DDC(Optimizer):
     def _rescale(self, gauges: list[Rescale], owners: list[Tensor], group: dict[str, Any]) -> None:
         """Gauges with equally many blocks and channels: what is small is computed for all of them at once."""
         lr = group["lr"]
-        squares, inners = (torch.stack([torch.stack([_total(b.inner(_of(b, what))) for b in g.blocks]) for g in gauges])
-                           for what in ("value", "grad"))                       # (gauges, blocks, channels)
+        squares, inners = (
+            torch.stack([torch.stack([_total(b.inner(_of(b, what))) for b in g.blocks]) for g in gauges])
+            for what in ("value", "grad")
+        )  # (gauges, blocks, channels)
         squares.clamp_min_(_TINY**2)
         norms = squares.sqrt().clamp_min_(_TINY)
         basis = self._basis(gauges[0], squares)
-        c = basis @ inners                                                      # radial, then gauge modes
+        c = basis @ inners  # radial, then gauge modes
         move = torch.zeros_like(c)
         move[:, 0] = lr * torch.stack(self._descents(owners, "radial", list(c[:, 0].unbind()), group))
         if group["vertical"] != "frozen":
@@ -209,13 +250,14 @@ class DDC(Optimizer):
                 for p, d in zip(block.params, block.dims):
                     room = self._room("tangent", len(params), p)
                     params.append(p)
-                    tangents.append(torch.addcmul(_grad(p), p, spread(own, p, d), value=-1, out=room)
-                                    .mul_(spread(r, p, d)))
+                    tangents.append(
+                        torch.addcmul(_grad(p), p, spread(own, p, d), value=-1, out=room).mul_(spread(r, p, d))
+                    )
             rooms = [self._room("step", i, p) for i, p in enumerate(params)]
             steps = self._descents(params, "tangential", tangents, group, rooms)
             at = 0
             for block, r, scale in zip(gauge.blocks, rhos, scales):
-                mine = steps[at:at + len(block.params)]
+                mine = steps[at : at + len(block.params)]
                 at += len(mine)
                 if group["reproject"]:
                     scale = scale - lr * _total(block.inner(mine)) / r
@@ -233,9 +275,9 @@ class DDC(Optimizer):
         balance = logs.mean()
         for p, layer in gauge.followers:
             assert p.grad is not None
-            log_r = logs[:layer + 1].sum()
+            log_r = logs[: layer + 1].sum()
             if group["vertical"] != "frozen":
-                p.mul_(vertical[:layer + 1].sum().exp())
+                p.mul_(vertical[: layer + 1].sum().exp())
             s = self._descent(p, "follower", log_r.exp() * p.grad, group)
             p.addcmul_(s, (log_r - (layer + 1) * balance).exp(), value=group["lr"])
 

@@ -34,11 +34,31 @@ class DDCAdam(DDC):
             optimiser identical to Adam there (erratum E10); False gives that printed version.
     """
 
-    def __init__(self, params: Iterable[Any], gauges: Sequence[Gauge] = (), lr: float = 1e-3,
-                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0, *,
-                 vertical: str = "frozen", lr_vertical: float | None = None, reproject: bool = True) -> None:
-        super().__init__(params, gauges, AdamBase(), lr, betas, eps, weight_decay, vertical=vertical,
-                         lr_vertical=lr_vertical, reproject=reproject)
+    def __init__(
+        self,
+        params: Iterable[Any],
+        gauges: Sequence[Gauge] = (),
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        vertical: str = "frozen",
+        lr_vertical: float | None = None,
+        reproject: bool = True,
+    ) -> None:
+        super().__init__(
+            params,
+            gauges,
+            AdamBase(),
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            vertical=vertical,
+            lr_vertical=lr_vertical,
+            reproject=reproject,
+        )
 
     @property
     def verticals(self) -> tuple[str, ...]:

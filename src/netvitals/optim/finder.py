@@ -20,12 +20,31 @@ from torch.nn import Parameter
 from netvitals.capture import preserved
 from netvitals.optim.gauges import Gauge, ce_shift_bias, ce_shift_rows, chained_rescale, ln_scale
 
-_HOMOGENEOUS = ("Relu", "LeakyRelu", "MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool", "Mean", "View",
-                "UnsafeView", "Reshape", "Transpose", "Permute", "Squeeze", "Unsqueeze", "Clone", "Threshold",
-                "NativeDropout", "Select", "Slice", "Expand")
+_HOMOGENEOUS = (
+    "Relu",
+    "LeakyRelu",
+    "MaxPool",
+    "AvgPool",
+    "AdaptiveAvgPool",
+    "AdaptiveMaxPool",
+    "Mean",
+    "View",
+    "UnsafeView",
+    "Reshape",
+    "Transpose",
+    "Permute",
+    "Squeeze",
+    "Unsqueeze",
+    "Clone",
+    "Threshold",
+    "NativeDropout",
+    "Select",
+    "Slice",
+    "Expand",
+)
 _NORMS = (nn.LayerNorm, nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.RMSNorm)
-_TRANSPOSED = "T"       # autograd's name of x.T; as a prefix it would let Tanh through
-_TOLERANCE = 1e-8       # relative change of the loss, in float64, that still counts as none
+_TRANSPOSED = "T"  # autograd's name of x.T; as a prefix it would let Tanh through
+_TOLERANCE = 1e-8  # relative change of the loss, in float64, that still counts as none
 
 
 @dataclass(frozen=True)
@@ -34,7 +53,7 @@ class Gauges:
 
     gauges: tuple[Gauge, ...]
     residuals: dict[str, float]
-    left: dict[str, str] = field(default_factory=dict)      # parameter or candidate → reason
+    left: dict[str, str] = field(default_factory=dict)  # parameter or candidate → reason
 
     def __iter__(self) -> Iterator[Gauge]:
         return iter(self.gauges)
@@ -44,12 +63,17 @@ class Gauges:
 
     def __str__(self) -> str:
         lines = [f"{g} (loss changes by {self.residuals[g.name]:.1e} along the orbit)" for g in self.gauges]
-        return "\n".join([*(lines or ["no gauge found: DDCAdam is AdamW here"]),
-                          *(f"left to AdamW: {n}: {why}" for n, why in self.left.items())])
+        return "\n".join(
+            [
+                *(lines or ["no gauge found: DDCAdam is AdamW here"]),
+                *(f"left to AdamW: {n}: {why}" for n, why in self.left.items()),
+            ]
+        )
 
 
-def find_gauges(model: nn.Module, batch: Any = None, loss: str | Callable[[Tensor], Tensor] = "ce", *,
-                seed: int = 0) -> Gauges:
+def find_gauges(
+    model: nn.Module, batch: Any = None, loss: str | Callable[[Tensor], Tensor] = "ce", *, seed: int = 0
+) -> Gauges:
     """The symmetries of ``model``'s loss that :class:`DDCAdam` can respect, on disjoint parameters.
 
     Args:
@@ -71,13 +95,15 @@ def find_gauges(model: nn.Module, batch: Any = None, loss: str | Callable[[Tenso
     with preserved(model, train=False), torch.enable_grad():
         for p in frozen:
             if p.is_floating_point():
-                p.requires_grad_(True)      # seen like the others, to say why they are left; restored afterwards
+                p.requires_grad_(True)  # seen like the others, to say why they are left; restored afterwards
         try:
             with recorded(model) as runs:
                 outputs = model(x)
         except (RuntimeError, TypeError, IndexError) as error:
-            raise ValueError(f"the model could not be run on {'the given' if batch is not None else 'a guessed'} input "
-                             f"({error}); pass batch=(inputs, targets)") from error
+            raise ValueError(
+                f"the model could not be run on {'the given' if batch is not None else 'a guessed'} input "
+                f"({error}); pass batch=(inputs, targets)"
+            ) from error
         finally:
             for handle in handles:
                 handle.remove()
@@ -87,10 +113,13 @@ def find_gauges(model: nn.Module, batch: Any = None, loss: str | Callable[[Tenso
         head = next((n for n, r in runs.items() if _is_output(outputs, r.z)), None)
     names = {p: n for n, p in model.named_parameters()}
     tied = _tied(model)
-    left = {f"{link.first} → {link.second}": f"{', '.join(_blocking(link.between))} in between does not scale"
-            for link in links.links if _blocking(link.between)}
+    left = {
+        f"{link.first} → {link.second}": f"{', '.join(_blocking(link.between))} in between does not scale"
+        for link in links.links
+        if _blocking(link.between)
+    }
     weights_of = {n: getattr(model.get_submodule(n), "weight", None) for n in (*runs, *norms)}
-    made = {n for n, w in weights_of.items() if not isinstance(w, Parameter | None)}       # by a parametrisation
+    made = {n for n, w in weights_of.items() if not isinstance(w, Parameter | None)}  # by a parametrisation
     candidates: list[Gauge] = []
     for chain in _chains(links):
         layers = [model.get_submodule(n) for n in chain]
@@ -127,9 +156,17 @@ def find_gauges(model: nn.Module, batch: Any = None, loss: str | Callable[[Tenso
     return found
 
 
-def _keep(model: nn.Module, x: Any, loss: str | Callable[[Tensor], Tensor], candidates: list[Gauge],
-          names: dict[Parameter, str], tied: set[Parameter], frozen: set[Parameter], left: dict[str, str],
-          seed: int) -> Gauges:
+def _keep(
+    model: nn.Module,
+    x: Any,
+    loss: str | Callable[[Tensor], Tensor],
+    candidates: list[Gauge],
+    names: dict[Parameter, str],
+    tied: set[Parameter],
+    frozen: set[Parameter],
+    left: dict[str, str],
+    seed: int,
+) -> Gauges:
     kept: list[Gauge] = []
     residuals: dict[str, float] = {}
     taken: set[Parameter] = set()
@@ -157,13 +194,14 @@ def _keep(model: nn.Module, x: Any, loss: str | Callable[[Tensor], Tensor], cand
     return Gauges(tuple(kept), residuals, left)
 
 
-def orbit_change(model: nn.Module, x: Any, loss: str | Callable[[Tensor], Tensor], gauge: Gauge,
-                 seed: int = 0) -> float:
+def orbit_change(
+    model: nn.Module, x: Any, loss: str | Callable[[Tensor], Tensor], gauge: Gauge, seed: int = 0
+) -> float:
     """Relative change of the loss when a float64 copy of the model is moved along the gauge's orbit."""
     loss = _named(loss)
     memo: dict[int, Any] = {}
     twin = copy.deepcopy(model, memo).double().eval()
-    moved = copy.deepcopy(gauge, memo)          # the copy's gauge acts on the copy's parameters
+    moved = copy.deepcopy(gauge, memo)  # the copy's gauge acts on the copy's parameters
     x = x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -189,13 +227,16 @@ def _check_outputs(outputs: Any, loss: str | Callable[[Tensor], Tensor]) -> None
     if callable(loss):
         return
     if not isinstance(outputs, Tensor):
-        raise ValueError(f"the model returns a {type(outputs).__name__}, not a tensor: pass loss as a function of what "
-                         "it returns")
+        raise ValueError(
+            f"the model returns a {type(outputs).__name__}, not a tensor: pass loss as a function of what it returns"
+        )
     if not torch.isfinite(outputs).all():
         raise ValueError("the model's outputs are not finite: look for NaN in the batch or the parameters")
     if loss == "ce" and outputs.shape[-1] < 2:
-        raise ValueError("cross-entropy over a single output is always zero and hides every change: pass loss='mse' "
-                         "or a function of the outputs")
+        raise ValueError(
+            "cross-entropy over a single output is always zero and hides every change: pass loss='mse' "
+            "or a function of the outputs"
+        )
 
 
 def _value(outputs: Tensor, loss: str | Callable[[Tensor], Tensor]) -> Tensor:
@@ -230,6 +271,7 @@ def _note(norms: dict[str, Tensor], name: str) -> Callable[..., Tensor]:
     def hook(_: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         norms[name] = output
         return output.clone()
+
     return hook
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-_TINY = 1e-30       # a block with a smaller norm has no direction to scale along
+_TINY = 1e-30  # a block with a smaller norm has no direction to scale along
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,9 @@ class Shift:
 
     def check(self) -> None:
         if self.param.ndim == 0 or self.param.shape[0] < 2:
-            raise ValueError(f"{self.name}: a shift needs at least two classes in dimension 0, "
-                             f"got shape {tuple(self.param.shape)}")
+            raise ValueError(
+                f"{self.name}: a shift needs at least two classes in dimension 0, got shape {tuple(self.param.shape)}"
+            )
 
     def __str__(self) -> str:
         return f"{self.name}: shift of {self.param.shape[0]} classes, {self.modes} mode(s)"
@@ -71,8 +72,10 @@ class Block:
 
     def gather(self, tensors: Sequence[Tensor]) -> Tensor:
         """The block's tensors as one matrix (channels, entries)."""
-        rows = [t.reshape(1, -1) if d is None else t.movedim(d, 0).reshape(t.shape[d], -1)
-                for t, d in zip(tensors, self.dims)]
+        rows = [
+            t.reshape(1, -1) if d is None else t.movedim(d, 0).reshape(t.shape[d], -1)
+            for t, d in zip(tensors, self.dims)
+        ]
         return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
 
     def inner(self, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -105,7 +108,7 @@ class Rescale:
 
     name: str
     blocks: tuple[Block, ...]
-    followers: tuple[tuple[Parameter, int], ...] = ()       # (bias, index of its layer)
+    followers: tuple[tuple[Parameter, int], ...] = ()  # (bias, index of its layer)
 
     @property
     def params(self) -> tuple[Parameter, ...]:
@@ -141,7 +144,7 @@ class Rescale:
                 else:
                     p.mul_(factor.reshape([-1 if j == d % p.ndim else 1 for j in range(p.ndim)]))
         for p, layer in self.followers:
-            p.mul_(factors[:layer + 1].prod(0))
+            p.mul_(factors[: layer + 1].prod(0))
 
     def norms(self) -> Tensor:
         return torch.stack([b.gather([p.detach() for p in b.params]).norm(dim=1) for b in self.blocks])
@@ -156,23 +159,32 @@ class Rescale:
         for block in self.blocks:
             for p, d in zip(block.params, block.dims):
                 if d is not None and not -p.ndim <= d < p.ndim:
-                    raise ValueError(f"{self.name}: a parameter of shape {tuple(p.shape)} has no dimension {d} for its "
-                                     "channels")
+                    raise ValueError(
+                        f"{self.name}: a parameter of shape {tuple(p.shape)} has no dimension {d} for its channels"
+                    )
             counts = {p.shape[d] for p, d in zip(block.params, block.dims) if d is not None}
             if len(counts) > 1 or not block.params:
-                raise ValueError(f"{self.name}: parameters scaled together must have the same number of channels, got "
-                                 f"shapes {[tuple(p.shape) for p in block.params]} with channels in dimensions "
-                                 f"{list(block.dims)}")
+                raise ValueError(
+                    f"{self.name}: parameters scaled together must have the same number of channels, got "
+                    f"shapes {[tuple(p.shape) for p in block.params]} with channels in dimensions "
+                    f"{list(block.dims)}"
+                )
         if len({b.channels for b in self.blocks}) > 1:
-            raise ValueError(f"{self.name}: blocks must have the same number of channels, got "
-                             f"{[b.channels for b in self.blocks]}; check the channel dimensions of the spec")
+            raise ValueError(
+                f"{self.name}: blocks must have the same number of channels, got "
+                f"{[b.channels for b in self.blocks]}; check the channel dimensions of the spec"
+            )
         norms = self.norms()
         if not torch.isfinite(norms).all() or bool((norms <= _TINY).any()):
-            raise ValueError(f"{self.name}: a block has zero or non-finite norm; scaling cannot move it, so leave it "
-                             "to AdamW or initialise it away from zero")
+            raise ValueError(
+                f"{self.name}: a block has zero or non-finite norm; scaling cannot move it, so leave it "
+                "to AdamW or initialise it away from zero"
+            )
         if self.followers and self.channels != 1:
-            raise ValueError(f"{self.name}: followers belong to chains of whole layers; put a bias into the block of "
-                             "its channel instead")
+            raise ValueError(
+                f"{self.name}: followers belong to chains of whole layers; put a bias into the block of "
+                "its channel instead"
+            )
 
     def __str__(self) -> str:
         return f"{self.name}: rescale of {len(self.blocks)} blocks, {self.modes} mode(s)"
@@ -191,31 +203,40 @@ def ce_shift_rows(weight: Parameter, name: str = "logit shift (rows)") -> Shift:
     return Shift(name, weight)
 
 
-def relu_rescale(first: Parameter, second: Parameter, bias: Parameter | None = None,
-                 name: str = "ReLU rescale") -> Rescale:
+def relu_rescale(
+    first: Parameter, second: Parameter, bias: Parameter | None = None, name: str = "ReLU rescale"
+) -> Rescale:
     """(W1, b1, W2) → (cW1, cb1, W2/c) around a positively homogeneous activation."""
     return chained_rescale([first, second], [bias], name)
 
 
-def chained_rescale(weights: Sequence[Parameter], biases: Sequence[Parameter | None] = (),
-                    name: str = "chained ReLU rescale") -> Rescale:
+def chained_rescale(
+    weights: Sequence[Parameter], biases: Sequence[Parameter | None] = (), name: str = "chained ReLU rescale"
+) -> Rescale:
     """One joint spec for a chain of layers, n − 1 modes; ``biases[i]`` belongs to ``weights[i]``, the last is free."""
-    followers = tuple((b, i) for i, b in enumerate(biases[:len(weights) - 1]) if b is not None)
+    followers = tuple((b, i) for i, b in enumerate(biases[: len(weights) - 1]) if b is not None)
     return Rescale(name, tuple(Block((w,), (None,)) for w in weights), followers)
 
 
-def channel_rescale(scaled: Sequence[tuple[Parameter, int]], readers: Sequence[tuple[Parameter, int]],
-                    name: str = "channel rescale") -> Rescale:
+def channel_rescale(
+    scaled: Sequence[tuple[Parameter, int]], readers: Sequence[tuple[Parameter, int]], name: str = "channel rescale"
+) -> Rescale:
     """Per channel: what is scaled (a norm's γ and β, or a neuron's row and bias) against the columns that read it.
 
     Each entry is (parameter, its channel dimension), such as ``[(ln.weight, 0), (ln.bias, 0)], [(next.weight, 1)]``.
     """
-    return Rescale(name, (Block(tuple(p for p, _ in scaled), tuple(d for _, d in scaled)),
-                          Block(tuple(p for p, _ in readers), tuple(d for _, d in readers))))
+    return Rescale(
+        name,
+        (
+            Block(tuple(p for p, _ in scaled), tuple(d for _, d in scaled)),
+            Block(tuple(p for p, _ in readers), tuple(d for _, d in readers)),
+        ),
+    )
 
 
-def ln_scale(weight: Parameter, bias: Parameter | None, readers: Sequence[Parameter],
-             name: str = "norm scale") -> Rescale:
+def ln_scale(
+    weight: Parameter, bias: Parameter | None, readers: Sequence[Parameter], name: str = "norm scale"
+) -> Rescale:
     """(γ_i, W_next[:, i]) → (c_i γ_i, W_next[:, i]/c_i)."""
     scaled = [(weight, 0)] + ([(bias, 0)] if bias is not None else [])
     return channel_rescale(scaled, [(w, 1) for w in readers], name)

@@ -20,9 +20,9 @@ from torch.optim import AdamW, Optimizer
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _SCALES: dict[str, Callable[[int, int], float]] = {
-    "max": lambda rows, cols: max(rows, cols) ** 0.5,               # entries of root mean square about one
-    "aspect": lambda rows, cols: max(1.0, rows / cols) ** 0.5,      # spectral norm by aspect ratio
-    "adam": lambda rows, cols: 0.2 * max(rows, cols) ** 0.5,        # root mean square of a typical Adam update
+    "max": lambda rows, cols: max(rows, cols) ** 0.5,  # entries of root mean square about one
+    "aspect": lambda rows, cols: max(1.0, rows / cols) ** 0.5,  # spectral norm by aspect ratio
+    "adam": lambda rows, cols: 0.2 * max(rows, cols) ** 0.5,  # root mean square of a typical Adam update
     "none": lambda rows, cols: 1.0,
 }
 
@@ -64,20 +64,44 @@ class Muon(Optimizer):
         weight_decay: decoupled decay λ.
     """
 
-    def __init__(self, params: Iterable[Any], lr: float = 5e-4, momentum: float = 0.95, *, nesterov: bool = True,
-                 steps: int = 5, scale: str = "max", parts: int = 1, weight_decay: float = 0.0):
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 5e-4,
+        momentum: float = 0.95,
+        *,
+        nesterov: bool = True,
+        steps: int = 5,
+        scale: str = "max",
+        parts: int = 1,
+        weight_decay: float = 0.0,
+    ):
         if lr < 0 or not 0 <= momentum < 1 or weight_decay < 0:
-            raise ValueError(f"Muon needs lr >= 0, 0 <= momentum < 1 and weight_decay >= 0, got lr={lr}, "
-                             f"momentum={momentum}, weight_decay={weight_decay}")
+            raise ValueError(
+                f"Muon needs lr >= 0, 0 <= momentum < 1 and weight_decay >= 0, got lr={lr}, "
+                f"momentum={momentum}, weight_decay={weight_decay}"
+            )
         if scale not in _SCALES:
             raise ValueError(f"scale is {', '.join(_SCALES)}, got {scale!r}")
-        super().__init__(params, {"lr": lr, "momentum": momentum, "nesterov": nesterov, "steps": steps,
-                                  "scale": scale, "parts": parts, "weight_decay": weight_decay})
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "nesterov": nesterov,
+                "steps": steps,
+                "scale": scale,
+                "parts": parts,
+                "weight_decay": weight_decay,
+            },
+        )
         for group in self.param_groups:
             for p in group["params"]:
                 if p.ndim < 2:
-                    raise ValueError(f"Muon orthogonalises matrices, got a parameter of shape {tuple(p.shape)}; "
-                                     "give vectors to AdamW (muon_split divides a model)")
+                    raise ValueError(
+                        f"Muon orthogonalises matrices, got a parameter of shape {tuple(p.shape)}; "
+                        "give vectors to AdamW (muon_split divides a model)"
+                    )
                 if p.shape[0] % group["parts"]:
                     raise ValueError(f"{p.shape[0]} rows cannot be cut into {group['parts']} equal parts")
 
@@ -154,13 +178,18 @@ def muon_split(model: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.
     >>> list(matrices), list(rest)
     (['0.weight'], ['0.bias', '2.weight', '2.bias'])
     """
-    layers = [m for m in model.modules()
-              if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.MultiheadAttention)]
+    layers = [
+        m
+        for m in model.modules()
+        if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.MultiheadAttention)
+    ]
     embedded = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     matrices = {id(p) for m in layers[:-1] for p in m.parameters(recurse=False) if p.ndim >= 2} - embedded
     named = dict(model.named_parameters())
-    return ({n: p for n, p in named.items() if id(p) in matrices},
-            {n: p for n, p in named.items() if id(p) not in matrices})
+    return (
+        {n: p for n, p in named.items() if id(p) in matrices},
+        {n: p for n, p in named.items() if id(p) not in matrices},
+    )
 
 
 def fused_parts(name: str, parameter: Tensor) -> int:

@@ -27,8 +27,9 @@ class AdamBase:
     def descent(self, value: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         return self.descents([value], [state], group)[0]
 
-    def descents(self, values: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any],
-                 out: list[Tensor] | None = None) -> list[Tensor]:
+    def descents(
+        self, values: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any], out: list[Tensor] | None = None
+    ) -> list[Tensor]:
         """Several components in one call, which is faster; written to ``out`` where it is given."""
         values = [v.contiguous() for v in values]
         for value, state in zip(values, states):
@@ -64,19 +65,36 @@ class SignBase:
         return -mean.lerp_(value, 1 - group["betas"][0]).sign()
 
 
-def adam_step(params: list[Tensor], grads: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any],
-              lr: float) -> None:
+def adam_step(
+    params: list[Tensor], grads: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any], lr: float
+) -> None:
     """Adam on ``params`` in place, decay aside: torch's fused kernel where the memory layout allows it."""
     averages, squares = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
     steps = [s["step"] for s in states]
     b1, b2 = group["betas"]
-    torch._foreach_add_(steps, torch.ones((), device=steps[0].device))      # a plain 1 would be wrapped for each
+    torch._foreach_add_(steps, torch.ones((), device=steps[0].device))  # a plain 1 would be wrapped for each
     kind = params[0].dtype
     if params[0].device.type in ("cpu", "cuda") and all(
-            p.is_contiguous() and g.is_contiguous() and p.dtype == g.dtype == a.dtype == kind and a.is_contiguous()
-            for p, g, a in zip(params, grads, averages)):
-        torch._fused_adam_(params, grads, averages, squares, [], steps, lr=lr, beta1=b1, beta2=b2, weight_decay=0.0,
-                           eps=group["eps"], amsgrad=False, maximize=False, grad_scale=None, found_inf=None)
+        p.is_contiguous() and g.is_contiguous() and p.dtype == g.dtype == a.dtype == kind and a.is_contiguous()
+        for p, g, a in zip(params, grads, averages)
+    ):
+        torch._fused_adam_(
+            params,
+            grads,
+            averages,
+            squares,
+            [],
+            steps,
+            lr=lr,
+            beta1=b1,
+            beta2=b2,
+            weight_decay=0.0,
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+            grad_scale=None,
+            found_inf=None,
+        )
         return
     torch._foreach_lerp_(averages, grads, 1 - b1)
     torch._foreach_mul_(squares, b2)

@@ -29,8 +29,9 @@ class Equivariance:
         return f"residual {self.residual:.2g} after {self.steps} steps in {self.dtype}"
 
 
-def equivariance(gauge: Gauge, build: Callable[[list[Gauge]], Optimizer], *, steps: int = 200, seed: int = 0,
-                 size: float = 0.5) -> Equivariance:
+def equivariance(
+    gauge: Gauge, build: Callable[[list[Gauge]], Optimizer], *, steps: int = 200, seed: int = 0, size: float = 0.5
+) -> Equivariance:
     """Synchronised-gradient test of ``build([gauge])``, an optimiser over the gauge's parameters.
 
     The gauge's own parameters are left as they were.
@@ -46,7 +47,7 @@ def equivariance(gauge: Gauge, build: Callable[[list[Gauge]], Optimizer], *, ste
     with torch.no_grad():
         for p in ones.params:
             p.fill_(1.0)
-    ones.act(h)         # a rescale turns ones into its factors
+    ones.act(h)  # a rescale turns ones into its factors
     moved.act(h)
     factors = [torch.ones_like(p) if isinstance(gauge, Shift) else p.detach() for p in ones.params]
     first, second = build([plain]), build([moved])

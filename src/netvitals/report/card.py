@@ -14,11 +14,11 @@ from netvitals.capture import ArrayReading
 from netvitals.findings import Curve, Table, is_pooled
 from netvitals.report.glossary import rank, sign
 
-CELLS = 600_000         # numbers embedded in one page at most (about 3 MB)
-COLUMNS = (40, 300)     # columns of a heat map: at least, at most
-CURVE = 256             # points of a per-channel curve
-GRID = 64               # rows and columns of a drawn matrix
-ARRAYS = 48             # arrays drawn in one panel
+CELLS = 600_000  # numbers embedded in one page at most (about 3 MB)
+COLUMNS = (40, 300)  # columns of a heat map: at least, at most
+CURVE = 256  # points of a per-channel curve
+GRID = 64  # rows and columns of a drawn matrix
+ARRAYS = 48  # arrays drawn in one panel
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,20 @@ class Metric:
     sites: tuple[str, ...]
     steps: np.ndarray
     values: np.ndarray
-    low: np.ndarray | None = None       # smallest and largest reading behind a column that gathers several steps
+    low: np.ndarray | None = None  # smallest and largest reading behind a column that gathers several steps
     high: np.ndarray | None = None
-    gathered: int = 1                   # steps behind one column, at most
+    gathered: int = 1  # steps behind one column, at most
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "meaning": self.meaning, "sites": list(self.sites), "steps": self.steps.tolist(),
-                "data": packed(self.values), "low": None if self.low is None else packed(self.low),
-                "high": None if self.high is None else packed(self.high)}
+        return {
+            "name": self.name,
+            "meaning": self.meaning,
+            "sites": list(self.sites),
+            "steps": self.steps.tolist(),
+            "data": packed(self.values),
+            "low": None if self.low is None else packed(self.low),
+            "high": None if self.high is None else packed(self.high),
+        }
 
 
 @dataclass(frozen=True)
@@ -47,16 +53,20 @@ class Card:
     vital: str
     metrics: tuple[Metric, ...]
     arrays: tuple[ArrayReading, ...] = ()
-    first: int = 0          # the metric shown first
-    rows: tuple[tuple[str, tuple[float, ...]], ...] = field(default=())     # last numbers: site, one per metric
+    first: int = 0  # the metric shown first
+    rows: tuple[tuple[str, tuple[float, ...]], ...] = field(default=())  # last numbers: site, one per metric
 
     @property
     def anchor(self) -> str:
         return anchor(self.vital)
 
     def to_json(self) -> dict[str, Any]:
-        return {"title": sign(self.vital).title, "first": self.first, "metrics": [m.to_json() for m in self.metrics],
-                "arrays": [drawn(a) for a in self.arrays[:ARRAYS]]}
+        return {
+            "title": sign(self.vital).title,
+            "first": self.first,
+            "metrics": [m.to_json() for m in self.metrics],
+            "arrays": [drawn(a) for a in self.arrays[:ARRAYS]],
+        }
 
 
 def anchor(vital: str) -> str:
@@ -78,8 +88,10 @@ def cards(table: Table) -> list[Card]:
     for a in table.arrays.values():
         arrays.setdefault(a.vital, []).append(a)
     columns = int(np.clip(CELLS / max(1, len(table.series)), *COLUMNS))
-    return [_card(vital, by_vital.get(vital, {}), arrays.get(vital, []), columns)
-            for vital in sorted({*by_vital, *arrays}, key=rank)]
+    return [
+        _card(vital, by_vital.get(vital, {}), arrays.get(vital, []), columns)
+        for vital in sorted({*by_vital, *arrays}, key=rank)
+    ]
 
 
 def _card(vital: str, metrics: dict[str, list[Curve]], arrays: list[ArrayReading], columns: int) -> Card:
@@ -109,7 +121,7 @@ def matrix(name: str, series: Sequence[Curve], columns: int, meaning: str = "") 
     known = ~np.isnan(values)
     total, count = (np.add.reduceat(v, edges[:-1], axis=1) for v in (np.where(known, values, 0.0), known.astype(float)))
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = total / count        # NaN where a column holds no reading
+        mean = total / count  # NaN where a column holds no reading
     low, high = (f.reduceat(values, edges[:-1], axis=1) for f in (np.fmin, np.fmax))
     return Metric(name, meaning, sites, _marks(steps, edges), mean, low, high, int(np.diff(edges).max()))
 
@@ -135,12 +147,17 @@ def drawn(array: ArrayReading) -> dict[str, Any]:
             if value.shape[axis] > GRID:
                 edges = np.linspace(0, value.shape[axis], GRID + 1).astype(int)
                 value = np.add.reduceat(value, edges[:-1], axis=axis) / np.expand_dims(np.diff(edges), 1 - axis)
-    return {"site": array.site, "metric": array.metric, "step": array.step, "shape": list(value.shape), "note": note,
-            "data": packed(value)}
+    return {
+        "site": array.site,
+        "metric": array.metric,
+        "step": array.step,
+        "shape": list(value.shape),
+        "note": note,
+        "data": packed(value),
+    }
 
 
 def packed(values: np.ndarray) -> str:
     """Little-endian float32 in base64, row after row."""
     with np.errstate(over="ignore"):
         return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode("ascii")
-

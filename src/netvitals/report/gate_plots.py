@@ -13,10 +13,10 @@ from netvitals.findings import Table, activations_of
 from netvitals.report.plot import Plot, Series
 from netvitals.runs import Run
 
-POINTS = 400            # channels drawn of one kind of site, evenly strided
+POINTS = 400  # channels drawn of one kind of site, evenly strided
 KINDS = {"bn_direct": "after a BatchNorm", "norm_direct": "after another norm", "post_add": "after an addition"}
 OTHER = "after a layer"
-FAR = 6.0               # standard deviations; margins beyond are drawn there
+FAR = 6.0  # standard deviations; margins beyond are drawn there
 
 
 class Picture(NamedTuple):
@@ -30,8 +30,13 @@ def gate_pictures(readings: Table, source: Any = None) -> list[Picture]:
     known = activations_of(readings)
     follows = {str(s.get("name")): KINDS.get(str(s.get("follows")), OTHER) for s in readings.meta.get("sites", ())}
     out = []
-    thetas = sorted({float(metric.split("@")[1]) for vital, _, metric in readings.arrays
-                     if vital == "gates" and metric.startswith("density@")})
+    thetas = sorted(
+        {
+            float(metric.split("@")[1])
+            for vital, _, metric in readings.arrays
+            if vital == "gates" and metric.startswith("density@")
+        }
+    )
     if known and thetas and (law := _law(readings, known, follows, thetas[-1])):
         out.append(law)
     if known and thetas and isinstance(source, Run) and len(readings.steps) > 1:
@@ -62,23 +67,34 @@ def _law(readings: Table, known: Mapping[str, Any], follows: Mapping[str, str], 
         f"A point is a channel on the last measured step that kept its arrays. The law knows the mean and the standard "
         f"deviation of the channel's input and the activation, nothing else; on the dashed line it is right. Over the "
         f"{len(gaps)} layers it is off by {100 * float(np.median(gaps)):.1f} points in the median.",
-        Plot("measured", "predicted", [*_clouds(points), _diagonal(points)]))
+        Plot("measured", "predicted", [*_clouds(points), _diagonal(points)]),
+    )
 
 
-def _margins(readings: Table, first: Iterable[ArrayReading], known: Mapping[str, Any], follows: Mapping[str, str],
-             theta: float) -> Picture | None:
+def _margins(
+    readings: Table, first: Iterable[ArrayReading], known: Mapping[str, Any], follows: Mapping[str, str], theta: float
+) -> Picture | None:
     from netvitals.gates.prediction import margins
 
     before = {(a.site, a.metric): a.value for a in first}
     points: dict[str, list[np.ndarray]] = {}
     falling = total = 0
     for site, f in known.items():
-        ends = [e for e in (before.get((site, "mu")), before.get((site, "sigma")),
-                            *(readings.array("preactivations", site, m) for m in ("mu", "sigma"))) if e is not None]
+        ends = [
+            e
+            for e in (
+                before.get((site, "mu")),
+                before.get((site, "sigma")),
+                *(readings.array("preactivations", site, m) for m in ("mu", "sigma")),
+            )
+            if e is not None
+        ]
         if len(ends) < 4 or len({len(e) for e in ends}) > 1:
             continue
-        then, now = (_finite(lambda f=f, mu=mu, sigma=sigma: margins(mu, sigma, f, theta).normalized, len(mu))
-                     for mu, sigma in (ends[:2], ends[2:]))
+        then, now = (
+            _finite(lambda f=f, mu=mu, sigma=sigma: margins(mu, sigma, f, theta).normalized, len(mu))
+            for mu, sigma in (ends[:2], ends[2:])
+        )
         points.setdefault(follows.get(site, OTHER), []).append(np.clip([then, now], -FAR, FAR))
         both = np.isfinite(then) & np.isfinite(now)
         falling, total = falling + int((now < then)[both].sum()), total + int(both.sum())
@@ -89,7 +105,8 @@ def _margins(readings: Table, first: Iterable[ArrayReading], known: Mapping[str,
         f"The margin (μ − z_low)/σ says on which side of its threshold a channel sits, in standard deviations: above 0 "
         f"a shrinking variance opens its gates, below 0 it shuts them. Below the dashed line are the {falling:,} of "
         f"{total:,} channels whose margin fell. Margins beyond {FAR:g} are drawn there.",
-        Plot("margin at the first look", "margin at the last look", [*_clouds(points), _diagonal(points)]))
+        Plot("margin at the first look", "margin at the last look", [*_clouds(points), _diagonal(points)]),
+    )
 
 
 def _finite(compute: Any, size: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from netvitals.report import render
 from netvitals.runs import open_run
 
 RUN_FILE = "run.sqlite"
-REFRESH = 10        # seconds between redraws of a run that is still written
+REFRESH = 10  # seconds between redraws of a run that is still written
 
 
 def runs_below(folder: str | os.PathLike[str]) -> list[str]:
@@ -31,14 +31,14 @@ def create_app(folder: str | os.PathLike[str]) -> Any:
     from starlette.routing import Route
 
     root = Path(folder).resolve()
-    runs_below(root)        # a wrong folder is said now, not at the first request
+    runs_below(root)  # a wrong folder is said now, not at the first request
 
     def index(_: Request) -> HTMLResponse:
         return HTMLResponse(_list(root))
 
     def page(request: Request) -> HTMLResponse:
         name = request.path_params["name"]
-        if name not in runs_below(root):        # also keeps a request inside the folder
+        if name not in runs_below(root):  # also keeps a request inside the folder
             return HTMLResponse(f"<p>There is no run {html.escape(name)} here. <a href='/'>All runs</a></p>", 404)
         run = open_run(root / name)
         text = render(run)
@@ -54,12 +54,16 @@ def _list(root: Path) -> str:
     for name in runs_below(root):
         run = open_run(root / name)
         last = run.steps[-1] if run.steps else 0
-        rows.append(f"<tr><td><a href='/run/{html.escape(name, quote=True)}'>{html.escape(name)}</a></td>"
-                    f"<td>{html.escape(str(run.status))}</td><td>{last}</td>"
-                    f"<td>{html.escape(str(run.meta.get('model', '')))}</td></tr>")
+        rows.append(
+            f"<tr><td><a href='/run/{html.escape(name, quote=True)}'>{html.escape(name)}</a></td>"
+            f"<td>{html.escape(str(run.status))}</td><td>{last}</td>"
+            f"<td>{html.escape(str(run.meta.get('model', '')))}</td></tr>"
+        )
     body = "".join(rows) or "<tr><td colspan=4>no run yet</td></tr>"
-    return ("<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-            "<title>netvitals</title>"
-            "<style>body{font:16px system-ui;margin:2rem;max-width:60rem;color-scheme:light dark}"
-            "td,th{padding:.3rem 1rem .3rem 0;text-align:left}</style><h1>Runs</h1>"
-            f"<table><tr><th>run<th>status<th>last step<th>model</tr>{body}</table>")
+    return (
+        "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        "<title>netvitals</title>"
+        "<style>body{font:16px system-ui;margin:2rem;max-width:60rem;color-scheme:light dark}"
+        "td,th{padding:.3rem 1rem .3rem 0;text-align:left}</style><h1>Runs</h1>"
+        f"<table><tr><th>run<th>status<th>last step<th>model</tr>{body}</table>"
+    )

@@ -41,7 +41,7 @@ def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> An
         for row, s in zip(grid, series):
             row[np.searchsorted(steps, s.steps)] = s.values
         drawing.add_heatmap(x=steps, y=[s.site for s in series], z=grid, colorbar={"title": metric})
-        drawing.update_yaxes(autorange="reversed")       # the first layer on top
+        drawing.update_yaxes(autorange="reversed")  # the first layer on top
     drawing.update_xaxes(title="step")
     drawing.update_layout(title=f"{vital}: {metric}", template="plotly_white", margin={"l": 10, "r": 10, "t": 40})
     return drawing

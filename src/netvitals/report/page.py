@@ -17,19 +17,20 @@ import numpy as np
 from netvitals._version import __version__
 from netvitals.findings import Curve, Findings, Table, diagnose, is_pooled, table
 from netvitals.report import words
-from netvitals.report.card import COLUMNS, Card, Metric, matrix, packed, cards
+from netvitals.report.card import COLUMNS, Card, Metric, cards, matrix, packed
 from netvitals.report.gate_plots import Picture, gate_pictures
 from netvitals.report.glossary import sign
 from netvitals.report.plot import style as plot_style
 from netvitals.runs import SEVERITIES, Run
 
 TEMPLATES = Path(__file__).with_name("templates")
-OPEN = 1                # so many findings are shown with reason and advice at once; the others on a click
-SMOOTH_FROM = 60        # a loss of so many points is drawn with a running mean over a twentieth of them
+OPEN = 1  # so many findings are shown with reason and advice at once; the others on a click
+SMOOTH_FROM = 60  # a loss of so many points is drawn with a running mean over a twentieth of them
 
 
-def write(source: Any, path: str | os.PathLike[str], *, title: str | None = None,
-          findings: Findings | None = None) -> Path:
+def write(
+    source: Any, path: str | os.PathLike[str], *, title: str | None = None, findings: Findings | None = None
+) -> Path:
     """Write the report of a run, a checkup, a frame or readings to ``path`` and return it.
 
     Args:
@@ -67,19 +68,33 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
     short, long = words.facts({k: v for k, v in readings.meta.items() if k != "status"})
     gathered = max((m.gathered for p in built for m in p.metrics), default=1)
     data = {"cards": [p.to_json() for p in built], "loss": _loss(loss) if loss is not None and kind == "run" else None}
-    return _environment().get_template("page.html.j2").render(
-        title=title or (source.name if isinstance(source, Run) else _title(readings, kind)),
-        version=__version__, kind=kind, chips=_chips(readings, status, kind),
-        words=[_marked(s, sites) for s in words.sentences(readings, findings, kind=kind, status=status)],
-        findings=shown, tally=words.tally(list(findings)), calm=_calm(findings), checked=_checked(findings),
-        loss={"caption": words.loss_caption(loss)} if data["loss"] and loss is not None else None,
-        tiles=[t for p in built if (t := _tile(p, shown))],
-        cards=[_card(p, shown, gate_pictures(readings, source) if p.vital == "gates" else ()) for p in built],
-        facts=short, blocks=long, unseen=readings.meta.get("unseen") or [], sites=readings.meta.get("sites") or [],
-        binned="" if gathered == 1 else f"; a column of a heat map is the mean of up to {gathered} measured steps",
-        style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8") + plot_style()), script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        data=Markup(_safe(json.dumps(data))))
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            title=title or (source.name if isinstance(source, Run) else _title(readings, kind)),
+            version=__version__,
+            kind=kind,
+            chips=_chips(readings, status, kind),
+            words=[_marked(s, sites) for s in words.sentences(readings, findings, kind=kind, status=status)],
+            findings=shown,
+            tally=words.tally(list(findings)),
+            calm=_calm(findings),
+            checked=_checked(findings),
+            loss={"caption": words.loss_caption(loss)} if data["loss"] and loss is not None else None,
+            tiles=[t for p in built if (t := _tile(p, shown))],
+            cards=[_card(p, shown, gate_pictures(readings, source) if p.vital == "gates" else ()) for p in built],
+            facts=short,
+            blocks=long,
+            unseen=readings.meta.get("unseen") or [],
+            sites=readings.meta.get("sites") or [],
+            binned="" if gathered == 1 else f"; a column of a heat map is the mean of up to {gathered} measured steps",
+            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8") + plot_style()),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            data=Markup(_safe(json.dumps(data))),
+        )
+    )
 
 
 @cache
@@ -103,7 +118,7 @@ def _chips(readings: Table, status: str, kind: str) -> list[tuple[str, str]]:
     meta, steps = readings.meta, readings.steps
     out = [("", status)] if kind == "run" else []
     if steps and kind == "run":
-        out.append(("steps", f"{steps[-1] - steps[0] + 1:,}"))       # the first one counts, whatever its number
+        out.append(("steps", f"{steps[-1] - steps[0] + 1:,}"))  # the first one counts, whatever its number
     for key, label in (("model", "model"), ("parameters", "parameters"), ("every", "measured every"), ("seed", "seed")):
         value = meta.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -121,13 +136,22 @@ def _finding(place: int, finding: Any, built: list[Card]) -> dict[str, Any]:
     ground = finding.evidence[0] if finding.evidence else None
     vital = finding.vital or (ground.vital if ground else "")
     card = next((p for p in built if p.vital == vital), None)
-    target, name = ("loss", "the loss") if vital == "loss" else (
-        (card.anchor, sign(card.vital).title) if card else ("", ""))
+    target, name = (
+        ("loss", "the loss") if vital == "loss" else ((card.anchor, sign(card.vital).title) if card else ("", ""))
+    )
     show = {"metric": ground.metric if ground else "", "sites": list(finding.sites)[:8]}
-    return {"severity": finding.severity, "open": place < OPEN,
-            "what": _marked(finding.what, finding.sites), "why": finding.why, "advice": finding.advice,
-            "evidence": [str(e) for e in finding.evidence], "anchor": target, "panel": name, "vital": vital,
-            "show": json.dumps(show)}
+    return {
+        "severity": finding.severity,
+        "open": place < OPEN,
+        "what": _marked(finding.what, finding.sites),
+        "why": finding.why,
+        "advice": finding.advice,
+        "evidence": [str(e) for e in finding.evidence],
+        "anchor": target,
+        "panel": name,
+        "vital": vital,
+        "show": json.dumps(show),
+    }
 
 
 def _marked(text: str, sites: tuple[str, ...]) -> Any:
@@ -142,8 +166,13 @@ def _marked(text: str, sites: tuple[str, ...]) -> Any:
 
 
 def _checked(findings: Findings) -> list[dict[str, str]]:
-    return [{"state": "absent" if not c.series else "hit" if c.rule in {f.rule for f in findings} else "",
-             "text": c.question + ("" if c.series else f" (no reading of {c.needs})")} for c in findings.checked]
+    return [
+        {
+            "state": "absent" if not c.series else "hit" if c.rule in {f.rule for f in findings} else "",
+            "text": c.question + ("" if c.series else f" (no reading of {c.needs})"),
+        }
+        for c in findings.checked
+    ]
 
 
 def _calm(findings: Findings) -> str:
@@ -151,8 +180,10 @@ def _calm(findings: Findings) -> str:
     if not asked:
         return "But no rule found readings to look at."
     if len(asked) < len(findings.checked):
-        return (f"But only {len(asked)} of {len(findings.checked)} questions could be asked of the readings; "
-                "those were answered well.")
+        return (
+            f"But only {len(asked)} of {len(findings.checked)} questions could be asked of the readings; "
+            "those were answered well."
+        )
     return f"{words.plural(len(asked), 'question').capitalize()} asked of the readings, all answered well."
 
 
@@ -165,15 +196,24 @@ def _card(card: Card, shown: list[dict[str, Any]], pictures: Sequence[Picture] =
     from markupsafe import Markup
 
     entry = sign(card.vital)
-    metrics = [{"index": i, "name": m.name, "meaning": m.meaning, "pooled": all(is_pooled(s) for s in m.sites)}
-               for i, m in enumerate(card.metrics)]
-    return {"anchor": card.anchor, "title": entry.title, "meaning": entry.meaning, "first": card.first,
-            "metrics": metrics, "any_pooled": any(m["pooled"] for m in metrics),
-            "all_pooled": all(m["pooled"] for m in metrics),
-            "rows": [{"site": site or "model", "cells": [words.number(v) for v in row]} for site, row in card.rows],
-            "arrays": sorted({a.metric for a in card.arrays}), "finding": _gravest(shown, card.vital),
-            "matrices": any(a.value.ndim > 1 for a in card.arrays),
-            "pictures": [{"title": p.title, "caption": p.caption, "body": Markup(p.plot.html())} for p in pictures]}
+    metrics = [
+        {"index": i, "name": m.name, "meaning": m.meaning, "pooled": all(is_pooled(s) for s in m.sites)}
+        for i, m in enumerate(card.metrics)
+    ]
+    return {
+        "anchor": card.anchor,
+        "title": entry.title,
+        "meaning": entry.meaning,
+        "first": card.first,
+        "metrics": metrics,
+        "any_pooled": any(m["pooled"] for m in metrics),
+        "all_pooled": all(m["pooled"] for m in metrics),
+        "rows": [{"site": site or "model", "cells": [words.number(v) for v in row]} for site, row in card.rows],
+        "arrays": sorted({a.metric for a in card.arrays}),
+        "finding": _gravest(shown, card.vital),
+        "matrices": any(a.value.ndim > 1 for a in card.arrays),
+        "pictures": [{"title": p.title, "caption": p.caption, "body": Markup(p.plot.html())} for p in pictures],
+    }
 
 
 def _tile(card: Card, shown: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -190,9 +230,16 @@ def _tile(card: Card, shown: list[dict[str, Any]]) -> dict[str, Any] | None:
     middle, low, high = (np.nanquantile(values, q, axis=0) for q in (0.5, 0.1, 0.9))
     grave = _gravest(shown, card.vital)
     path, band = _spark(middle, low, high) if len(middle) > 1 else ("", "")
-    return {"anchor": card.anchor, "title": sign(card.vital).title, "value": words.number(float(middle[-1])),
-            "label": f"{metric.name}{', median' if len(layers) > 1 else ''}", "path": path, "band": band,
-            "tone": grave["severity"] if grave else "", "state": grave["severity"] if grave else "nothing alarming"}
+    return {
+        "anchor": card.anchor,
+        "title": sign(card.vital).title,
+        "value": words.number(float(middle[-1])),
+        "label": f"{metric.name}{', median' if len(layers) > 1 else ''}",
+        "path": path,
+        "band": band,
+        "tone": grave["severity"] if grave else "",
+        "state": grave["severity"] if grave else "nothing alarming",
+    }
 
 
 def _spark(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[str, str]:
@@ -213,5 +260,8 @@ def _loss(loss: Curve) -> dict[str, Any]:
         width = max(3, len(values) // 20) | 1
         padded = np.pad(values, width // 2, mode="reflect", reflect_type="odd")
         smooth = packed(np.convolve(padded, np.ones(width) / width, mode="valid"))
-    return {**drawn.to_json(), "smooth": smooth,
-            "log": bool(len(finite) and finite.min() > 0 and finite.max() / finite.min() > 30)}
+    return {
+        **drawn.to_json(),
+        "smooth": smooth,
+        "log": bool(len(finite) and finite.min() > 0 and finite.max() / finite.min() > 30),
+    }

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 12, 42
-MARKS = 6           # labels on an axis, about
+MARKS = 6  # labels on an axis, about
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Series:
     line: bool = False
     dashed: bool = False
     tone: int | None = None
-    right: bool = False         # on the second axis
+    right: bool = False  # on the second axis
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y) or (self.error is not None and len(self.error) != len(self.x)):
@@ -40,7 +40,7 @@ class Plot:
     series: Sequence[Series]
     log_x: bool = False
     log_y: bool = False
-    right_label: str = ""       # of the second axis, where a series asks for it
+    right_label: str = ""  # of the second axis, where a series asks for it
     log_right: bool = False
 
     def svg(self) -> str:
@@ -49,35 +49,59 @@ class Plot:
         >>> Plot("x", "y", [Series("a", [1, 2], [3, 4], line=True)]).svg().startswith("<svg")
         True
         """
-        points = [(x, y, e, s.right) for s in self.series for x, y, e in zip(s.x, s.y, s.error or [0.0] * len(s.x))
-                  if _fit(x, self.log_x) and _fit(y, self._log(s))]
+        points = [
+            (x, y, e, s.right)
+            for s in self.series
+            for x, y, e in zip(s.x, s.y, s.error or [0.0] * len(s.x))
+            if _fit(x, self.log_x) and _fit(y, self._log(s))
+        ]
         if not points:
             return ""
         second = any(p[3] for p in points)
         edge = WIDTH - (LEFT if second else RIGHT)
         across = _Axis([p[0] for p in points], self.log_x, LEFT, edge)
-        ups = {side: _Axis([p[1] + k * p[2] for p in points if p[3] == side for k in (-1, 1)
-                            if _fit(p[1] + k * p[2], log)], log, HEIGHT - BOTTOM, TOP)
-               for side, log in ((False, self.log_y), (True, self.log_right)) if any(p[3] == side for p in points)}
-        parts = [f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-                 f'aria-label="{escape(self.y_label)} against {escape(self.x_label)}">']
+        ups = {
+            side: _Axis(
+                [p[1] + k * p[2] for p in points if p[3] == side for k in (-1, 1) if _fit(p[1] + k * p[2], log)],
+                log,
+                HEIGHT - BOTTOM,
+                TOP,
+            )
+            for side, log in ((False, self.log_y), (True, self.log_right))
+            if any(p[3] == side for p in points)
+        }
+        parts = [
+            f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+            f'aria-label="{escape(self.y_label)} against {escape(self.x_label)}">'
+        ]
         for at, text in across.marks():
-            parts.append(f'<path class="grid" d="M{at:.1f} {TOP}V{HEIGHT - BOTTOM}"/>'
-                         f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{text}</text>')
+            parts.append(
+                f'<path class="grid" d="M{at:.1f} {TOP}V{HEIGHT - BOTTOM}"/>'
+                f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{text}</text>'
+            )
         for at, text in ups[False].marks() if False in ups else ():
-            parts.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{edge}"/>'
-                         f'<text x="{LEFT - 7}" y="{at + 4:.1f}" text-anchor="end">{text}</text>')
+            parts.append(
+                f'<path class="grid" d="M{LEFT} {at:.1f}H{edge}"/>'
+                f'<text x="{LEFT - 7}" y="{at + 4:.1f}" text-anchor="end">{text}</text>'
+            )
         for at, text in ups[True].marks() if True in ups else ():
             parts.append(f'<text x="{edge + 7}" y="{at + 4:.1f}">{text}</text>')
         if second:
-            parts.append(f'<text class="name" transform="translate({WIDTH - 4} {(TOP + HEIGHT - BOTTOM) / 2}) '
-                         f'rotate(-90)" text-anchor="middle">{escape(self.right_label)}</text>')
-        parts.append(f'<text class="name" x="{(LEFT + edge) / 2}" y="{HEIGHT - 6}" text-anchor="middle">'
-                     f'{escape(self.x_label)}</text>')
-        parts.append(f'<text class="name" transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" '
-                     f'text-anchor="middle">{escape(self.y_label)}</text>')
-        parts += [self._drawn(s, i, across.place, ups[s.right].place) for i, s in enumerate(self.series)
-                  if s.right in ups]
+            parts.append(
+                f'<text class="name" transform="translate({WIDTH - 4} {(TOP + HEIGHT - BOTTOM) / 2}) '
+                f'rotate(-90)" text-anchor="middle">{escape(self.right_label)}</text>'
+            )
+        parts.append(
+            f'<text class="name" x="{(LEFT + edge) / 2}" y="{HEIGHT - 6}" text-anchor="middle">'
+            f"{escape(self.x_label)}</text>"
+        )
+        parts.append(
+            f'<text class="name" transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" '
+            f'text-anchor="middle">{escape(self.y_label)}</text>'
+        )
+        parts += [
+            self._drawn(s, i, across.place, ups[s.right].place) for i, s in enumerate(self.series) if s.right in ups
+        ]
         return "".join(parts) + "</svg>"
 
     def html(self) -> str:
@@ -94,8 +118,11 @@ class Plot:
         return self.log_right if s.right else self.log_y
 
     def _drawn(self, s: Series, i: int, across: Callable[[float], float], up: Callable[[float], float]) -> str:
-        good = [(x, y, e) for x, y, e in zip(s.x, s.y, s.error or [0.0] * len(s.x))
-                if _fit(x, self.log_x) and _fit(y, self._log(s))]
+        good = [
+            (x, y, e)
+            for x, y, e in zip(s.x, s.y, s.error or [0.0] * len(s.x))
+            if _fit(x, self.log_x) and _fit(y, self._log(s))
+        ]
         out = []
         if s.line and len(good) > 1:
             path = "L".join(f"{across(x):.1f} {up(y):.1f}" for x, y, _ in good)
@@ -137,14 +164,19 @@ class _Axis:
         span = self.high - self.low
         step = 10 ** math.floor(math.log10(span / MARKS))
         step *= next(k for k in (1, 2, 5, 10) if span / (step * k) <= MARKS)
-        if self.log and step < 1:       # whole powers where there are enough, else 1, 2, 5
+        if self.log and step < 1:  # whole powers where there are enough, else 1, 2, 5
             whole = range(math.floor(self.low), math.ceil(self.high) + 1)
             ticks = [k + math.log10(m) for k in whole for m in ((1,) if span > 1.5 else (1, 2, 5))]
             ticks = [t for t in ticks if self.low <= t <= self.high]
         if not self.log or step >= 1 or len(ticks) < 2:
             ticks = [k * step for k in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
-        return [(self.start + (t - self.low) / span * (self.end - self.start),
-                 _power(t) if self.log else f"{round(t, 12):.4g}") for t in ticks]
+        return [
+            (
+                self.start + (t - self.low) / span * (self.end - self.start),
+                _power(t) if self.log else f"{round(t, 12):.4g}",
+            )
+            for t in ticks
+        ]
 
 
 def _power(t: float) -> str:

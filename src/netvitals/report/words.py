@@ -81,7 +81,7 @@ def _verdict(findings: Findings) -> str:
     grave = findings.alarming
     if not findings:
         asked = sum(1 for c in findings.checked if c.series)
-        few = asked < len(findings.checked) / 2     # silence for want of readings is not health
+        few = asked < len(findings.checked) / 2  # silence for want of readings is not health
         short = f", but only {asked} of {len(findings.checked)} questions could be asked"
         return f"Nothing alarming was found{short if few else ''}."
     if not grave:
@@ -112,10 +112,17 @@ def facts(meta: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[st
     for key, value in meta.items():
         if key in ("sites", "unseen", "heartbeat"):
             continue
-        if isinstance(value, dict | list) and value and all(not isinstance(v, dict | list) for v in (
-                value.values() if isinstance(value, dict) else value)) and len(value) <= 12:
-            text = (", ".join(f"{k} = {v}" for k, v in value.items()) if isinstance(value, dict)
-                    else ", ".join(map(str, value)))
+        if (
+            isinstance(value, dict | list)
+            and value
+            and all(not isinstance(v, dict | list) for v in (value.values() if isinstance(value, dict) else value))
+            and len(value) <= 12
+        ):
+            text = (
+                ", ".join(f"{k} = {v}" for k, v in value.items())
+                if isinstance(value, dict)
+                else ", ".join(map(str, value))
+            )
         elif isinstance(value, dict | list):
             text = json.dumps(value, indent=2)
         else:

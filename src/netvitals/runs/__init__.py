@@ -6,5 +6,16 @@ from netvitals.runs.reader import Run, judged_by, open_run
 from netvitals.runs.store import run_file
 from netvitals.runs.writer import RunWriter
 
-__all__ = ["FORMATS", "SEVERITIES", "Evidence", "Finding", "Run", "RunWriter", "Severity", "export",
-           "judged_by", "open_run", "run_file"]
+__all__ = [
+    "FORMATS",
+    "SEVERITIES",
+    "Evidence",
+    "Finding",
+    "Run",
+    "RunWriter",
+    "Severity",
+    "export",
+    "judged_by",
+    "open_run",
+    "run_file",
+]

@@ -33,11 +33,23 @@ def export(run: Run, to: str = "parquet", out: str | os.PathLike[str] | None = N
     path.parent.mkdir(parents=True, exist_ok=True)
     if to == "json":
         frame = run.frame()
-        document = {"meta": run.meta, "status": run.status,
-                    "readings": {name: frame[name].to_list() for name in frame.columns},
-                    "arrays": [{"step": a.step, "vital": a.vital, "site": a.site, "metric": a.metric,
-                                "dtype": a.value.dtype.name, "value": a.value.tolist()} for a in run.arrays()],
-                    "findings": [f.to_dict() for f in run.findings()]}
+        document = {
+            "meta": run.meta,
+            "status": run.status,
+            "readings": {name: frame[name].to_list() for name in frame.columns},
+            "arrays": [
+                {
+                    "step": a.step,
+                    "vital": a.vital,
+                    "site": a.site,
+                    "metric": a.metric,
+                    "dtype": a.value.dtype.name,
+                    "value": a.value.tolist(),
+                }
+                for a in run.arrays()
+            ],
+            "findings": [f.to_dict() for f in run.findings()],
+        }
         path.write_text(json.dumps(_finite(document), default=str), encoding="utf-8")
     elif to == "csv":
         run.frame().write_csv(path)

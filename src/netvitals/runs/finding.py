@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Severity = Literal["info", "watch", "warning", "critical"]
-SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "watch", "info")    # the gravest first
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "watch", "info")  # the gravest first
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Evidence:
     metric: str
     step: int
     value: float
-    before: float | None = None     # the same series at the start of the window, where change is the point
+    before: float | None = None  # the same series at the start of the window, where change is the point
 
     def __str__(self) -> str:
         name = f"{self.vital}/{self.metric}"
@@ -37,14 +37,14 @@ class Finding:
     """
 
     severity: Severity
-    site: str                   # the first site concerned; "" when it is the whole model
+    site: str  # the first site concerned; "" when it is the whole model
     what: str
     why: str = ""
     advice: str = ""
     evidence: tuple[Evidence, ...] = ()
-    sites: tuple[str, ...] = ()     # every site concerned, when several layers share the trouble
-    rule: str = ""                  # name of the rule that spoke
-    vital: str = ""                 # the vital sign whose panel shows it
+    sites: tuple[str, ...] = ()  # every site concerned, when several layers share the trouble
+    rule: str = ""  # name of the rule that spoke
+    vital: str = ""  # the vital sign whose panel shows it
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:

@@ -21,9 +21,9 @@ from netvitals.runs.store import connect, run_file
 if TYPE_CHECKING:
     import polars as pl
 
-SILENT_S = 60.0     # a writer that says nothing for so long is taken for dead (it speaks every 10 s)
+SILENT_S = 60.0  # a writer that says nothing for so long is taken for dead (it speaks every 10 s)
 
-CHUNK = 1000        # rows taken at a time: short-lived tuples are cheap, a million of them are not
+CHUNK = 1000  # rows taken at a time: short-lived tuples are cheap, a million of them are not
 
 Choice = str | Sequence[str] | None
 
@@ -73,8 +73,12 @@ class Run:
     def series(self) -> list[tuple[str, str, str]]:
         """Every (vital, site, metric) of which there is a number."""
         with closing(connect(self.path)) as run:
-            return list(run.execute("SELECT vital, site, metric FROM series WHERE id IN "
-                                    "(SELECT DISTINCT series FROM reading) ORDER BY id"))
+            return list(
+                run.execute(
+                    "SELECT vital, site, metric FROM series WHERE id IN "
+                    "(SELECT DISTINCT series FROM reading) ORDER BY id"
+                )
+            )
 
     def frame(self, vital: Choice = None, site: Choice = None, metric: Choice = None) -> pl.DataFrame:
         """Readings in long form: step, vital, site, metric, value.
@@ -86,24 +90,28 @@ class Run:
 
         names, steps, series, values = self._columns(vital, site, metric)
         order = np.argsort(steps, kind="stable")
-        table = pl.DataFrame(names, schema={"series": pl.Int64, "vital": pl.String, "site": pl.String,
-                                            "metric": pl.String}, orient="row")
-        return (pl.DataFrame({"step": steps[order], "series": series[order], "value": values[order]})
-                .join(table, on="series", how="left", maintain_order="left")
-                .select("step", "vital", "site", "metric", "value"))
+        table = pl.DataFrame(
+            names, schema={"series": pl.Int64, "vital": pl.String, "site": pl.String, "metric": pl.String}, orient="row"
+        )
+        return (
+            pl.DataFrame({"step": steps[order], "series": series[order], "value": values[order]})
+            .join(table, on="series", how="left", maintain_order="left")
+            .select("step", "vital", "site", "metric", "value")
+        )
 
     def by_series(self) -> Iterator[tuple[str, str, str, np.ndarray, np.ndarray]]:
         """Every series as (vital, site, metric, steps, values), in the order in which they first appeared."""
         names, steps, series, values = self._columns(None, None, None)
-        order = np.lexsort((steps, series))     # stable: readings of one step stay in the order they came
+        order = np.lexsort((steps, series))  # stable: readings of one step stay in the order they came
         steps, series, values = steps[order], series[order], values[order]
         edges = np.flatnonzero(np.diff(series)) + 1
         known = {number: (vital, site, metric) for number, vital, site, metric in names}
         for start, stop in pairwise((0, *edges.tolist(), len(series)) if len(series) else ()):
             yield *known[int(series[start])], steps[start:stop], values[start:stop]
 
-    def _columns(self, vital: Choice, site: Choice, metric: Choice) -> tuple[
-            list[tuple[Any, ...]], np.ndarray, np.ndarray, np.ndarray]:
+    def _columns(
+        self, vital: Choice, site: Choice, metric: Choice
+    ) -> tuple[list[tuple[Any, ...]], np.ndarray, np.ndarray, np.ndarray]:
         """The names of the chosen series, and their readings as columns in the order they were written."""
         pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         with closing(connect(self.path)) as run:
@@ -111,15 +119,27 @@ class Run:
             rows = run.execute(f"SELECT step, series, value FROM reading{where}")
             while chunk := rows.fetchmany(CHUNK):
                 step, number, value = zip(*chunk)
-                pieces.append((np.array(step, dtype=np.int64), np.array(number, dtype=np.int64),
-                               np.array(value, dtype=np.float64)))       # NULL becomes NaN
+                pieces.append(
+                    (
+                        np.array(step, dtype=np.int64),
+                        np.array(number, dtype=np.int64),
+                        np.array(value, dtype=np.float64),
+                    )
+                )  # NULL becomes NaN
         if not pieces:
             return names, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
         steps, numbers, values = (np.concatenate(column) for column in zip(*pieces))
         return names, steps, numbers, values
 
-    def arrays(self, vital: Choice = None, site: Choice = None, metric: Choice = None, *,
-               first: bool = False, last: bool = False) -> list[ArrayReading]:
+    def arrays(
+        self,
+        vital: Choice = None,
+        site: Choice = None,
+        metric: Choice = None,
+        *,
+        first: bool = False,
+        last: bool = False,
+    ) -> list[ArrayReading]:
         """Array readings, in the order of their steps, with the dtype and shape they were written with.
 
         Args:
@@ -137,7 +157,8 @@ class Run:
                 where = f" WHERE rowid IN (SELECT {end}(rowid) FROM array{where} GROUP BY series)"
             by_id = {number: (vital, site, metric) for number, vital, site, metric in names}
             for step, series, dtype, shape, data in run.execute(
-                    f"SELECT step, series, dtype, shape, data FROM array{where} ORDER BY step, rowid"):
+                f"SELECT step, series, dtype, shape, data FROM array{where} ORDER BY step, rowid"
+            ):
                 value = np.frombuffer(data, dtype).reshape(json.loads(shape)).copy()
                 yield ArrayReading(step, *by_id[series], value)
 
@@ -170,5 +191,7 @@ def judged_by(judge: Callable[[Run], Sequence[Finding]]) -> None:
 def _fits(name: str, choice: Choice) -> bool:
     if choice is None:
         return True
-    return any(name == c or (("*" in c or "?" in c) and fnmatchcase(name, c))
-               for c in ([choice] if isinstance(choice, str) else choice))
+    return any(
+        name == c or (("*" in c or "?" in c) and fnmatchcase(name, c))
+        for c in ([choice] if isinstance(choice, str) else choice)
+    )

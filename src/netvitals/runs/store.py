@@ -11,8 +11,8 @@ import sqlite3
 from pathlib import Path
 
 FILE_NAME = "run.sqlite"
-APPLICATION = 0x4E565253        # "NVRS": marks the file as a netvitals run
-SCHEMA = 1                      # raised when the layout changes; older files are migrated or refused
+APPLICATION = 0x4E565253  # "NVRS": marks the file as a netvitals run
+SCHEMA = 1  # raised when the layout changes; older files are migrated or refused
 SUFFIXES = (".sqlite", ".sqlite3", ".db")
 
 LAYOUT = """
@@ -53,26 +53,31 @@ def claim(path: str | os.PathLike[str], *, existing: str = "number") -> Path:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise FileExistsError(f"a run is a folder, and {file.parent} cannot be one: there is a file of that name "
-                                  "on the way; choose another path") from None
+            raise FileExistsError(
+                f"a run is a folder, and {file.parent} cannot be one: there is a file of that name "
+                "on the way; choose another path"
+            ) from None
         try:
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))   # two processes cannot both win
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))  # two processes cannot both win
             return file
         except FileExistsError:
             if existing == "refuse":
                 raise FileExistsError(f"{file} already holds a run; choose another path or remove it first") from None
         number += 1
-        candidate = wanted.with_name(f"{wanted.stem if wanted.suffix in SUFFIXES else wanted.name}-{number}"
-                                     f"{wanted.suffix if wanted.suffix in SUFFIXES else ''}")
+        candidate = wanted.with_name(
+            f"{wanted.stem if wanted.suffix in SUFFIXES else wanted.name}-{number}"
+            f"{wanted.suffix if wanted.suffix in SUFFIXES else ''}"
+        )
 
 
 def create(file: Path) -> sqlite3.Connection:
     """Lay out a claimed file and return the writing connection."""
     connection = sqlite3.connect(file, timeout=30.0, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode=WAL")       # a reader never waits for the writer, nor the other way
-    connection.execute("PRAGMA synchronous=NORMAL")     # in WAL mode safe against a killed process
-    connection.executescript(f"BEGIN; {LAYOUT} PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; "
-                             "COMMIT;")
+    connection.execute("PRAGMA journal_mode=WAL")  # a reader never waits for the writer, nor the other way
+    connection.execute("PRAGMA synchronous=NORMAL")  # in WAL mode safe against a killed process
+    connection.executescript(
+        f"BEGIN; {LAYOUT} PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; COMMIT;"
+    )
     return connection
 
 
@@ -101,12 +106,15 @@ def _check(connection: sqlite3.Connection, file: Path) -> None:
     if application != APPLICATION:
         raise ValueError(f"{file} is not a netvitals run: it lacks the mark that every run carries")
     if version != SCHEMA:
-        raise ValueError(f"{file} has layout {version} and this netvitals reads layout {SCHEMA}; "
-                         f"{'upgrade netvitals' if version > SCHEMA else 'export it with the netvitals that wrote it'}")
+        raise ValueError(
+            f"{file} has layout {version} and this netvitals reads layout {SCHEMA}; "
+            f"{'upgrade netvitals' if version > SCHEMA else 'export it with the netvitals that wrote it'}"
+        )
 
 
 def _near(file: Path) -> str:
     folder = file.parent if file.parent.is_dir() else file.parent.parent
     found = sorted(p.parent for p in folder.glob(f"*/{FILE_NAME}")) + sorted(
-        p for suffix in SUFFIXES for p in folder.glob(f"*{suffix}"))
+        p for suffix in SUFFIXES for p in folder.glob(f"*{suffix}")
+    )
     return f"; runs near it: {', '.join(map(str, found[:5]))}" if found else "; nothing was recorded there"

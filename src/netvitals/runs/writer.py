@@ -26,7 +26,7 @@ from netvitals.capture import ArrayReading, Reading, StepColumns
 from netvitals.runs.finding import Finding
 from netvitals.runs.store import claim, create
 
-HEARTBEAT_S = 10.0      # an idle writer says this often that it is alive
+HEARTBEAT_S = 10.0  # an idle writer says this often that it is alive
 
 
 class RunWriter:
@@ -53,8 +53,15 @@ class RunWriter:
     [2.3]
     """
 
-    def __init__(self, path: str | os.PathLike[str], meta: Mapping[str, Any] | None = None, *,
-                 existing: str = "number", flush_every: float = 1.0, capacity: int = 500_000) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        meta: Mapping[str, Any] | None = None,
+        *,
+        existing: str = "number",
+        flush_every: float = 1.0,
+        capacity: int = 500_000,
+    ) -> None:
         self.path: Path = claim(path, existing=existing)
         self._connection = create(self.path)
         self._series: dict[tuple[str, str, str], int] = {}
@@ -67,18 +74,23 @@ class RunWriter:
         self._notes: dict[str, str] = {}
         self._findings: list[str] = []
         self._replace_findings = False
-        self._held = 0              # readings and array elements in the buffer
+        self._held = 0  # readings and array elements in the buffer
         self._dropped = 0
-        self._asked = self._served = 0      # flushes asked for, flushes done
+        self._asked = self._served = 0  # flushes asked for, flushes done
         self._closing = False
         self._complained = False
         self._writable = True
         self._process = os.getpid()
         self.closed = False
-        for key, value in {**_versions(), "started": datetime.now(UTC).isoformat(timespec="seconds"),
-                           "status": "running", "heartbeat": time.time(), **(meta or {})}.items():
+        for key, value in {
+            **_versions(),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "status": "running",
+            "heartbeat": time.time(),
+            **(meta or {}),
+        }.items():
             self.note(key, value)
-        self._commit()      # an unwritable place is said here, before training begins
+        self._commit()  # an unwritable place is said here, before training begins
         self._thread = threading.Thread(target=self._work, name="netvitals-run-writer", daemon=True)
         self._thread.start()
         atexit.register(self._at_exit)
@@ -91,7 +103,7 @@ class RunWriter:
         size = len(readings) + sum(a.value.size for a in arrays)
         if self.closed:
             raise ValueError(f"the run at {self.path} is closed; nothing can be written to it any more")
-        if os.getpid() != self._process:    # a forked data loader has no writing thread
+        if os.getpid() != self._process:  # a forked data loader has no writing thread
             return
         with self._wake:
             if self._held + size > self._capacity:
@@ -163,14 +175,15 @@ class RunWriter:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._connection.execute("PRAGMA journal_mode=DELETE")
         except sqlite3.Error:
-            pass        # a reader holds the file open: the side files stay, nothing is lost
+            pass  # a reader holds the file open: the side files stay, nothing is lost
         self._connection.close()
 
     def __enter__(self) -> RunWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close("finished" if kind is None else f"stopped by {kind.__name__}")
 
     def _at_exit(self) -> None:
@@ -180,8 +193,10 @@ class RunWriter:
         alive = time.monotonic()
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._closing or self._asked > self._served
-                                    or self._held > self._capacity // 4, self._interval)
+                self._wake.wait_for(
+                    lambda: self._closing or self._asked > self._served or self._held > self._capacity // 4,
+                    self._interval,
+                )
                 closing, asked = self._closing, self._asked
                 idle = not (self._held or self._notes or self._findings)
             if not idle or time.monotonic() - alive > HEARTBEAT_S or closing:
@@ -192,8 +207,10 @@ class RunWriter:
                     self._writable = True
                 except (sqlite3.Error, OSError) as error:
                     self._writable = False
-                    self._complain(f"{self.path} cannot be written ({error}); training goes on, readings are kept in "
-                                   f"memory while they fit, and writing is tried again")
+                    self._complain(
+                        f"{self.path} cannot be written ({error}); training goes on, readings are kept in "
+                        f"memory while they fit, and writing is tried again"
+                    )
                     if not closing:
                         time.sleep(min(self._interval, 0.2))
             with self._wake:
@@ -214,16 +231,34 @@ class RunWriter:
         try:
             run = self._connection
             run.execute("BEGIN IMMEDIATE")
-            run.executemany("INSERT INTO reading VALUES (?, ?, ?)",
-                            [(r.step, self._id(r.vital, r.site, r.metric), r.value)
-                             for batch in readings if not isinstance(batch, StepColumns) for r in batch])
+            run.executemany(
+                "INSERT INTO reading VALUES (?, ?, ?)",
+                [
+                    (r.step, self._id(r.vital, r.site, r.metric), r.value)
+                    for batch in readings
+                    if not isinstance(batch, StepColumns)
+                    for r in batch
+                ],
+            )
             for page in readings:
                 if isinstance(page, StepColumns):
-                    run.executemany("INSERT INTO reading VALUES (?, ?, ?)",
-                                    zip(repeat(page.step), self._ids(page), page.values.tolist()))
-            run.executemany("INSERT INTO array VALUES (?, ?, ?, ?, ?)",
-                            [(a.step, self._id(a.vital, a.site, a.metric), a.value.dtype.str, json.dumps(a.value.shape),
-                              np.ascontiguousarray(a.value).tobytes()) for a in arrays])
+                    run.executemany(
+                        "INSERT INTO reading VALUES (?, ?, ?)",
+                        zip(repeat(page.step), self._ids(page), page.values.tolist()),
+                    )
+            run.executemany(
+                "INSERT INTO array VALUES (?, ?, ?, ?, ?)",
+                [
+                    (
+                        a.step,
+                        self._id(a.vital, a.site, a.metric),
+                        a.value.dtype.str,
+                        json.dumps(a.value.shape),
+                        np.ascontiguousarray(a.value).tobytes(),
+                    )
+                    for a in arrays
+                ],
+            )
             run.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(notes.items()))
             if replace:
                 run.execute("DELETE FROM finding")
@@ -234,7 +269,7 @@ class RunWriter:
                 self._connection.execute("ROLLBACK")
             self._series = known
             self._layouts.clear()
-            with self._wake:    # nothing was written: keep it for the next attempt, in the order it came
+            with self._wake:  # nothing was written: keep it for the next attempt, in the order it came
                 self._readings, self._arrays = readings + self._readings, arrays + self._arrays
                 self._notes = {**notes, **self._notes}
                 if not self._replace_findings:
@@ -272,8 +307,12 @@ def _storable(array: ArrayReading) -> ArrayReading:
 
 
 def _versions() -> dict[str, str]:
-    return {"netvitals": __version__, "torch": torch.__version__, "numpy": np.__version__,
-            "python": platform.python_version()}
+    return {
+        "netvitals": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def _plain(value: Any) -> Any:

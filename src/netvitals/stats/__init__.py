@@ -14,7 +14,31 @@ from netvitals.stats.resampling import Interval, bootstrap
 from netvitals.stats.separation import cross_validated_auc, silhouette
 from netvitals.stats.sign import SignTest, sign_test
 
-__all__ = ["Anova", "Correlation", "Interval", "Logistic", "Mean", "PairedT", "SignTest", "Slope", "TwoSegments",
-           "Wilcoxon", "anova", "bootstrap", "cohens_d", "cross_validated_auc", "local_slopes", "logistic",
-           "loglog_slope", "mean", "paired_t", "pearson", "sign_test", "silhouette", "slope", "spearman",
-           "two_segments", "wilcoxon"]
+__all__ = [
+    "Anova",
+    "Correlation",
+    "Interval",
+    "Logistic",
+    "Mean",
+    "PairedT",
+    "SignTest",
+    "Slope",
+    "TwoSegments",
+    "Wilcoxon",
+    "anova",
+    "bootstrap",
+    "cohens_d",
+    "cross_validated_auc",
+    "local_slopes",
+    "logistic",
+    "loglog_slope",
+    "mean",
+    "paired_t",
+    "pearson",
+    "sign_test",
+    "silhouette",
+    "slope",
+    "spearman",
+    "two_segments",
+    "wilcoxon",
+]

@@ -14,33 +14,36 @@ from netvitals.stats._sample import Array, pair, sample, varying
 class Anova:
     f: float
     p: float
-    df: tuple[int, int]         # between, within
-    between_std: float          # spread of the group means
-    within_std: float           # pooled spread inside groups
+    df: tuple[int, int]  # between, within
+    between_std: float  # spread of the group means
+    within_std: float  # pooled spread inside groups
 
     def __str__(self) -> str:
-        return (f"F({self.df[0]}, {self.df[1]}) = {self.f:.4g}, p = {self.p:.3g}; "
-                f"std between {self.between_std:.3g}, within {self.within_std:.3g}")
+        return (
+            f"F({self.df[0]}, {self.df[1]}) = {self.f:.4g}, p = {self.p:.3g}; "
+            f"std between {self.between_std:.3g}, within {self.within_std:.3g}"
+        )
 
 
 @dataclass(frozen=True)
 class PairedT:
     t: float
-    p: float                    # two-sided
+    p: float  # two-sided
     df: int
-    difference: float           # mean of x − y
+    difference: float  # mean of x − y
     stderr: float
 
     def __str__(self) -> str:
-        return (f"mean difference {self.difference:.4g} ± {self.stderr:.2g}, "
-                f"t({self.df}) = {self.t:.3f}, p = {self.p:.3g}")
+        return (
+            f"mean difference {self.difference:.4g} ± {self.stderr:.2g}, t({self.df}) = {self.t:.3f}, p = {self.p:.3g}"
+        )
 
 
 @dataclass(frozen=True)
 class Wilcoxon:
     """Exact signed-rank test; zero differences dropped and counted."""
 
-    w_plus: float               # sum of the ranks of positive differences
+    w_plus: float  # sum of the ranks of positive differences
     w_minus: float
     n: int
     zeros: int
@@ -49,8 +52,10 @@ class Wilcoxon:
     p_two_sided: float
 
     def __str__(self) -> str:
-        return (f"W+ = {self.w_plus:g}, W− = {self.w_minus:g} (n = {self.n}, {self.zeros} zero); "
-                f"p = {self.p_two_sided:.3g} (two-sided, exact)")
+        return (
+            f"W+ = {self.w_plus:g}, W− = {self.w_minus:g} (n = {self.n}, {self.zeros} zero); "
+            f"p = {self.p_two_sided:.3g} (two-sided, exact)"
+        )
 
 
 def anova(*groups: Any) -> Anova:
@@ -69,8 +74,13 @@ def anova(*groups: Any) -> Anova:
         raise ValueError("analysis of variance: no group varies within itself, so F is undefined")
     result = f_oneway(*xs)
     within = residual.size - len(xs)
-    return Anova(float(result.statistic), float(result.pvalue), (len(xs) - 1, within),
-                 float(np.std([x.mean() for x in xs], ddof=1)), float(np.sqrt((residual**2).sum() / within)))
+    return Anova(
+        float(result.statistic),
+        float(result.pvalue),
+        (len(xs) - 1, within),
+        float(np.std([x.mean() for x in xs], ddof=1)),
+        float(np.sqrt((residual**2).sum() / within)),
+    )
 
 
 def paired_t(x: Any, y: Any) -> PairedT:
@@ -85,8 +95,9 @@ def paired_t(x: Any, y: Any) -> PairedT:
     d = a - b
     varying(d, "paired t-test, differences")
     result = ttest_rel(a, b)
-    return PairedT(float(result.statistic), float(result.pvalue), d.size - 1, float(d.mean()),
-                   float(d.std(ddof=1) / d.size**0.5))
+    return PairedT(
+        float(result.statistic), float(result.pvalue), d.size - 1, float(d.mean()), float(d.std(ddof=1) / d.size**0.5)
+    )
 
 
 def wilcoxon(x: Any, y: Any | None = None) -> Wilcoxon:
@@ -107,14 +118,21 @@ def wilcoxon(x: Any, y: Any | None = None) -> Wilcoxon:
         raise ValueError(f"Wilcoxon test: all {zeros} differences are zero; nothing is left to test")
     if d.size > 1000:
         raise ValueError(f"Wilcoxon test: {d.size} pairs are too many for the exact distribution (at most 1000)")
-    twice = np.rint(2 * rankdata(np.abs(d))).astype(int)     # mean ranks are multiples of one half
+    twice = np.rint(2 * rankdata(np.abs(d))).astype(int)  # mean ranks are multiples of one half
     w = int(twice[d > 0].sum())
     pmf = np.ones(1)
-    for r in twice:                                          # each rank is counted or not with probability 1/2
+    for r in twice:  # each rank is counted or not with probability 1/2
         pmf = 0.5 * (np.pad(pmf, (0, r)) + np.pad(pmf, (r, 0)))
     greater, less = float(pmf[w:].sum()), float(pmf[: w + 1].sum())
-    return Wilcoxon(w / 2, (int(twice.sum()) - w) / 2, d.size, zeros, min(1.0, greater), min(1.0, less),
-                    min(1.0, 2 * min(greater, less)))
+    return Wilcoxon(
+        w / 2,
+        (int(twice.sum()) - w) / 2,
+        d.size,
+        zeros,
+        min(1.0, greater),
+        min(1.0, less),
+        min(1.0, 2 * min(greater, less)),
+    )
 
 
 def cohens_d(x: Any, y: Any, *, paired: bool = False) -> float:

@@ -52,7 +52,7 @@ class MagnitudeHistogram:
             return self.zeros / self.total, 0.0
         below = _edges_around(threshold)
         index, edge = min(below, key=lambda e: abs(e[1] - threshold))
-        return int(self.counts[:index + 1].sum()) / self.total, edge
+        return int(self.counts[: index + 1].sum()) / self.total, edge
 
     def count_above(self, threshold: float) -> tuple[int, float]:
         share, edge = self.share_at_most(threshold)

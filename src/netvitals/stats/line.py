@@ -19,7 +19,7 @@ class Slope:
     intercept: float
     r2: float
     n: int
-    local: tuple[float, ...] = ()       # slopes between neighbouring points, in order of x
+    local: tuple[float, ...] = ()  # slopes between neighbouring points, in order of x
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Confidence interval from Student's t with n − 2 degrees of freedom."""
@@ -77,13 +77,19 @@ def _fit(a: Array, b: Array) -> Slope:
     sxx, syy = float(da @ da), float(db @ db)
     value = float(da @ db) / sxx
     rss = float(((db - value * da) ** 2).sum())
-    if rss < 1e-28 * max(syy, 1e-300):          # an exact line: what is left is rounding
+    if rss < 1e-28 * max(syy, 1e-300):  # an exact line: what is left is rounding
         rss = 0.0
     order = np.argsort(a, kind="stable")
     steps = np.diff(a[order])
     local = tuple((np.diff(b[order]) / steps).tolist()) if np.all(steps > 0) else ()
-    return Slope(value, (rss / (a.size - 2) / sxx) ** 0.5, float(b.mean() - value * a.mean()),
-                 1.0 if syy == 0 else 1 - rss / syy, a.size, local)
+    return Slope(
+        value,
+        (rss / (a.size - 2) / sxx) ** 0.5,
+        float(b.mean() - value * a.mean()),
+        1.0 if syy == 0 else 1 - rss / syy,
+        a.size,
+        local,
+    )
 
 
 def _positive(a: Array, b: Array) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SAMPLE = 1024               # elements behind a quantile of an activation
-TAIL_SAMPLE = 1 << 17       # elements behind an extreme quantile, which needs many to have a tail at all
+SAMPLE = 1024  # elements behind a quantile of an activation
+TAIL_SAMPLE = 1 << 17  # elements behind an extreme quantile, which needs many to have a tail at all
 
 
 def sampled(rows: Tensor, size: int = SAMPLE) -> Tensor:
@@ -58,11 +58,11 @@ def largest(rows: Tensor, k: int) -> Tensor:
     blocks = n // block
     if k >= blocks // 2:
         return rows.topk(k, dim=-1).values
-    body = rows[:, :blocks * block].unflatten(-1, (block, blocks))      # a block is a column: that is quicker to reduce
+    body = rows[:, : blocks * block].unflatten(-1, (block, blocks))  # a block is a column: that is quicker to reduce
     best = body.amax(1).topk(k, dim=-1, sorted=False).indices
     candidates = body.gather(2, best[:, None].expand(-1, block, -1)).flatten(1)
     if blocks * block < n:
-        candidates = torch.cat([candidates, rows[:, blocks * block:]], dim=1)
+        candidates = torch.cat([candidates, rows[:, blocks * block :]], dim=1)
     return candidates.topk(k, dim=-1).values
 
 
@@ -92,7 +92,7 @@ def host_nonzero_median(rows: np.ndarray) -> np.ndarray:
     >>> host_nonzero_median(np.array([[0.0, 0.0, 1.0, 2.0, 3.0], [0.0, 0.0, 0.0, 0.0, 0.0]]))
     array([ 2., nan])
     """
-    ordered = np.sort(np.where(rows == 0, np.nan, rows), axis=1)        # NaN come last
+    ordered = np.sort(np.where(rows == 0, np.nan, rows), axis=1)  # NaN come last
     count = (ordered == ordered).sum(1)
-    middle = np.take_along_axis(ordered, np.maximum(count - 1, 0)[:, None] // 2, axis=1)[:, 0]      # the lower of two
+    middle = np.take_along_axis(ordered, np.maximum(count - 1, 0)[:, None] // 2, axis=1)[:, 0]  # the lower of two
     return np.where(count > 0, middle, np.nan)

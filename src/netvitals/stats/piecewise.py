@@ -15,14 +15,14 @@ class TwoSegments:
     """y = intercept + left·x before the breakpoint, slope ``right`` after it, continuous in between."""
 
     breakpoint: float
-    low: float                  # bootstrap percentile interval of the breakpoint
+    low: float  # bootstrap percentile interval of the breakpoint
     high: float
     level: float
     left: float
     right: float
     intercept: float
     rss: float
-    rss_line: float             # the same data with one straight line
+    rss_line: float  # the same data with one straight line
     n: int
     resamples: int
 
@@ -31,12 +31,22 @@ class TwoSegments:
         return self.intercept + self.left * x + (self.right - self.left) * np.maximum(0.0, x - self.breakpoint)
 
     def __str__(self) -> str:
-        return (f"break at {self.breakpoint:.4g} [{self.low:.4g}, {self.high:.4g}] ({self.level:.0%}, n={self.n}); "
-                f"slope {self.left:.3g} before, {self.right:.3g} after")
+        return (
+            f"break at {self.breakpoint:.4g} [{self.low:.4g}, {self.high:.4g}] ({self.level:.0%}, n={self.n}); "
+            f"slope {self.left:.3g} before, {self.right:.3g} after"
+        )
 
 
-def two_segments(x: Any, y: Any, *, level: float = 0.95, resamples: int = 1000, seed: int = 0, grid: int = 200,
-                 groups: Any | None = None) -> TwoSegments:
+def two_segments(
+    x: Any,
+    y: Any,
+    *,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+    grid: int = 200,
+    groups: Any | None = None,
+) -> TwoSegments:
     r"""$\min_{a,b,c,k}\sum_i (y_i - a - b x_i - c\,(x_i-k)_+)^2$, the knot k profiled out on a grid and then refined.
 
     Args:
@@ -57,12 +67,24 @@ def two_segments(x: Any, y: Any, *, level: float = 0.95, resamples: int = 1000, 
     rss_line = float(((b - line[0] - line[1] * a) ** 2).sum())
 
     weights = _resamples(a.size, resamples, np.random.default_rng(seed), groups)
-    drawn = np.concatenate([_best(a, b, chunk, bounds, grid)[0]
-                            for chunk in np.array_split(weights, max(1, resamples // 100))])
+    drawn = np.concatenate(
+        [_best(a, b, chunk, bounds, grid)[0] for chunk in np.array_split(weights, max(1, resamples // 100))]
+    )
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     a0, b0, c0 = beta[0]
-    return TwoSegments(float(knot[0]), float(low), float(high), level, float(b0), float(b0 + c0), float(a0),
-                       max(0.0, float(rss[0])), rss_line, a.size, resamples)
+    return TwoSegments(
+        float(knot[0]),
+        float(low),
+        float(high),
+        level,
+        float(b0),
+        float(b0 + c0),
+        float(a0),
+        max(0.0, float(rss[0])),
+        rss_line,
+        a.size,
+        resamples,
+    )
 
 
 def _resamples(n: int, resamples: int, rng: np.random.Generator, groups: Any | None) -> Array:
@@ -93,10 +115,11 @@ def _profile(a: Array, b: Array, knots: Array, weights: Array) -> tuple[Array, A
     """Weighted residual sum of squares (resample, knot) and coefficients (…, 3), all solved in one batch."""
     scale = float(np.ptp(a))
     t, k = (a - a[0]) / scale, (knots - a[0]) / scale
-    ramp = np.maximum(0.0, t - k[..., None])                                        # (resample or 1, knot, point)
+    ramp = np.maximum(0.0, t - k[..., None])  # (resample or 1, knot, point)
     w = weights[:, None, :]
-    s1, st, stt, sb, stb = (np.broadcast_to((w * v).sum(-1), (len(weights), k.shape[1]))
-                            for v in (np.ones_like(t), t, t * t, b, t * b))
+    s1, st, stt, sb, stb = (
+        np.broadcast_to((w * v).sum(-1), (len(weights), k.shape[1])) for v in (np.ones_like(t), t, t * t, b, t * b)
+    )
     sr, srt, srr, srb = ((w * v).sum(-1) for v in (ramp, ramp * t, ramp * ramp, ramp * b))
     gram = np.stack([np.stack([s1, st, sr], -1), np.stack([st, stt, srt], -1), np.stack([sr, srt, srr], -1)], -2)
     rhs = np.stack([sb, stb, srb], -1)

@@ -23,8 +23,13 @@ class Logistic:
 
     def __str__(self) -> str:
         names = ["intercept"] + [f"x{i}" for i in range(1, len(self.coefficients))]
-        return "; ".join(f"{name} {c:+.4g} ± {s:.2g} (p = {p:.3g})"
-                         for name, c, s, p in zip(names, self.coefficients, self.stderrs, self.p)) + f"; n={self.n}"
+        return (
+            "; ".join(
+                f"{name} {c:+.4g} ± {s:.2g} (p = {p:.3g})"
+                for name, c, s, p in zip(names, self.coefficients, self.stderrs, self.p)
+            )
+            + f"; n={self.n}"
+        )
 
 
 def logistic(x: Any, y: Any, *, steps: int = 100) -> Logistic:
@@ -47,8 +52,10 @@ def logistic(x: Any, y: Any, *, steps: int = 100) -> Logistic:
         raise ValueError("logistic regression: y must hold zeros and ones, and both of them")
     design = np.column_stack([np.ones(target.size), features])
     if np.linalg.matrix_rank(design) < design.shape[1]:
-        raise ValueError(f"logistic regression: the {design.shape[1] - 1} columns of x are not independent "
-                         "(a constant column counts as the intercept)")
+        raise ValueError(
+            f"logistic regression: the {design.shape[1] - 1} columns of x are not independent "
+            "(a constant column counts as the intercept)"
+        )
     beta = np.zeros(design.shape[1])
     for _ in range(steps):
         p = expit(design @ beta)
@@ -61,10 +68,18 @@ def logistic(x: Any, y: Any, *, steps: int = 100) -> Logistic:
             break
     p = expit(design @ beta)
     if np.abs(target - p).max() < 1e-4 or np.linalg.cond(information) > 1e14:
-        raise ValueError("logistic regression: x separates the two outcomes (perfectly or nearly), so the likelihood "
-                         "has no finite maximum; report the separation itself")
+        raise ValueError(
+            "logistic regression: x separates the two outcomes (perfectly or nearly), so the likelihood "
+            "has no finite maximum; report the separation itself"
+        )
     se = np.sqrt(np.diag(np.linalg.inv(design.T @ (design * (p * (1 - p))[:, None]))))
     z = beta / se
     likelihood = float(-np.logaddexp(0, -(2 * target - 1) * (design @ beta)).sum())
-    return Logistic(tuple(beta.tolist()), tuple(se.tolist()), tuple(z.tolist()),
-                    tuple((2 * norm.sf(np.abs(z))).tolist()), likelihood, target.size)
+    return Logistic(
+        tuple(beta.tolist()),
+        tuple(se.tolist()),
+        tuple(z.tolist()),
+        tuple((2 * norm.sf(np.abs(z))).tolist()),
+        likelihood,
+        target.size,
+    )

@@ -22,7 +22,7 @@ class Interval:
     stderr: float
     level: float
     method: str
-    n: int                      # units resampled: observations, or groups when groups were given
+    n: int  # units resampled: observations, or groups when groups were given
     resamples: int
 
     def __contains__(self, value: float) -> bool:
@@ -32,8 +32,16 @@ class Interval:
         return f"{self.estimate:.4g} [{self.low:.4g}, {self.high:.4g}] ({self.level:.0%} {self.method}, n={self.n})"
 
 
-def bootstrap(values: Any, statistic: Callable[[Any], float] = np.mean, *, method: Literal["bca", "percentile"] = "bca",
-              level: float = 0.95, resamples: int = 2000, seed: int = 0, groups: Any | None = None) -> Interval:
+def bootstrap(
+    values: Any,
+    statistic: Callable[[Any], float] = np.mean,
+    *,
+    method: Literal["bca", "percentile"] = "bca",
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+    groups: Any | None = None,
+) -> Interval:
     """Resample observations with replacement and look at the spread of ``statistic``.
 
     Args:
@@ -62,19 +70,28 @@ def bootstrap(values: Any, statistic: Callable[[Any], float] = np.mean, *, metho
             raise ValueError(f"bootstrap: {len(labels)} group labels for {len(data)} observations")
         rows = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     if len(rows) < 2:
-        raise ValueError(f"bootstrap: needs at least two {'groups' if groups is not None else 'values'} to resample, "
-                         f"got {len(rows)}")
+        raise ValueError(
+            f"bootstrap: needs at least two {'groups' if groups is not None else 'values'} to resample, got {len(rows)}"
+        )
 
     def of(units: Any) -> float:
         return float(statistic(data[np.concatenate([rows[int(i)] for i in units])]))
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")         # a degenerate BCa interval is refused below in words
-        result = stats.bootstrap((np.arange(len(rows)),), of, vectorized=False, n_resamples=resamples,
-                                 confidence_level=level, method="BCa" if method == "bca" else "percentile",
-                                 random_state=np.random.default_rng(seed))
+        warnings.simplefilter("ignore")  # a degenerate BCa interval is refused below in words
+        result = stats.bootstrap(
+            (np.arange(len(rows)),),
+            of,
+            vectorized=False,
+            n_resamples=resamples,
+            confidence_level=level,
+            method="BCa" if method == "bca" else "percentile",
+            random_state=np.random.default_rng(seed),
+        )
     low, high = map(float, result.confidence_interval)
     if not (np.isfinite(low) and np.isfinite(high)):
-        raise ValueError("bootstrap: the statistic does not vary enough over the resamples for a "
-                         f"{method} interval; use method='percentile', or more data")
+        raise ValueError(
+            "bootstrap: the statistic does not vary enough over the resamples for a "
+            f"{method} interval; use method='percentile', or more data"
+        )
     return Interval(of(range(len(rows))), low, high, float(result.standard_error), level, method, len(rows), resamples)

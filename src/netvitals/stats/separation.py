@@ -46,8 +46,14 @@ def cross_validated_auc(x: Any, y: Any, *, folds: int = 5, seed: int = 0) -> Mea
     features = numbers(x).reshape(target.size, -1)
     counts = np.unique(target, return_counts=True)[1]
     if counts.size != 2 or counts.min() < folds:
-        raise ValueError(f"AUC: needs two outcomes with at least {folds} cases each for {folds} folds, "
-                         f"got counts {counts.tolist()}")
-    scores = cross_val_score(make_pipeline(StandardScaler(), LogisticRegression()), features, target,
-                             cv=StratifiedKFold(folds, shuffle=True, random_state=seed), scoring="roc_auc")
+        raise ValueError(
+            f"AUC: needs two outcomes with at least {folds} cases each for {folds} folds, got counts {counts.tolist()}"
+        )
+    scores = cross_val_score(
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        features,
+        target,
+        cv=StratifiedKFold(folds, shuffle=True, random_state=seed),
+        scoring="roc_auc",
+    )
     return Mean(float(scores.mean()), float(scores.std(ddof=1) / folds**0.5), folds)

@@ -14,9 +14,9 @@ class SignTest:
 
     above: int
     below: int
-    ties: int               # dropped before testing
-    p_above: float          # P[at least this many above]
-    p_below: float          # P[at least this many below]
+    ties: int  # dropped before testing
+    p_above: float  # P[at least this many above]
+    p_below: float  # P[at least this many below]
     p_two_sided: float
 
     @property
@@ -25,8 +25,10 @@ class SignTest:
 
     def __str__(self) -> str:
         ties = f", {self.ties} tied" if self.ties else ""
-        return (f"{self.above} above, {self.below} below{ties}; p = {self.p_above:.3g} (above), "
-                f"{self.p_below:.3g} (below), {self.p_two_sided:.3g} (two-sided)")
+        return (
+            f"{self.above} above, {self.below} below{ties}; p = {self.p_above:.3g} (above), "
+            f"{self.p_below:.3g} (below), {self.p_two_sided:.3g} (two-sided)"
+        )
 
 
 def sign_test(values: Any, reference: float = 0.0) -> SignTest:
@@ -41,6 +43,8 @@ def sign_test(values: Any, reference: float = 0.0) -> SignTest:
     above, below = int((x > reference).sum()), int((x < reference).sum())
     if above + below == 0:
         raise ValueError(f"sign test: all {x.size} values equal the reference {reference:g}; nothing is left to test")
-    p = {side: float(binomtest(above, above + below, 0.5, alternative=side).pvalue)
-         for side in ("greater", "less", "two-sided")}
+    p = {
+        side: float(binomtest(above, above + below, 0.5, alternative=side).pvalue)
+        for side in ("greater", "less", "two-sided")
+    }
     return SignTest(above, below, x.size - above - below, p["greater"], p["less"], p["two-sided"])

@@ -20,8 +20,9 @@ from netvitals.vitals.sparsity import Sparsity
 from netvitals.vitals.spikes import Spikes
 from netvitals.vitals.stream import Stream
 
-_ALL: dict[str, type[Vital]] = {v.name: v for v in (Gates, Preactivations, Drift, Sparsity, Spikes, Imbalance, Rank,
-                                                    Stream, Gradients)}
+_ALL: dict[str, type[Vital]] = {
+    v.name: v for v in (Gates, Preactivations, Drift, Sparsity, Spikes, Imbalance, Rank, Stream, Gradients)
+}
 
 
 def names() -> list[str]:
@@ -53,6 +54,27 @@ def default() -> list[Vital]:
     return [kind() for kind in _ALL.values()]
 
 
-__all__ = ["Drift", "Gates", "Gradients", "Imbalance", "Preactivations", "Rank", "Sparsity", "Spikes", "Stream",
-           "Vital", "default", "drift", "gates", "get", "gradients", "imbalance", "names", "preactivations", "rank",
-           "sparsity", "spikes", "stream"]
+__all__ = [
+    "Drift",
+    "Gates",
+    "Gradients",
+    "Imbalance",
+    "Preactivations",
+    "Rank",
+    "Sparsity",
+    "Spikes",
+    "Stream",
+    "Vital",
+    "default",
+    "drift",
+    "gates",
+    "get",
+    "gradients",
+    "imbalance",
+    "names",
+    "preactivations",
+    "rank",
+    "sparsity",
+    "spikes",
+    "stream",
+]

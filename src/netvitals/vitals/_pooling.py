@@ -14,7 +14,7 @@ from torch import Tensor
 from netvitals.capture import Layout, Recorder, Site
 
 POOLINGS = ("element", "site", "channel")
-KINDS = ("bn_direct", "post_add")       # inputs with and without a known Gaussian shape are told apart
+KINDS = ("bn_direct", "post_add")  # inputs with and without a known Gaussian shape are told apart
 
 
 class Rows:
@@ -74,8 +74,9 @@ class Table:
             return
         if self._rows is None or self._rows.outlines != self._outlines:
             self._rows = Rows(self._outlines)
-        self._finish(recorder, self._rows, *(np.concatenate([a.reshape(-1) for a in column])
-                                          for column in zip(*self._parts)))
+        self._finish(
+            recorder, self._rows, *(np.concatenate([a.reshape(-1) for a in column]) for column in zip(*self._parts))
+        )
 
 
 class Pool:

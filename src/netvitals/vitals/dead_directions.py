@@ -18,10 +18,10 @@ from netvitals.capture import LinearView, ParameterView, Recorder, Site, TensorV
 from netvitals.singular.checkpoint.one_checkpoint import check_task, distance, readout
 from netvitals.singular.checkpoint.stream import inside
 
-ROWS = 2048             # rows of the stream behind the number, evenly strided
-WIDEST = 1024           # wider layers are left out: the cost is cubic
-_RANK = 1e-6            # of the largest singular value, for activations in float32
-_FLOOR = 1e-10          # of the largest eigenvalue of G; float32 gradients leave a softmax head's zero at about 1e-14
+ROWS = 2048  # rows of the stream behind the number, evenly strided
+WIDEST = 1024  # wider layers are left out: the cost is cubic
+_RANK = 1e-6  # of the largest singular value, for activations in float32
+_FLOOR = 1e-10  # of the largest eigenvalue of G; float32 gradients leave a softmax head's zero at about 1e-14
 
 
 class StreamFloor(Vital):
@@ -44,7 +44,7 @@ class StreamFloor(Vital):
         if recorder is not self._recorder:
             self._recorder, self._nodes = recorder, []
             recorder.later(lambda: self._hand_over(recorder))
-        x = x[::-(-len(x) // ROWS)].double()
+        x = x[:: -(-len(x) // ROWS)].double()
         self._nodes.append((view.site, torch.linalg.eigvalsh(x.T @ x / len(x))))
 
     def _hand_over(self, recorder: Recorder) -> None:
@@ -59,8 +59,11 @@ class StreamFloor(Vital):
                 self._rank = max(ranks[0], 1)
             floor = [s[self._rank - 1] if len(s) >= self._rank else 0.0 for s in sigmas]
             start = floor[0] if floor[0] > 0 else math.nan
-            recorder.put([site for site, _ in nodes], self.metrics, np.array(
-                [[f, s[0], k, f / start] for f, s, k in zip(floor, sigmas, ranks)]))
+            recorder.put(
+                [site for site, _ in nodes],
+                self.metrics,
+                np.array([[f, s[0], k, f / start] for f, s, k in zip(floor, sigmas, ranks)]),
+            )
 
         if nodes:
             recorder.on_host([values for _, values in nodes], finish)
@@ -89,14 +92,17 @@ class KFACFloor(Vital):
         rows = g.reshape(-1, g.shape[-1]) if isinstance(view.module, nn.Linear) else g.movedim(1, -1).flatten(0, -2)
         if not rows.shape[1] <= min(len(rows), WIDEST) or rows.shape[1] < 2:
             return
-        rows = rows.double() * math.sqrt(len(g))        # the loss is a mean over samples, G is of one sample
+        rows = rows.double() * math.sqrt(len(g))  # the loss is a mean over samples, G is of one sample
         spectrum = torch.linalg.eigvalsh(rows.T @ rows)
 
         def finish(values: np.ndarray) -> None:
             live = values[values > _FLOOR * max(values[-1], 1e-300)]
             low = live[0] if len(live) else math.nan
-            recorder.put(view.site, self.metrics, np.array([low, values[-1], values[-1] / low, values.sum(),
-                                                          len(values) - len(live)]))
+            recorder.put(
+                view.site,
+                self.metrics,
+                np.array([low, values[-1], values[-1] / low, values.sum(), len(values) - len(live)]),
+            )
 
         recorder.on_host([spectrum], finish)
 
@@ -114,11 +120,12 @@ class Orders(Vital):
     name = "orders"
     metrics = ("order", "singular", "lambda", "distance")
 
-    def __init__(self, model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, min_steps: int = 1000,
-                 units: int = 2) -> None:
+    def __init__(
+        self, model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, min_steps: int = 1000, units: int = 2
+    ) -> None:
         if min_steps < 1:
             raise ValueError(f"spacing counts training steps and must be 1 or more, got {min_steps}")
-        check_task(loss_fn, batch)      # now, and not at the first checkpoint of a run
+        check_task(loss_fn, batch)  # now, and not at the first checkpoint of a run
         self.model, self.loss_fn, self.batch, self.units, self.min_steps = model, loss_fn, batch, units, min_steps
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:

@@ -39,18 +39,36 @@ from netvitals.drift.signs import (
 )
 from netvitals.stats import order as _order
 
-__all__ = ["CovarianceSplit", "Drift", "Euler", "GradientSigns", "WeightDrift", "covariance_split", "euler",
-           "gradient_signs", "role", "weight_drift"]
+__all__ = [
+    "CovarianceSplit",
+    "Drift",
+    "Euler",
+    "GradientSigns",
+    "WeightDrift",
+    "covariance_split",
+    "euler",
+    "gradient_signs",
+    "role",
+    "weight_drift",
+]
 
-WEIGHT_METRICS = ("weight_mean", "weight_std", "min", "max", "norm", "neg_fraction", "pos_fraction",
-                  "extreme_threshold")
+WEIGHT_METRICS = (
+    "weight_mean",
+    "weight_std",
+    "min",
+    "max",
+    "norm",
+    "neg_fraction",
+    "pos_fraction",
+    "extreme_threshold",
+)
 DRIFT_METRICS = ("drift_z", "drift_t")
 GRADIENT_METRICS = ("grad_mean_abs", "grad_norm")
 SIGN_METRICS = ("g_pos", "g_all", "rho_pos", "rho_all", "frac_units_pos", "slope", "euler")
 SPLIT_METRICS = ("tot", "prod", "cov")
 ROLES = ("weight", "bias", "norm_gain", "norm_shift", "embedding", "other")
 EXTREME = 0.999
-STD_FLOOR = 1e-8            # added to the sum of the two standard deviations in drift_z
+STD_FLOOR = 1e-8  # added to the sum of the two standard deviations in drift_z
 
 Role = Literal["weight", "bias", "norm_gain", "norm_shift", "embedding", "other"]
 
@@ -66,14 +84,16 @@ class WeightDrift:
     norm: float
     neg_fraction: float
     pos_fraction: float
-    extreme_threshold: float        # 0.999 quantile of |W|
+    extreme_threshold: float  # 0.999 quantile of |W|
     drift_z: float
     drift_t: float
     numel: int
 
     def __str__(self) -> str:
-        return (f"mean {self.weight_mean:+.3e}, drift_z {self.drift_z:+.4f}, drift_t {self.drift_t:+.2f}, "
-                f"{self.neg_fraction:.1%} negative, |W| at 99.9 % {self.extreme_threshold:.3g}, {self.numel} entries")
+        return (
+            f"mean {self.weight_mean:+.3e}, drift_z {self.drift_z:+.4f}, drift_t {self.drift_t:+.2f}, "
+            f"{self.neg_fraction:.1%} negative, |W| at 99.9 % {self.extreme_threshold:.3g}, {self.numel} entries"
+        )
 
 
 def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
@@ -144,8 +164,9 @@ class Drift(Vital):
         self._initial_std: dict[str, tuple[weakref.ref[Tensor], Tensor]] = {}
         self._roles: dict[tuple[object, ...], tuple[list[str], Tensor]] = {}
 
-    def gradient(self, recorder: Recorder, view: ActivationView | ActivationStack | LinearView | TensorView,
-                 g: Tensor) -> None:
+    def gradient(
+        self, recorder: Recorder, view: ActivationView | ActivationStack | LinearView | TensorView, g: Tensor
+    ) -> None:
         if isinstance(view, ActivationView):
             if g.numel():
                 self._signs(recorder, view.stack, view.as_view(g)[None])
@@ -174,14 +195,15 @@ class Drift(Vital):
             return
         for (_, _, per, _), layers in self._splits.items():
             tot, prod = split_sums(torch.stack([gm for _, gm, _ in layers]), torch.stack([xm for *_, xm in layers]))
-            self._recorder.write([site for site, *_ in layers], SPLIT_METRICS,
-                              torch.stack([tot, prod, tot - prod], dim=1) / per)
+            self._recorder.write(
+                [site for site, *_ in layers], SPLIT_METRICS, torch.stack([tot, prod, tot - prod], dim=1) / per
+            )
         self._recorder, self._splits = None, {}
 
     def _signs(self, recorder: Recorder, stack: ActivationStack, g: Tensor) -> None:
         a, on = stack.a, stack.positive
         g = g.to(a.dtype)
-        if stack.is_relu:       # the gradient vanishes where the input is not positive, and x = a where it is
+        if stack.is_relu:  # the gradient vanishes where the input is not positive, and x = a where it is
             active = g * on
             by_unit = active.sum(stack.over)
             pos = all_ = by_unit.sum(1)
@@ -200,9 +222,18 @@ class Drift(Vital):
         edge = torch.empty_like(share)
         units, seen = torch.gt(by_unit, 0, out=edge).sum(1), torch.gt(share, 0, out=edge).sum(1)
         per = stack.samples if self.reduction == "mean" else 1
-        values = torch.stack([pos * (per / stack.rows) / share.sum(1), all_ * (per / stack.elements), pos / abs_pos,
-                              all_ / abs_all, units / seen, along * per / energy, euler_sum * (per / stack.samples)],
-                             dim=1)
+        values = torch.stack(
+            [
+                pos * (per / stack.rows) / share.sum(1),
+                all_ * (per / stack.elements),
+                pos / abs_pos,
+                all_ / abs_all,
+                units / seen,
+                along * per / energy,
+                euler_sum * (per / stack.samples),
+            ],
+            dim=1,
+        )
         recorder.write(stack.sites, SIGN_METRICS, values)
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
@@ -244,7 +275,7 @@ class Drift(Vital):
         if key not in self._roles:
             each = [role(n, view.params[n], view.modules) for n in order]
             roles: list[str] = [r for r in ROLES if r in each]
-            weights = [[float(e == r) / each.count(r) for e in each] for r in roles]       # type: ignore[arg-type]
+            weights = [[float(e == r) / each.count(r) for e in each] for r in roles]  # type: ignore[arg-type]
             self._roles = {key: (roles, torch.tensor(weights, dtype=like.dtype, device=like.device))}
         return self._roles[key]
 
@@ -255,8 +286,16 @@ def _weight_columns(w: Tensor) -> list[Tensor]:
     negative = torch.lt(w, 0, out=scratch).mean(1)
     positive = torch.gt(w, 0, out=scratch).mean(1)
     extreme = _order.upper_quantile(torch.abs(w, out=scratch), EXTREME)
-    return [mean[:, 0], _std(w, mean, scratch), w.amin(1), w.amax(1), torch.linalg.vector_norm(w, dim=1), negative,
-            positive, extreme]
+    return [
+        mean[:, 0],
+        _std(w, mean, scratch),
+        w.amin(1),
+        w.amax(1),
+        torch.linalg.vector_norm(w, dim=1),
+        negative,
+        positive,
+        extreme,
+    ]
 
 
 def _drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:

@@ -21,8 +21,18 @@ from netvitals.gates.report import GateReport, SiteGates
 from netvitals.stats import order as _order
 from netvitals.vitals._pooling import Pool, Rows, Table
 
-__all__ = ["PREDICTORS", "GateDensity", "GateReport", "Gates", "Margins", "SiteGates", "density", "margins", "measure",
-           "predict"]
+__all__ = [
+    "PREDICTORS",
+    "GateDensity",
+    "GateReport",
+    "Gates",
+    "Margins",
+    "SiteGates",
+    "density",
+    "margins",
+    "measure",
+    "predict",
+]
 
 QUANTILES = (0.05, 0.50, 0.95)
 
@@ -32,9 +42,9 @@ class GateDensity:
     """Share of gates above a threshold, over the elements that could be measured."""
 
     theta: float
-    density: float          # in [0, 1]; NaN only if nothing could be measured
-    measured: int           # elements behind the number
-    skipped: int            # elements whose gate is undefined there
+    density: float  # in [0, 1]; NaN only if nothing could be measured
+    measured: int  # elements behind the number
+    skipped: int  # elements whose gate is undefined there
 
     @property
     def valid(self) -> float:
@@ -97,22 +107,38 @@ class Gates(Vital):
         """Gates are 0 or 1, so everything follows from the share of positive inputs: density is its value at each
         theta below 1, and the q-quantile is 1 as soon as the closed share is at most q."""
         d = rows.mean(share)
-        self._write(recorder, rows, [share if t < 1 else 0 * share for t in self.thetas], d,
-                    [d >= 1 - q for q in QUANTILES], d - d * d, mean)
+        self._write(
+            recorder,
+            rows,
+            [share if t < 1 else 0 * share for t in self.thetas],
+            d,
+            [d >= 1 - q for q in QUANTILES],
+            d - d * d,
+            mean,
+        )
 
-    def _finish_smooth(self, recorder: Recorder, rows: Rows, mean: np.ndarray, gate: np.ndarray,
-                       spread: np.ndarray, *rest: np.ndarray) -> None:
-        quantiles, shares = rest[:len(QUANTILES)], rest[len(QUANTILES):]
+    def _finish_smooth(
+        self, recorder: Recorder, rows: Rows, mean: np.ndarray, gate: np.ndarray, spread: np.ndarray, *rest: np.ndarray
+    ) -> None:
+        quantiles, shares = rest[: len(QUANTILES)], rest[len(QUANTILES) :]
         self._write(recorder, rows, shares, gate, quantiles, spread * spread / rows.elements, mean)
 
-    def _write(self, recorder: Recorder, rows: Rows, shares: Sequence[np.ndarray], gate: np.ndarray,
-               quantiles: Sequence[np.ndarray], variance: np.ndarray, mean: np.ndarray) -> None:
+    def _write(
+        self,
+        recorder: Recorder,
+        rows: Rows,
+        shares: Sequence[np.ndarray],
+        gate: np.ndarray,
+        quantiles: Sequence[np.ndarray],
+        variance: np.ndarray,
+        mean: np.ndarray,
+    ) -> None:
         densities = [rows.mean(s) for s in shares]
         columns = np.array([*densities, gate, *quantiles, variance, rows.mean(mean == mean)])
         recorder.put(rows.sites, self._metrics, columns.T)
         for metric, share in zip(self._densities, shares):
             rows.write_arrays(recorder, metric, share)
-        self._pool.add(recorder, rows, columns[:len(densities)].T)
+        self._pool.add(recorder, rows, columns[: len(densities)].T)
 
 
 def _flat(t: Tensor) -> Tensor:

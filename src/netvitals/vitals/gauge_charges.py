@@ -24,9 +24,9 @@ class GaugeDrift:
     """One gauge, now against then."""
 
     gauge: str
-    charge: float           # root mean square over modes
-    charge_moved: float     # change of the charge, over the energy ‖W‖² it is a difference of (shift: over the spread)
-    orbit_moved: float      # root mean square change of the position on the orbit: log scale, or mean of the logits
+    charge: float  # root mean square over modes
+    charge_moved: float  # change of the charge, over the energy ‖W‖² it is a difference of (shift: over the spread)
+    orbit_moved: float  # root mean square change of the position on the orbit: log scale, or mean of the logits
 
     def __str__(self) -> str:
         return f"{self.gauge}: moved {self.orbit_moved:.3g} along its orbit, charge by {self.charge_moved:.2%}"
@@ -60,8 +60,9 @@ class GaugeCharges(Vital):
         found = find_gauges(gauges) if isinstance(gauges, nn.Module) else gauges
         self.gauges = tuple(found)
         if not self.gauges:
-            raise ValueError("no gauge was given or found, so there is no drift to measure; "
-                             "find_gauges(model, batch) says why")
+            raise ValueError(
+                "no gauge was given or found, so there is no drift to measure; find_gauges(model, batch) says why"
+            )
         self._start = [(g.charge().clone(), position(g).clone()) for g in self.gauges]
 
     def drifts(self) -> tuple[GaugeDrift, ...]:

@@ -43,10 +43,15 @@ def update(before: Mapping[str, Tensor], after: Mapping[str, Tensor], grads: Map
     missing = sorted(set(before) - set(after))
     if missing:
         raise ValueError(f"parameters {missing} are known before the step and not after it")
-    squares = [sum(float(t.detach().double().square().sum()) for t in tensors)
-               for tensors in ([grads[n] for n in before if n in grads], [after[n] - before[n] for n in before],
-                               list(before.values()))]
-    return Update(*(s ** 0.5 for s in squares))
+    squares = [
+        sum(float(t.detach().double().square().sum()) for t in tensors)
+        for tensors in (
+            [grads[n] for n in before if n in grads],
+            [after[n] - before[n] for n in before],
+            list(before.values()),
+        )
+    ]
+    return Update(*(s**0.5 for s in squares))
 
 
 class Gradients(Vital):
@@ -66,10 +71,14 @@ class Gradients(Vital):
             tensors += torch._foreach_sub([view.params[n] for n in before], [view.before[n] for n in before])
         recorder.on_host(_norms(tensors), partial(self._finish, recorder, names, grads, before))
 
-    def _finish(self, recorder: Recorder, names: list[str], grads: list[str], before: list[str], *norms: np.ndarray) -> None:
+    def _finish(
+        self, recorder: Recorder, names: list[str], grads: list[str], before: list[str], *norms: np.ndarray
+    ) -> None:
         values = iter(np.concatenate([n.reshape(-1) for n in norms]).tolist() if norms else ())
-        found = {metric: dict(zip(where, values)) for metric, where in
-                 (("weight_norm", names), ("grad_norm", grads), ("update_norm", before))}
+        found = {
+            metric: dict(zip(where, values))
+            for metric, where in (("weight_norm", names), ("grad_norm", grads), ("update_norm", before))
+        }
         weights = found["weight_norm"]
         found["update_ratio"] = {n: _ratio(u, weights[n]) for n, u in found["update_norm"].items()}
         rows: dict[tuple[str, ...], list[str]] = {}

@@ -25,8 +25,8 @@ class Pair:
 
     first: str
     second: str
-    delta: float            # ‖W_second‖² − ‖W_first‖² − ‖b_first‖²
-    relative: float         # delta over the sum of the three terms, in [−1, 1]
+    delta: float  # ‖W_second‖² − ‖W_first‖² − ‖b_first‖²
+    relative: float  # delta over the sum of the three terms, in [−1, 1]
 
     def __str__(self) -> str:
         return f"{self.first} → {self.second}: {self.delta:+.6g} ({self.relative:+.1%})"
@@ -75,8 +75,10 @@ def measure(model: nn.Module, batch: Any) -> ChainImbalance:
     modules = dict(model.named_modules())
     out = []
     for first, second in vital.pairs:
-        after, before, bias = (_square(getattr(modules[name], key, None))
-                               for name, key in ((second, "weight"), (first, "weight"), (first, "bias")))
+        after, before, bias = (
+            _square(getattr(modules[name], key, None))
+            for name, key in ((second, "weight"), (first, "weight"), (first, "bias"))
+        )
         delta = after - before - bias
         out.append(Pair(first, second, delta, delta / max(after + before + bias, 1e-300)))
     return ChainImbalance(tuple(out))
@@ -94,7 +96,7 @@ class Imbalance(Vital):
 
     def __init__(self) -> None:
         self.pairs: list[tuple[str, str]] = []
-        self._last: str | None = None       # the layer whose output, or an activation of it, is being handed on
+        self._last: str | None = None  # the layer whose output, or an activation of it, is being handed on
         self._address = 0
         self._channels = 0
         self._activated = False
@@ -103,8 +105,11 @@ class Imbalance(Vital):
     def linear(self, recorder: Recorder, view: LinearView) -> None:
         name, x = view.site.module, view.x
         channel = -1 if isinstance(view.module, nn.Linear) else 1
-        if self._last is not None and (self._last, name) not in self.pairs and (
-                x.data_ptr() == self._address or (self._activated and x.shape[channel] % self._channels == 0)):
+        if (
+            self._last is not None
+            and (self._last, name) not in self.pairs
+            and (x.data_ptr() == self._address or (self._activated and x.shape[channel] % self._channels == 0))
+        ):
             self.pairs.append((self._last, name))
         self._last, self._address, self._activated = name, view.y.data_ptr(), False
         self._channels = view.y.shape[channel]
@@ -136,10 +141,15 @@ class Imbalance(Vital):
     def _matrix(self, view: ParameterView) -> tuple[list[str], Tensor]:
         key = (tuple(self.pairs),)
         if key not in self._signs:
-            names = list(dict.fromkeys(n for a, b in self.pairs for n in (f"{b}.weight", f"{a}.weight", f"{a}.bias")
-                                       if n in view.params))
-            table = [[float(n == f"{b}.weight") - float(n in (f"{a}.weight", f"{a}.bias")) for n in names]
-                     for a, b in self.pairs]
+            names = list(
+                dict.fromkeys(
+                    n for a, b in self.pairs for n in (f"{b}.weight", f"{a}.weight", f"{a}.bias") if n in view.params
+                )
+            )
+            table = [
+                [float(n == f"{b}.weight") - float(n in (f"{a}.weight", f"{a}.bias")) for n in names]
+                for a, b in self.pairs
+            ]
             like = next(iter(view.params.values()))
             dtype = torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
             self._signs = {key: (names, torch.tensor(table, dtype=dtype, device=like.device))}

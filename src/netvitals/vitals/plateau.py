@@ -34,8 +34,17 @@ class PlateauForecast(Vital):
 
     name = "plateau"
 
-    def __init__(self, model: nn.Module, batch: tuple[Any, Any], loss_fn: Callable[[Any, Any], Tensor],
-                 optimizer: torch.optim.Optimizer, *, drop: float = 0.5, level: float = 0.8, keep: int = 400) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: tuple[Any, Any],
+        loss_fn: Callable[[Any, Any], Tensor],
+        optimizer: torch.optim.Optimizer,
+        *,
+        drop: float = 0.5,
+        level: float = 0.8,
+        keep: int = 400,
+    ) -> None:
         self.model, self.batch, self.loss_fn, self.optimizer = model, batch, loss_fn, optimizer
         self.drop, self.level, self.keep = drop, level, keep
         self.observations: list[Snapshot] = []
@@ -49,17 +58,23 @@ class PlateauForecast(Vital):
         """Look now and forecast."""
         self.observations.append(snapshot(self.model, self.batch, self.loss_fn, step))
         if len(self.observations) > self.keep:
-            del self.observations[1]       # the first look holds the small layers
+            del self.observations[1]  # the first look holds the small layers
         arguments, why = optimizer_rule(self.optimizer)
         if why:
             forecast = Forecast(step, math.nan, math.nan, math.nan, self.level, math.nan, self.drop, "", why)
         else:
             forecast = forecast_live(self.observations, drop=self.drop, level=self.level, **arguments)
-        self.forecasts = [*self.forecasts, forecast][-self.keep:]
+        self.forecasts = [*self.forecasts, forecast][-self.keep :]
         return forecast
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         forecast, observe = self.observe(recorder.step), self.observations[-1]
         r = forecast.r if forecast.known else float(len(observe.small))
-        recorder.write("model", METRICS, torch.tensor(
-            [observe.signal, observe.loss, observe.resting, forecast.step, forecast.low, forecast.high, r], dtype=torch.float64))
+        recorder.write(
+            "model",
+            METRICS,
+            torch.tensor(
+                [observe.signal, observe.loss, observe.resting, forecast.step, forecast.low, forecast.high, r],
+                dtype=torch.float64,
+            ),
+        )

@@ -25,11 +25,11 @@ METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift"
 class Moments:
     """Mean and standard deviation of an activation's input, by channel and pooled."""
 
-    mu: np.ndarray              # per channel
-    sigma: np.ndarray           # per channel, population form
+    mu: np.ndarray  # per channel
+    sigma: np.ndarray  # per channel, population form
     mean: float
     std: float
-    neg_preact: float           # share of inputs that are zero or below
+    neg_preact: float  # share of inputs that are zero or below
     elements: int
 
     @property
@@ -37,8 +37,10 @@ class Moments:
         return self.mean / self.std if self.std else float("nan")
 
     def __str__(self) -> str:
-        return (f"p = {self.mean:+.4f} ± {self.std:.4f} over {self.mu.size} channels ({self.elements} elements), "
-                f"drift {self.preact_drift:+.3f}, {self.neg_preact:.1%} at or below zero")
+        return (
+            f"p = {self.mean:+.4f} ± {self.std:.4f} over {self.mu.size} channels ({self.elements} elements), "
+            f"drift {self.preact_drift:+.3f}, {self.neg_preact:.1%} at or below zero"
+        )
 
 
 def moments(p: Tensor, channel_dim: int = 1) -> Moments:
@@ -52,8 +54,14 @@ def moments(p: Tensor, channel_dim: int = 1) -> Moments:
         raise ValueError(f"expected pre-activations with elements, got shape {tuple(p.shape)}")
     x = p.detach().double()
     x = x.reshape(-1, 1) if x.ndim < 2 else x.movedim(channel_dim, -1).flatten(0, -2)
-    return Moments(x.mean(0).cpu().numpy(), x.std(0, correction=0).cpu().numpy(), float(x.mean()),
-                   float(x.std(correction=0)), float((x <= 0).double().mean()), x.numel())
+    return Moments(
+        x.mean(0).cpu().numpy(),
+        x.std(0, correction=0).cpu().numpy(),
+        float(x.mean()),
+        float(x.std(correction=0)),
+        float((x <= 0).double().mean()),
+        x.numel(),
+    )
 
 
 class Preactivations(Vital):
@@ -68,7 +76,7 @@ class Preactivations(Vital):
     name = "preactivations"
     takes_stacks = True
     tensors_of = ("norm",)
-    every_by_method: ClassVar = {"tensor": 5}      # the scale and shift of a norm move slowly
+    every_by_method: ClassVar = {"tensor": 5}  # the scale and shift of a norm move slowly
 
     def __init__(self) -> None:
         self._pool, self._table = Pool(METRICS), Table(self._finish)
@@ -80,7 +88,9 @@ class Preactivations(Vital):
         if stack.elements:
             self._table.add(recorder, stack.outline, (stack.mean, stack.variance, stack.positive_share))
 
-    def _finish(self, recorder: Recorder, rows: Rows, mu: np.ndarray, variance: np.ndarray, positive: np.ndarray) -> None:
+    def _finish(
+        self, recorder: Recorder, rows: Rows, mu: np.ndarray, variance: np.ndarray, positive: np.ndarray
+    ) -> None:
         sigma = np.sqrt(variance)
         mean, width = rows.mean(mu), rows.mean(sigma)
         spread = rows.spread(mu, mean)
@@ -96,7 +106,7 @@ class Preactivations(Vital):
             return
         for metric, name in (("scale", "weight"), ("shift", "bias")):
             p = getattr(view.module, name, None)
-            if isinstance(p, Tensor) and p.numel():     # a copy, as it moves before the readings leave the device
+            if isinstance(p, Tensor) and p.numel():  # a copy, as it moves before the readings leave the device
                 recorder.on_host((p.detach().clone(),), partial(self._take, recorder, view.site, metric))
 
     def _take(self, recorder: Recorder, site: Site, metric: str, p: np.ndarray) -> None:

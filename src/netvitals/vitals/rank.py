@@ -20,9 +20,9 @@ from torch import Tensor
 from netvitals.capture import LinearView, ParameterView, Recorder, TensorView, Vital
 
 DEFINITIONS = ("entropy", "energy", "stable", "participation")
-DROPPED = 1e-10             # shares of the spectrum at or below this count as nothing
-ROWS = 512                  # features: rows behind the number, evenly strided
-WIDEST = 1024               # weights whose smaller side is longer are left out: the cost is cubic
+DROPPED = 1e-10  # shares of the spectrum at or below this count as nothing
+ROWS = 512  # features: rows behind the number, evenly strided
+WIDEST = 1024  # weights whose smaller side is longer are left out: the cost is cubic
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,10 @@ class EffectiveRank:
     shape: tuple[int, int]
 
     def __str__(self) -> str:
-        return (f"effective rank of {self.shape[0]}×{self.shape[1]}: entropy {self.entropy:.2f}, "
-                f"energy {self.energy:.2f}, stable {self.stable:.2f}, participation {self.participation:.2f}")
+        return (
+            f"effective rank of {self.shape[0]}×{self.shape[1]}: entropy {self.entropy:.2f}, "
+            f"energy {self.energy:.2f}, stable {self.stable:.2f}, participation {self.participation:.2f}"
+        )
 
 
 def effective_rank(matrix: Tensor, *, centred: bool = False) -> EffectiveRank:
@@ -59,8 +61,9 @@ def spectrum_ranks(squared: Tensor) -> Tensor:
     s2 = squared.clamp_min(0)
     s = s2.sqrt()
     energy = s2.sum(-1)
-    return torch.stack([_perplexity(s), _perplexity(s2), energy / s2.amax(-1), energy.square() / s2.square().sum(-1)],
-                       dim=-1)
+    return torch.stack(
+        [_perplexity(s), _perplexity(s2), energy / s2.amax(-1), energy.square() / s2.square().sum(-1)], dim=-1
+    )
 
 
 def _perplexity(weights: Tensor) -> Tensor:
@@ -76,7 +79,7 @@ def _squared_spectrum(m: Tensor, centred: bool = False) -> Tensor:
     if centred:
         m = m - m.mean(-2, keepdim=True)
     gram = m @ m.mT if m.shape[-2] <= m.shape[-1] else m.mT @ m
-    broken = ~gram.isfinite().flatten(-2).all(-1)       # a diverged matrix has no rank; the solver would refuse it
+    broken = ~gram.isfinite().flatten(-2).all(-1)  # a diverged matrix has no rank; the solver would refuse it
     found = torch.linalg.eigvalsh(gram.masked_fill(broken[..., None, None], 0.0))
     return found.masked_fill(broken[..., None], float("nan"))
 
@@ -111,7 +114,7 @@ class Rank(Vital):
         elif view.site.kind == "output":
             features, self._features = self._features, None
             if features is not None and self._due(recorder) and features.shape[0] > 1 and min(features.shape) <= WIDEST:
-                rows = features[::-(-features.shape[0] // ROWS)]
+                rows = features[:: -(-features.shape[0] // ROWS)]
                 recorder.write("features", DEFINITIONS, spectrum_ranks(_squared_spectrum(rows, centred=True)))
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:

@@ -24,11 +24,11 @@ from netvitals.drift.sparsity_meter import (
 )
 from netvitals.vitals._pooling import Pool, Rows, Table
 
-__all__ = ["LayerFlops", "SiteSparsity", "Sparsity", "SparsityReport", "TensorSparsity", "measure", "sparsity"]
+__all__ = ["LayerFlops", "SiteSparsity", "Sparsity", "SparsityReport", "TensorSparsity", "measure", "tensor_sparsity"]
 
 METRICS = ("hard", "neg_preact", "dead_units", "always_on")
 SOFT_METRICS = ("soft", "soft_abs")
-SOFT_EVERY = 5        # the two that need passes of their own are read on every fifth look
+SOFT_EVERY = 5  # the two that need passes of their own are read on every fifth look
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,15 @@ class TensorSparsity:
     elements: int
 
     def __str__(self) -> str:
-        return (f"{self.hard:.1%} zero, {self.soft:.1%} near zero, {self.dead_units:.1%} of units dead, "
-                f"{self.always_on:.1%} always on ({self.elements} elements)")
+        return (
+            f"{self.hard:.1%} zero, {self.soft:.1%} near zero, {self.dead_units:.1%} of units dead, "
+            f"{self.always_on:.1%} always on ({self.elements} elements)"
+        )
 
 
-def tensor_sparsity(p: Tensor, a: Tensor, *, channel_dim: int = 1, tau: float = SOFT_RELATIVE,
-             tau_abs: float = SOFT_ABSOLUTE) -> TensorSparsity:
+def tensor_sparsity(
+    p: Tensor, a: Tensor, *, channel_dim: int = 1, tau: float = SOFT_RELATIVE, tau_abs: float = SOFT_ABSOLUTE
+) -> TensorSparsity:
     """All shares for one tensor of pre-activations ``p`` and its activations ``a``.
 
     >>> p = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
@@ -66,8 +69,15 @@ def tensor_sparsity(p: Tensor, a: Tensor, *, channel_dim: int = 1, tau: float = 
     def share(mask: Tensor) -> float:
         return float(mask.double().mean())
 
-    return TensorSparsity(share(zero), share(size <= tau * size.max()), share(size <= tau_abs), share(p <= 0),
-                          share(zero.all(0)), share(~zero.any(0)), a.numel())
+    return TensorSparsity(
+        share(zero),
+        share(size <= tau * size.max()),
+        share(size <= tau_abs),
+        share(p <= 0),
+        share(zero.all(0)),
+        share(~zero.any(0)),
+        a.numel(),
+    )
 
 
 class Sparsity(Vital):

@@ -30,9 +30,18 @@ from netvitals.stats import order as _order
 
 __all__ = ["SiteSpikes", "SpikeReport", "Spikes", "amplification", "intermediate_peak", "measure", "spikes"]
 
-MEDIAN_SAMPLE = 512         # entries behind the median, evenly strided
-METRICS = ("max_abs", "p999", "max_over_mean", "max_over_median", "kurtosis", "spike_count", "token", "channel",
-           "massive")
+MEDIAN_SAMPLE = 512  # entries behind the median, evenly strided
+METRICS = (
+    "max_abs",
+    "p999",
+    "max_over_mean",
+    "max_over_median",
+    "kurtosis",
+    "spike_count",
+    "token",
+    "channel",
+    "massive",
+)
 
 
 class Spikes(Vital):
@@ -55,7 +64,7 @@ class Spikes(Vital):
         self.k = k
         self._recorder: Recorder | None = None
         self._maxima: list[tuple[int, float]] = []
-        self._depth: dict[str, int] = {}        # sites in the order of the first look, which is the order of the pass
+        self._depth: dict[str, int] = {}  # sites in the order of the first look, which is the order of the pass
 
     def activation(self, recorder: Recorder, view: ActivationView | ActivationStack) -> None:
         stack = view.stack
@@ -65,8 +74,13 @@ class Spikes(Vital):
     def tensor(self, recorder: Recorder, view: TensorView) -> None:
         if view.site.kind == "stream" and view.value.numel():
             h = view.view[None]
-            self._observe(recorder, ActivationStack((view.site,), h, h, torch.clone, tuple(view.value.shape),
-                                              view.value.dtype, view.memory), pooled=False)
+            self._observe(
+                recorder,
+                ActivationStack(
+                    (view.site,), h, h, torch.clone, tuple(view.value.shape), view.value.dtype, view.memory
+                ),
+                pooled=False,
+            )
 
     def _observe(self, recorder: Recorder, stack: ActivationStack, *, pooled: bool) -> None:
         a, size = (t.reshape(len(t), -1) for t in (stack.a, stack.size))
@@ -79,19 +93,46 @@ class Spikes(Vital):
         sample = _order.sampled(size, MEDIAN_SAMPLE)
         row = stack.size.amax(2).reshape(len(a), -1).argmax(1)
         mean_abs = mean if stack.is_relu else size.mean(1)
-        recorder.on_host((stack.channel_max, mean_abs, variance, fourth, p999, count, sample, row),
-                      partial(self._finish, recorder, stack.outline, pooled))
+        recorder.on_host(
+            (stack.channel_max, mean_abs, variance, fourth, p999, count, sample, row),
+            partial(self._finish, recorder, stack.outline, pooled),
+        )
 
-    def _finish(self, recorder: Recorder, stack: Layout, pooled: bool, channel_max: np.ndarray, mean_abs: np.ndarray,
-                variance: np.ndarray, fourth: np.ndarray, p999: np.ndarray, count: np.ndarray, sample: np.ndarray,
-                row: np.ndarray) -> None:
+    def _finish(
+        self,
+        recorder: Recorder,
+        stack: Layout,
+        pooled: bool,
+        channel_max: np.ndarray,
+        mean_abs: np.ndarray,
+        variance: np.ndarray,
+        fourth: np.ndarray,
+        p999: np.ndarray,
+        count: np.ndarray,
+        sample: np.ndarray,
+        row: np.ndarray,
+    ) -> None:
         largest = channel_max.max(1)
         over_median = largest / _order.host_nonzero_median(sample)
         massive = (largest > MASSIVE) & (over_median > MASSIVE_OVER_MEDIAN)
         kurtosis = (fourth / variance[:, 0]) ** 2 / stack.elements
-        recorder.put(stack.sites, METRICS, np.column_stack([
-            largest, p999, largest / mean_abs.reshape(-1), over_median, kurtosis, count, row % stack.positions,
-            channel_max.argmax(1), massive]))
+        recorder.put(
+            stack.sites,
+            METRICS,
+            np.column_stack(
+                [
+                    largest,
+                    p999,
+                    largest / mean_abs.reshape(-1),
+                    over_median,
+                    kurtosis,
+                    count,
+                    row % stack.positions,
+                    channel_max.argmax(1),
+                    massive,
+                ]
+            ),
+        )
         if pooled:
             if self._recorder is not recorder:
                 self._recorder, self._maxima = recorder, []
@@ -102,6 +143,9 @@ class Spikes(Vital):
         if self._recorder is not None:
             maxima = np.array([largest for _, largest in sorted(self._maxima, key=lambda pair: pair[0])])
             peak = int(maxima.argmax())
-            self._recorder.put("model", ("max_abs", "peak_layer", "intermediate_peak"),
-                            np.array([maxima[peak], peak, 0 < peak < len(maxima) - 1], dtype=float))
+            self._recorder.put(
+                "model",
+                ("max_abs", "peak_layer", "intermediate_peak"),
+                np.array([maxima[peak], peak, 0 < peak < len(maxima) - 1], dtype=float),
+            )
         self._recorder, self._maxima = None, []

@@ -44,8 +44,9 @@ def profile(streams: Sequence[Tensor], channel_dim: int = -1) -> StreamProfile:
     if not streams:
         raise ValueError("expected the stream after at least one block, got none")
     rows = [s.detach().double().movedim(channel_dim, -1) for s in streams]
-    return StreamProfile(tuple(float(r.norm(dim=-1).mean()) for r in rows),
-                         tuple(float(r.std(correction=0)) for r in rows))
+    return StreamProfile(
+        tuple(float(r.norm(dim=-1).mean()) for r in rows), tuple(float(r.std(correction=0)) for r in rows)
+    )
 
 
 class Stream(Vital):
@@ -65,15 +66,21 @@ class Stream(Vital):
         h = view.view
         if h.ndim == 2:
             squares = torch.linalg.vector_norm(h, dim=1).square()
-        else:       # over columns a product and a sum are far quicker than a norm
+        else:  # over columns a product and a sum are far quicker than a norm
             scratch = None if view.memory is None else view.memory.empty("scratch", h.shape, h)
             squares = torch.mul(h, h, out=scratch).sum(1)
-        recorder.on_host((squares.sqrt().mean(), squares.sum(), h.mean()),
-                      partial(self._finish, recorder, view.site, h.numel()))
+        recorder.on_host(
+            (squares.sqrt().mean(), squares.sum(), h.mean()), partial(self._finish, recorder, view.site, h.numel())
+        )
 
-    def _finish(self, recorder: Recorder, site: Site, n: int, norm: np.ndarray, square: np.ndarray, mean: np.ndarray) -> None:
+    def _finish(
+        self, recorder: Recorder, site: Site, n: int, norm: np.ndarray, square: np.ndarray, mean: np.ndarray
+    ) -> None:
         before = self._norm if self._recorder is recorder and self._norm is not None else norm
         self._recorder, self._norm = recorder, norm
         energy = square / n
-        recorder.put(site, METRICS, np.array([norm, np.sqrt(np.maximum(energy - mean * mean, 0)), np.sqrt(energy),
-                                           norm / before]))
+        recorder.put(
+            site,
+            METRICS,
+            np.array([norm, np.sqrt(np.maximum(energy - mean * mean, 0)), np.sqrt(energy), norm / before]),
+        )

@@ -23,7 +23,7 @@ def trials(p):
 def trial(config):
     folder, name = Path(config["folder"]), f"{config['seed']}"
     if config["folder"]:
-        with open(folder / "log", "a") as log:      # how often a trial really ran; a pure trial would not write
+        with open(folder / "log", "a") as log:  # how often a trial really ran; a pure trial would not write
             log.write(name + "\n")
     act = config["act"] if config["seed"] == 1 else "compute"
     if act == "raise":
@@ -44,8 +44,9 @@ def trial(config):
     if config["act"] == "bulk":
         return [{"value": 0.0, "text": "x" * 50_000}]
     draw = torch.randn(4, generator=torch.Generator().manual_seed(config["seed"]))
-    return [{"value": draw.mean(), "unseeded": torch.rand(()), "threads": torch.get_num_threads(),
-             "curve": draw.tolist()}]
+    return [
+        {"value": draw.mean(), "unseeded": torch.rand(()), "threads": torch.get_num_threads(), "curve": draw.tolist()}
+    ]
 
 
 def summary(rows):

@@ -17,14 +17,14 @@ from torch import Tensor
 from netvitals.capture.engine.history import History
 from netvitals.capture.reading import ArrayReading, Reading, Recorder, StepColumns
 
-STEPS_KEPT = 400            # measured steps whose readings stay in memory, fewer for a model with very many
-NUMBERS_KEPT = 4_000_000    # readings in memory
-LOSSES_KEPT = 400           # bundles of losses that stay in memory
-LOSSES_WAITING = 1024       # losses that wait on the device at most
-STEPS_WAITING = 16          # looks that wait to be finished at most
-WAITING_S = 1.0             # and how long the first of them waits, in seconds
-ARRAYS_EVERY = 5           # values by channel are written on every so many looks, and at the end
-LAYOUTS_KEPT = 256          # of pages and arrays; a model that changes all the time must not fill the memory
+STEPS_KEPT = 400  # measured steps whose readings stay in memory, fewer for a model with very many
+NUMBERS_KEPT = 4_000_000  # readings in memory
+LOSSES_KEPT = 400  # bundles of losses that stay in memory
+LOSSES_WAITING = 1024  # losses that wait on the device at most
+STEPS_WAITING = 16  # looks that wait to be finished at most
+WAITING_S = 1.0  # and how long the first of them waits, in seconds
+ARRAYS_EVERY = 5  # values by channel are written on every so many looks, and at the end
+LAYOUTS_KEPT = 256  # of pages and arrays; a model that changes all the time must not fill the memory
 
 _NOTHING = np.empty(0)
 
@@ -44,8 +44,10 @@ class Losses(NamedTuple):
     values: np.ndarray
 
     def readings(self) -> list[Reading]:
-        return [Reading(step, "loss", "model", "loss", value)
-                for step, value in zip(self.steps.tolist(), self.values.tolist())]
+        return [
+            Reading(step, "loss", "model", "loss", value)
+            for step, value in zip(self.steps.tolist(), self.values.tolist())
+        ]
 
 
 class Buffer:
@@ -61,15 +63,15 @@ class Buffer:
     def __init__(self) -> None:
         self.writer: Writer | None = None
         self._steps: list[int] = []
-        self._waiting: list[Tensor | float] = []        # losses of those steps
+        self._waiting: list[Tensor | float] = []  # losses of those steps
         self._observations = 0
-        self._unfinished: list[tuple[Recorder, bool]] = []     # looks that have left the device; are their arrays written?
+        self._unfinished: list[tuple[Recorder, bool]] = []  # looks that have left the device; are their arrays written?
         self._since = 0.0
         self._losses: History[Losses] = History(LOSSES_KEPT)
         self._pages: History[StepColumns] | None = None
         self._layouts: dict[Any, Any] = {}
-        self._arrays: dict[Any, StepColumns] = {}              # the latest of each layout
-        self._unwritten: StepColumns | None = None             # the last look, if the run has not got its arrays
+        self._arrays: dict[Any, StepColumns] = {}  # the latest of each layout
+        self._unwritten: StepColumns | None = None  # the last look, if the run has not got its arrays
 
     def loss(self, step: int, loss: Any) -> None:
         """Note a loss; nobody waits for an accelerator."""
@@ -114,8 +116,10 @@ class Buffer:
     def readings(self) -> list[Reading]:
         """Readings in memory."""
         self.settle()
-        return [*(reading for losses in self._losses for reading in losses.readings()),
-                *(reading for columns in self._pages or () for reading in columns.readings())]
+        return [
+            *(reading for losses in self._losses for reading in losses.readings()),
+            *(reading for columns in self._pages or () for reading in columns.readings()),
+        ]
 
     def arrays(self) -> list[ArrayReading]:
         """The latest array of each series."""
@@ -132,7 +136,9 @@ class Buffer:
         for known in (self._layouts, self._arrays):
             if len(known) > LAYOUTS_KEPT:
                 known.clear()
-        self._pages.add([StepColumns(columns.step, self._layouts.setdefault(columns.layout, columns.layout), columns.values)])
+        self._pages.add(
+            [StepColumns(columns.step, self._layouts.setdefault(columns.layout, columns.layout), columns.values)]
+        )
         for layout, array in zip(columns.array_layout, columns.arrays):
             self._arrays[layout] = StepColumns(columns.step, (), _NOTHING, (layout,), (array,))
 
@@ -143,7 +149,7 @@ class Buffer:
             return None
         tensors = [v for v in losses if isinstance(v, Tensor)]
         if len(tensors) == len(losses) and len({t.device for t in tensors}) == 1:
-            values = torch.stack(tensors).double().cpu().numpy()        # one transfer, however many steps went by
+            values = torch.stack(tensors).double().cpu().numpy()  # one transfer, however many steps went by
         else:
             values = np.array([float(v) for v in losses])
         return Losses(np.array(steps), values)
@@ -155,7 +161,7 @@ def _scalar(loss: Any) -> Tensor | float:
         if loss.is_cpu:
             try:
                 return loss.item()
-            except RuntimeError:        # more than one number, or none
+            except RuntimeError:  # more than one number, or none
                 pass
         elif loss.numel() == 1:
             return loss.detach().reshape(())

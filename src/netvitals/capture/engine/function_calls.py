@@ -20,7 +20,7 @@ _SHOWN = frozenset({"activation", "ambiguous", "clamp", "attention"})
 
 
 class _Input(NamedTuple):
-    x: Tensor               # a copy where the function overwrites it
+    x: Tensor  # a copy where the function overwrites it
     in_place: bool
     origin: Origin
 
@@ -73,8 +73,9 @@ class FunctionCalls(TorchFunctionMode):
             self._state.give_up(error)
         return output
 
-    def _activation_input(self, meaning: Meaning, x: Any, args: tuple[Any, ...],
-                          kwargs: dict[str, Any]) -> _Input | None:
+    def _activation_input(
+        self, meaning: Meaning, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Input | None:
         if not isinstance(x, Tensor) or not x.is_floating_point() or "out" in kwargs:
             return None
         origin = self._state.provenance.origin(x)
@@ -85,16 +86,31 @@ class FunctionCalls(TorchFunctionMode):
         in_place = meaning.in_place or bool(kwargs.get("inplace")) or (len(args) > 1 and args[-1] is True)
         return _Input(x.detach().clone() if in_place else x, in_place, origin)
 
-    def _follow(self, meaning: Meaning, func: Any, x: Any, given: _Input | None, args: tuple[Any, ...],
-                kwargs: dict[str, Any], output: Any) -> None:
+    def _follow(
+        self,
+        meaning: Meaning,
+        func: Any,
+        x: Any,
+        given: _Input | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+    ) -> None:
         state, provenance, what = self._state, self._state.provenance, meaning.what
         frame = state.frames[-1]
         owner = frame.module_info.name
         if given is not None:
             op = "relu" if what == "clamp" else meaning.op
-            state.activation(_named(owner, op), op, owner, given.x, given.origin, output,
-                             _of_one(func, args, kwargs, given.in_place),
-                             _alike(op, args, kwargs))
+            state.activation(
+                _named(owner, op),
+                op,
+                owner,
+                given.x,
+                given.origin,
+                output,
+                _of_one(func, args, kwargs, given.in_place),
+                _alike(op, args, kwargs),
+            )
         elif what == "moving" and isinstance(x, Tensor) and isinstance(output, Tensor):
             origin = provenance.origin(x)
             provenance.mark(output, origin.follows, None if meaning.op in RESHAPING else origin.channel_dim)
@@ -115,10 +131,16 @@ class FunctionCalls(TorchFunctionMode):
             state.tensor(name, "attention", meaning.op, UNKNOWN, output, owner)
         elif what == "linear" or what == "convolution":
             provenance.mark(output, "linear", 1 if what == "convolution" else -1)
-            state.cannot_see(Unseen(_named(owner, meaning.op), "a layer called as a function has no module; its "
-                                    "parameters are looked at under their own names"))
+            state.cannot_see(
+                Unseen(
+                    _named(owner, meaning.op),
+                    "a layer called as a function has no module; its parameters are looked at under their own names",
+                )
+            )
         elif what in ("batch norm", "channel norm", "last norm"):
-            provenance.mark(output, "bn_direct" if what == "batch norm" else "norm_direct", -1 if what == "last norm" else 1)
+            provenance.mark(
+                output, "bn_direct" if what == "batch norm" else "norm_direct", -1 if what == "last norm" else 1
+            )
 
     def _is_maxout(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """The larger of two layers' outputs, or the largest along an axis into which the channels were folded; a
@@ -128,8 +150,9 @@ class FunctionCalls(TorchFunctionMode):
             return False
         terms = [x, others[0]] if isinstance(others[0], Tensor) else [x]
         origins = [self._state.provenance.origin(t) for t in terms]
-        return (all(o.follows in ("linear", "bn_direct", "norm_direct") for o in origins)
-                and (len(terms) == 2 or origins[0].channel_dim is None))
+        return all(o.follows in ("linear", "bn_direct", "norm_direct") for o in origins) and (
+            len(terms) == 2 or origins[0].channel_dim is None
+        )
 
     def _addition(self, frame: Frame, x: Any, y: Any, output: Any) -> None:
         if not isinstance(output, Tensor) or not output.is_floating_point():
@@ -140,7 +163,7 @@ class FunctionCalls(TorchFunctionMode):
         if len(states) == 2:
             frame.added = True
             provenance.mark(output, "post_add", layout)
-        elif states:        # a bias or a constant: what was there before still tells the distribution
+        elif states:  # a bias or a constant: what was there before still tells the distribution
             provenance.mark(output, provenance.origin(states[0]).follows, layout)
 
 

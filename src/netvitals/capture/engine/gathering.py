@@ -19,9 +19,9 @@ from netvitals.capture.site import Unseen
 from netvitals.capture.stack import ActivationStack, GatheredStack, Scratch
 from netvitals.capture.views import ActivationView, LinearView, channel_view
 
-LARGEST = 1 << 16       # elements of a site that is gathered
-TOGETHER = 1 << 20      # elements of a stack
-KEPT = 8                # stacks of a pass whose memory is kept from look to look
+LARGEST = 1 << 16  # elements of a site that is gathered
+TOGETHER = 1 << 20  # elements of a stack
+KEPT = 8  # stacks of a pass whose memory is kept from look to look
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Gathering:
     """The like activations of one pass."""
 
     def __init__(self) -> None:
-        self._calm: set[str] = set()                        # sites whose tensors outlive the pass unchanged
+        self._calm: set[str] = set()  # sites whose tensors outlive the pass unchanged
         self._tried: list[Place] = []
         self._groups: dict[Hashable, list[Place]] = {}
         self._bundles: list[Bundle] = []
@@ -60,8 +60,14 @@ class Gathering:
     def place(self, view: ActivationView, schedule: Schedule) -> Place | None:
         """Where this view is gathered, if it is; a site that is met for the first time is only tried."""
         x, site = view.x, view.site
-        if view.alike is None or x.numel() > LARGEST or not (
-                schedule.wants("activation", takes_stacks=True) or schedule.wants("gradient of activation", takes_stacks=True)):
+        if (
+            view.alike is None
+            or x.numel() > LARGEST
+            or not (
+                schedule.wants("activation", takes_stacks=True)
+                or schedule.wants("gradient of activation", takes_stacks=True)
+            )
+        ):
             return None
         place = Place(view, view_versions(view))
         if site.name not in self._calm:
@@ -85,16 +91,24 @@ class Gathering:
                 continue
             most = max(1, TOGETHER // group[0].view.x.numel())
             for start in range(0, len(group), most):
-                self._bundle(group[start:start + most], schedule, recorder)
+                self._bundle(group[start : start + most], schedule, recorder)
 
     def _bundle(self, places: list[Place], schedule: Schedule, recorder: Recorder) -> None:
         views = [p.view for p in places]
         first = views[0]
         x, a = ([channel_view(getattr(s, key), first.site.channel_dim) for s in views] for key in ("x", "a"))
-        stack = GatheredStack(tuple(s.site for s in views), x, a, first.f, tuple(first.x.shape), first.x.dtype,
-                              self.memory, len(self._bundles) if len(self._bundles) < KEPT else None)
+        stack = GatheredStack(
+            tuple(s.site for s in views),
+            x,
+            a,
+            first.f,
+            tuple(first.x.shape),
+            first.x.dtype,
+            self.memory,
+            len(self._bundles) if len(self._bundles) < KEPT else None,
+        )
         if schedule.wants("gradient of activation", takes_stacks=True):
-            _ = stack.x, stack.a        # now: when the gradient arrives they may have been overwritten
+            _ = stack.x, stack.a  # now: when the gradient arrives they may have been overwritten
         bundle = Bundle(stack, first.site.channel_dim)
         for index, place in enumerate(places):
             place.bundle, place.index = bundle, index
@@ -138,7 +152,7 @@ def intact(view: SiteView, versions: tuple[int, ...]) -> SiteView | None:
     if now == versions:
         return view
     if isinstance(view, LinearView) and now[0] == versions[0]:
-        return LinearView(view.site, view.x, Overwritten(), view.module)    # type: ignore[arg-type]
+        return LinearView(view.site, view.x, Overwritten(), view.module)  # type: ignore[arg-type]
     return None
 
 

@@ -23,11 +23,11 @@ class ModuleInfo:
 
     name: str
     role: Role
-    replays: bool = False       # to be run again only with its random numbers and buffers
+    replays: bool = False  # to be run again only with its random numbers and buffers
     in_place: bool = False
-    tried: bool = False         # a user's activation was tried for being elementwise
-    trains: bool = False        # has parameters: a block may hand on the residual stream, a rotary code does not
-    alike: str | None = None    # equal for activations that are one function of any shape
+    tried: bool = False  # a user's activation was tried for being elementwise
+    trains: bool = False  # has parameters: a block may hand on the residual stream, a rotary code does not
+    alike: str | None = None  # equal for activations that are one function of any shape
 
 
 class Modules:
@@ -66,8 +66,11 @@ class Modules:
         module_info = ModuleInfo(name, is_a, in_place=bool(getattr(module, "inplace", False)))
         module_info.trains = any(True for _ in module.parameters())
         # the user's and our own activations may draw random numbers, as nn.RReLU does
-        module_info.replays = is_a == "candidate" or type(module) is nn.RReLU or (
-            is_a == "activation" and not isinstance(module, ACTIVATIONS))
+        module_info.replays = (
+            is_a == "candidate"
+            or type(module) is nn.RReLU
+            or (is_a == "activation" and not isinstance(module, ACTIVATIONS))
+        )
         if is_a == "activation" and not module_info.replays and not isinstance(module, nn.PReLU):
             module_info.alike = "relu" if type(module) is nn.ReLU else repr(module)
         if is_a in REASONS:
@@ -92,10 +95,14 @@ class Modules:
                 module_info.in_place = given._version != version
                 if module_info.role == "candidate":
                     verdict = is_elementwise(replay, x)
-            except Exception as error:      # it wants more than one tensor, or is no function of its input alone
+            except Exception as error:  # it wants more than one tensor, or is no function of its input alone
                 verdict = None
-                self._cannot_see(Unseen(module_info.name or "model", f"it could not be tried as an activation: "
-                                        f"{type(error).__name__}: {error}"))
+                self._cannot_see(
+                    Unseen(
+                        module_info.name or "model",
+                        f"it could not be tried as an activation: {type(error).__name__}: {error}",
+                    )
+                )
         module_info.role = "activation" if verdict else "plain"
-        if verdict is False and _SOUNDS_ACTIVE.search(type(module).__name__):     # not a rotary code, a pooling, ...
+        if verdict is False and _SOUNDS_ACTIVE.search(type(module).__name__):  # not a rotary code, a pooling, ...
             self._cannot_see(Unseen(module_info.name or "model", REASONS["mixing"]))

@@ -23,7 +23,7 @@ from netvitals.capture.engine.schedule import Schedule, detached_context
 from netvitals.capture.reading import Recorder
 from netvitals.capture.site import Site, Unseen
 
-FULL = 20       # every so many passes of a model are looked at everywhere
+FULL = 20  # every so many passes of a model are looked at everywhere
 
 
 class Observer:
@@ -43,8 +43,8 @@ class Observer:
         self.model = model
         self.schedule = schedule
         self.passive = passive
-        self.observed = False         # a pass was seen since arming
-        self.modules: dict[str, nn.Module] = {}     # of the model as last armed, by name
+        self.observed = False  # a pass was seen since arming
+        self.modules: dict[str, nn.Module] = {}  # of the model as last armed, by name
         self._state = PassState(schedule)
         self._survey = Modules(model, self._state.cannot_see)
         self._parts: dict[nn.Module, ModuleInfo] = {}
@@ -97,14 +97,19 @@ class Observer:
                 self._routes[wanted] = None
             else:
                 owners = {site.module for site in met}
-                self._routes[wanted] = [m for m, module_info in self._parts.items() if m is self.model or module_info.name in owners]
-            outputs = sum(site.kind == "output" for site in state.sites.values())       # met on every pass
+                self._routes[wanted] = [
+                    m for m, module_info in self._parts.items() if m is self.model or module_info.name in owners
+                ]
+            outputs = sum(site.kind == "output" for site in state.sites.values())  # met on every pass
             self._expected[wanted] = outputs + sum(site.kind != "output" for site in met)
         route = self._routes.get(wanted)
         state.short = state.short and route is not None
         state.expected = self._expected[wanted] if state.short else None
-        return route if route is not None else [m for m, module_info in self._parts.items()
-                                                if module_info.role != "container" or m is self.model]
+        return (
+            route
+            if route is not None
+            else [m for m, module_info in self._parts.items() if module_info.role != "container" or m is self.model]
+        )
 
     def disarm(self) -> None:
         """Take every hook away again. Gradients that arrive later are not looked at."""
@@ -137,7 +142,7 @@ class Observer:
         state = self._state
         if state.frames:
             if not state.blind:
-                with torch._C.DisableTorchFunction():       # even to ask a tensor for its shape is a torch function
+                with torch._C.DisableTorchFunction():  # even to ask a tensor for its shape is a torch function
                     self._enter(module, args, kwargs)
         elif module is self.model and not self.observed and (torch.is_grad_enabled() or not self.passive):
             if is_transformed():
@@ -188,10 +193,10 @@ class Observer:
     def _leaving(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         state = self._state
         if not state.frames or (state.blind and state.frames[-1].module is not module and module is not self.model):
-            return      # no pass, or inside a part that is looked at as a whole
+            return  # no pass, or inside a part that is looked at as a whole
         with detached_context():
             if state.short and state.frames[-1].module is not module and module is not self.model:
-                frame = Frame(module, self._parts[module])      # on a short pass most have no hook before they run
+                frame = Frame(module, self._parts[module])  # on a short pass most have no hook before they run
                 frame.x = args[0] if args and isinstance(args[0], Tensor) else next(tensors((args, kwargs)), None)
             else:
                 frame = state.frames.pop()
@@ -203,7 +208,7 @@ class Observer:
 
     def _leave(self, frame: Frame, output: Any) -> None:
         state = self._state
-        state.blind = True      # vital signs may run parts of the model again
+        state.blind = True  # vital signs may run parts of the model again
         try:
             if frame.module_info.role == "compiled":
                 self._calls.begin()

@@ -13,7 +13,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from netvitals.capture.engine.hook import Hook
 from netvitals.capture.views import ParameterView
 
-Moved = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], None]    # (gradients, values before)
+Moved = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], None]  # (gradients, values before)
 
 
 class OptimizerHooks:
@@ -45,20 +45,27 @@ class OptimizerHooks:
         known = [o for o in (ref() for ref in self._optimizers) if o is not None]
         if known:
             for optimizer in known:
-                self._handles += (optimizer.register_step_pre_hook(Hook(self._before)),
-                                  optimizer.register_step_post_hook(Hook(self._after)))
+                self._handles += (
+                    optimizer.register_step_pre_hook(Hook(self._before)),
+                    optimizer.register_step_post_hook(Hook(self._after)),
+                )
             return
-        self._handles += (register_optimizer_step_pre_hook(self._before),
-                          register_optimizer_step_post_hook(self._after))
+        self._handles += (
+            register_optimizer_step_pre_hook(self._before),
+            register_optimizer_step_post_hook(self._after),
+        )
         if self._by_hand:
-            self._handles += [p.register_post_accumulate_grad_hook(self._arrived)
-                              for p in self._parameters.values() if p.requires_grad]
+            self._handles += [
+                p.register_post_accumulate_grad_hook(self._arrived)
+                for p in self._parameters.values()
+                if p.requires_grad
+            ]
 
     def disarm(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        if self._stepped and not self._optimizers:      # found by looking: given from now on
+        if self._stepped and not self._optimizers:  # found by looking: given from now on
             self._optimizers = [weakref.ref(o) for o in self._stepped]
             self._by_hand = False
         self._stepped, self._moved = [], None
@@ -76,14 +83,15 @@ class OptimizerHooks:
             moved(grads, self.before)
 
     def _mine(self, optimizer: Optimizer) -> list[tuple[str, Tensor]]:
-        return [(self._names[id(p)], p) for group in optimizer.param_groups for p in group["params"]
-                if id(p) in self._names]
+        return [
+            (self._names[id(p)], p) for group in optimizer.param_groups for p in group["params"] if id(p) in self._names
+        ]
 
     def _before(self, optimizer: Any, *_: Any) -> None:
         if self._moved is None or optimizer in self._stepped:
             return
         mine = [(name, p.detach()) for name, p in self._mine(optimizer)]
-        if mine:        # times one: the quickest copy of many small tensors
+        if mine:  # times one: the quickest copy of many small tensors
             self.before.update(zip((name for name, _ in mine), torch._foreach_mul([p for _, p in mine], 1)))
 
     def _after(self, optimizer: Any, *_: Any) -> None:
@@ -94,8 +102,7 @@ class OptimizerHooks:
         last = len(known) == len(self._stepped) + 1
         self._stepped.append(optimizer)
         # zero_grad(set_to_none=False) may come before the last optimizer: then only a copy is safe
-        self.grads.update((name, p.grad if last else p.grad.detach().clone()) for name, p in mine
-                          if p.grad is not None)
+        self.grads.update((name, p.grad if last else p.grad.detach().clone()) for name, p in mine if p.grad is not None)
         if last:
             self._report(self.grads)
 
@@ -104,15 +111,18 @@ class OptimizerHooks:
             self.grads[self._names[id(p)]] = p.grad.detach().clone()
 
 
-def parameter_view(modules: Mapping[str, nn.Module], initial: Mapping[str, Tensor],
-                    grads: Mapping[str, Tensor] | None = None,
-                    before: Mapping[str, Tensor] | None = None) -> ParameterView:
+def parameter_view(
+    modules: Mapping[str, nn.Module],
+    initial: Mapping[str, Tensor],
+    grads: Mapping[str, Tensor] | None = None,
+    before: Mapping[str, Tensor] | None = None,
+) -> ParameterView:
     """All parameters of a model, given as its modules by name, as a vital sign is shown them."""
     params: dict[str, Tensor] = {}
     met: set[int] = set()
     for prefix, module in modules.items():
         for key, p in module._parameters.items():
-            if p is not None and id(p) not in met:      # a shared parameter has the first of its names
+            if p is not None and id(p) not in met:  # a shared parameter has the first of its names
                 met.add(id(p))
                 params[f"{prefix}.{key}" if prefix else key] = p
     # an nn.Embedding(sparse=True) has a gradient that few operations take

@@ -24,9 +24,9 @@ class Frame:
     def __init__(self, module: nn.Module, module_info: ModuleInfo) -> None:
         self.module = module
         self.module_info = module_info
-        self.added = False          # an addition of two activations happened in this forward itself
+        self.added = False  # an addition of two activations happened in this forward itself
         self.x: Tensor | None = None
-        self.origin = UNKNOWN       # what produced x
+        self.origin = UNKNOWN  # what produced x
         self.f: Callable[[Tensor], Tensor] | None = None
 
 
@@ -42,12 +42,12 @@ class PassState:
         self.unseen: dict[str, Unseen] = {}
         self.frames: list[Frame] = []
         self.provenance = Provenance()
-        self.blind = True       # inside a module that is looked at as a whole, or no pass is going on
+        self.blind = True  # inside a module that is looked at as a whole, or no pass is going on
         self.recorder: Recorder | None = None
         self.gathering = Gathering()
-        self.short = False      # the pass goes only to sites that are known already
-        self.expected: int | None = None        # how many of them it should meet
-        self.strayed = False    # it met others
+        self.short = False  # the pass goes only to sites that are known already
+        self.expected: int | None = None  # how many of them it should meet
+        self.strayed = False  # it met others
         self._counts: dict[str, int] = {}
 
     def begin(self, inputs: Any) -> None:
@@ -75,8 +75,17 @@ class PassState:
 
     # ---------------------------------------------------------------- sites
 
-    def activation(self, name: str, op: str, owner: str, x: Tensor, origin: Origin, value: Any,
-                   f: Callable[[Tensor], Any], alike: Hashable = None) -> None:
+    def activation(
+        self,
+        name: str,
+        op: str,
+        owner: str,
+        x: Tensor,
+        origin: Origin,
+        value: Any,
+        f: Callable[[Tensor], Any],
+        alike: Hashable = None,
+    ) -> None:
         if not isinstance(value, Tensor) or value.shape != x.shape:
             self.cannot_see(Unseen(name, "its output has another shape than its input"))
             return
@@ -85,8 +94,9 @@ class PassState:
             return
         if not self.short:
             self.provenance.mark(value, "other", origin.channel_dim)
-        self._show("activation", ActivationView(site, x.detach(), value.detach(), f, alike, self.gathering.memory),
-                   value)
+        self._show(
+            "activation", ActivationView(site, x.detach(), value.detach(), f, alike, self.gathering.memory), value
+        )
 
     def linear(self, name: str, module: nn.Module, x: Tensor, origin: Origin, value: Tensor, dim: int) -> None:
         if not self.short:
@@ -96,14 +106,16 @@ class PassState:
             return
         self._show("linear", LinearView(site, x.detach(), value.detach(), module), value)
 
-    def tensor(self, name: str, kind: Kind, op: str, origin: Origin, value: Tensor, owner: str,
-               module: nn.Module | None = None) -> None:
+    def tensor(
+        self, name: str, kind: Kind, op: str, origin: Origin, value: Tensor, owner: str, module: nn.Module | None = None
+    ) -> None:
         site = self._site(name, kind, op, origin, owner, value, self.provenance.origin(value).channel_dim)
         if site is not None:
             self._show(f"tensor of {kind}", TensorView(site, value.detach(), module, self.gathering.memory), value)
 
-    def _site(self, name: str, kind: Kind, op: str, origin: Origin, owner: str, tensor: Tensor,
-              layout: int | None) -> Site | None:
+    def _site(
+        self, name: str, kind: Kind, op: str, origin: Origin, owner: str, tensor: Tensor, layout: int | None
+    ) -> Site | None:
         count = self._counts[name] = self._counts.get(name, 0) + 1
         if count > 1:
             name = f"{name}#{count}"
@@ -123,7 +135,7 @@ class PassState:
         if recorder is None:
             return
         place = self.gathering.place(view, schedule) if isinstance(view, ActivationView) else None
-        alone = False if place is not None else None        # who takes stacks will see it in one
+        alone = False if place is not None else None  # who takes stacks will see it in one
         if schedule.wants(method, takes_stacks=alone):
             schedule.show(method, recorder, view, takes_stacks=alone)
         if value.requires_grad and schedule.wants(f"gradient of {view.site.kind}"):
@@ -150,7 +162,7 @@ class PassState:
             nonlocal waiting
             if not waiting or self.recorder is not recorder:
                 return
-            waiting = False         # a second backward pass through the same graph is not looked at
+            waiting = False  # a second backward pass through the same graph is not looked at
             alone = None
             with detached_context():
                 if place is not None and schedule.wants(method, takes_stacks=True):
@@ -161,8 +173,12 @@ class PassState:
                     if shown is not None:
                         schedule.show(method, recorder, shown, g.detach(), takes_stacks=alone)
                     else:
-                        self.cannot_see(Unseen(view.site.name + " (gradient)",
-                                               "its tensor was overwritten in place before the gradient arrived"))
+                        self.cannot_see(
+                            Unseen(
+                                view.site.name + " (gradient)",
+                                "its tensor was overwritten in place before the gradient arrived",
+                            )
+                        )
 
         value.register_hook(arrived)
 

@@ -20,8 +20,9 @@ class Replay:
         self._device = device
         self._in_place = in_place
         self._random = random_state(device)
-        self._buffers = [(m, key, b.detach().clone()) for m in module.modules()
-                         for key, b in m._buffers.items() if b is not None]
+        self._buffers = [
+            (m, key, b.detach().clone()) for m in module.modules() for key, b in m._buffers.items() if b is not None
+        ]
 
     def __call__(self, x: Tensor) -> Tensor:
         now = random_state(self._device)

@@ -19,12 +19,35 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-Role = Literal["activation", "candidate", "mixing", "linear", "norm", "attention", "recurrent", "compiled", "plain",
-               "container"]
+Role = Literal[
+    "activation", "candidate", "mixing", "linear", "norm", "attention", "recurrent", "compiled", "plain", "container"
+]
 
-ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.ELU, nn.CELU, nn.SELU, nn.GELU, nn.SiLU,
-               nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh,
-               nn.LogSigmoid, nn.Softshrink, nn.Hardshrink, nn.Tanhshrink, nn.Threshold)
+ACTIVATIONS = (
+    nn.ReLU,
+    nn.ReLU6,
+    nn.LeakyReLU,
+    nn.PReLU,
+    nn.RReLU,
+    nn.ELU,
+    nn.CELU,
+    nn.SELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.Softplus,
+    nn.Softsign,
+    nn.Hardswish,
+    nn.Hardsigmoid,
+    nn.Hardtanh,
+    nn.LogSigmoid,
+    nn.Softshrink,
+    nn.Hardshrink,
+    nn.Tanhshrink,
+    nn.Threshold,
+)
 MIXING = (nn.GLU, nn.Softmax, nn.Softmin, nn.LogSoftmax, nn.Softmax2d)
 LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = LINEAR[1:]
@@ -33,7 +56,7 @@ CHANNEL_NORMS = (*BATCH_NORMS, nn.GroupNorm, nn.modules.instancenorm._InstanceNo
 NORMS = (*CHANNEL_NORMS, nn.LayerNorm, *((nn.RMSNorm,) if hasattr(nn, "RMSNorm") else ()))
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
 
-_NORM = re.compile(r"Norm(\d[dD])?$")        # a user's own norm is known by the name of its class
+_NORM = re.compile(r"Norm(\d[dD])?$")  # a user's own norm is known by the name of its class
 
 REASONS: dict[str, str] = {
     "mixing": "its output at one place depends on other places, so it has no elementwise derivative",
@@ -55,8 +78,9 @@ def role(module: nn.Module) -> Role:
     elementwise = getattr(module, "elementwise", None)
     if elementwise is True:
         return "activation"
-    if isinstance(module, ACTIVATIONS) or (kind.__module__.startswith("netvitals.activations")
-                                           and elementwise is not False):
+    if isinstance(module, ACTIVATIONS) or (
+        kind.__module__.startswith("netvitals.activations") and elementwise is not False
+    ):
         return "activation"
     if isinstance(module, MIXING):
         return "mixing"
@@ -69,23 +93,30 @@ def role(module: nn.Module) -> Role:
     if isinstance(module, nn.RNNBase):
         return "recurrent"
     if kind in (nn.Sequential, nn.ModuleList, nn.ModuleDict):
-        return "container"      # runs no operation of its own, so it owns none
-    if (elementwise is None and not kind.__module__.startswith("torch.nn.")
-            and not any(True for _ in module.children()) and not any(True for _ in module.parameters())):
+        return "container"  # runs no operation of its own, so it owns none
+    if (
+        elementwise is None
+        and not kind.__module__.startswith("torch.nn.")
+        and not any(True for _ in module.children())
+        and not any(True for _ in module.parameters())
+    ):
         return "candidate"
     return "plain"
 
 
 def is_compiled(module: nn.Module) -> bool:
     """Compiled by ``torch.compile``, in place by ``module.compile()``, or scripted."""
-    return (getattr(module, "_compiled_call_impl", None) is not None
-            or type(module).__name__ == "OptimizedModule" or isinstance(module, torch.jit.ScriptModule))
+    return (
+        getattr(module, "_compiled_call_impl", None) is not None
+        or type(module).__name__ == "OptimizedModule"
+        or isinstance(module, torch.jit.ScriptModule)
+    )
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside wrappers of data-parallel training, whose names a user knows."""
     while type(model).__name__ in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"):
-        model = model.module        # type: ignore[assignment]
+        model = model.module  # type: ignore[assignment]
     return model
 
 

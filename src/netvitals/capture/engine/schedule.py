@@ -37,19 +37,27 @@ class Schedule:
         names = [v.name for v in self.vitals]
         if twice := {n for n in names if names.count(n) > 1}:
             raise ValueError(f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart")
-        self.off: set[tuple[str, str]] = set()      # (vital, site) that failed once
+        self.off: set[tuple[str, str]] = set()  # (vital, site) that failed once
         self._due, self._wanted = _callbacks([])
         self._callbacks: dict[tuple[object, ...], tuple[Due, Wanted]] = {}
-        self._observed: dict[str, int] = {}       # step on which each looked last
+        self._observed: dict[str, int] = {}  # step on which each looked last
 
     def select(self, observe: int, step: int = 0) -> None:
         """Choose who looks on the ``observe``-th measured step (counted from 0), which is training step ``step``."""
-        due = [v for v in self.vitals if observe % max(1, getattr(v, "every", 1)) == 0
-               and (v.name not in self._observed or step - self._observed[v.name] >= getattr(v, "apart", 1))]
+        due = [
+            v
+            for v in self.vitals
+            if observe % max(1, getattr(v, "every", 1)) == 0
+            and (v.name not in self._observed or step - self._observed[v.name] >= getattr(v, "apart", 1))
+        ]
         self._observed.update((v.name, step) for v in due)
         # a method with a every of its own sits this look out
-        resting = {(v.name, method) for v in due for method, every in getattr(v, "every_by_method", {}).items()
-                   if observe % every}
+        resting = {
+            (v.name, method)
+            for v in due
+            for method, every in getattr(v, "every_by_method", {}).items()
+            if observe % every
+        }
         key = (*(v.name for v in due), *sorted(resting))
         if key not in self._callbacks:
             self._callbacks[key] = _callbacks(due, resting)
@@ -65,7 +73,9 @@ class Schedule:
         kinds |= {kind for kind in KINDS[2:] if self._wanted[f"tensor of {kind}", None]}
         return kinds | {kind for kind in KINDS[:2] if self._wanted[kind, None]}
 
-    def show(self, method: str, recorder: Recorder, view: View, *more: Tensor, takes_stacks: bool | None = None) -> None:
+    def show(
+        self, method: str, recorder: Recorder, view: View, *more: Tensor, takes_stacks: bool | None = None
+    ) -> None:
         """Let the vital signs that are due look at ``view``. Call with autograd and torch function modes off."""
         for callback in self._due[method]:
             if takes_stacks is not None and callback.takes_stacks is not takes_stacks:
@@ -76,16 +86,23 @@ class Schedule:
                 self._show_one(callback, recorder, view, *more)
 
     def _show_one(self, callback: Callback, recorder: Recorder, view: View, *more: Tensor) -> None:
-        site = "parameters" if isinstance(view, ParameterView) else \
-            view.sites[0].name if isinstance(view, ActivationStack) else view.site.name
+        site = (
+            "parameters"
+            if isinstance(view, ParameterView)
+            else view.sites[0].name
+            if isinstance(view, ActivationStack)
+            else view.site.name
+        )
         if self.off and (callback.name, site) in self.off:
             return
         try:
             callback.call(recorder, view, *more)
         except Exception as error:
             self.off.add((callback.name, site))
-            warn(f"vital sign {callback.name!r} failed at {site!r} and is off there from now on: "
-                f"{type(error).__name__}: {error}")
+            warn(
+                f"vital sign {callback.name!r} failed at {site!r} and is off there from now on: "
+                f"{type(error).__name__}: {error}"
+            )
 
     def _show_stack(self, callback: Callback, recorder: Recorder, stack: ActivationStack, *more: Tensor) -> None:
         if not any((callback.name, site.name) in self.off for site in stack.sites):
@@ -93,10 +110,10 @@ class Schedule:
             try:
                 callback.call(recorder, stack, *more)
                 return
-            except Exception:       # find out at which of the sites
+            except Exception:  # find out at which of the sites
                 recorder.erase(mark)
         for i in range(len(stack.sites)):
-            self._show_one(callback, recorder, stack.one(i), *(t[i:i + 1] for t in more))
+            self._show_one(callback, recorder, stack.one(i), *(t[i : i + 1] for t in more))
 
 
 class Callback(NamedTuple):
@@ -105,7 +122,7 @@ class Callback(NamedTuple):
     name: str
     observe: Any
     takes_stacks: bool
-    foreign: bool       # a user's own vital sign may draw random numbers; training must not feel it
+    foreign: bool  # a user's own vital sign may draw random numbers; training must not feel it
 
     def call(self, recorder: Recorder, *args: Any) -> None:
         recorder.vital = self.name
@@ -127,12 +144,22 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
     """Who looks at what, and whether anybody does: by method, apart by kind of site, and by who takes stacks."""
     due: Due = {}
     for method in METHODS:
-        found = [(v, Callback(v.name, getattr(v, method), bool(getattr(v, "together", False)),
-                          not type(v).__module__.startswith("netvitals.")))
-                 for v in vitals if _has(v, method) and (v.name, method) not in resting]
+        found = [
+            (
+                v,
+                Callback(
+                    v.name,
+                    getattr(v, method),
+                    bool(getattr(v, "together", False)),
+                    not type(v).__module__.startswith("netvitals."),
+                ),
+            )
+            for v in vitals
+            if _has(v, method) and (v.name, method) not in resting
+        ]
         due[method] = [callback for _, callback in found]
         chosen = {"gradient": "gradients_of", "tensor": "tensors_of"}.get(method)
-        if chosen is not None:      # to wait for a gradient that nobody looks at costs time
+        if chosen is not None:  # to wait for a gradient that nobody looks at costs time
             for kind in KINDS:
                 due[f"{method} of {kind}"] = [callback for v, callback in found if kind in getattr(v, chosen, KINDS)]
     wanted: Wanted = {}
@@ -144,8 +171,10 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
 
 def check_vital(vital: Any) -> None:
     if isinstance(vital, type) or not isinstance(getattr(vital, "name", None), str) or not vital.name:
-        raise TypeError(f"a vital sign is an instance with a name, got {vital!r}; "
-                        "write a class with a name and a method such as activation(recorder, view)")
+        raise TypeError(
+            f"a vital sign is an instance with a name, got {vital!r}; "
+            "write a class with a name and a method such as activation(recorder, view)"
+        )
     if not any(_has(vital, m) for m in METHODS):
         raise TypeError(f"vital sign {vital.name!r} has none of the methods {', '.join(METHODS)}, so it sees nothing")
 

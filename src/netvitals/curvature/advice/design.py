@@ -19,12 +19,14 @@ class Bottleneck:
     node: str
     width: int
     before: tuple[str, ...]
-    stable_rank: float      # mean over pairs on either side
+    stable_rank: float  # mean over pairs on either side
     coupling: float
 
     def __str__(self) -> str:
-        return (f"{self.node} ({self.width} wide) carries everything from {', '.join(self.before)}: across it the "
-                f"stable rank is {self.stable_rank:.2f} and the coupling {self.coupling:.2f}")
+        return (
+            f"{self.node} ({self.width} wide) carries everything from {', '.join(self.before)}: across it the "
+            f"stable rank is {self.stable_rank:.2f} and the coupling {self.coupling:.2f}"
+        )
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Dropped:
     v: str
     w: str
     share: float
-    residual: float         # part of the block that is not Gauss–Newton, ‖H − GN‖/‖H‖
+    residual: float  # part of the block that is not Gauss–Newton, ‖H − GN‖/‖H‖
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Recommendation:
     """Whether Gauss–Newton curvature is enough, per the gap over all pairs."""
 
     gap: float
-    choice: str             # "gauss-newton", "mixed" or "full"
+    choice: str  # "gauss-newton", "mixed" or "full"
     worst: tuple[str, str]
     worst_gap: float
     why: str
@@ -57,11 +59,18 @@ def bottlenecks(found: InterlayerCurvature) -> list[Bottleneck]:
         before = tuple(v for v in found.nodes if u in top.dominators(v, OUT) and width[v] > width[u])
         after = [w for w in found.nodes if w in top.descendants[u]]
         if not before or not any(width[w] > width[u] for w in after):
-            continue        # a net that only narrows, as every classifier of images does, has no neck
+            continue  # a net that only narrows, as every classifier of images does, has no neck
         pairs = [(found.position(v), found.position(w)) for v in before for w in after]
         rows, cols = (list(x) for x in zip(*pairs))
-        out.append(Bottleneck(u, width[u], before, float(np.nanmean(found.stable_rank[rows, cols])),
-                              float(np.nanmean(found.coupling[rows, cols]))))
+        out.append(
+            Bottleneck(
+                u,
+                width[u],
+                before,
+                float(np.nanmean(found.stable_rank[rows, cols])),
+                float(np.nanmean(found.coupling[rows, cols])),
+            )
+        )
     return sorted(out, key=lambda b: b.width)
 
 
@@ -84,9 +93,11 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 1.0
     i, j = np.unravel_index(int(np.argmax(live)), live.shape)
     gap = found.global_gap
     choice = "gauss-newton" if gap < small else "full" if gap > large else "mixed"
-    words = {"gauss-newton": "Gauss–Newton and K-FAC-type curvature is accurate here",
-             "mixed": "Gauss–Newton is a fair guide, but blocks with a large gap need products with the full Hessian",
-             "full": "most curvature is outside Gauss–Newton: use products with the full Hessian"}
+    words = {
+        "gauss-newton": "Gauss–Newton and K-FAC-type curvature is accurate here",
+        "mixed": "Gauss–Newton is a fair guide, but blocks with a large gap need products with the full Hessian",
+        "full": "most curvature is outside Gauss–Newton: use products with the full Hessian",
+    }
     if gap <= found.floor:
         words["gauss-newton"] = "the net is piecewise linear here: H = GN up to rounding"
     return Recommendation(gap, choice, (found.nodes[int(i)], found.nodes[int(j)]), float(live[i, j]), words[choice])
@@ -104,8 +115,9 @@ def uniform_skips(depth: int, budget: int) -> tuple[int, ...]:
     return tuple(i * span for i in range(budget))
 
 
-def best_skips(depth: int, budget: int, measure: Callable[[tuple[int, ...]], float],
-               most: int = 200) -> tuple[tuple[int, ...], float]:
+def best_skips(
+    depth: int, budget: int, measure: Callable[[tuple[int, ...]], float], most: int = 200
+) -> tuple[tuple[int, ...], float]:
     """The placement with the largest measured value (for example the smallest resonance over all pairs).
 
     Tries all placements when there are at most ``most``, otherwise improves the uniform one a skip at a time.
@@ -133,5 +145,5 @@ def _neighbours(placed: Sequence[int], depth: int) -> list[tuple[int, ...]]:
     for i, p in enumerate(placed):
         for q in (p - 1, p + 1):
             if 0 <= q < depth and q not in placed:
-                out.append(tuple(sorted([*placed[:i], q, *placed[i + 1:]])))
+                out.append(tuple(sorted([*placed[:i], q, *placed[i + 1 :]])))
     return out

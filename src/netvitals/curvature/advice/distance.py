@@ -20,17 +20,19 @@ class Decay:
     resonance: np.ndarray
     coupling: np.ndarray
     stable_rank: np.ndarray
-    gap: np.ndarray             # ratio of sums at each distance
-    gauss_newton: np.ndarray    # sums over the pairs at each distance
+    gap: np.ndarray  # ratio of sums at each distance
+    gauss_newton: np.ndarray  # sums over the pairs at each distance
     tensor: np.ndarray
-    rate: float                 # b
+    rate: float  # b
     rate_stderr: float
-    intercept: float            # a
+    intercept: float  # a
     r2: float
 
     def __str__(self) -> str:
-        rows = [f"  {int(d)}: R {r:.3g}, C {c:.3f}, D {k:.2f}, gap {g:.2g}" for d, r, c, k, g in
-                zip(self.distance, self.resonance, self.coupling, self.stable_rank, self.gap)]
+        rows = [
+            f"  {int(d)}: R {r:.3g}, C {c:.3f}, D {k:.2f}, gap {g:.2g}"
+            for d, r, c, k, g in zip(self.distance, self.resonance, self.coupling, self.stable_rank, self.gap)
+        ]
         return "\n".join([f"decay rate {self.rate:.3f} ± {self.rate_stderr:.2g} per node (R² {self.r2:.3f})", *rows])
 
 
@@ -57,6 +59,7 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
 def fit(distance: np.ndarray, values: np.ndarray) -> tuple[float, float, float, float]:
     """b, its standard error, a and R² of log R = a − b·d; NaNs when fewer than three points are positive."""
     from netvitals.stats import slope
+
     good = np.isfinite(values) & (values > 0)
     if good.sum() < 3 or np.ptp(distance[good]) == 0:
         return (math.nan,) * 4
@@ -72,7 +75,7 @@ def decay_rate(values: Sequence[float] | np.ndarray) -> float:
 def fixed_end(found: InterlayerCurvature, w: str) -> np.ndarray:
     """R(i, w) for every node i up to w, in order: no change in the set of pairs, so closer to one sample's decay."""
     j = found.position(w)
-    return found.resonance[:j + 1, j]
+    return found.resonance[: j + 1, j]
 
 
 def averages(found: InterlayerCurvature, pairs: Iterable[tuple[str, str]]) -> dict[str, float]:

@@ -41,8 +41,8 @@ def randomised_svd(op: Operator, rank: int, *, extra: int = 8, passes: int = 1, 
     y = op.apply(z)
     for _ in range(passes):
         y = op.apply(op.apply_adjoint(torch.linalg.qr(y.mT)[0].mT))
-    q = torch.linalg.qr(y.mT)[0]                        # (d_v, width)
-    small = op.apply_adjoint(q.mT)                      # QᵀH as rows (width, d_w)
+    q = torch.linalg.qr(y.mT)[0]  # (d_v, width)
+    small = op.apply_adjoint(q.mT)  # QᵀH as rows (width, d_w)
     u, s, vt = torch.linalg.svd(small, full_matrices=False)
     return LowRank((q @ u)[:, :rank], s[:rank], vt[:rank].mT)
 
@@ -96,10 +96,10 @@ class BandedHessian:
     index: dict[str, slice]
     diagonal: dict[str, Tensor]
     off: dict[tuple[str, str], LowRank]
-    stored: int                 # numbers kept
-    full: int                   # numbers of the dense matrix
-    error: float                # relative Frobenius error of what was dropped
-    dropped_by_band: float      # its part from whole blocks outside the band
+    stored: int  # numbers kept
+    full: int  # numbers of the dense matrix
+    error: float  # relative Frobenius error of what was dropped
+    dropped_by_band: float  # its part from whole blocks outside the band
 
     def __matmul__(self, z: Tensor) -> Tensor:
         out = torch.zeros_like(z)
@@ -131,5 +131,12 @@ def banded(blocks: Blocks, bandwidth: int, eps: float) -> BandedHessian:
             lost += float(s[rank:].square().sum())
     whole = float(blocks.hessian.square().sum())
     scale = max(whole, 1e-300)
-    return BandedHessian(blocks.index, diagonal, off, stored, blocks.hessian.numel(), ((lost + outside) / scale) ** 0.5,
-                         (outside / scale) ** 0.5)
+    return BandedHessian(
+        blocks.index,
+        diagonal,
+        off,
+        stored,
+        blocks.hessian.numel(),
+        ((lost + outside) / scale) ** 0.5,
+        (outside / scale) ** 0.5,
+    )

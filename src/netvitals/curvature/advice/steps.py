@@ -46,8 +46,9 @@ def newton_step(h: Tensor, g: Tensor, *, damping: float = 0.0) -> Tensor:
     return 0.0 - vectors @ (inverse * (vectors.mT @ g))
 
 
-def escape_step(op: Operator, g: Tensor, *, threshold: float = 1e-6, length: float = 1.0, most: int = 60,
-                seed: int = 0) -> Escape:
+def escape_step(
+    op: Operator, g: Tensor, *, threshold: float = 1e-6, length: float = 1.0, most: int = 60, seed: int = 0
+) -> Escape:
     r"""If $\lambda_{min}<-\tau$, a step of ``length`` along $-\mathrm{sign}(g\cdot v)v$, otherwise none (Cor. 86)."""
     start = torch.randn(1, op.shape[0], generator=generator(seed, op.device), dtype=op.dtype, device=op.device)
     run = Lanczos(op.apply, start, most)

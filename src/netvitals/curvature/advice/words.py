@@ -22,17 +22,25 @@ def _gaps(found: InterlayerCurvature, most: int) -> list[str]:
     out = []
     if found.global_gap <= found.floor:
         where = "in activation space " if found.space == "activation" else ""
-        return [f"H equals Gauss–Newton {where}up to rounding (gap {found.global_gap:.0e}): everything after the first "
-                "node is piecewise linear on this batch."]
-    missed = [(float(found.gn_gap[i, j] / (1 + found.gn_gap[i, j])), i, j) for i in range(n) for j in range(i, n)
-              if found.tensor[i, j] > found.floor * found.resonance[i, j]
-              and found.gn_gap[i, j] > 2 * found.gn_gap_stderr[i, j]]
+        return [
+            f"H equals Gauss–Newton {where}up to rounding (gap {found.global_gap:.0e}): everything after the first "
+            "node is piecewise linear on this batch."
+        ]
+    missed = [
+        (float(found.gn_gap[i, j] / (1 + found.gn_gap[i, j])), i, j)
+        for i in range(n)
+        for j in range(i, n)
+        if found.tensor[i, j] > found.floor * found.resonance[i, j]
+        and found.gn_gap[i, j] > 2 * found.gn_gap_stderr[i, j]
+    ]
     for share, i, j in sorted(missed, reverse=True)[:most]:
         if share < 0.2:
             break
         place = f"inside {found.nodes[i]}" if i == j else f"between {found.nodes[i]} and {found.nodes[j]}"
-        out.append(f"Gauss–Newton misses {100 * share:.0f} % of the curvature {place} (gap {found.gn_gap[i, j]:.3g} ± "
-                   f"{found.gn_gap_stderr[i, j]:.2g}); K-FAC-type preconditioners are blind to it.")
+        out.append(
+            f"Gauss–Newton misses {100 * share:.0f} % of the curvature {place} (gap {found.gn_gap[i, j]:.3g} ± "
+            f"{found.gn_gap_stderr[i, j]:.2g}); K-FAC-type preconditioners are blind to it."
+        )
     advice = recommend(found)
     return [*out, f"Over all pairs the GN-gap is {found.global_gap:.2g}: {advice.why}."]
 
@@ -41,14 +49,20 @@ def _coupling(found: InterlayerCurvature, most: int) -> list[str]:
     n = len(found.nodes)
     if n < 2:
         return []
-    pairs = [(float(found.coupling[i, j]), i, j) for i in range(n) for j in range(i + 1, n)
-             if np.isfinite(found.coupling[i, j])]
+    pairs = [
+        (float(found.coupling[i, j]), i, j)
+        for i in range(n)
+        for j in range(i + 1, n)
+        if np.isfinite(found.coupling[i, j])
+    ]
     out = []
     above = [(c, i, j) for c, i, j in pairs if c - 2 * found.coupling_stderr[i, j] > 1.0 + 1e-6]
     if above:
         c, i, j = max(above)
-        out.append(f"{found.nodes[i]} and {found.nodes[j]} couple more strongly than either with itself (C = {c:.2f}): "
-                   "only curvature outside Gauss–Newton can do that.")
+        out.append(
+            f"{found.nodes[i]} and {found.nodes[j]} couple more strongly than either with itself (C = {c:.2f}): "
+            "only curvature outside Gauss–Newton can do that."
+        )
     strong = sorted(((c, i, j) for c, i, j in pairs if 0.9 <= c <= 1.05 and j - i > 1), reverse=True)[:most]
     if strong:
         names = ", ".join(f"{found.nodes[i]}–{found.nodes[j]} ({c:.2f})" for c, i, j in strong)
@@ -56,8 +70,10 @@ def _coupling(found: InterlayerCurvature, most: int) -> list[str]:
     weak = [(c, i, j) for c, i, j in pairs if c + 2 * found.coupling_stderr[i, j] < 0.1]
     if weak:
         c, i, j = min(weak)
-        out.append(f"{len(weak)} of {len(pairs)} pairs are nearly isolated (C < 0.1), most of all {found.nodes[i]} and "
-                   f"{found.nodes[j]} ({c:.2g}).")
+        out.append(
+            f"{len(weak)} of {len(pairs)} pairs are nearly isolated (C < 0.1), most of all {found.nodes[i]} and "
+            f"{found.nodes[j]} ({c:.2g})."
+        )
     return out
 
 
@@ -70,8 +86,10 @@ def _decay(found: InterlayerCurvature) -> list[str]:
     if abs(d.rate) < 0.01:
         return [f"Curvature between layers stays level with distance ({d.rate:+.3f} per node)."]
     verb = "falls" if d.rate > 0 else "grows"
-    return [f"Curvature between layers {verb} by {100 * abs(1 - np.exp(-d.rate)):.0f} % per node (R² {d.r2:.2f}); "
-            f"coupling over the whole depth is {d.coupling[-1]:.2f}."]
+    return [
+        f"Curvature between layers {verb} by {100 * abs(1 - np.exp(-d.rate)):.0f} % per node (R² {d.r2:.2f}); "
+        f"coupling over the whole depth is {d.coupling[-1]:.2f}."
+    ]
 
 
 def _bottlenecks(found: InterlayerCurvature) -> list[str]:

@@ -67,8 +67,9 @@ def corollary_26(e: Evaluation, v: str, w: str, *, strong: bool = False) -> Chec
     if d is None:
         raise ValueError(f"{v!r} and {w!r} are not connected")
     gn = _norms(block(e, v, w, reduction="per_sample").GN)
-    return _tightest("Corollary 26" + (", strong" if strong else ""), gn,
-                     _norms(e.contracted(LOSS, out, out)) * contraction**d)
+    return _tightest(
+        "Corollary 26" + (", strong" if strong else ""), gn, _norms(e.contracted(LOSS, out, out)) * contraction**d
+    )
 
 
 def corollary_28(e: Evaluation, eps: float) -> Check:
@@ -79,8 +80,12 @@ def corollary_28(e: Evaluation, eps: float) -> Check:
         raise ValueError(f"sρ is {contraction:.3g}: the band exists for contracting nets only (sρ < 1)")
     band = math.ceil(math.log(eps) / math.log(contraction))
     scale = _norms(e.contracted(LOSS, out, out))
-    far = [_norms(block(e, v, w, reduction="per_sample").GN) / scale for v in top.order for w in top.order
-           if (top.distance(v, w) or 0) > band]
+    far = [
+        _norms(block(e, v, w, reduction="per_sample").GN) / scale
+        for v in top.order
+        for w in top.order
+        if (top.distance(v, w) or 0) > band
+    ]
     return Check("Corollary 28", max((float(f.max()) for f in far), default=0.0), eps)
 
 
@@ -121,8 +126,16 @@ def theorem_33(e: Evaluation, v: str, w: str, form: Form = "corrected") -> Check
     return Check("Theorem 33", float((total - exact).norm() / exact.norm()), 1e-10, form)
 
 
-def theorem_34(branches: Sequence[Tensor], curvature: Tensor, rho: float, k: int, *, skips: bool,
-               side: Literal["upper", "lower"] = "upper", form: Form = "corrected") -> Check:
+def theorem_34(
+    branches: Sequence[Tensor],
+    curvature: Tensor,
+    rho: float,
+    k: int,
+    *,
+    skips: bool,
+    side: Literal["upper", "lower"] = "upper",
+    form: Form = "corrected",
+) -> Check:
     r"""L layers with $\|D\|_2\le\rho<1$, $R(v_0,v_L)$ against its bounds.
 
     Args:
@@ -184,9 +197,14 @@ def proposition_58(matrix: Tensor) -> tuple[Check, ...]:
     r"""$1\le d_{eff}\le r$, $1\le D\le r$ (Prop. 62), $D\le d_{eff}\le\sqrt{rD}$ with r the rank."""
     rank = float(metrics.numerical_rank(matrix))
     d, eff = float(metrics.stable_rank(matrix)), float(metrics.effective_dimension(matrix))
-    return (Check("Proposition 58", 1.0, eff), Check("Proposition 58", eff, rank), Check("Proposition 62", 1.0, d),
-            Check("Proposition 62", d, rank), Check("D ≤ d_eff", d, eff),
-            Check("d_eff ≤ √(rank·D)", eff, (rank * d) ** 0.5))
+    return (
+        Check("Proposition 58", 1.0, eff),
+        Check("Proposition 58", eff, rank),
+        Check("Proposition 62", 1.0, d),
+        Check("Proposition 62", d, rank),
+        Check("D ≤ d_eff", d, eff),
+        Check("d_eff ≤ √(rank·D)", eff, (rank * d) ** 0.5),
+    )
 
 
 def corollary_67(e: Evaluation, v: str, w: str) -> Check:

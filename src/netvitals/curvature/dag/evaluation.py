@@ -50,8 +50,9 @@ class Evaluation:
             parents = [out[p] if p in out else self.inputs[p] for p in node.parents]
             value = vmap(lambda *ps, n=node: n.fn(*ps, self._theta(n)))(*parents)
             if value.ndim != 2:
-                raise ValueError(f"node {name!r} returned shape {tuple(value.shape[1:])} per sample, expected a "
-                                 "vector: flatten it")
+                raise ValueError(
+                    f"node {name!r} returned shape {tuple(value.shape[1:])} per sample, expected a vector: flatten it"
+                )
             out[name] = value
         return out
 
@@ -96,8 +97,9 @@ class Evaluation:
     def contracted(self, u: str, p: str, q: str) -> Tensor:
         r"""$\delta_u\cdot T_{u;p,q}$, (B, d_p, d_q)."""
         table = self._contractions(u)
-        return self._once(("M", u, p, q),
-                          lambda: sum(table[i, j] for i in self._slots(u, p) for j in self._slots(u, q)))
+        return self._once(
+            ("M", u, p, q), lambda: sum(table[i, j] for i in self._slots(u, p) for j in self._slots(u, q))
+        )
 
     def contracted_parameter(self, u: str, p: str) -> Tensor:
         r"""$B_{u,p}=\delta_u\cdot T_{u;\theta,p}$, (B, p_u, d_p)."""
@@ -184,8 +186,11 @@ class Evaluation:
         second = jacrev(jacrev(scalar, argnums=tuple(i + 1 for i in n)), argnums=tuple(i + 1 for i in n))
         got = vmap(second, in_dims=(0, *where))(delta, *args)
         shape = [p[0].numel() for p in parents] + ([] if theta is None else [theta.numel()])
-        return {(i, j): got[a][b].reshape(self.samples, shape[i], shape[j])
-                for a, i in enumerate(n) for b, j in enumerate(n)}
+        return {
+            (i, j): got[a][b].reshape(self.samples, shape[i], shape[j])
+            for a, i in enumerate(n)
+            for b, j in enumerate(n)
+        }
 
     # ------------------------------------------------------------------ total Jacobians
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from netvitals.anatomy.topology import Topology
 from netvitals.curvature.dag.rules import Rule
 
-LOSS = "loss"       # the scalar node that follows the nodes the loss looks at
+LOSS = "loss"  # the scalar node that follows the nodes the loss looks at
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,11 @@ class Graph:
         return tuple(n.name for n in self.nodes if n.theta == theta)
 
 
-def chain(segments: Sequence[Callable[..., Tensor]], loss: Callable[..., Tensor],
-          parameters: Sequence[Tensor | None] | None = None) -> Graph:
+def chain(
+    segments: Sequence[Callable[..., Tensor]],
+    loss: Callable[..., Tensor],
+    parameters: Sequence[Tensor | None] | None = None,
+) -> Graph:
     """A chain x → 0 → 1 → … → out of functions ``segment(f, theta)``; the last segment is ``out``.
 
     >>> g = chain([lambda f, t: f.tanh(), lambda f, t: 3 * f], loss=lambda f, y: f.sum())
@@ -104,8 +107,10 @@ def chain(segments: Sequence[Callable[..., Tensor]], loss: Callable[..., Tensor]
         raise ValueError("a chain needs at least one segment")
     names = [str(i) for i in range(len(segments) - 1)] + ["out"]
     thetas = list(parameters or [None] * len(segments))
-    nodes = [GraphNode(n, (p,), f, n if t is not None else None)
-             for n, p, f, t in zip(names, ["x", *names], segments, thetas)]
+    nodes = [
+        GraphNode(n, (p,), f, n if t is not None else None)
+        for n, p, f, t in zip(names, ["x", *names], segments, thetas)
+    ]
     return Graph(nodes, loss, {n: t for n, t in zip(names, thetas) if t is not None})
 
 

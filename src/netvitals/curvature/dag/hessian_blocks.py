@@ -61,8 +61,12 @@ def block(e: Evaluation, v: str, w: str, method: Method = "closed", reduction: R
     return Block(gn + tensor, gn, tensor)
 
 
-def blocks(e: Evaluation, pairs: Iterable[tuple[str, str]] | None = None, method: Method = "closed",
-           reduction: Reduction = "mean_block") -> BlockTable:
+def blocks(
+    e: Evaluation,
+    pairs: Iterable[tuple[str, str]] | None = None,
+    method: Method = "closed",
+    reduction: Reduction = "mean_block",
+) -> BlockTable:
     """Blocks of the given pairs, by default all."""
     names = list(e.graph.topology.order)
     pairs = [(v, w) for v in names for w in names] if pairs is None else list(pairs)

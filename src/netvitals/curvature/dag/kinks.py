@@ -11,10 +11,27 @@ from netvitals.curvature.dag.evaluation import Evaluation
 from netvitals.curvature.dag.graph import Graph
 from netvitals.curvature.dag.hessian_blocks import block
 
-_STRAIGHT = (nn.Linear, nn.modules.conv._ConvNd, nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.Hardtanh, nn.Identity,
-             nn.Flatten, nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd,
-             nn.modules.pooling._AdaptiveAvgPoolNd, nn.modules.pooling._AdaptiveMaxPoolNd, nn.Dropout, nn.Embedding,
-             nn.Threshold, nn.ZeroPad2d, nn.Upsample, nn.Unflatten)
+_STRAIGHT = (
+    nn.Linear,
+    nn.modules.conv._ConvNd,
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.PReLU,
+    nn.ReLU6,
+    nn.Hardtanh,
+    nn.Identity,
+    nn.Flatten,
+    nn.modules.pooling._MaxPoolNd,
+    nn.modules.pooling._AvgPoolNd,
+    nn.modules.pooling._AdaptiveAvgPoolNd,
+    nn.modules.pooling._AdaptiveMaxPoolNd,
+    nn.Dropout,
+    nn.Embedding,
+    nn.Threshold,
+    nn.ZeroPad2d,
+    nn.Upsample,
+    nn.Unflatten,
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +39,7 @@ class Certificate:
     """Whether H = GN in activation space almost everywhere, and who prevents it."""
 
     piecewise_linear: bool
-    bending: dict[str, str]     # node or module -> why
+    bending: dict[str, str]  # node or module -> why
 
     def __str__(self) -> str:
         if self.piecewise_linear:
@@ -47,11 +64,17 @@ def certificate(thing: Graph | Evaluation | nn.Module) -> Certificate:
             if size > 0:
                 found[u] = f"δ·T up to {size:.2g}"
     elif isinstance(thing, Graph):
-        found = {n.name: "no rule says otherwise" if n.rule is None else type(n.rule).__name__
-                 for n in thing.nodes if n.rule is None or n.rule.bends}
+        found = {
+            n.name: "no rule says otherwise" if n.rule is None else type(n.rule).__name__
+            for n in thing.nodes
+            if n.rule is None or n.rule.bends
+        }
     else:
-        found = {name or "model": _why(m) for name, m in thing.named_modules()
-                 if not any(True for _ in m.children()) and _why(m)}
+        found = {
+            name or "model": _why(m)
+            for name, m in thing.named_modules()
+            if not any(True for _ in m.children()) and _why(m)
+        }
     return Certificate(not found, found)
 
 
@@ -68,8 +91,9 @@ def near_kinks(preactivation: Tensor, tau: float) -> Tensor:
     return (preactivation.flatten(1).abs() < tau).nonzero()
 
 
-def clarke_samples(graph: Graph, x: Tensor, y: Tensor, v: str, w: str, *, radius: float = 1e-3, count: int = 32,
-                   seed: int = 0) -> Tensor:
+def clarke_samples(
+    graph: Graph, x: Tensor, y: Tensor, v: str, w: str, *, radius: float = 1e-3, count: int = 32, seed: int = 0
+) -> Tensor:
     """Hessian blocks at random points around x: their limits span the Clarke set at a kink; (count, d_v, d_w).
 
     In a smooth region all of them agree up to O(radius); where a kink passes near x they fall into clusters.

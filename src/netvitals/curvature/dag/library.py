@@ -14,8 +14,9 @@ from netvitals.curvature.dag.rules import Dense, Elementwise, Hadamard, Linear, 
 PIECEWISE = (F.relu, F.leaky_relu, F.relu6, F.hardtanh)
 
 
-def dense(name: str, parents: Sequence[str], width: int, f: Callable[[Tensor], Tensor] | None = None,
-          theta: str | None = None) -> GraphNode:
+def dense(
+    name: str, parents: Sequence[str], width: int, f: Callable[[Tensor], Tensor] | None = None, theta: str | None = None
+) -> GraphNode:
     """σ(Wx + b) over the concatenated parents; θ = (W, b) flat under the key ``theta`` (default: the node's name)."""
     rule = Dense(width, f, bends=f is not None and f not in PIECEWISE)
     return GraphNode(name, tuple(parents), rule, theta or name, rule)
@@ -70,8 +71,9 @@ def scale(name: str, parent: str, factor: Tensor | float) -> GraphNode:
     return _linear(name, [parent], lambda x: factor * x)
 
 
-def convolution(name: str, parent: str, weight: Tensor, shape: Sequence[int], stride: int = 1,
-                padding: int = 0) -> GraphNode:
+def convolution(
+    name: str, parent: str, weight: Tensor, shape: Sequence[int], stride: int = 1, padding: int = 0
+) -> GraphNode:
     """A convolution with fixed weights on a flat image of (channels, height, width)."""
     apply = lambda x: F.conv2d(x.reshape(1, *shape), weight, stride=stride, padding=padding)
     return _linear(name, [parent], lambda x: apply(x).reshape(-1))
@@ -93,10 +95,12 @@ def batch_norm(name: str, parent: str, mean: Tensor, variance: Tensor, eps: floa
 
 def batch_norm_train(name: str, parent: str, samples: int, eps: float = 1e-5) -> GraphNode:
     """Train mode couples samples: the whole batch is one vector (samples · channels) of a graph with batch size one."""
+
     def fn(x: Tensor, theta: Tensor | None) -> Tensor:
         rows = x.reshape(samples, -1)
         c = rows - rows.mean(0)
         return (c / (c.square().mean(0) + eps).sqrt()).reshape(-1)
+
     return GraphNode(name, (parent,), fn)
 
 
@@ -105,8 +109,9 @@ def embedding(name: str, tokens: str, width: int, theta: str | None = None) -> G
     return GraphNode(name, (tokens,), lambda t, table: table.reshape(-1, width)[t].reshape(-1), theta or name)
 
 
-def attention(name: str, q: str, k: str, v: str, positions: int, width: int, heads: int = 1,
-              softmaxed: bool = True) -> GraphNode:
+def attention(
+    name: str, q: str, k: str, v: str, positions: int, width: int, heads: int = 1, softmaxed: bool = True
+) -> GraphNode:
     """softmax(QKᵀ/√d)V per head on flat (positions, width); fan-in three. ``softmaxed=False`` is QKᵀV/√d."""
     d = width // heads
 
@@ -115,11 +120,13 @@ def attention(name: str, q: str, k: str, v: str, positions: int, width: int, hea
         z = split(fq) @ split(fk).mT / d**0.5
         a = torch.softmax(z, -1) if softmaxed else z
         return (a @ split(fv)).transpose(0, 1).reshape(-1)
+
     return GraphNode(name, (q, k, v), fn)
 
 
-def unrolled(name: str, steps: int, width: int, state: str, f: Callable[[Tensor], Tensor] = torch.tanh,
-             theta: str = "cell") -> list[GraphNode]:
+def unrolled(
+    name: str, steps: int, width: int, state: str, f: Callable[[Tensor], Tensor] = torch.tanh, theta: str = "cell"
+) -> list[GraphNode]:
     """A recurrence h ← σ(Wh + b), unrolled; every step is a node and all share one parameter vector."""
     names = [f"{name}{i}" for i in range(steps)]
     return [dense(n, [p], width, f, theta) for n, p in zip(names, [state, *names])]

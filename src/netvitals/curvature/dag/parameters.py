@@ -77,8 +77,10 @@ def parameter_hessian(e: Evaluation, budget: int = 1 << 30) -> tuple[Tensor, dic
     total = sum(sizes)
     needed = total * total * e.loss.element_size()
     if needed > budget:
-        raise MemoryError(f"a Hessian of {total} parameters needs {needed / 2**20:.4g} MiB, the budget is "
-                          f"{budget / 2**20:.4g} MiB: use products instead, or raise budget=")
+        raise MemoryError(
+            f"a Hessian of {total} parameters needs {needed / 2**20:.4g} MiB, the budget is "
+            f"{budget / 2**20:.4g} MiB: use products instead, or raise budget="
+        )
     ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
     index = {k: slice(a, b) for k, a, b in zip(keys, ends, ends[1:])}
     out = e.loss.new_zeros(total, total)

@@ -26,15 +26,17 @@ class PathTerm:
     from_w: tuple[str, ...]
     meeting: str
     kind: str
-    term: Tensor        # (d_v, d_w), batch average
+    term: Tensor  # (d_v, d_w), batch average
 
     @property
     def resonance(self) -> float:
         return float(self.term.norm())
 
     def __str__(self) -> str:
-        return (f"{self.kind}: {'→'.join(self.from_v)} and {'→'.join(self.from_w)} meet at {self.meeting}, "
-                f"{self.resonance:.3g}")
+        return (
+            f"{self.kind}: {'→'.join(self.from_v)} and {'→'.join(self.from_w)} meet at {self.meeting}, "
+            f"{self.resonance:.3g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,16 @@ def routing(e: Evaluation, w: str) -> list[Route]:
                 continue
             below = block(e, u, w, "onesided", "per_sample")
             carried = e.edge(u, v).mT
-            out.append(Route(v, w, u, float((carried @ below.GN).mean(0).norm()),
-                             float((carried @ below.T).mean(0).norm()), float(bend.norm())))
+            out.append(
+                Route(
+                    v,
+                    w,
+                    u,
+                    float((carried @ below.GN).mean(0).norm()),
+                    float((carried @ below.T).mean(0).norm()),
+                    float(bend.norm()),
+                )
+            )
     return out
 
 

@@ -30,8 +30,9 @@ class Products:
         return self.nodes[v] - self.nodes_gn[v]
 
 
-def product(e: Evaluation, r: Mapping[str, Tensor] | None = None,
-            injections: Mapping[str, Tensor] | None = None) -> Products:
+def product(
+    e: Evaluation, r: Mapping[str, Tensor] | None = None, injections: Mapping[str, Tensor] | None = None
+) -> Products:
     """H times a direction: ``r`` per node copy in its parameters, ``injections`` per node in its output (d_v,).
 
     Batch averages. One forward and one backward sweep over the graph, whatever the number of blocks.
@@ -53,8 +54,10 @@ def product(e: Evaluation, r: Mapping[str, Tensor] | None = None,
     for v in reversed(e.graph.topology.order):
         a, b = torch.zeros_like(e.values[v]), torch.zeros_like(e.values[v])
         for u in top.children[v]:
-            bend = sum((torch.einsum("bvp,bp->bv", e.contracted(u, v, p), tangent[p]) for p in top.parents[u]),
-                       torch.zeros_like(a))
+            bend = sum(
+                (torch.einsum("bvp,bp->bv", e.contracted(u, v, p), tangent[p]) for p in top.parents[u]),
+                torch.zeros_like(a),
+            )
             if u == LOSS:
                 a, b = a + bend, b + bend
                 continue

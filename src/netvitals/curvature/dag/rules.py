@@ -27,8 +27,9 @@ class Rule(Protocol):
         """D for each argument, (d_out, d_arg)."""
         ...
 
-    def contractions(self, delta: Tensor, parents: Sequence[Tensor],
-                     theta: Tensor | None) -> Mapping[tuple[int, int], Tensor]:
+    def contractions(
+        self, delta: Tensor, parents: Sequence[Tensor], theta: Tensor | None
+    ) -> Mapping[tuple[int, int], Tensor]:
         """δ·T for pairs of arguments i ≤ j, (d_i, d_j)."""
         ...
 
@@ -54,8 +55,8 @@ class Dense:
 
     def _parts(self, parents: Sequence[Tensor], theta: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         x = torch.cat(list(parents))
-        w = theta[:self.width * len(x)].reshape(self.width, len(x))
-        z = w @ x + theta[self.width * len(x):]
+        w = theta[: self.width * len(x)].reshape(self.width, len(x))
+        z = w @ x + theta[self.width * len(x) :]
         first, second = (torch.ones_like(z), torch.zeros_like(z)) if self.f is None else derivatives(self.f, z)
         return x, w, z, first, second
 
@@ -71,17 +72,18 @@ class Dense:
         outer = torch.einsum("a,b,ac->acb", first, x, torch.eye(self.width, dtype=x.dtype)).reshape(self.width, -1)
         return [*d.split([len(p) for p in parents], 1), torch.cat([outer, torch.diag(first)], 1)]
 
-    def contractions(self, delta: Tensor, parents: Sequence[Tensor],
-                     theta: Tensor | None) -> dict[tuple[int, int], Tensor]:
+    def contractions(
+        self, delta: Tensor, parents: Sequence[Tensor], theta: Tensor | None
+    ) -> dict[tuple[int, int], Tensor]:
         assert theta is not None
         x, w, _, first, second = self._parts(parents, theta)
         bend = delta * second
         m = w.mT @ (bend[:, None] * w)
         ends = torch.tensor([0, *(len(p) for p in parents)]).cumsum(0).tolist()
         n = len(parents)
-        out = {(i, j): m[ends[i]:ends[i + 1], ends[j]:ends[j + 1]] for i in range(n) for j in range(n)}
+        out = {(i, j): m[ends[i] : ends[i + 1], ends[j] : ends[j + 1]] for i in range(n) for j in range(n)}
         eye = torch.eye(self.width, dtype=x.dtype)
-        one = torch.cat([x, x.new_ones(1)])     # inputs of W and of b
+        one = torch.cat([x, x.new_ones(1)])  # inputs of W and of b
         mixed = torch.einsum("a,b,ac->abc", bend, one, w)
         mixed[:, :-1] += torch.einsum("a,bc->abc", delta * first, torch.eye(len(x), dtype=x.dtype))
         b = torch.cat([mixed[:, :-1].reshape(-1, len(x)), mixed[:, -1]])
@@ -90,7 +92,7 @@ class Dense:
         rows = torch.cat([pure[:, :k].reshape(self.width * k, self.width, k + 1), pure[:, k]])
         out[n, n] = torch.cat([rows[:, :, :k].reshape(len(theta), -1), rows[:, :, k]], 1)
         for i in range(n):
-            out[n, i] = b[:, ends[i]:ends[i + 1]]
+            out[n, i] = b[:, ends[i] : ends[i + 1]]
             out[i, n] = out[n, i].mT
         return out
 
@@ -108,8 +110,9 @@ class Elementwise:
     def jacobians(self, parents: Sequence[Tensor], theta: Tensor | None) -> list[Tensor]:
         return [torch.diag(derivatives(self.f, parents[0])[0])]
 
-    def contractions(self, delta: Tensor, parents: Sequence[Tensor],
-                     theta: Tensor | None) -> dict[tuple[int, int], Tensor]:
+    def contractions(
+        self, delta: Tensor, parents: Sequence[Tensor], theta: Tensor | None
+    ) -> dict[tuple[int, int], Tensor]:
         return {(0, 0): torch.diag(delta * derivatives(self.f, parents[0])[1])}
 
 
@@ -139,8 +142,9 @@ class Normalised:
         p, y, s = self._parts(parents[0])
         return [(p - torch.outer(y, y) / len(y)) / s]
 
-    def contractions(self, delta: Tensor, parents: Sequence[Tensor],
-                     theta: Tensor | None) -> dict[tuple[int, int], Tensor]:
+    def contractions(
+        self, delta: Tensor, parents: Sequence[Tensor], theta: Tensor | None
+    ) -> dict[tuple[int, int], Tensor]:
         p, y, s = self._parts(parents[0])
         n, a = len(y), y @ delta
         q = p @ delta - a * y / n
@@ -161,8 +165,9 @@ class Softmax:
         s = torch.softmax(parents[0], 0)
         return [torch.diag(s) - torch.outer(s, s)]
 
-    def contractions(self, delta: Tensor, parents: Sequence[Tensor],
-                     theta: Tensor | None) -> dict[tuple[int, int], Tensor]:
+    def contractions(
+        self, delta: Tensor, parents: Sequence[Tensor], theta: Tensor | None
+    ) -> dict[tuple[int, int], Tensor]:
         s = torch.softmax(parents[0], 0)
         w = (delta - s @ delta) * s
         return {(0, 0): torch.diag(w) - torch.outer(w, s) - torch.outer(s, w)}
@@ -181,8 +186,9 @@ class Hadamard:
         a, b = parents
         return [torch.diag(b), torch.diag(a)]
 
-    def contractions(self, delta: Tensor, parents: Sequence[Tensor],
-                     theta: Tensor | None) -> dict[tuple[int, int], Tensor]:
+    def contractions(
+        self, delta: Tensor, parents: Sequence[Tensor], theta: Tensor | None
+    ) -> dict[tuple[int, int], Tensor]:
         zero = torch.zeros(len(delta), len(delta), dtype=delta.dtype)
         return {(0, 0): zero, (0, 1): torch.diag(delta), (1, 0): torch.diag(delta), (1, 1): zero}
 
@@ -206,8 +212,9 @@ class MatMul:
         dv = torch.einsum("ij,lq->iljq", a, in_).reshape(self.m * self.n, -1)
         return [da, dv]
 
-    def contractions(self, delta: Tensor, parents: Sequence[Tensor],
-                     theta: Tensor | None) -> dict[tuple[int, int], Tensor]:
+    def contractions(
+        self, delta: Tensor, parents: Sequence[Tensor], theta: Tensor | None
+    ) -> dict[tuple[int, int], Tensor]:
         d = delta.reshape(self.m, self.n)
         ik = torch.eye(self.k, dtype=d.dtype)
         cross = torch.einsum("il,jp->ijpl", d, ik).reshape(self.m * self.k, self.k * self.n)
@@ -229,8 +236,12 @@ class Linear:
     def jacobians(self, parents: Sequence[Tensor], theta: Tensor | None) -> list[Tensor]:
         return list(jacrev(self.f, argnums=tuple(range(len(parents))))(*parents))
 
-    def contractions(self, delta: Tensor, parents: Sequence[Tensor],
-                     theta: Tensor | None) -> dict[tuple[int, int], Tensor]:
+    def contractions(
+        self, delta: Tensor, parents: Sequence[Tensor], theta: Tensor | None
+    ) -> dict[tuple[int, int], Tensor]:
         n = len(parents)
-        return {(i, j): torch.zeros(parents[i].numel(), parents[j].numel(), dtype=delta.dtype)
-                for i in range(n) for j in range(n)}
+        return {
+            (i, j): torch.zeros(parents[i].numel(), parents[j].numel(), dtype=delta.dtype)
+            for i in range(n)
+            for j in range(n)
+        }

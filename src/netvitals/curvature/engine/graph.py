@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from netvitals.curvature.engine.nodes import Node
 
-OUT = "out"     # the model's output, the sink every node must reach
+OUT = "out"  # the model's output, the sink every node must reach
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class NodeGraph:
     @cached_property
     def topology(self) -> Any:
         from netvitals.anatomy.topology import Topology
+
         return Topology({n: self.parents.get(n, ()) for n in (*self.names, OUT)})
 
     def without(self, idle: Sequence[str]) -> NodeGraph:
@@ -50,8 +51,9 @@ class NodeGraph:
         return "\n".join(lines)
 
 
-def node_graph(nodes: Sequence[Node], seams: Sequence[tuple[Tensor, Tensor]], outputs: Sequence[Tensor],
-               model: nn.Module) -> NodeGraph:
+def node_graph(
+    nodes: Sequence[Node], seams: Sequence[tuple[Tensor, Tensor]], outputs: Sequence[Tensor], model: nn.Module
+) -> NodeGraph:
     """Walk the autograd graph back from each node until the next nodes upstream."""
     names = [n.name for n in nodes]
     stops = {after.grad_fn: name for name, (_, after) in zip(names, seams)}

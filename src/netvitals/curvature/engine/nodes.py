@@ -17,7 +17,7 @@ from netvitals.curvature.engine.problem import Problem, float_outputs
 Choice = None | str | Sequence[str] | Callable[[str, nn.Module], bool]
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _PARAMETRIC = (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding, nn.MultiheadAttention, nn.RNNBase, nn.Bilinear)
-MOST = 12       # more default nodes than this make a picture nobody reads
+MOST = 12  # more default nodes than this make a picture nobody reads
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Node:
 
     name: str
     module: str
-    call: int               # 1 for the first call of the module
-    op: str                 # class of the module
+    call: int  # 1 for the first call of the module
+    op: str  # class of the module
     shape: tuple[int, ...]  # of the output with its batch dimension, or (p_v,)
-    size: int               # d_v per sample, or p_v
+    size: int  # d_v per sample, or p_v
 
 
 @dataclass
@@ -40,9 +40,9 @@ class Survey:
     """What one forward pass showed: every call of a module in order, and how much memory the graph keeps."""
 
     calls: list[Node] = field(default_factory=list)
-    unseen: dict[str, str] = field(default_factory=dict)    # call -> why it cannot be a node
+    unseen: dict[str, str] = field(default_factory=dict)  # call -> why it cannot be a node
     outputs: list[Tensor] = field(default_factory=list)
-    final: set[str] = field(default_factory=set)            # calls that return the model's own output
+    final: set[str] = field(default_factory=set)  # calls that return the model's own output
     kept_bytes: int = 0
 
 
@@ -68,11 +68,13 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
                 seen.unseen[call] = f"returns shape {tuple(value.shape)}, whose first dimension is not the batch"
             else:
                 shape = tuple(value.shape)
-                seen.calls.append(Node(call, name, counts[name], type(module).__name__, shape,
-                                       value.numel() // problem.samples))
+                seen.calls.append(
+                    Node(call, name, counts[name], type(module).__name__, shape, value.numel() // problem.samples)
+                )
                 results.append((call, value))
                 if not any(True for _ in module.children()):
                     computed += value.numel() * value.element_size()
+
         return hook
 
     def pack(t: Tensor) -> None:
@@ -84,8 +86,7 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
             if 3 * seen.kept_bytes > memory:
                 raise MemoryError(too_large(3 * seen.kept_bytes, memory, problem.samples))
 
-    handles = [m.register_forward_hook(note(name)) for name, m in problem.model.named_modules()
-               if name and calls]
+    handles = [m.register_forward_hook(note(name)) for name, m in problem.model.named_modules() if name and calls]
     try:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
             outputs = problem.outputs()
@@ -103,8 +104,10 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
 
 def too_large(needed: int, memory: int, samples: int) -> str:
     fit = max(1, int(samples * memory / needed))
-    return (f"a batch of {samples} needs at least {needed / 2**20:.3g} MiB for its graph, the budget is "
-            f"{memory / 2**20:.3g} MiB: pass about {fit} samples, or raise memory=")
+    return (
+        f"a batch of {samples} needs at least {needed / 2**20:.3g} MiB for its graph, the budget is "
+        f"{memory / 2**20:.3g} MiB: pass about {fit} samples, or raise memory="
+    )
 
 
 def first_tensor(out: Any) -> Tensor | None:
@@ -136,11 +139,13 @@ def choose(problem: Problem, seen: Survey, nodes: Choice, space: str) -> tuple[l
     """The nodes to measure, in the order they run, and a sentence on how they were chosen."""
     modules = dict(problem.model.named_modules())
     if nodes is None:
-        names, why = (_blocks(problem.model, seen) if space == "activation" else _owners(problem.model))
+        names, why = _blocks(problem.model, seen) if space == "activation" else _owners(problem.model)
         picked = _of_space(problem, seen, names, space)
         if not picked:
-            raise ValueError(f"no block found in {type(problem.model).__name__}: name the nodes yourself, "
-                             f"for example nodes={[c.name for c in seen.calls[:3]]}")
+            raise ValueError(
+                f"no block found in {type(problem.model).__name__}: name the nodes yourself, "
+                f"for example nodes={[c.name for c in seen.calls[:3]]}"
+            )
         if len(picked) > MOST:
             step = (len(picked) - 1) / (MOST - 1)
             keep = sorted({round(i * step) for i in range(MOST)})
@@ -223,7 +228,7 @@ def _blocks(model: nn.Module, seen: Survey) -> tuple[list[str], str]:
         tops = deeper
     ordered = sorted((t for t in tops if t[0] in called), key=lambda t: called[t[0]])
     names: list[str] = []
-    run = ""        # the last of a run of plain layers that holds a weight matrix; it ends before the next one
+    run = ""  # the last of a run of plain layers that holds a weight matrix; it ends before the next one
     for name, m in ordered:
         if not _heavy(m):
             run = name if run else ""
@@ -254,6 +259,9 @@ def _expand(prefix: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def _owners(model: nn.Module) -> tuple[list[str], str]:
     """Modules that hold weights themselves; norms and lone vectors are left to the caller."""
-    heavy = [n for n, m in model.named_modules()
-             if n and any(p.requires_grad and p.ndim > 1 for p in m.parameters(recurse=False))]
+    heavy = [
+        n
+        for n, m in model.named_modules()
+        if n and any(p.requires_grad and p.ndim > 1 for p in m.parameters(recurse=False))
+    ]
     return heavy, "modules with a weight matrix"

@@ -16,7 +16,7 @@ from netvitals.curvature.engine.products import Cost, Pieces, Products, flattene
 from netvitals.curvature.engine.tape import Space, Tape, recorded, recorded_parameters
 
 Part = Literal["H", "GN", "T"]
-Apply = Callable[[Tensor], Tensor]      # rows (m, d) -> rows (m, d')
+Apply = Callable[[Tensor], Tensor]  # rows (m, d) -> rows (m, d')
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Operator:
     def to_scipy(self) -> Any:
         """A scipy LinearOperator, for its solvers."""
         from scipy.sparse.linalg import LinearOperator
+
         here = lambda x: torch.as_tensor(x, dtype=self.dtype, device=self.device).reshape(-1)
         there = lambda f: lambda x: f(here(x)).cpu().numpy()
         numpy_type = torch.empty(0, dtype=self.dtype).numpy().dtype
@@ -73,8 +74,14 @@ class Operators:
         """H_{v,w}: rows at v, columns at w."""
         i, j = self._index(v), self._index(w)
         of = self.products
-        return Operator((of.size(i), of.size(j)), of.flat[0].dtype, lambda z: self._column(j, z, part)[i],
-                        lambda u: self._column(i, u, part)[j], of.cost, of.flat[0].device)
+        return Operator(
+            (of.size(i), of.size(j)),
+            of.flat[0].dtype,
+            lambda z: self._column(j, z, part)[i],
+            lambda u: self._column(i, u, part)[j],
+            of.cost,
+            of.flat[0].device,
+        )
 
     def column(self, w: str, z: Tensor, part: Part = "H") -> dict[str, Tensor]:
         """H_{v,w} z for every node v from one product; z is (d_w,) or rows (m, d_w)."""
@@ -111,9 +118,18 @@ class Operators:
 
 
 @contextmanager
-def operators(model: nn.Module, loss_fn: Loss, batch: Any, *, nodes: Choice = None, space: Space = "parameter",
-              dtype: torch.dtype | None = None, train: bool | None = None, memory: int = 2 << 30,
-              split: bool = True) -> Iterator[Operators]:
+def operators(
+    model: nn.Module,
+    loss_fn: Loss,
+    batch: Any,
+    *,
+    nodes: Choice = None,
+    space: Space = "parameter",
+    dtype: torch.dtype | None = None,
+    train: bool | None = None,
+    memory: int = 2 << 30,
+    split: bool = True,
+) -> Iterator[Operators]:
     """Products with blocks or with the whole matrix, as long as the ``with`` block lasts.
 
     In parameter space without ``nodes`` every trainable tensor is a node, in the order of ``model.parameters()``.

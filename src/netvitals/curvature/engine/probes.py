@@ -16,8 +16,9 @@ def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
     return torch.Generator(device=device).manual_seed(seed)
 
 
-def draw(count: int, leaves: Sequence[Tensor], source: torch.Generator,
-         distribution: Distribution = "rademacher") -> list[Tensor]:
+def draw(
+    count: int, leaves: Sequence[Tensor], source: torch.Generator, distribution: Distribution = "rademacher"
+) -> list[Tensor]:
     """``count`` probes per leaf, each with identity covariance.
 
     >>> z, = draw(2, [torch.zeros(3)], generator(0))

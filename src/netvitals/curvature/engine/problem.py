@@ -32,7 +32,7 @@ class Problem:
         if not isinstance(batch, (tuple, list)) or len(batch) != 2:
             given = type(batch).__name__ + (f" of length {len(batch)}" if hasattr(batch, "__len__") else "")
             raise ValueError(f"batch is a {given}, expected a pair (inputs, targets)")
-        model = getattr(model, "_orig_mod", model)      # a compiled module has no second derivatives, its original has
+        model = getattr(model, "_orig_mod", model)  # a compiled module has no second derivatives, its original has
         first = next((p for p in model.parameters() if p.is_floating_point()), None)
         if dtype is not None and (first is None or first.dtype != dtype or _other_dtype(batch, dtype)):
             model, loss_fn, batch = _cast(model, loss_fn, batch, dtype)
@@ -60,15 +60,20 @@ class Problem:
         if not loss.is_floating_point():
             raise ValueError(f"loss_fn returned {loss.dtype}, expected a floating number that can be differentiated")
         if not torch.isfinite(loss).all():
-            raise ValueError(f"the loss of this batch is {loss.item()}: curvature is undefined there; check the batch "
-                             "and the parameters for infinities")
+            raise ValueError(
+                f"the loss of this batch is {loss.item()}: curvature is undefined there; check the batch "
+                "and the parameters for infinities"
+            )
         return loss.reshape(())
 
     @property
     def couples_samples(self) -> bool:
         """True when a norm layer takes its statistics from the batch, so that samples see each other."""
-        return any(m.training or (m.running_mean is None and not isinstance(m, nn.InstanceNorm2d))
-                   for m in self.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
+        return any(
+            m.training or (m.running_mean is None and not isinstance(m, nn.InstanceNorm2d))
+            for m in self.model.modules()
+            if isinstance(m, nn.modules.batchnorm._BatchNorm)
+        )
 
 
 def float_outputs(outputs: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
@@ -76,8 +81,10 @@ def float_outputs(outputs: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], 
     leaves, spec = tree_flatten(outputs)
     where = [i for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.is_floating_point()]
     if not where:
-        raise ValueError(f"the model returned {type(outputs).__name__} without a floating tensor: its output cannot be "
-                         "differentiated")
+        raise ValueError(
+            f"the model returned {type(outputs).__name__} without a floating tensor: its output cannot be "
+            "differentiated"
+        )
 
     def rebuild(tensors: list[Tensor]) -> Any:
         filled = list(leaves)
@@ -107,11 +114,11 @@ def laboratory(model: nn.Module, train: bool | None = None) -> Iterator[None]:
             torch.backends.mha.set_fastpath_enabled(False)
             torch.backends.cudnn.enabled = cudnn and not recurrent
             for m in inplace:
-                m.inplace = False       # type: ignore[assignment]
+                m.inplace = False  # type: ignore[assignment]
             yield
         finally:
             for m in inplace:
-                m.inplace = True        # type: ignore[assignment]
+                m.inplace = True  # type: ignore[assignment]
             torch.backends.mha.set_fastpath_enabled(mha)
             torch.backends.cudnn.enabled = cudnn
 
@@ -123,8 +130,10 @@ def refuse_noise(model: nn.Module) -> None:
             continue
         p = getattr(m, "p", None) if isinstance(m, nn.modules.dropout._DropoutNd) else getattr(m, "dropout", None)
         if isinstance(p, (int, float)) and p > 0:
-            raise ValueError(f"dropout is on in {name or 'the model'!r} (p = {p:g}): each product would see another "
-                             "network. Call model.eval(), or pass train=False")
+            raise ValueError(
+                f"dropout is on in {name or 'the model'!r} (p = {p:g}): each product would see another "
+                "network. Call model.eval(), or pass train=False"
+            )
 
 
 @contextmanager
@@ -144,18 +153,26 @@ def advice_for(error: Exception, node: str = "") -> ValueError | None:
     text = str(error)
     where = f" at or below {node!r}" if node else ""
     if "modified by an inplace operation" in text:
-        return ValueError(f"a tensor that the gradient needs was overwritten in place{where}: replace the in-place "
-                          "operation (x.add_(…), x[...] = …) in the model's forward by one that makes a new tensor")
+        return ValueError(
+            f"a tensor that the gradient needs was overwritten in place{where}: replace the in-place "
+            "operation (x.add_(…), x[...] = …) in the model's forward by one that makes a new tensor"
+        )
     if "is not implemented" in text or "not differentiable" in text or "is marked as not" in text:
         op = text.split("derivative for ")[-1].split(" is not")[0].strip() if "derivative for " in text else text[:80]
-        return ValueError(f"{op} has no second derivative{where}: replace it by an equivalent that has one "
-                          "(for example Hardsigmoid by clamp, fused attention by its math form)")
+        return ValueError(
+            f"{op} has no second derivative{where}: replace it by an equivalent that has one "
+            "(for example Hardsigmoid by clamp, fused attention by its math form)"
+        )
     if "checkpoint" in text.lower():
-        return ValueError("gradient checkpointing hides the graph that second derivatives need: switch it off for this "
-                          "measurement, or use use_reentrant=False")
+        return ValueError(
+            "gradient checkpointing hides the graph that second derivatives need: switch it off for this "
+            "measurement, or use use_reentrant=False"
+        )
     if "must have the same dtype" in text or "same dtype" in text or ("dtype" in text and "mat" in text):
-        return ValueError(f"the model mixes dtypes ({text[:120]}): pass dtype=torch.float32 so that it is measured in "
-                          "the dtype its forward creates")
+        return ValueError(
+            f"the model mixes dtypes ({text[:120]}): pass dtype=torch.float32 so that it is measured in "
+            "the dtype its forward creates"
+        )
     return None
 
 

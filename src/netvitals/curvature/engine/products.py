@@ -24,8 +24,8 @@ from torch import Tensor
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.engine.tape import Tape
 
-Pieces = list[Tensor]       # one tensor (m, ...) per leaf of a node
-CACHED = 600_000             # bytes of graph and parameters below which batched products gain on a CPU
+Pieces = list[Tensor]  # one tensor (m, ...) per leaf of a node
+CACHED = 600_000  # bytes of graph and parameters below which batched products gain on a CPU
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Cost:
 
     products: int = 0
     vjps: int = 0
-    forwards: int = 2       # the survey and the tape
+    forwards: int = 2  # the survey and the tape
 
     @property
     def gradients(self) -> float:
@@ -66,8 +66,16 @@ class Products:
         split: False when only products with the whole H will be asked for.
     """
 
-    def __init__(self, tape: Tape, *, by_sample: bool = False, memory: int = 2 << 30, planned: int = 30,
-                 roots: Literal["auto", "never"] = "auto", split: bool = True) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        *,
+        by_sample: bool = False,
+        memory: int = 2 << 30,
+        planned: int = 30,
+        roots: Literal["auto", "never"] = "auto",
+        split: bool = True,
+    ) -> None:
         self.tape, self.memory, self.cost = tape, memory, Cost()
         self.leaves: list[list[Tensor]] = [[r] for r in tape.rows] if by_sample else tape.leaves
         self.flat = [leaf for leaves in self.leaves for leaf in leaves]
@@ -76,8 +84,9 @@ class Products:
         self.pull = [p.clone().requires_grad_(True) for p in tape.pull]
         self.gradient: Sequence[Tensor | None] = []
         if split:
-            self.gradient = torch.autograd.grad(tape.outputs, self.flat, self.pull, create_graph=True,
-                                                allow_unused=True)
+            self.gradient = torch.autograd.grad(
+                tape.outputs, self.flat, self.pull, create_graph=True, allow_unused=True
+            )
             self.cost.vjps += 1
         self._straight: dict[int, bool] = {}
         self.roots: list[Tensor] | None = None
@@ -121,14 +130,16 @@ class Products:
     def _column(self, w: int, probes: Pieces) -> Column:
         m = probes[0].shape[0]
         heads, tails = self._gradient_of(w, probes)
-        pulls = [] if self.roots is not None else self.pull     # the roots already know J z
+        pulls = [] if self.roots is not None else self.pull  # the roots already know J z
         curved = [] if self.straight(w) else self.flat
         got = self._backward(heads, [*pulls, *curved], tails) if pulls or curved else []
         self.cost.products += m
-        pushed, tensors = got[:len(pulls)], (got[len(pulls):] or [None] * len(self.flat))
+        pushed, tensors = got[: len(pulls)], (got[len(pulls) :] or [None] * len(self.flat))
         gn = self._gauss_newton(w, probes, pushed)
-        return Column(self._by_node(gn, m), [None if all(t is None for t in ts) else _filled(ts, leaves, m)
-                                             for ts, leaves in self._split(tensors)])
+        return Column(
+            self._by_node(gn, m),
+            [None if all(t is None for t in ts) else _filled(ts, leaves, m) for ts, leaves in self._split(tensors)],
+        )
 
     def straight(self, w: int) -> bool:
         """True when T vanishes in the whole column of w: nothing after w bends (piecewise-linear nets, a linear head).
@@ -173,12 +184,14 @@ class Products:
         """J_{out←w} z, per output tensor (m, B, ...)."""
         heads, tails = self._gradient_of(w, probes)
         got = self._backward(heads, self.pull, tails)
-        return [torch.zeros(probes[0].shape[0], *p.shape, dtype=p.dtype, device=p.device) if a is None else a
-                for a, p in zip(got, self.pull)]
+        return [
+            torch.zeros(probes[0].shape[0], *p.shape, dtype=p.dtype, device=p.device) if a is None else a
+            for a, p in zip(got, self.pull)
+        ]
 
     def _gradient_of(self, w: int, probes: Pieces) -> tuple[list[Tensor], list[Tensor]]:
         at = sum(len(ls) for ls in self.leaves[:w])
-        mine = self.gradient[at:at + len(self.leaves[w])]
+        mine = self.gradient[at : at + len(self.leaves[w])]
         pairs = [(g, z) for g, z in zip(mine, probes) if g is not None and g.requires_grad]
         return [g for g, _ in pairs], [z for _, z in pairs]
 
@@ -190,7 +203,7 @@ class Products:
         k, b, d = root.shape
         if self.by_sample:
             a = torch.einsum("kbd,mbd->mbk", root, probes[0].reshape(m, b, d))
-        else:       # one matrix product: (KB, d_w) (d_w, m)
+        else:  # one matrix product: (KB, d_w) (d_w, m)
             a = (root.reshape(k * b, d) @ probes[0].reshape(m, d).mT).reshape(k, b, m).permute(2, 1, 0)
         c = self._loss_hessian([a.reshape(m, *out.shape)], m)[0].reshape(m, b, k)
         if self.by_sample:
@@ -204,8 +217,10 @@ class Products:
         """∇²L times a batch of output tangents."""
         pairs = [(s, a) for s, a in zip(self.tape.slope, pushed) if a is not None and s.requires_grad]
         got = self._backward([s for s, _ in pairs], self.tape.detached, [a for _, a in pairs])
-        return [torch.zeros(m, *o.shape, dtype=o.dtype, device=o.device) if g is None else g
-                for g, o in zip(got, self.tape.detached)]
+        return [
+            torch.zeros(m, *o.shape, dtype=o.dtype, device=o.device) if g is None else g
+            for g, o in zip(got, self.tape.detached)
+        ]
 
     def _pull_back(self, cotangents: Sequence[Tensor], m: int) -> Pieces:
         got = self._backward(self.tape.outputs, self.flat, cotangents)
@@ -226,34 +241,38 @@ class Products:
         basis = torch.eye(k, dtype=out.dtype, device=out.device)
         rows: list[list[Tensor]] = []
         for start in range(0, k, self.chunk):
-            part = basis[start:start + self.chunk]
+            part = basis[start : start + self.chunk]
             cot = part[:, None].expand(-1, b, -1).reshape(len(part), *out.shape)
             got = self._backward([out], self.tape.rows, [cot])
             rows.append([g.reshape(len(part), b, -1) for g in _filled(got, self.tape.rows, len(part))])
         self.cost.vjps += k
         return [torch.cat(c) for c in zip(*rows)]
 
-    def _backward(self, heads: Sequence[Tensor], wrt: Sequence[Tensor],
-                  tails: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    def _backward(
+        self, heads: Sequence[Tensor], wrt: Sequence[Tensor], tails: Sequence[Tensor]
+    ) -> Sequence[Tensor | None]:
         """A batch of vector-Jacobian products; by vmap, or one by one where an operation does not allow it."""
         if not heads:
             return [None] * len(wrt)
         if self.batched and tails[0].shape[0] > 1:
             try:
-                return torch.autograd.grad(heads, wrt, tails, retain_graph=True, allow_unused=True,
-                                           is_grads_batched=True)
+                return torch.autograd.grad(
+                    heads, wrt, tails, retain_graph=True, allow_unused=True, is_grads_batched=True
+                )
             except (RuntimeError, NotImplementedError) as error:
                 if "vmap" not in str(error) and "batching" not in str(error):
                     raise
                 self.batched = False
-        single = [torch.autograd.grad(heads, wrt, [t[i] for t in tails], retain_graph=True, allow_unused=True)
-                  for i in range(tails[0].shape[0])]
+        single = [
+            torch.autograd.grad(heads, wrt, [t[i] for t in tails], retain_graph=True, allow_unused=True)
+            for i in range(tails[0].shape[0])
+        ]
         return [None if col[0] is None else torch.stack(col) for col in zip(*single)]
 
     def _split(self, flat: Sequence[Tensor | None]) -> list[tuple[list[Tensor | None], list[Tensor]]]:
         out, at = [], 0
         for leaves in self.leaves:
-            out.append((list(flat[at:at + len(leaves)]), leaves))
+            out.append((list(flat[at : at + len(leaves)]), leaves))
             at += len(leaves)
         return out
 
@@ -262,8 +281,10 @@ class Products:
 
 
 def _filled(got: Sequence[Tensor | None], leaves: Sequence[Tensor], m: int) -> Pieces:
-    return [torch.zeros(m, *leaf.shape, dtype=leaf.dtype, device=leaf.device) if g is None else g
-            for g, leaf in zip(got, leaves)]
+    return [
+        torch.zeros(m, *leaf.shape, dtype=leaf.dtype, device=leaf.device) if g is None else g
+        for g, leaf in zip(got, leaves)
+    ]
 
 
 def identity(leaves: Sequence[Tensor], start: int, stop: int) -> Pieces:

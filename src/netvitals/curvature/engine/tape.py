@@ -49,10 +49,10 @@ class Tape:
         self.outputs: list[Tensor] = []
         self.pull: list[Tensor] = []
         self.detached: list[Tensor] = []
-        self.slope: list[Tensor] = []       # ∇L at the detached outputs, still differentiable by them
+        self.slope: list[Tensor] = []  # ∇L at the detached outputs, still differentiable by them
         self.loss = float("nan")
         self.graph = NodeGraph((), {}, {}, {})
-        self.values: list[Tensor] = []      # f_v before its own perturbation, in activation space
+        self.values: list[Tensor] = []  # f_v before its own perturbation, in activation space
         self._rebuild: Any = None
 
     @property
@@ -62,10 +62,10 @@ class Tape:
     def record(self) -> None:
         """Run the model with ε in place and keep the graph."""
         problem, model = self.problem, self.problem.model
-        seams: list[tuple[Tensor, Tensor]] = []      # (before, after) the perturbation, per node
+        seams: list[tuple[Tensor, Tensor]] = []  # (before, after) the perturbation, per node
         if self.space == "activation":
             for p in model.parameters():
-                p.requires_grad_(False)              # only ε is differentiated; `preserved` puts the flags back
+                p.requires_grad_(False)  # only ε is differentiated; `preserved` puts the flags back
             outputs, seams = self._forward_perturbed()
         else:
             self.leaves = [list(parameters_of(model, n.name)) for n in self.nodes]
@@ -75,24 +75,30 @@ class Tape:
         self._rebuild = lambda: rebuild(everything)
         if not any(o.requires_grad for o in self.outputs):
             names = ", ".join(repr(n.name) for n in self.nodes)
-            raise ValueError(f"node {names} does not influence the loss: the model's output does not depend on it "
-                             "(or is detached). Choose another")
+            raise ValueError(
+                f"node {names} does not influence the loss: the model's output does not depend on it "
+                "(or is detached). Choose another"
+            )
         keep = [i for i, o in enumerate(self.outputs) if o.requires_grad]
         self.detached = [o.detach().requires_grad_(i in keep) for i, o in enumerate(self.outputs)]
         loss = problem.loss(rebuild(self.detached))
         self.loss = float(loss.detach())
         if not loss.requires_grad:
-            raise ValueError("the loss does not depend on the model's output in a differentiable way "
-                             "(an accuracy, an argmax or a detach?): give the loss that training uses")
+            raise ValueError(
+                "the loss does not depend on the model's output in a differentiable way "
+                "(an accuracy, an argmax or a detach?): give the loss that training uses"
+            )
         slopes = torch.autograd.grad(loss, [self.detached[i] for i in keep], create_graph=True, allow_unused=True)
         used = [(i, s) for i, s in zip(keep, slopes) if s is not None]
         self.outputs = [self.outputs[i] for i, _ in used]
         self.detached = [self.detached[i] for i, _ in used]
         self.slope = [s for _, s in used]
         if not self._loss_curves():
-            raise ValueError("the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
-                             "sum; or a cross-entropy saturated to the last bit): its Gauss–Newton part is zero. Use a "
-                             "twice differentiable loss, for example cross-entropy, mean squared error or Huber")
+            raise ValueError(
+                "the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
+                "sum; or a cross-entropy saturated to the last bit): its Gauss–Newton part is zero. Use a "
+                "twice differentiable loss, for example cross-entropy, mean squared error or Huber"
+            )
         self.pull = [s.detach() for s in self.slope]
         if seams:
             self.graph = node_graph(self.nodes, seams, self.outputs, model)
@@ -103,8 +109,9 @@ class Tape:
         if not pairs:
             return False
         weights = [torch.linspace(1, 2, s.numel(), dtype=s.dtype, device=s.device).view_as(s) for s, _ in pairs]
-        curved = torch.autograd.grad([s for s, _ in pairs], [o for _, o in pairs], weights, retain_graph=True,
-                                     allow_unused=True)
+        curved = torch.autograd.grad(
+            [s for s, _ in pairs], [o for _, o in pairs], weights, retain_graph=True, allow_unused=True
+        )
         return any(c is not None and bool(c.any()) for c in curved)
 
     def whole_loss(self) -> Tensor:
@@ -114,6 +121,7 @@ class Tape:
     def mean_check(self) -> tuple[float, float]:
         """The loss of the batch, and the mean of the losses of its halves weighted by size: equal for a mean loss."""
         from torch.utils._pytree import tree_map
+
         b = self.samples
         cut = lambda part: lambda t: t[part] if isinstance(t, Tensor) and t.ndim and t.shape[0] == b else t
         if b < 2 or any(o.shape[0] != b for o in self.outputs):
@@ -146,10 +154,14 @@ class Tape:
                 moved = value + rows[i].reshape(value.shape)
                 seams[i] = (value, moved)
                 return with_first_tensor(out, moved)
+
             return hook
 
-        handles = [m.register_forward_hook(perturb(name)) for name, m in self.problem.model.named_modules()
-                   if name in {n.module for n in self.nodes}]
+        handles = [
+            m.register_forward_hook(perturb(name))
+            for name, m in self.problem.model.named_modules()
+            if name in {n.module for n in self.nodes}
+        ]
         try:
             outputs = self.problem.outputs()
         finally:
@@ -160,8 +172,17 @@ class Tape:
 
 
 @contextmanager
-def recorded(model: nn.Module, loss_fn: Loss, batch: Any, *, nodes: Choice = None, space: Space = "activation",
-             dtype: torch.dtype | None = None, train: bool | None = None, memory: int = 2 << 30) -> Iterator[Tape]:
+def recorded(
+    model: nn.Module,
+    loss_fn: Loss,
+    batch: Any,
+    *,
+    nodes: Choice = None,
+    space: Space = "activation",
+    dtype: torch.dtype | None = None,
+    train: bool | None = None,
+    memory: int = 2 << 30,
+) -> Iterator[Tape]:
     """Record a tape; the model, its mode, buffers, gradients and hooks are as before on leaving, also after an error.
 
     Args:
@@ -188,8 +209,15 @@ def recorded(model: nn.Module, loss_fn: Loss, batch: Any, *, nodes: Choice = Non
 
 
 @contextmanager
-def recorded_parameters(model: nn.Module, loss_fn: Loss, batch: Any, *, dtype: torch.dtype | None = None,
-                        train: bool | None = None, memory: int = 2 << 30) -> Iterator[Tape]:
+def recorded_parameters(
+    model: nn.Module,
+    loss_fn: Loss,
+    batch: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    train: bool | None = None,
+    memory: int = 2 << 30,
+) -> Iterator[Tape]:
     """A tape whose nodes are the trainable parameter tensors; those that do not reach the loss are left out."""
     problem = Problem(model, loss_fn, batch, dtype)
     named = [(name, p) for name, p in problem.model.named_parameters() if p.requires_grad]
@@ -212,8 +240,10 @@ def _refuse_randomness(before: Sequence[Tensor], tape: Tape) -> None:
         same = [b for b in before if b.shape == a.shape]
         tol = 1e-3 * float(a.detach().abs().max())
         if same and all(float((a.detach() - b).abs().max()) > tol for b in same):
-            raise ValueError("two forward passes of the same batch differ: the model draws random numbers (functional "
-                             "dropout? noise?). Switch the noise off, or pass train=False")
+            raise ValueError(
+                "two forward passes of the same batch differ: the model draws random numbers (functional "
+                "dropout? noise?). Switch the noise off, or pass train=False"
+            )
 
 
 def _drop_idle(tape: Tape, explicit: bool) -> None:
@@ -223,11 +253,13 @@ def _drop_idle(tape: Tape, explicit: bool) -> None:
         raise ValueError("none of the nodes can be differentiated")
     grads = torch.autograd.grad(tape.outputs, flat, tape.pull, allow_unused=True, retain_graph=True)
     ends = np.cumsum([len(leaves) for leaves in tape.leaves])
-    live = [any(g is not None for g in grads[end - len(leaves):end]) for end, leaves in zip(ends, tape.leaves)]
+    live = [any(g is not None for g in grads[end - len(leaves) : end]) for end, leaves in zip(ends, tape.leaves)]
     idle = [n.name for n, ok in zip(tape.nodes, live) if not ok]
     if idle and (explicit or not any(live)):
-        raise ValueError(f"node {idle[0]!r} does not influence the loss: its output is not used on the way to the loss "
-                         "(or is detached). Leave it out")
+        raise ValueError(
+            f"node {idle[0]!r} does not influence the loss: its output is not used on the way to the loss "
+            "(or is detached). Leave it out"
+        )
     if idle:
         keep = [i for i, ok in enumerate(live) if ok]
         tape.chosen += f" (without {', '.join(idle)}, which do not influence the loss)"

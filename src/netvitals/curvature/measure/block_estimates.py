@@ -29,7 +29,7 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
     """Both orders of a pair estimate the same norm; they are averaged, and an exact column replaces its partner."""
     n = len(sizes)
     sure = found.exact.astype(float)
-    share = np.where(sure[None, :] == sure[:, None], 0.5, sure[None, :])[None]     # of the order (v, w)
+    share = np.where(sure[None, :] == sure[:, None], 0.5, sure[None, :])[None]  # of the order (v, w)
     share[:, np.arange(n), np.arange(n)] = 1.0
     both = lambda x: share * x + (1 - share) * x.swapaxes(1, 2)
     variance = lambda x: share**2 * x + (1 - share) ** 2 * x.swapaxes(1, 2)
@@ -53,8 +53,9 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
 
     centred = {kind: found.tail[kind] - found.tail[kind].mean(3, keepdims=True) for kind in KINDS}
     gap = fro["T"] / (fro["GN"] + FLOOR)
-    drift = lambda t, gn, weight: weight[..., None] * (_ratio(t, square["T"][..., None])
-                                                       - _ratio(gn, square["GN"][..., None]))
+    drift = lambda t, gn, weight: (
+        weight[..., None] * (_ratio(t, square["T"][..., None]) - _ratio(gn, square["GN"][..., None]))
+    )
     first = drift(centred["T"], centred["GN"], share)
     second = drift(centred["T"].swapaxes(1, 2), centred["GN"].swapaxes(1, 2), 1 - share)
     gap_se = gap * np.sqrt(_mean_variance(first) + _mean_variance(second)) / 2
@@ -66,9 +67,9 @@ def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarra
     r"""$C=(F_{vw}F_{wv}/(F_{vv}F_{ww}))^{1/4}$, numerators and denominators with the same probes $z_w$, $z_v$."""
     n = f.shape[1]
     at = np.arange(n)
-    own = f[:, at, at]                                              # F_ww, seen with the probes of w
+    own = f[:, at, at]  # F_ww, seen with the probes of w
     fine = np.sqrt(own) > FLOOR
-    ratio = np.where(fine[:, None, :], _ratio(f, own[:, None, :]), np.nan)      # F_vw / F_ww
+    ratio = np.where(fine[:, None, :], _ratio(f, own[:, None, :]), np.nan)  # F_vw / F_ww
     c = (ratio * ratio.swapaxes(1, 2)) ** 0.25
     drift = _ratio(centred, f[..., None]) - _ratio(centred[:, at, at][:, None], own[:, None, :, None])
     noise = _mean_variance(drift) / 16

@@ -25,19 +25,31 @@ class CostPlan:
     products: int
     gradients: float
     graph_bytes: int
-    block_bytes: int        # of the dense blocks, if exact
+    block_bytes: int  # of the dense blocks, if exact
     probes_at_once: int
     seconds: float
 
     def __str__(self) -> str:
-        return (f"{self.chosen}; {self.products} products ({self.gradients:.0f} gradient-equivalents, about "
-                f"{self.seconds:.2g} s), {self.graph_bytes / 2**20:.3g} MiB for the graph, {self.probes_at_once} "
-                f"probes at once, {self.block_bytes / 2**20:.3g} MiB for dense blocks")
+        return (
+            f"{self.chosen}; {self.products} products ({self.gradients:.0f} gradient-equivalents, about "
+            f"{self.seconds:.2g} s), {self.graph_bytes / 2**20:.3g} MiB for the graph, {self.probes_at_once} "
+            f"probes at once, {self.block_bytes / 2**20:.3g} MiB for dense blocks"
+        )
 
 
-def plan(model: nn.Module, loss_fn: Loss, batch: Any, nodes: Choice = None, *, method: str = "stochastic",
-         probes: int = 30, space: Space = "activation", dtype: torch.dtype | None = None, train: bool | None = None,
-         memory: int = 2 << 30) -> CostPlan:
+def plan(
+    model: nn.Module,
+    loss_fn: Loss,
+    batch: Any,
+    nodes: Choice = None,
+    *,
+    method: str = "stochastic",
+    probes: int = 30,
+    space: Space = "activation",
+    dtype: torch.dtype | None = None,
+    train: bool | None = None,
+    memory: int = 2 << 30,
+) -> CostPlan:
     """The cost of ``interlayer`` with the same arguments, from one pass and one product.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
@@ -53,12 +65,20 @@ def plan(model: nn.Module, loss_fn: Loss, batch: Any, nodes: Choice = None, *, m
         w = len(sizes) // 2
         m = min(products.chunk, probes)
         z = draw(m, products.leaves[w], generator(0, products.flat[0].device))
-        products.column(w, z)                           # warm: first calls compile and allocate
+        products.column(w, z)  # warm: first calls compile and allocate
         spent = products.cost.gradients
         began = time.perf_counter()
         products.column(w, z)
         each = (time.perf_counter() - began) / m
         per = (products.cost.gradients - spent) / m
         item = products.flat[0].element_size()
-        return CostPlan(tuple(n.name for n in tape.nodes), tape.chosen, count, per * count + spent, 3 * tape.kept_bytes,
-                    2 * sum(sizes) ** 2 * item if method == "exact" else 0, products.chunk, each * count)
+        return CostPlan(
+            tuple(n.name for n in tape.nodes),
+            tape.chosen,
+            count,
+            per * count + spent,
+            3 * tape.kept_bytes,
+            2 * sum(sizes) ** 2 * item if method == "exact" else 0,
+            products.chunk,
+            each * count,
+        )

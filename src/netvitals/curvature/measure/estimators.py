@@ -57,8 +57,9 @@ def frobenius(op: Operator, probes: int = 30, *, distribution: Distribution = "r
     return _root(_squares(op, _probes(op, probes, distribution, seed)))
 
 
-def adaptive_frobenius(op: Operator, relative: float = 0.05, *, most: int = 1000, seed: int = 0,
-                       distribution: Distribution = "rademacher") -> Estimate:
+def adaptive_frobenius(
+    op: Operator, relative: float = 0.05, *, most: int = 1000, seed: int = 0, distribution: Distribution = "rademacher"
+) -> Estimate:
     """Probes until the relative standard error is below ``relative``, at most ``most``."""
     if not relative > 0:
         raise ValueError(f"relative is {relative}, expected a positive relative error")
@@ -74,8 +75,9 @@ def adaptive_frobenius(op: Operator, relative: float = 0.05, *, most: int = 1000
     return found
 
 
-def spectral_norm(op: Operator, steps: int = 20, *, tol: float = 1e-6, seed: int = 0,
-                  method: Literal["power", "lanczos"] = "power") -> SpectralNorm:
+def spectral_norm(
+    op: Operator, steps: int = 20, *, tol: float = 1e-6, seed: int = 0, method: Literal["power", "lanczos"] = "power"
+) -> SpectralNorm:
     r"""$\sigma_1$ by power iteration on $H^\top H$ (always from below), or by Lanczos, which converges faster.
 
     Stops early when a step changes σ₁² by less than ``tol``; a zero operator gives 0.
@@ -119,8 +121,9 @@ def stable_rank(op: Operator, probes: int = 30, *, steps: int = 20, deflated: bo
     return Estimate(float(ratios.mean()), _stderr(ratios), probes, ratios)
 
 
-def coupling(vw: Operator, vv: Operator, ww: Operator, probes: int = 30, *, shared: bool = True,
-             seed: int = 0) -> Estimate:
+def coupling(
+    vw: Operator, vv: Operator, ww: Operator, probes: int = 30, *, shared: bool = True, seed: int = 0
+) -> Estimate:
     r"""$C=\|H_{vw}\|/\sqrt{\|H_{vv}\|\|H_{ww}\|}$; with shared probes $\sqrt[4]{F_{vw}F_{wv}/(F_{vv}F_{ww})}$.
 
     Sharing $z_w$ between $H_{vw}$ and $H_{ww}$ (and $z_v$ likewise) removes most of the noise where C is near 1. With
@@ -157,8 +160,9 @@ def probe_variance(matrix: Tensor) -> float:
 
 
 def _probes(op: Operator, count: int, distribution: Distribution, seed: int) -> Tensor:
-    return draw(count, [torch.empty(op.shape[1], dtype=op.dtype, device=op.device)], generator(seed, op.device),
-                distribution)[0]
+    return draw(
+        count, [torch.empty(op.shape[1], dtype=op.dtype, device=op.device)], generator(seed, op.device), distribution
+    )[0]
 
 
 def _squares(op: Operator, z: Tensor) -> np.ndarray:

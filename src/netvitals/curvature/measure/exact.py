@@ -26,7 +26,7 @@ class Blocks:
     """The assembled matrices over all nodes; ``index[name]`` is the slice of a node."""
 
     index: dict[str, slice]
-    gauss_newton: Tensor    # (D, D), or (B, D, D) by sample
+    gauss_newton: Tensor  # (D, D), or (B, D, D) by sample
     tensor: Tensor
 
     @property
@@ -54,9 +54,11 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
     item = products.flat[0].element_size()
     needed = 2 * copies * total * total * item
     if needed > budget:
-        raise MemoryError(f"the blocks of {len(sizes)} nodes with {total} coordinates need {needed / 2**20:.4g} MiB"
-                          f"{f' for {b} samples' if per_sample else ''}, the budget is {budget / 2**20:.4g} MiB: "
-                          "use fewer nodes or samples, method='stochastic', or raise memory=")
+        raise MemoryError(
+            f"the blocks of {len(sizes)} nodes with {total} coordinates need {needed / 2**20:.4g} MiB"
+            f"{f' for {b} samples' if per_sample else ''}, the budget is {budget / 2**20:.4g} MiB: "
+            "use fewer nodes or samples, method='stochastic', or raise memory="
+        )
     shape = (copies, total, total) if per_sample else (total, total)
     gn, tensor = (torch.zeros(shape, dtype=products.flat[0].dtype, device=products.flat[0].device) for _ in range(2))
     starts = np.cumsum([0, *sizes])
@@ -68,7 +70,7 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
             _store(column, gn, tensor, starts, slice(starts[w] + first, starts[w] + last), per_sample)
         if progress:
             progress(int(starts[w + 1]), int(total))
-    if per_sample:      # the loss holds 1/B; H_b is the Hessian of one sample's own loss
+    if per_sample:  # the loss holds 1/B; H_b is the Hessian of one sample's own loss
         gn, tensor = gn * b, tensor * b
     names = [n.name for n in tape.nodes]
     return Blocks({n: slice(int(a), int(z)) for n, a, z in zip(names, starts, starts[1:])}, gn, tensor)
@@ -88,7 +90,7 @@ def _store(column: Column, gn: Tensor, tensor: Tensor, starts: np.ndarray, at: s
         for matrix, pieces in ((gn, column.gauss_newton[v]), (tensor, column.tensor[v])):
             if pieces is None:
                 continue
-            if per_sample:      # (m, B, ...) -> (B, d_v, m)
+            if per_sample:  # (m, B, ...) -> (B, d_v, m)
                 matrix[:, rows, at] = pieces[0].flatten(2).permute(1, 2, 0)
             else:
                 matrix[rows, at] = torch.cat([p.flatten(1) for p in pieces], 1).mT

@@ -27,25 +27,27 @@ class Lyapunov:
 
     eq8: float
     eq8_stderr: float
-    qr: float               # the largest of the QR exponents, at most eq8
+    qr: float  # the largest of the QR exponents, at most eq8
     qr_stderr: float
     gain: float
     gain_stderr: float
-    spectrum: np.ndarray    # QR exponents, descending, batch means
+    spectrum: np.ndarray  # QR exponents, descending, batch means
     layers: int
 
     def __str__(self) -> str:
-        return (f"over {self.layers} layers: log-norm {self.eq8:+.3f} (Eq. 8), QR {self.qr:+.3f}, typical direction "
-                f"{self.gain:+.3f} per layer")
+        return (
+            f"over {self.layers} layers: log-norm {self.eq8:+.3f} (Eq. 8), QR {self.qr:+.3f}, typical direction "
+            f"{self.gain:+.3f} per layer"
+        )
 
 
 @dataclass(frozen=True)
 class EdgeNorms:
     """Batch-mean spectral norms of the Jacobian of every edge of the node graph."""
 
-    norms: dict[tuple[str, str], float]     # (parent, child)
-    rho: float                              # the largest
-    fan_out: int                            # s: most children of one node
+    norms: dict[tuple[str, str], float]  # (parent, child)
+    rho: float  # the largest
+    fan_out: int  # s: most children of one node
 
     @property
     def contraction(self) -> float:
@@ -76,14 +78,14 @@ class NodeJacobians:
 
     def _rows(self, value: Tensor, d: int, j: int) -> Tensor:
         b, row = self.tape.samples, self.tape.rows[j]
-        if not value.requires_grad:         # the first node depends on no perturbation
+        if not value.requires_grad:  # the first node depends on no perturbation
             return torch.zeros(b, d, row[0].numel(), dtype=value.dtype, device=value.device)
         eye = torch.eye(d, dtype=value.dtype, device=value.device)
         out = []
         for first in range(0, d, 64):
-            part = eye[first:first + 64]
+            part = eye[first : first + 64]
             cot = part[:, None].expand(-1, b, -1).reshape(len(part), *value.shape)
-            got, = torch.autograd.grad(value, row, cot, retain_graph=True, allow_unused=True, is_grads_batched=True)
+            (got,) = torch.autograd.grad(value, row, cot, retain_graph=True, allow_unused=True, is_grads_batched=True)
             if got is None:
                 return torch.zeros(b, d, row[0].numel(), dtype=value.dtype, device=value.device)
             out.append(got.reshape(len(part), b, -1))
@@ -95,22 +97,34 @@ class NodeJacobians:
         On graphs whose edges run beside longer paths this is the total derivative, paths included.
         """
         graph = self.tape.graph
-        norms = {(p, u): float(torch.linalg.matrix_norm(self.jacobian(u, p), 2).mean())
-                 for u in graph.names for p in graph.parents.get(u, ())}
+        norms = {
+            (p, u): float(torch.linalg.matrix_norm(self.jacobian(u, p), 2).mean())
+            for u in graph.names
+            for p in graph.parents.get(u, ())
+        }
         if not norms:
             raise ValueError("the nodes have no edges between them: name at least two nodes, one after the other")
         return EdgeNorms(norms, max(norms.values()), graph.topology.fan_out)
 
 
 @contextmanager
-def node_jacobians(model: nn.Module, loss_fn: Loss, batch: Any, *, nodes: Choice = None,
-                   dtype: torch.dtype | None = None, train: bool | None = None,
-                   memory: int = 2 << 30) -> Iterator[NodeJacobians]:
+def node_jacobians(
+    model: nn.Module,
+    loss_fn: Loss,
+    batch: Any,
+    *,
+    nodes: Choice = None,
+    dtype: torch.dtype | None = None,
+    train: bool | None = None,
+    memory: int = 2 << 30,
+) -> Iterator[NodeJacobians]:
     """Jacobians between nodes, as long as the ``with`` block lasts."""
     with recorded(model, loss_fn, batch, nodes=nodes, dtype=dtype, train=train, memory=memory) as tape:
         if tape.problem.couples_samples:
-            raise ValueError("Jacobians by sample need samples that do not see each other, but batch normalisation is "
-                             "in train mode: call model.eval(), or pass train=False")
+            raise ValueError(
+                "Jacobians by sample need samples that do not see each other, but batch normalisation is "
+                "in train mode: call model.eval(), or pass train=False"
+            )
         yield NodeJacobians(tape)
 
 
@@ -135,12 +149,20 @@ def lyapunov(chain: Sequence[Tensor]) -> Lyapunov:
     for d in chain:
         q, r = torch.linalg.qr(d @ q)
         diagonal = r.diagonal(dim1=1, dim2=2).abs().clamp_min(tiny).log()
-        logs = logs + diagonal[:, :logs.shape[1]]
+        logs = logs + diagonal[:, : logs.shape[1]]
     spectrum = logs.mean(0) / m
     best = (logs / m)[:, int(spectrum.argmax())]
     error = lambda x: float(x.std() / len(x) ** 0.5) if len(x) > 1 else float("nan")
-    return Lyapunov(float(eq8.mean()), error(eq8), float(spectrum.max()), error(best), float(gain.mean()), error(gain),
-                    spectrum.sort(descending=True)[0].numpy(), m)
+    return Lyapunov(
+        float(eq8.mean()),
+        error(eq8),
+        float(spectrum.max()),
+        error(best),
+        float(gain.mean()),
+        error(gain),
+        spectrum.sort(descending=True)[0].numpy(),
+        m,
+    )
 
 
 @dataclass(frozen=True)
@@ -166,11 +188,12 @@ def activation_bend(model: nn.Module, x: Any, *, layers: Sequence[str] | None = 
         def hook(module: nn.Module, args: Any, out: Any) -> None:
             z = args[0].detach().double().requires_grad_(True)
             with torch.enable_grad():
-                first, = torch.autograd.grad(module(z).sum(), z, create_graph=True)
-                second = (torch.autograd.grad(first.sum(), z, allow_unused=True)[0] if first.requires_grad else None)
+                (first,) = torch.autograd.grad(module(z).sum(), z, create_graph=True)
+                second = torch.autograd.grad(first.sum(), z, allow_unused=True)[0] if first.requires_grad else None
             value = 0.0 if second is None else float(second.square().sum())
             a, b = sums.get(name, (0.0, 0))
             sums[name] = (a + value, b + z.numel())
+
         return hook
 
     chosen = [(n, m) for n, m in model.named_modules() if (n in layers if layers is not None else _is_activation(m))]
@@ -184,13 +207,15 @@ def activation_bend(model: nn.Module, x: Any, *, layers: Sequence[str] | None = 
             inner = observe(name)
 
             def hook(module: nn.Module, args: Any, out: Any) -> None:
-                if name not in busy:        # the hook itself calls the module
+                if name not in busy:  # the hook itself calls the module
                     busy.add(name)
                     try:
                         inner(module, args, out)
                     finally:
                         busy.discard(name)
+
             return hook
+
         handles = [m.register_forward_hook(guarded(n)) for n, m in chosen]
         try:
             problem.outputs()

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-FLOOR = 1e-12       # coupling and gap: denominators below this are zero
-ZERO = 1e-24        # stable rank: squared spectral norms below this are a zero block
+FLOOR = 1e-12  # coupling and gap: denominators below this are zero
+ZERO = 1e-24  # stable rank: squared spectral norms below this are a zero block
 
 Clip = Literal["never", "psd_only", "always"]
 
@@ -23,8 +23,9 @@ def resonance(block: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(block)
 
 
-def coupling(r_vw: np.ndarray, r_vv: np.ndarray, r_ww: np.ndarray, *, clip: Clip = "never",
-             psd: bool = False) -> np.ndarray:
+def coupling(
+    r_vw: np.ndarray, r_vv: np.ndarray, r_ww: np.ndarray, *, clip: Clip = "never", psd: bool = False
+) -> np.ndarray:
     r"""$C = R(v,w)/\sqrt{R(v,v)R(w,w)}$, NaN where the denominator is below 1e-12.
 
     At most 1 when the assembled matrix is positive semidefinite (GN, or H of a piecewise-linear net); above 1 only

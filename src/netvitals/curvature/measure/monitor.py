@@ -27,8 +27,10 @@ class Jump:
     after: float
 
     def __str__(self) -> str:
-        return (f"step {self.step}: {self.metric} of {self.pair[0]} and {self.pair[1]} went from {self.before:.3g} to "
-                f"{self.after:.3g}")
+        return (
+            f"step {self.step}: {self.metric} of {self.pair[0]} and {self.pair[1]} went from {self.before:.3g} to "
+            f"{self.after:.3g}"
+        )
 
 
 @dataclass

@@ -42,11 +42,11 @@ class InterlayerCurvature:
     gn_gap: np.ndarray
     gn_gap_stderr: np.ndarray
     spectral_norm: np.ndarray
-    cost: float                         # gradient-equivalents
-    products: int                       # Hessian-vector products behind the numbers
+    cost: float  # gradient-equivalents
+    products: int  # Hessian-vector products behind the numbers
     graph: NodeGraph
-    chosen: str                         # how the nodes were chosen
-    floor: float                        # gaps below this are rounding
+    chosen: str  # how the nodes were chosen
+    floor: float  # gaps below this are rounding
     per_sample: dict[str, np.ndarray] = field(default_factory=dict)
     blocks: Blocks | None = None
 
@@ -85,12 +85,21 @@ class InterlayerCurvature:
 
     def __str__(self) -> str:
         how = f"{self.probes} probes a node, seed {self.seed}" if self.method == "stochastic" else "exact"
-        head = (f"Curvature between {len(self.nodes)} nodes in {self.space} space ({how}, {self.reduction} over "
-                f"{self.samples} samples, {self.cost:.0f} gradient-equivalents)")
-        lines = [head, f"GN-gap over all pairs {self.global_gap:.3g}; {100 * self.off_diagonal_mass:.0f} % of the "
-                 "curvature lies between different nodes"]
-        for title, key, fmt in (("resonance", "resonance", "{:.2e}"), ("coupling", "coupling", "{:.3f}"),
-                                ("stable rank", "stable_rank", "{:.2f}"), ("GN-gap", "gn_gap", "{:.2g}")):
+        head = (
+            f"Curvature between {len(self.nodes)} nodes in {self.space} space ({how}, {self.reduction} over "
+            f"{self.samples} samples, {self.cost:.0f} gradient-equivalents)"
+        )
+        lines = [
+            head,
+            f"GN-gap over all pairs {self.global_gap:.3g}; {100 * self.off_diagonal_mass:.0f} % of the "
+            "curvature lies between different nodes",
+        ]
+        for title, key, fmt in (
+            ("resonance", "resonance", "{:.2e}"),
+            ("coupling", "coupling", "{:.3f}"),
+            ("stable rank", "stable_rank", "{:.2f}"),
+            ("GN-gap", "gn_gap", "{:.2g}"),
+        ):
             lines += ["", title, *_table(self.nodes, getattr(self, key), getattr(self, key + "_stderr"), fmt)]
         return "\n".join(lines)
 

@@ -28,7 +28,7 @@ class Eigenvalues:
 
     values: np.ndarray
     residuals: np.ndarray
-    vectors: Tensor             # (k, d)
+    vectors: Tensor  # (k, d)
     converged: bool
     steps: int
     which: str
@@ -68,15 +68,32 @@ class SpectralDensity:
 
     def __str__(self) -> str:
         low, high = self.nodes.min(), self.nodes.max()
-        return (f"Spectrum of {self.part} ({self.size} × {self.size}) from {self.runs} runs of {self.steps} steps: "
-                f"[{low:.4g}, {high:.4g}], trace {self.trace:.4g} ± {self.trace_stderr:.2g}, negative mass "
-                f"{self.negative_mass:.4g} ± {self.negative_mass_stderr:.2g} ({self.cost:.0f} gradient-equivalents)")
+        return (
+            f"Spectrum of {self.part} ({self.size} × {self.size}) from {self.runs} runs of {self.steps} steps: "
+            f"[{low:.4g}, {high:.4g}], trace {self.trace:.4g} ± {self.trace_stderr:.2g}, negative mass "
+            f"{self.negative_mass:.4g} ± {self.negative_mass_stderr:.2g} ({self.cost:.0f} gradient-equivalents)"
+        )
 
 
-def top_eigenvalues(model: nn.Module, loss_fn: Loss, batch: Any, k: int = 5, *, which: Which = "LA", part: Part = "H",
-                    nodes: Choice = None, node: str | None = None, space: Space = "parameter", tol: float = 1e-4,
-                    most: int = 200, seed: int = 0, dtype: torch.dtype | None = None, train: bool | None = None,
-                    memory: int = 2 << 30, progress: Progress | None = None) -> Eigenvalues:
+def top_eigenvalues(
+    model: nn.Module,
+    loss_fn: Loss,
+    batch: Any,
+    k: int = 5,
+    *,
+    which: Which = "LA",
+    part: Part = "H",
+    nodes: Choice = None,
+    node: str | None = None,
+    space: Space = "parameter",
+    tol: float = 1e-4,
+    most: int = 200,
+    seed: int = 0,
+    dtype: torch.dtype | None = None,
+    train: bool | None = None,
+    memory: int = 2 << 30,
+    progress: Progress | None = None,
+) -> Eigenvalues:
     """Extreme eigenvalues by Lanczos, as many steps as it takes.
 
     Args:
@@ -119,11 +136,25 @@ def top_eigenvalues(model: nn.Module, loss_fn: Loss, batch: Any, k: int = 5, *, 
     return Eigenvalues(values[0, order].numpy(), residuals.numpy(), found, done, run.steps, which, part, cost)
 
 
-def spectral_density(model: nn.Module, loss_fn: Loss, batch: Any, *, steps: int = 40, runs: int = 4, part: Part = "H",
-                     nodes: Choice = None, node: str | None = None, space: Space = "parameter", points: int = 400,
-                     width: float | None = None, seed: int = 0, dtype: torch.dtype | None = None,
-                     train: bool | None = None, memory: int = 2 << 30,
-                     progress: Progress | None = None) -> SpectralDensity:
+def spectral_density(
+    model: nn.Module,
+    loss_fn: Loss,
+    batch: Any,
+    *,
+    steps: int = 40,
+    runs: int = 4,
+    part: Part = "H",
+    nodes: Choice = None,
+    node: str | None = None,
+    space: Space = "parameter",
+    points: int = 400,
+    width: float | None = None,
+    seed: int = 0,
+    dtype: torch.dtype | None = None,
+    train: bool | None = None,
+    memory: int = 2 << 30,
+    progress: Progress | None = None,
+) -> SpectralDensity:
     r"""Eigenvalue density by stochastic Lanczos quadrature: $\frac1d\sum_i\delta(\lambda-\lambda_i)$, smoothed.
 
     Args:
@@ -159,8 +190,23 @@ def spectral_density(model: nn.Module, loss_fn: Loss, batch: Any, *, steps: int 
     mass = d * (weights * np.clip(-x, 0, None)).sum(1)
     trace = d * (weights * x).sum(1)
     error = lambda s: s.std(0, ddof=1) / np.sqrt(runs) if runs > 1 else np.full_like(s[0], np.nan)
-    return SpectralDensity(grid, curves.mean(0), error(curves), x, weights, d, float(mass.mean()), float(error(mass)),
-                           float(trace.mean()), float(error(trace)), part, x.shape[1], runs, seed, cost)
+    return SpectralDensity(
+        grid,
+        curves.mean(0),
+        error(curves),
+        x,
+        weights,
+        d,
+        float(mass.mean()),
+        float(error(mass)),
+        float(trace.mean()),
+        float(error(trace)),
+        part,
+        x.shape[1],
+        runs,
+        seed,
+        cost,
+    )
 
 
 def _smooth(grid: np.ndarray, nodes: np.ndarray, weights: np.ndarray, width: float) -> np.ndarray:
@@ -169,13 +215,32 @@ def _smooth(grid: np.ndarray, nodes: np.ndarray, weights: np.ndarray, width: flo
 
 
 @contextmanager
-def _matrix(model: nn.Module, loss_fn: Loss, batch: Any, part: Part, nodes: Choice, node: str | None, space: Space,
-            dtype: torch.dtype | None, train: bool | None, memory: int) -> Iterator[Operator]:
+def _matrix(
+    model: nn.Module,
+    loss_fn: Loss,
+    batch: Any,
+    part: Part,
+    nodes: Choice,
+    node: str | None,
+    space: Space,
+    dtype: torch.dtype | None,
+    train: bool | None,
+    memory: int,
+) -> Iterator[Operator]:
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
     chosen = [node] if node is not None and nodes is None else nodes
-    with operators(model, loss_fn, batch, nodes=chosen, space=space, dtype=dtype, train=train, memory=memory,
-                   split=part != "H" or node is not None) as of:
+    with operators(
+        model,
+        loss_fn,
+        batch,
+        nodes=chosen,
+        space=space,
+        dtype=dtype,
+        train=train,
+        memory=memory,
+        split=part != "H" or node is not None,
+    ) as of:
         yield of.whole(part) if node is None else of.block(node, node, part)
 
 
@@ -185,8 +250,10 @@ def _affordable(steps: int, runs: int, d: int, matrix: Operator, memory: int) ->
     needed = steps * runs * d * item
     if needed > memory:
         fit = memory // (runs * d * item)
-        raise MemoryError(f"{steps} Lanczos vectors of {d} numbers in {runs} runs need {needed / 2**20:.4g} MiB, the "
-                          f"budget is {memory / 2**20:.4g} MiB: use {fit} steps, or raise memory=")
+        raise MemoryError(
+            f"{steps} Lanczos vectors of {d} numbers in {runs} runs need {needed / 2**20:.4g} MiB, the "
+            f"budget is {memory / 2**20:.4g} MiB: use {fit} steps, or raise memory="
+        )
     return steps
 
 

@@ -35,12 +35,12 @@ class Sweep:
     S is 1, or the number of samples. Columns of nodes no wider than the probes are ``exact``: their tails are zero.
     """
 
-    exact: np.ndarray                                           # (N,)
-    head: dict[str, np.ndarray] = field(default_factory=dict)   # per kind ‖H Q‖²
-    tail: dict[str, np.ndarray] = field(default_factory=dict)   # per kind (S, N, N, k): ‖H (I-QQᵀ) z‖²
-    spread: dict[str, np.ndarray] = field(default_factory=dict)     # per kind the variance of one sample of the tail
-    top: np.ndarray = field(default_factory=lambda: np.zeros(0))    # largest singular value² of H Q, NaN if unknown
-    gain: np.ndarray = field(default_factory=lambda: np.zeros(0))   # share of ``top`` that the second basis found
+    exact: np.ndarray  # (N,)
+    head: dict[str, np.ndarray] = field(default_factory=dict)  # per kind ‖H Q‖²
+    tail: dict[str, np.ndarray] = field(default_factory=dict)  # per kind (S, N, N, k): ‖H (I-QQᵀ) z‖²
+    spread: dict[str, np.ndarray] = field(default_factory=dict)  # per kind the variance of one sample of the tail
+    top: np.ndarray = field(default_factory=lambda: np.zeros(0))  # largest singular value² of H Q, NaN if unknown
+    gain: np.ndarray = field(default_factory=lambda: np.zeros(0))  # share of ``top`` that the second basis found
 
 
 class _Run:
@@ -54,10 +54,16 @@ class _Run:
         self.exact = [d <= probes for d in self.sizes]
         self.source = generator(seed, products.flat[0].device)
         shape = (self.copies, self.n, self.n)
-        self.found = Sweep(np.array(self.exact), {k: np.zeros(shape) for k in KINDS}, {},
-                           {k: np.zeros(shape) for k in KINDS}, np.full(shape, np.nan), np.zeros(shape))
-        self.rows: dict[tuple[int, int], Tensor] = {}       # H_{v,w}Q_w of the first basis, until the second joins it
-        self.leading: dict[tuple[int, int], Tensor] = {}    # best right singular vector of H_{v,w} so far, (S, d_w)
+        self.found = Sweep(
+            np.array(self.exact),
+            {k: np.zeros(shape) for k in KINDS},
+            {},
+            {k: np.zeros(shape) for k in KINDS},
+            np.full(shape, np.nan),
+            np.zeros(shape),
+        )
+        self.rows: dict[tuple[int, int], Tensor] = {}  # H_{v,w}Q_w of the first basis, until the second joins it
+        self.leading: dict[tuple[int, int], Tensor] = {}  # best right singular vector of H_{v,w} so far, (S, d_w)
         self.done, self.total = 0, sum(min(d, probes) for d in self.sizes)
 
     def apply(self, w: int, rows: Tensor) -> Column:
@@ -71,8 +77,16 @@ class _Run:
         return _rows(draw(count, self.products.leaves[w], self.source), self.copies)
 
 
-def sweep(products: Products, *, probes: int, seed: int, by_sample: bool, plain: bool = False, refine: int = 0,
-          progress: Progress | None = None) -> Sweep:
+def sweep(
+    products: Products,
+    *,
+    probes: int,
+    seed: int,
+    by_sample: bool,
+    plain: bool = False,
+    refine: int = 0,
+    progress: Progress | None = None,
+) -> Sweep:
     """Run the sweep. ``by_sample`` keeps samples apart; ``plain`` spends all probes as fresh ones, without a basis.
 
     ``refine`` adds rounds of power iteration for all pairs at once, N products a node each: for blocks whose singular
@@ -81,7 +95,7 @@ def sweep(products: Products, *, probes: int, seed: int, by_sample: bool, plain:
     run = _Run(products, probes, seed, by_sample, progress)
     part = 0 if plain else max(1, probes // 4) if probes >= 4 else 0
     bases = _bases(run, part)
-    for w in range(run.n):      # part 2, and the whole of nodes no wider than the probes
+    for w in range(run.n):  # part 2, and the whole of nodes no wider than the probes
         if run.exact[w]:
             leaf = products.leaves[w][0]
             bases[w] = torch.eye(run.sizes[w], dtype=leaf.dtype, device=leaf.device).expand(run.copies, -1, -1)
@@ -92,7 +106,7 @@ def sweep(products: Products, *, probes: int, seed: int, by_sample: bool, plain:
     extras = [0 if more is None else more.shape[1] for more in second]
     fresh = probes - (2 * part + max(extras) if part else 0)
     run.found.tail = {k: np.zeros((run.copies, run.n, run.n, fresh)) for k in KINDS}
-    for w in range(run.n):      # parts 3 and 4 together
+    for w in range(run.n):  # parts 3 and 4 together
         if run.exact[w]:
             continue
         z = run.fresh(w, fresh)
@@ -114,7 +128,7 @@ def _bases(run: _Run, part: int) -> list[Tensor | None]:
         return sketches
     for w in range(run.n):
         if run.exact[w]:
-            continue        # its column will be known exactly; its sketch would only help others a little
+            continue  # its column will be known exactly; its sketch would only help others a little
         column = run.apply(w, run.fresh(w, part))
         mix = draw(part, [run.products.flat[0].new_zeros(1)], run.source)[0]
         for v in range(run.n):
@@ -130,7 +144,7 @@ def _second(run: _Run, w: int, basis: Tensor | None, part: int) -> Tensor | None
         return None
     leading = []
     for v in range(run.n):
-        rows = run.rows.get((w, v))               # (S, r, d_w)
+        rows = run.rows.get((w, v))  # (S, r, d_w)
         if rows is not None:
             _, vectors = torch.linalg.eigh(rows @ rows.mT)
             lead = vectors[:, :, -1:].mT @ rows
@@ -141,7 +155,7 @@ def _second(run: _Run, w: int, basis: Tensor | None, part: int) -> Tensor | None
     for _ in range(2):
         new = new - (new @ basis.mT) @ basis
     _, vectors = torch.linalg.eigh(new @ new.mT)
-    new = orthonormal(vectors[:, :, -min(part, new.shape[1]):].mT @ new)
+    new = orthonormal(vectors[:, :, -min(part, new.shape[1]) :].mT @ new)
     return orthonormal(new - (new @ basis.mT) @ basis)
 
 
@@ -194,8 +208,9 @@ def _power(run: _Run) -> None:
             size = torch.linalg.vector_norm(image, dim=1, dtype=torch.float64)
             top, before = size.square().cpu().numpy(), found.top[:, v, w]
             found.top[:, v, w] = np.maximum(before, top)
-            found.gain[:, v, w] = 1 - np.divide(before, found.top[:, v, w], out=np.ones_like(before),
-                                                where=found.top[:, v, w] > 0)
+            found.gain[:, v, w] = 1 - np.divide(
+                before, found.top[:, v, w], out=np.ones_like(before), where=found.top[:, v, w] > 0
+            )
             if (w, v) in after:
                 after[w, v] = image / size.clamp_min(1e-300)[:, None].to(image.dtype)
     run.leading = after

@@ -42,10 +42,20 @@ class Trace:
         return "\n".join([f"{what} trace {self.total:.4g} ± {self.total_stderr:.2g} ({spent})", *rows])
 
 
-def trace(model: nn.Module, loss_fn: Loss, batch: Any, probes: int = 50, seed: int = 0, *,
-          part: Literal["H", "GN", "T"] = "H", distribution: Distribution = "rademacher",
-          dtype: torch.dtype | None = None, train: bool | None = None, memory: int = 2 << 30,
-          progress: Progress | None = None) -> Trace:
+def trace(
+    model: nn.Module,
+    loss_fn: Loss,
+    batch: Any,
+    probes: int = 50,
+    seed: int = 0,
+    *,
+    part: Literal["H", "GN", "T"] = "H",
+    distribution: Distribution = "rademacher",
+    dtype: torch.dtype | None = None,
+    train: bool | None = None,
+    memory: int = 2 << 30,
+    progress: Progress | None = None,
+) -> Trace:
     r"""$\mathrm{tr}\,\nabla^2_\theta L$ and its share in each parameter tensor, with standard errors.
 
     Args:
@@ -83,5 +93,15 @@ def _trace(names: tuple[str, ...], samples: np.ndarray, seed: int, part: str, co
     probes = len(samples)
     mean, error = samples.mean(0), samples.std(0, ddof=1) / np.sqrt(probes)
     whole = samples.sum(1)
-    return Trace(names, dict(zip(names, mean.tolist())), dict(zip(names, error.tolist())), float(whole.mean()),
-                 float(whole.std(ddof=1) / np.sqrt(probes)), probes, seed, part, samples, cost)
+    return Trace(
+        names,
+        dict(zip(names, mean.tolist())),
+        dict(zip(names, error.tolist())),
+        float(whole.mean()),
+        float(whole.std(ddof=1) / np.sqrt(probes)),
+        probes,
+        seed,
+        part,
+        samples,
+        cost,
+    )

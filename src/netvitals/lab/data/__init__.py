@@ -12,6 +12,29 @@ from netvitals.lab.data.images import CIFAR10, CIFAR100, MNIST, Digits, FashionM
 from netvitals.lab.data.synthetic import Noise, SequenceTeacher, Teacher
 from netvitals.lab.data.tokens import RandomTokens, Shards, Text
 
-__all__ = ["Audio", "CIFAR10", "CIFAR100", "Dataset", "Digits", "FashionMNIST", "Images", "MNIST", "Noise", "PROBE",
-           "RandomTokens", "SequenceTeacher", "Shards", "Split", "Teacher", "Text", "batches", "crop_flip", "load",
-           "missing", "names", "order", "row_major", "steps_per_epoch"]
+__all__ = [
+    "Audio",
+    "CIFAR10",
+    "CIFAR100",
+    "Dataset",
+    "Digits",
+    "FashionMNIST",
+    "Images",
+    "MNIST",
+    "Noise",
+    "PROBE",
+    "RandomTokens",
+    "SequenceTeacher",
+    "Shards",
+    "Split",
+    "Teacher",
+    "Text",
+    "batches",
+    "crop_flip",
+    "load",
+    "missing",
+    "names",
+    "order",
+    "row_major",
+    "steps_per_epoch",
+]

@@ -35,8 +35,9 @@ def steps_per_epoch(count: int, size: int) -> int:
     return max(1, full + (rest > (1 if size > 1 else 0)))
 
 
-def batches(data: Dataset, size: int, generator: Generator, *, augment: bool = False,
-            fresh: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(
+    data: Dataset, size: int, generator: Generator, *, augment: bool = False, fresh: bool = False
+) -> Iterator[tuple[Tensor, Tensor]]:
     """One epoch of (inputs, targets), row-major, in an order only ``generator`` decides.
 
     Args:

@@ -15,9 +15,18 @@ from netvitals.lab.data.synthetic import Noise, SequenceTeacher, Teacher
 from netvitals.lab.data.tokens import RandomTokens, Shards, Text
 
 _CATALOGUE: dict[str, Any] = {
-    "digits": Digits, "mnist": MNIST, "fashion-mnist": FashionMNIST, "cifar10": CIFAR10, "cifar100": CIFAR100,
-    "images": Images, "text": Text, "shards": Shards,
-    "teacher": Teacher, "sequence-teacher": SequenceTeacher, "noise": Noise, "random-tokens": RandomTokens,
+    "digits": Digits,
+    "mnist": MNIST,
+    "fashion-mnist": FashionMNIST,
+    "cifar10": CIFAR10,
+    "cifar100": CIFAR100,
+    "images": Images,
+    "text": Text,
+    "shards": Shards,
+    "teacher": Teacher,
+    "sequence-teacher": SequenceTeacher,
+    "noise": Noise,
+    "random-tokens": RandomTokens,
     "audio": Audio,
 }
 
@@ -48,8 +57,10 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset
     kind = _CATALOGUE[title]
     if file:
         if "file" not in {f.name for f in fields(kind)}:
-            raise ValueError(f"only text, images and shards take a file after the colon, got {name!r}; "
-                             f"give {title} its folder instead")
+            raise ValueError(
+                f"only text, images and shards take a file after the colon, got {name!r}; "
+                f"give {title} its folder instead"
+            )
         given["file"] = file
     return kind(**grammar.values(kind, {**given, **options}, title)).load(root(folder))
 

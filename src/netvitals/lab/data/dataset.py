@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor
 
-PROBE = 64      # examples in the fixed held-out batch (gate-density paper, one batch of 64 per run)
+PROBE = 64  # examples in the fixed held-out batch (gate-density paper, one batch of 64 per run)
 Task = Literal["classes", "values", "tokens"]
 Draw = Callable[[int, Generator], tuple[Tensor, Tensor]]
 
@@ -99,16 +99,17 @@ class Dataset:
     def permuted(self, seed: int = 0) -> Dataset:
         """The same inputs with the training targets shuffled: what is left is memory, not meaning."""
         order = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(seed))
-        return replace(self, name=f"{self.name} (targets permuted)",
-                       train=Split(self.train.x, self.train.y[order]))
+        return replace(self, name=f"{self.name} (targets permuted)", train=Split(self.train.x, self.train.y[order]))
 
     def to(self, device: torch.device | str) -> Dataset:
         return replace(self, train=self.train.to(device), test=self.test.to(device), probe=self.probe.to(device))
 
     def __str__(self) -> str:
         kind = {"classes": f"{self.classes} classes", "values": "values", "tokens": f"{self.classes} tokens"}
-        return (f"{self.name}: {len(self.train)} training and {len(self.test)} test examples of shape "
-                f"{tuple(self.train.x.shape[1:])}, {kind[self.task]}")
+        return (
+            f"{self.name}: {len(self.train)} training and {len(self.test)} test examples of shape "
+            f"{tuple(self.train.x.shape[1:])}, {kind[self.task]}"
+        )
 
 
 def probe_of(test: Split) -> Split:

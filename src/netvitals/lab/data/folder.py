@@ -26,7 +26,11 @@ def missing(name: str, files: Iterable[str], observed: Iterable[Path]) -> FileNo
     """Which files were looked for, and where."""
     where = ", ".join(map(str, observed))
     if not where:
-        return FileNotFoundError(f"{name} was not found: no folder to look in; give folder=..., or set {VARIABLE}, to "
-                                 f"the folder with {', '.join(files)}")
-    return FileNotFoundError(f"{name} was not found: looked for {', '.join(files)} in {where}; "
-                             f"put the files there, give folder=..., or set {VARIABLE}")
+        return FileNotFoundError(
+            f"{name} was not found: no folder to look in; give folder=..., or set {VARIABLE}, to "
+            f"the folder with {', '.join(files)}"
+        )
+    return FileNotFoundError(
+        f"{name} was not found: looked for {', '.join(files)} in {where}; "
+        f"put the files there, give folder=..., or set {VARIABLE}"
+    )

@@ -27,16 +27,15 @@ class ImageOptions:
     """
 
     scaling: str = "standard"
-    train: int | None = None        # keep this many training images
+    train: int | None = None  # keep this many training images
     test: int | None = None
 
     def dataset(self, name: str, train: Split, test: Split, top: float) -> Dataset:
         """Scale raw pixels 0..top and put the pieces together."""
-        classes = int(max(y.max() if len(y) else -1 for y in (train.y, test.y))) + 1     # also for a part of the images
+        classes = int(max(y.max() if len(y) else -1 for y in (train.y, test.y))) + 1  # also for a part of the images
         train, test = (s if n is None else s[:n] for s, n in ((train, self.train), (test, self.test)))
         if not len(train) or not len(test):
-            raise ValueError(f"{name} needs at least one training and one test image, "
-                             f"got {len(train)} and {len(test)}")
+            raise ValueError(f"{name} needs at least one training and one test image, got {len(train)} and {len(test)}")
         channels = train.x.shape[1]
         pixels = train.x.to(torch.float32)
         if self.scaling == "standard":
@@ -59,10 +58,11 @@ class ImageOptions:
 class Digits(ImageOptions):
     """1,797 handwritten digits of 8×8 pixels, embedded in scikit-learn: 1,437 to train, 360 to test."""
 
-    seed: int = 0                   # of the split
+    seed: int = 0  # of the split
 
     def load(self, folder: Path | None) -> Dataset:
         from sklearn.datasets import load_digits
+
         raw = load_digits()
         every = Split(torch.from_numpy(raw.images).unsqueeze(1), torch.from_numpy(raw.target))
         order = torch.randperm(len(every), generator=torch.Generator().manual_seed(self.seed))
@@ -104,8 +104,13 @@ class CIFAR10(ImageOptions):
     """
 
     title: ClassVar[str] = "cifar10"
-    subfolders: ClassVar[tuple[str, ...]] = ("cifar10", "cifar-10-batches-py", "CIFAR10", "cifar10/cifar-10-batches-py",
-                                             "")
+    subfolders: ClassVar[tuple[str, ...]] = (
+        "cifar10",
+        "cifar-10-batches-py",
+        "CIFAR10",
+        "cifar10/cifar-10-batches-py",
+        "",
+    )
     parts: ClassVar[tuple[str, ...]] = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5")
     held: ClassVar[str] = "test_batch"
     labels: ClassVar[bytes] = b"labels"
@@ -122,8 +127,11 @@ class CIFAR10(ImageOptions):
             packed = sorted(place.glob(f"{self.title}[!0-9]*npz"))
             if packed:
                 return self.dataset(self.title, *_npz(packed[0]), 255.0)
-        raise missing(self.title, [*self.parts, self.held,
-                                   f"or {self.title}*.npz with x_train, y_train, x_test, y_test"], observed)
+        raise missing(
+            self.title,
+            [*self.parts, self.held, f"or {self.title}*.npz with x_train, y_train, x_test, y_test"],
+            observed,
+        )
 
 
 @dataclass(frozen=True)
@@ -131,8 +139,13 @@ class CIFAR100(CIFAR10):
     """Colour images of 32×32 pixels in a hundred classes, from the files train and test or an .npz file."""
 
     title: ClassVar[str] = "cifar100"
-    subfolders: ClassVar[tuple[str, ...]] = ("cifar100", "cifar-100-python", "CIFAR100", "cifar100/cifar-100-python",
-                                             "")
+    subfolders: ClassVar[tuple[str, ...]] = (
+        "cifar100",
+        "cifar-100-python",
+        "CIFAR100",
+        "cifar100/cifar-100-python",
+        "",
+    )
     parts: ClassVar[tuple[str, ...]] = ("train",)
     held: ClassVar[str] = "test"
     labels: ClassVar[bytes] = b"fine_labels"
@@ -164,11 +177,14 @@ def _npz(path: Path) -> tuple[Split, Split]:
         x, y, x_test, y_test = (file[k] for k in keys)
     for name, images in (("x_train", x), ("x_test", x_test)):
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] != images.shape[2]:
-            raise ValueError(f"{name} of {path} must be uint8 square images N×H×W×C, got {images.dtype} "
-                             f"of shape {images.shape}")
+            raise ValueError(
+                f"{name} of {path} must be uint8 square images N×H×W×C, got {images.dtype} of shape {images.shape}"
+            )
     first, second = (torch.from_numpy(np.ascontiguousarray(i.transpose(0, 3, 1, 2))) for i in (x, x_test))
-    return (Split(first, torch.from_numpy(y.reshape(-1).astype(np.int64))),
-            Split(second, torch.from_numpy(y_test.reshape(-1).astype(np.int64))))
+    return (
+        Split(first, torch.from_numpy(y.reshape(-1).astype(np.int64))),
+        Split(second, torch.from_numpy(y_test.reshape(-1).astype(np.int64))),
+    )
 
 
 def _idx(path: Path) -> Tensor:
@@ -193,8 +209,9 @@ class _ArraysOnly(pickle.Unpickler):
             return super().find_class(module, name)
         if (module, name) == ("_codecs", "encode"):
             return super().find_class(module, name)
-        raise ValueError(f"the batch file asks for {module}.{name}, which a file of images has no need for; "
-                         "it was not loaded")
+        raise ValueError(
+            f"the batch file asks for {module}.{name}, which a file of images has no need for; it was not loaded"
+        )
 
 
 def _batch(path: Path, labels: bytes) -> Split:

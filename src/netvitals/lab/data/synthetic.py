@@ -41,25 +41,26 @@ class Teacher:
             with torch.no_grad():
                 if self.classes:
                     return (f(x @ rotation) @ readout).argmax(1)
-                y = f(x @ rotation[:, :len(self.modes)]) @ torch.tensor(self.modes)
+                y = f(x @ rotation[:, : len(self.modes)]) @ torch.tensor(self.modes)
                 return (y + self.noise * torch.randn(len(y), generator=g)).unsqueeze(1)
 
         def draw(count: int, g: Generator) -> tuple[Tensor, Tensor]:
             x = torch.randn(count, self.inputs, generator=g)
             return x, label(x, g)
 
-        data = _drawn("teacher", draw, self.count, self.test, self.seed, "classes" if self.classes else "values",
-                      self.classes)
+        data = _drawn(
+            "teacher", draw, self.count, self.test, self.seed, "classes" if self.classes else "values", self.classes
+        )
         if not self.antithetic:
             return data
-        x = data.train.x[:self.count // 2].double()
+        x = data.train.x[: self.count // 2].double()
         x = torch.linalg.solve_triangular(torch.linalg.cholesky(x.T @ x / len(x)), x.T, upper=False).T
         x = torch.cat([x, -x]).float()
         return replace(data, train=Split(x, label(x, torch.Generator().manual_seed(self.seed))))
 
     def directions(self) -> Tensor:
         """The orthonormal v_k as columns (inputs, modes)."""
-        return self._weights()[0][:, :len(self.modes)]
+        return self._weights()[0][:, : len(self.modes)]
 
     def _weights(self) -> tuple[Tensor, Tensor]:
         # not the generator of the inputs, which starts from the same seed
@@ -81,13 +82,14 @@ class SequenceTeacher:
 
     def load(self, folder: Path | None) -> Dataset:
         g = torch.Generator().manual_seed(self.seed)
-        w, readout = (torch.randn(*shape, generator=g) / self.width ** 0.5
-                      for shape in ((self.width, self.width), (self.width, 1)))
+        w, readout = (
+            torch.randn(*shape, generator=g) / self.width**0.5 for shape in ((self.width, self.width), (self.width, 1))
+        )
         x = torch.randn(self.count + self.test, self.length, self.width, generator=g)
         y = (torch.tanh(x @ w) @ readout).mean(1) + self.noise * torch.randn(len(x), 1, generator=g)
-        y = (y - y[:self.count].mean()) / y[:self.count].std()
-        test = Split(x[self.count:], y[self.count:])
-        return Dataset("sequence-teacher", Split(x[:self.count], y[:self.count]), test, probe_of(test), "values")
+        y = (y - y[: self.count].mean()) / y[: self.count].std()
+        test = Split(x[self.count :], y[self.count :])
+        return Dataset("sequence-teacher", Split(x[: self.count], y[: self.count]), test, probe_of(test), "values")
 
 
 @dataclass(frozen=True)

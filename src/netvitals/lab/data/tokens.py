@@ -36,11 +36,19 @@ class Text:
         stream = torch.from_numpy(np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64))
         cut = int(len(stream) * (1 - self.held_out))
         if min(cut, len(stream) - cut) <= self.context:
-            raise ValueError(f"{path} has {len(stream)} bytes, too few for a context of {self.context} "
-                             f"in both the training and the test part")
+            raise ValueError(
+                f"{path} has {len(stream)} bytes, too few for a context of {self.context} "
+                f"in both the training and the test part"
+            )
         test = windows(stream[cut:], self.context, self.context)
-        return Dataset(f"text:{path.name}", windows(stream[:cut], self.context, self.stride or self.context), test,
-                       probe_of(test), "tokens", 256)
+        return Dataset(
+            f"text:{path.name}",
+            windows(stream[:cut], self.context, self.stride or self.context),
+            test,
+            probe_of(test),
+            "tokens",
+            256,
+        )
 
 
 @dataclass(frozen=True)
@@ -51,14 +59,17 @@ class Shards:
     names, up to ``limit`` tokens.
     """
 
-    file: str = ""                  # a folder of .bin files
+    file: str = ""  # a folder of .bin files
     vocab: int = 50_257
     context: int = 2048
     limit: int = 100_000_000
 
     def load(self, folder: Path | None) -> Dataset:
-        observed = [p for p in ((Path(self.file).expanduser() if self.file else None),
-                              folder / self.file if folder else None) if p is not None]
+        observed = [
+            p
+            for p in ((Path(self.file).expanduser() if self.file else None), folder / self.file if folder else None)
+            if p is not None
+        ]
         found = next((sorted(p.glob("*.bin")) for p in observed if p.is_dir() and any(p.glob("*.bin"))), [])
         held = [p for p in found if "val" in p.name or "test" in p.name]
         if not held or len(held) == len(found):
@@ -82,8 +93,10 @@ class Shards:
                 break
         stream = torch.cat(pieces)
         if len(stream) <= self.context or int(stream.max()) >= self.vocab:
-            raise ValueError(f"shards need more than {self.context} tokens below {self.vocab}, got {len(stream)} "
-                             f"up to {int(stream.max()) if len(stream) else 'none'}")
+            raise ValueError(
+                f"shards need more than {self.context} tokens below {self.vocab}, got {len(stream)} "
+                f"up to {int(stream.max()) if len(stream) else 'none'}"
+            )
         return stream
 
 

@@ -52,9 +52,9 @@ class Verdict:
     note: str = ""
     seeds: int = 0
     scale: str = ""
-    cost: float = 0.0                                   # seconds of computing behind it
-    trials: int = 0                                     # finished trials behind it
-    excluded: tuple[tuple[str, str], ...] = ()          # (trial, why)
+    cost: float = 0.0  # seconds of computing behind it
+    trials: int = 0  # finished trials behind it
+    excluded: tuple[tuple[str, str], ...] = ()  # (trial, why)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -76,8 +76,11 @@ class Verdict:
         parts = [self.status + (f": {self.number}" if self.number else "")]
         parts += [self.note] if self.note else []
         if self.trials:
-            parts.append(f"{self.trials} trial{'s' * (self.trials != 1)}"
-                         + (f", {self.seeds} seed{'s' * (self.seeds != 1)}" if self.seeds else "") + f", {self.scale}")
+            parts.append(
+                f"{self.trials} trial{'s' * (self.trials != 1)}"
+                + (f", {self.seeds} seed{'s' * (self.seeds != 1)}" if self.seeds else "")
+                + f", {self.scale}"
+            )
         parts += [f"{len(self.excluded)} excluded"] if self.excluded else []
         return "; ".join(parts)
 
@@ -144,14 +147,16 @@ def not_run(reason: str) -> Verdict:
     return Verdict("not-run", note=reason)
 
 
-def decide(ok: bool, measured: Measured = None, uncertainty: float | None = None, note: str = "",
-           **more: Any) -> Verdict:
+def decide(
+    ok: bool, measured: Measured = None, uncertainty: float | None = None, note: str = "", **more: Any
+) -> Verdict:
     """``holds`` if ``ok``, else ``fails``."""
     return Verdict("holds" if ok else "fails", measured, uncertainty, note, **more)
 
 
-def within(measured: float, expected: Expected, uncertainty: float | None = None, note: str = "",
-           **more: Any) -> Verdict:
+def within(
+    measured: float, expected: Expected, uncertainty: float | None = None, note: str = "", **more: Any
+) -> Verdict:
     """``holds`` if the number lies within the tolerance of the expected one.
 
     >>> print(within(0.5001, Expected(0.5, tolerance=1e-3)))
@@ -159,5 +164,5 @@ def within(measured: float, expected: Expected, uncertainty: float | None = None
     """
     if expected.value is None or expected.tolerance is None:
         raise ValueError(f"within: the expectation {expected} has no number with a tolerance")
-    gap = abs(measured - expected.value) if measured != expected.value else 0.0     # equal infinities agree
+    gap = abs(measured - expected.value) if measured != expected.value else 0.0  # equal infinities agree
     return decide(gap <= expected.tolerance, float(measured), uncertainty, note, **more)

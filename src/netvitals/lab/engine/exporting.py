@@ -31,17 +31,26 @@ def export(results: Results, folder: str | os.PathLike[str], studies: Iterable[s
     wanted = names if studies is None else list(studies)
     missing = [s for s in wanted if s not in names]
     if missing:
-        raise LookupError(f"{results.path} holds no trials of {', '.join(missing)}; it holds "
-                          f"{', '.join(names) or 'none'}")
+        raise LookupError(
+            f"{results.path} holds no trials of {', '.join(missing)}; it holds {', '.join(names) or 'none'}"
+        )
     written = []
     for name in wanted:
         rows = [row | {"code": t.code} for t in trials if t.study == name for row in rows_of([t])]
         frame = pl.DataFrame(rows, infer_schema_length=None, strict=False)
         written.append(folder / f"{name}.parquet")
         frame.write_parquet(written[-1])
-    verdicts = [{"claim": v.claim, "judged": v.judged, "code": v.code, **v.verdict.to_dict(),
-                 "measured": v.verdict.number, "excluded": [f"{t}: {why}" for t, why in v.verdict.excluded]}
-                for v in results.verdicts()]
+    verdicts = [
+        {
+            "claim": v.claim,
+            "judged": v.judged,
+            "code": v.code,
+            **v.verdict.to_dict(),
+            "measured": v.verdict.number,
+            "excluded": [f"{t}: {why}" for t, why in v.verdict.excluded],
+        }
+        for v in results.verdicts()
+    ]
     if verdicts:
         written.append(folder / "verdicts.parquet")
         pl.DataFrame(verdicts, infer_schema_length=None, strict=False).write_parquet(written[-1])

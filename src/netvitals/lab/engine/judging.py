@@ -41,8 +41,10 @@ def changed_hypothesis(study: Study, results: Results) -> str:
     kept = results.hypothesis(study.name)
     if kept is None or kept.hash == fingerprint(study.hypothesis):
         return ""
-    return (f"refused: the hypothesis of {study.name} was registered on {kept.registered} (sha256 {kept.hash[:12]}…) "
-            f"as “{kept.text}” and has been changed since; restore it, or begin a new results file")
+    return (
+        f"refused: the hypothesis of {study.name} was registered on {kept.registered} (sha256 {kept.hash[:12]}…) "
+        f"as “{kept.text}” and has been changed since; restore it, or begin a new results file"
+    )
 
 
 def late_hypothesis(study: Study, results: Results) -> str:
@@ -61,14 +63,18 @@ def _verdict(claim: Claim, pairs: Sequence[tuple[Config, TrialRecord | None]], s
     trials = [t for _, t in pairs if t is not None]
     done = [t for t in trials if t.done]
     excluded = tuple((trial_name(t.config), _last_line(t.error)) for t in trials if not t.done)
-    facts: dict[str, Any] = {"scale": scale, "cost": sum(t.seconds for t in trials), "trials": len(done),
-                             "excluded": excluded}
+    facts: dict[str, Any] = {
+        "scale": scale,
+        "cost": sum(t.seconds for t in trials),
+        "trials": len(done),
+        "excluded": excluded,
+    }
     if not done:
         return replace(not_run(f"all {len(trials)} trials failed: {excluded[0][1]}"), **facts)
     rows = rows_of(done)
     try:
         verdict = claim.judge(rows)
-    except Exception as error:      # a verdict that cannot be reached is no verdict, and must not hide the others
+    except Exception as error:  # a verdict that cannot be reached is no verdict, and must not hide the others
         return replace(not_run(f"it could not be judged: {type(error).__name__}: {error}"), **facts)
     seeds = verdict.seeds or len({str(r["seed"]) for r in rows if "seed" in r})
     note = "; ".join(filter(None, (verdict.note, late)))

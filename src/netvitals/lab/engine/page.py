@@ -38,15 +38,24 @@ def render_page(standings: Sequence[Standing], results: Results | None = None) -
 
     here = files("netvitals.lab.engine") / "templates"
     text = {name: (here / name).read_text(encoding="utf-8") for name in ("claims.html.j2", "claims.css", "claims.js")}
-    style = "".join((files("netvitals.report") / "templates" / name).read_text(encoding="utf-8")
-                    for name in ("style.css", "plot.css"))
+    style = "".join(
+        (files("netvitals.report") / "templates" / name).read_text(encoding="utf-8")
+        for name in ("style.css", "plot.css")
+    )
     counts = {s: sum(x.verdict.status == s for x in standings) for s in STATUSES}
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     return environment.from_string(text["claims.html.j2"]).render(
-        version=__version__, rows=[_row(s, results) for s in standings], counts=counts, tones=TONES,
-        words=_words(counts, standings), papers=sorted({s.claim.paper for s in standings}), statuses=STATUSES,
-        style=Markup(style + text["claims.css"]), script=Markup(text["claims.js"]),
-        script_hash=base64.b64encode(hashlib.sha256(text["claims.js"].encode()).digest()).decode())
+        version=__version__,
+        rows=[_row(s, results) for s in standings],
+        counts=counts,
+        tones=TONES,
+        words=_words(counts, standings),
+        papers=sorted({s.claim.paper for s in standings}),
+        statuses=STATUSES,
+        style=Markup(style + text["claims.css"]),
+        script=Markup(text["claims.js"]),
+        script_hash=base64.b64encode(hashlib.sha256(text["claims.js"].encode()).digest()).decode(),
+    )
 
 
 def _words(counts: Mapping[Status, int], standings: Sequence[Standing]) -> str:
@@ -56,8 +65,9 @@ def _words(counts: Mapping[Status, int], standings: Sequence[Standing]) -> str:
     sentence = ", ".join(f"{counts[s]} {w}" for s, w in spoken.items() if counts[s])
     if not judged:
         return f"{len(standings)} claims of {papers} papers; none has been run yet."
-    return (f"{len(standings)} claims of {papers} paper{'s' * (papers != 1)}, {judged} of them judged: {sentence}."
-            + (f" {counts['not-run']} have no verdict yet." if counts["not-run"] else ""))
+    return f"{len(standings)} claims of {papers} paper{'s' * (papers != 1)}, {judged} of them judged: {sentence}." + (
+        f" {counts['not-run']} have no verdict yet." if counts["not-run"] else ""
+    )
 
 
 def _row(standing: Standing, results: Results | None) -> dict[str, Any]:
@@ -71,8 +81,21 @@ def _row(standing: Standing, results: Results | None) -> dict[str, Any]:
         basis += [f"{verdict.seeds} seed{'s' * (verdict.seeds != 1)}"] if verdict.seeds else []
         spent = duration(verdict.cost) if verdict.cost >= 1 else "under 1 s"
         basis += [f"scale {verdict.scale}", f"{spent} of computing"]
-    return {"id": claim.id, "paper": claim.paper, "study": claim.study, "section": claim.section,
-            "statement": claim.statement, "expected": str(claim.expected), "status": verdict.status,
-            "tone": TONES[verdict.status], "number": verdict.number, "note": verdict.note, "basis": basis,
-            "excluded": verdict.excluded, "stale": standing.stale, "judged": standing.judged,
-            "plot": Markup(plot.svg()) if plot else "", "legend": plot.legend if plot else []}
+    return {
+        "id": claim.id,
+        "paper": claim.paper,
+        "study": claim.study,
+        "section": claim.section,
+        "statement": claim.statement,
+        "expected": str(claim.expected),
+        "status": verdict.status,
+        "tone": TONES[verdict.status],
+        "number": verdict.number,
+        "note": verdict.note,
+        "basis": basis,
+        "excluded": verdict.excluded,
+        "stale": standing.stale,
+        "judged": standing.judged,
+        "plot": Markup(plot.svg()) if plot else "",
+        "legend": plot.legend if plot else [],
+    }

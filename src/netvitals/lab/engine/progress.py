@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from netvitals.lab.engine.runner import State
 
-QUIET_S = 2.0       # shorter work shows nothing
-SAY_S = 30.0        # where there is no terminal, a line this often
+QUIET_S = 2.0  # shorter work shows nothing
+SAY_S = 30.0  # where there is no terminal, a line this often
 
 
 @contextmanager
@@ -30,13 +30,22 @@ def shown(state: State, progress: bool | Callable[[State], None]) -> Iterator[Ca
     if not console.is_terminal:
         yield _lines(console.print)
         return
-    with Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"), console=console,
-                  transient=True) as bar:
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[words]}"),
+        console=console,
+        transient=True,
+    ) as bar:
         task = bar.add_task(state.study, total=state.total, words="", visible=False)
 
         def draw(now: State) -> None:
-            bar.update(task, completed=now.reused + now.done + now.failed, words=words(now),
-                       visible=time.monotonic() - now.started > QUIET_S)
+            bar.update(
+                task,
+                completed=now.reused + now.done + now.failed,
+                words=words(now),
+                visible=time.monotonic() - now.started > QUIET_S,
+            )
 
         yield draw
 
@@ -50,8 +59,10 @@ def words(state: State) -> str:
     """
     left = state.left
     reused = f" ({state.reused} reused)" if state.reused else ""
-    return (f"{state.reused + state.done}/{state.total} done{reused}, {state.running} running, {state.failed} failed, "
-            + ("time left not known yet" if left is None else f"{duration(left)} left"))
+    return (
+        f"{state.reused + state.done}/{state.total} done{reused}, {state.running} running, {state.failed} failed, "
+        + ("time left not known yet" if left is None else f"{duration(left)} left")
+    )
 
 
 def duration(seconds: float) -> str:

@@ -33,13 +33,21 @@ def render_record(standings: Sequence[Standing]) -> str:
     """The record of one paper as Markdown."""
     paper = standings[0].claim.paper
     counts = {k: sum(s.verdict.status == k for s in standings) for k in STATUSES}
-    lines = [f"# {paper.replace('-', ' ').capitalize()}: claims and verdicts", "",
-             f"{len(standings)} claims: " + ", ".join(f"{n} {k}" for k, n in counts.items() if n) + ". "
-             f"`netvitals reproduce {paper}` measures them again, "
-             f"`netvitals claims --paper {paper} --record FOLDER` writes this file.", ""]
+    lines = [
+        f"# {paper.replace('-', ' ').capitalize()}: claims and verdicts",
+        "",
+        f"{len(standings)} claims: " + ", ".join(f"{n} {k}" for k, n in counts.items() if n) + ". "
+        f"`netvitals reproduce {paper}` measures them again, "
+        f"`netvitals claims --paper {paper} --record FOLDER` writes this file.",
+        "",
+    ]
     for study in dict.fromkeys(s.claim.study for s in standings):
-        lines += [f"## `{study}`", "", "| claim | says | expected | measured | verdict | basis |",
-                  "|---|---|---|---|---|---|"]
+        lines += [
+            f"## `{study}`",
+            "",
+            "| claim | says | expected | measured | verdict | basis |",
+            "|---|---|---|---|---|---|",
+        ]
         lines += [_row(s) for s in standings if s.claim.study == study]
         lines.append("")
     return "\n".join(lines)
@@ -55,8 +63,14 @@ def _row(standing: Standing) -> str:
     if verdict.excluded:
         basis += f", {len(verdict.excluded)} excluded"
     measured = " — ".join(part for part in (verdict.number, verdict.note) if part)
-    cells = (claim.id.partition("/")[2], claim.statement + (f" ({claim.section})" if claim.section else ""),
-             str(claim.expected), measured, verdict.status, basis)
+    cells = (
+        claim.id.partition("/")[2],
+        claim.statement + (f" ({claim.section})" if claim.section else ""),
+        str(claim.expected),
+        measured,
+        verdict.status,
+        basis,
+    )
     return "| " + " | ".join(map(_cell, cells)) + " |"
 
 

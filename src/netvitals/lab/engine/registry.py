@@ -23,8 +23,7 @@ _HERE = "netvitals.lab.studies"
 def papers() -> list[str]:
     """Names of the folders here, in words: ``weight-drift`` for ``weight_drift``."""
     package = importlib.import_module(_HERE)
-    return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(package.__path__)
-                  if m.ispkg)
+    return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
 
 
 def all_studies(paper: str | None = None) -> list[Study]:
@@ -116,9 +115,11 @@ def _load(paper: str) -> tuple[tuple[Study, ...], tuple[Claim, ...]]:
             continue
         try:
             modules.append(importlib.import_module(f"{package.__name__}.{info.name}"))
-        except Exception as error:      # one broken study must not hide the others
-            warnings.warn(f"studies in {package.__name__}.{info.name} cannot be used: {type(error).__name__}: {error}",
-                          stacklevel=2)
+        except Exception as error:  # one broken study must not hide the others
+            warnings.warn(
+                f"studies in {package.__name__}.{info.name} cannot be used: {type(error).__name__}: {error}",
+                stacklevel=2,
+            )
     studies = {s.name: s for m in modules for s in getattr(m, "STUDIES", ())}
     claims: dict[str, Claim] = {}
     for claim in (c for m in modules for c in getattr(m, "CLAIMS", ())):
@@ -131,9 +132,11 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     if not known:
         return "there are none"
     known = list(dict.fromkeys(known))
-    near = (difflib.get_close_matches(name.lower(), known, 3, 0.7)
-            or difflib.get_close_matches(name.lower(), known, 3, 0.4)
-            or [k for k in known if name.lower() in k.lower()][:3])
+    near = (
+        difflib.get_close_matches(name.lower(), known, 3, 0.7)
+        or difflib.get_close_matches(name.lower(), known, 3, 0.4)
+        or [k for k in known if name.lower() in k.lower()][:3]
+    )
     if near:
         return f"did you mean {' or '.join(near)}?"
     if len(known) <= 12:

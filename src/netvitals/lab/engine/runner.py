@@ -18,7 +18,7 @@ from netvitals.lab.engine.store import DEFAULT, Results, TrialRecord
 from netvitals.lab.engine.study import Row, Study, trial_key
 from netvitals.lab.engine.workers import Engine, Outcome, Task, make_engine
 
-ATTEMPTS = 2        # a trial that raises or is killed is tried once more
+ATTEMPTS = 2  # a trial that raises or is killed is tried once more
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,18 @@ class StudyRun:
     rows: list[Row]
     verdicts: dict[str, Verdict]
     summary: Mapping[str, Any]
-    trials: int                 # that the study has at this scale (or that the claims asked for rest on)
-    reused: int                 # of them already stored
+    trials: int  # that the study has at this scale (or that the claims asked for rest on)
+    reused: int  # of them already stored
     failed: int
-    seconds: float              # this call took
+    seconds: float  # this call took
 
     def __str__(self) -> str:
         counts = {s: sum(v.status == s for v in self.verdicts.values()) for s in STATUSES}
         text = ", ".join(f"{n} {s}" for s, n in counts.items() if n) or "no claims"
-        return (f"{self.study} ({self.scale}): {self.trials} trials, {self.reused} reused, {self.failed} failed, "
-                f"{self.seconds:.1f} s; {text}")
+        return (
+            f"{self.study} ({self.scale}): {self.trials} trials, {self.reused} reused, {self.failed} failed, "
+            f"{self.seconds:.1f} s; {text}"
+        )
 
 
 @dataclass
@@ -54,7 +56,7 @@ class State:
     failed: int = 0
     running: int = 0
     started: float = field(default_factory=time.monotonic)
-    spent: float = 0.0          # seconds of finished trials
+    spent: float = 0.0  # seconds of finished trials
 
     @property
     def left(self) -> float | None:
@@ -69,10 +71,18 @@ class State:
 Watcher = Callable[[State], None]
 
 
-def run(study: str | Study, scale: str = "small", engine: str | Engine = "local", *, jobs: int | None = None,
-        resume: bool = True, results: str | os.PathLike[str] | Results = DEFAULT,
-        claims: Sequence[str | Claim] | None = None, address: str | None = None,
-        progress: bool | Watcher = True) -> StudyRun:
+def run(
+    study: str | Study,
+    scale: str = "small",
+    engine: str | Engine = "local",
+    *,
+    jobs: int | None = None,
+    resume: bool = True,
+    results: str | os.PathLike[str] | Results = DEFAULT,
+    claims: Sequence[str | Claim] | None = None,
+    address: str | None = None,
+    progress: bool | Watcher = True,
+) -> StudyRun:
     """Run one study and judge its claims.
 
     Args:
@@ -99,8 +109,9 @@ def run(study: str | Study, scale: str = "small", engine: str | Engine = "local"
     try:
         worker = make_engine(engine, jobs=jobs, address=address) if isinstance(engine, str) else engine
         try:
-            return _run(chosen, scale, worker, store, wanted, narrow=claims is not None, resume=resume,
-                        progress=progress)
+            return _run(
+                chosen, scale, worker, store, wanted, narrow=claims is not None, resume=resume, progress=progress
+            )
         finally:
             if worker is not engine:
                 worker.close()
@@ -109,10 +120,19 @@ def run(study: str | Study, scale: str = "small", engine: str | Engine = "local"
             store.close()
 
 
-def reproduce(names: Iterable[str] = (), *, claims: Iterable[str] = (), scale: str = "small", engine: str = "local",
-              jobs: int | None = None, resume: bool = True, results: str | os.PathLike[str] = DEFAULT,
-              address: str | None = None, progress: bool | Watcher = True,
-              each: Callable[[StudyRun], None] | None = None) -> list[StudyRun]:
+def reproduce(
+    names: Iterable[str] = (),
+    *,
+    claims: Iterable[str] = (),
+    scale: str = "small",
+    engine: str = "local",
+    jobs: int | None = None,
+    resume: bool = True,
+    results: str | os.PathLike[str] = DEFAULT,
+    address: str | None = None,
+    progress: bool | Watcher = True,
+    each: Callable[[StudyRun], None] | None = None,
+) -> list[StudyRun]:
     """Run several studies with one engine and one results file; ``each`` is called as every study ends."""
     chosen = [find_claim(c) for c in claims]
     names = list(names) or list(dict.fromkeys(c.study for c in chosen))
@@ -137,8 +157,17 @@ def reproduce(names: Iterable[str] = (), *, claims: Iterable[str] = (), scale: s
     return runs
 
 
-def _run(study: Study, scale: str, engine: Engine, store: Results, claims: Sequence[Claim], *, narrow: bool,
-         resume: bool, progress: bool | Watcher) -> StudyRun:
+def _run(
+    study: Study,
+    scale: str,
+    engine: Engine,
+    store: Results,
+    claims: Sequence[Claim],
+    *,
+    narrow: bool,
+    resume: bool,
+    progress: bool | Watcher,
+) -> StudyRun:
     begin = time.monotonic()
     code = code_version(study)
     tasks: list[Task] = []
@@ -160,12 +189,22 @@ def _run(study: Study, scale: str, engine: Engine, store: Results, claims: Seque
     verdicts = judge(claims, study, scale, store)
     store.save_verdicts(verdicts, scale, code)
     rows = rows_of(ordered)
-    return StudyRun(study.name, scale, rows, verdicts, study.summary(rows) if rows else {}, len(tasks), reused,
-                    sum(not t.done for t in ordered), time.monotonic() - begin)
+    return StudyRun(
+        study.name,
+        scale,
+        rows,
+        verdicts,
+        study.summary(rows) if rows else {},
+        len(tasks),
+        reused,
+        sum(not t.done for t in ordered),
+        time.monotonic() - begin,
+    )
 
 
-def _work(study: Study, code: str, pending: Sequence[Task], engine: Engine, store: Results, state: State,
-          watch: Watcher) -> None:
+def _work(
+    study: Study, code: str, pending: Sequence[Task], engine: Engine, store: Results, state: State, watch: Watcher
+) -> None:
     """Every pending task to its end; the store is written here and nowhere else."""
     queue = deque(pending)
     tasks = {t.key: t for t in pending}
@@ -195,5 +234,6 @@ def _work(study: Study, code: str, pending: Sequence[Task], engine: Engine, stor
 
 
 def _record(study: Study, code: str, task: Task, outcome: Outcome, attempts: int, engine: str) -> TrialRecord:
-    return TrialRecord(task.key, study.name, task.config, code, outcome.rows, outcome.error, attempts, outcome.seconds,
-                       engine)
+    return TrialRecord(
+        task.key, study.name, task.config, code, outcome.rows, outcome.error, attempts, outcome.seconds, engine
+    )

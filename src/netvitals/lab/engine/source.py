@@ -98,7 +98,7 @@ def _package(root: str) -> list[str]:
 def _file(name: str) -> Path | None:
     """The source file of a module, found without importing anything."""
     top, *rest = name.split(".")
-    if name == "__main__":          # a script has a file and no spec; a notebook has neither
+    if name == "__main__":  # a script has a file and no spec; a notebook has neither
         script = getattr(sys.modules[name], "__file__", None)
         return Path(script) if script else None
     spec = importlib.util.find_spec(top) if top else None
@@ -122,7 +122,9 @@ def _tree(path: Path) -> ast.Module:
 def _meaning(path: Path) -> str:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
-        if (isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-                and ast.get_docstring(node, clean=False) is not None):
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and ast.get_docstring(node, clean=False) is not None
+        ):
             node.body = node.body[1:]
     return ast.dump(tree)

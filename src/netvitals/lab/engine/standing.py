@@ -23,14 +23,23 @@ class Standing:
 
     claim: Claim
     verdict: Verdict
-    judged: str = ""            # when
-    stale: bool = False         # the code behind the trials has changed since
+    judged: str = ""  # when
+    stale: bool = False  # the code behind the trials has changed since
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         c = self.claim
-        return {"id": c.id, "paper": c.paper, "study": c.study, "section": c.section, "statement": c.statement,
-                "expected": str(c.expected), "judged": self.judged, "stale": self.stale, **asdict(self.verdict)}
+        return {
+            "id": c.id,
+            "paper": c.paper,
+            "study": c.study,
+            "section": c.section,
+            "statement": c.statement,
+            "expected": str(c.expected),
+            "judged": self.judged,
+            "stale": self.stale,
+            **asdict(self.verdict),
+        }
 
 
 def standings(claims: Iterable[Claim], results: str | os.PathLike[str] | Results | None) -> list[Standing]:

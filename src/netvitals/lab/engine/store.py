@@ -23,9 +23,9 @@ from netvitals.lab.engine.claim import Verdict
 from netvitals.lab.engine.study import Config, Row, canonical
 
 DEFAULT = Path("runs/studies.sqlite")
-APPLICATION = 0x4E565354        # "NVST": marks the file as netvitals results
-LAYOUT_NUMBER = 1               # raised when the layout changes
-MIGRATIONS: dict[int, str] = {}         # layout n → SQL that makes it layout n + 1
+APPLICATION = 0x4E565354  # "NVST": marks the file as netvitals results
+LAYOUT_NUMBER = 1  # raised when the layout changes
+MIGRATIONS: dict[int, str] = {}  # layout n → SQL that makes it layout n + 1
 
 LAYOUT = """
 CREATE TABLE trial (key TEXT PRIMARY KEY, study TEXT NOT NULL, config TEXT NOT NULL, code TEXT NOT NULL,
@@ -64,8 +64,8 @@ class TrialRecord:
 class Hypothesis:
     text: str
     hash: str
-    registered: str             # when, in UTC
-    trials_before: int          # trials of the study that were already stored then; 0 for a true pre-registration
+    registered: str  # when, in UTC
+    trials_before: int  # trials of the study that were already stored then; 0 for a true pre-registration
 
 
 @dataclass(frozen=True)
@@ -90,23 +90,37 @@ class Results:
     def __init__(self, path: str | os.PathLike[str] = DEFAULT, *, write: bool = True) -> None:
         self.path = Path(path)
         if self.path.is_dir():
-            raise IsADirectoryError(f"{self.path} is a folder; name the results file in it, "
-                                    f"e.g. {self.path / DEFAULT.name}")
+            raise IsADirectoryError(
+                f"{self.path} is a folder; name the results file in it, e.g. {self.path / DEFAULT.name}"
+            )
         self._db = self._open_to_write() if write else self._open_to_read()
 
     def record(self, trial: TrialRecord) -> None:
         """Keep a trial; the same trial again replaces what was there, so nothing is counted twice."""
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO trial VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-                       (trial.key, trial.study, canonical(trial.config), trial.code,
-                        "done" if trial.done else "failed", json.dumps(trial.rows), trial.error, trial.attempts,
-                        trial.seconds, trial.engine, time.time()))
+            db.execute(
+                "INSERT OR REPLACE INTO trial VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+                (
+                    trial.key,
+                    trial.study,
+                    canonical(trial.config),
+                    trial.code,
+                    "done" if trial.done else "failed",
+                    json.dumps(trial.rows),
+                    trial.error,
+                    trial.attempts,
+                    trial.seconds,
+                    trial.engine,
+                    time.time(),
+                ),
+            )
 
     def record_failure(self, key: str, study: str, config: Config, attempt: int, error: str) -> None:
         """Keep the traceback of one attempt, whatever becomes of the next one."""
         with self._transaction() as db:
-            db.execute("INSERT INTO failure VALUES (?,?,?,?,?,?)",
-                       (key, study, canonical(config), attempt, error, time.time()))
+            db.execute(
+                "INSERT INTO failure VALUES (?,?,?,?,?,?)", (key, study, canonical(config), attempt, error, time.time())
+            )
 
     def trials(self, keys: Iterable[str] | None = None, study: str | None = None) -> dict[str, TrialRecord]:
         """Stored trials by key: the ones asked for, or all of a study."""
@@ -114,18 +128,25 @@ class Results:
         where, values = (" WHERE study = ?", (study,)) if study is not None else ("", ())
         found: dict[str, TrialRecord] = {}
         for key, name, config, code, rows, error, attempts, seconds, engine in self._db.execute(
-                f"SELECT key, study, config, code, rows, error, attempts, seconds, engine FROM trial{where} "
-                "ORDER BY finished", values):
+            f"SELECT key, study, config, code, rows, error, attempts, seconds, engine FROM trial{where} "
+            "ORDER BY finished",
+            values,
+        ):
             if wanted is None or key in wanted:
-                found[key] = TrialRecord(key, name, json.loads(config), code, json.loads(rows), error or "", attempts,
-                                         seconds, engine)
+                found[key] = TrialRecord(
+                    key, name, json.loads(config), code, json.loads(rows), error or "", attempts, seconds, engine
+                )
         return found
 
     def failures(self, study: str | None = None) -> list[tuple[str, Config, int, str]]:
         """(key, configuration, attempt, traceback) of every attempt that failed, also where the next one did not."""
         where, values = (" WHERE study = ?", (study,)) if study is not None else ("", ())
-        return [(k, json.loads(c), n, e) for k, c, n, e in self._db.execute(
-            f"SELECT key, config, attempt, error FROM failure{where} ORDER BY at", values)]
+        return [
+            (k, json.loads(c), n, e)
+            for k, c, n, e in self._db.execute(
+                f"SELECT key, config, attempt, error FROM failure{where} ORDER BY at", values
+            )
+        ]
 
     def register(self, study: str, text: str) -> Hypothesis:
         """Keep the hypothesis of a study the first time it is seen; later calls return what was kept then."""
@@ -139,20 +160,26 @@ class Results:
         return Hypothesis(text, fingerprint(text), now, before)
 
     def hypothesis(self, study: str) -> Hypothesis | None:
-        row = self._db.execute("SELECT text, hash, registered, trials_before FROM hypothesis WHERE study = ?",
-                               (study,)).fetchone()
+        row = self._db.execute(
+            "SELECT text, hash, registered, trials_before FROM hypothesis WHERE study = ?", (study,)
+        ).fetchone()
         return None if row is None else Hypothesis(*row)
 
     def save_verdicts(self, verdicts: dict[str, Verdict], scale: str, code: str) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with self._transaction() as db:
-            db.executemany("INSERT OR REPLACE INTO verdict VALUES (?,?,?,?,?)",
-                           [(claim, scale, json.dumps(v.to_dict()), code, now) for claim, v in verdicts.items()])
+            db.executemany(
+                "INSERT OR REPLACE INTO verdict VALUES (?,?,?,?,?)",
+                [(claim, scale, json.dumps(v.to_dict()), code, now) for claim, v in verdicts.items()],
+            )
 
     def verdicts(self) -> list[StoredVerdict]:
-        return [StoredVerdict(claim, scale, Verdict.from_dict(json.loads(record)), code, judged)
-                for claim, scale, record, code, judged in self._db.execute(
-                    "SELECT claim, scale, record, code, judged FROM verdict ORDER BY claim, judged")]
+        return [
+            StoredVerdict(claim, scale, Verdict.from_dict(json.loads(record)), code, judged)
+            for claim, scale, record, code, judged in self._db.execute(
+                "SELECT claim, scale, record, code, judged FROM verdict ORDER BY claim, judged"
+            )
+        ]
 
     def close(self) -> None:
         """Make the file whole: no side files remain unless somebody else reads it now."""
@@ -160,14 +187,15 @@ class Results:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._db.execute("PRAGMA journal_mode=DELETE")
         except sqlite3.Error:
-            pass        # a reader holds the file, or it is open for reading only; nothing is lost
+            pass  # a reader holds the file, or it is open for reading only; nothing is lost
         self._db.close()
 
     def __enter__(self) -> Results:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     @contextmanager
@@ -178,10 +206,12 @@ class Results:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             if self._db.in_transaction:
-                with suppress(sqlite3.Error):       # the disk may refuse this too; the next opening rolls back
+                with suppress(sqlite3.Error):  # the disk may refuse this too; the next opening rolls back
                     self._db.execute("ROLLBACK")
-            raise OSError(f"{self.path} cannot be written ({error}); the trials stored so far are intact. Make room or "
-                          "permission there and run the same command again") from error
+            raise OSError(
+                f"{self.path} cannot be written ({error}); the trials stored so far are intact. Make room or "
+                "permission there and run the same command again"
+            ) from error
 
     def _open_to_write(self) -> sqlite3.Connection:
         try:
@@ -196,7 +226,7 @@ class Results:
             version = _check(db, self.path)
             db.execute("PRAGMA journal_mode=WAL")
             _migrate(db, self.path, version)
-            db.execute("PRAGMA synchronous=NORMAL")     # in WAL mode safe against a killed process
+            db.execute("PRAGMA synchronous=NORMAL")  # in WAL mode safe against a killed process
         except sqlite3.OperationalError as error:
             db.close()
             raise OSError(f"{self.path} cannot be written ({error}); choose another place with --results") from None
@@ -212,7 +242,7 @@ class Results:
         try:
             db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=60.0)
             blank = _is_blank(db, self.path)
-        except sqlite3.OperationalError:    # a folder that cannot be written has no place for WAL's side files
+        except sqlite3.OperationalError:  # a folder that cannot be written has no place for WAL's side files
             db = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True)
             blank = _is_blank(db, self.path)
         if blank:
@@ -221,8 +251,10 @@ class Results:
         version = _check(db, self.path)
         if version < LAYOUT_NUMBER:
             db.close()
-            raise ValueError(f"{self.path} has the older layout {version}; netvitals reproduce brings it to layout "
-                             f"{LAYOUT_NUMBER} when it next writes there")
+            raise ValueError(
+                f"{self.path} has the older layout {version}; netvitals reproduce brings it to layout "
+                f"{LAYOUT_NUMBER} when it next writes there"
+            )
         return db
 
 
@@ -246,9 +278,12 @@ def _is_blank(db: sqlite3.Connection, path: Path) -> bool:
 
 def _lay_out(db: sqlite3.Connection, path: Path) -> None:
     db.execute("BEGIN IMMEDIATE")
-    if _is_blank(db, path):         # no other driver was faster
-        for statement in (*LAYOUT.split(";")[:-1], f"PRAGMA application_id={APPLICATION}",
-                          f"PRAGMA user_version={LAYOUT_NUMBER}"):
+    if _is_blank(db, path):  # no other driver was faster
+        for statement in (
+            *LAYOUT.split(";")[:-1],
+            f"PRAGMA application_id={APPLICATION}",
+            f"PRAGMA user_version={LAYOUT_NUMBER}",
+        ):
             db.execute(statement)
     db.execute("COMMIT")
 
@@ -259,11 +294,15 @@ def _check(db: sqlite3.Connection, path: Path) -> int:
     if application != APPLICATION:
         raise ValueError(f"{path} is not a netvitals results file: it lacks the mark of one; choose another place")
     if version > LAYOUT_NUMBER:
-        raise ValueError(f"{path} has layout {version} and this netvitals knows layout {LAYOUT_NUMBER}; "
-                         "upgrade netvitals or choose another place")
+        raise ValueError(
+            f"{path} has layout {version} and this netvitals knows layout {LAYOUT_NUMBER}; "
+            "upgrade netvitals or choose another place"
+        )
     if any(step not in MIGRATIONS for step in range(version, LAYOUT_NUMBER)):
-        raise ValueError(f"{path} has layout {version}, which this netvitals (layout {LAYOUT_NUMBER}) can no longer "
-                         "bring up to date; keep it for the netvitals that wrote it and choose another place")
+        raise ValueError(
+            f"{path} has layout {version}, which this netvitals (layout {LAYOUT_NUMBER}) can no longer "
+            "bring up to date; keep it for the netvitals that wrote it and choose another place"
+        )
     return version
 
 
@@ -276,5 +315,6 @@ def _migrate(db: sqlite3.Connection, path: Path, version: int) -> None:
     except sqlite3.Error as error:
         if db.in_transaction:
             db.execute("ROLLBACK")
-        raise ValueError(f"{path} has layout {version} and could not be brought to layout {LAYOUT_NUMBER} ({error}); "
-                         "it is unchanged") from None
+        raise ValueError(
+            f"{path} has layout {version} and could not be brought to layout {LAYOUT_NUMBER} ({error}); it is unchanged"
+        ) from None

@@ -12,8 +12,8 @@ from netvitals.lab.engine.plain_values import plain
 
 SCALES = ("smoke", "small", "paper")
 
-Config = dict[str, Any]         # what one trial is told; plain values only
-Row = dict[str, Any]            # one line of results: names to numbers, texts, or lists of numbers
+Config = dict[str, Any]  # what one trial is told; plain values only
+Row = dict[str, Any]  # one line of results: names to numbers, texts, or lists of numbers
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ class Study:
         texts = [canonical(c) for c in configs]
         twice = {t for t in texts if texts.count(t) > 1} if len(set(texts)) < len(texts) else set()
         if twice:
-            raise ValueError(f"study {self.name}: two trials have the configuration {twice.pop()}; "
-                             "tell them apart by a seed")
+            raise ValueError(
+                f"study {self.name}: two trials have the configuration {twice.pop()}; tell them apart by a seed"
+            )
         return configs
 
     def obstacle(self, scale: str) -> str:
@@ -73,8 +74,9 @@ def config_of(config: Mapping[str, Any], study: str) -> Config:
     try:
         return json.loads(canonical(plain(config)))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"study {study}: a configuration must hold plain finite values, got {config} "
-                         f"({error})") from None
+        raise ValueError(
+            f"study {study}: a configuration must hold plain finite values, got {config} ({error})"
+        ) from None
 
 
 def canonical(config: Mapping[str, Any]) -> str:

@@ -14,6 +14,29 @@ from netvitals.lab.models.toys import PositionMLP, PositionMLPSpec, ToyAttention
 from netvitals.lab.models.transformer import ViT, ViTSpec
 from netvitals.lab.models.vgg import VGG, VGGSpec
 
-__all__ = ["Denoiser", "DenoiserSpec", "Diamond", "GPT", "GPTSpec", "MLP", "MLPSpec", "Mixer", "MixerSpec",
-           "ModelSpec", "PositionMLP", "PositionMLPSpec", "ResNet", "ResNetSpec", "ToyAttention", "ToyAttentionSpec",
-           "VGG", "VGGSpec", "ViT", "ViTSpec", "about", "build", "names", "parse"]
+__all__ = [
+    "Denoiser",
+    "DenoiserSpec",
+    "Diamond",
+    "GPT",
+    "GPTSpec",
+    "MLP",
+    "MLPSpec",
+    "Mixer",
+    "MixerSpec",
+    "ModelSpec",
+    "PositionMLP",
+    "PositionMLPSpec",
+    "ResNet",
+    "ResNetSpec",
+    "ToyAttention",
+    "ToyAttentionSpec",
+    "VGG",
+    "VGGSpec",
+    "ViT",
+    "ViTSpec",
+    "about",
+    "build",
+    "names",
+    "parse",
+]

@@ -48,19 +48,27 @@ _CATALOGUE: dict[str, _Entry] = {
     "vgg11": _Entry(VGGSpec(), "eight convolutions with max-pools"),
     "vgg-mini": _Entry(VGGSpec(channels=1, side=8, width=8), "VGG-11 at an eighth of the width"),
     "mixer": _Entry(MixerSpec(), "MLP-Mixer of about a million parameters"),
-    "mixer-mini": _Entry(MixerSpec(channels=1, side=8, patch=2, depth=2, width=32, tokens=16, mixing=64),
-                         "two mixer blocks for 8×8 images"),
+    "mixer-mini": _Entry(
+        MixerSpec(channels=1, side=8, patch=2, depth=2, width=32, tokens=16, mixing=64),
+        "two mixer blocks for 8×8 images",
+    ),
     "encoder": _Entry(ViTSpec(), "transformer encoder on patches, about 0.8 million parameters"),
-    "vit-mini": _Entry(ViTSpec(channels=1, side=8, patch=2, depth=2, heads=2, width=32, hidden=64),
-                       "two encoder blocks for 8×8 images"),
-    "vit-b16": _Entry(ViTSpec(side=224, patch=16, classes=1000, depth=12, heads=12, width=768, hidden=3072),
-                      "the base vision transformer"),
+    "vit-mini": _Entry(
+        ViTSpec(channels=1, side=8, patch=2, depth=2, heads=2, width=32, hidden=64), "two encoder blocks for 8×8 images"
+    ),
+    "vit-b16": _Entry(
+        ViTSpec(side=224, patch=16, classes=1000, depth=12, heads=12, width=768, hidden=3072),
+        "the base vision transformer",
+    ),
     "gpt-micro": _Entry(GPTSpec(), "byte-level GPT: 6 layers, width 128, context 64"),
-    "gpt-nano": _Entry(GPTSpec(vocab=50_257, context=2048, depth=12, heads=12, width=768, fused=True),
-                       "GPT of 124 million parameters"),
+    "gpt-nano": _Entry(
+        GPTSpec(vocab=50_257, context=2048, depth=12, heads=12, width=768, fused=True), "GPT of 124 million parameters"
+    ),
     "denoiser": _Entry(DenoiserSpec(), "denoiser of spectrograms: convolutions and attention"),
-    "denoiser-large": _Entry(DenoiserSpec(width=128, depth=4, hidden=256, dilations=(1, 2, 4, 8)),
-                             "the denoiser at the 2.3 million parameters of published speech networks"),
+    "denoiser-large": _Entry(
+        DenoiserSpec(width=128, depth=4, hidden=256, dilations=(1, 2, 4, 8)),
+        "the denoiser at the 2.3 million parameters of published speech networks",
+    ),
     "toy-attention": _Entry(ToyAttentionSpec(), "one attention head over short sequences"),
     "position-mlp": _Entry(PositionMLPSpec(), "a perceptron shared by the positions of a short sequence"),
 }
@@ -93,8 +101,10 @@ def parse(spec: str, data: Sized | None = None, **overrides: Any) -> Any:
     given: dict[str, Any] = dict(options)
     if sizes:
         if not isinstance(start, MLPSpec):
-            raise ValueError(f"only mlp takes sizes after the colon; give {name} its sizes as options, "
-                             f"as in '{name},{fields(start)[0].name}=...' (got {spec!r})")
+            raise ValueError(
+                f"only mlp takes sizes after the colon; give {name} its sizes as options, "
+                f"as in '{name},{fields(start)[0].name}=...' (got {spec!r})"
+            )
         numbers = grammar.widths(sizes)
         if len(numbers) < 3:
             raise ValueError(f"an MLP has at least an input, a hidden and an output size, got {sizes!r}")

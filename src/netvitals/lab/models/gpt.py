@@ -28,7 +28,7 @@ class GPTSpec:
     hidden: int | None = None
     act: str = "relu"
     norm: str = "rms"
-    base: float = 10_000.0          # of the rotary frequencies
+    base: float = 10_000.0  # of the rotary frequencies
     fused: bool = False
     dropout: float = 0.0
 
@@ -49,7 +49,7 @@ class Rotary(nn.Module):
         self.register_buffer("sin", angle.sin(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        cos, sin = self.cos[:x.shape[-2]].to(x.dtype), self.sin[:x.shape[-2]].to(x.dtype)
+        cos, sin = self.cos[: x.shape[-2]].to(x.dtype), self.sin[: x.shape[-2]].to(x.dtype)
         a, b = x.chunk(2, -1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
@@ -106,7 +106,7 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(GPTBlock(spec) for _ in range(spec.depth))
         self.norm = norm(spec.norm, spec.width, 3)
         self.head = nn.Linear(spec.width, spec.vocab, bias=False)
-        self.embed.weight = self.head.weight        # tied: one matrix, drawn as a linear layer
+        self.embed.weight = self.head.weight  # tied: one matrix, drawn as a linear layer
 
     def forward(self, tokens: Tensor) -> Tensor:
         if tokens.shape[-1] > self.spec.context:

@@ -19,8 +19,8 @@ class MixerSpec:
     patch: int = 4
     depth: int = 8
     width: int = 128
-    tokens: int = 64                # hidden units of the token-mixing layer
-    mixing: int = 512               # hidden units of the channel-mixing layer
+    tokens: int = 64  # hidden units of the token-mixing layer
+    mixing: int = 512  # hidden units of the channel-mixing layer
     act: str = "gelu"
     norm: str = "layer"
     dropout: float = 0.0

@@ -33,11 +33,11 @@ class MLPSpec:
     kind: str = "plain"
     bias: bool = True
     init: str = "default"
-    readout: float = 1.0            # the head's weights are multiplied by this after the initialisation
+    readout: float = 1.0  # the head's weights are multiplied by this after the initialisation
     neck: int = 8
     merge: str = "sum"
     norm_blocks: bool | None = None
-    spectral: bool = False          # spectral norm on every linear layer but the head
+    spectral: bool = False  # spectral norm on every linear layer but the head
     dropout: float = 0.0
 
     def build(self) -> nn.Module:
@@ -92,8 +92,9 @@ class MLP(nn.Module):
         depth = len(spec.hidden) - 1
         normed = not residual if spec.norm_blocks is None else spec.norm_blocks
         self.blocks = nn.ModuleList(
-            Block(a, b, spec, normed=i == 0 or normed, scale=depth ** -0.5 if residual and i else None)
-            for i, (a, b) in enumerate(pairwise(spec.widths)))
+            Block(a, b, spec, normed=i == 0 or normed, scale=depth**-0.5 if residual and i else None)
+            for i, (a, b) in enumerate(pairwise(spec.widths))
+        )
         self.head = nn.Linear(spec.widths[-1], spec.outputs, bias=spec.bias)
         _start(self, spec)
 

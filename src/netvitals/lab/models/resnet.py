@@ -42,16 +42,22 @@ class ResidualBlock(nn.Module):
         super().__init__()
         bias = spec.norm == "none"
         n_out = width * 4 if spec.bottleneck else width
-        steps = ([(n_in, width, 1, 1), (width, width, 3, stride), (width, n_out, 1, 1)] if spec.bottleneck
-                 else [(n_in, width, 3, stride), (width, width, 3, 1)])
+        steps = (
+            [(n_in, width, 1, 1), (width, width, 3, stride), (width, n_out, 1, 1)]
+            if spec.bottleneck
+            else [(n_in, width, 3, stride), (width, width, 3, 1)]
+        )
         self.convs = nn.ModuleList(conv(*step, bias=bias) for step in steps)
         self.norms = nn.ModuleList(norm(spec.norm, step[1], 4) for step in steps)
         self.acts = nn.ModuleList(activation(spec.act) for _ in steps)
         self.dropout = nn.Dropout(spec.dropout) if spec.dropout else nn.Identity()
         self.shortcut: nn.Module | None = None
         if spec.shortcut:
-            self.shortcut = nn.Identity() if stride == 1 and n_in == n_out else nn.Sequential(
-                conv(n_in, n_out, 1, stride, bias=bias), norm(spec.norm, n_out, 4))
+            self.shortcut = (
+                nn.Identity()
+                if stride == 1 and n_in == n_out
+                else nn.Sequential(conv(n_in, n_out, 1, stride, bias=bias), norm(spec.norm, n_out, 4))
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         y = x
@@ -72,15 +78,16 @@ class ResNet(nn.Module):
         self.spec = spec
         large = spec.stem == "large"
         self.stem = nn.Sequential()
-        self.stem.append(conv(spec.channels, spec.width, 7 if large else 3, 2 if large else 1,
-                              bias=spec.norm == "none"))
+        self.stem.append(
+            conv(spec.channels, spec.width, 7 if large else 3, 2 if large else 1, bias=spec.norm == "none")
+        )
         self.stem.append(norm(spec.norm, spec.width, 4))
         self.stem.append(activation(spec.act))
         if large:
             self.stem.append(nn.MaxPool2d(3, 2, 1))
         stages, n_in = [], spec.width
         for i, count in enumerate(spec.blocks):
-            width = spec.width * 2 ** i
+            width = spec.width * 2**i
             stage = []
             for j in range(count):
                 stage.append(ResidualBlock(n_in, width, 2 if i and not j else 1, spec))

@@ -52,8 +52,9 @@ class PositionMLP(nn.Module):
     def __init__(self, spec: PositionMLPSpec):
         super().__init__()
         self.spec = spec
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(spec.width, spec.width), activation(spec.act))
-                                    for _ in range(spec.depth))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(spec.width, spec.width), activation(spec.act)) for _ in range(spec.depth)
+        )
         self.head = nn.Linear(spec.width, spec.outputs)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -79,8 +79,10 @@ class ViT(nn.Module):
         self.embed = nn.Conv2d(spec.channels, spec.width, spec.patch, spec.patch)
         self.token = nn.Parameter(torch.zeros(1, 1, spec.width))
         self.positions = nn.Parameter(torch.empty(1, count + 1, spec.width).normal_(0, 0.02))
-        self.blocks = nn.ModuleList(EncoderBlock(spec.width, spec.heads, spec.hidden, spec.act, spec.norm, spec.dropout)
-                                    for _ in range(spec.depth))
+        self.blocks = nn.ModuleList(
+            EncoderBlock(spec.width, spec.heads, spec.hidden, spec.act, spec.norm, spec.dropout)
+            for _ in range(spec.depth)
+        )
         self.norm = norm(spec.norm, spec.width, 3)
         self.head = nn.Linear(spec.width, spec.classes)
         _start(self, spec)
@@ -95,8 +97,9 @@ class ViT(nn.Module):
 
 def _start(model: ViT, spec: ViTSpec) -> None:
     if spec.init not in ("default", "normal") or spec.head not in ("default", "zero"):
-        raise ValueError(f"a ViT has init=default|normal and head=default|zero, got init={spec.init!r}, "
-                         f"head={spec.head!r}")
+        raise ValueError(
+            f"a ViT has init=default|normal and head=default|zero, got init={spec.init!r}, head={spec.head!r}"
+        )
     if spec.init == "normal":
         for module in model.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):

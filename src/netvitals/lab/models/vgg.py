@@ -30,7 +30,7 @@ class VGGSpec:
         return VGG(self)
 
 
-_PLAN = ((1,), (2,), (4, 4), (8, 8), (8, 8))    # multiples of the width between max-pools
+_PLAN = ((1,), (2,), (4, 4), (8, 8), (8, 8))  # multiples of the width between max-pools
 
 
 class VGG(nn.Module):
@@ -44,8 +44,11 @@ class VGG(nn.Module):
         for group in _PLAN:
             for multiple in group:
                 n_out = spec.width * multiple
-                features += [conv(n_in, n_out, 3, bias=spec.norm == "none"), norm(spec.norm, n_out, 4),
-                             activation(spec.act)]
+                features += [
+                    conv(n_in, n_out, 3, bias=spec.norm == "none"),
+                    norm(spec.norm, n_out, 4),
+                    activation(spec.act),
+                ]
                 n_in = n_out
             if side > 1:
                 features.append(nn.MaxPool2d(2))

@@ -61,10 +61,13 @@ class Ensemble:
         shapes = [{n: t.shape for n, t in m.state_dict().items()} for m in members]
         if any(s != shapes[0] for s in shapes):
             raise ValueError("the networks of an ensemble must have the same parameters and shapes")
-        self.parameters = {n: torch.stack([m.get_parameter(n).detach() for m in members]).requires_grad_()
-                           for n, _ in members[0].named_parameters()}
-        self.buffers = {n: torch.stack([m.get_buffer(n).detach() for m in members])
-                        for n, _ in members[0].named_buffers()}
+        self.parameters = {
+            n: torch.stack([m.get_parameter(n).detach() for m in members]).requires_grad_()
+            for n, _ in members[0].named_parameters()
+        }
+        self.buffers = {
+            n: torch.stack([m.get_buffer(n).detach() for m in members]) for n, _ in members[0].named_buffers()
+        }
         self._forward = stacked_forward(self.template)
 
     def __len__(self) -> int:
@@ -86,8 +89,9 @@ class Ensemble:
         """A network of its own with the values of one seed, to be measured or saved."""
         network = copy.deepcopy(self.template)
         values = {**self.parameters, **self.buffers}
-        network.load_state_dict({n: values[n][index].detach().clone() for n in network.state_dict() if n in values},
-                                strict=False)
+        network.load_state_dict(
+            {n: values[n][index].detach().clone() for n in network.state_dict() if n in values}, strict=False
+        )
         for p in network.parameters():
             p.grad = None
         return network
@@ -96,8 +100,9 @@ class Ensemble:
         return [self.member(k) for k in range(len(self))]
 
     @torch.no_grad()
-    def evaluate(self, split: Split, loss: str = "ce", *, batch: int = 1024, step: int = 0,
-                 epoch: int = -1) -> EnsembleEvaluation:
+    def evaluate(
+        self, split: Split, loss: str = "ce", *, batch: int = 1024, step: int = 0, epoch: int = -1
+    ) -> EnsembleEvaluation:
         """Loss and accuracy of every seed, in eval mode."""
         modes = [(m, m.training) for m in self.template.modules()]
         self.template.eval()
@@ -116,8 +121,15 @@ class Ensemble:
                 module.training = mode
         return EnsembleEvaluation(step, epoch, total / len(split), right / entries if entries else None)
 
-    def train(self, data: Dataset, recipe: Recipe, *, callback: Hook | None = None, on_step: Hook | None = None,
-              rows: Tensor | None = None) -> EnsembleHistory:
+    def train(
+        self,
+        data: Dataset,
+        recipe: Recipe,
+        *,
+        callback: Hook | None = None,
+        on_step: Hook | None = None,
+        rows: Tensor | None = None,
+    ) -> EnsembleHistory:
         """Train every seed as :func:`netvitals.lab.training.train` would with ``recipe.seed`` set to that seed.
 
         A seed whose loss is not finite keeps the weights it had before and is named in ``diverged``; the others
@@ -131,9 +143,11 @@ class Ensemble:
             rows: training examples by number, (K, steps, batch), instead of the recipe's own order and length.
         """
         if recipe.accumulate > 1 or recipe.autocast is not None or recipe.optimizer == "muon":
-            raise ValueError("an ensemble trains with sgd, adam or adamw, without accumulation or autocast; "
-                             f"got optimizer={recipe.optimizer!r}, accumulate={recipe.accumulate}, "
-                             f"autocast={recipe.autocast!r}")
+            raise ValueError(
+                "an ensemble trains with sgd, adam or adamw, without accumulation or autocast; "
+                f"got optimizer={recipe.optimizer!r}, accumulate={recipe.accumulate}, "
+                f"autocast={recipe.autocast!r}"
+            )
         if rows is not None:
             if rows.ndim != 3 or len(rows) != len(self):
                 raise ValueError(f"rows must be (seeds={len(self)}, steps, batch), got {tuple(rows.shape)}")
@@ -146,8 +160,15 @@ class Ensemble:
 class _Training:
     """The moving parts of one call of :meth:`Ensemble.train`."""
 
-    def __init__(self, ensemble: Ensemble, data: Dataset, recipe: Recipe, callback: Hook | None, on_step: Hook | None,
-                 rows: Tensor | None):
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        data: Dataset,
+        recipe: Recipe,
+        callback: Hook | None,
+        on_step: Hook | None,
+        rows: Tensor | None,
+    ):
         self.ensemble, self.data, self.recipe, self.rows = ensemble, data, recipe, rows
         self.callback, self.on_step = callback, on_step
         loss = loss_named(recipe.loss, data)
@@ -188,9 +209,17 @@ class _Training:
                 module.training = mode
         decay = math.fsum(self.lr) * recipe.lr * recipe.weight_decay
         losses = torch.stack(self.loss) if self.loss else torch.zeros(0, len(ensemble))
-        return EnsembleHistory(ensemble.seeds, losses, tuple(self.lr), tuple(self.evaluations), self.step, self.total,
-                               decay / (1 - recipe.momentum) if recipe.optimizer == "sgd" else decay, self.diverged,
-                               self.stopped)
+        return EnsembleHistory(
+            ensemble.seeds,
+            losses,
+            tuple(self.lr),
+            tuple(self.evaluations),
+            self.step,
+            self.total,
+            decay / (1 - recipe.momentum) if recipe.optimizer == "sgd" else decay,
+            self.diverged,
+            self.stopped,
+        )
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """(K, B, ...) inputs and (K, B, ...) targets, every seed in its own order."""
@@ -210,7 +239,7 @@ class _Training:
 
     def _numbers(self) -> Iterator[Tensor]:
         if self.rows is not None:
-            yield from self.rows[:, self.step:self.step + self.per_epoch].unbind(1)
+            yield from self.rows[:, self.step : self.step + self.per_epoch].unbind(1)
             return
         pieces = [order(len(self.data.train), self.recipe.batch, g) for g in self.generators]
         yield from (torch.stack(part) for part in zip(*pieces))
@@ -225,7 +254,7 @@ class _Training:
         if not torch.isfinite(detached.sum()):
             self._note_divergence(detached)
         for p, gradient in zip(self.leaves, torch.autograd.grad(loss, self.leaves, self.ones)):
-            p.grad = gradient.contiguous()      # the fused optimisers read memory in order, whatever the strides say
+            p.grad = gradient.contiguous()  # the fused optimisers read memory in order, whatever the strides say
         if recipe.clip is not None:
             self._clip(recipe.clip)
         factor = multiplier(recipe, self.step, self.total, self.per_epoch)
@@ -255,8 +284,10 @@ class _Training:
             seed = ensemble.seeds[k]
             if not math.isfinite(value) and seed not in self.diverged:
                 self.diverged[seed] = self.step
-                self.kept[k] = ({n: p[k].detach().clone() for n, p in ensemble.parameters.items()},
-                                {n: b[k].clone() for n, b in ensemble.buffers.items()})
+                self.kept[k] = (
+                    {n: p[k].detach().clone() for n, p in ensemble.parameters.items()},
+                    {n: b[k].clone() for n, b in ensemble.buffers.items()},
+                )
 
     @torch.no_grad()
     def _put_back(self) -> None:
@@ -272,13 +303,15 @@ class _Training:
         done = self.evaluations and self.evaluations[-1].step == self.step
         if done or self.recipe.evaluate_on == 0:
             return
-        test = self.data.test if self.recipe.evaluate_on is None else self.data.test[:self.recipe.evaluate_on]
+        test = self.data.test if self.recipe.evaluate_on is None else self.data.test[: self.recipe.evaluate_on]
         self.evaluations.append(self.ensemble.evaluate(test, self.loss_name, step=self.step, epoch=self.epoch))
 
     def _tell(self, hook: Hook | None) -> None:
         if hook is None or self.stopped is not None:
             return
         last = self.evaluations[-1] if self.evaluations and self.evaluations[-1].step == self.step else None
-        if hook(EnsembleMoment(self.step, self.epoch, self.ensemble, self.loss[-1] if self.loss else None,
-                               last)) is True:
+        if (
+            hook(EnsembleMoment(self.step, self.epoch, self.ensemble, self.loss[-1] if self.loss else None, last))
+            is True
+        ):
             self.stopped = f"a hook ended the run after {self.step} of {self.total} steps"

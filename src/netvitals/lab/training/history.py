@@ -15,7 +15,7 @@ class Evaluation:
     """Test loss, and accuracy where there are classes, after ``step`` optimiser steps."""
 
     step: int
-    epoch: int              # last finished epoch, -1 before training
+    epoch: int  # last finished epoch, -1 before training
     loss: float
     accuracy: float | None
     examples: int
@@ -70,9 +70,9 @@ class History:
 class Moment:
     """Where a run stands when a hook is called. ``epoch`` is −1 before the first step."""
 
-    step: int               # optimiser steps taken
-    epoch: int              # last finished epoch
-    loss: float             # of the last step, NaN before the first
+    step: int  # optimiser steps taken
+    epoch: int  # last finished epoch
+    loss: float  # of the last step, NaN before the first
     model: nn.Module
     optimizer: Optimizer
     evaluation: Evaluation | None = None

@@ -24,9 +24,18 @@ Batches = Iterable[tuple[Tensor, Tensor]]
 Hook = Callable[[Moment], Any]
 
 
-def train(model: nn.Module, data: Dataset | Batches, recipe: Recipe, *, watch: Any = None, callback: Hook | None = None,
-          on_step: Hook | None = None, optimizer: Optimizer | None = None, folder: str | Path | None = None,
-          resume: str | Path | None = None) -> History:
+def train(
+    model: nn.Module,
+    data: Dataset | Batches,
+    recipe: Recipe,
+    *,
+    watch: Any = None,
+    callback: Hook | None = None,
+    on_step: Hook | None = None,
+    optimizer: Optimizer | None = None,
+    folder: str | Path | None = None,
+    resume: str | Path | None = None,
+) -> History:
     """Train ``model`` by ``recipe`` and say what happened.
 
     With one seed the run is the same every time, and torch's own generator is left as it was. A loss that is not
@@ -76,8 +85,15 @@ class _Run:
     callback: Hook | None = None
     on_step: Hook | None = None
 
-    def __init__(self, model: nn.Module, data: Dataset | Batches, recipe: Recipe, optimizer: Optimizer | None,
-                 folder: Path | None, start: Checkpoint | None):
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Dataset | Batches,
+        recipe: Recipe,
+        optimizer: Optimizer | None,
+        folder: Path | None,
+        start: Checkpoint | None,
+    ):
         self.model, self.data, self.recipe, self.folder = model, data, recipe, folder
         self.loss_fn: Loss = loss_named(recipe.loss, data if isinstance(data, Dataset) else None)
         self.total, self.per_epoch = steps_of(recipe, data if isinstance(data, Dataset) else _length(data, recipe))
@@ -116,14 +132,23 @@ class _Run:
         self._save("last.pt")
         recipe = self.recipe
         decay = math.fsum(self.lr) * recipe.hidden_lr * recipe.weight_decay
-        return History(tuple(self.loss), tuple(self.lr), tuple(self.grad_norm), tuple(self.evaluations), self.step,
-                       self.total, decay / (1 - recipe.momentum) if recipe.optimizer == "sgd" else decay, self.stopped,
-                       tuple(self.checkpoints))
+        return History(
+            tuple(self.loss),
+            tuple(self.lr),
+            tuple(self.grad_norm),
+            tuple(self.evaluations),
+            self.step,
+            self.total,
+            decay / (1 - recipe.momentum) if recipe.optimizer == "sgd" else decay,
+            self.stopped,
+            tuple(self.checkpoints),
+        )
 
     def _batches(self) -> Batches:
         if isinstance(self.data, Dataset):
-            return batches(self.data, self.recipe.batch, self.order, augment=self.recipe.augment,
-                           fresh=self.recipe.fresh)
+            return batches(
+                self.data, self.recipe.batch, self.order, augment=self.recipe.augment, fresh=self.recipe.fresh
+            )
         return self.data
 
     def _advance(self, group: list[tuple[Tensor, Tensor]]) -> bool:
@@ -138,8 +163,10 @@ class _Run:
             if not math.isfinite(value):
                 self.loss.append(total)
                 self.lr.append(0.0)
-                self.stopped = (f"the loss became {value} at step {self.step} (epoch {self.epoch + 1}); lower the "
-                                f"learning rate ({self.recipe.lr:g}), clip gradients, or warm up")
+                self.stopped = (
+                    f"the loss became {value} at step {self.step} (epoch {self.epoch + 1}); lower the "
+                    f"learning rate ({self.recipe.lr:g}), clip gradients, or warm up"
+                )
                 self.optimizer.zero_grad()
                 return False
             loss.backward()
@@ -172,23 +199,42 @@ class _Run:
     def _evaluate(self) -> None:
         done = self.evaluations and self.evaluations[-1].step == self.step
         if isinstance(self.data, Dataset) and not done and self.recipe.evaluate_on != 0:
-            self.evaluations.append(evaluate(self.model, self.data.test, self.loss_fn, step=self.step,
-                                             epoch=self.epoch, examples=self.recipe.evaluate_on))
+            self.evaluations.append(
+                evaluate(
+                    self.model,
+                    self.data.test,
+                    self.loss_fn,
+                    step=self.step,
+                    epoch=self.epoch,
+                    examples=self.recipe.evaluate_on,
+                )
+            )
 
     def _tell(self, hook: Hook | None) -> None:
         if hook is None or self.stopped is not None:
             return
         last = self.evaluations[-1] if self.evaluations and self.evaluations[-1].step == self.step else None
-        moment = Moment(self.step, self.epoch, self.loss[-1] if self.loss else math.nan, self.model, self.optimizer,
-                        last)
+        moment = Moment(
+            self.step, self.epoch, self.loss[-1] if self.loss else math.nan, self.model, self.optimizer, last
+        )
         if hook(moment) is True:
             self.stopped = f"a hook ended the run after {self.step} of {self.total} steps"
 
     def _save(self, name: str) -> None:
         if self.folder is not None:
-            path = save_checkpoint(self.folder / name, self.model, self.optimizer, self.recipe, step=self.step,
-                                   epoch=self.epoch, order=self.order, loss=self.loss, lr=self.lr,
-                                   grad_norm=self.grad_norm, evaluations=self.evaluations)
+            path = save_checkpoint(
+                self.folder / name,
+                self.model,
+                self.optimizer,
+                self.recipe,
+                step=self.step,
+                epoch=self.epoch,
+                order=self.order,
+                loss=self.loss,
+                lr=self.lr,
+                grad_norm=self.grad_norm,
+                evaluations=self.evaluations,
+            )
             self.checkpoints.append(path)
 
     def _restore(self, start: Checkpoint) -> None:
@@ -202,8 +248,16 @@ class _Run:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, split: Split, loss: Loss | str = "ce", *, batch: int = 1024, step: int = 0,
-             epoch: int = -1, examples: int | None = None) -> Evaluation:
+def evaluate(
+    model: nn.Module,
+    split: Split,
+    loss: Loss | str = "ce",
+    *,
+    batch: int = 1024,
+    step: int = 0,
+    epoch: int = -1,
+    examples: int | None = None,
+) -> Evaluation:
     """Loss and accuracy on a split, in eval mode; modes are put back."""
     loss_fn = loss_named(loss) if isinstance(loss, str) else loss
     device = next(model.parameters()).device
@@ -213,7 +267,7 @@ def evaluate(model: nn.Module, split: Split, loss: Loss | str = "ce", *, batch: 
     total, right, entries = 0.0, 0.0, 0
     try:
         for begin in range(0, count, batch):
-            x, y = split.x[begin:min(begin + batch, count)], split.y[begin:min(begin + batch, count)]
+            x, y = split.x[begin : min(begin + batch, count)], split.y[begin : min(begin + batch, count)]
             outputs, y = model(x.to(device)), y.to(device)
             total += loss_fn(outputs, y).item() * len(x)
             hits = correct(outputs, y)

@@ -33,8 +33,9 @@ def kinds(model: nn.Module) -> dict[str, str]:
     return {name: found[id(p)] for name, p in model.named_parameters()}
 
 
-def make_optimizer(model: nn.Module, recipe: Recipe, parameters: dict[str, Any] | None = None,
-                   **options: Any) -> Optimizer:
+def make_optimizer(
+    model: nn.Module, recipe: Recipe, parameters: dict[str, Any] | None = None, **options: Any
+) -> Optimizer:
     """SGD, Adam, AdamW, or Muon with AdamW for ``model``; every group keeps its own rate under ``base_lr``.
 
     Args:
@@ -60,20 +61,25 @@ def make_optimizer(model: nn.Module, recipe: Recipe, parameters: dict[str, Any] 
         rate = (recipe.hidden_lr if name in matrices else recipe.lr) * scale
         parts = fused_parts(name, p) if name in matrices else 0
         gathered[(rate, recipe.weight_decay if decay is None else decay, parts)].append(p)
-    groups = [({"params": params, "lr": rate, "base_lr": rate, "weight_decay": decay}, parts)
-              for (rate, decay, parts), params in gathered.items()]
+    groups = [
+        ({"params": params, "lr": rate, "base_lr": rate, "weight_decay": decay}, parts)
+        for (rate, decay, parts), params in gathered.items()
+    ]
     adam: dict[str, Any] = {"betas": recipe.betas, "eps": recipe.eps}
     if recipe.optimizer == "muon":
         muon = [{**g, "parts": parts, "momentum": 0.95, "nesterov": True} for g, parts in groups if parts]
         rest = [{**g, **adam} for g, parts in groups if not parts]
         if not muon or not rest:
-            raise ValueError(f"Muon trains hidden matrices beside a readout; {type(model).__name__} has "
-                             f"{len(muon)} groups for Muon and {len(rest)} for AdamW")
+            raise ValueError(
+                f"Muon trains hidden matrices beside a readout; {type(model).__name__} has "
+                f"{len(muon)} groups for Muon and {len(rest)} for AdamW"
+            )
         return MuonAdamW(muon, rest)
     plain = [g for g, _ in groups]
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(plain, lr=recipe.lr, momentum=recipe.momentum,
-                               nesterov=recipe.nesterov and recipe.momentum > 0, **options)
+        return torch.optim.SGD(
+            plain, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov and recipe.momentum > 0, **options
+        )
     make = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
     return make(plain, lr=recipe.lr, **adam, **options)
 

@@ -31,8 +31,8 @@ class Group:
 
     names: str = ""
     kinds: tuple[str, ...] = ("matrix", "bias", "norm", "embedding")
-    lr: float = 1.0                         # times the recipe's rate
-    weight_decay: float | None = None       # instead of the recipe's
+    lr: float = 1.0  # times the recipe's rate
+    weight_decay: float | None = None  # instead of the recipe's
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Recipe:
     """The defaults are those of the gate-density paper: Nesterov SGD, cosine from 0.1, decay on every parameter."""
 
     epochs: int = 25
-    steps: int | None = None                # optimiser steps; instead of epochs
+    steps: int | None = None  # optimiser steps; instead of epochs
     batch: int = 128
     optimizer: str = "sgd"
     lr: float = 0.1
@@ -48,21 +48,21 @@ class Recipe:
     nesterov: bool = True
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-    weight_decay: float = 5e-4              # coupled for sgd and adam, decoupled for adamw and muon
+    weight_decay: float = 5e-4  # coupled for sgd and adam, decoupled for adamw and muon
     groups: tuple[Group, ...] = ()
-    muon_lr: float | None = None            # of hidden matrices; a tenth of lr when None
+    muon_lr: float | None = None  # of hidden matrices; a tenth of lr when None
     schedule: str = "cosine"
-    warmup: int = 0                         # steps
-    warmdown: int = 0                       # steps, for the trapezoid
-    clip: float | None = None               # largest gradient norm
-    accumulate: int = 1                     # batches per optimiser step
+    warmup: int = 0  # steps
+    warmdown: int = 0  # steps, for the trapezoid
+    clip: float | None = None  # largest gradient norm
+    accumulate: int = 1  # batches per optimiser step
     loss: str = "auto"
     augment: bool = False
-    fresh: bool = False                     # draw synthetic examples anew at every step
-    autocast: str | None = None             # bfloat16 or float16
-    evaluate_every: int | None = None       # optimiser steps between evaluations; every epoch when None
-    evaluate_on: int | None = None          # test examples used: all when None, no evaluation when 0
-    checkpoint_every: int | None = None     # epochs between checkpoints, when there is a folder for them
+    fresh: bool = False  # draw synthetic examples anew at every step
+    autocast: str | None = None  # bfloat16 or float16
+    evaluate_every: int | None = None  # optimiser steps between evaluations; every epoch when None
+    evaluate_on: int | None = None  # test examples used: all when None, no evaluation when 0
+    checkpoint_every: int | None = None  # epochs between checkpoints, when there is a folder for them
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -75,8 +75,10 @@ class Recipe:
         if self.epochs < 0 or (self.steps is not None and self.steps < 0):
             raise ValueError(f"a recipe needs epochs >= 0 or steps >= 0, got epochs={self.epochs}, steps={self.steps}")
         if not self.lr >= 0 or not self.weight_decay >= 0 or not 0 <= self.momentum < 1:
-            raise ValueError(f"a recipe needs lr >= 0, weight_decay >= 0 and 0 <= momentum < 1, got lr={self.lr}, "
-                             f"weight_decay={self.weight_decay}, momentum={self.momentum}")
+            raise ValueError(
+                f"a recipe needs lr >= 0, weight_decay >= 0 and 0 <= momentum < 1, got lr={self.lr}, "
+                f"weight_decay={self.weight_decay}, momentum={self.momentum}"
+            )
 
     @property
     def hidden_lr(self) -> float:
@@ -94,13 +96,39 @@ RECIPES: dict[str, Recipe] = {
     "fine-tune": Recipe(epochs=5, batch=64, lr=0.01),
     "dag-hessian": Recipe(epochs=50, lr=0.01, nesterov=False, weight_decay=1e-4, schedule="cosine-epoch", clip=1.0),
     "dag-hessian-resnet": Recipe(epochs=100, nesterov=False, schedule="cosine-epoch", augment=True),
-    "dag-hessian-attention": Recipe(epochs=30, optimizer="adam", lr=1e-3, weight_decay=1e-4, schedule="cosine-epoch",
-                                    clip=1.0, loss="mse"),
-    "gpt-nano": Recipe(steps=7168, batch=16, accumulate=16, optimizer="muon", lr=5e-3, muon_lr=5e-4, betas=(0.9, 0.95),
-                       weight_decay=0.0, schedule="trapezoid", warmup=2000, warmdown=2028, loss="lm",
-                       evaluate_every=1024, evaluate_on=512, autocast="bfloat16"),
-    "gpt-micro": Recipe(steps=250, batch=16, optimizer="muon", lr=5e-3, muon_lr=2e-3, betas=(0.9, 0.95),
-                        weight_decay=0.0, schedule="trapezoid", warmup=25, warmdown=70, loss="lm"),
+    "dag-hessian-attention": Recipe(
+        epochs=30, optimizer="adam", lr=1e-3, weight_decay=1e-4, schedule="cosine-epoch", clip=1.0, loss="mse"
+    ),
+    "gpt-nano": Recipe(
+        steps=7168,
+        batch=16,
+        accumulate=16,
+        optimizer="muon",
+        lr=5e-3,
+        muon_lr=5e-4,
+        betas=(0.9, 0.95),
+        weight_decay=0.0,
+        schedule="trapezoid",
+        warmup=2000,
+        warmdown=2028,
+        loss="lm",
+        evaluate_every=1024,
+        evaluate_on=512,
+        autocast="bfloat16",
+    ),
+    "gpt-micro": Recipe(
+        steps=250,
+        batch=16,
+        optimizer="muon",
+        lr=5e-3,
+        muon_lr=2e-3,
+        betas=(0.9, 0.95),
+        weight_decay=0.0,
+        schedule="trapezoid",
+        warmup=25,
+        warmdown=70,
+        loss="lm",
+    ),
 }
 
 

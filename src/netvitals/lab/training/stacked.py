@@ -42,8 +42,14 @@ def fits_batched(model: nn.Module) -> bool:
     """
     blocks = [m for m in model.modules() if isinstance(m, Block)]
     return type(model) in (MLP, Diamond) and all(
-        type(b.linear) is nn.Linear and isinstance(b.dropout, nn.Identity) and _has_batched_form(b.norm)
-        and is_elementwise(b.act) and not list(b.act.parameters()) and not list(b.act.buffers()) for b in blocks)
+        type(b.linear) is nn.Linear
+        and isinstance(b.dropout, nn.Identity)
+        and _has_batched_form(b.norm)
+        and is_elementwise(b.act)
+        and not list(b.act.parameters())
+        and not list(b.act.buffers())
+        for b in blocks
+    )
 
 
 def _has_batched_form(norm: nn.Module) -> bool:
@@ -106,8 +112,16 @@ class BatchedMLP:
                 self._b[f"{name}.num_batches_tracked"].add_(1)
             # one "image" of seeds × features channels: statistics over the examples of each
             flat = h.reshape(1, -1, h.shape[-1])
-            return F.batch_norm(flat, mean.view(-1), variance.view(-1), weight.view(-1), bias.view(-1), norm.training,
-                                norm.momentum, norm.eps).view(h.shape)
+            return F.batch_norm(
+                flat,
+                mean.view(-1),
+                variance.view(-1),
+                weight.view(-1),
+                bias.view(-1),
+                norm.training,
+                norm.momentum,
+                norm.eps,
+            ).view(h.shape)
         assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
         if isinstance(norm, nn.LayerNorm):
             y = F.layer_norm(h.mT, (h.shape[1],), eps=norm.eps).mT

@@ -159,7 +159,7 @@ const lineChart = (place, { steps, series, height = 210, log = false }) => {
   place.append(root);
 };
 
-/* ---- panels ---- */
+/* ---- cards ---- */
 /* on a narrow screen names lose the dotted words that all of them share at either end */
 const shortened = (sites) => {
   const layers = sites.filter((s) => s && s !== "model" && !s.startsWith("model/")).map((s) => s.split("."));
@@ -170,13 +170,13 @@ const shortened = (sites) => {
   while (tail < most - head && same((w) => w[w.length - 1 - tail])) tail++;
   return (site) => { const words = site.split("."); return words.length > head + tail && layers.some((w) => w.join(".") === site) ? words.slice(head, words.length - tail).join(".") : site; };
 };
-const panelOf = (section) => {
-  const panel = DATA.panels[Number(section.dataset.panel)];
+const cardOf = (section) => {
+  const card = DATA.cards[Number(section.dataset.card)];
   const place = { view: section.querySelector("[data-view]"), legend: section.querySelector("[data-legend]"), lines: section.querySelector("[data-lines]"), explain: section.querySelector("[data-explain]") };
   const pills = [...section.querySelectorAll(".pill")];
-  const state = { metric: panel.first, chosen: [] };
+  const state = { metric: card.first, chosen: [] };
   const metricOf = () => {
-    const m = panel.metrics[state.metric];
+    const m = card.metrics[state.metric];
     if (!m.values) { m.values = floats(m.data); if (m.low) { m.lows = floats(m.low); m.highs = floats(m.high); } m.scale = scaleOf(m.values); }
     return m;
   };
@@ -185,7 +185,7 @@ const panelOf = (section) => {
   const heat = (m) => {
     const rows = m.sites.length, cols = m.steps.length, tall = rows <= 12 ? 22 : rows <= 28 ? 17 : rows <= 60 ? 12 : 7;
     const names = make("div", { class: "names", style: { gridAutoRows: tall + "px", fontSize: Math.min(11.5, tall - 2) + "px" } });
-    const canvas = make("canvas", { height: 1, role: "img", "aria-label": `${panel.title}, ${m.name}: ${rows} layers by ${cols} steps` });
+    const canvas = make("canvas", { height: 1, role: "img", "aria-label": `${card.title}, ${m.name}: ${rows} layers by ${cols} steps` });
     canvas.style.height = tall * rows + "px";
     const brief = shortened(m.sites);
     m.sites.forEach((site, r) => {
@@ -257,7 +257,7 @@ const panelOf = (section) => {
     draw();
   };
   const draw = () => {
-    if (!panel.metrics.length) return;
+    if (!card.metrics.length) return;
     const m = metricOf(), folded = m.sites.length > 1 && m.steps.length > 1;
     pills.forEach((pill) => pill.setAttribute("aria-pressed", Number(pill.dataset.metric) === state.metric));
     place.explain.textContent = (m.meaning ? `${m.name}: ${m.meaning}` : m.name) + (folded && !state.chosen.length ? ". Click a layer for its line." : "");
@@ -266,7 +266,7 @@ const panelOf = (section) => {
   };
   pills.forEach((pill) => pill.addEventListener("click", () => { state.metric = Number(pill.dataset.metric); draw(); }));
   const focus = (metric, sites) => {
-    const i = panel.metrics.findIndex((m) => m.name === metric);
+    const i = card.metrics.findIndex((m) => m.name === metric);
     if (i >= 0) state.metric = i;
     state.chosen = sites.slice(0, MOST);
     draw();
@@ -281,8 +281,8 @@ const arraysOf = (section) => {
   const draw = () => {
     const place = details.querySelector(".matrix");
     place.replaceChildren();
-    const panel = DATA.panels[Number(section.dataset.panel)], nodes = panel.metrics.length ? panel.metrics[panel.first].sites : [];
-    for (const a of panel.arrays) {
+    const card = DATA.cards[Number(section.dataset.card)], nodes = card.metrics.length ? card.metrics[card.first].sites : [];
+    for (const a of card.arrays) {
       const values = floats(a.data), [rows, cols] = a.shape;
       const figure = make("figure", {}, make("figcaption", { text: `${a.metric} · ${a.site || "model"} · step ${count(a.step)}${a.note ? " · " + a.note : ""}` }));
       place.append(figure);
@@ -306,7 +306,7 @@ const arraysOf = (section) => {
 };
 
 /* ---- the page ---- */
-const sections = [...document.querySelectorAll("[data-panel]")], panels = sections.map(panelOf);
+const sections = [...document.querySelectorAll("[data-card]")], cards = sections.map(cardOf);
 const pictures = sections.map(arraysOf).filter(Boolean);
 const drawLoss = () => {
   const place = document.querySelector("[data-loss]");
@@ -317,11 +317,11 @@ const drawLoss = () => {
     : [{ name: "loss", values: l.values, low: l.lows, high: l.highs, colour: hue(0), gaps: true }];
   lineChart(place, { steps: l.steps, series, height: 240, log: l.log });
 };
-const drawAll = () => { drawLoss(); panels.forEach((p) => p.draw()); pictures.forEach((draw) => draw()); };
-const byAnchor = new Map(sections.map((s, i) => [s.id, panels[i]]));
+const drawAll = () => { drawLoss(); cards.forEach((p) => p.draw()); pictures.forEach((draw) => draw()); };
+const byAnchor = new Map(sections.map((s, i) => [s.id, cards[i]]));
 document.querySelectorAll("[data-show]").forEach((link) => link.addEventListener("click", () => {
-  const want = JSON.parse(link.dataset.show), panel = byAnchor.get(link.getAttribute("href").slice(1));
-  if (panel) panel.focus(want.metric, want.sites);
+  const want = JSON.parse(link.dataset.show), card = byAnchor.get(link.getAttribute("href").slice(1));
+  if (card) card.focus(want.metric, want.sites);
 }));
 const button = document.getElementById("theme");
 const dress = (name) => { document.documentElement.dataset.theme = name; button.textContent = name === "dark" ? "light" : "dark"; };
@@ -338,5 +338,5 @@ button.addEventListener("click", () => {
 let waiting = 0, width = innerWidth;
 addEventListener("resize", () => { if (innerWidth === width) return; width = innerWidth; clearTimeout(waiting); waiting = setTimeout(drawAll, 120); });
 drawAll();
-document.documentElement.dataset.drawn = String(panels.length);
+document.documentElement.dataset.drawn = String(cards.length);
 })();

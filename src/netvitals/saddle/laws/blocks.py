@@ -35,9 +35,11 @@ class BlockChain:
     (30, (30,))
     """
 
-    def __init__(self, f: str | Callable[[Tensor], Tensor], betas: Sequence[float], depth: int, block: int,
-                 nodes: int = 20) -> None:
+    def __init__(
+        self, f: str | Callable[[Tensor], Tensor], betas: Sequence[float], depth: int, block: int, nodes: int = 20
+    ) -> None:
         from netvitals.activations import gauss_hermite
+
         if depth < 3:
             raise ValueError(f"the block reduction is for depth at least 3, got {depth}")
         self.f, self.depth, self.block = resolve(f), depth, block
@@ -48,7 +50,7 @@ class BlockChain:
         target = (self.f(z) * self.betas).sum(-1)
         if bool((target + (self.f(-z) * self.betas).sum(-1)).abs().max() < 1e-13 * target.abs().max()):
             # odd activations make the loss even in z: one half-space suffices
-            lead = (z * torch.tensor([2.0 ** -k for k in range(self.modes)], dtype=torch.float64)).sum(-1)
+            lead = (z * torch.tensor([2.0**-k for k in range(self.modes)], dtype=torch.float64)).sum(-1)
             z, w, target = z[lead > 0], 2 * w[lead > 0], target[lead > 0]
             w = w / w.sum()
         keep = w > 1e-18
@@ -56,12 +58,12 @@ class BlockChain:
 
     @property
     def size(self) -> int:
-        return self.modes ** 2 * (self.depth - 1) + self.modes
+        return self.modes**2 * (self.depth - 1) + self.modes
 
     def split(self, theta: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         """P (..., K, K), Q_2..Q_{L−1}, R (..., K) of a state (..., size)."""
         k = self.modes
-        squares = theta[..., :k * k * (self.depth - 1)].reshape(*theta.shape[:-1], self.depth - 1, k, k)
+        squares = theta[..., : k * k * (self.depth - 1)].reshape(*theta.shape[:-1], self.depth - 1, k, k)
         return squares[..., 0, :, :], [squares[..., i, :, :] for i in range(1, self.depth - 1)], theta[..., -k:]
 
     def join(self, p: Tensor, q: Sequence[Tensor], r: Tensor) -> Tensor:
@@ -134,6 +136,7 @@ class BlockChain:
 
     def _line(self) -> tuple[Tensor, Tensor]:
         from netvitals.activations import gauss_hermite
+
         return gauss_hermite(64)
 
     def jacobian(self, theta: Tensor, closure: Closure = "full") -> Tensor:

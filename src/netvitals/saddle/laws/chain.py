@@ -19,7 +19,7 @@ from torch import Tensor
 
 from netvitals.saddle.laws.drives import resolve
 
-ROWS = 400      # chains swept together: their temporaries stay in the cache and below the allocator's mapping threshold
+ROWS = 400  # chains swept together: their temporaries stay in the cache and below the allocator's mapping threshold
 
 Clock = Literal["t", "s"]
 Metric = Literal["normalized", "uniform"]
@@ -45,8 +45,9 @@ class ScalarChain:
         self.f, self.width, self.beta = resolve(f), width, float(beta)
         self._pair = _PAIRS.get(f) if isinstance(f, str) else None
         from netvitals.activations import gauss_hermite
+
         g, w = (torch.as_tensor(a, dtype=torch.float64) for a in gauss_hermite(nodes))
-        keep = w > 1e-22        # the rest is far below rounding, whatever grows slower than exp(g^2 / 4)
+        keep = w > 1e-22  # the rest is far below rounding, whatever grows slower than exp(g^2 / 4)
         g, w = g[keep], w[keep]
         with torch.no_grad():
             teacher = self.f(g)
@@ -59,7 +60,7 @@ class ScalarChain:
         """f(g) for scalars ``x`` (..., L): shape (..., nodes)."""
         c = x[..., :1] * (self.g if g is None else g)
         for ell in range(1, x.shape[-1]):
-            c = x[..., ell:ell + 1] * self.f(c)
+            c = x[..., ell : ell + 1] * self.f(c)
         return math.sqrt(self.width) * c
 
     def gradient(self, x: Tensor, g: Tensor | None = None, *, printed: bool = False) -> Tensor:
@@ -75,13 +76,13 @@ class ScalarChain:
             value, derivative = _with_slope(self.f, c)
             u.append(value)
             slope.append(derivative)
-            c = x[..., ell:ell + 1] * value
+            c = x[..., ell : ell + 1] * value
         if printed:
             u[0] = self.f(u[0])
         back = torch.full_like(u[0], math.sqrt(self.width))
         parts = [back * u[depth - 1]]
         for ell in range(depth - 2, -1, -1):
-            back = back * x[..., ell + 1:ell + 2] * slope[ell]
+            back = back * x[..., ell + 1 : ell + 2] * slope[ell]
             parts.append(back * u[ell])
         return torch.stack(parts[::-1], dim=-2)
 
@@ -97,8 +98,11 @@ class ScalarChain:
         """
         if self._pair is not None:
             pieces = x.detach().split(ROWS) if x.ndim == 2 else [x.detach()]
-            v = torch.cat([self._sweep(piece, self._pair) for piece in pieces]) if len(pieces) > 1 else \
-                self._sweep(pieces[0], self._pair)
+            v = (
+                torch.cat([self._sweep(piece, self._pair) for piece in pieces])
+                if len(pieces) > 1
+                else self._sweep(pieces[0], self._pair)
+            )
         else:
             with torch.enable_grad():
                 leaf = x.detach().requires_grad_(True)
@@ -116,13 +120,13 @@ class ScalarChain:
             value, slope = pair(c)
             u.append(value)
             slopes.append(slope)
-            c = x[..., ell:ell + 1] * value
+            c = x[..., ell : ell + 1] * value
         root = math.sqrt(self.width)
         back = (self.teacher - root * c) * (root * self.w)
         out = torch.empty_like(x)
         out[..., -1] = (back * u[-1]).sum(-1)
         for ell in range(depth - 2, -1, -1):
-            back = back * slopes[ell].mul_(x[..., ell + 1:ell + 2])
+            back = back * slopes[ell].mul_(x[..., ell + 1 : ell + 2])
             out[..., ell] = (back * u[ell]).sum(-1)
         return out
 
@@ -156,8 +160,12 @@ def _gelu(c: Tensor) -> tuple[Tensor, Tensor]:
 
 
 _PAIRS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
-    "tanh": _tanh, "silu": _silu, "gelu": _gelu, "sin": lambda c: (torch.sin(c), torch.cos(c)),
-    "erf": lambda c: (torch.erf(c), torch.exp(-c * c) * (2 / math.sqrt(math.pi)))}
+    "tanh": _tanh,
+    "silu": _silu,
+    "gelu": _gelu,
+    "sin": lambda c: (torch.sin(c), torch.cos(c)),
+    "erf": lambda c: (torch.erf(c), torch.exp(-c * c) * (2 / math.sqrt(math.pi))),
+}
 
 
 def _with_slope(f: Callable[[Tensor], Tensor], c: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,10 +21,10 @@ from netvitals.saddle.laws.chain import _with_slope
 class OffBlock:
     """Velocities of off-block scalars at a block-aligned state: exact, exact leading order, and as printed."""
 
-    exact: np.ndarray           # (K, K) of dP/dt, diagonal included for comparison
-    leading: np.ndarray         # β_{k'} h α^{L−1} √N_B Π X
-    printed_coupling: np.ndarray    # (K, K) drive of C from eq. 62
-    exact_coupling: np.ndarray      # (K, K) of dQ_2/dt
+    exact: np.ndarray  # (K, K) of dP/dt, diagonal included for comparison
+    leading: np.ndarray  # β_{k'} h α^{L−1} √N_B Π X
+    printed_coupling: np.ndarray  # (K, K) drive of C from eq. 62
+    exact_coupling: np.ndarray  # (K, K) of dQ_2/dt
 
     @property
     def ratio(self) -> float:
@@ -33,13 +33,16 @@ class OffBlock:
         return float(np.abs(self.exact[off]).max() / np.abs(np.diag(self.exact)).max())
 
     def __str__(self) -> str:
-        return (f"off-block rotations move at {self.ratio:.3f} of the on-block speed; printed coupling drive is "
-                f"{np.abs(self.printed_coupling).max():.2e}, the exact one {np.abs(self.exact_coupling).max():.2e}")
+        return (
+            f"off-block rotations move at {self.ratio:.3f} of the on-block speed; printed coupling drive is "
+            f"{np.abs(self.printed_coupling).max():.2e}, the exact one {np.abs(self.exact_coupling).max():.2e}"
+        )
 
 
 def off_block(chain: BlockChain, theta: Tensor) -> OffBlock:
     """Compare the printed closures with the exact velocities at a block-aligned state."""
     from netvitals.activations import constants
+
     k, depth = chain.modes, chain.depth
     p, q, r = chain.split(theta)
     off = ~torch.eye(k, dtype=torch.bool)
@@ -47,9 +50,9 @@ def off_block(chain: BlockChain, theta: Tensor) -> OffBlock:
         raise ValueError("off_block compares velocities at a block-aligned state; this one has off-block entries")
     velocity_p, velocity_q, _ = chain.split(chain.velocity(theta))
     c = constants(chain.f)
-    tail = torch.stack([m.diagonal() for m in q] + [r]).prod(0)         # Π_{ℓ≥2} X_{ℓ,k}
+    tail = torch.stack([m.diagonal() for m in q] + [r]).prod(0)  # Π_{ℓ≥2} X_{ℓ,k}
     leading = math.sqrt(chain.block) * c.h * c.slope ** (depth - 1) * tail[:, None] * chain.betas[None, :]
-    deep = torch.stack([*(m.diagonal() for m in q[1:]), r]).prod(0)     # D_k = Π_{ℓ≥3} X_{ℓ,k}
+    deep = torch.stack([*(m.diagonal() for m in q[1:]), r]).prod(0)  # D_k = Π_{ℓ≥3} X_{ℓ,k}
     u = p.diagonal()
     _, beta = coupling_coefficients(chain, u)
     printed = deep[:, None] * beta[None, :] * u[None, :] ** c.q
@@ -59,17 +62,19 @@ def off_block(chain: BlockChain, theta: Tensor) -> OffBlock:
 def coupling_coefficients(chain: BlockChain, u: Tensor) -> tuple[Tensor, Tensor]:
     r"""$\alpha_{kk'}=\frac{\alpha^2}KE[\sigma'(U_{k'}z)^2]$, $\beta_{kk'}=\frac{a_q\alpha}KE[z^q\sigma'(U_{k'}z)]$."""
     from netvitals.activations import constants, gauss_hermite
+
     c = constants(chain.f)
     g, w = gauss_hermite(64)
     _, slope = _with_slope(chain.f, u[:, None] * g)
-    alpha = c.slope ** 2 / chain.modes * (slope.square() * w).sum(-1)
-    beta = c.a_q * c.slope / chain.modes * (g ** c.q * slope * w).sum(-1)
+    alpha = c.slope**2 / chain.modes * (slope.square() * w).sum(-1)
+    beta = c.a_q * c.slope / chain.modes * (g**c.q * slope * w).sum(-1)
     return alpha, beta
 
 
 def quasi_steady(chain: BlockChain, u: Tensor) -> Tensor:
     r"""$C^*_{kk'}=(\beta_{kk'}/\alpha_{kk'})U_{k'}^{q-1}$, as printed."""
     from netvitals.activations import constants
+
     alpha, beta = coupling_coefficients(chain, u)
     return beta / alpha * u ** (constants(chain.f).q - 1)
 
@@ -89,12 +94,13 @@ def rotation_coefficients(chain: BlockChain, theta: Tensor) -> tuple[Tensor, Ten
     $\bar D_k=\alpha^{L-2}\prod_{\ell\ge2}X_{\ell,k}$.
     """
     from netvitals.activations import constants, gauss_hermite
+
     c = constants(chain.f)
     p, q, r = chain.split(theta)
     u = p.diagonal()
     d = c.slope ** (chain.depth - 2) * torch.stack([m.diagonal() for m in q] + [r]).prod(0)
     g, w = gauss_hermite(64)
     value, slope = _with_slope(chain.f, u[:, None] * g)
-    first = torch.einsum("kn,mn,n->km", slope, value, w * g ** 2)
+    first = torch.einsum("kn,mn,n->km", slope, value, w * g**2)
     second = u[None, :] * torch.einsum("kn,mn,n->km", slope, slope, w)
-    return d ** 2 * (slope.square() * w).sum(-1), d[:, None] * d[None, :] * (first + second)
+    return d**2 * (slope.square() * w).sum(-1), d[:, None] * d[None, :] * (first + second)

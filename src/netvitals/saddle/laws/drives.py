@@ -18,6 +18,7 @@ def resolve(f: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """An activation by its registered name, or the callable itself."""
     if isinstance(f, str):
         from netvitals.activations import get
+
         return get(f)
     if not callable(f):
         raise TypeError(f"an activation is a registered name or a callable, got {type(f).__name__}")
@@ -62,6 +63,7 @@ def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: flo
     4.845644
     """
     from netvitals.activations import classify, constants
+
     if depth < 2:
         raise ValueError(f"a chain has at least two layers, got depth {depth}")
     name = f if isinstance(f, str) else type(f).__name__ if isinstance(f, nn.Module) else getattr(f, "__name__", "f")
@@ -79,9 +81,11 @@ def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: flo
         lam = 2 * q / (q + 1) * lam_prime
         gain = c.h * slope ** (depth - 1)
     if gain * beta <= 0:
-        raise ValueError(f"{name} at depth {depth} has no positive drive: beta h alpha^(L-1) = {beta * gain:.4g} "
-                         f"with beta = {beta}, h = {c.h:.4g}, alpha = {slope:.4g}; "
-                         f"the zero saddle does not escape along this chain")
+        raise ValueError(
+            f"{name} at depth {depth} has no positive drive: beta h alpha^(L-1) = {beta * gain:.4g} "
+            f"with beta = {beta}, h = {c.h:.4g}, alpha = {slope:.4g}; "
+            f"the zero saddle does not escape along this chain"
+        )
     return Drive(kind.label, slope, q, c.h, lam_prime, lam, math.sqrt(width) * beta * gain, depth, width, beta)
 
 
@@ -89,4 +93,4 @@ def _homogeneous_gain(f: str | Callable[[Tensor], Tensor], depth: int) -> tuple[
     r"""$E[\sigma(g)\,\sigma^{\circ(L-1)}(g)]$ and the slope on the right, for $\sigma(z) = a_\pm z$: with a kink the
     product $h\alpha^{L-1}$ has no meaning at 0, this mean keeps it."""
     a_right, a_left = (abs(float(resolve(f)(torch.tensor([z], dtype=torch.float64)))) for z in (1.0, -1.0))
-    return 0.5 * (a_right ** depth + a_left ** depth), a_right
+    return 0.5 * (a_right**depth + a_left**depth), a_right

@@ -31,7 +31,7 @@ class EscapeTime:
     threshold: float
     width: int
     status: str | tuple[str, ...] = "formula"
-    final: np.ndarray | None = None     # method "ode": scales at escape, or where the flow saturated
+    final: np.ndarray | None = None  # method "ode": scales at escape, or where the flow saturated
     note: str = ""
 
     @property
@@ -58,8 +58,16 @@ class EscapeTime:
         return f"escapes at t = {float(self.t):.6g}, s = {float(self.s):.6g}, by {self.method}{note}"
 
 
-def escape_time(x0: Sequence[float] | np.ndarray | Tensor, f: str | Callable[[Tensor], Tensor], width: int,
-                beta: float = 1.0, threshold: float = 0.3, method: Method = "ode", *, layer: int = 0) -> EscapeTime:
+def escape_time(
+    x0: Sequence[float] | np.ndarray | Tensor,
+    f: str | Callable[[Tensor], Tensor],
+    width: int,
+    beta: float = 1.0,
+    threshold: float = 0.3,
+    method: Method = "ode",
+    *,
+    layer: int = 0,
+) -> EscapeTime:
     r"""When the scale of a layer (the first, unless told otherwise) reaches ``threshold``.
 
     Args:
@@ -86,7 +94,7 @@ def escape_time(x0: Sequence[float] | np.ndarray | Tensor, f: str | Callable[[Te
         raise ValueError("initial scales must be finite and not negative")
     if not threshold > 0:
         raise ValueError(f"threshold must be positive, got {threshold}")
-    d = drive(f, scales.shape[-1], width, beta)     # refuses what the theory does not cover, whatever the method
+    d = drive(f, scales.shape[-1], width, beta)  # refuses what the theory does not cover, whatever the method
     if method == "ode":
         flow = reduced_flow(scales, f, width, beta, threshold, layer=layer % scales.shape[-1], keep=False)
         return EscapeTime(flow.escape_t, method, threshold, width, flow.status, flow.final)
@@ -100,8 +108,7 @@ def escape_time(x0: Sequence[float] | np.ndarray | Tensor, f: str | Callable[[Te
         "critical": lambda x: critical(x, f, width, beta, threshold, layer),
     }
     times = np.array([0.0 if out else form[method](x) for x, out in zip(rows, late)])
-    return EscapeTime(float(times[0]) if scales.ndim == 1 else times, method, threshold, width,
-                      note=_regime(d, method))
+    return EscapeTime(float(times[0]) if scales.ndim == 1 else times, method, threshold, width, note=_regime(d, method))
 
 
 def leading(x0: np.ndarray, k: float, threshold: float, layer: int = 0) -> float:
@@ -110,13 +117,14 @@ def leading(x0: np.ndarray, k: float, threshold: float, layer: int = 0) -> float
     Evaluated along $w=X_m$ of the smallest layer, $w = w_0e^u$, where the integrand is smooth.
     """
     from scipy.integrate import quad
+
     m = int(np.argmin(x0))
     others = np.delete(np.asarray(x0, float), m) ** 2 - x0[m] ** 2
-    stop = math.sqrt(threshold ** 2 - x0[layer] ** 2 + x0[m] ** 2)
+    stop = math.sqrt(threshold**2 - x0[layer] ** 2 + x0[m] ** 2)
     speed = lambda w: k * math.sqrt(float(np.prod(w * w + others)))
     if x0[m] == 0:
         if (others == 0).any():
-            return math.inf         # two layers at exactly zero never move
+            return math.inf  # two layers at exactly zero never move
         return float(quad(lambda w: 1 / speed(w), 0.0, stop, epsabs=0, epsrel=1e-10, limit=400)[0])
     integrand = lambda u: x0[m] * math.exp(u) / speed(x0[m] * math.exp(u))
     return float(quad(integrand, 0.0, math.log(stop / x0[m]), epsabs=0, epsrel=1e-10, limit=400)[0])
@@ -152,6 +160,7 @@ def resummed(eps: float, d: Drive, threshold: float, *, lam: float | None = None
     $\lambda=\frac{2q}{q+1}\lambda'$, for example by the paper's $\lambda'$ (erratum E3).
     """
     from scipy.integrate import quad
+
     lam = d.lam if lam is None else lam
     if lam == 0 or math.isinf(d.q):
         return balanced(eps, d.depth, d.k, threshold)
@@ -159,13 +168,23 @@ def resummed(eps: float, d: Drive, threshold: float, *, lam: float | None = None
     if edge <= eps:
         return balanced(eps, d.depth, d.k, threshold)
     # in u = ln(U / eps) the integrand spans few orders of magnitude
-    part = quad(lambda u: (eps * math.exp(u)) ** (2 - d.depth) / (1 + lam * (eps * math.exp(u)) ** (d.q - 1)),
-                0.0, math.log(edge / eps), epsabs=0, epsrel=1e-11, limit=200)[0] / d.k
+    part = (
+        quad(
+            lambda u: (eps * math.exp(u)) ** (2 - d.depth) / (1 + lam * (eps * math.exp(u)) ** (d.q - 1)),
+            0.0,
+            math.log(edge / eps),
+            epsabs=0,
+            epsrel=1e-11,
+            limit=200,
+        )[0]
+        / d.k
+    )
     return float(part) + (balanced(edge, d.depth, d.k, threshold) if edge < threshold else 0.0)
 
 
-def critical(x0: np.ndarray, f: str | Callable[[Tensor], Tensor], width: int, beta: float, threshold: float,
-             layer: int = 0) -> float:
+def critical(
+    x0: np.ndarray, f: str | Callable[[Tensor], Tensor], width: int, beta: float, threshold: float, layer: int = 0
+) -> float:
     r"""Critical-depth law (12): $\varepsilon^{2-r}/((r-2)K_{\rm eff})$, $\ln(1/\varepsilon)/K_{\rm eff}$ for r = 2.
 
     $K_{\rm eff}$ includes the layers that are not small, wherever the small ones sit (erratum E14). For r = 1 the law
@@ -173,8 +192,10 @@ def critical(x0: np.ndarray, f: str | Callable[[Tensor], Tensor], width: int, be
     """
     neck = bottleneck(x0)
     if neck.r == 0:
-        raise ValueError(f"no layer of {np.round(x0, 4).tolist()} is small against the others and against 1: "
-                         f"there is no plateau and no critical depth")
+        raise ValueError(
+            f"no layer of {np.round(x0, 4).tolist()} is small against the others and against 1: "
+            f"there is no plateau and no critical depth"
+        )
     k_eff = positional_drive(x0, neck.layers, f, width, beta)
     if neck.r >= 3:
         return neck.epsilon ** (2 - neck.r) / ((neck.r - 2) * k_eff)
@@ -187,8 +208,10 @@ def critical(x0: np.ndarray, f: str | Callable[[Tensor], Tensor], width: int, be
 
 def _common(x: np.ndarray, method: str) -> float:
     if np.ptp(x) > 1e-9 * x.max() or x.min() <= 0:
-        raise ValueError(f"method {method!r} is for balanced scales, all layers equal and positive; got "
-                         f"{np.round(x, 4).tolist()}; use 'leading' or 'ode'")
+        raise ValueError(
+            f"method {method!r} is for balanced scales, all layers equal and positive; got "
+            f"{np.round(x, 4).tolist()}; use 'leading' or 'ode'"
+        )
     return float(x[0])
 
 

@@ -48,7 +48,7 @@ class ReducedFlow:
     @property
     def gaps(self) -> np.ndarray:
         r"""$D_\ell = X_\ell^2 - X_1^2$, almost conserved before escape."""
-        return self.x ** 2 - self.x[..., :1] ** 2
+        return self.x**2 - self.x[..., :1] ** 2
 
     def at(self, t: float | Sequence[float]) -> np.ndarray:
         """States of a single trajectory at given times, by integrating again to each of them: (times, L)."""
@@ -56,8 +56,14 @@ class ReducedFlow:
             raise ValueError("at() is for a single initial condition; integrate rows of a batch one by one")
         times = torch.atleast_1d(torch.as_tensor(t, dtype=torch.float64))
         start = torch.from_numpy(self.x[0]).expand(len(times), -1).contiguous()
-        paths = integrate(lambda x, rows: self.chain.velocity(x), start, t_max=times, rtol=1e-11,
-                          atol=1e-11 * float(start.abs().min().clamp_min(1e-12)), keep=False)
+        paths = integrate(
+            lambda x, rows: self.chain.velocity(x),
+            start,
+            t_max=times,
+            rtol=1e-11,
+            atol=1e-11 * float(start.abs().min().clamp_min(1e-12)),
+            keep=False,
+        )
         return paths.x[-1].numpy()
 
     def __str__(self) -> str:
@@ -76,10 +82,21 @@ class ReducedFlow:
         return text
 
 
-def reduced_flow(x0: Sequence[float] | np.ndarray | Tensor, f: str | Callable[[Tensor], Tensor], width: int,
-                 beta: float = 1.0, threshold: float | None = None, *, layer: int = 0, t_max: float | None = None,
-                 rtol: float = 1e-10, atol: float | None = None, nodes: int = 128, max_steps: int = 8_000,
-                 keep: bool = True) -> ReducedFlow:
+def reduced_flow(
+    x0: Sequence[float] | np.ndarray | Tensor,
+    f: str | Callable[[Tensor], Tensor],
+    width: int,
+    beta: float = 1.0,
+    threshold: float | None = None,
+    *,
+    layer: int = 0,
+    t_max: float | None = None,
+    rtol: float = 1e-10,
+    atol: float | None = None,
+    nodes: int = 128,
+    max_steps: int = 8_000,
+    keep: bool = True,
+) -> ReducedFlow:
     r"""Integrate $\dot X = -\nabla\mathcal L$ from ``x0`` until the scale of ``layer`` rises to ``threshold``.
 
     Args:
@@ -112,9 +129,17 @@ def reduced_flow(x0: Sequence[float] | np.ndarray | Tensor, f: str | Callable[[T
     smallest = torch.where(start > 0, start, torch.inf).min(1).values
     floor = torch.where(smallest.isfinite(), smallest, 1e-3) * (1e-4 * rtol) if atol is None else atol
     field, margins = _own_clock(chain, start, threshold, layer, t_max)
-    paths = integrate(field, torch.cat([start, torch.zeros(len(start), 1, dtype=start.dtype)], 1), events=margins,
-                      rtol=rtol, atol=floor, keep=keep, stall=1e-4 if threshold is not None else 0.0, clock=-1,
-                      max_steps=max_steps)
+    paths = integrate(
+        field,
+        torch.cat([start, torch.zeros(len(start), 1, dtype=start.dtype)], 1),
+        events=margins,
+        rtol=rtol,
+        atol=floor,
+        keep=keep,
+        stall=1e-4 if threshold is not None else 0.0,
+        clock=-1,
+        max_steps=max_steps,
+    )
     hits, ends = paths.event_x[:, 0].numpy(), paths.x[-1].numpy()
     done = np.isfinite(hits[:, -1])
     final = np.where(done[:, None], hits, ends)
@@ -132,14 +157,15 @@ def reduced_flow(x0: Sequence[float] | np.ndarray | Tensor, f: str | Callable[[T
     return ReducedFlow(t, x, escape, final, status, threshold, chain, paths.evaluations)
 
 
-def _own_clock(chain: ScalarChain, start: Tensor, threshold: float | None, layer: int, t_max: float | None
-               ) -> tuple[Field, Margins]:
+def _own_clock(
+    chain: ScalarChain, start: Tensor, threshold: float | None, layer: int, t_max: float | None
+) -> tuple[Field, Margins]:
     r"""The flow in a clock $\tau$ that ticks once per e-fold of the fastest scale, with $t$ as an extra coordinate.
 
     $dt/d\tau=(\sum_\ell\dot X_\ell^2/(X_\ell^2+\delta^2))^{-1/2}$: on a plateau, where $\dot X\propto X^{L-1}$, equal
     steps in τ keep the local error equal, and the plateau is crossed in a few of them whatever its length.
     """
-    slowest = 0.0 if t_max is None else (10 / t_max) ** 2       # where the flow rests, time must still pass in steps
+    slowest = 0.0 if t_max is None else (10 / t_max) ** 2  # where the flow rests, time must still pass in steps
     delta = 0.1 * torch.where(start > 0, start, torch.inf).min(1).values.clamp(1e-12, 1.0)
 
     def field(state: Tensor, rows: Tensor) -> Tensor:

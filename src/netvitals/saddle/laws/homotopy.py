@@ -24,9 +24,9 @@ class Slice:
 
     nu: float
     time: float
-    rate: float                 # A(ν) = dT/dν
+    rate: float  # A(ν) = dT/dν
     by_coordinate: np.ndarray
-    invariant: float            # largest |p·f − 1| along the trajectory
+    invariant: float  # largest |p·f − 1| along the trajectory
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Attribution:
     slices: tuple[Slice, ...]
     estimate: float
     channels: Mapping[str, float]
-    start: float                # T(0)
-    end: float                  # T(1)
+    start: float  # T(0)
+    end: float  # T(1)
 
     @property
     def direct(self) -> float:
@@ -50,12 +50,24 @@ class Attribution:
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {value:+.4g}" for name, value in self.channels.items())
-        return (f"T(0) = {self.start:.6g}, T(1) = {self.end:.6g}: difference {self.direct:+.6g}, by attribution "
-                f"{self.estimate:+.6g} (off by {100 * self.error:.2g} %)" + (f"; {parts}" if parts else ""))
+        return (
+            f"T(0) = {self.start:.6g}, T(1) = {self.end:.6g}: difference {self.direct:+.6g}, by attribution "
+            f"{self.estimate:+.6g} (off by {100 * self.error:.2g} %)" + (f"; {parts}" if parts else "")
+        )
 
 
-def attribute(f0: Velocity, f1: Velocity, x0: Tensor, coordinate: int, threshold: float, *, nodes: int = 2,
-              channels: Mapping[str, Tensor] | None = None, t_max: float = 1e6, rtol: float = 1e-9) -> Attribution:
+def attribute(
+    f0: Velocity,
+    f1: Velocity,
+    x0: Tensor,
+    coordinate: int,
+    threshold: float,
+    *,
+    nodes: int = 2,
+    channels: Mapping[str, Tensor] | None = None,
+    t_max: float = 1e6,
+    rtol: float = 1e-9,
+) -> Attribution:
     """Attribute the change of a hitting time from flow f0 to flow f1.
 
     Args:
@@ -67,8 +79,9 @@ def attribute(f0: Velocity, f1: Velocity, x0: Tensor, coordinate: int, threshold
         t_max: give up after this time.
     """
     x, w = np.polynomial.legendre.leggauss(nodes)
-    slices = tuple(homotopy_slice(f0, f1, x0, coordinate, threshold, float(0.5 + 0.5 * u), t_max=t_max, rtol=rtol)
-                   for u in x)
+    slices = tuple(
+        homotopy_slice(f0, f1, x0, coordinate, threshold, float(0.5 + 0.5 * u), t_max=t_max, rtol=rtol) for u in x
+    )
     weights = 0.5 * w
     parts = sum(wt * s.by_coordinate for wt, s in zip(weights, slices))
     table = {name: float(np.asarray(parts)[mask.numpy()].sum()) for name, mask in (channels or {}).items()}
@@ -76,16 +89,35 @@ def attribute(f0: Velocity, f1: Velocity, x0: Tensor, coordinate: int, threshold
     return Attribution(slices, float(sum(wt * s.rate for wt, s in zip(weights, slices))), table, *ends)
 
 
-def hitting_time(f0: Velocity, f1: Velocity, x0: Tensor, coordinate: int, threshold: float, nu: float, *,
-                 t_max: float = 1e6, rtol: float = 1e-9) -> float:
+def hitting_time(
+    f0: Velocity,
+    f1: Velocity,
+    x0: Tensor,
+    coordinate: int,
+    threshold: float,
+    nu: float,
+    *,
+    t_max: float = 1e6,
+    rtol: float = 1e-9,
+) -> float:
     """T(ν)."""
     return float(_forward(_mixed(f0, f1, nu), x0, coordinate, threshold, t_max, rtol, dense=False).t_events[0][0])
 
 
-def homotopy_slice(f0: Velocity, f1: Velocity, x0: Tensor, coordinate: int, threshold: float, nu: float, *,
-                   t_max: float = 1e6, rtol: float = 1e-9) -> Slice:
+def homotopy_slice(
+    f0: Velocity,
+    f1: Velocity,
+    x0: Tensor,
+    coordinate: int,
+    threshold: float,
+    nu: float,
+    *,
+    t_max: float = 1e6,
+    rtol: float = 1e-9,
+) -> Slice:
     """T(ν) and A(ν) by one forward and one adjoint solve."""
     from scipy.integrate import solve_ivp
+
     mixed = _mixed(f0, f1, nu)
     ahead = _forward(mixed, x0, coordinate, threshold, t_max, rtol, dense=True)
     end = float(ahead.t_events[0][0])
@@ -105,8 +137,9 @@ def homotopy_slice(f0: Velocity, f1: Velocity, x0: Tensor, coordinate: int, thre
         return np.concatenate([pull.numpy(), -(p * difference).detach().numpy()])
 
     scale = max(1e-300, float(np.abs(p_end).max()))
-    back = solve_ivp(adjoint, (0.0, end), np.concatenate([p_end, np.zeros(n)]), method="DOP853", rtol=rtol,
-                     atol=rtol * scale)
+    back = solve_ivp(
+        adjoint, (0.0, end), np.concatenate([p_end, np.zeros(n)]), method="DOP853", rtol=rtol, atol=rtol * scale
+    )
     drift = 0.0
     for tau, packed in zip(back.t, back.y.T):
         v = mixed(torch.from_numpy(ahead.sol(end - tau))).detach().numpy()
@@ -119,21 +152,32 @@ def _mixed(f0: Velocity, f1: Velocity, nu: float) -> Velocity:
     return lambda x: (1 - nu) * f0(x) + nu * f1(x)
 
 
-def _forward(mixed: Velocity, x0: Tensor, coordinate: int, threshold: float, t_max: float, rtol: float,
-             dense: bool) -> Any:
+def _forward(
+    mixed: Velocity, x0: Tensor, coordinate: int, threshold: float, t_max: float, rtol: float, dense: bool
+) -> Any:
     from scipy.integrate import solve_ivp
 
     def hit(t: float, x: np.ndarray) -> float:
         return float(x[coordinate]) - threshold
 
-    hit.terminal, hit.direction = True, 1.0     # type: ignore[attr-defined]
+    hit.terminal, hit.direction = True, 1.0  # type: ignore[attr-defined]
     start = x0.detach().double().numpy()
     if start[coordinate] >= threshold:
         raise ValueError(f"coordinate {coordinate} starts at {start[coordinate]:.4g}, already past {threshold}")
     floor = 1e-3 * rtol * float(np.abs(start[start != 0]).min())
-    run = solve_ivp(lambda t, x: mixed(torch.from_numpy(x)).detach().numpy(), (0.0, t_max), start, method="DOP853",
-                    rtol=rtol, atol=floor, events=hit, dense_output=dense)
+    run = solve_ivp(
+        lambda t, x: mixed(torch.from_numpy(x)).detach().numpy(),
+        (0.0, t_max),
+        start,
+        method="DOP853",
+        rtol=rtol,
+        atol=floor,
+        events=hit,
+        dense_output=dense,
+    )
     if not len(run.t_events[0]):
-        raise ValueError(f"coordinate {coordinate} does not reach {threshold} before t = {t_max:.4g}; "
-                         f"it ends at {float(run.y[coordinate, -1]):.4g}: choose a lower threshold")
+        raise ValueError(
+            f"coordinate {coordinate} does not reach {threshold} before t = {t_max:.4g}; "
+            f"it ends at {float(run.y[coordinate, -1]):.4g}: choose a lower threshold"
+        )
     return run

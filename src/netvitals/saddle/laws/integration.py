@@ -14,8 +14,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-Field = Callable[[Tensor, Tensor], Tensor]      # (states, their row numbers) -> velocities
-Margins = Callable[[Tensor, Tensor], Tensor]    # (states, their row numbers) -> (rows, events); an event is a rise to 0
+Field = Callable[[Tensor, Tensor], Tensor]  # (states, their row numbers) -> velocities
+Margins = Callable[[Tensor, Tensor], Tensor]  # (states, their row numbers) -> (rows, events); an event is a rise to 0
 
 REACHED, SATURATED, OUT_OF_TIME, OUT_OF_STEPS, RUNNING = "reached", "saturated", "out of time", "out of steps", ""
 
@@ -41,6 +41,7 @@ class _Tableau:
 
     def __init__(self, method: str, like: Tensor) -> None:
         from scipy.integrate import DOP853, RK45
+
         cls: Any = {"dop853": DOP853, "rk45": RK45}[method]
         as_tensor = lambda a: torch.as_tensor(a, dtype=like.dtype, device=like.device)
         self.a, self.b = as_tensor(cls.A), as_tensor(cls.B)
@@ -86,10 +87,21 @@ class _Tableau:
         return x + value
 
 
-def integrate(field: Field, x0: Tensor, *, t_max: float | Tensor = float("inf"), rtol: float = 1e-10,
-              atol: float | Tensor = 1e-14, events: Margins | None = None, method: Literal["dop853", "rk45"] = "dop853",
-              max_steps: int = 20_000, stall: float = 0.0, clock: int | None = None, keep: bool = True,
-              progress: Callable[[int, int], None] | None = None) -> Paths:
+def integrate(
+    field: Field,
+    x0: Tensor,
+    *,
+    t_max: float | Tensor = float("inf"),
+    rtol: float = 1e-10,
+    atol: float | Tensor = 1e-14,
+    events: Margins | None = None,
+    method: Literal["dop853", "rk45"] = "dop853",
+    max_steps: int = 20_000,
+    stall: float = 0.0,
+    clock: int | None = None,
+    keep: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Paths:
     r"""Integrate $\dot x = v(x)$ for every row of ``x0`` until all its events came, or it stalls, or time is up.
 
     Args:
@@ -143,7 +155,8 @@ def integrate(field: Field, x0: Tensor, *, t_max: float | Tensor = float("inf"),
     for _ in range(max_steps):
         if not bool(alive.all()):
             rows, x, t, v, h, margin, top_speed, grown = (
-                a[alive] for a in (rows, x, t, v, h, margin, top_speed, grown))
+                a[alive] for a in (rows, x, t, v, h, margin, top_speed, grown)
+            )
         if progress is not None:
             progress(rows_total - len(rows), rows_total)
         if len(rows) == 0:
@@ -214,8 +227,9 @@ def _stages(tableau: _Tableau, field: Field, rows: Tensor, x: Tensor, v: Tensor,
     return x_new, k
 
 
-def _locate(tableau: _Tableau, terms: Tensor, x: Tensor, events: Margins, rows: Tensor,
-            crossed: Tensor) -> tuple[Tensor, Tensor]:
+def _locate(
+    tableau: _Tableau, terms: Tensor, x: Tensor, events: Margins, rows: Tensor, crossed: Tensor
+) -> tuple[Tensor, Tensor]:
     """Fractions of the step at which the crossed margins vanish, by regula falsi (Illinois) with all rows at once."""
     count = crossed.shape[1]
     fraction = x.new_ones(len(x), count)
@@ -232,9 +246,11 @@ def _locate(tableau: _Tableau, terms: Tensor, x: Tensor, events: Margins, rows: 
             u = u.clamp(torch.zeros_like(u), torch.ones_like(u))
             f = events(tableau.at(terms, x, u), rows)[:, e]
             right = f >= 0
-            again = side == torch.where(right, 1, -1)       # the same end moved twice: halve the value at the other
-            f_low, f_high = (torch.where(right, torch.where(again, f_low / 2, f_low), f),
-                             torch.where(right, f, torch.where(again, f_high / 2, f_high)))
+            again = side == torch.where(right, 1, -1)  # the same end moved twice: halve the value at the other
+            f_low, f_high = (
+                torch.where(right, torch.where(again, f_low / 2, f_low), f),
+                torch.where(right, f, torch.where(again, f_high / 2, f_high)),
+            )
             side = torch.where(right, 1, -1)
             low, high = torch.where(right, low, u), torch.where(right, u, high)
             if bool(((f.abs() < 1e-15) | (high - low < 1e-14) | ~crossed[:, e]).all()):

@@ -21,7 +21,7 @@ class Perron:
     loop_gain: float
     rate: float
     vector: np.ndarray | None
-    strictly_positive: bool     # whether the x part of the eigenvector is positive in every entry
+    strictly_positive: bool  # whether the x part of the eigenvector is positive in every entry
     notes: tuple[str, ...]
 
     @property
@@ -46,8 +46,10 @@ def perron(a: Any, b: Any, c: Any, d: Any) -> Perron:
     """
     a, b, c, d = (np.asarray(m, float) for m in (a, b, c, d))
     if a.ndim != 1 or d.ndim != 1 or b.shape != (a.size, d.size) or c.shape != (d.size, a.size):
-        raise ValueError(f"shapes do not fit: A {a.shape} and D {d.shape} are diagonals, B must be {(a.size, d.size)} "
-                         f"(got {b.shape}), C must be {(d.size, a.size)} (got {c.shape})")
+        raise ValueError(
+            f"shapes do not fit: A {a.shape} and D {d.shape} are diagonals, B must be {(a.size, d.size)} "
+            f"(got {b.shape}), C must be {(d.size, a.size)} (got {c.shape})"
+        )
     if (a <= 0).any() or (d <= 0).any():
         raise ValueError("A and D must be positive")
     if (b < 0).any() or (c < 0).any():
@@ -59,6 +61,7 @@ def perron(a: Any, b: Any, c: Any, d: Any) -> Perron:
     if gain <= 1:
         return Perron(gain, math.nan, None, False, tuple(notes))
     from scipy.optimize import brentq
+
     high = float(np.linalg.norm(b, 2) * np.linalg.norm(c, 2)) ** 0.5 + 1.0
     rate = float(brentq(lambda lam: _radius(_loop(a, b, c, d, lam)) - 1, 0.0, high, xtol=1e-14, rtol=1e-14))
     values, vectors = np.linalg.eig(_loop(a, b, c, d, rate))

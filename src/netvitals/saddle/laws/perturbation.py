@@ -60,7 +60,7 @@ class Expansion:
         a = self.d.slope
         inner = a ** (k - 1) * x[..., :k].prod(-1, keepdim=True) * g
         outer = math.sqrt(self.d.width) * a ** (self.d.depth - k - 1) * x[..., k:].prod(-1, keepdim=True)
-        return outer * self.a_q * inner ** self.d.q
+        return outer * self.a_q * inner**self.d.q
 
     def linear_output(self, x: Tensor, g: Tensor) -> Tensor:
         r"""$\sqrt N\alpha^{L-1}(\prod X_m)g$."""
@@ -74,6 +74,7 @@ def expansion(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta:
     6.0
     """
     from netvitals.activations import constants
+
     d = drive(f, depth, width, beta)
     if math.isinf(d.q):
         return Expansion(d, 0.0, 0.0)
@@ -81,10 +82,12 @@ def expansion(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta:
     return Expansion(d, c.a_q, c.h_q)
 
 
-def measured_order(fn: Callable[[Tensor], Tensor], direction: Tensor, scales: tuple[float, ...] = (0.05, 0.07, 0.1)
-                   ) -> np.ndarray:
+def measured_order(
+    fn: Callable[[Tensor], Tensor], direction: Tensor, scales: tuple[float, ...] = (0.05, 0.07, 0.1)
+) -> np.ndarray:
     """Log–log slope of ``|fn(scale · direction)|`` in the scale, entry by entry: the measured order of a small term."""
     from netvitals.stats import loglog_slope
+
     values = torch.stack([fn(s * direction).detach().abs().reshape(-1) for s in scales]).numpy()
     return np.array([loglog_slope(scales, column).value for column in values.T])
 

@@ -34,13 +34,26 @@ class PlateauPlan:
     method: str = "leading"
 
     def __str__(self) -> str:
-        return (f"r = {self.r} of {self.depth} layers at eps = {self.epsilon:.4g}: {self.law}, about "
-                f"{self.steps:.4g} steps at learning rate {self.lr:g} (t = {self.t:.4g}, s = {self.s:.4g})")
+        return (
+            f"r = {self.r} of {self.depth} layers at eps = {self.epsilon:.4g}: {self.law}, about "
+            f"{self.steps:.4g} steps at learning rate {self.lr:g} (t = {self.t:.4g}, s = {self.s:.4g})"
+        )
 
 
-def plan(f: str | Callable[[Tensor], Tensor], depth: int, width: int, *, steps: float | None = None,
-         eps: float | None = None, r: int | None = None, lr: float = 0.01, beta: float = 1.0,
-         threshold: float | None = None, others: float = 1.0, exact: bool = False) -> list[PlateauPlan]:
+def plan(
+    f: str | Callable[[Tensor], Tensor],
+    depth: int,
+    width: int,
+    *,
+    steps: float | None = None,
+    eps: float | None = None,
+    r: int | None = None,
+    lr: float = 0.01,
+    beta: float = 1.0,
+    threshold: float | None = None,
+    others: float = 1.0,
+    exact: bool = False,
+) -> list[PlateauPlan]:
     r"""From a wanted plateau to (ε, r), or from (ε, r) to the plateau.
 
     Args:
@@ -77,8 +90,10 @@ def plan(f: str | Callable[[Tensor], Tensor], depth: int, width: int, *, steps: 
     found = [_solve(f, d.k, float(steps), q, depth, width, lr, beta, level, others) for q in choices if q >= 2]
     plans = [p for p in found if p is not None]
     if not plans:
-        raise ValueError(f"no eps below {level:.3g} gives a plateau of {steps:g} steps at learning rate {lr:g} with "
-                         f"r = {', '.join(map(str, choices))}: lower the learning rate or ask for a longer plateau")
+        raise ValueError(
+            f"no eps below {level:.3g} gives a plateau of {steps:g} steps at learning rate {lr:g} with "
+            f"r = {', '.join(map(str, choices))}: lower the learning rate or ask for a longer plateau"
+        )
     return plans
 
 
@@ -94,16 +109,38 @@ def _scales(eps: float, r: int, depth: int, others: float) -> np.ndarray:
     return np.array([eps] * r + [others] * (depth - r))
 
 
-def _predict(f: str | Callable[[Tensor], Tensor], k: float, eps: float, r: int, depth: int, width: int, lr: float,
-             beta: float, level: float, others: float, exact: bool) -> PlateauPlan:
+def _predict(
+    f: str | Callable[[Tensor], Tensor],
+    k: float,
+    eps: float,
+    r: int,
+    depth: int,
+    width: int,
+    lr: float,
+    beta: float,
+    level: float,
+    others: float,
+    exact: bool,
+) -> PlateauPlan:
     x0 = _scales(eps, r, depth, others)
     t = float(escape_time(x0, f, width, beta, level)) if exact else leading(x0, k, level)
     return PlateauPlan(eps, r, t, width * t, width * t / lr, depth, width, lr, _law(r), "ode" if exact else "leading")
 
 
-def _solve(f: str | Callable[[Tensor], Tensor], k: float, steps: float, r: int, depth: int, width: int, lr: float,
-           beta: float, level: float, others: float) -> PlateauPlan | None:
+def _solve(
+    f: str | Callable[[Tensor], Tensor],
+    k: float,
+    steps: float,
+    r: int,
+    depth: int,
+    width: int,
+    lr: float,
+    beta: float,
+    level: float,
+    others: float,
+) -> PlateauPlan | None:
     from scipy.optimize import brentq
+
     wanted = math.log(steps * lr / width)
 
     def gap(log_eps: float) -> float:
@@ -118,4 +155,3 @@ def _solve(f: str | Callable[[Tensor], Tensor], k: float, steps: float, r: int, 
 
 def _law(r: int) -> str:
     return {1: "O(1)", 2: "~ ln(1/eps)"}.get(r, f"~ eps^-{r - 2}")
-

@@ -36,10 +36,11 @@ def stage_integral(depth: int, theta: float | np.ndarray) -> float | np.ndarray:
     True
     """
     from scipy.special import hyp2f1
+
     if depth < 2:
         raise ValueError(f"the stage law needs depth at least 2, got {depth}")
     theta = np.asarray(theta, float)
-    value = theta * hyp2f1(0.5, (depth - 1) / 2, 1.5, -theta ** 2)
+    value = theta * hyp2f1(0.5, (depth - 1) / 2, 1.5, -(theta**2))
     return float(value) if value.ndim == 0 else value
 
 
@@ -49,7 +50,7 @@ class Stages:
 
     betas: tuple[float, ...]
     rhos: tuple[float, ...]
-    rates: tuple[float, ...]        # Γ_k
+    rates: tuple[float, ...]  # Γ_k
     times: tuple[float, ...]
     order: tuple[int, ...]
     width: int
@@ -59,13 +60,22 @@ class Stages:
         return self.times[later] / self.times[earlier]
 
     def __str__(self) -> str:
-        rows = [f"mode {k + 1}: beta {self.betas[k]:.4g}, rho {self.rhos[k]:.4g}, escapes at t = {self.times[k]:.5g} "
-                f"(s = {self.times[k] * self.width:.5g})" for k in self.order]
+        rows = [
+            f"mode {k + 1}: beta {self.betas[k]:.4g}, rho {self.rhos[k]:.4g}, escapes at t = {self.times[k]:.5g} "
+            f"(s = {self.times[k] * self.width:.5g})"
+            for k in self.order
+        ]
         return "\n".join(rows)
 
 
-def stage_law(f: str | Callable[[Tensor], Tensor], depth: int, width: int, betas: Sequence[float],
-              rhos: Sequence[float], theta: float = 3.0) -> Stages:
+def stage_law(
+    f: str | Callable[[Tensor], Tensor],
+    depth: int,
+    width: int,
+    betas: Sequence[float],
+    rhos: Sequence[float],
+    theta: float = 3.0,
+) -> Stages:
     r"""When each mode's amplitude reaches θρ_k, and in which order.
 
     $\Gamma_k=\sqrt N\beta_kh_\sigma T_L(\rho_k)\rho_k^{L-2}$ in the clock t (the printed 1/√N belongs to s, E1).

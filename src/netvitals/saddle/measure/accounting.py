@@ -30,22 +30,30 @@ class StepAccount:
 
     first: str
     second: str
-    delta: float        # Δ after the step
-    change: float       # measured change of Δ
-    predicted: float    # change under plain SGD with the same gradients
-    lr: tuple[float, float]     # learning rate of the two layers: given, or the one that fits the step best
+    delta: float  # Δ after the step
+    change: float  # measured change of Δ
+    predicted: float  # change under plain SGD with the same gradients
+    lr: tuple[float, float]  # learning rate of the two layers: given, or the one that fits the step best
 
     @property
     def gap(self) -> float:
         return self.change - self.predicted
 
     def __str__(self) -> str:
-        return (f"{self.first} → {self.second}: Δ changed by {self.change:.4g}, "
-                f"plain SGD explains {self.predicted:.4g} (gap {self.gap:.2g})")
+        return (
+            f"{self.first} → {self.second}: Δ changed by {self.change:.4g}, "
+            f"plain SGD explains {self.predicted:.4g} (gap {self.gap:.2g})"
+        )
 
 
-def account(before: Mapping[str, Tensor], after: Mapping[str, Tensor], grads: Mapping[str, Tensor],
-            pairs: Sequence[tuple[str, str]], *, lr: float | Mapping[str, float] | None = None) -> list[StepAccount]:
+def account(
+    before: Mapping[str, Tensor],
+    after: Mapping[str, Tensor],
+    grads: Mapping[str, Tensor],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    lr: float | Mapping[str, float] | None = None,
+) -> list[StepAccount]:
     """Account for one step.
 
     Args:
@@ -74,8 +82,9 @@ class StepAccounting(Vital):
 
     name = "accounting"
 
-    def __init__(self, pairs: Sequence[tuple[str, str]] | None = None,
-                 lr: float | Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, pairs: Sequence[tuple[str, str]] | None = None, lr: float | Mapping[str, float] | None = None
+    ) -> None:
         self.pairs = None if pairs is None else list(pairs)
         self.lr = lr
 
@@ -88,26 +97,39 @@ class StepAccounting(Vital):
             if f"{first}.weight" in view.grads and f"{second}.weight" in view.grads:
                 numbers = _pair_numbers(view.before, view.params, view.grads, first, second, self.lr)
                 delta, change, predicted = numbers[:3]
-                recorder.write(f"{first} → {second}", METRICS, torch.stack([delta, change, predicted, change - predicted]))
+                recorder.write(
+                    f"{first} → {second}", METRICS, torch.stack([delta, change, predicted, change - predicted])
+                )
 
 
 def neighbours(modules: Mapping[str, nn.Module]) -> list[tuple[str, str]]:
     """Linear and convolution layers in order of registration, paired where outputs fit the next inputs."""
     layers = [(n, m) for n, m in modules.items() if isinstance(m, LAYERS)]
-    return [(a, b) for (a, ma), (b, mb) in pairwise(layers)
-            if mb.get_parameter("weight").shape[1] % ma.get_parameter("weight").shape[0] == 0]
+    return [
+        (a, b)
+        for (a, ma), (b, mb) in pairwise(layers)
+        if mb.get_parameter("weight").shape[1] % ma.get_parameter("weight").shape[0] == 0
+    ]
 
 
-def _pair_numbers(before: Mapping[str, Tensor], after: Mapping[str, Tensor], grads: Mapping[str, Tensor], first: str,
-                  second: str, lr: float | Mapping[str, float] | None) -> Tensor:
+def _pair_numbers(
+    before: Mapping[str, Tensor],
+    after: Mapping[str, Tensor],
+    grads: Mapping[str, Tensor],
+    first: str,
+    second: str,
+    lr: float | Mapping[str, float] | None,
+) -> Tensor:
     """Δ, change, prediction and the two rates, in one small tensor on the device."""
     parts = [(f"{second}.weight", 1.0), (f"{first}.weight", -1.0)]
     if f"{first}.bias" in after and f"{first}.bias" in grads:
         parts.append((f"{first}.bias", -1.0))
     for name, _ in parts[:2]:
         if name not in before or name not in after or name not in grads:
-            raise ValueError(f"no parameter {name} with value before, value after and gradient; "
-                             f"known: {', '.join(sorted(after)[:8])}")
+            raise ValueError(
+                f"no parameter {name} with value before, value after and gradient; "
+                f"known: {', '.join(sorted(after)[:8])}"
+            )
     zero = torch.zeros((), dtype=torch.float64, device=after[parts[0][0]].device)
     delta, change, predicted, rates = zero, zero, zero, {}
     for name, sign in parts:
@@ -119,5 +141,5 @@ def _pair_numbers(before: Mapping[str, Tensor], after: Mapping[str, Tensor], gra
         rates[name] = eta
         delta = delta + sign * new.square().sum()
         change = change + sign * (2 * (w * step).sum() + step.square().sum())
-        predicted = predicted + sign * (-2 * eta * (w * g).sum() + eta ** 2 * g.square().sum())
+        predicted = predicted + sign * (-2 * eta * (w * g).sum() + eta**2 * g.square().sum())
     return torch.stack([delta, change, predicted, rates[parts[1][0]], rates[parts[0][0]]])

@@ -59,16 +59,24 @@ class Bottleneck:
 
     def __str__(self) -> str:
         if self.r == 0:
-            return (f"no small layers: scales {', '.join(f'{s:.3g}' for s in self.scales)} are within a factor "
-                    f"{self.gap:.2g} of each other and of 1")
+            return (
+                f"no small layers: scales {', '.join(f'{s:.3g}' for s in self.scales)} are within a factor "
+                f"{self.gap:.2g} of each other and of 1"
+            )
         growth = {1: "O(1)", 2: "~ ln(1/eps)"}.get(self.r, f"~ eps^{self.exponent:.0f}")
         which = ", ".join(self.names[i] for i in self.layers)
         return f"r = {self.r} of {len(self.scales)} layers at eps = {self.epsilon:.3g} ({which}): escape time {growth}"
 
 
-def bottleneck(layers: Sequence[float] | np.ndarray | Sequence[Tensor] | Mapping[str, Tensor] | nn.Module,
-               f: str | Callable[[Tensor], Tensor] | None = None, width: int | None = None, beta: float = 1.0, *,
-               measure: Measure = "he", min_gap: float = 2.0) -> Bottleneck:
+def bottleneck(
+    layers: Sequence[float] | np.ndarray | Sequence[Tensor] | Mapping[str, Tensor] | nn.Module,
+    f: str | Callable[[Tensor], Tensor] | None = None,
+    width: int | None = None,
+    beta: float = 1.0,
+    *,
+    measure: Measure = "he",
+    min_gap: float = 2.0,
+) -> Bottleneck:
     r"""Find the small layers of a chain.
 
     Args:
@@ -89,8 +97,10 @@ def bottleneck(layers: Sequence[float] | np.ndarray | Sequence[Tensor] | Mapping
     if len(scales) < 2:
         raise ValueError(f"a chain has at least two layers, found {len(scales)}")
     if not (np.isfinite(scales).all() and (scales > 0).all()):
-        raise ValueError(f"every layer needs a positive finite scale, got {scales.tolist()}: "
-                         f"a layer that is exactly zero has no escape time")
+        raise ValueError(
+            f"every layer needs a positive finite scale, got {scales.tolist()}: "
+            f"a layer that is exactly zero has no escape time"
+        )
     ranked = np.append(np.sort(scales), 1.0)
     ratios = ranked[1:] / ranked[:-1]
     # scales above 1 stand for themselves: the reference 1 only separates when everything is below it
@@ -107,8 +117,13 @@ def bottleneck(layers: Sequence[float] | np.ndarray | Sequence[Tensor] | Mapping
     return Bottleneck(tuple(float(s) for s in scales), names, small, eps, float(ratios[j]), k_eff)
 
 
-def positional_drive(scales: Sequence[float] | np.ndarray, small: Sequence[int], f: str | Callable[[Tensor], Tensor],
-                     width: int, beta: float = 1.0) -> float:
+def positional_drive(
+    scales: Sequence[float] | np.ndarray,
+    small: Sequence[int],
+    f: str | Callable[[Tensor], Tensor],
+    width: int,
+    beta: float = 1.0,
+) -> float:
     r"""$\sqrt N\beta\,\alpha^{L-1-p}E[\sigma(g)u_p(g)]\prod_{i>p,\ i\ \rm not\ small}s_i$ (erratum E14).
 
     p layers precede the first small one and $u_p(g)$ is their output; p = 0 gives $K\prod_{i\ \rm not\ small}s_i$.
@@ -149,7 +164,7 @@ def _scales(layers: object, measure: Measure) -> tuple[np.ndarray, tuple[str, ..
     if isinstance(layers, Mapping):
         names, weights = tuple(layers), list(layers.values())
     else:
-        weights = list(layers)      # type: ignore[call-overload]
+        weights = list(layers)  # type: ignore[call-overload]
         names = tuple(str(i + 1) for i in range(len(weights)))
     if weights and isinstance(weights[0], Tensor) and weights[0].ndim >= 2:
         values = [layer_scale(w, measure, first=i == 0) for i, w in enumerate(weights)]

@@ -17,13 +17,13 @@ class ExponentFit:
     slope: float
     stderr: float
     r2: float
-    local: tuple[float, ...]        # slopes between neighbouring ε, smallest ε first
+    local: tuple[float, ...]  # slopes between neighbouring ε, smallest ε first
     eps: tuple[float, ...]
-    times: tuple[float, ...]        # mean over seeds
+    times: tuple[float, ...]  # mean over seeds
     seeds: int
-    missing: int                    # runs without an escape, left out of the means
+    missing: int  # runs without an escape, left out of the means
     expected: float | None = None
-    log_rate: float = math.nan      # dt / d ln(1/ε)
+    log_rate: float = math.nan  # dt / d ln(1/ε)
     log_r2: float = math.nan
 
     def agrees(self, tolerance: float = 0.05) -> bool:
@@ -39,8 +39,10 @@ class ExponentFit:
         if self.expected == 0 and not math.isnan(self.log_r2) and self.log_r2 > 0.99:
             return f"logarithmic: t grows by {self.log_rate:.4g} per unit of ln(1/eps) (R² = {self.log_r2:.4f})"
         gap = self.slope - self.expected
-        return (f"slope {self.slope:.3f} ± {self.stderr:.2g} against {self.expected:.0f} "
-                f"(off by {gap:+.3f}; at the smallest eps {self.local[0]:.3f})")
+        return (
+            f"slope {self.slope:.3f} ± {self.stderr:.2g} against {self.expected:.0f} "
+            f"(off by {gap:+.3f}; at the smallest eps {self.local[0]:.3f})"
+        )
 
     def __str__(self) -> str:
         window = f"eps {self.eps[0]:.3g} to {self.eps[-1]:.3g}, {len(self.eps)} points, {self.seeds} seed(s)"
@@ -60,6 +62,7 @@ def fit_exponent(eps: Any, times: Any, r: int | None = None) -> ExponentFit:
     slope -2.000 ± 0 against -2 (off by -0.000; at the smallest eps -2.000)
     """
     from netvitals.stats import loglog_slope, slope
+
     e, t = np.asarray(eps, float), np.asarray(times, float)
     t = t[:, None] if t.ndim == 1 else t
     if e.ndim != 1 or t.shape[0] != e.size:
@@ -73,8 +76,19 @@ def fit_exponent(eps: Any, times: Any, r: int | None = None) -> ExponentFit:
     mean = np.nanmean(t, 1)
     fit = loglog_slope(e, mean)
     line = slope(np.log(1 / e), mean)
-    return ExponentFit(fit.value, fit.stderr, fit.r2, fit.local, tuple(e), tuple(mean), t.shape[1], missing,
-                       None if r is None else -float(max(r - 2, 0)), line.value, line.r2)
+    return ExponentFit(
+        fit.value,
+        fit.stderr,
+        fit.r2,
+        fit.local,
+        tuple(e),
+        tuple(mean),
+        t.shape[1],
+        missing,
+        None if r is None else -float(max(r - 2, 0)),
+        line.value,
+        line.r2,
+    )
 
 
 @dataclass(frozen=True)
@@ -83,8 +97,8 @@ class Collapse:
 
     names: tuple[str, ...]
     eps: tuple[float, ...]
-    scaled: np.ndarray              # (activations, eps)
-    master: np.ndarray              # (eps,), the leading-order value (ε^{2−L} − θ^{2−L})/(L − 2)
+    scaled: np.ndarray  # (activations, eps)
+    master: np.ndarray  # (eps,), the leading-order value (ε^{2−L} − θ^{2−L})/(L − 2)
 
     @property
     def deviation(self) -> np.ndarray:
@@ -100,6 +114,7 @@ class Collapse:
     def residual_order(self, name: str) -> float:
         """Slope of ln|deviation| on ln ε: q − 1 away from the resonance."""
         from netvitals.stats import loglog_slope
+
         return loglog_slope(self.eps, np.abs(self.deviation[self.names.index(name)])).value
 
     def __str__(self) -> str:
@@ -108,8 +123,9 @@ class Collapse:
         return "\n".join([head, *rows, f"{'master':>10}  " + "  ".join(f"{v:10.4f}" for v in self.master)])
 
 
-def collapse(eps: Any, times: Mapping[str, Any], drives: Mapping[str, float], depth: int,
-             threshold: float = 0.5) -> Collapse:
+def collapse(
+    eps: Any, times: Mapping[str, Any], drives: Mapping[str, float], depth: int, threshold: float = 0.5
+) -> Collapse:
     """K·t for several activations, to lay over the activation-independent master curve.
 
     Args:
@@ -120,6 +136,7 @@ def collapse(eps: Any, times: Mapping[str, Any], drives: Mapping[str, float], de
         threshold: scale θ of escape.
     """
     from netvitals.saddle.laws.escape import balanced
+
     e = np.asarray(eps, float)
     names = tuple(times)
     scaled = np.stack([np.asarray(times[n], float) * drives[n] for n in names])

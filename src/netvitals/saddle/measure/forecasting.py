@@ -26,22 +26,22 @@ from netvitals.saddle.measure.plateau import Snapshot
 Rule = Literal["sgd", "adam", "sign"]
 # standard deviation of ln(remaining time, forecast / true), from runs that no test or study uses
 SPREAD = 0.234
-SERIES_SPREAD = 0.40    # when only the series of the signal is known
-HORIZON = 1e9           # steps beyond which a forecast is "no end in view"
+SERIES_SPREAD = 0.40  # when only the series of the signal is known
+HORIZON = 1e9  # steps beyond which a forecast is "no end in view"
 
 
 @dataclass(frozen=True)
 class Forecast:
     """Estimated escape step with an interval, or no forecast and the reason."""
 
-    at: int                         # step of the last look
-    step: float                     # expected escape step; NaN without a forecast
+    at: int  # step of the last look
+    step: float  # expected escape step; NaN without a forecast
     low: float
     high: float
-    level: float                    # nominal coverage of the interval
-    r: float                        # number of small layers used
-    drop: float                     # share of the resting loss that has to be gone
-    method: str                     # "live" or "series"
+    level: float  # nominal coverage of the interval
+    r: float  # number of small layers used
+    drop: float  # share of the resting loss that has to be gone
+    method: str  # "live" or "series"
     reason: str = ""
 
     @property
@@ -51,12 +51,22 @@ class Forecast:
     def __str__(self) -> str:
         if self.reason:
             return f"no forecast at step {self.at}: {self.reason}"
-        return (f"at step {self.at}: the loss will have fallen by {100 * self.drop:.0f} % around step {self.step:.0f} "
-                f"({100 * self.level:.0f} % interval {self.low:.0f} to {self.high:.0f}; r = {self.r:g}, {self.method})")
+        return (
+            f"at step {self.at}: the loss will have fallen by {100 * self.drop:.0f} % around step {self.step:.0f} "
+            f"({100 * self.level:.0f} % interval {self.low:.0f} to {self.high:.0f}; r = {self.r:g}, {self.method})"
+        )
 
 
-def forecast(steps: Any, signal: Any, *, resting: float, r: float | None = None, rule: Rule = "sgd", drop: float = 0.5,
-             level: float = 0.8) -> Forecast:
+def forecast(
+    steps: Any,
+    signal: Any,
+    *,
+    resting: float,
+    r: float | None = None,
+    rule: Rule = "sgd",
+    drop: float = 0.5,
+    level: float = 0.8,
+) -> Forecast:
     r"""Forecast from a series of the signal alone (γ, or the fall of the loss).
 
     For given r and b the flight time $F(\gamma)=\int_0^\gamma dx/(x^2+b^2)^{p/2}$ is linear in time; b (and r, when it
@@ -101,8 +111,17 @@ def forecast(steps: Any, signal: Any, *, resting: float, r: float | None = None,
     return _result(at, max(escape - t[-1], 0.0), level, used, drop, "series", SERIES_SPREAD)
 
 
-def forecast_live(history: Sequence[Snapshot], *, lr: float, rule: Rule = "sgd", momentum: float = 0.0,
-                  beta2: float = 0.999, r: int | None = None, drop: float = 0.5, level: float = 0.8) -> Forecast:
+def forecast_live(
+    history: Sequence[Snapshot],
+    *,
+    lr: float,
+    rule: Rule = "sgd",
+    momentum: float = 0.0,
+    beta2: float = 0.999,
+    r: int | None = None,
+    drop: float = 0.5,
+    level: float = 0.8,
+) -> Forecast:
     """Forecast from looks at the network; one look is enough, under Adam earlier ones sharpen it.
 
     Args:
@@ -128,8 +147,13 @@ def forecast_live(history: Sequence[Snapshot], *, lr: float, rule: Rule = "sgd",
     if r is not None:
         small = tuple(int(i) for i in np.argsort(history[0].scales)[:r])
     if not small:
-        return _none(now.step, "no layer is small against the others and against its usual initialisation: "
-                               "there is no plateau of this kind", drop, level)
+        return _none(
+            now.step,
+            "no layer is small against the others and against its usual initialisation: "
+            "there is no plateau of this kind",
+            drop,
+            level,
+        )
     end = _end_signal(now.resting, drop)
     if now.signal >= end or now.progress >= drop:
         return _none(now.step, "the plateau is over", drop, level)
@@ -145,7 +169,7 @@ def forecast_live(history: Sequence[Snapshot], *, lr: float, rule: Rule = "sgd",
         lead = size / math.sqrt(float((weights * squares).sum() / weights.sum()))
         left = _adam_flight(now.signal, b, p, lr * speed, lead, now.step, end, beta2)
     else:
-        rate = lr / (1 - momentum) * speed / (now.signal ** 2 + b ** 2) ** (p / 2)
+        rate = lr / (1 - momentum) * speed / (now.signal**2 + b**2) ** (p / 2)
         left = float(_flight(end, b, p) - _flight(now.signal, b, p)) / rate
     if not left < HORIZON:
         return _none(now.step, f"no end within {HORIZON:.0e} steps", drop, level)
@@ -184,6 +208,7 @@ def _end_signal(resting: float, drop: float) -> float:
 def _flight(g: Any, b: float, p: float) -> Any:
     r"""$\int_0^\gamma dx/(x^2+b^2)^{p/2}=b^{1-p}u\,{}_2F_1(\tfrac12,\tfrac p2;\tfrac32;-u^2)$, $u=\gamma/b$."""
     from scipy.special import hyp2f1
+
     u = np.asarray(g, float) / b
     return b ** (1 - p) * u * hyp2f1(0.5, p / 2, 1.5, -u * u)
 
@@ -192,16 +217,16 @@ def _adam_flight(g: float, b: float, p: float, rate: float, lead: float, step: i
     """Steps until γ reaches ``end``; ``lead`` is the gradient's size over the root of its averaged square."""
     unit = (g * g + b * b) ** (p / 2)
     t = float(max(step, 1))
-    mean = (1 - beta2 ** t) / lead ** 2         # Adam's running mean, before its bias correction
+    mean = (1 - beta2**t) / lead**2  # Adam's running mean, before its bias correction
     begun = t
     for _ in range(20_000):
         if g >= end:
             return t - begun
         h = max(1.0, t / 400)
         size = (g * g + b * b) ** (p / 2) / unit
-        mean += (size * size - mean) * (1 - beta2 ** h)
+        mean += (size * size - mean) * (1 - beta2**h)
         t += h
-        g += rate * size * min(size / math.sqrt(mean / (1 - beta2 ** t)), 3.0) * h
+        g += rate * size * min(size / math.sqrt(mean / (1 - beta2**t)), 3.0) * h
     return math.inf
 
 
@@ -238,6 +263,7 @@ def _check(drop: float, level: float) -> None:
 
 def _result(at: int, left: float, level: float, r: float, drop: float, method: str, spread: float) -> Forecast:
     from scipy.special import ndtri
+
     factor = math.exp(float(ndtri(0.5 + level / 2)) * spread)
     return Forecast(at, at + left, at + left / factor, at + left * factor, level, r, drop, method)
 

@@ -33,14 +33,14 @@ class PairImbalance:
     first: str
     second: str
     delta: float
-    lhs: float              # dΔ/dt from the parameter gradients
-    rhs: float              # 2 Σ ⟨b, φ(z)⟩ from activations and backpropagated signal
-    scale: float            # size of the terms that cancel in lhs
+    lhs: float  # dΔ/dt from the parameter gradients
+    rhs: float  # 2 Σ ⟨b, φ(z)⟩ from activations and backpropagated signal
+    scale: float  # size of the terms that cancel in lhs
     neuron_delta: Tensor
     neuron_lhs: Tensor
     neuron_rhs: Tensor
     neuron_scale: float
-    grad_gap: float         # ρ_B‖g_B‖² − ρ_A‖g_A‖²: the η² coefficient of one gradient step
+    grad_gap: float  # ρ_B‖g_B‖² − ρ_A‖g_A‖²: the η² coefficient of one gradient step
     elementwise: bool
     between: tuple[str, ...]
     _matrix: Callable[[bool], tuple[Tensor, Tensor]] | None = field(repr=False, compare=False, default=None)
@@ -62,13 +62,15 @@ class PairImbalance:
         With ``printed`` it is the paper's $E[b\varphi^\top+\varphi b^\top]$, wrong off the diagonal (erratum E2).
         """
         if self._matrix is None:
-            raise ValueError(f"{self.first} → {self.second} is not elementwise (it passes {', '.join(self.between)}): "
-                             f"the matrix form needs one activation per unit")
+            raise ValueError(
+                f"{self.first} → {self.second} is not elementwise (it passes {', '.join(self.between)}): "
+                f"the matrix form needs one activation per unit"
+            )
         return self._matrix(printed)
 
     def predicted_change(self, lr: float) -> float:
         """Exact change of Δ in one plain gradient step: lr · rhs + lr² · (difference of squared gradients)."""
-        return lr * self.rhs + lr ** 2 * self.grad_gap
+        return lr * self.rhs + lr**2 * self.grad_gap
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,21 @@ class ImbalanceIdentity:
         return self._by_pair("defect")
 
     def __str__(self) -> str:
-        rows = [f"{key}: Δ = {p.delta:.6g}, dΔ/dt = {p.lhs:.4g} (identity {p.rhs:.4g}, defect {p.defect:.1e})"
-                for key, p in zip(self.delta, self.pairs)]
+        rows = [
+            f"{key}: Δ = {p.delta:.6g}, dΔ/dt = {p.lhs:.4g} (identity {p.rhs:.4g}, defect {p.defect:.1e})"
+            for key, p in zip(self.delta, self.pairs)
+        ]
         return "\n".join(rows + [f"skipped {name}: {why}" for name, why in self.skipped.items()])
 
 
-def imbalance(model: nn.Module, batch: tuple[Any, Any], loss_fn: Loss, *,
-              rates: Mapping[str, float] | Callable[[str], float] | None = None, precise: bool = False) -> ImbalanceIdentity:
+def imbalance(
+    model: nn.Module,
+    batch: tuple[Any, Any],
+    loss_fn: Loss,
+    *,
+    rates: Mapping[str, float] | Callable[[str], float] | None = None,
+    precise: bool = False,
+) -> ImbalanceIdentity:
     r"""Δ, its rate of change from both sides, and the defect, for every link of the model.
 
     Args:
@@ -133,29 +143,39 @@ def imbalance(model: nn.Module, batch: tuple[Any, Any], loss_fn: Loss, *,
         with recorded(model) as runs:
             loss = loss_fn(model(inputs), targets)
         if not isinstance(loss, Tensor) or loss.ndim != 0:
-            raise ValueError(f"loss_fn must return a scalar tensor, got "
-                             f"{tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__}")
+            raise ValueError(
+                f"loss_fn must return a scalar tensor, got "
+                f"{tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__}"
+            )
         links = find_links(runs)
         if not links.links:
             reasons = "; ".join(f"{n}: {w}" for n, w in links.skipped.items()) or "no layer feeds another one"
-            raise ValueError(f"no chain found in {type(model).__name__}: looked for Linear or convolution layers whose "
-                             f"input depends on exactly one earlier such layer; {len(runs)} layers ran; {reasons}")
+            raise ValueError(
+                f"no chain found in {type(model).__name__}: looked for Linear or convolution layers whose "
+                f"input depends on exactly one earlier such layer; {len(runs)} layers ran; {reasons}"
+            )
         pairs, skipped = _measure(runs, links.links, loss, rate)
     kept = {(p.first, p.second) for p in pairs}
     chains = Links(tuple(k for k in links.links if (k.first, k.second) in kept)).chains
     return ImbalanceIdentity(tuple(pairs), {**links.skipped, **skipped}, chains)
 
 
-def _measure(runs: dict[str, Run], links: tuple[Link, ...], loss: Tensor, rate: Callable[[str], float]
-             ) -> tuple[list[PairImbalance], dict[str, str]]:
+def _measure(
+    runs: dict[str, Run], links: tuple[Link, ...], loss: Tensor, rate: Callable[[str], float]
+) -> tuple[list[PairImbalance], dict[str, str]]:
     used = [runs[n] for n in dict.fromkeys(name for link in links for name in (link.first, link.second))]
     biased = [(run.name, run.bias) for run in used if run.bias is not None]
     wanted = [*(run.weight for run in used), *(bias for _, bias in biased), *(run.z for run in used)]
-    grads = [torch.zeros_like(t) if g is None else g
-             for t, g in zip(wanted, torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True))]
+    grads = [
+        torch.zeros_like(t) if g is None else g
+        for t, g in zip(wanted, torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True))
+    ]
     n, m = len(used), len(biased)
-    gradients = _Gradients({r.name: g for r, g in zip(used, grads[:n])}, {k: g for (k, _), g in zip(biased, grads[n:])},
-                           {r.name: g for r, g in zip(used, grads[n + m:])})
+    gradients = _Gradients(
+        {r.name: g for r, g in zip(used, grads[:n])},
+        {k: g for (k, _), g in zip(biased, grads[n:])},
+        {r.name: g for r, g in zip(used, grads[n + m :])},
+    )
     pairs, skipped = [], {}
     for link in links:
         pair = _pair(link, runs[link.first], runs[link.second], gradients, rate)
@@ -175,14 +195,14 @@ class _Gradients:
 
 def _pair(link: Link, a: Run, b: Run, g: _Gradients, rate: Callable[[str], float]) -> PairImbalance | None:
     wa, wb, ga, gb = a.weight.detach(), b.weight.detach(), g.weight[a.name], g.weight[b.name]
-    (back,) = torch.autograd.grad(b.z, b.u, g.z[b.name], retain_graph=True)      # b = W_Bᵀ ∇_{z_B} ℓ
-    (pulled,) = torch.autograd.grad(b.u, a.z, back, retain_graph=True)           # J_Fᵀ b
+    (back,) = torch.autograd.grad(b.z, b.u, g.z[b.name], retain_graph=True)  # b = W_Bᵀ ∇_{z_B} ℓ
+    (pulled,) = torch.autograd.grad(b.u, a.z, back, retain_graph=True)  # J_Fᵀ b
     if bool((pulled - g.z[a.name]).norm() > 1e-3 * g.z[a.name].norm()):
         return None
     z, p = _by_unit(a.z.detach(), a.channel), _by_unit(pulled, a.channel)
     u, back_u = _by_unit(b.u.detach(), b.channel), _by_unit(back, b.channel)
     units = wa.shape[0]
-    per_unit = u.shape[1] % units == 0 and not b.grouped    # several inputs of B per unit of A after flattening
+    per_unit = u.shape[1] % units == 0 and not b.grouped  # several inputs of B per unit of A after flattening
     fold = (lambda v: v.reshape(units, -1).sum(1)) if per_unit else (lambda v: v.new_full((units,), torch.nan))
     rows = lambda w: w.reshape(w.shape[0], -1)
     columns = lambda w: w.transpose(0, 1).reshape(w.shape[1], -1)
@@ -195,7 +215,7 @@ def _pair(link: Link, a: Run, b: Run, g: _Gradients, rate: Callable[[str], float
         bias, g_bias, rho = a.bias.detach(), g.bias[a.name], rate(f"{a.name}.bias")
         inner_a, norm_a = inner_a + bias * g_bias, norm_a + bias.square() / rho
         grad_gap -= rho * float(g_bias.square().sum())
-    signal, carried = (p * z).sum(0), (back_u * u).sum(0)   # Σ (J_Fᵀb) ⊙ z and Σ b ⊙ F(z): together Σ ⟨b, φ⟩
+    signal, carried = (p * z).sum(0), (back_u * u).sum(0)  # Σ (J_Fᵀb) ⊙ z and Σ b ⊙ F(z): together Σ ⟨b, φ⟩
     elementwise = per_unit and a.z.shape == b.u.shape
 
     def matrix(printed: bool) -> tuple[Tensor, Tensor]:
@@ -210,12 +230,21 @@ def _pair(link: Link, a: Run, b: Run, g: _Gradients, rate: Callable[[str], float
         return left + left.T, right + right.T
 
     return PairImbalance(
-        a.name, b.name, float(norm_b.sum() - norm_a.sum()), 2 * float(inner_a.sum() - inner_b.sum()),
+        a.name,
+        b.name,
+        float(norm_b.sum() - norm_a.sum()),
+        2 * float(inner_a.sum() - inner_b.sum()),
         2 * float(signal.sum() - carried.sum()),
         2 * max(float(v.abs().sum()) for v in (inner_a, inner_b, signal)),
-        fold(norm_b) - norm_a, 2 * (inner_a - fold(inner_b)), 2 * (signal - fold(carried)),
+        fold(norm_b) - norm_a,
+        2 * (inner_a - fold(inner_b)),
+        2 * (signal - fold(carried)),
         2 * max(float(v.abs().max()) for v in (inner_a, inner_b, signal)),
-        grad_gap, elementwise, link.between, matrix if elementwise else None)
+        grad_gap,
+        elementwise,
+        link.between,
+        matrix if elementwise else None,
+    )
 
 
 def _by_unit(t: Tensor, channel: int) -> Tensor:

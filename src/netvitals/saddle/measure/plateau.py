@@ -33,12 +33,12 @@ class Snapshot:
     step: int
     signal: float
     loss: float
-    resting: float                  # loss of the constant output o_0
+    resting: float  # loss of the constant output o_0
     names: tuple[str, ...]
-    grads: tuple[float, ...]        # ‖g_ℓ‖₂ per layer
-    signs: tuple[float, ...]        # ‖g_ℓ‖₁ per layer
+    grads: tuple[float, ...]  # ‖g_ℓ‖₂ per layer
+    signs: tuple[float, ...]  # ‖g_ℓ‖₁ per layer
     gains: tuple[float, ...]
-    scales: tuple[float, ...]       # ‖W_ℓ‖_F over its value at He-normal initialisation
+    scales: tuple[float, ...]  # ‖W_ℓ‖_F over its value at He-normal initialisation
     reason: str = ""
 
     @property
@@ -49,8 +49,10 @@ class Snapshot:
     def __str__(self) -> str:
         if self.reason:
             return f"step {self.step}: {self.reason}"
-        return (f"step {self.step}: signal {self.signal:.4g}, loss {self.loss:.5g} of {self.resting:.5g} at rest, "
-                f"{len(self.names)} layers")
+        return (
+            f"step {self.step}: signal {self.signal:.4g}, loss {self.loss:.5g} of {self.resting:.5g} at rest, "
+            f"{len(self.names)} layers"
+        )
 
     @property
     def small(self) -> tuple[int, ...]:
@@ -58,8 +60,9 @@ class Snapshot:
         return bottleneck(list(self.scales)).layers if all(s > 0 for s in self.scales) else ()
 
 
-def snapshot(model: nn.Module, batch: tuple[Any, Any], loss_fn: Callable[[Any, Any], Tensor],
-             step: int = 0) -> Snapshot:
+def snapshot(
+    model: nn.Module, batch: tuple[Any, Any], loss_fn: Callable[[Any, Any], Tensor], step: int = 0
+) -> Snapshot:
     """Look at a model once; it is left exactly as it was.
 
     Args:
@@ -93,18 +96,39 @@ def snapshot(model: nn.Module, batch: tuple[Any, Any], loss_fn: Callable[[Any, A
         resting = loss_fn(rest, targets)
         (pull,) = torch.autograd.grad(resting, rest)
         signal = -((flat - rest.detach()) * pull).sum()
-        numbers = [signal, loss.detach(), resting.detach(), *(g.norm() for g in grads), *(g.abs().sum() for g in grads),
-                   *(w.detach().norm() for w in weights)]
+        numbers = [
+            signal,
+            loss.detach(),
+            resting.detach(),
+            *(g.norm() for g in grads),
+            *(g.abs().sum() for g in grads),
+            *(w.detach().norm() for w in weights),
+        ]
         values = torch.stack([v.detach().double() for v in numbers]).tolist()
     n = len(names)
-    norms = values[3 + 2 * n:]
+    norms = values[3 + 2 * n :]
     shapes = [(w.shape[0], w[0].numel()) for w in weights]
-    return Snapshot(step, values[0], values[1], values[2], names, tuple(values[3:3 + n]),
-                    tuple(values[3 + n:3 + 2 * n]), *_gains(norms, shapes), reason=_finite(values))
+    return Snapshot(
+        step,
+        values[0],
+        values[1],
+        values[2],
+        names,
+        tuple(values[3 : 3 + n]),
+        tuple(values[3 + n : 3 + 2 * n]),
+        *_gains(norms, shapes),
+        reason=_finite(values),
+    )
 
 
-def stack_snapshots(weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor],
-                    loss_fn: Callable[[Tensor, Tensor], Tensor], step: int = 0) -> list[Snapshot]:
+def stack_snapshots(
+    weights: Stack,
+    x: Tensor,
+    y: Tensor,
+    f: Callable[[Tensor], Tensor],
+    loss_fn: Callable[[Tensor, Tensor], Tensor],
+    step: int = 0,
+) -> list[Snapshot]:
     """The same for a stack of networks (copies, n_out, n_in), one snapshot per copy.
 
     ``loss_fn(outputs, y)`` maps (copies, n, outputs) to one mean loss per copy.
@@ -121,15 +145,36 @@ def stack_snapshots(weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], 
         (pull,) = torch.autograd.grad(resting.sum(), rest)
     signal = -((flat - rest.detach()) * pull).sum((1, 2))
     per_layer = lambda items: torch.stack(list(items), 1)
-    table = torch.cat([torch.stack([signal, loss.detach(), resting.detach()], 1),
-                       per_layer(g.flatten(1).norm(dim=1) for g in grads),
-                       per_layer(g.abs().sum((1, 2)) for g in grads),
-                       per_layer(w.detach().flatten(1).norm(dim=1) for w in weights)], 1).double().tolist()
+    table = (
+        torch.cat(
+            [
+                torch.stack([signal, loss.detach(), resting.detach()], 1),
+                per_layer(g.flatten(1).norm(dim=1) for g in grads),
+                per_layer(g.abs().sum((1, 2)) for g in grads),
+                per_layer(w.detach().flatten(1).norm(dim=1) for w in weights),
+            ],
+            1,
+        )
+        .double()
+        .tolist()
+    )
     n = len(weights)
     shapes = [(w.shape[1], w.shape[2]) for w in weights]
     names = tuple(str(i + 1) for i in range(n))
-    return [Snapshot(step, v[0], v[1], v[2], names, tuple(v[3:3 + n]), tuple(v[3 + n:3 + 2 * n]),
-                     *_gains(v[3 + 2 * n:], shapes), reason=_finite(v)) for v in table]
+    return [
+        Snapshot(
+            step,
+            v[0],
+            v[1],
+            v[2],
+            names,
+            tuple(v[3 : 3 + n]),
+            tuple(v[3 + n : 3 + 2 * n]),
+            *_gains(v[3 + 2 * n :], shapes),
+            reason=_finite(v),
+        )
+        for v in table
+    ]
 
 
 def _at_rest(model: nn.Module, inputs: Any, out: Tensor) -> Tensor:
@@ -163,9 +208,11 @@ def _single_chain(runs: dict[str, Run], links: Links, out: Tensor) -> tuple[tupl
     chain = max(chains, key=len)
     outside = [n for n in runs if n not in chain]
     if outside:
-        return (), (f"the layers do not form one chain from input to output ({', '.join(outside[:3])} "
-                    f"{'are' if len(outside) > 1 else 'is'} outside of {chain[0]} … {chain[-1]}): "
-                    f"with a residual or branching path the output is not a product of layers")
+        return (), (
+            f"the layers do not form one chain from input to output ({', '.join(outside[:3])} "
+            f"{'are' if len(outside) > 1 else 'is'} outside of {chain[0]} … {chain[-1]}): "
+            f"with a residual or branching path the output is not a product of layers"
+        )
     for link in links.links:
         norm = next((b for b in link.between if any(b.startswith(k) for k in NORMS)), None)
         if norm is not None:

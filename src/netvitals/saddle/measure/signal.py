@@ -24,15 +24,15 @@ from netvitals.saddle.students.task import Sample, Teacher
 class SignalEnergy:
     """Signal quantities of a stack of networks; every array has one row per copy."""
 
-    gamma: Tensor           # E[f g]
-    energy: Tensor          # T = Σ ‖G_ℓ‖²
-    self_interaction: Tensor    # S
-    teacher_term: Tensor    # Σ ⟨G_ℓ, E[y δ_ℓ h_{ℓ−1}ᵀ]⟩, equal to β h T (1 + O(M²))
-    scale: Tensor           # M = max over small layers of ‖W_ℓ‖_op
-    rank_one: Tensor        # (copies, L): ‖G_ℓ − α^{L−1} B_ℓ A_{ℓ−1}ᵀ‖ / ‖G_ℓ‖
-    linear_gain: Tensor     # q(W) = W_L … W_1 v_1
-    output_norm: Tensor     # √E[f²]
-    layer_energy: Tensor    # (copies, L): ‖G_ℓ‖
+    gamma: Tensor  # E[f g]
+    energy: Tensor  # T = Σ ‖G_ℓ‖²
+    self_interaction: Tensor  # S
+    teacher_term: Tensor  # Σ ⟨G_ℓ, E[y δ_ℓ h_{ℓ−1}ᵀ]⟩, equal to β h T (1 + O(M²))
+    scale: Tensor  # M = max over small layers of ‖W_ℓ‖_op
+    rank_one: Tensor  # (copies, L): ‖G_ℓ − α^{L−1} B_ℓ A_{ℓ−1}ᵀ‖ / ‖G_ℓ‖
+    linear_gain: Tensor  # q(W) = W_L … W_1 v_1
+    output_norm: Tensor  # √E[f²]
+    layer_energy: Tensor  # (copies, L): ‖G_ℓ‖
     h: float
     beta: float
     alpha: float
@@ -59,14 +59,21 @@ class SignalEnergy:
         return self.self_interaction / (self.gamma * self.energy)
 
     def __str__(self) -> str:
-        shown = {"gamma": self.gamma, "T": self.energy, "S": self.self_interaction, "M": self.scale,
-                 "dgamma/ds over beta h T": self.drive_ratio, "T/gamma^(2-2/r)": self.am_gm}
+        shown = {
+            "gamma": self.gamma,
+            "T": self.energy,
+            "S": self.self_interaction,
+            "M": self.scale,
+            "dgamma/ds over beta h T": self.drive_ratio,
+            "T/gamma^(2-2/r)": self.am_gm,
+        }
         text = ", ".join(f"{name} {float(value[0]):.4g}" for name, value in shown.items())
         return text + (f" (first of {len(self.gamma)})" if len(self.gamma) > 1 else "")
 
 
-def signal_energy(weights: Stack, task: Teacher, sample: Sample, r: int, *, small: Sequence[int] | None = None
-                  ) -> SignalEnergy:
+def signal_energy(
+    weights: Stack, task: Teacher, sample: Sample, r: int, *, small: Sequence[int] | None = None
+) -> SignalEnergy:
     """Signal energy of networks against the first mode of a teacher.
 
     Args:
@@ -97,12 +104,20 @@ def signal_energy(weights: Stack, task: Teacher, sample: Sample, r: int, *, smal
         outer = d.slope ** (len(w) - 1) * backward[ell][:, :, None] * forward[ell][:, None, :]
         rank_one.append((full - outer).flatten(1).norm(dim=1) / full.flatten(1).norm(dim=1))
     return SignalEnergy(
-        gamma=(f * g * p).sum(1), energy=dot(big_g, big_g), self_interaction=dot(big_g, by_f),
-        teacher_term=dot(big_g, by_y), scale=torch.stack([torch.linalg.matrix_norm(w[i], 2) for i in layers]).amax(0),
-        rank_one=torch.stack(rank_one, 1), linear_gain=forward[-1][:, 0],
+        gamma=(f * g * p).sum(1),
+        energy=dot(big_g, big_g),
+        self_interaction=dot(big_g, by_f),
+        teacher_term=dot(big_g, by_y),
+        scale=torch.stack([torch.linalg.matrix_norm(w[i], 2) for i in layers]).amax(0),
+        rank_one=torch.stack(rank_one, 1),
+        linear_gain=forward[-1][:, 0],
         output_norm=(f.square() * p).sum(1).sqrt(),
         layer_energy=torch.stack([m.flatten(1).norm(dim=1) for m in big_g], 1),
-        h=d.h, beta=float(task.betas[0]), alpha=d.slope, r=r)
+        h=d.h,
+        beta=float(task.betas[0]),
+        alpha=d.slope,
+        r=r,
+    )
 
 
 def _path_vectors(w: Stack, v: Tensor) -> tuple[list[Tensor], list[Tensor]]:
@@ -120,8 +135,8 @@ def _path_vectors(w: Stack, v: Tensor) -> tuple[list[Tensor], list[Tensor]]:
 class Nondegeneracy:
     """How often the linear path from input to output starts near zero, over seeds."""
 
-    ratios: np.ndarray      # √N · W_L⋯W_1v / (product of path gains), one per seed
-    positive: float         # share of seeds with a positive start (erratum E18: the sign is a random event)
+    ratios: np.ndarray  # √N · W_L⋯W_1v / (product of path gains), one per seed
+    positive: float  # share of seeds with a positive start (erratum E18: the sign is a random event)
 
     def probability(self, eta: float) -> float:
         """Share of seeds whose ratio is below ``eta`` in size; at most C·eta when the density is bounded at 0."""

@@ -29,8 +29,9 @@ def losses(weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor], 
     return square.mean(-1) if weight is None else (square * weight).sum(-1)
 
 
-def gradients(weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor], weight: Tensor | None = None
-              ) -> tuple[Stack, Tensor]:
+def gradients(
+    weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor], weight: Tensor | None = None
+) -> tuple[Stack, Tensor]:
     """Gradients of every copy's loss with respect to its own weights, and the losses."""
     with torch.enable_grad():
         leaves = [w.detach().requires_grad_(True) for w in weights]
@@ -46,8 +47,17 @@ def widths_of(depth: int, width: int, inputs: int, outputs: int = 1) -> list[tup
     return [(b, a) for a, b in pairwise(sizes)]
 
 
-def he_stack(depth: int, width: int, inputs: int, *, small: Sequence[int] | int, eps: float | Sequence[float],
-             seeds: Sequence[int], outputs: int = 1, dtype: torch.dtype = torch.float32) -> Stack:
+def he_stack(
+    depth: int,
+    width: int,
+    inputs: int,
+    *,
+    small: Sequence[int] | int,
+    eps: float | Sequence[float],
+    seeds: Sequence[int],
+    outputs: int = 1,
+    dtype: torch.dtype = torch.float32,
+) -> Stack:
     r"""He-normal networks with some layers multiplied by ε: one copy per (ε, seed), seeds running fastest.
 
     Entries are $N(0, 2/n_{in})$ in every layer, readout included. ``small`` is r (the first r layers) or a list of
@@ -91,12 +101,20 @@ def project(weights: Stack, direction: Tensor) -> tuple[Tensor, Tensor]:
     r"""Scalars $\hat X$ (copies, L) of the nearest symmetric network and relative residuals off it (copies, L)."""
     width = weights[0].shape[1]
     v = (direction / direction.norm()).to(weights[0].dtype)
-    x = [weights[0].mean(1) @ v, *(width * w.mean((1, 2)) for w in weights[1:-1]),
-         math.sqrt(width) * weights[-1].mean((1, 2))]
+    x = [
+        weights[0].mean(1) @ v,
+        *(width * w.mean((1, 2)) for w in weights[1:-1]),
+        math.sqrt(width) * weights[-1].mean((1, 2)),
+    ]
     scalars = torch.stack(x, 1)
     nearest = ansatz_stack(scalars, width, direction)
-    residual = torch.stack([(w - n.to(w.dtype)).flatten(1).norm(dim=1) / w.flatten(1).norm(dim=1).clamp_min(1e-300)
-                            for w, n in zip(weights, nearest)], 1)
+    residual = torch.stack(
+        [
+            (w - n.to(w.dtype)).flatten(1).norm(dim=1) / w.flatten(1).norm(dim=1).clamp_min(1e-300)
+            for w, n in zip(weights, nearest)
+        ],
+        1,
+    )
     return scalars, residual
 
 

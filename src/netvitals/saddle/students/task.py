@@ -43,8 +43,9 @@ class Teacher:
         modes = self.f(x @ self.directions.to(x.dtype).T)
         return (modes * self.betas.to(x.dtype)).sum(-1, keepdim=True)
 
-    def batch(self, n: int, generator: torch.Generator, *, copies: int | None = None,
-              dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    def batch(
+        self, n: int, generator: torch.Generator, *, copies: int | None = None, dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, Tensor]:
         """Fresh Gaussian inputs and their targets; ``copies`` independent batches along a leading axis."""
         shape = (n, self.inputs) if copies is None else (copies, n, self.inputs)
         x = torch.randn(shape, generator=generator, dtype=dtype)
@@ -54,13 +55,15 @@ class Teacher:
     def baseline(self) -> float:
         r"""Loss of the zero network, $\tfrac12E[y^2]$, with Gaussian modes that are independent of each other."""
         from netvitals.activations import expect
+
         mean, square = expect(self.f), expect(lambda g: self.f(g) ** 2)
         b = self.betas.double()
-        return float(0.5 * (square * (b ** 2).sum() + mean ** 2 * (b.sum() ** 2 - (b ** 2).sum())))
+        return float(0.5 * (square * (b**2).sum() + mean**2 * (b.sum() ** 2 - (b**2).sum())))
 
 
-def teacher(f: str | Callable[[Tensor], Tensor], inputs: int, betas: Sequence[float] = (1.0,), *,
-            seed: int | None = None) -> Teacher:
+def teacher(
+    f: str | Callable[[Tensor], Tensor], inputs: int, betas: Sequence[float] = (1.0,), *, seed: int | None = None
+) -> Teacher:
     """A teacher with strictly positive ``betas``; directions are the first axes, or random when ``seed`` is given.
 
     >>> round(teacher("tanh", inputs=16).baseline, 6)
@@ -74,7 +77,7 @@ def teacher(f: str | Callable[[Tensor], Tensor], inputs: int, betas: Sequence[fl
     if seed is not None:
         g = torch.Generator().manual_seed(seed)
         v = torch.linalg.qr(torch.randn(inputs, inputs, generator=g, dtype=torch.float64))[0]
-    return Teacher(resolve(f), v[:len(betas)].clone(), torch.tensor(list(betas), dtype=torch.float64))
+    return Teacher(resolve(f), v[: len(betas)].clone(), torch.tensor(list(betas), dtype=torch.float64))
 
 
 def antithetic_sample(n: int, inputs: int, seed: int = 0) -> Sample:
@@ -96,13 +99,14 @@ def aligned_sample(direction: Tensor, nodes: int = 24, *, seed: int = 0) -> Samp
     moments across $v$ hold to rounding.
     """
     from netvitals.activations import gauss_hermite
+
     v = direction.double() / direction.norm()
     g, w = gauss_hermite(nodes)
     d = len(v)
     generator = torch.Generator().manual_seed(seed)
     basis = torch.randn(d, d, generator=generator, dtype=torch.float64)
     basis[:, 0] = v
-    q = torch.linalg.qr(basis)[0][:, 1:]        # orthonormal complement of v
+    q = torch.linalg.qr(basis)[0][:, 1:]  # orthonormal complement of v
     across = (d - 1) ** 0.5 * torch.cat([q.T, -q.T]) if d > 1 else torch.zeros(1, d, dtype=torch.float64)
     x = g[:, None, None] * v + across[None]
     weight = w[:, None].expand(-1, len(across)) / len(across)

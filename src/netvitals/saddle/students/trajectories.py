@@ -31,9 +31,20 @@ class Descent:
         return ", ".join(f"loss < {th}: {n} of {len(self.escape)}" for th, n in zip(self.thresholds, done))
 
 
-def descend(weights: Stack, task: Teacher, *, lr: float, steps: int, batch: int = 512, seed: int = 0,
-            rates: Sequence[float] | None = None, thresholds: Sequence[float] = (0.02,), snapshots: int = 0,
-            smooth: int = 1, progress: Progress | None = None) -> Descent:
+def descend(
+    weights: Stack,
+    task: Teacher,
+    *,
+    lr: float,
+    steps: int,
+    batch: int = 512,
+    seed: int = 0,
+    rates: Sequence[float] | None = None,
+    thresholds: Sequence[float] = (0.02,),
+    snapshots: int = 0,
+    smooth: int = 1,
+    progress: Progress | None = None,
+) -> Descent:
     """Plain SGD on fresh Gaussian batches, all copies together; a copy leaves the batch once past every threshold.
 
     Args:
@@ -107,10 +118,20 @@ class FlowRun:
         return unflatten(self.paths.x[step], self.shapes)
 
 
-def flow(weights: Stack, task: Teacher, sample: Sample, *, rates: Sequence[float] | None = None,
-         thresholds: Sequence[float] = (0.02,), s_max: float = float("inf"), rtol: float = 1e-5, keep: bool = False,
-         events: Callable[[Stack], Tensor] | None = None, max_steps: int = 5_000,
-         progress: Progress | None = None) -> FlowRun:
+def flow(
+    weights: Stack,
+    task: Teacher,
+    sample: Sample,
+    *,
+    rates: Sequence[float] | None = None,
+    thresholds: Sequence[float] = (0.02,),
+    s_max: float = float("inf"),
+    rtol: float = 1e-5,
+    keep: bool = False,
+    events: Callable[[Stack], Tensor] | None = None,
+    max_steps: int = 5_000,
+    progress: Progress | None = None,
+) -> FlowRun:
     """Integrate the gradient flow of every copy with its own adaptive step, until its loss is below every threshold.
 
     The number of gradient evaluations is 50 to 500 whatever the length of the plateau. ``sample`` stands for the
@@ -135,9 +156,19 @@ def flow(weights: Stack, task: Teacher, sample: Sample, *, rates: Sequence[float
 
     smallest = min(float(w.abs().mean()) for w in weights)
     with torch.no_grad():
-        paths = integrate(field, x0, events=margins if len(levels) or events else None, t_max=s_max, rtol=rtol,
-                          atol=1e-2 * rtol * smallest, method="rk45", keep=keep, max_steps=max_steps, stall=1e-6,
-                          progress=progress)
+        paths = integrate(
+            field,
+            x0,
+            events=margins if len(levels) or events else None,
+            t_max=s_max,
+            rtol=rtol,
+            atol=1e-2 * rtol * smallest,
+            method="rk45",
+            keep=keep,
+            max_steps=max_steps,
+            stall=1e-6,
+            progress=progress,
+        )
     return FlowRun(tuple(thresholds), paths.event_t.numpy(), paths.status, paths, shapes)
 
 

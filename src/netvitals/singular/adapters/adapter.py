@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-_KERNEL = 1e-10     # of the largest eigenvalue of the old covariance, float64
+_KERNEL = 1e-10  # of the largest eigenvalue of the old covariance, float64
 
 
 class LowRank(nn.Module):
@@ -50,11 +50,11 @@ class Placement:
     """Where the adapter of one layer goes."""
 
     layer: str
-    down: Tensor                # (rank, in), orthonormal rows
-    mean: Tensor                # (in,) what is subtracted first; zero where the layer has no bias to take it up
-    leak: float                 # largest variance of the old inputs along a row, over their mean variance
-    reach: tuple[float, ...]    # variance of the new inputs along each row, over their mean variance; () without
-    kernel: int                 # dimension of the kernel of the old covariance
+    down: Tensor  # (rank, in), orthonormal rows
+    mean: Tensor  # (in,) what is subtracted first; zero where the layer has no bias to take it up
+    leak: float  # largest variance of the old inputs along a row, over their mean variance
+    reach: tuple[float, ...]  # variance of the new inputs along each row, over their mean variance; () without
+    kernel: int  # dimension of the kernel of the old covariance
 
     @property
     def exact(self) -> bool:
@@ -62,10 +62,14 @@ class Placement:
         return len(self.down) <= self.kernel
 
     def __str__(self) -> str:
-        words = "the old task cannot change" if self.exact else \
-            f"not exact: the old inputs leave {self.kernel} free directions, variance {self.leak:.1e} leaks"
-        sentence = f"; the new inputs vary by {', '.join(f'{r:.2g}' for r in self.reach)} of their mean" if self.reach \
-            else ""
+        words = (
+            "the old task cannot change"
+            if self.exact
+            else f"not exact: the old inputs leave {self.kernel} free directions, variance {self.leak:.1e} leaks"
+        )
+        sentence = (
+            f"; the new inputs vary by {', '.join(f'{r:.2g}' for r in self.reach)} of their mean" if self.reach else ""
+        )
         return f"{self.layer}: rank {len(self.down)}, {words}{sentence}"
 
 
@@ -95,8 +99,15 @@ class TangentialLoRA:
         return "\n".join([*map(str, self.placements), *(f"left out: {n}: {w}" for n, w in self.skipped.items())])
 
 
-def tangential_lora(model: nn.Module, inputs: Tensor, *, rank: int = 4, new: Tensor | None = None,
-                    layers: Sequence[str] | None = None, exact: bool = False) -> TangentialLoRA:
+def tangential_lora(
+    model: nn.Module,
+    inputs: Tensor,
+    *,
+    rank: int = 4,
+    new: Tensor | None = None,
+    layers: Sequence[str] | None = None,
+    exact: bool = False,
+) -> TangentialLoRA:
     """Adapters that leave the model as it is on ``inputs`` and can act on ``new``.
 
     Args:
@@ -114,8 +125,10 @@ def tangential_lora(model: nn.Module, inputs: Tensor, *, rank: int = 4, new: Ten
         raise ValueError(f"the rank of an adapter is at least 1, got {rank}")
     linear = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     if unknown := [n for n in layers or () if n not in linear]:
-        raise ValueError(f"{unknown[0]!r} is no linear layer of {type(model).__name__}; "
-                         f"it has {', '.join(list(linear)[:8]) or 'none'}")
+        raise ValueError(
+            f"{unknown[0]!r} is no linear layer of {type(model).__name__}; "
+            f"it has {', '.join(list(linear)[:8]) or 'none'}"
+        )
     if not linear:
         raise ValueError(f"{type(model).__name__} has no linear layer to adapt")
     twin = copy.deepcopy(model).double().eval()
@@ -138,8 +151,9 @@ def tangential_lora(model: nn.Module, inputs: Tensor, *, rank: int = 4, new: Ten
     return TangentialLoRA(tuple(placements), skipped)
 
 
-def _place(name: str, module: nn.Linear, old: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor] | None,
-           rank: int) -> Placement:
+def _place(
+    name: str, module: nn.Linear, old: tuple[Tensor, Tensor], new: tuple[Tensor, Tensor] | None, rank: int
+) -> Placement:
     mean = old[0] if module.bias is not None else torch.zeros_like(old[0])
     covariance = old[1] - torch.outer(mean, mean)
     values, vectors = torch.linalg.eigh(covariance)
@@ -148,7 +162,7 @@ def _place(name: str, module: nn.Linear, old: tuple[Tensor, Tensor], new: tuple[
     reach: tuple[float, ...] = ()
     if new is not None:
         spread = new[1] - torch.outer(new[0], mean) - torch.outer(mean, new[0]) + torch.outer(mean, mean)
-        room = vectors[:, :max(kernel, rank)]
+        room = vectors[:, : max(kernel, rank)]
         inner, turn = torch.linalg.eigh(room.T @ spread @ room)
         chosen = room @ turn.flip(1)[:, :rank]
         level = spread.trace().clamp_min(torch.finfo(torch.float64).tiny) / len(spread)
@@ -170,10 +184,14 @@ def _moments(model: nn.Module, x: Tensor, what: str) -> dict[str, tuple[Tensor, 
         def keep(_: nn.Module, args: tuple[Tensor, ...]) -> None:
             u = args[0].detach().flatten(0, -2)
             found[name] = (u.mean(0), u.T @ u / len(u))
+
         return keep
 
-    handles = [m.register_forward_pre_hook(keeper(n)) for n, m in model.named_modules()     # type: ignore[arg-type]
-               if isinstance(m, nn.Linear)]
+    handles = [
+        m.register_forward_pre_hook(keeper(n))  # type: ignore[arg-type]
+        for n, m in model.named_modules()
+        if isinstance(m, nn.Linear)
+    ]
     try:
         with torch.no_grad():
             model(x.double() if x.is_floating_point() else x)

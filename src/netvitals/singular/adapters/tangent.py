@@ -22,19 +22,19 @@ from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.order import Outputs
 from netvitals.singular.orders.spectrum import DENSE_LIMIT, fisher_spectrum, score_rows
 
-_KERNEL = 1e-12     # eigenvalue over the largest that counts as zero
-_STEPS = 60         # Gauss–Newton steps towards a zero of K; at a zero of order k the error shrinks by 1 − 1/k in each
-_STARTS = 3         # from so many places: K has local minima on the sphere
-_SUMS = 16          # random vectors of a space on which its safety is measured
+_KERNEL = 1e-12  # eigenvalue over the largest that counts as zero
+_STEPS = 60  # Gauss–Newton steps towards a zero of K; at a zero of order k the error shrinks by 1 − 1/k in each
+_STARTS = 3  # from so many places: K has local minima on the sphere
+_SUMS = 16  # random vectors of a space on which its safety is measured
 
 
 @dataclass(frozen=True)
 class SafeSpace:
     """A linear space of directions, each safe for the old task."""
 
-    basis: Tensor                   # (D, n) orthonormal; the most useful for the new task first
-    drift: float                    # largest K of the old task over random vectors of length reach in it, relative
-    useful: tuple[float, ...]       # the new task's Fisher form along each, over its largest eigenvalue
+    basis: Tensor  # (D, n) orthonormal; the most useful for the new task first
+    drift: float  # largest K of the old task over random vectors of length reach in it, relative
+    useful: tuple[float, ...]  # the new task's Fisher form along each, over its largest eigenvalue
 
     @property
     def dimension(self) -> int:
@@ -46,13 +46,15 @@ class SafeSpace:
         A value that was zero and no longer is: a tangential direction has become transversal.
         """
         whole = fisher_spectrum(outputs, theta, likelihood)[0][-1]
-        inside = fisher_spectrum(subfamily(outputs, theta.double(), self.basis),
-                                 torch.zeros(self.dimension, dtype=torch.float64), likelihood)[0]
+        inside = fisher_spectrum(
+            subfamily(outputs, theta.double(), self.basis), torch.zeros(self.dimension, dtype=torch.float64), likelihood
+        )[0]
         return inside.flip(0) / whole.clamp_min(torch.finfo(torch.float64).tiny)
 
     def __str__(self) -> str:
-        words = f", the new task's Fisher form along it up to {max(self.useful):.2g} of its largest" \
-            if self.useful else ""
+        words = (
+            f", the new task's Fisher form along it up to {max(self.useful):.2g} of its largest" if self.useful else ""
+        )
         return f"{self.dimension} directions, the old task changes by {self.drift:.1e} of the steepest{words}"
 
 
@@ -61,8 +63,8 @@ class SafeDirections:
     """The safe spaces of an old task, the most useful or the largest first."""
 
     spaces: tuple[SafeSpace, ...]
-    kernel: int             # dimension of the kernel of the old task's Fisher form
-    singular: int           # so many of it are transversal: zero now, not along the way
+    kernel: int  # dimension of the kernel of the old task's Fisher form
+    singular: int  # so many of it are transversal: zero now, not along the way
     parameters: int
     reach: float
 
@@ -75,16 +77,25 @@ class SafeDirections:
     def __str__(self) -> str:
         if not self.kernel:
             return f"no safe direction: the Fisher form of the old task has full rank {self.parameters}"
-        head = (f"{self.kernel} of {self.parameters} directions have no Fisher information on the old task; "
-                f"{self.kernel - self.singular} are tangential, {self.singular} singular")
+        head = (
+            f"{self.kernel} of {self.parameters} directions have no Fisher information on the old task; "
+            f"{self.kernel - self.singular} are tangential, {self.singular} singular"
+        )
         if len(self.spaces) > 1:
             head += f"; {len(self.spaces)} spaces that must not be mixed (sheets cross here)"
         return "\n".join([head, *(f"  {s}" for s in self.spaces)])
 
 
-def safe_directions(outputs: Outputs, theta: Tensor, *, new: Outputs | None = None,
-                    likelihood: str | Likelihood = "gaussian", reach: float = 1.0, tolerance: float = 1e-8,
-                    seed: int = 0) -> SafeDirections:
+def safe_directions(
+    outputs: Outputs,
+    theta: Tensor,
+    *,
+    new: Outputs | None = None,
+    likelihood: str | Likelihood = "gaussian",
+    reach: float = 1.0,
+    tolerance: float = 1e-8,
+    seed: int = 0,
+) -> SafeDirections:
     """Directions along which the old task's model does not change, sorted by what they do for a new one.
 
     Args:
@@ -100,8 +111,10 @@ def safe_directions(outputs: Outputs, theta: Tensor, *, new: Outputs | None = No
     (2, 1, [0.7071, 0.7071, 0.0])
     """
     if theta.ndim != 1 or not 0 < theta.numel() <= DENSE_LIMIT:
-        raise ValueError(f"safe directions are read off the whole spectrum: theta must be a flat vector of at most "
-                         f"{DENSE_LIMIT} parameters, got shape {tuple(theta.shape)}; tangential_lora works by layer")
+        raise ValueError(
+            f"safe directions are read off the whole spectrum: theta must be a flat vector of at most "
+            f"{DENSE_LIMIT} parameters, got shape {tuple(theta.shape)}; tangential_lora works by layer"
+        )
     if not (reach > 0 and 0 < tolerance < 1):
         raise ValueError(f"reach must be positive and tolerance between 0 and 1, got {reach} and {tolerance}")
     theta, family = theta.double(), likelihoods.get(likelihood)
@@ -132,8 +145,15 @@ def safe_directions(outputs: Outputs, theta: Tensor, *, new: Outputs | None = No
     return SafeDirections(tuple(spaces), kernel.shape[1], kernel.shape[1] - len(found), theta.numel(), reach)
 
 
-def _steepest(outputs: Outputs, theta: Tensor, truth: Tensor, family: Likelihood, largest: float, reach: float,
-              gen: torch.Generator) -> float:
+def _steepest(
+    outputs: Outputs,
+    theta: Tensor,
+    truth: Tensor,
+    family: Likelihood,
+    largest: float,
+    reach: float,
+    gen: torch.Generator,
+) -> float:
     """K at reach along the steepest direction; where the whole Fisher form vanishes, along random ones."""
     tries = torch.randn(_SUMS, theta.numel(), generator=gen, dtype=torch.float64)
     tries = reach * tries / tries.norm(dim=1, keepdim=True)
@@ -141,8 +161,9 @@ def _steepest(outputs: Outputs, theta: Tensor, truth: Tensor, family: Likelihood
     return max(largest * reach**2 / 2, float(seen.max()), torch.finfo(torch.float64).tiny)
 
 
-def _zero(inside: Outputs, truth: Tensor, family: Likelihood, size: int, found: list[Tensor],
-          gen: torch.Generator) -> Tensor:
+def _zero(
+    inside: Outputs, truth: Tensor, family: Likelihood, size: int, found: list[Tensor], gen: torch.Generator
+) -> Tensor:
     """A minimum of K on the unit sphere of the kernel, orthogonal to those already found, by Gauss–Newton."""
     best, least = None, float("inf")
     for _ in range(_STARTS if size - len(found) > 1 else 1):
@@ -150,7 +171,7 @@ def _zero(inside: Outputs, truth: Tensor, family: Likelihood, size: int, found: 
         u = u / u.norm()
         gap = float(family.kl(truth, inside(u)).abs())
         for _ in range(_STEPS if size - len(found) > 1 else 0):
-            free = _rest([*found, u], size)         # moves along the sphere; without that u = 0 would be the answer
+            free = _rest([*found, u], size)  # moves along the sphere; without that u = 0 would be the answer
             residual = _difference(inside(u), truth, family)
             rows = score_rows(inside, u, family) @ free
             step = free @ torch.linalg.lstsq(rows, -residual, driver="gelsd").solution[:, 0]
@@ -170,7 +191,7 @@ def _rest(taken: list[Tensor], size: int) -> Tensor:
     """Orthonormal complement of the vectors taken."""
     if not taken:
         return torch.eye(size, dtype=torch.float64)
-    return torch.linalg.qr(torch.stack(taken, 1), mode="complete")[0][:, len(taken):]
+    return torch.linalg.qr(torch.stack(taken, 1), mode="complete")[0][:, len(taken) :]
 
 
 def _difference(out: Tensor, truth: Tensor, family: Likelihood) -> Tensor:
@@ -178,16 +199,24 @@ def _difference(out: Tensor, truth: Tensor, family: Likelihood) -> Tensor:
     return score_rows(lambda a: out + a * (out - truth), torch.zeros(1, dtype=torch.float64), family).reshape(-1, 1)
 
 
-def _space(coordinates: Tensor, kernel: Tensor, drift: Callable[[Tensor], Tensor], new: Outputs | None, theta: Tensor,
-           family: Likelihood, gen: torch.Generator) -> SafeSpace:
+def _space(
+    coordinates: Tensor,
+    kernel: Tensor,
+    drift: Callable[[Tensor], Tensor],
+    new: Outputs | None,
+    theta: Tensor,
+    family: Likelihood,
+    gen: torch.Generator,
+) -> SafeSpace:
     sums = torch.randn(_SUMS, coordinates.shape[1], generator=gen, dtype=torch.float64)
     worst = float(drift((sums / sums.norm(dim=1, keepdim=True)) @ coordinates.T).max())
     basis = kernel @ coordinates
     useful: tuple[float, ...] = ()
     if new is not None:
         most = fisher_spectrum(new, theta, family)[0][-1]
-        values, vectors = fisher_spectrum(subfamily(new, theta, basis), torch.zeros(basis.shape[1],
-                                                                                    dtype=torch.float64), family)
+        values, vectors = fisher_spectrum(
+            subfamily(new, theta, basis), torch.zeros(basis.shape[1], dtype=torch.float64), family
+        )
         basis = basis @ vectors.flip(1)
         useful = tuple(float(v / most) if most > 0 else 0.0 for v in values.flip(0))
     return SafeSpace(basis, worst, useful)

@@ -31,19 +31,28 @@ class ValueOutput:
 
     layer: str
     head: int
-    difference: float           # R_V − R_O, 2 where nothing lies between
+    difference: float  # R_V − R_O, 2 where nothing lies between
     value: RateFit
     output: RateFit
-    weakest: float              # the head's smallest singular value of the output projection, over its largest
-    passes: bool                # |difference − 2| < 0.05
+    weakest: float  # the head's smallest singular value of the output projection, over its largest
+    passes: bool  # |difference − 2| < 0.05
 
     def __str__(self) -> str:
-        return (f"{self.layer}, head {self.head}: R_V − R_O = {self.difference:.3f}"
-                f"{'' if self.passes else ' (expected 2)'}; smallest singular value {self.weakest:.2g} of the largest")
+        return (
+            f"{self.layer}, head {self.head}: R_V − R_O = {self.difference:.3f}"
+            f"{'' if self.passes else ' (expected 2)'}; smallest singular value {self.weakest:.2g} of the largest"
+        )
 
 
-def value_output(model: nn.Module, batch: tuple[Any, Tensor], loss: str = "ce", *, heads: int | None = None,
-                 layers: Sequence[tuple[str, str]] | None = None, ts: Sequence[float] = _TS) -> tuple[ValueOutput, ...]:
+def value_output(
+    model: nn.Module,
+    batch: tuple[Any, Tensor],
+    loss: str = "ce",
+    *,
+    heads: int | None = None,
+    layers: Sequence[tuple[str, str]] | None = None,
+    ts: Sequence[float] = _TS,
+) -> tuple[ValueOutput, ...]:
     """Scan every head's weakest output direction of every attention layer.
 
     Args:
@@ -58,14 +67,18 @@ def value_output(model: nn.Module, batch: tuple[Any, Tensor], loss: str = "ce", 
     if loss not in ("ce", "mse"):
         raise ValueError(f"the loss is 'ce' or 'mse', got {loss!r}")
     if not isinstance(batch, tuple | list) or len(batch) != 2 or not len(batch[0]):
-        raise ValueError("the batch is a pair (inputs, targets) with at least one sample, got "
-                         f"{'an empty one' if isinstance(batch, tuple | list) else type(batch).__name__}")
+        raise ValueError(
+            "the batch is a pair (inputs, targets) with at least one sample, got "
+            f"{'an empty one' if isinstance(batch, tuple | list) else type(batch).__name__}"
+        )
     twin = copy.deepcopy(model).double().eval()
     x = batch[0].double() if batch[0].is_floating_point() else batch[0]
     pairs = list(layers) if layers is not None else _find(twin)
     if not pairs:
-        raise ValueError(f"no attention layer with separate value and output projections was found in "
-                         f"{type(model).__name__}; name them with layers=[(value, output), ...]")
+        raise ValueError(
+            f"no attention layer with separate value and output projections was found in "
+            f"{type(model).__name__}; name them with layers=[(value, output), ...]"
+        )
     out = []
     for value, output in pairs:
         parent = twin.get_submodule(output.rpartition(".")[0])
@@ -86,8 +99,9 @@ def _find(model: nn.Module) -> list[tuple[str, str]]:
     return pairs
 
 
-def _scan(model: nn.Module, x: Any, y: Tensor, loss: str, value: str, output: str, head: int, heads: int,
-          ts: Sequence[float]) -> ValueOutput:
+def _scan(
+    model: nn.Module, x: Any, y: Tensor, loss: str, value: str, output: str, head: int, heads: int, ts: Sequence[float]
+) -> ValueOutput:
     projection = model.get_submodule(output).get_parameter("weight")
     width = projection.shape[1]
     if width % heads:
@@ -101,16 +115,17 @@ def _scan(model: nn.Module, x: Any, y: Tensor, loss: str, value: str, output: st
             with torch.no_grad():
                 projection[:, mine] = kept[:, mine] + torch.outer(u[:, -1], vh[-1]) * (t * s[0] - s[-1])
             dv, do = _gradients(model, x, y, loss, (value, output))
-            at = dv.shape[-1] - width + mine.start              # the values are the last rows of a fused projection
-            along = dv[..., at:at + vh.shape[1]] @ vh[-1]
+            at = dv.shape[-1] - width + mine.start  # the values are the last rows of a fused projection
+            along = dv[..., at : at + vh.shape[1]] @ vh[-1]
             moments.append((float(along.square().mean()), float((do @ u[:, -1]).square().mean())))
     finally:
         with torch.no_grad():
             projection.copy_(kept)
     v_fit, o_fit = (rate_fit(ts, [m[i] for m in moments], floor=0.0) for i in (0, 1))
     gap = v_fit.slope - o_fit.slope
-    return ValueOutput(output.rpartition(".")[0] or output, head, gap, v_fit, o_fit, float(s[-1] / s[0]),
-                       abs(gap - 2) < 0.05)
+    return ValueOutput(
+        output.rpartition(".")[0] or output, head, gap, v_fit, o_fit, float(s[-1] / s[0]), abs(gap - 2) < 0.05
+    )
 
 
 def _gradients(model: nn.Module, x: Any, y: Tensor, loss: str, names: tuple[str, str]) -> list[Tensor]:
@@ -119,8 +134,11 @@ def _gradients(model: nn.Module, x: Any, y: Tensor, loss: str, names: tuple[str,
     try:
         with torch.enable_grad():
             out = model(x)
-            value = F.cross_entropy(out.flatten(0, -2), y.flatten(), reduction="sum") if loss == "ce" \
+            value = (
+                F.cross_entropy(out.flatten(0, -2), y.flatten(), reduction="sum")
+                if loss == "ce"
                 else 0.5 * (out - y.double()).square().sum()
+            )
             return list(torch.autograd.grad(value, [kept[n] for n in names]))
     finally:
         for handle in handles:

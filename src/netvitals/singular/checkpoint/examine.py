@@ -29,22 +29,42 @@ class Examination:
 
     def readings(self) -> tuple[Reading, ...]:
         """The numbers, as a checkup stores them."""
-        out = [Reading(0, "norm_kernel", t.norm, m, v) for t in self.kernels
-               for m, v in (("overlap", t.overlap), ("variance", t.variance), ("passes", float(t.passes)))]
+        out = [
+            Reading(0, "norm_kernel", t.norm, m, v)
+            for t in self.kernels
+            for m, v in (("overlap", t.overlap), ("variance", t.variance), ("passes", float(t.passes)))
+        ]
         if self.stream is not None:
             s = self.stream
-            out += [Reading(0, "stream_floor", node, m, v) for i, node in enumerate(s.nodes)
-                    for m, v in (("sigma_r", s.sigma[i]), ("sigma_1", s.largest[i]), ("rank", float(s.ranks[i])),
-                                 ("ratio", s.ratio[i]))]
-        out += [Reading(0, "value_output", f"{a.layer}, head {a.head}", m, v) for a in self.attention
-                for m, v in (("difference", a.difference), ("weakest", a.weakest))]
-        out += [Reading(0, "schur", p.layer, m, v) for p in self.schur
-                for m, v in (("share", p.median), ("reference", p.reference), ("silent", float(p.silent)))]
+            out += [
+                Reading(0, "stream_floor", node, m, v)
+                for i, node in enumerate(s.nodes)
+                for m, v in (
+                    ("sigma_r", s.sigma[i]),
+                    ("sigma_1", s.largest[i]),
+                    ("rank", float(s.ranks[i])),
+                    ("ratio", s.ratio[i]),
+                )
+            ]
+        out += [
+            Reading(0, "value_output", f"{a.layer}, head {a.head}", m, v)
+            for a in self.attention
+            for m, v in (("difference", a.difference), ("weakest", a.weakest))
+        ]
+        out += [
+            Reading(0, "schur", p.layer, m, v)
+            for p in self.schur
+            for m, v in (("share", p.median), ("reference", p.reference), ("silent", float(p.silent)))
+        ]
         return tuple(out)
 
     def __str__(self) -> str:
-        lines = [*map(str, self.kernels), *([str(self.stream)] if self.stream is not None else []),
-                 *map(str, self.attention), *map(str, self.schur)]
+        lines = [
+            *map(str, self.kernels),
+            *([str(self.stream)] if self.stream is not None else []),
+            *map(str, self.attention),
+            *map(str, self.schur),
+        ]
         return "\n".join([*lines, *(f"not measured: {n}: {why}" for n, why in (self.skipped or {}).items())])
 
 
@@ -62,7 +82,7 @@ def examination(model: nn.Module, batch: tuple[Any, Tensor], loss: str = "ce") -
     def attempt(name: str, measure: Any) -> Any:
         try:
             return measure()
-        except (ValueError, RuntimeError, TypeError) as error:      # one that does not apply must not hide the others
+        except (ValueError, RuntimeError, TypeError) as error:  # one that does not apply must not hide the others
             skipped[name] = str(error).split("\n")[0]
             return None
 

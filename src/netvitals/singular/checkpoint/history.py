@@ -36,8 +36,10 @@ class CoefficientHistory:
         return last.mean - first.mean, math.hypot(first.stderr, last.stderr)
 
     def __str__(self) -> str:
-        rows = [f"step {s}: λ = {c.mean:.4g} ± {c.stderr:.2g}, loss {c.baseline:.4g}{_doubt(c)}"
-                for s, c in zip(self.steps, self.coefficients)]
+        rows = [
+            f"step {s}: λ = {c.mean:.4g} ± {c.stderr:.2g}, loss {c.baseline:.4g}{_doubt(c)}"
+            for s, c in zip(self.steps, self.coefficients)
+        ]
         return "\n".join(rows)
 
 
@@ -50,9 +52,15 @@ def _doubt(c: LLC) -> str:
     return f" ({'; '.join(words)})" if words else ""
 
 
-def coefficient_history(model: nn.Module, loss_fn: LossFn, loader: Iterable[Any] | tuple[Any, Any],
-                        checkpoints: Mapping[int, Mapping[str, Tensor]], *,
-                        progress: Callable[[int, int], None] | None = None, **options: Any) -> CoefficientHistory:
+def coefficient_history(
+    model: nn.Module,
+    loss_fn: LossFn,
+    loader: Iterable[Any] | tuple[Any, Any],
+    checkpoints: Mapping[int, Mapping[str, Tensor]],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> CoefficientHistory:
     """λ̂ at every checkpoint, with the same data and the same seeds.
 
     Args:
@@ -72,8 +80,10 @@ def coefficient_history(model: nn.Module, loss_fn: LossFn, loader: Iterable[Any]
             try:
                 model.load_state_dict(checkpoints[step])
             except RuntimeError as error:
-                raise ValueError(f"the checkpoint of step {step} does not fit {type(model).__name__}: "
-                                 f"{str(error).splitlines()[-1].strip()}") from error
+                raise ValueError(
+                    f"the checkpoint of step {step} does not fit {type(model).__name__}: "
+                    f"{str(error).splitlines()[-1].strip()}"
+                ) from error
             found.append(learning_coefficient(model, loss_fn, loader, **options))
             if progress is not None:
                 progress(i + 1, len(steps))

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from netvitals.capture import preserved
 
 NORMS = (nn.LayerNorm, nn.RMSNorm)
-_NO_VARIANCE = 1e-8     # of the mean eigenvalue: float32 rounding leaves about 1e-14, a live direction about 1
-_ROUNDING = 4.0         # machine epsilons that half precision may leave along the kernel
-_NODES = 400            # Gauss–Legendre, on a smooth integrand
+_NO_VARIANCE = 1e-8  # of the mean eigenvalue: float32 rounding leaves about 1e-14, a live direction about 1
+_ROUNDING = 4.0  # machine epsilons that half precision may leave along the kernel
+_NODES = 400  # Gauss–Legendre, on a smooth integrand
 
 
 def ln_kernel(gain: Tensor) -> Tensor:
@@ -52,15 +52,17 @@ class KernelTest:
     norm: str
     kind: str
     passes: bool
-    overlap: float          # length of the kernel direction inside the covariance's bottom space, 1 is complete
-    variance: float         # along the kernel direction, over the mean eigenvalue
-    rows: int               # samples × positions behind the covariance
+    overlap: float  # length of the kernel direction inside the covariance's bottom space, 1 is complete
+    variance: float  # along the kernel direction, over the mean eigenvalue
+    rows: int  # samples × positions behind the covariance
     note: str = ""
 
     def __str__(self) -> str:
         words = "has the kernel γ⁻¹" if self.passes else "has no kernel along γ⁻¹"
-        return (f"{self.norm} ({self.kind}) {words}: overlap {self.overlap:.4f}, variance {self.variance:.1e} of the "
-                f"mean{'; ' + self.note if self.note else ''}")
+        return (
+            f"{self.norm} ({self.kind}) {words}: overlap {self.overlap:.4f}, variance {self.variance:.1e} of the "
+            f"mean{'; ' + self.note if self.note else ''}"
+        )
 
 
 def ln_kernel_test(model: nn.Module, batch: Any, *, names: Sequence[str] | None = None) -> tuple[KernelTest, ...]:
@@ -78,8 +80,11 @@ def ln_kernel_test(model: nn.Module, batch: Any, *, names: Sequence[str] | None 
     chosen = [n for n, m in modules.items() if isinstance(m, NORMS)] if names is None else list(names)
     unknown = [n for n in chosen if n not in modules]
     if unknown or not chosen:
-        raise ValueError(f"the model has no norm {unknown[0]!r}" if unknown else
-                         f"{type(model).__name__} has no LayerNorm or RMSNorm to test")
+        raise ValueError(
+            f"the model has no norm {unknown[0]!r}"
+            if unknown
+            else f"{type(model).__name__} has no LayerNorm or RMSNorm to test"
+        )
     x = batch[0] if isinstance(batch, tuple | list) else batch
     outputs: dict[str, list[Tensor]] = {n: [] for n in chosen}
     handles = [modules[n].register_forward_hook(lambda m, a, o, n=n: outputs[n].append(o.detach())) for n in chosen]
@@ -99,8 +104,10 @@ def _test(name: str, module: nn.Module, outputs: list[Tensor]) -> KernelTest:
     gain = getattr(module, "weight", None)
     width = gain.numel() if isinstance(gain, Tensor) else math.prod(getattr(module, "normalized_shape", ()) or (1,))
     if outputs[0].shape[-1] != width and outputs[0].numel() % width:
-        raise ValueError(f"{name} ({kind}) is no norm over the last dimension: its weight has {width} entries, its "
-                         f"output {outputs[0].shape[-1]} channels")
+        raise ValueError(
+            f"{name} ({kind}) is no norm over the last dimension: its weight has {width} entries, its "
+            f"output {outputs[0].shape[-1]} channels"
+        )
     rows = torch.cat([o.reshape(-1, width) for o in outputs]).double()
     if not len(rows):
         raise ValueError("the batch is empty: a covariance needs samples")
@@ -116,8 +123,9 @@ def _test(name: str, module: nn.Module, outputs: list[Tensor]) -> KernelTest:
     values, vectors = torch.linalg.eigh(centred.T @ centred / len(rows))
     bottom = vectors[:, values <= max(float(values[0]), nothing * mean)]
     overlap = float(torch.linalg.svdvals(bottom.T @ kernel)[-1]) if bottom.shape[1] >= kernel.shape[1] else 0.0
-    note = f"only {len(rows)} rows for {width} channels: other directions are empty as well" if len(rows) <= width \
-        else ""
+    note = (
+        f"only {len(rows)} rows for {width} channels: other directions are empty as well" if len(rows) <= width else ""
+    )
     return KernelTest(name, kind, along < nothing, overlap, along, len(rows), note)
 
 
@@ -126,10 +134,10 @@ class LNFiniteT:
     r"""$F(t) = 4[\sigma_\eta^2 + \kappa_2 t^2 + \kappa_4 t^4]$ of a dead channel behind one LayerNorm of width d."""
 
     d: int
-    sigma: float            # noise of the dead target
+    sigma: float  # noise of the dead target
     kappa2: float
-    kappa4: float           # infinite below d = 4
-    kappa4_printed: float   # the paper's first term alone, which drops the change of σ(t) (erratum E9)
+    kappa4: float  # infinite below d = 4
+    kappa4_printed: float  # the paper's first term alone, which drops the change of σ(t) (erratum E9)
 
     def fisher(self, t: Any, *, printed: bool = False) -> Any:
         """Second moment of the dead output gradient for the loss ‖y − Y‖²."""
@@ -151,8 +159,10 @@ class LNFiniteT:
         t1, t2 = self.crossovers
         if not math.isfinite(self.kappa4):
             return f"LayerNorm of width {self.d}: κ₂ = {self.kappa2:.4f}, no t⁴ coefficient below width 4"
-        return (f"LayerNorm of width {self.d}: κ₂ = {self.kappa2:.4f}, κ₄ = {self.kappa4:.4f}; slope 0 below t = "
-                f"{t1:.3g}, 2 up to {t2:.3g}, then 4")
+        return (
+            f"LayerNorm of width {self.d}: κ₂ = {self.kappa2:.4f}, κ₄ = {self.kappa4:.4f}; slope 0 below t = "
+            f"{t1:.3g}, 2 up to {t2:.3g}, then 4"
+        )
 
 
 def ln_finite_t(d: int, sigma: float = 0.0) -> LNFiniteT:
@@ -176,9 +186,13 @@ def ln_finite_t(d: int, sigma: float = 0.0) -> LNFiniteT:
     b = np.sin(angle) ** 2
     rest = d - n * b
     radius = n**2 / (n - 2) if n > 2 else math.inf
-    return LNFiniteT(d, sigma, float(weight @ (n * b / rest)),
-                     radius * float(weight @ (1 / rest - 5 * b / rest**2 + 4 * b**2 / rest**3)),
-                     radius * float(weight @ (1 / rest)))
+    return LNFiniteT(
+        d,
+        sigma,
+        float(weight @ (n * b / rest)),
+        radius * float(weight @ (1 / rest - 5 * b / rest**2 + 4 * b**2 / rest**3)),
+        radius * float(weight @ (1 / rest)),
+    )
 
 
 def ln_reset_rate(powers: Sequence[float], norm_after: Sequence[int], layer: int) -> float:

@@ -29,12 +29,14 @@ from netvitals.singular.orders.order import KLOrder, kl_order
 from netvitals.singular.orders.spectrum import DENSE_LIMIT, Classified, classify_spectrum
 from netvitals.singular.sampling.evidence import WatanabeTriple
 
-SCAN = tuple(np.geomspace(3e-3, 1.0, 10).tolist())      # relative to the size of the weights along the direction
-NEARBY = 0.1        # Fisher form at the checkpoint, over its largest on the way out: above it the point is regular
-ANSWERS = 64        # outputs per sample up to which K-FAC factors sum over all of them
-EMPTY = {"joint mode": "the unit is silent on this batch, or nothing reads it",
-         "K-FAC bottom": "the layer's inputs do not vary along it, or its outputs are not read",
-         "norm kernel": "the norm's centring takes it out"}
+SCAN = tuple(np.geomspace(3e-3, 1.0, 10).tolist())  # relative to the size of the weights along the direction
+NEARBY = 0.1  # Fisher form at the checkpoint, over its largest on the way out: above it the point is regular
+ANSWERS = 64  # outputs per sample up to which K-FAC factors sum over all of them
+EMPTY = {
+    "joint mode": "the unit is silent on this batch, or nothing reads it",
+    "K-FAC bottom": "the layer's inputs do not vary along it, or its outputs are not read",
+    "norm kernel": "the norm's centring takes it out",
+}
 CONDITIONS = ("canonical alignment", "equivariant optimiser", "noise regime", "asymptotic window", "expected Fisher")
 
 
@@ -43,10 +45,10 @@ class Candidate:
     """One direction and what was found along it."""
 
     name: str
-    kind: str               # "joint mode", "K-FAC bottom", "norm kernel"
-    verdict: str            # "singular", "gauge", "regular", "unclear"
+    kind: str  # "joint mode", "K-FAC bottom", "norm kernel"
+    verdict: str  # "singular", "gauge", "regular", "unclear"
     scan: KLOrder
-    direction: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)     # by parameter name
+    direction: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)  # by parameter name
 
     @property
     def share(self) -> float:
@@ -60,13 +62,17 @@ class Candidate:
         if self.verdict == "gauge":
             return EMPTY.get(self.kind, "the model does not change along it")
         if self.verdict == "regular":
-            return (f"the Fisher form here is {self.share:.0%} of its largest on the way out: no singular point within "
-                    "reach")
+            return (
+                f"the Fisher form here is {self.share:.0%} of its largest on the way out: no singular point within "
+                "reach"
+            )
         if self.verdict == "singular":
             away = distance(self)
-            return (f"order {self.scan.order}, the Fisher form falls as t^{self.scan.slope:.2f} ± "
-                    f"{self.scan.stderr:.2f}; " + (f"the singular set is {away:.2g} away" if away > 0 else
-                                                   "the checkpoint lies on the singular set"))
+            return (
+                f"order {self.scan.order}, the Fisher form falls as t^{self.scan.slope:.2f} ± "
+                f"{self.scan.stderr:.2f}; "
+                + (f"the singular set is {away:.2g} away" if away > 0 else "the checkpoint lies on the singular set")
+            )
         return self.scan.note or "; ".join(self.scan.fisher_fit.flags)
 
     def __str__(self) -> str:
@@ -78,9 +84,9 @@ class Readout:
     """Orders found at one checkpoint and the invariants that follow, or why there are none."""
 
     candidates: tuple[Candidate, ...]
-    triple: WatanabeTriple | None           # contribution of the singular directions together
-    interval: tuple[float, float] | None    # of the λ contribution, from the slopes' errors
-    conditions: dict[str, str]              # "holds", "fails: …" or "not checked: …"
+    triple: WatanabeTriple | None  # contribution of the singular directions together
+    interval: tuple[float, float] | None  # of the λ contribution, from the slopes' errors
+    conditions: dict[str, str]  # "holds", "fails: …" or "not checked: …"
     skipped: dict[str, str]
     notes: tuple[str, ...] = ()
 
@@ -94,13 +100,17 @@ class Readout:
             lines.append("no singular direction was found; a trained network usually sits away from its singular set:")
         else:
             assert self.interval is not None
-            lines.append(f"contribution of the singular directions: {self.triple} "
-                         f"(λ in [{self.interval[0]:.3g}, {self.interval[1]:.3g}])")
+            lines.append(
+                f"contribution of the singular directions: {self.triple} "
+                f"(λ in [{self.interval[0]:.3g}, {self.interval[1]:.3g}])"
+            )
             lines += [f"  {c}" for c in self.of("singular")]
         if away := self.of("regular"):
             shares = [c.share for c in away]
-            lines.append(f"  {len(away)} regular: the Fisher form at the checkpoint is {min(shares):.0%} to "
-                         f"{max(shares):.0%} of its largest on the way out, so no singular point is within reach")
+            lines.append(
+                f"  {len(away)} regular: the Fisher form at the checkpoint is {min(shares):.0%} to "
+                f"{max(shares):.0%} of its largest on the way out, so no singular point is within reach"
+            )
         for kind, why in EMPTY.items():
             if empty := [c for c in self.of("gauge") if c.kind == kind]:
                 lines.append(f"  {len(empty)} gauge ({kind}), along which the model does not change: {why}")
@@ -112,8 +122,9 @@ class Readout:
         return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
 
 
-def readout(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, units: int = 4,
-            scan: Sequence[float] = SCAN) -> Readout:
+def readout(
+    model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, units: int = 4, scan: Sequence[float] = SCAN
+) -> Readout:
     """Order, λ, m and ν of one checkpoint, or why not.
 
     Args:
@@ -143,13 +154,16 @@ def readout(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, uni
         triple = WatanabeTriple(lam, m, sum(nu(k) for k in ks))
         spread = [_contribution_range(c.scan) for c in singular]
         interval = (sum(low for low, _ in spread), sum(high for _, high in spread))
-        notes.append("directions are added as if they met nowhere; where two of them cross, λ is that of the crossing "
-                     "(singular.recover_crossing), never the ray's")
+        notes.append(
+            "directions are added as if they met nowhere; where two of them cross, λ is that of the crossing "
+            "(singular.recover_crossing), never the ray's"
+        )
     return Readout(tuple(found), triple, interval, _conditions(found), skipped, tuple(notes))
 
 
-def spectrum_along(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], candidate: Candidate, *,
-                   samples: int = 200) -> Classified:
+def spectrum_along(
+    model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], candidate: Candidate, *, samples: int = 200
+) -> Classified:
     """The Fisher spectrum of the parameters that a candidate moves, along its scan, by class.
 
     Of a unit these are its incoming row and outgoing column, not all the weights of their layers, among whose
@@ -160,10 +174,16 @@ def spectrum_along(model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor],
     outputs, theta, v = along(twin, x, candidate.direction)
     free = v.nonzero()[:, 0]
     if len(free) > DENSE_LIMIT:
-        raise ValueError(f"the spectrum is followed for at most {DENSE_LIMIT} parameters, this direction moves "
-                         f"{len(free)}")
-    return classify_spectrum(lambda part: outputs(theta.index_copy(0, free, part)), theta[free], v[free],
-                             candidate.scan.ts.tolist(), likelihood=_family(loss_fn))
+        raise ValueError(
+            f"the spectrum is followed for at most {DENSE_LIMIT} parameters, this direction moves {len(free)}"
+        )
+    return classify_spectrum(
+        lambda part: outputs(theta.index_copy(0, free, part)),
+        theta[free],
+        v[free],
+        candidate.scan.ts.tolist(),
+        likelihood=_family(loss_fn),
+    )
 
 
 def check_task(loss_fn: Any, batch: Any) -> str:
@@ -184,15 +204,18 @@ def _family(loss_fn: Any) -> str:
         return "categorical"
     if loss_fn is F.mse_loss or isinstance(loss_fn, nn.MSELoss):
         return "gaussian"
-    raise ValueError("the readout needs to know the likelihood: pass loss_fn as 'ce' or 'mse', or torch's "
-                     f"cross_entropy or mse_loss; got {loss_fn!r}")
+    raise ValueError(
+        "the readout needs to know the likelihood: pass loss_fn as 'ce' or 'mse', or torch's "
+        f"cross_entropy or mse_loss; got {loss_fn!r}"
+    )
 
 
-def _directions(model: nn.Module, x: Tensor, loss: str, units: int) -> tuple[
-        list[tuple[str, str, dict[str, Tensor]]], dict[str, str]]:
+def _directions(
+    model: nn.Module, x: Tensor, loss: str, units: int
+) -> tuple[list[tuple[str, str, dict[str, Tensor]]], dict[str, str]]:
     from netvitals.anatomy.wiring import find_links, recorded
 
-    out: list[tuple[str, str, dict[str, Tensor]]] = []          # joint modes, K-FAC bottoms, norm kernels
+    out: list[tuple[str, str, dict[str, Tensor]]] = []  # joint modes, K-FAC bottoms, norm kernels
     with recorded(model) as runs, torch.enable_grad():
         answers = model(x)[0].numel()
     links = find_links(runs)
@@ -209,8 +232,13 @@ def _directions(model: nn.Module, x: Tensor, loss: str, units: int) -> tuple[
             continue
         strength = into.flatten(1).norm(dim=1) * out_of.transpose(0, 1).flatten(1).norm(dim=1)
         for unit in torch.argsort(strength)[:units].tolist():
-            out.append((f"{link.first} → {link.second}, unit {unit}", "joint mode",
-                        joint_mode(model, link.first, link.second, unit)))
+            out.append(
+                (
+                    f"{link.first} → {link.second}, unit {unit}",
+                    "joint mode",
+                    joint_mode(model, link.first, link.second, unit),
+                )
+            )
     # to find candidates, sampled labels do; the scans along them use the expected Fisher (§2.5)
     factors = kfac(model, x, loss, "expected" if answers <= ANSWERS else "monte-carlo")
     for name, factor in factors.layers.items():
@@ -220,9 +248,18 @@ def _directions(model: nn.Module, x: Tensor, loss: str, units: int) -> tuple[
             out.append((name or "model", "K-FAC bottom", {f"{name}.weight".lstrip("."): bottom}))
     for name, module in model.named_modules():
         if isinstance(module, nn.LayerNorm) and module.elementwise_affine:
-            reader = next((n for n, m in model.named_modules() if isinstance(m, nn.Linear) and n in runs
-                           and m.in_features == module.weight.numel() and runs[n].u.shape[-1] == module.weight.numel()
-                           and _reads(runs[n].u, module, x, model)), None)
+            reader = next(
+                (
+                    n
+                    for n, m in model.named_modules()
+                    if isinstance(m, nn.Linear)
+                    and n in runs
+                    and m.in_features == module.weight.numel()
+                    and runs[n].u.shape[-1] == module.weight.numel()
+                    and _reads(runs[n].u, module, x, model)
+                ),
+                None,
+            )
             if reader is None or not bool((module.weight != 0).all()):
                 skipped[name] = "no linear layer reads this norm directly, or a gain is zero"
                 continue
@@ -245,14 +282,15 @@ def _reads(u: Tensor, norm: nn.LayerNorm, x: Tensor, model: nn.Module) -> bool:
     return bool(kept) and kept[0].shape == u.shape and torch.equal(kept[0], u.detach())
 
 
-def _scan(model: nn.Module, x: Tensor, family: str, name: str, kind: str, direction: dict[str, Tensor],
-          scan: Sequence[float]) -> Candidate:
+def _scan(
+    model: nn.Module, x: Tensor, family: str, name: str, kind: str, direction: dict[str, Tensor], scan: Sequence[float]
+) -> Candidate:
     outputs, theta, v = along(model, x, direction)
     size = max(float((theta * v / v.norm()).norm()), 1e-2 * float(theta.norm()), 1e-3)
     result = kl_order(outputs, theta, v, family, ts=[s * size for s in scan], shift=True)
     verdict = verdict_of(result)
     if verdict == "unclear" and result.fisher[0] >= NEARBY * result.fisher.max() > 0:
-        verdict = "regular"         # the form does not vanish here: an exponent further out says nothing of this point
+        verdict = "regular"  # the form does not vanish here: an exponent further out says nothing of this point
     return Candidate(name, kind, verdict, result, direction)
 
 
@@ -267,12 +305,15 @@ def _conditions(found: list[Candidate]) -> dict[str, str]:
     drifting = [s for s in scans if s.fisher_fit.flags]
     aligned = [c for c in found if c.kind == "joint mode" and c.verdict == "singular"]
     check: Callable[[bool, str], str] = lambda ok, why: "holds" if ok else f"fails: {why}"
-    states = ("holds for the joint modes called singular" if aligned else "not checked: no singular joint mode",
-              "not checked: a checkpoint does not say which optimiser made it",
-              "not checked: targets without noise make the rates of G 2L higher; the orders here do not depend on it",
-              check(not drifting, f"{len(drifting)} scans have drifting local slopes") if scans
-              else "not checked: nothing to scan into",
-              f"holds: {found[0].scan.estimator}" if found else "not checked: no candidate direction")
+    states = (
+        "holds for the joint modes called singular" if aligned else "not checked: no singular joint mode",
+        "not checked: a checkpoint does not say which optimiser made it",
+        "not checked: targets without noise make the rates of G 2L higher; the orders here do not depend on it",
+        check(not drifting, f"{len(drifting)} scans have drifting local slopes")
+        if scans
+        else "not checked: nothing to scan into",
+        f"holds: {found[0].scan.estimator}" if found else "not checked: no candidate direction",
+    )
     return dict(zip(CONDITIONS, states))
 
 

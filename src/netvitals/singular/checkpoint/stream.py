@@ -18,19 +18,19 @@ from torch import Tensor, nn
 
 from netvitals.capture import Recorder, TensorView, Vital, observe
 
-_RANK = 1e-9        # of the largest singular value; float64 leaves about 1e-15
-_COLLAPSE = 0.01    # ratio below which the identity counts as cancelled
+_RANK = 1e-9  # of the largest singular value; float64 leaves about 1e-15
+_COLLAPSE = 0.01  # ratio below which the identity counts as cancelled
 
 
 @dataclass(frozen=True)
 class StreamSigma:
     """Singular values of the stream by node, divided by √rows."""
 
-    nodes: tuple[str, ...]              # "input", then one per block
-    sigma: tuple[float, ...]            # σ_r, r the rank at the input
+    nodes: tuple[str, ...]  # "input", then one per block
+    sigma: tuple[float, ...]  # σ_r, r the rank at the input
     largest: tuple[float, ...]
-    ranks: tuple[int, ...]              # numerical rank at each node
-    rank: int                           # r
+    ranks: tuple[int, ...]  # numerical rank at each node
+    rank: int  # r
     rows: int
 
     @property
@@ -44,10 +44,16 @@ class StreamSigma:
         return all(r > _COLLAPSE for r in self.ratio)
 
     def __str__(self) -> str:
-        words = "kept at every depth" if self.kept else \
-            f"lost at {next(n for n, r in zip(self.nodes, self.ratio) if not r > _COLLAPSE)}"
-        return (f"σ_{self.rank} of the stream, {words}: " + " → ".join(f"{s:.3g}" for s in self.sigma)
-                + f" ({self.rows} rows)")
+        words = (
+            "kept at every depth"
+            if self.kept
+            else f"lost at {next(n for n, r in zip(self.nodes, self.ratio) if not r > _COLLAPSE)}"
+        )
+        return (
+            f"σ_{self.rank} of the stream, {words}: "
+            + " → ".join(f"{s:.3g}" for s in self.sigma)
+            + f" ({self.rows} rows)"
+        )
 
 
 def sigma_stream(model: nn.Module, batch: Any, *, nodes: Sequence[str] | None = None, rows: int = 4096) -> StreamSigma:
@@ -72,8 +78,14 @@ def sigma_stream(model: nn.Module, batch: Any, *, nodes: Sequence[str] | None = 
     spectra = [torch.linalg.svdvals(m) / math.sqrt(len(m)) for m in matrices]
     ranks = [int((s > _RANK * s[0]).sum()) for s in spectra]
     r = max(ranks[0], 1)
-    return StreamSigma(tuple(found), tuple(float(s[r - 1]) if len(s) >= r else 0.0 for s in spectra),
-                       tuple(float(s[0]) for s in spectra), tuple(ranks), r, len(matrices[0]))
+    return StreamSigma(
+        tuple(found),
+        tuple(float(s[r - 1]) if len(s) >= r else 0.0 for s in spectra),
+        tuple(float(s[0]) for s in spectra),
+        tuple(ranks),
+        r,
+        len(matrices[0]),
+    )
 
 
 class _Collector(Vital):
@@ -93,8 +105,10 @@ def _stream(model: nn.Module, x: Any, nodes: Sequence[str] | None) -> dict[str, 
         collector = _Collector()
         observe(model, x, vitals=[collector], mode="eval")
         if not collector.seen:
-            raise ValueError(f"no residual stream was found in {type(model).__name__}; name the modules whose outputs "
-                             "are its nodes with nodes=[...]")
+            raise ValueError(
+                f"no residual stream was found in {type(model).__name__}; name the modules whose outputs "
+                "are its nodes with nodes=[...]"
+            )
         owners = {module for module, _ in collector.seen.values()}
         outer = {name: pair for name, pair in collector.seen.items() if not inside(pair[0], owners)}
         first = next(iter(outer.values()))[0]
@@ -104,8 +118,12 @@ def _stream(model: nn.Module, x: Any, nodes: Sequence[str] | None) -> dict[str, 
         if missing := [n for n in nodes if n not in modules]:
             raise ValueError(f"the model has no module {missing[0]!r}")
         first, values = nodes[0], {}
-        handles = [modules[n].register_forward_hook(
-            lambda m, a, o, n=n: values.setdefault(n, o.detach().reshape(-1, o.shape[-1]))) for n in nodes]
+        handles = [
+            modules[n].register_forward_hook(
+                lambda m, a, o, n=n: values.setdefault(n, o.detach().reshape(-1, o.shape[-1]))
+            )
+            for n in nodes
+        ]
         try:
             with torch.no_grad():
                 model.eval()(x)
@@ -146,4 +164,4 @@ def _input_of(model: nn.Module, name: str, x: Any, width: int) -> Tensor | None:
 
 
 def _thinned(m: Tensor, rows: int) -> Tensor:
-    return m[::-(-len(m) // rows)].double()
+    return m[:: -(-len(m) // rows)].double()

@@ -41,7 +41,7 @@ def change_points(steps: Sequence[float], orders: Sequence[float], *, stay: int 
     out: list[ChangePoint] = []
     current = known[0][1] if known else 0
     for i, (step, order) in enumerate(known):
-        held = [o for _, o in known[i:i + stay]]
+        held = [o for _, o in known[i : i + stay]]
         if order != current and len(held) == stay and set(held) == {order}:
             out.append(ChangePoint(step, current, order))
             current = order
@@ -52,15 +52,17 @@ def change_points(steps: Sequence[float], orders: Sequence[float], *, stay: int 
 class Phase:
     """Whether a network fills directions or empties them."""
 
-    name: str               # "accumulation", "compression", "steady"
-    trend: float            # slope of log λ_min over the run, rank correlation in [−1, 1]
-    factor: float           # λ_min at the end over the start
+    name: str  # "accumulation", "compression", "steady"
+    trend: float  # slope of log λ_min over the run, rank correlation in [−1, 1]
+    factor: float  # λ_min at the end over the start
     n: int
 
     def __str__(self) -> str:
-        words = {"accumulation": "accumulating: the weakest direction gains gradient, there is no rate to read yet",
-                 "compression": "compressing: the weakest direction loses gradient, its rate can be read",
-                 "steady": "neither accumulating nor compressing"}
+        words = {
+            "accumulation": "accumulating: the weakest direction gains gradient, there is no rate to read yet",
+            "compression": "compressing: the weakest direction loses gradient, its rate can be read",
+            "steady": "neither accumulating nor compressing",
+        }
         return f"{words[self.name]} (λ_min × {self.factor:.2g} over {self.n} looks)"
 
 
@@ -90,12 +92,20 @@ class Jump:
     """G of a layer far above what it was: the flag of Algorithm 1."""
 
     step: int
-    condition: float        # κ over its running median
-    largest: float          # λ_max over its running median; NaN where it was not given
+    condition: float  # κ over its running median
+    largest: float  # λ_max over its running median; NaN where it was not given
 
 
-def condition_jumps(steps: Sequence[float], condition: Any, largest: Any = None, *, factor: float = 5.0,
-                    rise: float = 2.5, history: int = 3, window: int = 5) -> tuple[Jump, ...]:
+def condition_jumps(
+    steps: Sequence[float],
+    condition: Any,
+    largest: Any = None,
+    *,
+    factor: float = 5.0,
+    rise: float = 2.5,
+    history: int = 3,
+    window: int = 5,
+) -> tuple[Jump, ...]:
     """Steps at which G jumped: κ to ``factor`` times its running median, λ_max to ``rise`` times its own, or both.
 
     κ alone is a poor witness once a head has nearly learned its labels: its small eigenvalues then rest on a few
@@ -112,7 +122,7 @@ def condition_jumps(steps: Sequence[float], condition: Any, largest: Any = None,
     k = np.asarray(condition, float)
     top = np.full(len(k), math.nan) if largest is None else np.asarray(largest, float)
     out: list[Jump] = []
-    above = False       # a jump that lasts is one jump
+    above = False  # a jump that lasts is one jump
     for i in range(history, len(k)):
         ratio, rose = _over_median(k, i, window), _over_median(top, i, window)
         jumped = (ratio > factor and not rose <= 1.5) or rose > rise

@@ -25,18 +25,24 @@ class Crossover:
     """Where the canonical slope ends, against the angle."""
 
     layer: str
-    rungs: int                      # K = L − ℓ
-    predicted: float                # 1/K
-    fit: RateFit                    # of t_× against the angle
+    rungs: int  # K = L − ℓ
+    predicted: float  # 1/K
+    fit: RateFit  # of t_× against the angle
     angles: tuple[float, ...]
-    crossings: tuple[float, ...]    # NaN where the grid did not reach it
+    crossings: tuple[float, ...]  # NaN where the grid did not reach it
 
     def __str__(self) -> str:
         return f"{self.layer}: t_× ~ s^{self.fit.slope:.3f} ± {self.fit.stderr:.3f}, predicted s^{self.predicted:.3f}"
 
 
-def rotation_crossover(chain: Chain, angles: Sequence[float] = ANGLES, *, ts: Sequence[float] | None = None,
-                       samples: int = 2000, seed: int = 0) -> tuple[Crossover, ...]:
+def rotation_crossover(
+    chain: Chain,
+    angles: Sequence[float] = ANGLES,
+    *,
+    ts: Sequence[float] | None = None,
+    samples: int = 2000,
+    seed: int = 0,
+) -> tuple[Crossover, ...]:
     """Crossovers of every layer below the last, by a freeze probe at each angle."""
     grid = np.geomspace(1e-4, 0.7, 36) if ts is None else np.asarray(ts, float)
     if len(angles) < 3 or min(angles) <= 0:

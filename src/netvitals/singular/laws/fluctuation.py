@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_PANELS, _NODES = 12, 40        # Gauss–Legendre panels on the half line, nodes in each
-_Z_NODES, _Z_SPAN = 241, 9.0    # trapezoid rule in Z, exponentially accurate for a Gaussian weight
-_COLDEST = 1e4                  # β above which ν is its limit to 1e-4 and the rule would need too many nodes
+_PANELS, _NODES = 12, 40  # Gauss–Legendre panels on the half line, nodes in each
+_Z_NODES, _Z_SPAN = 241, 9.0  # trapezoid rule in Z, exponentially accurate for a Gaussian weight
+_COLDEST = 1e4  # β above which ν is its limit to 1e-4 and the rule would need too many nodes
 
 
 def nu(k: int, h: float = 0.0, beta: float = 1.0) -> float:
@@ -67,23 +67,26 @@ def nu_frozen(k: int, h: float = 0.0) -> float:
 class FluctuationMC:
     """Monte Carlo over data sets of the power-law model, each posterior integrated exactly on a grid."""
 
-    nu: float               # ½ E[V_n]
+    nu: float  # ½ E[V_n]
     nu_stderr: float
-    generalisation: float   # n (E[G_n] − S) → λ
+    generalisation: float  # n (E[G_n] − S) → λ
     generalisation_stderr: float
-    training: float         # n (E[T_n] − S) → λ − 2ν
+    training: float  # n (E[T_n] − S) → λ − 2ν
     training_stderr: float
     n: int
     data_sets: int
 
     def __str__(self) -> str:
-        return (f"nu = {self.nu:.4f} ± {self.nu_stderr:.4f}, n(G−S) = {self.generalisation:.4f} ± "
-                f"{self.generalisation_stderr:.4f}, n(T−S) = {self.training:.4f} ± {self.training_stderr:.4f} "
-                f"({self.data_sets} data sets of {self.n} points)")
+        return (
+            f"nu = {self.nu:.4f} ± {self.nu_stderr:.4f}, n(G−S) = {self.generalisation:.4f} ± "
+            f"{self.generalisation_stderr:.4f}, n(T−S) = {self.training:.4f} ± {self.training_stderr:.4f} "
+            f"({self.data_sets} data sets of {self.n} points)"
+        )
 
 
-def functional_variance_mc(k: int, n: int = 1000, data_sets: int = 500, scale: float = 1.0, seed: int = 0,
-                           grid: int = 801) -> FluctuationMC:
+def functional_variance_mc(
+    k: int, n: int = 1000, data_sets: int = 500, scale: float = 1.0, seed: int = 0, grid: int = 801
+) -> FluctuationMC:
     r"""ν, generalisation and training loss of $N(a\,\theta^k, 1)$ at truth 0, flat prior, by simulation.
 
     $V_n = \sum_i \mathrm{Var}_{post}[\log p(x_i|\theta)]$; with $s = a\theta^k$ it needs only the moments of s. The
@@ -94,11 +97,12 @@ def functional_variance_mc(k: int, n: int = 1000, data_sets: int = 500, scale: f
     """
     _check(k, 0.0, 1.0)
     if n < 2 or data_sets < 2 or not scale > 0:
-        raise ValueError(f"at least two points, two data sets and a positive scale are needed, got {n}, {data_sets} "
-                         f"and {scale}")
+        raise ValueError(
+            f"at least two points, two data sets and a positive scale are needed, got {n}, {data_sets} and {scale}"
+        )
     rng = np.random.default_rng(seed)
-    total = rng.normal(0.0, math.sqrt(n), data_sets)                       # Σ x
-    square = total**2 / n + rng.chisquare(n - 1, data_sets)                # Σ x²
+    total = rng.normal(0.0, math.sqrt(n), data_sets)  # Σ x
+    square = total**2 / n + rng.chisquare(n - 1, data_sets)  # Σ x²
     reach = (8.0 / (scale * math.sqrt(n))) ** (1 / k)
     theta, weight = _half_line(reach, 0.0, grid // _NODES + 1)
     theta, weight = np.concatenate([-theta, theta]), np.concatenate([weight, weight])
@@ -109,12 +113,20 @@ def functional_variance_mc(k: int, n: int = 1000, data_sets: int = 500, scale: f
     m1, m2, m3, m4 = (posterior @ s**p for p in (1, 2, 3, 4))
     var_s, cov, var_s2 = m2 - m1**2, m3 - m1 * m2, m4 - m2**2
     v = square * var_s - total * cov + n * var_s2 / 4
-    train = n * (m2 / 2) - total * m1 - v / 2                              # n (T_n − S_n)
-    fresh = var_s + var_s2 / 4                                             # E_X Var_post[log p(X)]
+    train = n * (m2 / 2) - total * m1 - v / 2  # n (T_n − S_n)
+    fresh = var_s + var_s2 / 4  # E_X Var_post[log p(X)]
     general = n * (m2 / 2 - fresh / 2)
     root = math.sqrt(data_sets)
-    return FluctuationMC(v.mean() / 2, v.std(ddof=1) / 2 / root, general.mean(), general.std(ddof=1) / root,
-                         train.mean(), train.std(ddof=1) / root, n, data_sets)
+    return FluctuationMC(
+        v.mean() / 2,
+        v.std(ddof=1) / 2 / root,
+        general.mean(),
+        general.std(ddof=1) / root,
+        train.mean(),
+        train.std(ddof=1) / root,
+        n,
+        data_sets,
+    )
 
 
 def _posterior_moments(k: int, h: float, beta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -122,7 +134,7 @@ def _posterior_moments(k: int, h: float, beta: float) -> tuple[np.ndarray, np.nd
     sigma = math.sqrt(2 * beta)
     # in units of Z the posterior keeps its width of about one, so both rules grow finer as β spreads Z
     unit = np.linspace(-_Z_SPAN, _Z_SPAN, 2 * round(_Z_NODES * max(1.0, sigma / 4) / 2) + 1)
-    weight = np.exp(-unit**2 / 2)
+    weight = np.exp(-(unit**2) / 2)
     weight /= weight.sum()
     z = sigma * unit
     reach = abs(z[-1]) + 8.0
@@ -155,5 +167,7 @@ def _check(k: int, h: float, beta: float) -> None:
     if not h > -1:
         raise ValueError(f"the prior exponent h must be above −1 for |u|^h to be integrable, got {h!r}")
     if not 0 < beta <= _COLDEST:
-        raise ValueError(f"the inverse temperature beta must be positive and at most {_COLDEST:g}, got {beta!r}; "
-                         "beyond it ν is 1/2 for odd k and 1/4 for even k")
+        raise ValueError(
+            f"the inverse temperature beta must be positive and at most {_COLDEST:g}, got {beta!r}; "
+            "beyond it ν is 1/2 for odd k and 1/4 for even k"
+        )

@@ -20,12 +20,12 @@ class RateChain:
     """Every exponent that follows from the order k (k ≥ 2 for curvature and volume)."""
 
     k: int
-    fisher: float               # F_v ~ t^fisher
-    kl: float                   # K ~ t^kl
-    curvature: float            # |K_sec| at most t^curvature
-    fisher_volume: float        # Vol_F{|K_sec| > M} ~ M^fisher_volume where the order is attained
+    fisher: float  # F_v ~ t^fisher
+    kl: float  # K ~ t^kl
+    curvature: float  # |K_sec| at most t^curvature
+    fisher_volume: float  # Vol_F{|K_sec| > M} ~ M^fisher_volume where the order is attained
     lebesgue_volume: float
-    rlct: float                 # contribution to λ on a smooth fibre
+    rlct: float  # contribution to λ on a smooth fibre
 
 
 def rate_chain(k: int) -> RateChain:
@@ -37,8 +37,15 @@ def rate_chain(k: int) -> RateChain:
     if k < 1:
         raise ValueError(f"the KL order must be at least 1, got {k}")
     nan = float("nan")
-    return RateChain(k, 2.0 * (k - 1), 2.0 * k, -2.0 * (k - 1), -k / (2 * (k - 1)) if k > 1 else nan,
-                     -1 / (2 * (k - 1)) if k > 1 else nan, 1 / (2 * k))
+    return RateChain(
+        k,
+        2.0 * (k - 1),
+        2.0 * k,
+        -2.0 * (k - 1),
+        -k / (2 * (k - 1)) if k > 1 else nan,
+        -1 / (2 * (k - 1)) if k > 1 else nan,
+        1 / (2 * k),
+    )
 
 
 def order_from_fisher(slope: float) -> float:
@@ -48,9 +55,11 @@ def order_from_fisher(slope: float) -> float:
 
 def mean_map_metric(mean: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """Fisher metric JᵀJ of a unit-variance Gaussian whose mean is ``mean(theta)``."""
+
     def metric(theta: Tensor) -> Tensor:
         jacobian = jacfwd(mean)(theta)
         return jacobian.T @ jacobian
+
     return metric
 
 
@@ -68,8 +77,8 @@ def _curvature(metric: Callable[[Tensor], Tensor], point: Tensor, plane: tuple[i
     i, j = plane
     g = metric(point)
     inverse = torch.linalg.inv(g)
-    dg = jacfwd(metric)(point)                          # dg[a, b, c] = ∂_c g_ab
-    ddg = jacfwd(jacfwd(metric))(point)                 # ∂_c ∂_d g_ab
+    dg = jacfwd(metric)(point)  # dg[a, b, c] = ∂_c g_ab
+    ddg = jacfwd(jacfwd(metric))(point)  # ∂_c ∂_d g_ab
     # Christoffel symbols of the first kind: Γ_{c,ab} = ½(∂_a g_cb + ∂_b g_ca − ∂_c g_ab)
     first = 0.5 * (torch.einsum("cba->cab", dg) + torch.einsum("cab->cab", dg) - torch.einsum("abc->cab", dg))
     curvature = 0.5 * (ddg[i, j, i, j] + ddg[j, i, j, i] - ddg[i, i, j, j] - ddg[j, j, i, i])
@@ -77,8 +86,9 @@ def _curvature(metric: Callable[[Tensor], Tensor], point: Tensor, plane: tuple[i
     return curvature / (g[i, i] * g[j, j] - g[i, j] ** 2)
 
 
-def high_curvature_volume(metric: Callable[[Tensor], Tensor], level: float, *, reach: float = 1.0,
-                          points: int = 4000) -> tuple[float, float]:
+def high_curvature_volume(
+    metric: Callable[[Tensor], Tensor], level: float, *, reach: float = 1.0, points: int = 4000
+) -> tuple[float, float]:
     r"""Volumes of $\{|K_{sec}(t, w{=}0)| > M\}$ up to reach: (Fisher, $\int\sqrt{\det F}\,dt$; Lebesgue, $\int dt$)."""
     t = torch.linspace(0, reach, points + 1, dtype=torch.float64)[1:] - reach / (2 * points)
     line = torch.stack([t, torch.zeros_like(t)], 1)

@@ -21,7 +21,7 @@ class Rates:
 
     G: dict[str, float | None]
     A: dict[str, float | None]
-    stream: tuple[float | None, ...]        # σ_min of X_0 … X_L
+    stream: tuple[float | None, ...]  # σ_min of X_0 … X_L
     law: str
     notes: tuple[str, ...] = ()
 
@@ -51,8 +51,10 @@ def predict_rates(architecture: Architecture, *, noisy: bool = True, direction: 
         return _swiglu(architecture)
     if isinstance(architecture, Chain):
         return _chain(architecture, noisy, direction)
-    raise TypeError("rates are predicted for Chain, AttentionChain and SwiGLUStack, got "
-                    f"{type(architecture).__name__}; gated skips, experts and batch norm have no rate law")
+    raise TypeError(
+        "rates are predicted for Chain, AttentionChain and SwiGLUStack, got "
+        f"{type(architecture).__name__}; gated skips, experts and batch norm have no rate law"
+    )
 
 
 def residual_distance(edges: Mapping[tuple[int, int], float], nodes: int) -> tuple[list[float], list[float]]:
@@ -61,6 +63,7 @@ def residual_distance(edges: Mapping[tuple[int, int], float], nodes: int) -> tup
     >>> residual_distance({(0, 1): 1, (1, 2): 1, (0, 2): 0}, 3)
     ([0, 1, 0], [0, 1, 0])
     """
+
     def distances(start: int, steps: Mapping[int, list[tuple[int, float]]]) -> list[float]:
         best: dict[int, float] = {start: 0}
         queue: list[tuple[float, int]] = [(0, start)]
@@ -96,8 +99,10 @@ def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
     scalar = {"matmul", "mlp", "residual"}
     bad = [kind for kind, _ in blocks if kind not in scalar]
     if bad:
-        raise ValueError(f"rates of {', '.join(sorted(set(bad)))} blocks do not add: their transfer is not a power of "
-                         "t times the input; use predict_rates on the whole chain")
+        raise ValueError(
+            f"rates of {', '.join(sorted(set(bad)))} blocks do not add: their transfer is not a power of "
+            "t times the input; use predict_rates on the whole chain"
+        )
     out, total = [], 0.0
     for _, rate in reversed(blocks):
         total += rate
@@ -113,14 +118,21 @@ def _chain(c: Chain, noisy: bool, direction: int) -> Rates:
     powers = c.powers[direction]
     if c.rotation and c.activation != "linear":
         gone: dict[str, float | None] = dict.fromkeys(names)
-        return Rates(gone, dict(gone), (None,) * (depth + 1), "no ladder: the dead axis is turned out of the frame",
-                     ("nonlinear activations lose the ladder under rotation (Proposition 119)",))
+        return Rates(
+            gone,
+            dict(gone),
+            (None,) * (depth + 1),
+            "no ladder: the dead axis is turned out of the frame",
+            ("nonlinear activations lose the ladder under rotation (Proposition 119)",),
+        )
     if c.norm_after and c.norm != "layer":
         raise ValueError(f"there is no rate law for {c.norm} norms yet; it is known for LayerNorm")
     skips = set(c.skips)
     if skips and (len(c.powers) > 1 or any(p != 1 for p in powers) or c.norm_after):
-        raise ValueError("rates with skips are known for one direction of exponent 1 without norms; composition does "
-                         "not apply to this mixture")
+        raise ValueError(
+            "rates with skips are known for one direction of exponent 1 without norms; composition does "
+            "not apply to this mixture"
+        )
     edges = {(i, i + 1): powers[i] for i in range(depth)}
     edges.update(dict.fromkeys(skips, 0))
     to_node, to_output = residual_distance(edges, depth + 1)
@@ -134,8 +146,10 @@ def _chain(c: Chain, noisy: bool, direction: int) -> Rates:
             g[i] = ln_reset_rate(powers, c.norm_after, i + 1)
         a, stream = [None for _ in a], [None for _ in stream]
         if c.activation == "relu":
-            notes.append("above a LayerNorm a ReLU closes the dead channel for every sample: dead entries of G in "
-                         "hidden layers there are identically zero, not a rate")
+            notes.append(
+                "above a LayerNorm a ReLU closes the dead channel for every sample: dead entries of G in "
+                "hidden layers there are identically zero, not a rate"
+            )
             for i in range(depth - 1):
                 below = [p for p in c.norm_after if p < i + 1]
                 if below:
@@ -165,13 +179,23 @@ def _attention(c: AttentionChain) -> Rates:
         g[f"block{p}.q"] = g[f"block{p}.k"] = 4 * p + 2
     law = "attention chain: R_O = min(4k, 4p+8), R_V = R_O + 2, R_Q = R_K = 4p + 2"
     stream: list[float | None] = [0 if c.residual else 2 * p for p in range(blocks + 1)]
-    return Rates(g, dict.fromkeys(g), tuple(stream) if not c.norm else (None,) * (blocks + 1), law,
-                 ("V minus O is 2 in any composition",))
+    return Rates(
+        g,
+        dict.fromkeys(g),
+        tuple(stream) if not c.norm else (None,) * (blocks + 1),
+        law,
+        ("V minus O is 2 in any composition",),
+    )
 
 
 def _swiglu(c: SwiGLUStack) -> Rates:
     names = [f"block{i}.down" for i in range(c.blocks)]
     stream = tuple(3 * (2**n - 1) for n in range(c.blocks + 1))
     nothing: dict[str, float | None] = dict.fromkeys(names)
-    return Rates(nothing, dict(nothing), stream, "SwiGLU stack: amplitude order 3(2ⁿ−1)",
-                 ("quadratic blocks do not transfer a scalar rate; only the forward amplitude has a law",))
+    return Rates(
+        nothing,
+        dict(nothing),
+        stream,
+        "SwiGLU stack: amplitude order 3(2ⁿ−1)",
+        ("quadratic blocks do not transfer a scalar rate; only the forward amplitude has a law",),
+    )

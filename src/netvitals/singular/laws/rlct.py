@@ -53,8 +53,10 @@ def rlct_reduced_rank(n_in: int, hidden: int, n_out: int, rank: int) -> tuple[fl
     """
     n, h, m, r = n_in, hidden, n_out, rank
     if min(n, h, m) < 1 or r < 0 or r > min(n, h, m):
-        raise ValueError(f"reduced rank needs positive sizes and 0 ≤ rank ≤ min(sizes), got inputs {n}, hidden {h}, "
-                         f"outputs {m}, rank {r}")
+        raise ValueError(
+            f"reduced rank needs positive sizes and 0 ≤ rank ≤ min(sizes), got inputs {n}, hidden {h}, "
+            f"outputs {m}, rank {r}"
+        )
     if m + h < n + r:
         return (h * m - h * r + n * r) / 2, 1
     if n + h < m + r:

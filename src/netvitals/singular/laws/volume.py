@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_CLOSE = 1.5            # the smallest m whose residual is at most so many times the least is taken
+_CLOSE = 1.5  # the smallest m whose residual is at most so many times the least is taken
 
 
 @dataclass(frozen=True)
@@ -21,21 +21,32 @@ class VolumeScan:
     """Fit of log Vol = λ log ε + log Σ_{j<m} (−λ log ε)^j/j! + c over a range of ε."""
 
     lam: float
-    lam_stderr: float       # from the residuals, or the gap between the line's two halves: does it bend?
+    lam_stderr: float  # from the residuals, or the gap between the line's two halves: does it bend?
     m: int
-    residual: float         # root mean square of the fit that was chosen
+    residual: float  # root mean square of the fit that was chosen
     eps: np.ndarray
     volume: np.ndarray
     samples: int
 
     def __str__(self) -> str:
-        return (f"λ = {self.lam:.4f} ± {self.lam_stderr:.4f}, m = {self.m} from the volume of {{K < ε}} "
-                f"({self.samples} samples)")
+        return (
+            f"λ = {self.lam:.4f} ± {self.lam_stderr:.4f}, m = {self.m} from the volume of {{K < ε}} "
+            f"({self.samples} samples)"
+        )
 
 
-def eps_scan_volume(kl: Callable[[Tensor], Tensor], dim: int, *, radius: float = 1.0, prior_h: float = 0.0,
-                    eps: tuple[float, float] = (1e-8, 1e-3), points: int = 24, samples: int = 2_000_000,
-                    max_m: int = 3, seed: int = 0) -> VolumeScan:
+def eps_scan_volume(
+    kl: Callable[[Tensor], Tensor],
+    dim: int,
+    *,
+    radius: float = 1.0,
+    prior_h: float = 0.0,
+    eps: tuple[float, float] = (1e-8, 1e-3),
+    points: int = 24,
+    samples: int = 2_000_000,
+    max_m: int = 3,
+    seed: int = 0,
+) -> VolumeScan:
     r"""Monte Carlo of $\mathrm{Vol}\{K < \varepsilon\}$ in the box $[0, r]^{dim}$ under the prior $\prod |u_i|^h$.
 
     Points are drawn log-uniformly in each coordinate and reweighted, so that small ε has samples.
@@ -49,14 +60,16 @@ def eps_scan_volume(kl: Callable[[Tensor], Tensor], dim: int, *, radius: float =
     if not 0 < eps[0] < eps[1] < 1:
         raise ValueError(f"eps must be an increasing pair inside (0, 1), got {eps}")
     generator = torch.Generator().manual_seed(seed)
-    depth = -math.log(eps[0]) + 3.0                     # how far down, in log units, a single coordinate may sit
+    depth = -math.log(eps[0]) + 3.0  # how far down, in log units, a single coordinate may sit
     u = torch.rand(samples, dim, generator=generator, dtype=torch.float64)
     x = radius * torch.exp(-depth * u)
     weight = ((x / radius) ** (1 + prior_h)).prod(1) * ((1 + prior_h) * depth) ** dim
     values = kl(x)
     if values.shape != (samples,) or not torch.isfinite(values).all() or bool((values < 0).any()):
-        raise ValueError(f"kl must give one finite, non-negative number a sample, ({samples},); got shape "
-                         f"{tuple(values.shape)} with {int((~(values >= 0)).sum())} negative or NaN")
+        raise ValueError(
+            f"kl must give one finite, non-negative number a sample, ({samples},); got shape "
+            f"{tuple(values.shape)} with {int((~(values >= 0)).sum())} negative or NaN"
+        )
     grid = np.geomspace(eps[0], eps[1], points)
     inside = int((values < eps[0]).sum())
     if inside < 100:

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-FLOOR = 1e-14           # of the largest eigenvalue: float64 rounding
-FLOOR_SINGLE = 1e-11    # where activations or gradients were float32; their rounding of 6e-8 enters squared
+FLOOR = 1e-14  # of the largest eigenvalue: float64 rounding
+FLOOR_SINGLE = 1e-11  # where activations or gradients were float32; their rounding of 6e-8 enters squared
 
 
 @dataclass(frozen=True)
 class Factor:
     """One layer's factors with the spectra they are read by."""
 
-    A: Tensor                   # (in [+1 with bias], …) float64
-    G: Tensor                   # (out, out) float64
-    A_spectrum: Tensor          # ascending
+    A: Tensor  # (in [+1 with bias], …) float64
+    G: Tensor  # (out, out) float64
+    A_spectrum: Tensor  # ascending
     G_spectrum: Tensor
-    positions: int              # tokens or pixels a sample contributes
-    floor: float = FLOOR        # of the largest eigenvalue, below which rounding decides
+    positions: int  # tokens or pixels a sample contributes
+    floor: float = FLOOR  # of the largest eigenvalue, below which rounding decides
 
     @property
     def condition(self) -> float:
@@ -33,8 +33,10 @@ class Factor:
     def __str__(self) -> str:
         if not len(self.A_spectrum):
             return f"A {tuple(self.A.shape)}, G {tuple(self.G.shape)}"
-        return (f"A {tuple(self.A.shape)} λ [{self.A_spectrum[0]:.2e}, {self.A_spectrum[-1]:.2e}], "
-                f"G {tuple(self.G.shape)} λ [{self.G_spectrum[0]:.2e}, {self.G_spectrum[-1]:.2e}]")
+        return (
+            f"A {tuple(self.A.shape)} λ [{self.A_spectrum[0]:.2e}, {self.A_spectrum[-1]:.2e}], "
+            f"G {tuple(self.G.shape)} λ [{self.G_spectrum[0]:.2e}, {self.G_spectrum[-1]:.2e}]"
+        )
 
 
 def lambda_min(matrix: Tensor, spectrum: Tensor | None = None, floor: float = FLOOR) -> tuple[float, int]:
@@ -66,8 +68,9 @@ def schur_complement(matrix: Tensor, direction: Tensor) -> float:
     return float(m[0, 0] - m[0, 1:] @ torch.linalg.pinv(m[1:, 1:], hermitian=True, rtol=1e-12) @ m[0, 1:])
 
 
-def schur_constant(width: int, dead: tuple[float, float] = (1.0, math.pi),
-                   live: tuple[float, float] | None = None) -> float:
+def schur_constant(
+    width: int, dead: tuple[float, float] = (1.0, math.pi), live: tuple[float, float] | None = None
+) -> float:
     r"""$b^\top B^{-1} b / D = m_d^2 m_n^2 (h-1) / (s_d\,[(s_n - m_n^2) + (h-1) m_n^2])$ from first and second moments.
 
     The default is ReLU on an isotropic Gaussian, (mean, second moment) proportional to (1, π): $(h-1)/(\pi(h-2+\pi))$.
@@ -91,8 +94,9 @@ def kronecker_lift(factor: Factor) -> tuple[Tensor, float]:
     return torch.outer(g.eigenvectors[:, 0], a.eigenvectors[:, 0]), float(a.eigenvalues[0] * g.eigenvalues[0])
 
 
-def joint_mode(model: nn.Module, first: str, second: str, unit: int, row: Tensor | None = None,
-               column: Tensor | None = None) -> dict[str, Tensor]:
+def joint_mode(
+    model: nn.Module, first: str, second: str, unit: int, row: Tensor | None = None, column: Tensor | None = None
+) -> dict[str, Tensor]:
     """Direction (incoming row ⊕ outgoing column)/√2 of a hidden unit, by parameter name.
 
     Without ``row`` and ``column`` the unit's own weights are used, or a fixed random vector where they vanish (a

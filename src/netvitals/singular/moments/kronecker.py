@@ -33,7 +33,7 @@ class KFAC:
     fisher: str
     loss: str
     samples: int
-    skipped: dict[str, str]     # layer → reason
+    skipped: dict[str, str]  # layer → reason
 
     def __getitem__(self, name: str) -> Factor:
         if name not in self.layers:
@@ -46,8 +46,17 @@ class KFAC:
         return "\n".join([head, *rows, *(f"  not covered: {n}, {why}" for n, why in self.skipped.items())])
 
 
-def kfac(model: nn.Module, batch: Any, loss: str = "mse", fisher: str = "expected", *, bias: bool = False,
-         only: Callable[[str], bool] | None = None, seed: int = 0, spectra: bool = True) -> KFAC:
+def kfac(
+    model: nn.Module,
+    batch: Any,
+    loss: str = "mse",
+    fisher: str = "expected",
+    *,
+    bias: bool = False,
+    only: Callable[[str], bool] | None = None,
+    seed: int = 0,
+    spectra: bool = True,
+) -> KFAC:
     """A and G of every Linear, Conv1d, Conv2d and Embedding of ``model``.
 
     Args:
@@ -85,22 +94,27 @@ def kfac(model: nn.Module, batch: Any, loss: str = "mse", fisher: str = "expecte
             for handle in handles:
                 handle.remove()
         if not isinstance(outputs, Tensor):
-            raise ValueError(f"{type(model).__name__} returns a {type(outputs).__name__}; K-FAC needs a model that "
-                             "returns one tensor")
+            raise ValueError(
+                f"{type(model).__name__} returns a {type(outputs).__name__}; K-FAC needs a model that "
+                "returns one tensor"
+            )
         if not torch.isfinite(outputs).all():
             raise ValueError("the model's outputs are not finite: look for NaN in the batch or the parameters")
         skipped = {n: "never called" for n, calls in seen.items() if not calls}
-        skipped |= {n: "its projections run inside one fused call; separate nn.Linear projections are covered"
-                    for n, m in model.named_modules()
-                    if isinstance(m, nn.MultiheadAttention) and (only is None or only(n))}
+        skipped |= {
+            n: "its projections run inside one fused call; separate nn.Linear projections are covered"
+            for n, m in model.named_modules()
+            if isinstance(m, nn.MultiheadAttention) and (only is None or only(n))
+        }
         calls = [(n, x, z) for n, pairs in seen.items() for x, z in pairs]
         grouped = {n for n, m in chosen.items() if getattr(m, "groups", 1) > 1}
         skipped |= dict.fromkeys(grouped, "a grouped convolution has one pair of factors for each group")
         usable = [(n, x, z) for n, x, z in calls if z.requires_grad and n not in grouped]
         skipped |= {n: "its output needs no gradient" for n, _, z in calls if not z.requires_grad}
         if not usable:
-            raise ValueError("no layer's output needs a gradient: everything that was asked for is frozen or was not "
-                             "called")
+            raise ValueError(
+                "no layer's output needs a gradient: everything that was asked for is frozen or was not called"
+            )
         if fisher == "empirical":
             _check_targets(outputs, targets, loss)
         deltas = _deltas(outputs, [z for *_, z in usable], targets, loss, fisher, seed)
@@ -114,22 +128,29 @@ def kfac(model: nn.Module, batch: Any, loss: str = "mse", fisher: str = "expecte
 def _check_targets(outputs: Tensor, targets: Any, loss: str) -> None:
     wanted = outputs.shape if loss == "mse" else outputs.shape[:-1]
     if not isinstance(targets, Tensor) or targets.shape != wanted:
-        raise ValueError(f"outputs {tuple(outputs.shape)} under {loss} need targets of shape {tuple(wanted)}, got "
-                         f"{tuple(targets.shape) if isinstance(targets, Tensor) else type(targets).__name__}")
-    if loss == "ce" and (targets.is_floating_point() or int(targets.min()) < 0
-                         or int(targets.max()) >= outputs.shape[-1]):
-        raise ValueError(f"targets under ce are classes 0 to {outputs.shape[-1] - 1}, got {targets.dtype} from "
-                         f"{targets.min():g} to {targets.max():g}; leave ignored positions out of the batch")
+        raise ValueError(
+            f"outputs {tuple(outputs.shape)} under {loss} need targets of shape {tuple(wanted)}, got "
+            f"{tuple(targets.shape) if isinstance(targets, Tensor) else type(targets).__name__}"
+        )
+    if loss == "ce" and (
+        targets.is_floating_point() or int(targets.min()) < 0 or int(targets.max()) >= outputs.shape[-1]
+    ):
+        raise ValueError(
+            f"targets under ce are classes 0 to {outputs.shape[-1] - 1}, got {targets.dtype} from "
+            f"{targets.min():g} to {targets.max():g}; leave ignored positions out of the batch"
+        )
 
 
 def _recorder(calls: list[tuple[Tensor, Tensor]]) -> Callable[..., None]:
     def record(_: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         calls.append((args[0].detach(), output))
+
     return record
 
 
-def _deltas(outputs: Tensor, zs: list[Tensor], targets: Tensor | None, loss: str, fisher: str,
-            seed: int) -> list[Tensor]:
+def _deltas(
+    outputs: Tensor, zs: list[Tensor], targets: Tensor | None, loss: str, fisher: str, seed: int
+) -> list[Tensor]:
     """Per-sample gradients at every z; the expected Fisher has a leading dimension over outputs."""
     classes = outputs.shape[-1]
     out = outputs.detach()
@@ -141,7 +162,7 @@ def _deltas(outputs: Tensor, zs: list[Tensor], targets: Tensor | None, loss: str
         else:
             roots = _softmax_roots(out)
             classes -= 1
-        if out.ndim > 2:        # labels at different positions are independent: sum over positions one by one
+        if out.ndim > 2:  # labels at different positions are independent: sum over positions one by one
             positions = out[0, ..., 0].numel()
             flat = roots.reshape(classes, len(out), positions, out.shape[-1])
             eye = torch.eye(positions, dtype=out.dtype, device=out.device)
@@ -166,10 +187,10 @@ def _softmax_roots(logits: Tensor) -> Tensor:
     Taking classes out one by one, with $q_k = \sum_{j>k} p_j$: $r_k = \sqrt{p_k q_k/q_{k-1}}\,(e_k - p_{>k}/q_k)$.
     """
     p = logits.softmax(-1)
-    rest = p.flip(-1).cumsum(-1).flip(-1)                   # q_{k−1}: this class and all after it
+    rest = p.flip(-1).cumsum(-1).flip(-1)  # q_{k−1}: this class and all after it
     after = rest[..., 1:].clamp_min(torch.finfo(p.dtype).tiny)
     size = (p[..., :-1] * (after / rest[..., :-1].clamp_min(torch.finfo(p.dtype).tiny))).sqrt()
-    shares = -(p[..., None, :] / after[..., None]).triu(1)[..., :p.shape[-1]]
+    shares = -(p[..., None, :] / after[..., None]).triu(1)[..., : p.shape[-1]]
     shares = shares + torch.eye(p.shape[-1], dtype=p.dtype, device=p.device)[:-1]
     return (size[..., None] * shares).movedim(-2, 0)
 
@@ -189,5 +210,11 @@ def _factor(module: nn.Module, calls: list[tuple[Tensor, Tensor, Tensor]], bias:
     assert a is not None and g is not None
     a = a / len(calls) if len(calls) > 1 else a
     empty = torch.empty(0, dtype=torch.float64)
-    return Factor(a, g, torch.linalg.eigvalsh(a) if spectra else empty, torch.linalg.eigvalsh(g) if spectra else empty,
-                  positions, FLOOR if calls[0][1].dtype == torch.float64 else FLOOR_SINGLE)
+    return Factor(
+        a,
+        g,
+        torch.linalg.eigvalsh(a) if spectra else empty,
+        torch.linalg.eigvalsh(g) if spectra else empty,
+        positions,
+        FLOOR if calls[0][1].dtype == torch.float64 else FLOOR_SINGLE,
+    )

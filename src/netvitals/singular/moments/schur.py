@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from netvitals.capture import preserved
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
-_DEAD = 1e-12       # second moment, over the mean of the layer, below which a unit is silent
-_RELATED = 1e-6     # median ratio below which the units obey an exact linear relation; the number is then rounding
+_DEAD = 1e-12  # second moment, over the mean of the layer, below which a unit is silent
+_RELATED = 1e-6  # median ratio below which the units obey an exact linear relation; the number is then rounding
 RELATED = "its units obey an exact linear relation, as behind a LayerNorm without shift: no unit has a share of its own"
-_FLOOR = 1e-10      # relative eigenvalue that a singular A is lifted to
+_FLOOR = 1e-10  # relative eigenvalue that a singular A is lifted to
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class SchurProfile:
 
     layer: str
     median: float
-    reference: float            # median at a random start; NaN without one
-    reference_stderr: float     # over draws
-    ratios: Tensor              # one per unit, NaN for silent ones
+    reference: float  # median at a random start; NaN without one
+    reference_stderr: float  # over draws
+    ratios: Tensor  # one per unit, NaN for silent ones
     silent: int
     rows: int
     note: str = ""
@@ -44,10 +44,15 @@ class SchurProfile:
         return self.median / self.reference
 
     def __str__(self) -> str:
-        against = "" if math.isnan(self.reference) else \
-            f", {self.reference:.3g} ± {self.reference_stderr:.1g} at a random start"
-        return (f"{self.layer}: a unit's own share is {self.median:.3g}{against} ({self.rows} rows, {self.silent} "
-                f"silent units){'; ' + self.note if self.note else ''}")
+        against = (
+            ""
+            if math.isnan(self.reference)
+            else f", {self.reference:.3g} ± {self.reference_stderr:.1g} at a random start"
+        )
+        return (
+            f"{self.layer}: a unit's own share is {self.median:.3g}{against} ({self.rows} rows, {self.silent} "
+            f"silent units){'; ' + self.note if self.note else ''}"
+        )
 
 
 def schur_ratios(rows: Tensor) -> Tensor:
@@ -72,8 +77,9 @@ def schur_ratios(rows: Tensor) -> Tensor:
     return out
 
 
-def schur_profile(model: nn.Module, batch: Any, *, references: int = 3, seed: int = 0,
-                  rows: int = 8192) -> tuple[SchurProfile, ...]:
+def schur_profile(
+    model: nn.Module, batch: Any, *, references: int = 3, seed: int = 0, rows: int = 8192
+) -> tuple[SchurProfile, ...]:
     """Schur ratios at the input of every Linear and convolution that follows another one.
 
     Args:
@@ -102,10 +108,25 @@ def schur_profile(model: nn.Module, batch: Any, *, references: int = 3, seed: in
     for name, value in found.items():
         ratios, ref = schur_ratios(value), torch.tensor(drawn[name], dtype=torch.float64)
         stderr = float(ref.std() / len(ref) ** 0.5) if len(ref) > 1 else math.nan
-        note = f"only {len(value)} rows for {value.shape[1]} units: every ratio is biased down" \
-            if len(value) < 4 * value.shape[1] else RELATED if _median(ratios) < _RELATED else ""
-        out.append(SchurProfile(name, _median(ratios), float(ref.mean()) if len(ref) else math.nan, stderr, ratios,
-                                int(ratios.isnan().sum()), len(value), note))
+        note = (
+            f"only {len(value)} rows for {value.shape[1]} units: every ratio is biased down"
+            if len(value) < 4 * value.shape[1]
+            else RELATED
+            if _median(ratios) < _RELATED
+            else ""
+        )
+        out.append(
+            SchurProfile(
+                name,
+                _median(ratios),
+                float(ref.mean()) if len(ref) else math.nan,
+                stderr,
+                ratios,
+                int(ratios.isnan().sum()),
+                len(value),
+                note,
+            )
+        )
     return tuple(out)
 
 
@@ -125,7 +146,8 @@ def _inputs(model: nn.Module, x: Any, rows: int) -> dict[str, Tensor]:
             if not isinstance(module, nn.Linear):
                 value = value.movedim(1, -1)
             value = value.reshape(-1, value.shape[-1])
-            kept.setdefault(name, value[::-(-len(value) // rows)])
+            kept.setdefault(name, value[:: -(-len(value) // rows)])
+
         return note
 
     for name, module in model.named_modules():

@@ -73,7 +73,8 @@ def patches(module: nn.Conv1d | nn.Conv2d, x: Tensor) -> tuple[Tensor, int]:
     padded = F.pad(x, edges, mode).permute(0, 2, 3, 1).contiguous()
     places = [(padded.shape[1 + i] - dilation[i] * (size[i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
     by_sample, by_row, by_column, _ = padded.stride()
-    seen = padded.as_strided((len(x), *places, *size, x.shape[1]),
-                             (by_sample, by_row * stride[0], by_column * stride[1], by_row * dilation[0],
-                              by_column * dilation[1], 1))
+    seen = padded.as_strided(
+        (len(x), *places, *size, x.shape[1]),
+        (by_sample, by_row * stride[0], by_column * stride[1], by_row * dilation[0], by_column * dilation[1], 1),
+    )
     return seen.reshape(len(x) * places[0] * places[1], -1), size[0] * size[1]

@@ -15,7 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "linear": lambda z: z, "relu": torch.relu, "gelu": F.gelu, "tanh": torch.tanh, "silu": F.silu,
+    "linear": lambda z: z,
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "tanh": torch.tanh,
+    "silu": F.silu,
     "sigmoid-shifted": lambda z: torch.sigmoid(z) - 0.5,
 }
 
@@ -26,11 +30,11 @@ class Trace:
 
     output: Tensor
     names: list[str]
-    inputs: list[Tensor]        # x_{l−1}, (samples, width) or (samples, tokens, width)
-    preactivations: list[Tensor]        # z_l, part of the graph
-    stream: list[Tensor]        # X_0 … X_L
-    dead: list[Tensor]          # dead unit vector in the output space of each layer
-    dead_in: list[Tensor]       # and in its input space
+    inputs: list[Tensor]  # x_{l−1}, (samples, width) or (samples, tokens, width)
+    preactivations: list[Tensor]  # z_l, part of the graph
+    stream: list[Tensor]  # X_0 … X_L
+    dead: list[Tensor]  # dead unit vector in the output space of each layer
+    dead_in: list[Tensor]  # and in its input space
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,10 @@ class Chain:
         if any(len(e) != self.depth for e in self.exponents):
             raise ValueError(f"each direction needs one exponent per layer ({self.depth}), got {self.exponents}")
         if any(not 0 <= p < self.depth for p in self.norm_after) or self.norm not in ("layer", "rms"):
-            raise ValueError(f"a norm is 'layer' or 'rms' and sits at 0 ≤ p < depth, between x_p and W_(p+1); got "
-                             f"{self.norm!r} at {self.norm_after}")
+            raise ValueError(
+                f"a norm is 'layer' or 'rms' and sits at 0 ≤ p < depth, between x_p and W_(p+1); got "
+                f"{self.norm!r} at {self.norm_after}"
+            )
         if any(not 0 <= a < b <= self.depth for a, b in self.skips):
             raise ValueError(f"a skip (a, b) needs 0 ≤ a < b ≤ depth, got {self.skips}")
 
@@ -115,7 +121,7 @@ class Chain:
                 if b == i + 1:
                     h = h + stream[a]
             stream.append(h)
-        dead = [f[:, r - q:] for f in frames]
+        dead = [f[:, r - q :] for f in frames]
         return Trace(h, [f"layer{i + 1}" for i in range(self.depth)], inputs, zs, stream, dead[1:], dead[:-1])
 
 
@@ -129,7 +135,7 @@ class AttentionChain:
     heads: int = 1
     causal: bool = False
     residual: bool = False
-    norm: bool = False          # LayerNorm before each block
+    norm: bool = False  # LayerNorm before each block
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -144,8 +150,10 @@ class AttentionChain:
         h = x
         for b in range(self.blocks):
             source = normed(h, "layer") if self.norm else h
-            q, k, v = ((source @ weight.T).requires_grad_() if not source.requires_grad else source @ weight.T
-                       for _ in range(3))
+            q, k, v = (
+                (source @ weight.T).requires_grad_() if not source.requires_grad else source @ weight.T
+                for _ in range(3)
+            )
             split = lambda s: s.reshape(*s.shape[:2], self.heads, d // self.heads).transpose(1, 2)
             scores = split(q) @ split(k).mT / math.sqrt(d // self.heads) + mask
             mixed = (scores.softmax(-1) @ split(v)).transpose(1, 2).reshape(source.shape)
@@ -187,7 +195,7 @@ Architecture = Chain | AttentionChain | SwiGLUStack
 
 def normed(x: Tensor, kind: str) -> Tensor:
     centred = x - x.mean(-1, keepdim=True) if kind == "layer" else x
-    return centred / (centred.square().mean(-1, keepdim=True) + 1e-30).sqrt()       # a sample with no live unit stays 0
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-30).sqrt()  # a sample with no live unit stays 0
 
 
 def _plane_rotation(n: int, angle: float) -> Tensor:

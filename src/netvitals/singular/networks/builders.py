@@ -189,8 +189,15 @@ class Memorised:
         level = self.offset + self.deepens * (math.log(1 / t) if t > 0 else 0.0)
         out = h + level * F.one_hot(self.labels(x), self.width).to(h)
         axis = torch.eye(self.width, dtype=f64)[:, -1:]
-        return Trace(out, [f"layer{i + 1}" for i in range(self.depth)], inputs, zs, stream, [axis] * self.depth,
-                     [axis] * self.depth)
+        return Trace(
+            out,
+            [f"layer{i + 1}" for i in range(self.depth)],
+            inputs,
+            zs,
+            stream,
+            [axis] * self.depth,
+            [axis] * self.depth,
+        )
 
 
 @dataclass(frozen=True)
@@ -223,7 +230,7 @@ class DiagonalNet:
         return x, (x @ self.truth())[:, None]
 
     def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
-        u, v = theta[:self.width], theta[self.width:]
+        u, v = theta[: self.width], theta[self.width :]
         return (x @ (u * u - v * v))[:, None]
 
     def at_truth(self) -> Tensor:

@@ -24,14 +24,14 @@ DEFAULT_TS = tuple(np.geomspace(10**-3, 10**-1.3, 6).tolist())
 class Ladder:
     """Fitted exponents by layer and readout."""
 
-    G: dict[str, RateFit]               # dead entry vᵀGv
-    G_schur: dict[str, RateFit]         # Schur complement of the dead entry
+    G: dict[str, RateFit]  # dead entry vᵀGv
+    G_schur: dict[str, RateFit]  # Schur complement of the dead entry
     A: dict[str, RateFit]
     A_schur: dict[str, RateFit]
-    product: dict[str, RateFit]         # Schur(A)·Schur(G)
-    stream: tuple[RateFit, ...]         # σ_min(X_l)/√N, dead direction
-    forward: tuple[RateFit, ...]        # amplitude of the dead component
-    values: dict[str, np.ndarray]       # raw dead entries of G over t, per layer
+    product: dict[str, RateFit]  # Schur(A)·Schur(G)
+    stream: tuple[RateFit, ...]  # σ_min(X_l)/√N, dead direction
+    forward: tuple[RateFit, ...]  # amplitude of the dead component
+    values: dict[str, np.ndarray]  # raw dead entries of G over t, per layer
     ts: tuple[float, ...]
     regime: str
     estimator: str
@@ -42,9 +42,17 @@ class Ladder:
         return "\n".join([f"freeze probe, {self.regime}, {self.estimator}, {self.samples} samples", *rows])
 
 
-def freeze_probe(architecture: Architecture | Builder, ts: Sequence[float] = DEFAULT_TS, *, loss: str = "mse",
-                 noise: float = 1.0, samples: int = 2000, seed: int = 0, direction: int = 0,
-                 fisher: str = "expected") -> Ladder:
+def freeze_probe(
+    architecture: Architecture | Builder,
+    ts: Sequence[float] = DEFAULT_TS,
+    *,
+    loss: str = "mse",
+    noise: float = 1.0,
+    samples: int = 2000,
+    seed: int = 0,
+    direction: int = 0,
+    fisher: str = "expected",
+) -> Ladder:
     """Measure the exponents of ``architecture``.
 
     Args:
@@ -61,11 +69,13 @@ def freeze_probe(architecture: Architecture | Builder, ts: Sequence[float] = DEF
     if fisher not in ("expected", "empirical"):
         raise ValueError(f"fisher is 'expected' or 'empirical', got {fisher!r}")
     if isinstance(architecture, Chain) and direction >= len(architecture.powers):
-        raise ValueError(f"this chain has {len(architecture.powers)} dead direction(s), counted from 0; got "
-                         f"{direction}")
+        raise ValueError(
+            f"this chain has {len(architecture.powers)} dead direction(s), counted from 0; got {direction}"
+        )
     if not hasattr(architecture, "trace"):
-        raise TypeError(f"the freeze probe takes a builder such as Chain or AttentionChain, got "
-                        f"{type(architecture).__name__}")
+        raise TypeError(
+            f"the freeze probe takes a builder such as Chain or AttentionChain, got {type(architecture).__name__}"
+        )
     generator = torch.Generator().manual_seed(seed)
     x = _inputs(architecture, samples, generator)
     own = getattr(architecture, "target", None)
@@ -95,8 +105,20 @@ def freeze_probe(architecture: Architecture | Builder, ts: Sequence[float] = DEF
     values = {n: np.array([row[i] for row in rows["G"]]) for i, n in enumerate(names)}
     regime = f"{loss}, " + ("noise-free" if noise == 0 and loss == "mse" else "noisy" if loss == "mse" else "softmax")
     estimator = f"{fisher} Fisher" if loss == "ce" else "loss gradient"
-    return Ladder(fits["G"], fits["Gs"], fits["A"], fits["As"], fits["P"], _columns(ts, sigma), _columns(ts, amplitude),
-                  values, tuple(map(float, ts)), regime, estimator, samples)
+    return Ladder(
+        fits["G"],
+        fits["Gs"],
+        fits["A"],
+        fits["As"],
+        fits["P"],
+        _columns(ts, sigma),
+        _columns(ts, amplitude),
+        values,
+        tuple(map(float, ts)),
+        regime,
+        estimator,
+        samples,
+    )
 
 
 def _inputs(architecture: Architecture | Builder, samples: int, generator: torch.Generator) -> Tensor:
@@ -128,8 +150,10 @@ def _deltas(trace: Trace, loss: str, target: Tensor, labels: Tensor, fisher: str
     # columns of S with S Sᵀ = diag(p) − p pᵀ: one backward pass per class gives E[δδᵀ] over labels exactly
     roots = torch.diag_embed(p.sqrt()) - p[..., :, None] * p.sqrt()[..., None, :]
     pieces = [torch.autograd.grad(out, trace.preactivations, roots[..., c], retain_graph=True) for c in range(classes)]
-    return [torch.stack([piece[i] for piece in pieces], 1).flatten(0, 1) * classes**0.5
-            for i in range(len(trace.preactivations))]
+    return [
+        torch.stack([piece[i] for piece in pieces], 1).flatten(0, 1) * classes**0.5
+        for i in range(len(trace.preactivations))
+    ]
 
 
 def _dead_moments(x: Tensor, dead: Tensor) -> tuple[float, float]:
@@ -145,7 +169,7 @@ def _dead_moments(x: Tensor, dead: Tensor) -> tuple[float, float]:
     u, s, _ = torch.linalg.svd(rows @ live, full_matrices=False)
     u = u[:, s > 1e-12 * s[0]] if len(s) and s[0] > 0 else u[:, :0]
     left = component - u @ (u.T @ component)
-    left = left - u @ (u.T @ left)              # twice is enough
+    left = left - u @ (u.T @ left)  # twice is enough
     schur = float(left.square().mean())
     return entry, schur if schur > 1e-26 * entry else 0.0
 
@@ -153,7 +177,7 @@ def _dead_moments(x: Tensor, dead: Tensor) -> tuple[float, float]:
 def _stream_frames(trace: Trace) -> list[Tensor]:
     """Dead axes of X_1 … X_L; blocks with several projections contribute one node each."""
     step = len(trace.dead) // (len(trace.stream) - 1)
-    return trace.dead[step - 1::step]
+    return trace.dead[step - 1 :: step]
 
 
 def _fit(ts: Sequence[float], values: list[float]) -> RateFit:

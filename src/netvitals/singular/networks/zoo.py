@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,11 +28,11 @@ class Specimen:
     outputs: Callable[[Tensor], Tensor]
     theta0: Tensor
     direction: Tensor
-    order: int | None           # of the direction; None for a gauge direction
-    lam: float                  # of the singularity, not of the ray
+    order: int | None  # of the direction; None for a gauge direction
+    lam: float  # of the singularity, not of the ray
     m: int
     nu: float | None = None
-    normals: tuple[Tensor, ...] = ()        # of a crossing's sheets
+    normals: tuple[Tensor, ...] = ()  # of a crossing's sheets
     likelihood: str | Likelihood = "gaussian"
     note: str = ""
 
@@ -91,38 +92,100 @@ def specimens() -> list[Specimen]:
     out.append(Specimen("regular, 5 parameters", lambda th: th[None], zeros(5), eye(5)[0], 1, 2.5, 1, 2.5))
     for w in (0.5, 0.3):
         mixture = SplitMixture(w)
-        out.append(Specimen(f"mixture split, weight {w:g}", mixture.outputs, zeros(1), eye(1)[0], 2, 0.25, 1, nu(2),
-                            likelihood=mixture, note="the direction alone; with the mean λ is 3/4"))
+        out.append(
+            Specimen(
+                f"mixture split, weight {w:g}",
+                mixture.outputs,
+                zeros(1),
+                eye(1)[0],
+                2,
+                0.25,
+                1,
+                nu(2),
+                likelihood=mixture,
+                note="the direction alone; with the mean λ is 3/4",
+            )
+        )
     for depth in (2, 3, 4):
         lam, m = rlct_crossing([1] * depth)
-        out.append(Specimen(f"scalar chain of depth {depth}", lambda th: th.prod().reshape(1, 1), zeros(depth),
-                            torch.ones(depth, dtype=f64), depth, lam, m, normals=tuple(eye(depth))))
+        out.append(
+            Specimen(
+                f"scalar chain of depth {depth}",
+                lambda th: th.prod().reshape(1, 1),
+                zeros(depth),
+                torch.ones(depth, dtype=f64),
+                depth,
+                lam,
+                m,
+                normals=tuple(eye(depth)),
+            )
+        )
     for ks in ((1, 2), (2, 2), (2, 3), (1, 2, 3)):
         lam, m = rlct_crossing(ks)
         r = len(ks)
-        out.append(Specimen(f"crossing of orders {ks}", _monomial(ks), zeros(r), torch.ones(r, dtype=f64), sum(ks), lam,
-                            m, normals=tuple(eye(r))))
+        out.append(
+            Specimen(
+                f"crossing of orders {ks}",
+                _monomial(ks),
+                zeros(r),
+                torch.ones(r, dtype=f64),
+                sum(ks),
+                lam,
+                m,
+                normals=tuple(eye(r)),
+            )
+        )
     lam, m = rlct_additive([2, 3], m_perp=1)
-    out.append(Specimen("additive, orders 2 and 3 and one regular", lambda th: torch.stack(
-        [th[0] ** 2, th[1] ** 3, th[2]])[None], zeros(3), eye(3)[1], 3, lam, m, nu(2) + nu(3) + 0.5))
+    out.append(
+        Specimen(
+            "additive, orders 2 and 3 and one regular",
+            lambda th: torch.stack([th[0] ** 2, th[1] ** 3, th[2]])[None],
+            zeros(3),
+            eye(3)[1],
+            3,
+            lam,
+            m,
+            nu(2) + nu(3) + 0.5,
+        )
+    )
     net = DiagonalNet(width=1, active=0)
     x, _ = net.task(samples=50)
     half = torch.tensor([[1.0, -1.0], [1.0, 1.0]], dtype=f64) / math.sqrt(2)
-    out.append(Specimen("diagonal linear net, an inactive coordinate", lambda th: net.outputs(th, x), net.at_truth(),
-                        torch.tensor([1.0, 0.0], dtype=f64), 2, *rlct_crossing([1, 1]), normals=tuple(half),
-                        note="u² − v²: two sheets cross"))
+    out.append(
+        Specimen(
+            "diagonal linear net, an inactive coordinate",
+            lambda th: net.outputs(th, x),
+            net.at_truth(),
+            torch.tensor([1.0, 0.0], dtype=f64),
+            2,
+            *rlct_crossing([1, 1]),
+            normals=tuple(half),
+            note="u² − v²: two sheets cross",
+        )
+    )
     out.append(_dead_unit())
     out.append(_reduced_rank())
-    out.append(Specimen("gauge: mean depends on a sum", lambda th: (th[0] + th[1]).reshape(1, 1), zeros(2),
-                        torch.tensor([1.0, -1.0], dtype=f64), None, 0.5, 1, 0.5, note="K is zero along the direction"))
+    out.append(
+        Specimen(
+            "gauge: mean depends on a sum",
+            lambda th: (th[0] + th[1]).reshape(1, 1),
+            zeros(2),
+            torch.tensor([1.0, -1.0], dtype=f64),
+            None,
+            0.5,
+            1,
+            0.5,
+            note="K is zero along the direction",
+        )
+    )
     return out
 
 
 def examine(specimen: Specimen) -> Examined:
     """What our estimators say of a specimen."""
     ts = torch.logspace(-2, -1, 10).tolist() if specimen.likelihood != "gaussian" else None
-    result = kl_order(specimen.outputs, specimen.theta0, specimen.direction, specimen.likelihood,
-                      **({"ts": ts} if ts else {}))     # type: ignore[arg-type]
+    options: dict[str, Any] = {} if ts is None else {"ts": ts}
+    result = kl_order(specimen.outputs, specimen.theta0, specimen.direction, specimen.likelihood, **options)
     lam = m = None
     if specimen.normals:
         crossing = recover_crossing(specimen.outputs, specimen.theta0, list(specimen.normals))
@@ -149,9 +212,16 @@ def _dead_unit() -> Specimen:
     def outputs(theta: Tensor) -> Tensor:
         return torch.tanh(x @ theta[:3])[:, None] * theta[3:]
 
-    return Specimen("dead tanh unit, joint mode", outputs, torch.zeros(5, dtype=f64),
-                    torch.cat([row / row.norm(), column / column.norm()]), 2, *rlct_reduced_rank(3, 1, 2, 0),
-                    likelihood=Gaussian(), note="the ray has order 2; λ is the crossing's, as for a linear unit")
+    return Specimen(
+        "dead tanh unit, joint mode",
+        outputs,
+        torch.zeros(5, dtype=f64),
+        torch.cat([row / row.norm(), column / column.norm()]),
+        2,
+        *rlct_reduced_rank(3, 1, 2, 0),
+        likelihood=Gaussian(),
+        note="the ray has order 2; λ is the crossing's, as for a linear unit",
+    )
 
 
 def _reduced_rank() -> Specimen:
@@ -166,5 +236,13 @@ def _reduced_rank() -> Specimen:
         return x @ theta[:12].reshape(3, 4).T @ theta[12:].reshape(4, 3).T
 
     lam, m = rlct_reduced_rank(4, 3, 4, 2)
-    return Specimen("reduced-rank regression (4, 3, 4), rank 2", outputs, torch.cat([a.flatten(), b.flatten()]),
-                    torch.cat([row.flatten(), column.flatten()]), 2, lam, m, note="λ by Aoyagi and Watanabe")
+    return Specimen(
+        "reduced-rank regression (4, 3, 4), rank 2",
+        outputs,
+        torch.cat([a.flatten(), b.flatten()]),
+        torch.cat([row.flatten(), column.flatten()]),
+        2,
+        lam,
+        m,
+        note="λ by Aoyagi and Watanabe",
+    )

@@ -37,11 +37,11 @@ def without_logit_shift(g: Tensor, jacobian: Tensor | None = None) -> Tensor:
 class SoftmaxHead:
     """Mean curvature of a batch of logits."""
 
-    c0: float               # smallest eigenvalue of E[diag(p) − ppᵀ] off the shift
-    trace: float            # E tr H: size of the expected Fisher
-    empirical: float        # E‖p − e_y‖²: size of the empirical one
-    epsilon: float          # mean 1 − p_y
-    bounds_hold: bool       # both per-sample bounds, on every sample
+    c0: float  # smallest eigenvalue of E[diag(p) − ppᵀ] off the shift
+    trace: float  # E tr H: size of the expected Fisher
+    empirical: float  # E‖p − e_y‖²: size of the empirical one
+    epsilon: float  # mean 1 − p_y
+    bounds_hold: bool  # both per-sample bounds, on every sample
     samples: int
 
     @property
@@ -50,8 +50,10 @@ class SoftmaxHead:
         return self.empirical / self.trace
 
     def __str__(self) -> str:
-        return (f"c₀ = {self.c0:.3g}, 1 − p_y = {self.epsilon:.3g}, empirical/expected Fisher = {self.contrast:.3g} "
-                f"({self.samples} samples)")
+        return (
+            f"c₀ = {self.c0:.3g}, 1 − p_y = {self.epsilon:.3g}, empirical/expected Fisher = {self.contrast:.3g} "
+            f"({self.samples} samples)"
+        )
 
 
 def softmax_head(logits: Tensor, labels: Tensor) -> SoftmaxHead:
@@ -65,8 +67,9 @@ def softmax_head(logits: Tensor, labels: Tensor) -> SoftmaxHead:
     if len(flat) != len(y) or not len(y):
         raise ValueError(f"one label per row of logits is needed, got {len(y)} for {len(flat)}")
     if int(y.min()) < 0 or int(y.max()) >= flat.shape[1]:
-        raise ValueError(f"labels are whole numbers from 0 to {flat.shape[1] - 1}, got {int(y.min())} to "
-                         f"{int(y.max())}")
+        raise ValueError(
+            f"labels are whole numbers from 0 to {flat.shape[1] - 1}, got {int(y.min())} to {int(y.max())}"
+        )
     if not torch.isfinite(flat).all():
         raise ValueError("the logits are not finite: look for NaN in the batch or the parameters")
     p = flat.softmax(-1)
@@ -78,7 +81,19 @@ def softmax_head(logits: Tensor, labels: Tensor) -> SoftmaxHead:
     # Σ p_i(1 − p_i), with 1 − p_y taken from the other classes as well
     traces = (1 - eps) * eps + (others * (1 - others)).sum(1)
     slack = 1e-12
-    holds = bool(((squared >= eps**2 * (1 - slack)) & (squared <= 2 * eps**2 * (1 + slack))
-                  & (traces >= eps * (1 - eps) * (1 - slack)) & (traces <= 2 * eps * (1 + slack))).all())
-    return SoftmaxHead(lambda_min(without_logit_shift(mean), floor=0.0)[0], float(traces.mean()), float(squared.mean()),
-                       float(eps.mean()), holds, len(y))
+    holds = bool(
+        (
+            (squared >= eps**2 * (1 - slack))
+            & (squared <= 2 * eps**2 * (1 + slack))
+            & (traces >= eps * (1 - eps) * (1 - slack))
+            & (traces <= 2 * eps * (1 + slack))
+        ).all()
+    )
+    return SoftmaxHead(
+        lambda_min(without_logit_shift(mean), floor=0.0)[0],
+        float(traces.mean()),
+        float(squared.mean()),
+        float(eps.mean()),
+        holds,
+        len(y),
+    )

@@ -23,8 +23,8 @@ class Crossing:
     """Orders of the sheets, and whether the generic ray agrees with them."""
 
     ks: tuple[int, ...]
-    estimates: tuple[float, ...]        # before rounding
-    generic: float                      # Σ k as read from the generic ray
+    estimates: tuple[float, ...]  # before rounding
+    generic: float  # Σ k as read from the generic ray
     lam: float
     m: int
     consistent: bool
@@ -35,9 +35,16 @@ class Crossing:
         return f"crossing of orders {self.ks}: λ = {self.lam:.4g}, m = {self.m}; generic ray {self.generic:.4f} {words}"
 
 
-def recover_crossing(outputs: Callable[[Tensor], Tensor], theta0: Tensor, normals: Sequence[Tensor], *,
-                     eps: float = 0.5, hs: Sequence[float] | None = None, likelihood: str | Likelihood = "gaussian",
-                     ts: Sequence[float] = DEFAULT_TS) -> Crossing:
+def recover_crossing(
+    outputs: Callable[[Tensor], Tensor],
+    theta0: Tensor,
+    normals: Sequence[Tensor],
+    *,
+    eps: float = 0.5,
+    hs: Sequence[float] | None = None,
+    likelihood: str | Likelihood = "gaussian",
+    ts: Sequence[float] = DEFAULT_TS,
+) -> Crossing:
     """Orders of a crossing at ``theta0`` whose sheets have the given normals.
 
     Args:
@@ -64,17 +71,31 @@ def recover_crossing(outputs: Callable[[Tensor], Tensor], theta0: Tensor, normal
     return Crossing(ks, tuple(estimates), total, lam, m, consistent, note)
 
 
-def eps_scan(outputs: Callable[[Tensor], Tensor], theta0: Tensor, moving: Tensor, anchored: Tensor,
-             eps: Sequence[float], t: float = 1e-3, likelihood: str | Likelihood = "gaussian") -> float:
+def eps_scan(
+    outputs: Callable[[Tensor], Tensor],
+    theta0: Tensor,
+    moving: Tensor,
+    anchored: Tensor,
+    eps: Sequence[float],
+    t: float = 1e-3,
+    likelihood: str | Likelihood = "gaussian",
+) -> float:
     """Slope of the anchored ray's Fisher in ε: 2k of the anchored sheet, a third reading of the orders."""
     unit = anchored / anchored.norm()
-    values = [float(directional_fisher(outputs, theta0 + e * unit + t * moving / moving.norm(), moving / moving.norm(),
-                                       likelihood)) for e in eps]
+    values = [
+        float(
+            directional_fisher(
+                outputs, theta0 + e * unit + t * moving / moving.norm(), moving / moving.norm(), likelihood
+            )
+        )
+        for e in eps
+    ]
     return rate_fit(list(eps), values).slope
 
 
-def _slope(outputs: Callable[[Tensor], Tensor], start: Tensor, unit: Tensor, likelihood: str | Likelihood,
-           ts: Sequence[float]) -> float:
+def _slope(
+    outputs: Callable[[Tensor], Tensor], start: Tensor, unit: Tensor, likelihood: str | Likelihood, ts: Sequence[float]
+) -> float:
     values = [float(directional_fisher(outputs, start + t * unit, unit, likelihood)) for t in ts]
     fit = rate_fit(list(ts), values, floor=0.0)
     if fit.used < 3:

@@ -19,7 +19,7 @@ from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.order import Outputs
 from netvitals.singular.orders.spectrum import fisher_matrix
 
-_RANK = 1e-10       # relative singular value below which a generator moves nothing
+_RANK = 1e-10  # relative singular value below which a generator moves nothing
 
 
 def normal_bundle(fibre: Callable[[Tensor], Tensor], tau0: Tensor) -> Tensor:
@@ -66,10 +66,10 @@ def log_metric(theta: Tensor) -> Tensor:
 class QuotientFisher:
     """The Fisher form on the horizontal space."""
 
-    matrix: Tensor          # (H, H) in the metric's orthonormal horizontal coordinates
-    basis: Tensor           # (D, H) horizontal vectors, orthonormal in the metric
-    leak: float             # largest F-length of a vertical unit vector: 0 where the action is a gauge
-    modes: int              # dimension of the orbit
+    matrix: Tensor  # (H, H) in the metric's orthonormal horizontal coordinates
+    basis: Tensor  # (D, H) horizontal vectors, orthonormal in the metric
+    leak: float  # largest F-length of a vertical unit vector: 0 where the action is a gauge
+    modes: int  # dimension of the orbit
 
     @property
     def spectrum(self) -> Tensor:
@@ -77,12 +77,20 @@ class QuotientFisher:
 
     def __str__(self) -> str:
         values = self.spectrum
-        return (f"quotient Fisher of dimension {len(values)} (orbit {self.modes}): λ in [{values[0]:.3g}, "
-                f"{values[-1]:.3g}], vertical leak {self.leak:.1e}")
+        return (
+            f"quotient Fisher of dimension {len(values)} (orbit {self.modes}): λ in [{values[0]:.3g}, "
+            f"{values[-1]:.3g}], vertical leak {self.leak:.1e}"
+        )
 
 
-def quotient_fisher(outputs: Outputs, theta: Tensor, generators: Tensor, *, metric: Tensor | None = None,
-                    likelihood: str | Likelihood = "gaussian") -> QuotientFisher:
+def quotient_fisher(
+    outputs: Outputs,
+    theta: Tensor,
+    generators: Tensor,
+    *,
+    metric: Tensor | None = None,
+    likelihood: str | Likelihood = "gaussian",
+) -> QuotientFisher:
     r"""$\bar F = B_H^\top F B_H$ with $B_H$ the metric-orthogonal complement of the generators.
 
     Args:

@@ -49,7 +49,7 @@ class Categorical:
 
     def fisher(self, outputs: Tensor, tangent: Tensor) -> Tensor:
         p = outputs.softmax(-1)
-        centred = tangent - (p * tangent).sum(-1, keepdim=True)     # a shift of all logits carries no information
+        centred = tangent - (p * tangent).sum(-1, keepdim=True)  # a shift of all logits carries no information
         return _per_sample(p * centred.square())
 
     def kl(self, truth: Tensor, outputs: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class Categorical:
         p, d = truth.softmax(-1), outputs - truth
         d = d - (p * d).sum(-1, keepdim=True)
         series = d.square() / 2 * (1 + d / 3 * (1 + d / 4 * (1 + d / 5)))
-        beyond = torch.where(d.abs() < 1e-2, series, torch.expm1(d) - d)        # e^d − 1 − d
+        beyond = torch.where(d.abs() < 1e-2, series, torch.expm1(d) - d)  # e^d − 1 − d
         return _per_sample(torch.log1p((p * beyond).sum(-1, keepdim=True)))
 
 
@@ -65,7 +65,7 @@ class Categorical:
 class Labelled:
     r"""Fisher from given or sampled labels: $E[(\partial_v \log p(y|x))^2]$; the estimator is named on every result."""
 
-    logp: Callable[[Tensor, Tensor], Tensor]    # (outputs, labels) → per-sample log-likelihood
+    logp: Callable[[Tensor, Tensor], Tensor]  # (outputs, labels) → per-sample log-likelihood
     labels: Tensor
     name: str = "empirical Fisher"
 
@@ -84,8 +84,9 @@ def monte_carlo(outputs: Tensor, family: str = "categorical", sigma: float = 1.0
         labels = torch.multinomial(outputs.softmax(-1), 1, generator=generator).squeeze(1)
         return Labelled(lambda o, y: o.log_softmax(-1).gather(1, y[:, None]).squeeze(1), labels, "monte-carlo Fisher")
     noise = torch.randn(outputs.shape, generator=generator, dtype=outputs.dtype, device=outputs.device)
-    return Labelled(lambda o, y: -(o - y).square().flatten(1).sum(1) / (2 * sigma**2), outputs + sigma * noise,
-                    "monte-carlo Fisher")
+    return Labelled(
+        lambda o, y: -(o - y).square().flatten(1).sum(1) / (2 * sigma**2), outputs + sigma * noise, "monte-carlo Fisher"
+    )
 
 
 def get(likelihood: str | Likelihood) -> Likelihood:
@@ -97,13 +98,21 @@ def get(likelihood: str | Likelihood) -> Likelihood:
     if not isinstance(likelihood, str):
         if hasattr(likelihood, "fisher") and hasattr(likelihood, "kl"):
             return likelihood
-        raise TypeError(f"a likelihood needs methods fisher(outputs, tangent) and kl(truth, outputs), "
-                        f"got {type(likelihood).__name__}")
-    known: dict[str, Likelihood] = {"gaussian": Gaussian(), "mse": Gaussian(), "categorical": Categorical(),
-                                    "ce": Categorical()}
+        raise TypeError(
+            f"a likelihood needs methods fisher(outputs, tangent) and kl(truth, outputs), "
+            f"got {type(likelihood).__name__}"
+        )
+    known: dict[str, Likelihood] = {
+        "gaussian": Gaussian(),
+        "mse": Gaussian(),
+        "categorical": Categorical(),
+        "ce": Categorical(),
+    }
     if likelihood not in known:
-        raise ValueError(f"there is no likelihood {likelihood!r}; choose one of {', '.join(known)} or pass an object "
-                         "with fisher(outputs, tangent) and kl(truth, outputs)")
+        raise ValueError(
+            f"there is no likelihood {likelihood!r}; choose one of {', '.join(known)} or pass an object "
+            "with fisher(outputs, tangent) and kl(truth, outputs)"
+        )
     return known[likelihood]
 
 

@@ -22,17 +22,27 @@ from netvitals.singular.orders.order import DEFAULT_TS, KLOrder, Outputs, kl_ord
 class Nature:
     """What a direction is."""
 
-    verdict: str            # "gauge", "singular", "regular", "unclear"
+    verdict: str  # "gauge", "singular", "regular", "unclear"
     order: int | None
     scan: KLOrder
 
     def __str__(self) -> str:
-        return self.verdict + (f" of order {self.order}" if self.order and self.order > 1 else "") + \
-            (f": {self.scan.note}" if self.scan.note else "")
+        return (
+            self.verdict
+            + (f" of order {self.order}" if self.order and self.order > 1 else "")
+            + (f": {self.scan.note}" if self.scan.note else "")
+        )
 
 
-def gauge_or_singular(outputs: Outputs, theta0: Tensor, direction: Tensor, likelihood: str | Likelihood = "gaussian", *,
-                      ts: Sequence[float] = DEFAULT_TS, shift: bool = False) -> Nature:
+def gauge_or_singular(
+    outputs: Outputs,
+    theta0: Tensor,
+    direction: Tensor,
+    likelihood: str | Likelihood = "gaussian",
+    *,
+    ts: Sequence[float] = DEFAULT_TS,
+    shift: bool = False,
+) -> Nature:
     """Tell the kinds apart by one outward scan (a forward-mode pass per t).
 
     >>> f = lambda th: (th[0] * th[1]).reshape(1, 1)
@@ -62,12 +72,14 @@ def along(model: nn.Module, inputs: Tensor, direction: dict[str, Tensor]) -> tup
 
     Positions of a sequence count as samples. The model itself is not touched.
     """
-    params = dict(model.named_parameters(remove_duplicate=False))       # a tied weight moves wherever it is used
+    params = dict(model.named_parameters(remove_duplicate=False))  # a tied weight moves wherever it is used
     if missing := [n for n in direction if n not in params]:
         raise ValueError(f"the direction names {missing[0]!r}, which is no parameter of {type(model).__name__}")
     if wrong := [n for n in direction if direction[n].shape != params[n].shape]:
-        raise ValueError(f"the direction of {wrong[0]} has shape {tuple(direction[wrong[0]].shape)}, the parameter "
-                         f"{tuple(params[wrong[0]].shape)}")
+        raise ValueError(
+            f"the direction of {wrong[0]} has shape {tuple(direction[wrong[0]].shape)}, the parameter "
+            f"{tuple(params[wrong[0]].shape)}"
+        )
     names = list(direction)
     shapes = [params[n].shape for n in names]
     theta = torch.cat([params[n].detach().flatten() for n in names])

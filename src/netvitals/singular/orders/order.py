@@ -21,22 +21,22 @@ from netvitals.singular.orders.rates import RateFit, rate_fit
 
 Outputs = Callable[[Tensor], Tensor]
 DEFAULT_TS = tuple(np.geomspace(10**-3, 10**-1.3, 10).tolist())
-_WHOLE = 0.15       # how far the estimate may be from a whole number (spec §4.4)
-_RATIO = 0.05       # relative deviation of F t²/K from 2k² that is called consistent
+_WHOLE = 0.15  # how far the estimate may be from a whole number (spec §4.4)
+_RATIO = 0.05  # relative deviation of F t²/K from 2k² that is called consistent
 
 
 @dataclass(frozen=True)
 class KLOrder:
     """Order of one direction, with the two readings it rests on."""
 
-    order: int | None           # the whole number, or None with the reason in ``note``
-    estimate: float             # 1 + slope/2
-    slope: float                # of the directional Fisher
-    stderr: float               # of the slope
-    ratio: float                # F t²/K at the smallest usable t, to be compared with 2k²
-    kl_slope: float             # to be compared with 2k
-    estimator: str              # which Fisher
-    passes: int                 # forward-mode products used
+    order: int | None  # the whole number, or None with the reason in ``note``
+    estimate: float  # 1 + slope/2
+    slope: float  # of the directional Fisher
+    stderr: float  # of the slope
+    ratio: float  # F t²/K at the smallest usable t, to be compared with 2k²
+    kl_slope: float  # to be compared with 2k
+    estimator: str  # which Fisher
+    passes: int  # forward-mode products used
     fisher_fit: RateFit
     ts: np.ndarray
     fisher: np.ndarray
@@ -50,12 +50,15 @@ class KLOrder:
 
     def __str__(self) -> str:
         head = f"order {self.order}" if self.order is not None else f"no order: {self.note}"
-        return (f"{head} (estimate {self.estimate:.3f}, Fisher t^{self.slope:.3f} ± {self.stderr:.3f}, "
-                f"F t²/K = {self.ratio:.3f}; {self.estimator}, {self.passes} forward-mode passes)")
+        return (
+            f"{head} (estimate {self.estimate:.3f}, Fisher t^{self.slope:.3f} ± {self.stderr:.3f}, "
+            f"F t²/K = {self.ratio:.3f}; {self.estimator}, {self.passes} forward-mode passes)"
+        )
 
 
-def directional_fisher(outputs: Outputs, theta: Tensor, direction: Tensor,
-                       likelihood: str | Likelihood = "gaussian") -> Tensor:
+def directional_fisher(
+    outputs: Outputs, theta: Tensor, direction: Tensor, likelihood: str | Likelihood = "gaussian"
+) -> Tensor:
     r"""$v^\top F(\theta) v$ by one Jacobian-vector product; half precision is promoted to float64.
 
     >>> line = lambda th: th[:1].expand(4, 1)
@@ -69,8 +72,9 @@ def directional_fisher(outputs: Outputs, theta: Tensor, direction: Tensor,
     return likelihoods.get(likelihood).fisher(out, tangent)
 
 
-def kl_along(outputs: Outputs, theta0: Tensor, direction: Tensor, ts: Sequence[float],
-             likelihood: str | Likelihood = "gaussian") -> Tensor:
+def kl_along(
+    outputs: Outputs, theta0: Tensor, direction: Tensor, ts: Sequence[float], likelihood: str | Likelihood = "gaussian"
+) -> Tensor:
     """K(θ0 + t v) for each t, the model at θ0 being the truth."""
     check_direction(theta0, direction)
     family = likelihoods.get(likelihood)
@@ -82,8 +86,15 @@ def kl_along(outputs: Outputs, theta0: Tensor, direction: Tensor, ts: Sequence[f
     return torch.stack([family.kl(truth, outputs(theta0 + t * direction)) for t in ts])
 
 
-def kl_order(outputs: Outputs, theta0: Tensor, direction: Tensor, likelihood: str | Likelihood = "gaussian", *,
-             ts: Sequence[float] = DEFAULT_TS, shift: bool = False) -> KLOrder:
+def kl_order(
+    outputs: Outputs,
+    theta0: Tensor,
+    direction: Tensor,
+    likelihood: str | Likelihood = "gaussian",
+    *,
+    ts: Sequence[float] = DEFAULT_TS,
+    shift: bool = False,
+) -> KLOrder:
     r"""Order k of ``direction`` at ``theta0``: $k = 1 + \alpha/2$ with $F_v(t) \sim t^\alpha$.
 
     Args:
@@ -125,8 +136,9 @@ def _conclude(t: np.ndarray, f: np.ndarray, kl: np.ndarray, scale: float, name: 
     gauge = bool((np.abs(kl) <= 1e-26 * scale).all() and (np.abs(f) <= 1e-24 * scale).all())
     fit = rate_fit(t, f, shift=shift)
     # the difference of two outputs cannot be resolved below their rounding, so K has a floor of its own
-    kl_fit = rate_fit(t, np.maximum(kl, 0.0), floor=max(1e-30 * scale, 1e-14 * float(np.abs(kl).max(initial=0.0))),
-                      shift=shift)
+    kl_fit = rate_fit(
+        t, np.maximum(kl, 0.0), floor=max(1e-30 * scale, 1e-14 * float(np.abs(kl).max(initial=0.0))), shift=shift
+    )
     usable = kl > 1e-26 * scale
     ratio = math.nan
     if usable.any():
@@ -137,8 +149,10 @@ def _conclude(t: np.ndarray, f: np.ndarray, kl: np.ndarray, scale: float, name: 
     if gauge:
         note = "gauge: the divergence is identically zero along it"
     elif not math.isfinite(estimate) or estimate < 1 - _WHOLE or abs(estimate - round(estimate)) >= _WHOLE:
-        note = (f"the exponent {fit.slope:.3f} is not near an even number; the window is not asymptotic or the point "
-                "is not on the singular set")
+        note = (
+            f"the exponent {fit.slope:.3f} is not near an even number; the window is not asymptotic or the point "
+            "is not on the singular set"
+        )
     else:
         order = max(1, round(estimate))
     return KLOrder(order, estimate, fit.slope, fit.stderr, ratio, kl_fit.slope, name, len(t), fit, t, f, kl, note)
@@ -148,9 +162,9 @@ def _conclude(t: np.ndarray, f: np.ndarray, kl: np.ndarray, scale: float, name: 
 class ScoreExpansion:
     r"""Norms of the Taylor coefficients of the Gaussian log-likelihood ratio along a direction."""
 
-    norms: tuple[float, ...]        # E[a_j²] for j = 1..order, a_j the coefficient of t^j in the output
-    order: int | None               # first j whose norm is not zero
-    C: float                        # K = C t^{2k}: ½ E[a_k²]
+    norms: tuple[float, ...]  # E[a_j²] for j = 1..order, a_j the coefficient of t^j in the output
+    order: int | None  # first j whose norm is not zero
+    C: float  # K = C t^{2k}: ½ E[a_k²]
 
     def __str__(self) -> str:
         if self.order is None:
@@ -188,8 +202,10 @@ def check_direction(theta: Tensor, direction: Tensor) -> None:
     if not isinstance(theta, Tensor) or not isinstance(direction, Tensor):
         raise TypeError(f"theta and direction are tensors, got {type(theta).__name__} and {type(direction).__name__}")
     if theta.ndim != 1 or direction.shape != theta.shape:
-        raise ValueError(f"the direction must have the shape of theta, a flat vector: got {tuple(direction.shape)} for "
-                         f"theta {tuple(theta.shape)}")
+        raise ValueError(
+            f"the direction must have the shape of theta, a flat vector: got {tuple(direction.shape)} for "
+            f"theta {tuple(theta.shape)}"
+        )
     if not torch.isfinite(direction).all() or float(direction.norm()) == 0.0:
         raise ValueError("the direction must be finite and not zero: a zero vector has no order")
 
@@ -197,8 +213,9 @@ def check_direction(theta: Tensor, direction: Tensor) -> None:
 def check_outputs(outputs: Tensor) -> None:
     """A sentence for outputs without samples, without entries, or with NaN."""
     if outputs.ndim < 2 or not outputs.numel():
-        raise ValueError(f"outputs must be (samples, outputs) with at least one of each, got shape "
-                         f"{tuple(outputs.shape)}")
+        raise ValueError(
+            f"outputs must be (samples, outputs) with at least one of each, got shape {tuple(outputs.shape)}"
+        )
     if not torch.isfinite(outputs).all():
         raise ValueError("the outputs are not finite: look for NaN in the data or the parameters")
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from netvitals import stats
 
-_FLOOR = 1e-14      # of the largest value: below it float64 round-off decides
+_FLOOR = 1e-14  # of the largest value: below it float64 round-off decides
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class RateFit:
 
     slope: float
     stderr: float
-    interval: tuple[float, float]       # 95 %
+    interval: tuple[float, float]  # 95 %
     r2: float
-    coefficient: float                  # c in c·t^slope
-    shift: float                        # s0, zero unless fitted
-    used: int                           # points inside window and above floor
+    coefficient: float  # c in c·t^slope
+    shift: float  # s0, zero unless fitted
+    used: int  # points inside window and above floor
     dropped: int
-    drift: float                        # last local slope minus first: large means not yet asymptotic
+    drift: float  # last local slope minus first: large means not yet asymptotic
     flags: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -37,8 +37,9 @@ class RateFit:
         return f"t^{self.slope:.3f} ± {self.stderr:.3f} ({self.used} points, R² {self.r2:.5f}{words})"
 
 
-def rate_fit(ts: Any, ys: Any, *, window: tuple[float, float] | None = None, floor: float | None = None,
-             shift: bool = False) -> RateFit:
+def rate_fit(
+    ts: Any, ys: Any, *, window: tuple[float, float] | None = None, floor: float | None = None, shift: bool = False
+) -> RateFit:
     """Fit $y = c (t + s_0)^p$ on logarithmic axes.
 
     Args:
@@ -77,8 +78,9 @@ def rate_fit(ts: Any, ys: Any, *, window: tuple[float, float] | None = None, flo
         flags.append("local slopes drift: not asymptotic over the whole window")
     if shift and s0 > t[-1] / 3:
         flags.append("the shift is as large as the window: scan further out")
-    return RateFit(fit.value, fit.stderr, fit.interval(), fit.r2, math.exp(fit.intercept), s0, fit.n, dropped, drift,
-                   tuple(flags))
+    return RateFit(
+        fit.value, fit.stderr, fit.interval(), fit.r2, math.exp(fit.intercept), s0, fit.n, dropped, drift, tuple(flags)
+    )
 
 
 def _best_shift(t: np.ndarray, y: np.ndarray) -> float:

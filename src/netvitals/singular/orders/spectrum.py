@@ -20,9 +20,9 @@ from netvitals.singular.orders.likelihood import Categorical, Gaussian, Likeliho
 from netvitals.singular.orders.order import Outputs, check_direction
 from netvitals.singular.orders.rates import rate_fit
 
-DENSE_LIMIT = 2000          # parameters up to which the matrix itself is formed
-_TOLERANCE = 0.25           # how far an exponent may be from the one that names its class
-_TANGENTIAL = 1e-6          # divergence along an eigenvector, over that along the path, that still counts as none
+DENSE_LIMIT = 2000  # parameters up to which the matrix itself is formed
+_TOLERANCE = 0.25  # how far an exponent may be from the one that names its class
+_TANGENTIAL = 1e-6  # divergence along an eigenvector, over that along the path, that still counts as none
 
 
 def fisher_matrix(outputs: Outputs, theta: Tensor, likelihood: str | Likelihood = "gaussian") -> Tensor:
@@ -35,8 +35,9 @@ def fisher_matrix(outputs: Outputs, theta: Tensor, likelihood: str | Likelihood 
     return rows.T @ rows
 
 
-def fisher_spectrum(outputs: Outputs, theta: Tensor, likelihood: str | Likelihood = "gaussian", *, k: int = 16,
-                    seed: int = 0) -> tuple[Tensor, Tensor]:
+def fisher_spectrum(
+    outputs: Outputs, theta: Tensor, likelihood: str | Likelihood = "gaussian", *, k: int = 16, seed: int = 0
+) -> tuple[Tensor, Tensor]:
     """Eigenvalues (ascending) and eigenvectors of F: all of them up to 2,000 parameters, else the extreme ``k``.
 
     Above the limit Lanczos with full reorthogonalisation works on products $J^\\top M J v$; bottom eigenvalues converge
@@ -49,7 +50,7 @@ def fisher_spectrum(outputs: Outputs, theta: Tensor, likelihood: str | Likelihoo
         rows = score_rows(outputs, theta, family)
         _, s, vectors = torch.linalg.svd(rows, full_matrices=True)
         values = torch.zeros(theta.numel(), dtype=torch.float64)
-        values[:len(s)] = s.square()
+        values[: len(s)] = s.square()
         return values.flip(0), vectors.T.flip(1)
     return _lanczos(lambda v: _product(outputs, theta, v, family), theta.numel(), k, seed)
 
@@ -58,11 +59,11 @@ def fisher_spectrum(outputs: Outputs, theta: Tensor, likelihood: str | Likelihoo
 class Direction:
     """One eigenvalue followed along the path."""
 
-    label: str                  # "zero", "constant", "tangential", "transversal", "unclear"
-    exponent: float             # of the eigenvalue in t; NaN for zero
+    label: str  # "zero", "constant", "tangential", "transversal", "unclear"
+    exponent: float  # of the eigenvalue in t; NaN for zero
     stderr: float
-    order: int | None           # j for tangential, k for transversal
-    angle: float                # of its eigenvector with the path's direction at the smallest t, in degrees
+    order: int | None  # j for tangential, k for transversal
+    angle: float  # of its eigenvector with the path's direction at the smallest t, in degrees
     values: np.ndarray
 
     def __str__(self) -> str:
@@ -75,7 +76,7 @@ class Classified:
 
     directions: tuple[Direction, ...]
     ts: np.ndarray
-    separable: bool             # condition (G): no tangential exponent coincides with the transversal one
+    separable: bool  # condition (G): no tangential exponent coincides with the transversal one
     note: str = ""
 
     def count(self, label: str) -> int:
@@ -89,8 +90,14 @@ class Classified:
         return counts + (f"; {self.note}" if self.note else "")
 
 
-def classify_spectrum(outputs: Outputs, theta0: Tensor, direction: Tensor, ts: Sequence[float], *,
-                      likelihood: str | Likelihood = "gaussian") -> Classified:
+def classify_spectrum(
+    outputs: Outputs,
+    theta0: Tensor,
+    direction: Tensor,
+    ts: Sequence[float],
+    *,
+    likelihood: str | Likelihood = "gaussian",
+) -> Classified:
     """Follow every eigenvalue of F along θ0 + t v and name its class.
 
     Eigenvectors are matched from one t to the next by their overlaps. A decaying eigenvalue is transversal where its
@@ -114,7 +121,7 @@ def classify_spectrum(outputs: Outputs, theta0: Tensor, direction: Tensor, ts: S
         vectors = basis
         first = basis
     assert first is not None
-    table = np.stack(columns[::-1])                          # (ts, D)
+    table = np.stack(columns[::-1])  # (ts, D)
     axis = np.array(ts)
     found = [_classify(column, axis, vector, v, outputs, theta, family) for column, vector in zip(table.T, first.T)]
     transversal = {d.exponent for d in found if d.label == "transversal"}
@@ -123,33 +130,41 @@ def classify_spectrum(outputs: Outputs, theta0: Tensor, direction: Tensor, ts: S
     notes = ["a tangential exponent equals the transversal one: genericity (G) fails"] if clash else []
     scores = outputs(theta).numel()
     if scores < theta.numel():
-        notes.append(f"{theta.numel()} parameters and only {scores} scores: an eigenvalue that falls can hide among "
-                     "the constant ones")
+        notes.append(
+            f"{theta.numel()} parameters and only {scores} scores: an eigenvalue that falls can hide among "
+            "the constant ones"
+        )
     return Classified(tuple(found), np.array(ts), not clash, "; ".join(notes))
 
 
-def operational_selection(exponents: Sequence[float], magnitudes: Sequence[float], predicted: float, *,
-                          tolerance: float = _TOLERANCE) -> tuple[int | None, str]:
+def operational_selection(
+    exponents: Sequence[float], magnitudes: Sequence[float], predicted: float, *, tolerance: float = _TOLERANCE
+) -> tuple[int | None, str]:
     """Which rank of a stored spectrum carries the predicted exponent (§5.1); None with "theorem reach exceeded".
 
     Ranks whose magnitude is within rounding of zero are left out rather than matched.
     """
     if not len(exponents) or len(exponents) != len(magnitudes):
-        raise ValueError(f"one magnitude per exponent is needed, and at least one: got {len(exponents)} exponents and "
-                         f"{len(magnitudes)} magnitudes")
+        raise ValueError(
+            f"one magnitude per exponent is needed, and at least one: got {len(exponents)} exponents and "
+            f"{len(magnitudes)} magnitudes"
+        )
     peak = max(magnitudes)
     usable = [i for i, m in enumerate(magnitudes) if m > np.finfo(float).eps * 10 * peak and np.isfinite(exponents[i])]
     if not usable:
         return None, "theorem reach exceeded: every rank is at the rounding floor"
     best = min(usable, key=lambda i: abs(exponents[i] - predicted))
     if abs(exponents[best] - predicted) > tolerance:
-        return None, (f"theorem reach exceeded: the nearest exponent is {exponents[best]:.3f}, "
-                      f"predicted {predicted:g} ± {tolerance:g}")
+        return None, (
+            f"theorem reach exceeded: the nearest exponent is {exponents[best]:.3f}, "
+            f"predicted {predicted:g} ± {tolerance:g}"
+        )
     return best, f"rank {best} with exponent {exponents[best]:.3f}"
 
 
-def _classify(values: np.ndarray, ts: np.ndarray, vector: Tensor, v: Tensor, outputs: Outputs, theta: Tensor,
-              family: Likelihood) -> Direction:
+def _classify(
+    values: np.ndarray, ts: np.ndarray, vector: Tensor, v: Tensor, outputs: Outputs, theta: Tensor, family: Likelihood
+) -> Direction:
     angle = float(torch.rad2deg(torch.arccos((vector @ v).abs().clamp(max=1))))
     if np.abs(values).max() < 1e-26:
         return Direction("zero", float("nan"), float("nan"), None, angle, values)
@@ -185,8 +200,10 @@ def score_rows(outputs: Outputs, theta: Tensor, family: Likelihood) -> Tensor:
         p = flat.softmax(-1)
         root = torch.diag_embed(p.sqrt()) - p.sqrt()[:, :, None] * p[:, None, :]
     else:
-        raise ValueError(f"the Fisher matrix is formed for gaussian and categorical likelihoods, got {family.name}; "
-                         "directional_fisher works for any")
+        raise ValueError(
+            f"the Fisher matrix is formed for gaussian and categorical likelihoods, got {family.name}; "
+            "directional_fisher works for any"
+        )
     seeds = torch.zeros(n * d, n, d, dtype=out.dtype)
     index = torch.arange(n * d)
     seeds[index, index // d] = root.reshape(n * d, d)

@@ -12,10 +12,10 @@ import numpy as np
 class ChainHealth:
     """What must be looked at before a chain's mean is believed."""
 
-    effective_draws: float      # over all healthy chains
-    r_hat: float                # split-chain potential scale reduction; near 1 is good
-    diverged: tuple[int, ...]   # chains left out because their loss was not finite or ran away
-    trend: float                # (mean of last third − mean of first third) / standard deviation, averaged over chains
+    effective_draws: float  # over all healthy chains
+    r_hat: float  # split-chain potential scale reduction; near 1 is good
+    diverged: tuple[int, ...]  # chains left out because their loss was not finite or ran away
+    trend: float  # (mean of last third − mean of first third) / standard deviation, averaged over chains
 
     @property
     def ok(self) -> bool:
@@ -77,7 +77,7 @@ def split_r_hat(chains: np.ndarray) -> float:
     half = chains.shape[1] // 2
     if half < 2:
         return math.nan
-    parts = np.concatenate([chains[:, :half], chains[:, half:2 * half]])
+    parts = np.concatenate([chains[:, :half], chains[:, half : 2 * half]])
     within = parts.var(1, ddof=1).mean()
     between = half * parts.mean(1).var(ddof=1)
     if within == 0:

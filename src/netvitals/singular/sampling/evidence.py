@@ -49,9 +49,9 @@ class WatanabeTriple:
 class WAIC:
     """Training loss, functional variance and their sum, all per sample."""
 
-    value: float            # T_n + V_n / n
-    training: float         # T_n
-    functional_variance: float      # V_n
+    value: float  # T_n + V_n / n
+    training: float  # T_n
+    functional_variance: float  # V_n
     draws: int
     n: int
 
@@ -61,8 +61,10 @@ class WAIC:
         return self.functional_variance / 2
 
     def __str__(self) -> str:
-        return (f"WAIC {self.value:.5g} (training {self.training:.5g}, V {self.functional_variance:.4g}, "
-                f"{self.draws} draws)")
+        return (
+            f"WAIC {self.value:.5g} (training {self.training:.5g}, V {self.functional_variance:.4g}, "
+            f"{self.draws} draws)"
+        )
 
 
 def waic(log_likelihood: Any) -> WAIC:
@@ -77,8 +79,10 @@ def waic(log_likelihood: Any) -> WAIC:
     if ll.ndim != 2 or ll.shape[0] < 2:
         raise ValueError(f"waic needs log p(x_i | w_s) as (draws, samples) with at least 2 draws, got shape {ll.shape}")
     if not np.isfinite(ll).all():
-        raise ValueError(f"waic: {int((~np.isfinite(ll)).sum())} of {ll.size} log-likelihoods are not finite; "
-                         "leave diverged draws out and say how many")
+        raise ValueError(
+            f"waic: {int((~np.isfinite(ll)).sum())} of {ll.size} log-likelihoods are not finite; "
+            "leave diverged draws out and say how many"
+        )
     draws, n = ll.shape
     training = -float((logsumexp(ll, axis=0) - math.log(draws)).mean())
     variance = float(ll.var(axis=0, ddof=1).sum())

@@ -18,8 +18,8 @@ from torch import Tensor
 from netvitals.anatomy.replicas import Replicas
 from netvitals.singular.sampling.noise import Noise
 
-_TARGET_EXACT = 0.6     # acceptance the step-size search settles on where moves are Metropolis-corrected
-_TARGET_MINIBATCH = 0.97    # and where they are not: the discretisation bias shrinks as acceptance nears 1
+_TARGET_EXACT = 0.6  # acceptance the step-size search settles on where moves are Metropolis-corrected
+_TARGET_MINIBATCH = 0.97  # and where they are not: the discretisation bias shrinks as acceptance nears 1
 
 
 class Langevin:
@@ -32,17 +32,34 @@ class Langevin:
         law: of the noise on minibatches without preconditioning; elsewhere it is normal.
     """
 
-    def __init__(self, copies: Replicas, data: tuple[Tensor, Tensor], chains: int, nbeta: float, gamma: float,
-                 batch: int | None, preconditioned: bool, law: str, seed: int) -> None:
+    def __init__(
+        self,
+        copies: Replicas,
+        data: tuple[Tensor, Tensor],
+        chains: int,
+        nbeta: float,
+        gamma: float,
+        batch: int | None,
+        preconditioned: bool,
+        law: str,
+        seed: int,
+    ) -> None:
         self.copies, self.chains, self.nbeta, self.gamma, self.seed = copies, chains, nbeta, gamma, seed
         self.x, self.y = data
         self.n = len(self.y)
         self.batch = None if batch is None or batch >= self.n else batch
         self.preconditioned, self.law = preconditioned, law
-        self.work = 0.0             # gradient-equivalents of one full pass over the data
+        self.work = 0.0  # gradient-equivalents of one full pass over the data
 
-    def run(self, step: float, burn: int, draws: int, thin: int, adapt: bool,
-            progress: Callable[[int, int], None] | None = None) -> tuple[np.ndarray, float, float]:
+    def run(
+        self,
+        step: float,
+        burn: int,
+        draws: int,
+        thin: int,
+        adapt: bool,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> tuple[np.ndarray, float, float]:
         """Losses (chains, draws), the step size after burn-in, and the share of moves accepted from then on."""
         self.step = step
         self.shares: list[float] = []
@@ -68,7 +85,7 @@ class Langevin:
             if not self.preconditioned and pull < 0.5:
                 # in place; the pull comes after the descent here and shrinks it, which the scale makes good
                 yield self.copies.add_gradient(parts, x, y, parts, -self.step / 2 * self.nbeta / (1 - pull), each=True)
-                for row, stream in rows:        # row by row, while a row is in the cache
+                for row, stream in rows:  # row by row, while a row is in the cache
                     row.lerp_(self.copies.start, pull)
                     stream.add(row, math.sqrt(self.step), self.law)
                 continue
@@ -96,7 +113,7 @@ class Langevin:
             share = float(keep.double().mean())
             if i >= burn:
                 self.shares.append(share)
-            elif adapt:         # away from w* the posterior may be steeper; frozen after burn-in, so exact
+            elif adapt:  # away from w* the posterior may be steeper; frozen after burn-in, so exact
                 self.step *= math.exp(0.1 * (share - _TARGET_EXACT))
             w, force = torch.where(keep[:, None], proposal, w), torch.where(keep[:, None], force_new, force)
             loss, u = torch.where(keep, loss_new, loss), torch.where(keep, u_new, u)
@@ -160,7 +177,7 @@ class Langevin:
             if rates[-1] < 0.01:
                 return rates[-1]
             w, u, force = proposal, u_new, force_new
-        return float(np.mean(rates[moves // 3:]))
+        return float(np.mean(rates[moves // 3 :]))
 
 
 def _metric(second: Tensor, force: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ from netvitals.singular.sampling.chains import ChainHealth, examine
 from netvitals.singular.sampling.langevin import Langevin
 from netvitals.singular.sampling.noise import LAWS
 
-_MOVES = 20             # so many refusals in a row are no accident
-_RUNAWAY = 1e3          # a chain whose nβ(L − L*) exceeds this many times the parameter count has left the basin
+_MOVES = 20  # so many refusals in a row are no accident
+_RUNAWAY = 1e3  # a chain whose nβ(L − L*) exceeds this many times the parameter count has left the basin
 
 
 @dataclass(frozen=True)
@@ -34,33 +34,48 @@ class LLC:
     """Learning coefficient with its uncertainty and the chains behind it."""
 
     mean: float
-    stderr: float                   # from effective draws within chains and spread between them, the larger
-    per_chain: tuple[float, ...]    # healthy chains only
-    trace: np.ndarray               # (chains, draws) of nβ(L − L*), diverged chains included
+    stderr: float  # from effective draws within chains and spread between them, the larger
+    per_chain: tuple[float, ...]  # healthy chains only
+    trace: np.ndarray  # (chains, draws) of nβ(L − L*), diverged chains included
     health: ChainHealth
-    baseline: float                 # L_n(w*)
+    baseline: float  # L_n(w*)
     n: int
     nbeta: float
     step_size: float
     localization: float
-    parameters: int                 # how many took part
-    cost: float                     # gradient-equivalents of one full pass over the data
-    acceptance: float = math.nan    # share of Metropolis moves accepted; NaN for minibatch SGLD
-    searched: tuple[tuple[float, float], ...] = ()      # step sizes tried and their acceptance
+    parameters: int  # how many took part
+    cost: float  # gradient-equivalents of one full pass over the data
+    acceptance: float = math.nan  # share of Metropolis moves accepted; NaN for minibatch SGLD
+    searched: tuple[tuple[float, float], ...] = ()  # step sizes tried and their acceptance
     note: str = ""
 
     def __str__(self) -> str:
-        return (f"λ = {self.mean:.4g} ± {self.stderr:.2g} over {self.parameters} parameters "
-                f"({len(self.per_chain)} chains × {self.trace.shape[1]} draws, step {self.step_size:.2g}, "
-                f"nβ {self.nbeta:.4g}; {self.health}){'; ' + self.note if self.note else ''}")
+        return (
+            f"λ = {self.mean:.4g} ± {self.stderr:.2g} over {self.parameters} parameters "
+            f"({len(self.per_chain)} chains × {self.trace.shape[1]} draws, step {self.step_size:.2g}, "
+            f"nβ {self.nbeta:.4g}; {self.health}){'; ' + self.note if self.note else ''}"
+        )
 
 
-def learning_coefficient(model: nn.Module, loss_fn: LossFn, loader: Iterable[Any] | tuple[Any, Any], *,
-                         chains: int = 4, draws: int = 400, burn_in: int | None = None, thin: int = 1,
-                         step_size: float | str = "auto", localization: float = 1.0, nbeta: float | None = None,
-                         batch_size: int | None = None, preconditioned: bool = False,
-                         only: str | Sequence[str] | None = None, noise: str = "three-point", seed: int = 0,
-                         progress: Callable[[int, int], None] | None = None) -> LLC:
+def learning_coefficient(
+    model: nn.Module,
+    loss_fn: LossFn,
+    loader: Iterable[Any] | tuple[Any, Any],
+    *,
+    chains: int = 4,
+    draws: int = 400,
+    burn_in: int | None = None,
+    thin: int = 1,
+    step_size: float | str = "auto",
+    localization: float = 1.0,
+    nbeta: float | None = None,
+    batch_size: int | None = None,
+    preconditioned: bool = False,
+    only: str | Sequence[str] | None = None,
+    noise: str = "three-point",
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> LLC:
     r"""Estimate λ at the parameters the model has now.
 
     Args:
@@ -97,18 +112,19 @@ def learning_coefficient(model: nn.Module, loss_fn: LossFn, loader: Iterable[Any
     burn = draws // 2 if burn_in is None else burn_in
     with preserved(model, train=False):
         copies = Replicas(model, loss_fn, only)
-        if copies.note:         # half precision is promoted, and the data with it
+        if copies.note:  # half precision is promoted, and the data with it
             x, y = (t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (x, y))
         with torch.no_grad():
             first = copies.losses(copies.start[None], x, y)
         if first.numel() != 1:
-            raise ValueError(f"loss_fn must return one number, the mean over samples, got shape "
-                             f"{tuple(first.shape[1:])}: use reduction='mean'")
+            raise ValueError(
+                f"loss_fn must return one number, the mean over samples, got shape "
+                f"{tuple(first.shape[1:])}: use reduction='mean'"
+            )
         baseline = float(first)
         if not math.isfinite(baseline):
             raise ValueError(f"the loss at the given parameters is {baseline}: look for NaN in the data or the model")
-        sampler = Langevin(copies, (x, y), chains, nbeta, localization, batch_size, preconditioned,
-                           noise, seed)
+        sampler = Langevin(copies, (x, y), chains, nbeta, localization, batch_size, preconditioned, noise, seed)
         searched: list[tuple[float, float]] = []
         if step_size == "auto":
             step, searched = sampler.search()
@@ -119,18 +135,63 @@ def learning_coefficient(model: nn.Module, loss_fn: LossFn, loader: Iterable[Any
     health, good = examine(scaled, _RUNAWAY * max(copies.size, 1))
     note = copies.note
     if good.size == 0:
-        return LLC(math.nan, math.nan, (), scaled, health, baseline, n, nbeta, step, localization, copies.size,
-                   sampler.work, acceptance, tuple(searched), "every chain diverged: use a smaller step size")
+        return LLC(
+            math.nan,
+            math.nan,
+            (),
+            scaled,
+            health,
+            baseline,
+            n,
+            nbeta,
+            step,
+            localization,
+            copies.size,
+            sampler.work,
+            acceptance,
+            tuple(searched),
+            "every chain diverged: use a smaller step size",
+        )
     if acceptance == 0 and chains * ((draws - 1) * thin + 1) >= _MOVES:
-        return LLC(math.nan, math.nan, (), scaled, health, baseline, n, nbeta, step, localization, copies.size,
-                   sampler.work, acceptance, tuple(searched), "no move was accepted: use a smaller step size")
+        return LLC(
+            math.nan,
+            math.nan,
+            (),
+            scaled,
+            health,
+            baseline,
+            n,
+            nbeta,
+            step,
+            localization,
+            copies.size,
+            sampler.work,
+            acceptance,
+            tuple(searched),
+            "no move was accepted: use a smaller step size",
+        )
     per_chain = good.mean(1)
     within = float(good.std() / math.sqrt(max(health.effective_draws, 1.0)))
     between = float(per_chain.std(ddof=1) / math.sqrt(len(per_chain))) if len(per_chain) > 1 else 0.0
     if good.mean() < -2 * max(within, between):
         note = "; ".join(filter(None, (note, "not a minimum: the chains found lower loss; raise localization")))
-    return LLC(float(good.mean()), max(within, between), tuple(per_chain.tolist()), scaled, health, baseline, n, nbeta,
-               step, localization, copies.size, sampler.work, acceptance, tuple(searched), note)
+    return LLC(
+        float(good.mean()),
+        max(within, between),
+        tuple(per_chain.tolist()),
+        scaled,
+        health,
+        baseline,
+        n,
+        nbeta,
+        step,
+        localization,
+        copies.size,
+        sampler.work,
+        acceptance,
+        tuple(searched),
+        note,
+    )
 
 
 def _collect(loader: Iterable[Any] | tuple[Any, Any]) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 LAWS = ("three-point", "normal")
-_TAIL = 10_923 / 32_768         # share of the half-integers below 2¹⁵ that lie above 2¹⁵·2/3
+_TAIL = 10_923 / 32_768  # share of the half-integers below 2¹⁵ that lie above 2¹⁵·2/3
 
 
 class Noise:
@@ -39,8 +39,8 @@ class Noise:
         if law == "normal":
             out.add_(self.normal(len(out), out.dtype).to(out.device), alpha=std)
             return
-        words = np.asarray(self.bits.random_raw(-(-out.numel() // 4)))         # 16 bits an entry
-        points = torch.from_numpy(words.view(np.int16))[:out.numel()].to(out.dtype)
+        words = np.asarray(self.bits.random_raw(-(-out.numel() // 4)))  # 16 bits an entry
+        points = torch.from_numpy(words.view(np.int16))[: out.numel()].to(out.dtype)
         points.add_(0.5).mul_(1.5 / 32_768).trunc_()
         out.add_(points.to(out.device), alpha=std / math.sqrt(_TAIL))
 

@@ -21,8 +21,10 @@ def make_engine(name: str, *, jobs: int | None = None, address: str | None = Non
     """
     if name not in ENGINES:
         near = difflib.get_close_matches(name, ENGINES, 1, 0.4)
-        raise ValueError(f"there is no engine {name!r}; "
-                         + (f"did you mean {near[0]}?" if near else f"there are {', '.join(ENGINES)}"))
+        raise ValueError(
+            f"there is no engine {name!r}; "
+            + (f"did you mean {near[0]}?" if near else f"there are {', '.join(ENGINES)}")
+        )
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     if address is not None and name != "ray":

@@ -23,7 +23,7 @@ from types import ModuleType
 from netvitals.lab.engine.workers.task import Outcome, Task, perform
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-STILLBORN = 3           # workers in a row that die before their first sign of life
+STILLBORN = 3  # workers in a row that die before their first sign of life
 
 
 class LocalEngine:
@@ -49,8 +49,10 @@ class LocalEngine:
         try:
             message = pickle.dumps(task)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ValueError(f"a trial must be a function at the top level of a module that other processes can "
-                             f"import, got {task.function!r} ({error})") from None
+            raise ValueError(
+                f"a trial must be a function at the top level of a module that other processes can "
+                f"import, got {task.function!r} ({error})"
+            ) from None
         home = task.function.__module__ == "__main__"
         idle = [w for w in self._workers if w.task is None]
         worker = next((w for w in idle if w.knows_main or not home), None)
@@ -79,8 +81,10 @@ class LocalEngine:
             if outcome is not None:
                 outcomes.append(outcome)
         if self._stillborn >= STILLBORN:
-            raise ChildProcessError("worker processes die as they start; a script that holds its own trials must run "
-                                    "them under if __name__ == '__main__':, and memory must hold one worker per job")
+            raise ChildProcessError(
+                "worker processes die as they start; a script that holds its own trials must run "
+                "them under if __name__ == '__main__':, and memory must hold one worker per job"
+            )
         return outcomes
 
     def close(self) -> None:
@@ -106,12 +110,12 @@ class _Worker:
 
     def start(self, task: Task, message: bytes) -> None:
         self.task, self.since = task, time.perf_counter()
-        with suppress(OSError):         # a worker that died idle is noticed at the next poll
+        with suppress(OSError):  # a worker that died idle is noticed at the next poll
             self.pipe.send((task.key, message))
 
     def receive(self) -> Outcome | None:
         """What the worker said, or how it died; None while it is still at work."""
-        alive = self.process.is_alive()         # asked first: what it sent before it died is still in the pipe
+        alive = self.process.is_alive()  # asked first: what it sent before it died is still in the pipe
         with suppress(EOFError, OSError):
             while self.pipe.poll():
                 text = self.pipe.recv()
@@ -142,7 +146,7 @@ class _Worker:
 
 
 def _work(pipe: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)        # Ctrl-C is the driver's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's business
     _follow_parent()
     import torch
 
@@ -161,7 +165,7 @@ def _work(pipe: Connection) -> None:
 def _open_and_perform(key: str, message: bytes) -> Outcome:
     try:
         task = pickle.loads(message)
-    except Exception:       # the study's module cannot be imported here: say so, and live on
+    except Exception:  # the study's module cannot be imported here: say so, and live on
         return Outcome(key, [], traceback.format_exc(), 0.0)
     return perform(task)
 
@@ -170,9 +174,11 @@ def _follow_parent() -> None:
     """Leave at once when the driver is gone, also in the middle of a trial."""
     parent = multiprocessing.parent_process()
     if parent is not None:
+
         def watch() -> None:
             wait([parent.sentinel])
             os._exit(1)
+
         threading.Thread(target=watch, daemon=True).start()
 
 

@@ -51,8 +51,9 @@ class RayEngine:
         try:
             self._ray.init(runtime_env={"env_vars": environment}, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise ConnectionError(f"no Ray cluster could be reached at {address or 'this machine'} "
-                                  f"({str(error).splitlines()[0]})") from None
+            raise ConnectionError(
+                f"no Ray cluster could be reached at {address or 'this machine'} ({str(error).splitlines()[0]})"
+            ) from None
 
     @property
     def slots(self) -> int:
@@ -82,8 +83,9 @@ class RayEngine:
             return self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
             first = str(error).strip().splitlines()[0]
-            return Outcome(task.key, [], f"the Ray worker was lost: {type(error).__name__}: {first}",
-                           time.perf_counter() - since)
+            return Outcome(
+                task.key, [], f"the Ray worker was lost: {type(error).__name__}: {first}", time.perf_counter() - since
+            )
 
     def close(self) -> None:
         for ref in self._tasks:

@@ -16,7 +16,7 @@ from netvitals.lab.data import Dataset
 from netvitals.lab.studies import Config, Row
 from netvitals.lab.training import recipe_named, train
 
-SEEDS = (42, 43, 44, 45, 46)        # the paper's
+SEEDS = (42, 43, 44, 45, 46)  # the paper's
 Measurement = Callable[[nn.Module, tuple[Tensor, Tensor], str], Row]
 
 
@@ -39,8 +39,17 @@ def obstacle(names: Iterable[str]) -> str:
     return ""
 
 
-def moments(config: Config, spec: str, loaded: Dataset, measured: Measurement, *, samples: int, recipe: str = "dag-hessian",
-            loss: str = "ce", **options: Any) -> list[Row]:
+def moments(
+    config: Config,
+    spec: str,
+    loaded: Dataset,
+    measured: Measurement,
+    *,
+    samples: int,
+    recipe: str = "dag-hessian",
+    loss: str = "ce",
+    **options: Any,
+) -> list[Row]:
     """Rows of ``observe`` at the start and, if ``config['epochs']`` is not 0, halfway and at the end of training.
 
     The Hessian is taken on the first test examples, in eval mode.
@@ -52,8 +61,14 @@ def moments(config: Config, spec: str, loaded: Dataset, measured: Measurement, *
 
     def see(phase: str) -> None:
         net.eval()
-        rows.append({"phase": phase, "accuracy": accuracy(net, loaded), "loss": loss_of(net, loaded, loss),
-                     **measured(net, batch, phase)})
+        rows.append(
+            {
+                "phase": phase,
+                "accuracy": accuracy(net, loaded),
+                "loss": loss_of(net, loaded, loss),
+                **measured(net, batch, phase),
+            }
+        )
         net.train()
 
     see("init")
@@ -87,9 +102,18 @@ def numbers(found: curvature.InterlayerCurvature) -> dict[str, Any]:
     """Curves over distance and the global gap, as plain lists."""
     d = curvature.decay(found)
     listed = lambda x: [None if not np.isfinite(v) else float(v) for v in x]
-    return {"distance": listed(d.distance), "resonance": listed(d.resonance), "coupling": listed(d.coupling),
-            "stable_rank": listed(d.stable_rank), "gn_sums": listed(d.gauss_newton), "t_sums": listed(d.tensor),
-            "gap_by_distance": listed(d.gap), "rate": _finite(d.rate), "r2": _finite(d.r2), "gap": found.global_gap}
+    return {
+        "distance": listed(d.distance),
+        "resonance": listed(d.resonance),
+        "coupling": listed(d.coupling),
+        "stable_rank": listed(d.stable_rank),
+        "gn_sums": listed(d.gauss_newton),
+        "t_sums": listed(d.tensor),
+        "gap_by_distance": listed(d.gap),
+        "rate": _finite(d.rate),
+        "r2": _finite(d.r2),
+        "gap": found.global_gap,
+    }
 
 
 def _finite(x: float) -> float | None:
@@ -98,7 +122,7 @@ def _finite(x: float) -> float | None:
 
 def block_nodes(net: nn.Module) -> list[str]:
     """The measured nodes of an MLP: every block but the one that meets the input."""
-    return [f"blocks.{i}" for i in range(1, len(net.blocks))]       # type: ignore[arg-type]
+    return [f"blocks.{i}" for i in range(1, len(net.blocks))]  # type: ignore[arg-type]
 
 
 def chosen(rows: Sequence[Row], **where: Any) -> list[Row]:

@@ -33,8 +33,21 @@ class Necks:
 
 
 def trials(p: Necks) -> list[Config]:
-    return [{"neck": n, "depth": p.depth, "base": p.base, "samples": p.samples, "classes": p.classes, "data": p.data,
-             "epochs": p.epochs, "exact": p.exact, "seed": s} for s in p.seeds for n in p.necks]
+    return [
+        {
+            "neck": n,
+            "depth": p.depth,
+            "base": p.base,
+            "samples": p.samples,
+            "classes": p.classes,
+            "data": p.data,
+            "epochs": p.epochs,
+            "exact": p.exact,
+            "seed": s,
+        }
+        for s in p.seeds
+        for n in p.necks
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -52,22 +65,52 @@ def trial(config: Config) -> list[Row]:
         ranks = np.array([apart.per_sample["stable_rank"][:, i, j] for i, j in at])
         gn = max(int(curvature.metrics.numerical_rank(apart.block(v, w).GN, rtol=1e-9).max()) for v, w in far)
         means = curvature.averages(found, far)
-        return {"far_rank": means["stable_rank"], "far_coupling": means["coupling"],
-                "far_resonance": means["resonance"], "sample_rank": float(np.nanmax(ranks)), "gn_rank": gn,
-                "average_rank": float(np.nanmax(found.stable_rank))}
+        return {
+            "far_rank": means["stable_rank"],
+            "far_coupling": means["coupling"],
+            "far_resonance": means["resonance"],
+            "sample_rank": float(np.nanmax(ranks)),
+            "gn_rank": gn,
+            "average_rank": float(np.nanmax(found.stable_rank)),
+        }
 
     loaded = dataset(config["data"], classes=config["classes"])
-    return moments(config, "mlp,kind=bottleneck,norm=layer", loaded, measured, samples=config["samples"], hidden=hidden,
-                   neck=config["neck"])
+    return moments(
+        config,
+        "mlp,kind=bottleneck,norm=layer",
+        loaded,
+        measured,
+        samples=config["samples"],
+        hidden=hidden,
+        neck=config["neck"],
+    )
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return table(rows, ("neck", "phase"), "far_rank")
 
 
-STUDIES = (Study(
-    name=NAME, paper="dag-hessian", title="What does one narrow layer do to the curvature across it?",
-    scales={"smoke": Necks((2, 8), depth=4, base=16, samples=8, classes=10, seeds=SEEDS[:1]), "small": Necks(),
-            "paper": Necks((4, 8, 16, 32, 64, 128, 256, 512), base=512, samples=64, data="cifar100", epochs=50,
-                           exact=False, seeds=SEEDS)},
-    trials=trials, trial=trial, summary=summary, ready=lambda p: obstacle([p.data])),)
+STUDIES = (
+    Study(
+        name=NAME,
+        paper="dag-hessian",
+        title="What does one narrow layer do to the curvature across it?",
+        scales={
+            "smoke": Necks((2, 8), depth=4, base=16, samples=8, classes=10, seeds=SEEDS[:1]),
+            "small": Necks(),
+            "paper": Necks(
+                (4, 8, 16, 32, 64, 128, 256, 512),
+                base=512,
+                samples=64,
+                data="cifar100",
+                epochs=50,
+                exact=False,
+                seeds=SEEDS,
+            ),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        ready=lambda p: obstacle([p.data]),
+    ),
+)

@@ -37,15 +37,24 @@ def _r2(values: np.ndarray) -> float:
 def _exponential(rows: Sequence[Row]) -> Verdict:
     fits = _fits(rows, "plain")
     worst = min(r2 for _, r2 in fits.values())
-    return decide(worst > 0.9, worst, note="smallest R² of log R̄(d) over depths; rates "
-                  + ", ".join(f"{b:.3f} (L={d})" for d, (b, _) in fits.items()))
+    return decide(
+        worst > 0.9,
+        worst,
+        note="smallest R² of log R̄(d) over depths; rates "
+        + ", ".join(f"{b:.3f} (L={d})" for d, (b, _) in fits.items()),
+    )
 
 
 def _rate(net: str, depth: int, expected: Expected) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
         found = chosen(rows, net=net, depth=depth, data="noise", phase="init")
-        return within(curvature.decay_rate(curve(found)), expected, spread(found, "rate"),
-                      note=f"R̄(0) {curve(found)[0]:.3g}, R̄({depth - 1}) {curve(found)[-1]:.3g}")
+        return within(
+            curvature.decay_rate(curve(found)),
+            expected,
+            spread(found, "rate"),
+            note=f"R̄(0) {curve(found)[0]:.3g}, R̄({depth - 1}) {curve(found)[-1]:.3g}",
+        )
+
     return judge
 
 
@@ -53,8 +62,11 @@ def _flat(rows: Sequence[Row]) -> Verdict:
     groups = _depths(rows, "residual")
     steepest = max(abs(curvature.decay_rate(curve(rs))) for rs in groups.values())
     weakest = min(float(curve(rs, "coupling").min()) for rs in groups.values())
-    return decide(steepest < 0.02 and weakest > 0.93, steepest,
-                  note=f"largest |rate| over depths; smallest coupling {weakest:.3f}")
+    return decide(
+        steepest < 0.02 and weakest > 0.93,
+        steepest,
+        note=f"largest |rate| over depths; smallest coupling {weakest:.3f}",
+    )
 
 
 def _coupling(rows: Sequence[Row]) -> Verdict:
@@ -67,8 +79,11 @@ def _lyapunov(rows: Sequence[Row]) -> Verdict:
     eq8 = min(mean(rs, "lyapunov_eq8") for rs in groups.values())
     qr = max(mean(rs, "lyapunov_qr") for rs in groups.values())
     if eq8 > 0 > qr:
-        return erratum(eq8, note=f"smallest Eq. 8 exponent is positive where R̄ decays; the printed numbers are the QR "
-                       f"exponents from the identity (here at most {qr:.3f}), a different quantity (E9)")
+        return erratum(
+            eq8,
+            note=f"smallest Eq. 8 exponent is positive where R̄ decays; the printed numbers are the QR "
+            f"exponents from the identity (here at most {qr:.3f}), a different quantity (E9)",
+        )
     return fails(eq8, note=f"Eq. 8 {eq8:.3f}, QR {qr:.3f}: signs are not as either reading says")
 
 
@@ -81,26 +96,38 @@ def _orders(rows: Sequence[Row]) -> Verdict:
 def _norms(rows: Sequence[Row]) -> Verdict:
     seen = {(n, d): mean(chosen(rows, net=n, depth=d, data="noise", phase="init"), "rho") for n, d in RHO}
     worst = max(abs(seen[k] / RHO[k] - 1) for k in RHO)
-    return decide(worst <= 0.15, worst, note="largest relative distance to the table; "
-                  + ", ".join(f"{n} L={d}: {v:.2f}" for (n, d), v in seen.items()))
+    return decide(
+        worst <= 0.15,
+        worst,
+        note="largest relative distance to the table; "
+        + ", ".join(f"{n} L={d}: {v:.2f}" for (n, d), v in seen.items()),
+    )
 
 
 def _trained(rows: Sequence[Row]) -> Verdict:
-    begin, end = (curvature.decay_rate(curve([r for r in rows if r["net"] == "plain" and r["epochs"] and
-                                              r["phase"] == p])) for p in ("init", "final"))
+    begin, end = (
+        curvature.decay_rate(curve([r for r in rows if r["net"] == "plain" and r["epochs"] and r["phase"] == p]))
+        for p in ("init", "final")
+    )
     level = curvature.decay_rate(curve([r for r in rows if r["net"] == "residual" and r["phase"] == "final"]))
     low = min(min(r["coupling"]) for r in rows if r["net"] == "residual" and r["epochs"])
-    return decide(end > begin and abs(level) < 0.05 and low > 0.85, end,
-                  note=f"plain rate {begin:.3f} → {end:.3f}; residual {level:.3f} after training, coupling at least "
-                  f"{low:.3f}")
+    return decide(
+        end > begin and abs(level) < 0.05 and low > 0.85,
+        end,
+        note=f"plain rate {begin:.3f} → {end:.3f}; residual {level:.3f} after training, coupling at least {low:.3f}",
+    )
 
 
 def _cancellation(rows: Sequence[Row]) -> Verdict:
     found = chosen(rows, net="plain", data="noise", phase="init")
     ours, theirs = mean(found, "fixed_apart_rate"), mean(found, "fixed_rate")
     gain = -mean(found, "gain")
-    return decide(ours < 0.6 * theirs, ours / theirs, note=f"at a fixed end the average block falls {theirs:.3f} a "
-                  f"layer, one sample's {ours:.3f}, the Jacobians' typical gain {gain:.3f}")
+    return decide(
+        ours < 0.6 * theirs,
+        ours / theirs,
+        note=f"at a fixed end the average block falls {theirs:.3f} a "
+        f"layer, one sample's {ours:.3f}, the Jacobians' typical gain {gain:.3f}",
+    )
 
 
 def _spectral(rows: Sequence[Row]) -> Verdict:
@@ -110,9 +137,12 @@ def _spectral(rows: Sequence[Row]) -> Verdict:
     c = min(float(curve(rs, "coupling")[-1]) for rs in groups.values())
     r2 = min(r for _, r in fits.values())
     gaps = max(r["gap"] for rs in groups.values() for r in rs)
-    return decide(rho <= 1 and r2 > 0.99 and c > 0.6 and gaps < 1e-6, rho,
-                  note=f"ρ; R² at least {r2:.4f}, coupling across the net at least {c:.2f}, rates "
-                  + ", ".join(f"{b:.3f} (L={d})" for d, (b, _) in fits.items()))
+    return decide(
+        rho <= 1 and r2 > 0.99 and c > 0.6 and gaps < 1e-6,
+        rho,
+        note=f"ρ; R² at least {r2:.4f}, coupling across the net at least {c:.2f}, rates "
+        + ", ".join(f"{b:.3f} (L={d})" for d, (b, _) in fits.items()),
+    )
 
 
 def _decay_plot(rows: Sequence[Row]) -> Plot:
@@ -126,6 +156,7 @@ def _decay_plot(rows: Sequence[Row]) -> Plot:
 
 # ------------------------------------------------------------------------------------------------- experiment 2
 
+
 def _by_neck(rows: Sequence[Row], key: str) -> dict[int, float]:
     found = chosen(rows, phase="init")
     return {n: mean([r for r in found if r["neck"] == n], key) for n in sorted({r["neck"] for r in found})}
@@ -135,25 +166,39 @@ def _rank_rises(rows: Sequence[Row]) -> Verdict:
     d = _by_neck(rows, "far_rank")
     values = list(d.values())
     rising = all(b > a - 0.02 * a for a, b in pairwise(values)) and values[-1] > values[0]
-    return decide(rising, values[-1] / values[0], note="widest over narrowest neck; "
-                  + ", ".join(f"{n}: {v:.2f}" for n, v in d.items()))
+    return decide(
+        rising,
+        values[-1] / values[0],
+        note="widest over narrowest neck; " + ", ".join(f"{n}: {v:.2f}" for n, v in d.items()),
+    )
 
 
 def _rank_bound(rows: Sequence[Row]) -> Verdict:
     found = chosen(rows, phase="init")
-    per_sample = all(r["sample_rank"] <= min(r["neck"], r["classes"] - 1) * (1 + 1e-6) and r["gn_rank"] <= r["neck"]
-                     for r in found if r["neck"] < r["base"])
+    per_sample = all(
+        r["sample_rank"] <= min(r["neck"], r["classes"] - 1) * (1 + 1e-6) and r["gn_rank"] <= r["neck"]
+        for r in found
+        if r["neck"] < r["base"]
+    )
     slack = max(r["sample_rank"] / min(r["neck"], r["classes"] - 1) for r in found)
-    return decide(per_sample, slack, note="largest stable rank of a sample's far block over min(d_u, K−1); the bound "
-                  "is per sample, an average over the batch may exceed it (E11)")
+    return decide(
+        per_sample,
+        slack,
+        note="largest stable rank of a sample's far block over min(d_u, K−1); the bound "
+        "is per sample, an average over the batch may exceed it (E11)",
+    )
 
 
 def _coupling_rises(rows: Sequence[Row]) -> Verdict:
     c, d = _by_neck(rows, "far_coupling"), _by_neck(rows, "far_rank")
     cs, ds = list(c.values()), list(d.values())
     less = cs[-1] / cs[0] < ds[-1] / ds[0]
-    return decide(cs[-1] > cs[0] and less, cs[-1] / cs[0], note=f"coupling grows {cs[-1] / cs[0]:.1f}× over the necks, "
-                  f"stable rank {ds[-1] / ds[0]:.1f}×; " + ", ".join(f"{n}: {v:.2f}" for n, v in c.items()))
+    return decide(
+        cs[-1] > cs[0] and less,
+        cs[-1] / cs[0],
+        note=f"coupling grows {cs[-1] / cs[0]:.1f}× over the necks, "
+        f"stable rank {ds[-1] / ds[0]:.1f}×; " + ", ".join(f"{n}: {v:.2f}" for n, v in c.items()),
+    )
 
 
 def _neck_plot(rows: Sequence[Row]) -> Plot:
@@ -163,8 +208,12 @@ def _neck_plot(rows: Sequence[Row]) -> Plot:
 
 
 COUPLING = Expected(0.23, tolerance=0.035)
-RATES = {("plain", 8): Expected(0.117, tolerance=0.0176), ("plain", 12): Expected(0.127, tolerance=0.019),
-         ("spectral", 8): Expected(0.769, tolerance=0.115), ("spectral", 12): Expected(0.828, tolerance=0.124)}
+RATES = {
+    ("plain", 8): Expected(0.117, tolerance=0.0176),
+    ("plain", 12): Expected(0.127, tolerance=0.019),
+    ("spectral", 8): Expected(0.769, tolerance=0.115),
+    ("spectral", 12): Expected(0.828, tolerance=0.124),
+}
 RHO = {("plain", 8): 2.60, ("plain", 12): 2.71, ("residual", 8): 1.25, ("residual", 12): 1.20}
 
 
@@ -173,41 +222,124 @@ def _at(net: str, depth: int | None = None) -> Callable[[Config], bool]:
 
 
 def _claims() -> Iterator[Claim]:
-    yield Claim("dag-hessian/H1.1", D, "Resonance of an untrained plain net falls exponentially with distance.",
-                Expected(direction="R² of the log-linear fit above 0.91"), _exponential, "Experiment 1, Fig. 2",
-                uses=_at("plain"), plot=_decay_plot)
+    yield Claim(
+        "dag-hessian/H1.1",
+        D,
+        "Resonance of an untrained plain net falls exponentially with distance.",
+        Expected(direction="R² of the log-linear fit above 0.91"),
+        _exponential,
+        "Experiment 1, Fig. 2",
+        uses=_at("plain"),
+        plot=_decay_plot,
+    )
     for (net, depth), value in RATES.items():
         title = "spectrally normalised" if net == "spectral" else net
-        yield Claim(f"dag-hessian/R{net[0]}{depth}", D,
-                    f"The {title} net of {depth} blocks falls at {value.value} a layer.",
-                    value, _rate(net, depth, value), "Experiments 1 and 1b", uses=_at(net, depth))
-    yield Claim("dag-hessian/H1.2", D, "Residual nets keep resonance level and coupling above 0.93 at every distance.",
-                Expected(direction="rate about 0, C > 0.93"), _flat, "Experiment 1", uses=_at("residual"))
-    yield Claim("dag-hessian/H1.3", D, "Coupling of the plain 12-block net falls from 1 to 0.24 across it.", COUPLING,
-                _coupling, "Experiment 1", uses=_at("plain", 12))
-    yield Claim("dag-hessian/H1.4", D,
-                "At the start the Lyapunov exponent of Eq. 8 is negative, which guarantees decay.",
-                Expected(direction="λ₁ < 0"), _lyapunov, "Table 2", uses=_at("plain"))
-    yield Claim("dag-hessian/H1.5", D, "Resonance falls by three to four orders of magnitude at L = 12.",
-                Expected(direction="R̄(0)/R̄(11) above 1000"), _orders, "Experiment 1, text", uses=_at("plain", 12))
-    yield Claim("dag-hessian/H1.6", D, "Largest block norms: 2.6–2.7 plain, 1.25–1.20 residual.",
-                Expected(direction="within 15 % of the table"), _norms, "Table 2",
-                uses=lambda c: (c["net"], c["depth"]) in RHO and c["data"] == "noise")
-    yield Claim("dag-hessian/H1.7", D, "Training steepens the plain net's decay; the residual net stays coupled.",
-                Expected(direction="plain rate rises, residual C > 0.85"), _trained, "Experiment 1",
-                uses=lambda c: c["epochs"] > 0)
-    yield Claim("dag-hessian/H1.8", D, "The decay is that of the Jacobian product.",
-                Expected(direction="one sample's blocks fall far more slowly than the average block"), _cancellation,
-                "Remark 38", uses=_at("plain"))
-    yield Claim("dag-hessian/H1b", D, "With spectral norm ρ ≤ 1, decay is exponential and coupling stays high.",
-                Expected(direction="ρ ≤ 1, R² ≥ 0.99, C > 0.6"), _spectral, "Experiment 1b, Table N.2",
-                uses=_at("spectral"))
-    yield Claim("dag-hessian/H2.1", B, "The stable rank across a bottleneck grows with its width.",
-                Expected(direction="rises"), _rank_rises, "Experiment 2, Table 3", plot=_neck_plot)
-    yield Claim("dag-hessian/H2.2", B, "The stable rank across a bottleneck is at most min(d_u, K − 1).",
-                Expected(direction="never above"), _rank_bound, "Prop. 31, Remark 60")
-    yield Claim("dag-hessian/H2.3", B, "Coupling grows with the neck too, but less than the rank.",
-                Expected(direction="rises, by a smaller factor"), _coupling_rises, "Experiment 2")
+        yield Claim(
+            f"dag-hessian/R{net[0]}{depth}",
+            D,
+            f"The {title} net of {depth} blocks falls at {value.value} a layer.",
+            value,
+            _rate(net, depth, value),
+            "Experiments 1 and 1b",
+            uses=_at(net, depth),
+        )
+    yield Claim(
+        "dag-hessian/H1.2",
+        D,
+        "Residual nets keep resonance level and coupling above 0.93 at every distance.",
+        Expected(direction="rate about 0, C > 0.93"),
+        _flat,
+        "Experiment 1",
+        uses=_at("residual"),
+    )
+    yield Claim(
+        "dag-hessian/H1.3",
+        D,
+        "Coupling of the plain 12-block net falls from 1 to 0.24 across it.",
+        COUPLING,
+        _coupling,
+        "Experiment 1",
+        uses=_at("plain", 12),
+    )
+    yield Claim(
+        "dag-hessian/H1.4",
+        D,
+        "At the start the Lyapunov exponent of Eq. 8 is negative, which guarantees decay.",
+        Expected(direction="λ₁ < 0"),
+        _lyapunov,
+        "Table 2",
+        uses=_at("plain"),
+    )
+    yield Claim(
+        "dag-hessian/H1.5",
+        D,
+        "Resonance falls by three to four orders of magnitude at L = 12.",
+        Expected(direction="R̄(0)/R̄(11) above 1000"),
+        _orders,
+        "Experiment 1, text",
+        uses=_at("plain", 12),
+    )
+    yield Claim(
+        "dag-hessian/H1.6",
+        D,
+        "Largest block norms: 2.6–2.7 plain, 1.25–1.20 residual.",
+        Expected(direction="within 15 % of the table"),
+        _norms,
+        "Table 2",
+        uses=lambda c: (c["net"], c["depth"]) in RHO and c["data"] == "noise",
+    )
+    yield Claim(
+        "dag-hessian/H1.7",
+        D,
+        "Training steepens the plain net's decay; the residual net stays coupled.",
+        Expected(direction="plain rate rises, residual C > 0.85"),
+        _trained,
+        "Experiment 1",
+        uses=lambda c: c["epochs"] > 0,
+    )
+    yield Claim(
+        "dag-hessian/H1.8",
+        D,
+        "The decay is that of the Jacobian product.",
+        Expected(direction="one sample's blocks fall far more slowly than the average block"),
+        _cancellation,
+        "Remark 38",
+        uses=_at("plain"),
+    )
+    yield Claim(
+        "dag-hessian/H1b",
+        D,
+        "With spectral norm ρ ≤ 1, decay is exponential and coupling stays high.",
+        Expected(direction="ρ ≤ 1, R² ≥ 0.99, C > 0.6"),
+        _spectral,
+        "Experiment 1b, Table N.2",
+        uses=_at("spectral"),
+    )
+    yield Claim(
+        "dag-hessian/H2.1",
+        B,
+        "The stable rank across a bottleneck grows with its width.",
+        Expected(direction="rises"),
+        _rank_rises,
+        "Experiment 2, Table 3",
+        plot=_neck_plot,
+    )
+    yield Claim(
+        "dag-hessian/H2.2",
+        B,
+        "The stable rank across a bottleneck is at most min(d_u, K − 1).",
+        Expected(direction="never above"),
+        _rank_bound,
+        "Prop. 31, Remark 60",
+    )
+    yield Claim(
+        "dag-hessian/H2.3",
+        B,
+        "Coupling grows with the neck too, but less than the rank.",
+        Expected(direction="rises, by a smaller factor"),
+        _coupling_rises,
+        "Experiment 2",
+    )
 
 
 CLAIMS = tuple(_claims())

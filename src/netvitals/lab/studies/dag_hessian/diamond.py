@@ -34,10 +34,18 @@ class Diamonds:
 def trials(p: Diamonds) -> list[Config]:
     shape = {"width": p.width, "samples": p.samples}
     kinds = [(m, a) for m in ("sum", "cat") for a in ("relu", "silu")]
-    out: list[Config] = [{"length": k, "merge": m, "act": a, "data": "noise", "epochs": 0, "seed": s, **shape}
-                         for s in p.seeds for k in p.lengths for m, a in kinds]
-    return out + [{"length": k, "merge": m, "act": a, "data": p.trained_on, "epochs": p.epochs, "seed": s, **shape}
-                  for s in p.trained_seeds for k in p.trained_lengths for m, a in kinds]
+    out: list[Config] = [
+        {"length": k, "merge": m, "act": a, "data": "noise", "epochs": 0, "seed": s, **shape}
+        for s in p.seeds
+        for k in p.lengths
+        for m, a in kinds
+    ]
+    return out + [
+        {"length": k, "merge": m, "act": a, "data": p.trained_on, "epochs": p.epochs, "seed": s, **shape}
+        for s in p.trained_seeds
+        for k in p.trained_lengths
+        for m, a in kinds
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -55,20 +63,43 @@ def trial(config: Config) -> list[Row]:
                 if j >= i:
                     within.setdefault(j - i, []).append(found.at(f"a.{i}", f"a.{j}")["resonance"])
         curve = lambda groups: [float(np.mean(groups[d])) for d in sorted(groups)]
-        return {"end_gap": ends["gn_gap"], "end_tensor": ends["tensor"], "across": curve(across),
-                "across_distance": sorted(across), "within": curve(within)}
+        return {
+            "end_gap": ends["gn_gap"],
+            "end_tensor": ends["tensor"],
+            "across": curve(across),
+            "across_distance": sorted(across),
+            "within": curve(within),
+        }
 
-    return moments(config, "mlp,kind=diamond,norm=layer", dataset(config["data"]), measured, samples=config["samples"],
-                   hidden=(config["width"],) * (k + 1), merge=config["merge"], act=config["act"])
+    return moments(
+        config,
+        "mlp,kind=diamond,norm=layer",
+        dataset(config["data"]),
+        measured,
+        samples=config["samples"],
+        hidden=(config["width"],) * (k + 1),
+        merge=config["merge"],
+        act=config["act"],
+    )
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return table(rows, ("merge", "act", "length", "data", "phase"), "end_gap")
 
 
-STUDIES = (Study(
-    name=NAME, paper="dag-hessian", title="Do two branches bend each other, and does the merge decide?",
-    scales={"smoke": Diamonds((2,), width=8, samples=6, epochs=2, seeds=SEEDS[:1], trained_seeds=SEEDS[:1]),
+STUDIES = (
+    Study(
+        name=NAME,
+        paper="dag-hessian",
+        title="Do two branches bend each other, and does the merge decide?",
+        scales={
+            "smoke": Diamonds((2,), width=8, samples=6, epochs=2, seeds=SEEDS[:1], trained_seeds=SEEDS[:1]),
             "small": Diamonds(),
-            "paper": Diamonds(trained_on="cifar10", trained_lengths=(1, 2, 3), seeds=SEEDS, trained_seeds=SEEDS)},
-    trials=trials, trial=trial, summary=summary, ready=lambda p: obstacle([p.trained_on])),)
+            "paper": Diamonds(trained_on="cifar10", trained_lengths=(1, 2, 3), seeds=SEEDS, trained_seeds=SEEDS),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        ready=lambda p: obstacle([p.trained_on]),
+    ),
+)

@@ -22,8 +22,11 @@ from netvitals.lab.studies.dag_hessian._measuring import (
 )
 
 NAME = "dag-hessian-distance"
-KINDS = {"plain": "kind=plain,norm=layer", "residual": "kind=residual,norm=layer",
-         "spectral": "kind=plain,norm=none,spectral=true"}
+KINDS = {
+    "plain": "kind=plain,norm=layer",
+    "residual": "kind=residual,norm=layer",
+    "spectral": "kind=plain,norm=none,spectral=true",
+}
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,19 @@ def trials(p: Distance) -> list[Config]:
     out: list[Config] = []
     for seed in p.seeds:
         for depth in p.depths:
-            out += [{"net": k, "depth": depth, "data": "noise", "epochs": 0, "seed": seed, **shape}
-                    for k in ("plain", "residual")]
-        out += [{"net": "spectral", "depth": d, "data": "noise", "epochs": 0, "seed": seed, **shape}
-                for d in p.spectral_depths]
-        out += [{"net": k, "depth": d, "data": p.trained_on, "epochs": p.epochs, "seed": seed, **shape}
-                for k in ("plain", "residual") for d in p.trained_depths]
+            out += [
+                {"net": k, "depth": depth, "data": "noise", "epochs": 0, "seed": seed, **shape}
+                for k in ("plain", "residual")
+            ]
+        out += [
+            {"net": "spectral", "depth": d, "data": "noise", "epochs": 0, "seed": seed, **shape}
+            for d in p.spectral_depths
+        ]
+        out += [
+            {"net": k, "depth": d, "data": p.trained_on, "epochs": p.epochs, "seed": seed, **shape}
+            for k in ("plain", "residual")
+            for d in p.trained_depths
+        ]
     return out
 
 
@@ -60,8 +70,9 @@ def trial(config: Config) -> list[Row]:
 
     def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
         nodes = block_nodes(net)
-        measure = lambda reduction: curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, method="exact",
-                                                         reduction=reduction)
+        measure = lambda reduction: curvature.interlayer(
+            net, F.cross_entropy, batch, nodes=nodes, method="exact", reduction=reduction
+        )
         found, apart = measure("mean_block"), measure("mean_of_norms")
         own = curvature.decay(apart)
         last = nodes[-1]
@@ -71,9 +82,17 @@ def trial(config: Config) -> list[Row]:
             rates = curvature.lyapunov(chain)
             rho = max(of.edges().norms.values())
         # log R(i, w) at a fixed end w: of the averaged block, and of one sample's
-        slopes = [curvature.decay_rate(fixed[:len(nodes)]), curvature.decay_rate(fixed[len(nodes):])]
-        return {**numbers(found), "rho": rho, "lyapunov_eq8": rates.eq8, "lyapunov_qr": rates.qr, "gain": rates.gain,
-                "apart_rate": own.rate, "fixed_rate": slopes[0], "fixed_apart_rate": slopes[1]}
+        slopes = [curvature.decay_rate(fixed[: len(nodes)]), curvature.decay_rate(fixed[len(nodes) :])]
+        return {
+            **numbers(found),
+            "rho": rho,
+            "lyapunov_eq8": rates.eq8,
+            "lyapunov_qr": rates.qr,
+            "gain": rates.gain,
+            "apart_rate": own.rate,
+            "fixed_rate": slopes[0],
+            "fixed_apart_rate": slopes[1],
+        }
 
     return moments(config, spec, dataset(config["data"]), measured, samples=config["samples"], hidden=hidden)
 
@@ -82,8 +101,19 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return table(rows, ("net", "depth", "data", "phase"), "rate")
 
 
-STUDIES = (Study(
-    name=NAME, paper="dag-hessian", title="How does curvature between layers fall with their distance?",
-    scales={"smoke": Distance((4,), (4,), (3,), width=12, samples=8, epochs=2, seeds=SEEDS[:2]), "small": Distance(),
-            "paper": Distance((8, 10, 12), (8, 12, 16), (8, 10, 12), trained_on="cifar10", seeds=SEEDS)},
-    trials=trials, trial=trial, summary=summary, ready=lambda p: obstacle([p.trained_on])),)
+STUDIES = (
+    Study(
+        name=NAME,
+        paper="dag-hessian",
+        title="How does curvature between layers fall with their distance?",
+        scales={
+            "smoke": Distance((4,), (4,), (3,), width=12, samples=8, epochs=2, seeds=SEEDS[:2]),
+            "small": Distance(),
+            "paper": Distance((8, 10, 12), (8, 12, 16), (8, 10, 12), trained_on="cifar10", seeds=SEEDS),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        ready=lambda p: obstacle([p.trained_on]),
+    ),
+)

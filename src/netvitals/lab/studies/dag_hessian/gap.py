@@ -42,10 +42,18 @@ class Gaps:
 
 def trials(p: Gaps) -> list[Config]:
     shape = {"depth": p.depth, "width": p.width, "samples": p.samples}
-    out: list[Config] = [{"act": a, "norm": n, "data": "noise", "epochs": 0, "seed": s, **shape}
-                         for s in p.seeds for n in ("layer", "none") for a in p.acts]
-    return out + [{"act": a, "norm": n, "data": p.trained_on, "epochs": p.epochs, "seed": s, **shape}
-                  for s in p.trained_seeds for n in p.trained_norms for a in p.acts]
+    out: list[Config] = [
+        {"act": a, "norm": n, "data": "noise", "epochs": 0, "seed": s, **shape}
+        for s in p.seeds
+        for n in ("layer", "none")
+        for a in p.acts
+    ]
+    return out + [
+        {"act": a, "norm": n, "data": p.trained_on, "epochs": p.epochs, "seed": s, **shape}
+        for s in p.trained_seeds
+        for n in p.trained_norms
+        for a in p.acts
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -57,18 +65,37 @@ def trial(config: Config) -> list[Row]:
         return {**numbers(found), "bend": bend.pooled, "stochastic_gap": swept.global_gap, "floor": swept.floor}
 
     hidden = (config["width"],) * (config["depth"] + 1)
-    return moments(config, "mlp", dataset(config["data"]), measured, samples=config["samples"], hidden=hidden,
-                   norm=config["norm"], act=config["act"])
+    return moments(
+        config,
+        "mlp",
+        dataset(config["data"]),
+        measured,
+        samples=config["samples"],
+        hidden=hidden,
+        norm=config["norm"],
+        act=config["act"],
+    )
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return table(rows, ("norm", "act", "data", "phase"), "gap")
 
 
-STUDIES = (Study(
-    name=NAME, paper="dag-hessian", title="How much curvature does Gauss–Newton miss, by activation?",
-    scales={"smoke": Gaps(depth=3, width=10, samples=6, epochs=2, seeds=SEEDS[:1], trained_seeds=SEEDS[:1]),
+STUDIES = (
+    Study(
+        name=NAME,
+        paper="dag-hessian",
+        title="How much curvature does Gauss–Newton miss, by activation?",
+        scales={
+            "smoke": Gaps(depth=3, width=10, samples=6, epochs=2, seeds=SEEDS[:1], trained_seeds=SEEDS[:1]),
             "small": Gaps(),
-            "paper": Gaps(epochs=20, trained_on="cifar10", trained_norms=("layer", "none"), seeds=SEEDS,
-                          trained_seeds=SEEDS)},
-    trials=trials, trial=trial, summary=summary, ready=lambda p: obstacle([p.trained_on])),)
+            "paper": Gaps(
+                epochs=20, trained_on="cifar10", trained_norms=("layer", "none"), seeds=SEEDS, trained_seeds=SEEDS
+            ),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        ready=lambda p: obstacle([p.trained_on]),
+    ),
+)

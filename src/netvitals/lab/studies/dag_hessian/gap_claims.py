@@ -16,7 +16,7 @@ SMOOTH = ("softplus", "silu", "gelu")
 PIECEWISE = ("relu", "leaky_relu:0.01")
 BARE = {"softplus": 0.145, "silu": 0.262, "gelu": 0.418}
 NORMED = {"relu": 0.70, "leaky_relu:0.01": 0.70, "softplus": 0.56, "silu": 2.04, "gelu": 2.36}
-SILU_SUMS = {0: 1.17e-1, 2: 9.59e-3, 4: 7.88e-4, 5: 2.08e-4}      # sums of ‖GN‖ by distance, the paper's Table N.5
+SILU_SUMS = {0: 1.17e-1, 2: 9.59e-3, 4: 7.88e-4, 5: 2.08e-4}  # sums of ‖GN‖ by distance, the paper's Table N.5
 
 
 def _start(rows: Sequence[Row], norm: str, act: str) -> list[Row]:
@@ -30,28 +30,39 @@ def _piecewise(rows: Sequence[Row]) -> Verdict:
 
 def _ordering(rows: Sequence[Row]) -> Verdict:
     gaps = [mean(_start(rows, "none", a), "gap") for a in ("relu", *SMOOTH)]
-    return decide(all(a < b for a, b in pairwise(gaps)), gaps[-1],
-                  note=", ".join(f"{a} {g:.3f}" for a, g in zip(("relu", *SMOOTH), gaps)))
+    return decide(
+        all(a < b for a, b in pairwise(gaps)),
+        gaps[-1],
+        note=", ".join(f"{a} {g:.3f}" for a, g in zip(("relu", *SMOOTH), gaps)),
+    )
 
 
 def _values(expected: dict[str, float], norm: str) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
         found = {a: mean(_start(rows, norm, a), "gap") for a in expected}
         worst = max(abs(found[a] / expected[a] - 1) for a in expected)
-        return decide(worst <= 0.25, worst, note="largest relative distance; "
-                      + ", ".join(f"{a} {v:.3f}" for a, v in found.items()))
+        return decide(
+            worst <= 0.25,
+            worst,
+            note="largest relative distance; " + ", ".join(f"{a} {v:.3f}" for a, v in found.items()),
+        )
+
     return judge
 
 
 def _law(rows: Sequence[Row]) -> Verdict:
-    points = [(mean(_start(rows, "none", a), "bend"), mean(_start(rows, "none", a), "gap"))
-              for a in (*PIECEWISE, *SMOOTH)]
+    points = [
+        (mean(_start(rows, "none", a), "bend"), mean(_start(rows, "none", a), "gap")) for a in (*PIECEWISE, *SMOOTH)
+    ]
     bend, value = (np.array(x) for x in zip(*points))
     fit = lambda x: float(np.corrcoef(x, value)[0, 1] ** 2)
     linear, root = fit(bend), fit(np.sqrt(bend))
     if root > 0.98 and root > linear:
-        return erratum(root, note=f"R² of the gap against rms σ'' over five activations; against E[σ''²] only "
-                       f"{linear:.3f}: T is linear in σ'' (E35)")
+        return erratum(
+            root,
+            note=f"R² of the gap against rms σ'' over five activations; against E[σ''²] only "
+            f"{linear:.3f}: T is linear in σ'' (E35)",
+        )
     return decide(linear > 0.9, linear, note=f"R² against E[σ''²]; against its root {root:.3f}")
 
 
@@ -69,8 +80,12 @@ def _sums(rows: Sequence[Row]) -> Verdict:
     found = _start(rows, "none", "silu")
     seen = {d: mean(found, "gn_sums", d) for d in SILU_SUMS}
     worst = max(abs(seen[d] / v - 1) for d, v in SILU_SUMS.items())
-    return decide(worst <= 0.03, worst, note="largest relative distance to Table N.5 over distances "
-                  + ", ".join(f"{d}: {v:.3g}" for d, v in seen.items()))
+    return decide(
+        worst <= 0.03,
+        worst,
+        note="largest relative distance to Table N.5 over distances "
+        + ", ".join(f"{d}: {v:.3g}" for d, v in seen.items()),
+    )
 
 
 def _stochastic(rows: Sequence[Row]) -> Verdict:
@@ -86,9 +101,13 @@ def _trained_falls(rows: Sequence[Row]) -> Verdict:
     falls = {a: (by(a, "init"), by(a, "final")) for a in (*PIECEWISE, *SMOOTH)}
     ok = all(falls[a][1] < falls[a][0] for a in ("silu", "gelu"))
     ranked = sorted(falls, key=lambda a: falls[a][1])
-    return decide(ok, falls["gelu"][1] / falls["gelu"][0], note="final over initial gap of gelu; "
-                  + ", ".join(f"{a} {b:.2f}→{e:.2f}" for a, (b, e) in falls.items())
-                  + f"; final order {' < '.join(ranked)}: the printed ranking after training is not universal")
+    return decide(
+        ok,
+        falls["gelu"][1] / falls["gelu"][0],
+        note="final over initial gap of gelu; "
+        + ", ".join(f"{a} {b:.2f}→{e:.2f}" for a, (b, e) in falls.items())
+        + f"; final order {' < '.join(ranked)}: the printed ranking after training is not universal",
+    )
 
 
 def _gap_plot(rows: Sequence[Row]) -> Plot:
@@ -101,6 +120,7 @@ def _gap_plot(rows: Sequence[Row]) -> Plot:
 
 # ------------------------------------------------------------------------------------------------- experiment 4
 
+
 def _kinds(rows: Sequence[Row]) -> list[tuple[str, str]]:
     return sorted({(r["merge"], r["act"]) for r in rows})
 
@@ -109,8 +129,11 @@ def _within(rows: Sequence[Row]) -> Verdict:
     found = [r for r in chosen(rows, data="noise") if len(r["within"]) > 1]
     steps = [(a, b) for r in found for a, b in zip(r["within"], r["within"][1:])]
     share = float(np.mean([b < 1.05 * a for a, b in steps]))
-    return decide(share >= 0.9, share, note=f"share of {len(steps)} neighbouring distances within a branch that fall "
-                  "(or rise by less than 5 %)")
+    return decide(
+        share >= 0.9,
+        share,
+        note=f"share of {len(steps)} neighbouring distances within a branch that fall (or rise by less than 5 %)",
+    )
 
 
 def _across_start(rows: Sequence[Row]) -> Verdict:
@@ -122,16 +145,25 @@ def _across_start(rows: Sequence[Row]) -> Verdict:
     note = "R(4)/R(2) at length 2: " + ", ".join(f"{k} {v:.2f}" for k, v in ratios.items())
     if all(v < 0.5 for v in ratios.values()):
         return decide(True, max(ratios.values()), note=note)
-    return erratum(max(ratios.values()), note=f"{note}; the printed .28–.39 is too steep, and cat+silu does not fall "
-                   "at all (E38)")
+    return erratum(
+        max(ratios.values()), note=f"{note}; the printed .28–.39 is too steep, and cat+silu does not fall at all (E38)"
+    )
 
 
 def _across_trained(rows: Sequence[Row]) -> Verdict:
     found = [r for r in rows if r["epochs"] and r["phase"] == "final" and len(r["across"]) > 1]
-    ratios = {f"{m}+{a}": float(np.mean([r["across"][-1] / r["across"][0] for r in found
-                                         if (r["merge"], r["act"]) == (m, a)])) for m, a in _kinds(found)}
-    return decide(min(ratios.values()) > 1, min(ratios.values()), note="farthest over nearest across the branches "
-                  "after training: " + ", ".join(f"{k} {v:.1f}" for k, v in ratios.items()))
+    ratios = {
+        f"{m}+{a}": float(
+            np.mean([r["across"][-1] / r["across"][0] for r in found if (r["merge"], r["act"]) == (m, a)])
+        )
+        for m, a in _kinds(found)
+    }
+    return decide(
+        min(ratios.values()) > 1,
+        min(ratios.values()),
+        note="farthest over nearest across the branches "
+        "after training: " + ", ".join(f"{k} {v:.1f}" for k, v in ratios.items()),
+    )
 
 
 def _merge(rows: Sequence[Row]) -> Verdict:
@@ -139,17 +171,23 @@ def _merge(rows: Sequence[Row]) -> Verdict:
     straight = [r["end_gap"] for r in rows if (r["merge"], r["act"]) != ("cat", "silu")]
     worst = max(straight)
     apart = min(bent) / max(worst, 1e-16)
-    return decide(worst < 1e-6 and min(bent) > 0.01 and apart > 1e6, float(np.mean(bent)),
-                  note=f"mean gap of cat+silu between the ends of the branches; every other merge at most {worst:.1e}. "
-                  "It needs everything after the merge to be linear, as here (E37)")
+    return decide(
+        worst < 1e-6 and min(bent) > 0.01 and apart > 1e6,
+        float(np.mean(bent)),
+        note=f"mean gap of cat+silu between the ends of the branches; every other merge at most {worst:.1e}. "
+        "It needs everything after the merge to be linear, as here (E37)",
+    )
 
 
 def _merge_values(rows: Sequence[Row]) -> Verdict:
     found = chosen(rows, merge="cat", act="silu", data="noise", phase="init")
     by = {k: mean([r for r in found if r["length"] == k], "end_gap") for k in sorted({r["length"] for r in found})}
     low, high = min(by.values()), max(by.values())
-    return decide(low > 0.8 and high < 1.9, float(np.mean(list(by.values()))),
-                  note=", ".join(f"length {k}: {v:.2f}" for k, v in by.items()))
+    return decide(
+        low > 0.8 and high < 1.9,
+        float(np.mean(list(by.values()))),
+        note=", ".join(f"length {k}: {v:.2f}" for k, v in by.items()),
+    )
 
 
 def _started(c: Config) -> bool:
@@ -157,43 +195,140 @@ def _started(c: Config) -> bool:
 
 
 def _claims() -> Iterator[Claim]:
-    yield Claim("dag-hessian/H3.1", G, "Piecewise-linear nets without norm have no gap, at any checkpoint.",
-                Expected(direction="below 1e-7"), _piecewise, "Prop. 10, Table 5",
-                uses=lambda c: c["norm"] == "none" and c["act"] in PIECEWISE)
-    yield Claim("dag-hessian/H3.2", G, "Without norm the gap rises from relu over softplus and silu to gelu.",
-                Expected(direction="relu < softplus < silu < gelu"), _ordering, "Table 5",
-                plot=_gap_plot, uses=_started)
-    yield Claim("dag-hessian/H3.3", G,
-                "The gap is linear in E[σ''²].", Expected(direction="R² above 0.9"), _law, "Fig. 5",
-                uses=_started)
-    yield Claim("dag-hessian/H3.4", G, "Layer norm alone gives relu nets a gap of about 0.6.",
-                Expected(direction="above 0.3"), _norm_alone, "Table 4", uses=_started)
-    yield Claim("dag-hessian/H3.5", G, "The tensor part vanishes at the greatest distance, before a linear head.",
-                Expected(direction="below 2e-11"), _linear_head, "Remark 39, Table N.5", uses=_started)
-    yield Claim("dag-hessian/H3.6", G, "Sums of ‖GN‖ by distance of the silu net, Table N.5.",
-                Expected(direction="within 3 %"), _sums, "Table N.5",
-                uses=lambda c: _started(c) and c["depth"] == 6 and c["act"] == "silu")
-    yield Claim("dag-hessian/H3.7", G, "Thirty probes reproduce the exact gap.", Expected(direction="within 5 %"),
-                _stochastic, "Table N.6", uses=_started)
-    yield Claim("dag-hessian/H3.8", G, "Gaps at the start without norm: .145, .262, .418.",
-                Expected(direction="within 25 %"), _values(BARE, "none"), "Table 5",
-                uses=lambda c: _started(c) and c["depth"] == 6)
-    yield Claim("dag-hessian/H3.9", G, "Gaps at the start with layer norm: .70, .70, .56, 2.04, 2.36.",
-                Expected(direction="within 25 %"), _values(NORMED, "layer"), "Table 4",
-                uses=lambda c: _started(c) and c["depth"] == 6)
-    yield Claim("dag-hessian/H3.10", G, "Training shrinks the gap of silu and gelu nets with layer norm.",
-                Expected(direction="final below initial"), _trained_falls, "Table 4", uses=lambda c: c["epochs"] > 10)
-    yield Claim("dag-hessian/H4.1", M, "Within a branch resonance falls with distance.", Expected(direction="falls"),
-                _within, "Experiment 4")
-    yield Claim("dag-hessian/H4.2a", M, "Across branches resonance falls at the start, by .28–.39 from d to d + 2.",
-                Expected(direction="ratio below 0.5"), _across_start, "Experiment 4", uses=_started)
-    yield Claim("dag-hessian/H4.2b", M, "After training it grows with distance across branches.",
-                Expected(direction="ratio above 1"), _across_trained, "Experiment 4", uses=lambda c: c["epochs"] > 10)
-    yield Claim("dag-hessian/H4.3", M, "A linear merge leaves no gap between the branches, a smooth one does.",
-                Expected(direction="six orders of magnitude apart"), _merge, "Table 6")
-    yield Claim("dag-hessian/H4.4", M, "Gap of cat+silu at the start: 1.30, 1.36, 1.20 for lengths 1, 2, 3.",
-                Expected(direction="between 0.8 and 1.9"), _merge_values, "Table 6",
-                uses=lambda c: _started(c) and c["width"] == 32)
+    yield Claim(
+        "dag-hessian/H3.1",
+        G,
+        "Piecewise-linear nets without norm have no gap, at any checkpoint.",
+        Expected(direction="below 1e-7"),
+        _piecewise,
+        "Prop. 10, Table 5",
+        uses=lambda c: c["norm"] == "none" and c["act"] in PIECEWISE,
+    )
+    yield Claim(
+        "dag-hessian/H3.2",
+        G,
+        "Without norm the gap rises from relu over softplus and silu to gelu.",
+        Expected(direction="relu < softplus < silu < gelu"),
+        _ordering,
+        "Table 5",
+        plot=_gap_plot,
+        uses=_started,
+    )
+    yield Claim(
+        "dag-hessian/H3.3",
+        G,
+        "The gap is linear in E[σ''²].",
+        Expected(direction="R² above 0.9"),
+        _law,
+        "Fig. 5",
+        uses=_started,
+    )
+    yield Claim(
+        "dag-hessian/H3.4",
+        G,
+        "Layer norm alone gives relu nets a gap of about 0.6.",
+        Expected(direction="above 0.3"),
+        _norm_alone,
+        "Table 4",
+        uses=_started,
+    )
+    yield Claim(
+        "dag-hessian/H3.5",
+        G,
+        "The tensor part vanishes at the greatest distance, before a linear head.",
+        Expected(direction="below 2e-11"),
+        _linear_head,
+        "Remark 39, Table N.5",
+        uses=_started,
+    )
+    yield Claim(
+        "dag-hessian/H3.6",
+        G,
+        "Sums of ‖GN‖ by distance of the silu net, Table N.5.",
+        Expected(direction="within 3 %"),
+        _sums,
+        "Table N.5",
+        uses=lambda c: _started(c) and c["depth"] == 6 and c["act"] == "silu",
+    )
+    yield Claim(
+        "dag-hessian/H3.7",
+        G,
+        "Thirty probes reproduce the exact gap.",
+        Expected(direction="within 5 %"),
+        _stochastic,
+        "Table N.6",
+        uses=_started,
+    )
+    yield Claim(
+        "dag-hessian/H3.8",
+        G,
+        "Gaps at the start without norm: .145, .262, .418.",
+        Expected(direction="within 25 %"),
+        _values(BARE, "none"),
+        "Table 5",
+        uses=lambda c: _started(c) and c["depth"] == 6,
+    )
+    yield Claim(
+        "dag-hessian/H3.9",
+        G,
+        "Gaps at the start with layer norm: .70, .70, .56, 2.04, 2.36.",
+        Expected(direction="within 25 %"),
+        _values(NORMED, "layer"),
+        "Table 4",
+        uses=lambda c: _started(c) and c["depth"] == 6,
+    )
+    yield Claim(
+        "dag-hessian/H3.10",
+        G,
+        "Training shrinks the gap of silu and gelu nets with layer norm.",
+        Expected(direction="final below initial"),
+        _trained_falls,
+        "Table 4",
+        uses=lambda c: c["epochs"] > 10,
+    )
+    yield Claim(
+        "dag-hessian/H4.1",
+        M,
+        "Within a branch resonance falls with distance.",
+        Expected(direction="falls"),
+        _within,
+        "Experiment 4",
+    )
+    yield Claim(
+        "dag-hessian/H4.2a",
+        M,
+        "Across branches resonance falls at the start, by .28–.39 from d to d + 2.",
+        Expected(direction="ratio below 0.5"),
+        _across_start,
+        "Experiment 4",
+        uses=_started,
+    )
+    yield Claim(
+        "dag-hessian/H4.2b",
+        M,
+        "After training it grows with distance across branches.",
+        Expected(direction="ratio above 1"),
+        _across_trained,
+        "Experiment 4",
+        uses=lambda c: c["epochs"] > 10,
+    )
+    yield Claim(
+        "dag-hessian/H4.3",
+        M,
+        "A linear merge leaves no gap between the branches, a smooth one does.",
+        Expected(direction="six orders of magnitude apart"),
+        _merge,
+        "Table 6",
+    )
+    yield Claim(
+        "dag-hessian/H4.4",
+        M,
+        "Gap of cat+silu at the start: 1.30, 1.36, 1.20 for lengths 1, 2, 3.",
+        Expected(direction="between 0.8 and 1.9"),
+        _merge_values,
+        "Table 6",
+        uses=lambda c: _started(c) and c["width"] == 32,
+    )
 
 
 CLAIMS = tuple(_claims())

@@ -39,8 +39,15 @@ def cross_entropy(f: Tensor, y: Tensor) -> Tensor:
     return torch.logsumexp(f, 0) - (f * y).sum()
 
 
-def evaluation(seed: int, n: int, acts: Sequence[Callable[[Tensor], Tensor]], *, gain: float = 1.0, extra: float = 0.4,
-               width: int = 3) -> dag.Evaluation:
+def evaluation(
+    seed: int,
+    n: int,
+    acts: Sequence[Callable[[Tensor], Tensor]],
+    *,
+    gain: float = 1.0,
+    extra: float = 0.4,
+    width: int = 3,
+) -> dag.Evaluation:
     """A random graph of dense nodes with merges of unequal depth, at two random samples."""
     g = torch.Generator().manual_seed(seed)
     nodes, params = [], {}
@@ -63,8 +70,10 @@ def trial(config: Config) -> list[Row]:
     whole = dag.assembled(dag.blocks(e))
     gn = dag.assembled(dag.blocks(e), "GN")
     off = lambda a, b: float((a - b).norm() / b.norm())
-    row: Row = {f"{m}_error": off(dag.assembled(dag.blocks(e, method=m)), exact)
-                for m in ("closed", "onesided", "paper", "paper_eq2")}
+    row: Row = {
+        f"{m}_error": off(dag.assembled(dag.blocks(e, method=m)), exact)
+        for m in ("closed", "onesided", "paper", "paper_eq2")
+    }
     row |= {"gn_lowest": float(torch.linalg.eigvalsh(gn)[0] / gn.norm()), "h_lowest": metrics.escape_vector(whole)[0]}
     row |= _parameters(e) | _products(e, whole) | _inequalities(e, seed, n) | _piecewise(seed, n) | _probes(seed)
     return [row]
@@ -89,8 +98,10 @@ def _parameters(e: dag.Evaluation) -> Row:
             left = b.mixed_left if set(top.parents[v]) & set(top.children[w]) else 0 * b.mixed_left
             right = b.mixed_right if set(top.parents[w]) & set(top.children[v]) else 0 * b.mixed_right
             printed[index[v], index[w]] = b.ggn + b.tensor_through + b.pure + left + right
-    return {"parameter_error": float((found - exact).norm() / exact.norm()),
-            "parameter_printed_error": float((printed - exact).norm() / exact.norm())}
+    return {
+        "parameter_error": float((found - exact).norm() / exact.norm()),
+        "parameter_printed_error": float((printed - exact).norm() / exact.norm()),
+    }
 
 
 def _products(e: dag.Evaluation, whole: Tensor) -> Row:
@@ -102,8 +113,9 @@ def _products(e: dag.Evaluation, whole: Tensor) -> Row:
     # Def. 20 as printed multiplies blocks by tangents that have already been propagated
     moved: dict[str, Tensor] = {}
     for v in names:
-        moved[v] = z[v] + sum((e.edge(v, p).mean(0) @ moved[p] for p in e.graph.topology.parents[v]),
-                              torch.zeros_like(z[v]))
+        moved[v] = z[v] + sum(
+            (e.edge(v, p).mean(0) @ moved[p] for p in e.graph.topology.parents[v]), torch.zeros_like(z[v])
+        )
     printed = whole @ torch.cat([moved[v] for v in names])
     return {"product_error": error, "product_printed_error": float((printed - want).norm() / want.norm())}
 
@@ -126,14 +138,19 @@ def _inequalities(e: dag.Evaluation, seed: int, n: int) -> Row:
     skips = lambda **o: bounds.theorem_34(branches, curved, 0.5, 2, skips=True, **o)
     first = bounds.theorem_33(e, names[0], names[0], "printed")
     return {
-        "theorem_25": all(bounds.theorem_25(line, along[i], along[j]).holds for i in range(n - 1)
-                          for j in range(i, n - 1)),
-        "corollary_26": contracting(False), "corollary_26_strong": contracting(True),
+        "theorem_25": all(
+            bounds.theorem_25(line, along[i], along[j]).holds for i in range(n - 1) for j in range(i, n - 1)
+        ),
+        "corollary_26": contracting(False),
+        "corollary_26_strong": contracting(True),
         "corollary_17": all(bounds.corollary_17(e, v, w).holds for v, w in pairs),
         "corollary_67": all(bounds.corollary_67(e, v, w).holds for v, w in pairs[:6]),
-        "theorem_33": bounds.theorem_33(e, names[0], names[0]).lhs, "theorem_33_printed": first.lhs,
-        "theorem_34_printed": skips(form="printed").slack, "theorem_34": skips().holds,
-        "theorem_34_lower": skips(side="lower").holds}
+        "theorem_33": bounds.theorem_33(e, names[0], names[0]).lhs,
+        "theorem_33_printed": first.lhs,
+        "theorem_34_printed": skips(form="printed").slack,
+        "theorem_34": skips().holds,
+        "theorem_34_lower": skips(side="lower").holds,
+    }
 
 
 def _piecewise(seed: int, n: int) -> Row:
@@ -142,9 +159,14 @@ def _piecewise(seed: int, n: int) -> Row:
     keys = list(relu.graph.parameters)
     diagonal = max(float(dag.parameter_block(relu, v, v).residual.norm()) for v in keys)
     off = max(float(dag.parameter_block(relu, v, w).residual.norm()) for v in keys for w in keys if v != w)
-    return {"relu_tensor": float(dag.assembled(dag.blocks(relu), "T").abs().max()), "relu_diagonal_residual": diagonal,
-            "relu_off_residual": off, "relu_negative_mass": metrics.negative_mass(whole),
-            "rescaling_relu": _rescaled(F.relu, seed), "rescaling_tanh": _rescaled(torch.tanh, seed)}
+    return {
+        "relu_tensor": float(dag.assembled(dag.blocks(relu), "T").abs().max()),
+        "relu_diagonal_residual": diagonal,
+        "relu_off_residual": off,
+        "relu_negative_mass": metrics.negative_mass(whole),
+        "rescaling_relu": _rescaled(F.relu, seed),
+        "rescaling_tanh": _rescaled(torch.tanh, seed),
+    }
 
 
 def _rescaled(f: Callable[[Tensor], Tensor], seed: int) -> float:
@@ -158,6 +180,7 @@ def _rescaled(f: Callable[[Tensor], Tensor], seed: int) -> float:
     def coupling(at: dag.Evaluation) -> float:
         r = lambda *pair: float(dag.block(at, *pair).H.norm())
         return r("v0", "v1") / (r("v0", "v0") * r("v1", "v1")) ** 0.5
+
     before = coupling(e)
     return abs(coupling(after) / before - 1) if before > 1e-12 else 0.0
 
@@ -173,10 +196,17 @@ def _probes(seed: int) -> Row:
         spread[rank] = float(samples.std() / samples.mean())
     h = q[:, :2] @ q[:, :2].mT
     op = _operator(h)
-    above = [estimators.coupling(op, op, op, m, shared=False, seed=1000 * seed + 10 * i).value > 1
-             for i in range(20) for m in (5, 400)]
-    return {"spread_1": spread[1], "spread_16": spread[16], "above_5": sum(above[0::2]) / 20,
-            "above_400": sum(above[1::2]) / 20}
+    above = [
+        estimators.coupling(op, op, op, m, shared=False, seed=1000 * seed + 10 * i).value > 1
+        for i in range(20)
+        for m in (5, 400)
+    ]
+    return {
+        "spread_1": spread[1],
+        "spread_16": spread[16],
+        "above_5": sum(above[0::2]) / 20,
+        "above_400": sum(above[1::2]) / 20,
+    }
 
 
 def _operator(h: Tensor) -> Operator:
@@ -188,28 +218,39 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return {k: max(table(rows, ("nodes",), k).values()) for k in keys}
 
 
-STUDIES = (Study(
-    name=NAME, paper="dag-hessian", title="Which of the printed formulas hold on arbitrary graphs?",
-    scales={"smoke": Graphs(3, 5), "small": Graphs(), "paper": Graphs(25, 8)}, trials=trials, trial=trial,
-    summary=summary),)
+STUDIES = (
+    Study(
+        name=NAME,
+        paper="dag-hessian",
+        title="Which of the printed formulas hold on arbitrary graphs?",
+        scales={"smoke": Graphs(3, 5), "small": Graphs(), "paper": Graphs(25, 8)},
+        trials=trials,
+        trial=trial,
+        summary=summary,
+    ),
+)
 
 
 # ---------------------------------------------------------------------------------------------------- verdicts
+
 
 def _small(key: str, most: float) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
         worst = max(r[key] for r in rows)
         return decide(worst <= most, worst, note=f"largest over {len(rows)} random graphs")
+
     return judge
 
 
 def _wrong(right: str, printed: str, note: str, most: float = 1e-10) -> Callable[[Sequence[Row]], Verdict]:
     """An erratum when the corrected formula is exact and the printed one is not."""
+
     def judge(rows: Sequence[Row]) -> Verdict:
         good, bad = max(r[right] for r in rows), max(r[printed] for r in rows)
         if good <= most < bad:
             return erratum(good, note=f"relative error of the corrected form; printed {bad:.2g}. {note}")
         return fails(good, note=f"corrected {good:.2g}, printed {bad:.2g}: not as the erratum says")
+
     return judge
 
 
@@ -217,6 +258,7 @@ def _always(key: str) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
         seen = [bool(r[key]) for r in rows if r[key] is not None]
         return decide(bool(seen) and all(seen), f"{sum(seen)} of {len(seen)} graphs")
+
     return judge
 
 
@@ -224,84 +266,140 @@ def _skips(rows: Sequence[Row]) -> Verdict:
     slack = max(r["theorem_34_printed"] for r in rows)
     fine = all(r["theorem_34"] and r["theorem_34_lower"] for r in rows)
     if fine and slack < 1:
-        return erratum(slack, note="printed bound over the measured resonance, below 1: false. (1 + ρ^k)^{L/k} above "
-                       "and (1 − ρ^k)^{L/k} below hold (E17)")
+        return erratum(
+            slack,
+            note="printed bound over the measured resonance, below 1: false. (1 + ρ^k)^{L/k} above "
+            "and (1 − ρ^k)^{L/k} below hold (E17)",
+        )
     return fails(slack, note="not as the erratum says")
 
 
 def _residual(rows: Sequence[Row]) -> Verdict:
     zero = max(max(r["relu_tensor"], r["relu_diagonal_residual"]) for r in rows)
     left = min(r["relu_off_residual"] for r in rows)
-    return decide(zero < 1e-12 < 1e-6 < left, left, note=f"smallest mixed residual between different layers' "
-                  f"parameters; T and the diagonal residual at most {zero:.0e}")
+    return decide(
+        zero < 1e-12 < 1e-6 < left,
+        left,
+        note=f"smallest mixed residual between different layers' "
+        f"parameters; T and the diagonal residual at most {zero:.0e}",
+    )
 
 
 def _negative(rows: Sequence[Row]) -> Verdict:
     mass = min(r["relu_negative_mass"] for r in rows)
     gn = min(r["gn_lowest"] for r in rows)
     if mass > 1e-6 and gn > -1e-10:
-        return erratum(mass, note="smallest negative mass of a relu net's parameter Hessian, although T = 0: the mixed "
-                       "residual is negative curvature too. In activation space the statement holds (E25)")
+        return erratum(
+            mass,
+            note="smallest negative mass of a relu net's parameter Hessian, although T = 0: the mixed "
+            "residual is negative curvature too. In activation space the statement holds (E25)",
+        )
     return fails(mass, note=f"lowest relative eigenvalue of GN {gn:.1e}")
 
 
 def _rescaling(rows: Sequence[Row]) -> Verdict:
     relu, tanh = max(r["rescaling_relu"] for r in rows), max(r["rescaling_tanh"] for r in rows)
     if relu < 1e-9 < tanh:
-        return erratum(tanh, note=f"largest change of C for tanh; for relu {relu:.0e}: the activation must be "
-                       "positively homogeneous (E20)")
+        return erratum(
+            tanh,
+            note=f"largest change of C for tanh; for relu {relu:.0e}: the activation must be "
+            "positively homogeneous (E20)",
+        )
     return fails(tanh, note=f"relu {relu:.1e}")
 
 
 def _direction(rows: Sequence[Row]) -> Verdict:
     one, many = (sum(r[k] for r in rows) / len(rows) for k in ("spread_1", "spread_16"))
     if one > 2 * many:
-        return erratum(one / many, note=f"relative spread of one probe: rank 1 {one:.2f}, rank 16 {many:.2f}. High "
-                       "rank needs fewer probes, not more (E28)")
+        return erratum(
+            one / many,
+            note=f"relative spread of one probe: rank 1 {one:.2f}, rank 16 {many:.2f}. High "
+            "rank needs fewer probes, not more (E28)",
+        )
     return fails(one / many)
 
 
 def _clipping(rows: Sequence[Row]) -> Verdict:
     few, many = (sum(r[k] for r in rows) / len(rows) for k in ("above_5", "above_400"))
     if many > 0.3:
-        return erratum(many, note=f"share of estimates above 1 when C = 1: {few:.2f} at 5 probes, {many:.2f} at 400; "
-                       "shared probes remove the noise instead (E29)")
+        return erratum(
+            many,
+            note=f"share of estimates above 1 when C = 1: {few:.2f} at 5 probes, {many:.2f} at 400; "
+            "shared probes remove the noise instead (E29)",
+        )
     return decide(many < few / 10, many)
 
 
 def _claims() -> Iterator[Claim]:
-    put = lambda id, text, expected, judge, where: Claim(f"dag-hessian/{id}", NAME, text, Expected(direction=expected),
-                                                         judge, where)
-    yield put("T7", "H splits into Gauss–Newton and tensor part; the closed form gives both.", "equal to autograd",
-              _small("closed_error", 1e-10), "Theorem 7")
-    yield put("T2", "Eq. 2 with Remark 76 gives every block.", "equal to autograd",
-              _wrong("onesided_error", "paper_error",
-                     "It drops mixed tensors on merges of unequal depth (E3)."), "Eq. 2")
-    yield put("T19", "Eq. 5 and Algorithm 2 give the parameter Hessian.", "equal to autograd",
-              _wrong("parameter_error", "parameter_printed_error", "It sees mixed terms of grandparents only (E5)."),
-              "Theorem 19")
-    yield put("T20",
-              "The product with propagated tangents is the Hessian-vector product.", "equal to the dense product",
-              _wrong("product_error", "product_printed_error",
-                     "Injected tangents are right, propagated ones are not (E27)."),
-              "Def. 20")
-    yield put("T25",
-              "In a chain R(v,w) ≤ ‖H_ww‖ times the Jacobian's norm.", "always", _always("theorem_25"), "Theorem 25")
-    yield put("T26",
-              "In contracting nets GN resonance is at most ‖∇²L‖(sρ)^distance.", "always", _always("corollary_26"),
-              "Corollary 26")
-    yield put("T26s",
-              "The same with the sum of distances to the output.", "always", _always("corollary_26_strong"), "ours")
-    yield put("T17", "The norm of a parameter block is bounded by that of the activation block.", "always",
-              _always("corollary_17"), "Corollary 17")
-    yield put("T67",
-              "Resonance is at most the sum of its path resonances.", "always", _always("corollary_67"), "Cor. 67")
-    yield put("T33", "A block is the sum over pairs of paths to all common descendants.", "equal",
-              _wrong("theorem_33", "theorem_33_printed", "Only paths to the loss count (E16)."), "Theorem 33")
+    put = lambda id, text, expected, judge, where: Claim(
+        f"dag-hessian/{id}", NAME, text, Expected(direction=expected), judge, where
+    )
+    yield put(
+        "T7",
+        "H splits into Gauss–Newton and tensor part; the closed form gives both.",
+        "equal to autograd",
+        _small("closed_error", 1e-10),
+        "Theorem 7",
+    )
+    yield put(
+        "T2",
+        "Eq. 2 with Remark 76 gives every block.",
+        "equal to autograd",
+        _wrong("onesided_error", "paper_error", "It drops mixed tensors on merges of unequal depth (E3)."),
+        "Eq. 2",
+    )
+    yield put(
+        "T19",
+        "Eq. 5 and Algorithm 2 give the parameter Hessian.",
+        "equal to autograd",
+        _wrong("parameter_error", "parameter_printed_error", "It sees mixed terms of grandparents only (E5)."),
+        "Theorem 19",
+    )
+    yield put(
+        "T20",
+        "The product with propagated tangents is the Hessian-vector product.",
+        "equal to the dense product",
+        _wrong("product_error", "product_printed_error", "Injected tangents are right, propagated ones are not (E27)."),
+        "Def. 20",
+    )
+    yield put(
+        "T25", "In a chain R(v,w) ≤ ‖H_ww‖ times the Jacobian's norm.", "always", _always("theorem_25"), "Theorem 25"
+    )
+    yield put(
+        "T26",
+        "In contracting nets GN resonance is at most ‖∇²L‖(sρ)^distance.",
+        "always",
+        _always("corollary_26"),
+        "Corollary 26",
+    )
+    yield put(
+        "T26s", "The same with the sum of distances to the output.", "always", _always("corollary_26_strong"), "ours"
+    )
+    yield put(
+        "T17",
+        "The norm of a parameter block is bounded by that of the activation block.",
+        "always",
+        _always("corollary_17"),
+        "Corollary 17",
+    )
+    yield put(
+        "T67", "Resonance is at most the sum of its path resonances.", "always", _always("corollary_67"), "Cor. 67"
+    )
+    yield put(
+        "T33",
+        "A block is the sum over pairs of paths to all common descendants.",
+        "equal",
+        _wrong("theorem_33", "theorem_33_printed", "Only paths to the loss count (E16)."),
+        "Theorem 33",
+    )
     yield put("T34", "With identity skips every k layers R ≤ ‖∇²L‖ρ^k.", "always", _skips, "Theorem 34b")
-    yield put("T10",
-              "Relu nets: T vanishes, the parameter Hessian keeps a residual off the diagonal.", "zero, and not zero",
-              _residual, "Prop. 10")
+    yield put(
+        "T10",
+        "Relu nets: T vanishes, the parameter Hessian keeps a residual off the diagonal.",
+        "zero, and not zero",
+        _residual,
+        "Prop. 10",
+    )
     yield put("T83", "Negative curvature comes from T only.", "no negative mass where T = 0", _negative, "Theorem 83")
     yield put("T44", "Coupling is invariant under rescaling of adjacent layers.", "no change", _rescaling, "Theorem 44")
     yield put("T28", "The number of probes must grow with the rank.", "spread rises with rank", _direction, "App. B")

@@ -34,9 +34,22 @@ class Towers:
 
 
 def trials(p: Towers) -> list[Config]:
-    return [{"act": a, "shortcut": c, "width": p.width, "blocks": list(p.blocks), "samples": p.samples,
-             "probes": p.probes, "data": p.data, "epochs": p.epochs, "seed": s}
-            for s in p.seeds for a in p.acts for c in (True, False)]
+    return [
+        {
+            "act": a,
+            "shortcut": c,
+            "width": p.width,
+            "blocks": list(p.blocks),
+            "samples": p.samples,
+            "probes": p.probes,
+            "data": p.data,
+            "epochs": p.epochs,
+            "seed": s,
+        }
+        for s in p.seeds
+        for a in p.acts
+        for c in (True, False)
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -49,9 +62,18 @@ def trial(config: Config) -> list[Row]:
         coupled = curvature.interlayer(net, F.cross_entropy, few, nodes=nodes, probes=4, train=True)
         return {**numbers(found), "train_mode_gap": coupled.global_gap}
 
-    return moments(config, "resnet18-large", loaded, measured, samples=config["samples"], recipe="dag-hessian-resnet",
-                   act=config["act"], shortcut=config["shortcut"], width=config["width"],
-                   blocks=tuple(config["blocks"]))
+    return moments(
+        config,
+        "resnet18-large",
+        loaded,
+        measured,
+        samples=config["samples"],
+        recipe="dag-hessian-resnet",
+        act=config["act"],
+        shortcut=config["shortcut"],
+        width=config["width"],
+        blocks=tuple(config["blocks"]),
+    )
 
 
 def _unclamped(seed: int = 0, count: int = 64, side: int = 32) -> Dataset:
@@ -67,8 +89,19 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return table(rows, ("act", "shortcut", "phase"), "gap")
 
 
-STUDIES = (Study(
-    name=NAME, paper="dag-hessian", title="Do shortcuts keep curvature between distant stages alive?",
-    scales={"smoke": Towers(width=4, blocks=(1, 1), samples=4, probes=6, seeds=SEEDS[:1]), "small": Towers(),
-            "paper": Towers(probes=30, data="cifar10", epochs=100, seeds=SEEDS)},
-    trials=trials, trial=trial, summary=summary, ready=lambda p: obstacle([p.data])),)
+STUDIES = (
+    Study(
+        name=NAME,
+        paper="dag-hessian",
+        title="Do shortcuts keep curvature between distant stages alive?",
+        scales={
+            "smoke": Towers(width=4, blocks=(1, 1), samples=4, probes=6, seeds=SEEDS[:1]),
+            "small": Towers(),
+            "paper": Towers(probes=30, data="cifar10", epochs=100, seeds=SEEDS),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        ready=lambda p: obstacle([p.data]),
+    ),
+)

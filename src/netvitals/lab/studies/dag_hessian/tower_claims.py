@@ -12,10 +12,12 @@ from netvitals.lab.studies.dag_hessian._measuring import chosen, mean, spread
 
 A, R = attention.NAME, resnet.NAME
 # resonance (Table 9) and gap (Table N.8) by distance at the start, means of five seeds on CIFAR-10
-TABLE = {("relu", True): (4.5e-2, 3.5e-2, 3.3e-2, 3.6e-2, 4.8e-2),
-         ("relu", False): (2.1e-2, 3.5e-4, 6.0e-5, 2.9e-5, 3.3e-5),
-         ("silu", True): (3.0e-2, 1.0e-2, 4.2e-3, 2.1e-3, 1.2e-3),
-         ("silu", False): (2.1e-2, 1.1e-4, 6.9e-6, 1.2e-6, 4.4e-7)}
+TABLE = {
+    ("relu", True): (4.5e-2, 3.5e-2, 3.3e-2, 3.6e-2, 4.8e-2),
+    ("relu", False): (2.1e-2, 3.5e-4, 6.0e-5, 2.9e-5, 3.3e-5),
+    ("silu", True): (3.0e-2, 1.0e-2, 4.2e-3, 2.1e-3, 1.2e-3),
+    ("silu", False): (2.1e-2, 1.1e-4, 6.9e-6, 1.2e-6, 4.4e-7),
+}
 GAPS = {True: (0.426, 0.526, 0.619, 0.642), False: (0.003, 0.028, 0.080, 0.132)}
 
 
@@ -33,24 +35,34 @@ def _control(rows: Sequence[Row]) -> Verdict:
 def _apart(rows: Sequence[Row]) -> Verdict:
     low = min(r["gap"] for r in chosen(rows, net="toy-attention"))
     high = max(r["gap32"] for r in chosen(rows, net="position-mlp"))
-    return decide(low > 1 and low > 1e7 * max(high, 1e-12), low, note=f"smallest attention gap at any checkpoint; relu "
-                  f"net at most {high:.1e}")
+    return decide(
+        low > 1 and low > 1e7 * max(high, 1e-12),
+        low,
+        note=f"smallest attention gap at any checkpoint; relu net at most {high:.1e}",
+    )
 
 
 def _trained(rows: Sequence[Row]) -> Verdict:
     end = chosen(rows, net="toy-attention", phase="final")
     value = mean(end, "gap")
     begin = mean(chosen(rows, net="toy-attention", phase="init"), "loss")
-    note = (f"gap after training; loss {begin:.2f} → {mean(end, 'loss'):.2f}. The stated data recipe cannot give the "
-            "printed losses, so its trained gaps are no target (E40)")
+    note = (
+        f"gap after training; loss {begin:.2f} → {mean(end, 'loss'):.2f}. The stated data recipe cannot give the "
+        "printed losses, so its trained gaps are no target (E40)"
+    )
     return decide(True, value, spread(end, "gap"), note) if value > 30 else erratum(value, spread(end, "gap"), note)
 
 
 def _learn(rows: Sequence[Row]) -> Verdict:
-    drops = {n: mean(chosen(rows, net=n, phase="final"), "loss") / mean(chosen(rows, net=n, phase="init"), "loss")
-             for n in attention.NODES}
-    return decide(max(drops.values()) < 1, max(drops.values()), note="final over initial loss: "
-                  + ", ".join(f"{k} {v:.2f}" for k, v in drops.items()))
+    drops = {
+        n: mean(chosen(rows, net=n, phase="final"), "loss") / mean(chosen(rows, net=n, phase="init"), "loss")
+        for n in attention.NODES
+    }
+    return decide(
+        max(drops.values()) < 1,
+        max(drops.values()),
+        note="final over initial loss: " + ", ".join(f"{k} {v:.2f}" for k, v in drops.items()),
+    )
 
 
 def _sources(rows: Sequence[Row]) -> Verdict:
@@ -60,44 +72,59 @@ def _sources(rows: Sequence[Row]) -> Verdict:
     loud = min(v for k, v in parts.items() if k != "vv")
     note = "‖T‖ at the start: " + ", ".join(f"{k} {v:.1e}" for k, v in parts.items())
     if silent < 1e-12 < loud:
-        return erratum(loud, note=f"{note}; query–value and key–value bend too, because AV is bilinear, so the softmax "
-                       "is not the only source (E12)")
+        return erratum(
+            loud,
+            note=f"{note}; query–value and key–value bend too, because AV is bilinear, so the softmax "
+            "is not the only source (E12)",
+        )
     return decide(False, loud, note=note)
 
 
 # ------------------------------------------------------------------------------------------------- experiment 6
+
 
 def _tower(rows: Sequence[Row], act: str, shortcut: bool, key: str = "resonance") -> np.ndarray:
     return np.mean([r[key] for r in chosen(rows, act=act, shortcut=shortcut, phase="init")], axis=0)
 
 
 def _shortcuts(rows: Sequence[Row]) -> Verdict:
-    falls = {(a, s): float(c[0] / c[-1]) for a in ("relu", "silu") for s in (True, False)
-             for c in [_tower(rows, a, s)]}
-    return decide(falls["relu", False] > 20 * falls["relu", True] and falls["silu", False] > 20 * falls["silu", True],
-                  falls["relu", False], note="R(0)/R(4): " + ", ".join(f"{a} {'res' if s else 'plain'} {v:.3g}"
-                                                                       for (a, s), v in falls.items()))
+    falls = {(a, s): float(c[0] / c[-1]) for a in ("relu", "silu") for s in (True, False) for c in [_tower(rows, a, s)]}
+    return decide(
+        falls["relu", False] > 20 * falls["relu", True] and falls["silu", False] > 20 * falls["silu", True],
+        falls["relu", False],
+        note="R(0)/R(4): " + ", ".join(f"{a} {'res' if s else 'plain'} {v:.3g}" for (a, s), v in falls.items()),
+    )
 
 
 def _table(rows: Sequence[Row]) -> Verdict:
     errors = {k: float(np.max(np.abs(_tower(rows, *k) / np.array(v) - 1))) for k, v in TABLE.items()}
-    return decide(max(errors.values()) <= 0.2, max(errors.values()), note="largest relative distance of a curve: "
-                  + ", ".join(f"{a} {'res' if s else 'plain'} {v:.2f}" for (a, s), v in errors.items()))
+    return decide(
+        max(errors.values()) <= 0.2,
+        max(errors.values()),
+        note="largest relative distance of a curve: "
+        + ", ".join(f"{a} {'res' if s else 'plain'} {v:.2f}" for (a, s), v in errors.items()),
+    )
 
 
 def _straight(rows: Sequence[Row]) -> Verdict:
     worst = max(r["gap"] for r in chosen(rows, act="relu"))
     train = min(r["train_mode_gap"] for r in chosen(rows, act="relu"))
-    return decide(worst < 1e-5 and train > 0.1, worst, note=f"largest gap of relu towers with batch norm in eval mode; "
-                  f"in train mode at least {train:.2g}")
+    return decide(
+        worst < 1e-5 and train > 0.1,
+        worst,
+        note=f"largest gap of relu towers with batch norm in eval mode; in train mode at least {train:.2g}",
+    )
 
 
 def _silu(rows: Sequence[Row]) -> Verdict:
     found = {s: _tower(rows, "silu", s, "gap_by_distance") for s in (True, False)}
     errors = [float(np.max(np.abs(found[s][:4] / np.array(GAPS[s]) - 1))) for s in found]
-    return decide(max(errors) <= 0.25, max(errors), note="largest relative distance of the gaps by distance: "
-                  + "; ".join(f"{'res' if s else 'plain'} " + ", ".join(f"{v:.2g}" for v in g) for s, g in
-                  found.items()))
+    return decide(
+        max(errors) <= 0.25,
+        max(errors),
+        note="largest relative distance of the gaps by distance: "
+        + "; ".join(f"{'res' if s else 'plain'} " + ", ".join(f"{v:.2g}" for v in g) for s, g in found.items()),
+    )
 
 
 def _collapse(rows: Sequence[Row]) -> Verdict:
@@ -109,46 +136,110 @@ def _tower_plot(rows: Sequence[Row]) -> Plot:
     series = []
     for a, s in TABLE:
         c = _tower(rows, a, s)
-        series.append(Series(f"{a} {'residual' if s else 'plain'}", list(range(len(c))), [float(v) for v in c],
-        line=True))
+        series.append(
+            Series(f"{a} {'residual' if s else 'plain'}", list(range(len(c))), [float(v) for v in c], line=True)
+        )
     return Plot("distance", "resonance", series, log_y=True)
 
 
-def _full(judge: Callable[[Sequence[Row]], Verdict], id: str, statement: str, expected: str, section: str,
-          plot: Callable[[Sequence[Row]], Plot] | None = None) -> Claim:
+def _full(
+    judge: Callable[[Sequence[Row]], Verdict],
+    id: str,
+    statement: str,
+    expected: str,
+    section: str,
+    plot: Callable[[Sequence[Row]], Plot] | None = None,
+) -> Claim:
     """A claim about the whole ResNet-18, not about its smoke-sized cousin."""
-    return Claim(id, R, statement, Expected(direction=expected), judge, section, plot=plot,
-                 uses=lambda c: c["width"] == 64)
+    return Claim(
+        id, R, statement, Expected(direction=expected), judge, section, plot=plot, uses=lambda c: c["width"] == 64
+    )
 
 
 def _claims() -> Iterator[Claim]:
-    yield Claim("dag-hessian/H5.1", A,
-                "At the start almost all curvature between query and key is outside Gauss–Newton.",
-                Expected(direction="gap between 30 and 100"), _start_gap, "Table 7", uses=lambda c: c["width"] == 16)
-    yield Claim("dag-hessian/H5.2", A, "The relu net of the same size has none.", Expected(direction="below 1e-6"),
-                _control, "Table 7")
-    yield Claim("dag-hessian/H5.3", A,
-                "The attention gap exceeds 1 at every checkpoint, seven orders above the control.",
-                Expected(direction="above 1 always"), _apart, "Table 7", uses=lambda c: c["width"] == 16)
-    yield Claim("dag-hessian/H5.4", A, "After training the gap is still about 70.", Expected(direction="about 70"),
-    _trained,
-                "Table 7", uses=lambda c: c["width"] == 16)
-    yield Claim("dag-hessian/H5.5", A,
-                "Both nets learn the teacher.", Expected(direction="losses fall"), _learn, "Table 7",
-                uses=lambda c: c["epochs"] > 10)
-    yield Claim("dag-hessian/H5.6", A, "The softmax is the source of the tensor part in attention.",
-                Expected(direction="only query–key"), _sources, "Prop. 102", uses=lambda c: c["net"] == "toy-attention")
-    yield _full(_shortcuts, "dag-hessian/H6.1",
-                "Shortcuts keep resonance alive over four stages, plain chains lose it.",
-                "plain falls at least 20 times more", "Table 9", _tower_plot)
-    yield _full(_table, "dag-hessian/H6.2", "Resonance by distance at the start of all four towers.", "within 20 %",
-                "Table 9")
-    yield Claim("dag-hessian/H6.3", R, "Relu towers with batch norm in eval mode have no gap.",
-                Expected(direction="below 1e-5; of order one in train mode"), _straight, "Table 8")
-    yield _full(_silu, "dag-hessian/H6.4",
-                "Gaps of the silu towers by distance at the start.", "within 25 %", "Table N.8")
-    yield Claim("dag-hessian/H6.5", R, "The gap collapses at the stage before the linear head.",
-                Expected(direction="below 1e-5"), _collapse, "Table N.8")
+    yield Claim(
+        "dag-hessian/H5.1",
+        A,
+        "At the start almost all curvature between query and key is outside Gauss–Newton.",
+        Expected(direction="gap between 30 and 100"),
+        _start_gap,
+        "Table 7",
+        uses=lambda c: c["width"] == 16,
+    )
+    yield Claim(
+        "dag-hessian/H5.2",
+        A,
+        "The relu net of the same size has none.",
+        Expected(direction="below 1e-6"),
+        _control,
+        "Table 7",
+    )
+    yield Claim(
+        "dag-hessian/H5.3",
+        A,
+        "The attention gap exceeds 1 at every checkpoint, seven orders above the control.",
+        Expected(direction="above 1 always"),
+        _apart,
+        "Table 7",
+        uses=lambda c: c["width"] == 16,
+    )
+    yield Claim(
+        "dag-hessian/H5.4",
+        A,
+        "After training the gap is still about 70.",
+        Expected(direction="about 70"),
+        _trained,
+        "Table 7",
+        uses=lambda c: c["width"] == 16,
+    )
+    yield Claim(
+        "dag-hessian/H5.5",
+        A,
+        "Both nets learn the teacher.",
+        Expected(direction="losses fall"),
+        _learn,
+        "Table 7",
+        uses=lambda c: c["epochs"] > 10,
+    )
+    yield Claim(
+        "dag-hessian/H5.6",
+        A,
+        "The softmax is the source of the tensor part in attention.",
+        Expected(direction="only query–key"),
+        _sources,
+        "Prop. 102",
+        uses=lambda c: c["net"] == "toy-attention",
+    )
+    yield _full(
+        _shortcuts,
+        "dag-hessian/H6.1",
+        "Shortcuts keep resonance alive over four stages, plain chains lose it.",
+        "plain falls at least 20 times more",
+        "Table 9",
+        _tower_plot,
+    )
+    yield _full(
+        _table, "dag-hessian/H6.2", "Resonance by distance at the start of all four towers.", "within 20 %", "Table 9"
+    )
+    yield Claim(
+        "dag-hessian/H6.3",
+        R,
+        "Relu towers with batch norm in eval mode have no gap.",
+        Expected(direction="below 1e-5; of order one in train mode"),
+        _straight,
+        "Table 8",
+    )
+    yield _full(
+        _silu, "dag-hessian/H6.4", "Gaps of the silu towers by distance at the start.", "within 25 %", "Table N.8"
+    )
+    yield Claim(
+        "dag-hessian/H6.5",
+        R,
+        "The gap collapses at the stage before the linear head.",
+        Expected(direction="below 1e-5"),
+        _collapse,
+        "Table N.8",
+    )
 
 
 CLAIMS = tuple(_claims())

@@ -22,12 +22,13 @@ Build = Callable[[list[Parameter]], Optimizer]
 
 def builds(lr: float) -> dict[str, Build]:
     """Optimisers by name; DDCAdam has the chained spec."""
+
     def ddc(vertical: str) -> Build:
         return lambda p: optim.DDCAdam(p, [optim.chained_rescale(p)], lr=lr, vertical=vertical, lr_vertical=lr / 10)
 
-    out: dict[str, Build] = {"sgd": lambda p: torch.optim.SGD(p, lr=0.05),
-                             "adam": lambda p: torch.optim.Adam(p, lr=lr)}
+    out: dict[str, Build] = {"sgd": lambda p: torch.optim.SGD(p, lr=0.05), "adam": lambda p: torch.optim.Adam(p, lr=lr)}
     out |= {f"ddcadam {v}": ddc(v) for v in ("frozen", "sgd", "adam")}
+
     def floor(eps: float) -> Build:
         return lambda p: optim.EpsFloor(p, lr=lr if eps < 1 else 0.05 * eps, eps=eps)
 
@@ -88,7 +89,7 @@ def fit(name: str, depth: int, ts: np.ndarray, lams: np.ndarray, at: np.ndarray)
     row: Row = {"optimizer": name, "depth": depth, "span": span, "points": len(ts)}
     row["slope"] = best.slope if best is not None and math.isfinite(best.slope) else None
     row["spearman"] = stats.spearman(ts, lams).value if len(ts) > 4 and np.ptp(ts) > 0 else None
-    if name == "sgd" and len(at) > 8:       # λ = c (s + s₀)^p: the start is not at zero on this axis
+    if name == "sgd" and len(at) > 8:  # λ = c (s + s₀)^p: the start is not at zero on this axis
         row["step_slope"] = rate_fit(at, lams, floor=0.0, shift=True).slope
     return row
 
@@ -103,9 +104,11 @@ def drift(name: str, steps: int, seed: int) -> Row:
     gauges: list[Any] = [optim.ce_shift_bias(net[2].get_parameter("bias"))]
     params = list(net.parameters())
     chosen: dict[str, Callable[[], Optimizer]] = {
-        "sgd": lambda: torch.optim.SGD(params, lr=0.1), "adam": lambda: torch.optim.Adam(params, lr=1e-2),
+        "sgd": lambda: torch.optim.SGD(params, lr=0.1),
+        "adam": lambda: torch.optim.Adam(params, lr=1e-2),
         "ddcadam printed": lambda: optim.DDCAdam(params, gauges, lr=1e-2, reproject=False),
-        "ddcadam": lambda: optim.DDCAdam(params, gauges, lr=1e-2)}
+        "ddcadam": lambda: optim.DDCAdam(params, gauges, lr=1e-2),
+    }
     optimizer = chosen[name]()
     x = torch.randn(4096, 12, generator=gen)
     y = torch.multinomial(torch.tensor([0.5] + [0.05] * 8 + [0.1]), 4096, replacement=True, generator=gen)
@@ -129,13 +132,15 @@ def equivariance(spec: str, vertical: str, dtype: str, steps: int) -> Row:
         "shift of rows": lambda: optim.ce_shift_rows(draw(7, 5)),
         "ReLU rescale": lambda: optim.relu_rescale(draw(6, 4), draw(3, 6)),
         "norm scale": lambda: optim.ln_scale(draw(6), draw(6), [draw(5, 6), draw(4, 6)]),
-        "chained rescale": lambda: optim.chained_rescale([draw(6, 4), draw(6, 6), draw(5, 6), draw(3, 5)])}
+        "chained rescale": lambda: optim.chained_rescale([draw(6, 4), draw(6, 6), draw(5, 6), draw(3, 5)]),
+    }
     build: Callable[[Any], Optimizer]
     if vertical == "adam itself":
         build = lambda gauges: torch.optim.Adam([p for g in gauges for p in g.params], lr=1e-2)
     else:
-        build = lambda gauges: optim.DDCAdam([p for g in gauges for p in g.params], gauges, lr=1e-3, vertical=vertical,
-                                             lr_vertical=1e-4)
+        build = lambda gauges: optim.DDCAdam(
+            [p for g in gauges for p in g.params], gauges, lr=1e-3, vertical=vertical, lr_vertical=1e-4
+        )
     found = optim.equivariance(specs[spec](), build, steps=steps)
     return {"spec": spec, "vertical": vertical, "dtype": dtype, "residual": found.residual}
 

@@ -23,9 +23,9 @@ def schur_constant(samples: int, seed: int) -> list[Row]:
     rows: list[Row] = []
     for h in (2, 4, 8, 16, 32, 64):
         gen = torch.Generator().manual_seed(seed + h)
-        drawn = samples * max(1, 32 // h)           # the constant of a narrow layer is the hardest to measure
+        drawn = samples * max(1, 32 // h)  # the constant of a narrow layer is the hardest to measure
         x = torch.relu(torch.randn(drawn, h, generator=gen, dtype=f64))
-        measured = 1 - float(singular.schur_ratios(x).mean())       # every unit is one draw of the same constant
+        measured = 1 - float(singular.schur_ratios(x).mean())  # every unit is one draw of the same constant
         rows.append({"width": h, "drawn": drawn, "measured": measured, "predicted": singular.schur_constant(h)})
     return rows
 
@@ -48,8 +48,7 @@ def off_diagonals(samples: int, seed: int) -> list[Row]:
 
 
 def lift(samples: int, seed: int) -> list[Row]:
-    """The lift is the bottom eigenvector of A ⊗ G; alone it is a gauge direction; the joint mode of L layers has k = L.
-    """
+    """The lift: bottom eigenvector of A ⊗ G; alone it is a gauge direction; the joint mode of L layers has k = L."""
     gen = torch.Generator().manual_seed(seed)
     a, g = (torch.randn(5, 5, generator=gen, dtype=f64) for _ in range(2))
     a, g = a @ a.T, g @ g.T
@@ -60,6 +59,7 @@ def lift(samples: int, seed: int) -> list[Row]:
     rows: list[Row] = [{"what": "lift", "overlap": overlap, "ratio": value / float(spectrum.eigenvalues[0])}]
     x = torch.randn(min(samples, 400), 4, generator=gen, dtype=f64)
     for depth in (2, 3, 4):
+
         def outputs(theta: Tensor, depth: int = depth) -> Tensor:
             h = x
             for w in theta.reshape(depth, 4, 4):
@@ -83,8 +83,14 @@ def two_layers(samples: int, seed: int) -> list[Row]:
     rows: list[Row] = []
     for name, constant in known.items():
         found = freeze_probe(Chain(depth=2, activation=name), (1e-3, 2e-3, 4e-3), samples=10 * samples, seed=seed)
-        rows.append({"activation": name, "coefficient": float(found.values["layer1"][0]) / 1e-6, "predicted": constant,
-                     "slope": found.G["layer1"].slope})
+        rows.append(
+            {
+                "activation": name,
+                "coefficient": float(found.values["layer1"][0]) / 1e-6,
+                "predicted": constant,
+                "slope": found.G["layer1"].slope,
+            }
+        )
     gen = torch.Generator().manual_seed(seed)
     second = torch.randn(7, 3, generator=gen, dtype=f64)
     noise = torch.randn(100 * samples, 7, generator=gen, dtype=f64)
@@ -101,14 +107,26 @@ def norm_kernels(samples: int, seed: int) -> list[Row]:
     for norm in ("layer", "rms"):
         for name in ("gpt-micro,depth=2,width=32,heads=2", "vit-mini,depth=2"):
             model = models.build(f"{name},norm={norm}", seed=seed)
-            x = torch.randint(0, 256, (16, 32), generator=gen) if "gpt" in name else \
-                torch.randn(32, 1, 8, 8, generator=gen)
+            x = (
+                torch.randint(0, 256, (16, 32), generator=gen)
+                if "gpt" in name
+                else torch.randn(32, 1, 8, 8, generator=gen)
+            )
             with torch.no_grad():
                 for m in model.modules():
                     if isinstance(m, nn.LayerNorm | nn.RMSNorm) and m.weight is not None:
                         m.weight.mul_(torch.exp(0.3 * torch.randn(m.weight.shape, generator=gen)))
-            rows += [{"norm": norm, "model": name.split(",")[0], "site": t.norm, "overlap": t.overlap,
-                      "variance": t.variance, "passes": t.passes} for t in singular.ln_kernel_test(model, x)]
+            rows += [
+                {
+                    "norm": norm,
+                    "model": name.split(",")[0],
+                    "site": t.norm,
+                    "overlap": t.overlap,
+                    "variance": t.variance,
+                    "passes": t.passes,
+                }
+                for t in singular.ln_kernel_test(model, x)
+            ]
     return rows
 
 
@@ -128,26 +146,44 @@ def finite_t(samples: int, seed: int) -> list[Row]:
             z2 = centred[:, -1].square() / centred.square().mean(1)
             total, square, count = total + float(z2.sum()), square + float(z2.square().sum()), count + len(z2)
         mean = total / count
-        rows.append({"width": d, "t": t, "measured": mean, "stderr": math.sqrt((square / count - mean**2) / count),
-                     "predicted": float(law.fisher(t)) / 4 / t**2,
-                     "printed": float(law.fisher(t, printed=True)) / 4 / t**2,
-                     "kappa2": law.kappa2, "kappa4": law.kappa4, "kappa4_printed": law.kappa4_printed})
+        rows.append(
+            {
+                "width": d,
+                "t": t,
+                "measured": mean,
+                "stderr": math.sqrt((square / count - mean**2) / count),
+                "predicted": float(law.fisher(t)) / 4 / t**2,
+                "printed": float(law.fisher(t, printed=True)) / 4 / t**2,
+                "kappa2": law.kappa2,
+                "kappa4": law.kappa4,
+                "kappa4_printed": law.kappa4_printed,
+            }
+        )
     return rows
 
 
 def crossover(samples: int, seed: int) -> list[Row]:
     """t_× against the angle of a rotation (Corollary 120, a model)."""
-    return [{"activation": name, "layer": c.layer, "predicted": c.predicted, "measured": c.fit.slope,
-             "stderr": c.fit.stderr, "angles": list(c.angles), "crossings": list(c.crossings)}
-            for name in ("relu", "gelu")
-            for c in singular.rotation_crossover(Chain(depth=4, activation=name), samples=min(samples, 1000),
-                                                 seed=seed)]
+    return [
+        {
+            "activation": name,
+            "layer": c.layer,
+            "predicted": c.predicted,
+            "measured": c.fit.slope,
+            "stderr": c.fit.stderr,
+            "angles": list(c.angles),
+            "crossings": list(c.crossings),
+        }
+        for name in ("relu", "gelu")
+        for c in singular.rotation_crossover(Chain(depth=4, activation=name), samples=min(samples, 1000), seed=seed)
+    ]
 
 
 def quotient(samples: int, seed: int) -> list[Row]:
     """λ(F̄) = L t^{2(L−1)} of the scalar chain on the quotient (Corollary 27)."""
     rows: list[Row] = []
     for depth in (2, 3, 4, 5):
+
         def act(c: Tensor, theta: Tensor) -> Tensor:
             padded = torch.cat([torch.zeros(1, dtype=f64), c, torch.zeros(1, dtype=f64)])
             return theta * torch.exp(padded.diff())
@@ -156,8 +192,9 @@ def quotient(samples: int, seed: int) -> list[Row]:
         values = []
         for t in ts:
             theta = torch.full((depth,), float(t), dtype=f64)
-            found = singular.quotient_fisher(lambda th: th.prod().reshape(1, 1), theta,
-                                             singular.vertical(act, theta, depth - 1))
+            found = singular.quotient_fisher(
+                lambda th: th.prod().reshape(1, 1), theta, singular.vertical(act, theta, depth - 1)
+            )
             values.append(float(found.spectrum[0]))
         fit = singular.rate_fit(ts, values)
         rows.append({"depth": depth, "slope": fit.slope, "coefficient": fit.coefficient})
@@ -169,8 +206,11 @@ def softmax_head(samples: int, seed: int) -> list[Row]:
     gen = torch.Generator().manual_seed(seed)
     rows: list[Row] = []
     for activation in ("linear", "tanh"):
-        net = nn.Sequential(nn.Linear(6, 6, bias=False), nn.Identity() if activation == "linear" else nn.Tanh(),
-                            nn.Linear(6, 6, bias=False)).double()
+        net = nn.Sequential(
+            nn.Linear(6, 6, bias=False),
+            nn.Identity() if activation == "linear" else nn.Tanh(),
+            nn.Linear(6, 6, bias=False),
+        ).double()
         with torch.no_grad():
             for p in net.parameters():
                 p.copy_(torch.randn(p.shape, generator=gen, dtype=f64) / 2)
@@ -178,8 +218,15 @@ def softmax_head(samples: int, seed: int) -> list[Row]:
         for layer in ("0", "2"):
             values, vectors = torch.linalg.eigh(factors[layer].G)
             ones = torch.ones(6, dtype=f64) / math.sqrt(6)
-            rows.append({"activation": activation, "layer": layer, "smallest": float(values[0] / values[-1]),
-                         "second": float(values[1] / values[-1]), "overlap": float((vectors[:, 0] @ ones).abs())})
+            rows.append(
+                {
+                    "activation": activation,
+                    "layer": layer,
+                    "smallest": float(values[0] / values[-1]),
+                    "second": float(values[1] / values[-1]),
+                    "overlap": float((vectors[:, 0] @ ones).abs()),
+                }
+            )
     return rows
 
 
@@ -190,8 +237,15 @@ def memorisation(samples: int, seed: int) -> list[Row]:
     rows: list[Row] = []
     for level in (0.0, 2.0, 4.0, 8.0, 12.0):
         found = singular.softmax_head(logits + level * F.one_hot(labels, 8), labels)
-        rows.append({"level": level, "epsilon": found.epsilon, "contrast": found.contrast, "c0": found.c0,
-                     "bounds": found.bounds_hold})
+        rows.append(
+            {
+                "level": level,
+                "epsilon": found.epsilon,
+                "contrast": found.contrast,
+                "c0": found.c0,
+                "bounds": found.bounds_hold,
+            }
+        )
     return rows
 
 
@@ -205,19 +259,34 @@ def trained_nets(samples: int, seed: int) -> list[Row]:
     model = models.build("mlp:64-64x2-10", seed=seed)
     start = {p.layer: p.median for p in singular.schur_profile(model, digits.train.x.flatten(1), references=0)}
     train(model, digits, Recipe(steps=20 + samples // 2, batch=64, lr=0.05, evaluate_on=0, seed=seed))
-    rows += [{"what": "schur", "site": p.layer, "before": start[p.layer], "after": p.median}
-             for p in singular.schur_profile(model, digits.train.x.flatten(1), references=0)]
+    rows += [
+        {"what": "schur", "site": p.layer, "before": start[p.layer], "after": p.median}
+        for p in singular.schur_profile(model, digits.train.x.flatten(1), references=0)
+    ]
     vit = models.build("vit-mini,depth=4", data=digits, seed=seed)
     train(vit, digits, Recipe(steps=10 + samples // 20, batch=64, optimizer="adamw", lr=1e-3, evaluate_on=0, seed=seed))
     stream = singular.sigma_stream(vit, digits.test.x[:64])
-    rows += [{"what": "stream", "site": n, "ratio": r, "sigma": s, "largest": top}
-             for n, r, s, top in zip(stream.nodes, stream.ratio, stream.sigma, stream.largest)]
-    rows += [{"what": "value minus output", "site": f"{a.layer} {a.head}", "difference": a.difference}
-             for a in singular.value_output(vit, (digits.test.x[:16], digits.test.y[:16]))]
+    rows += [
+        {"what": "stream", "site": n, "ratio": r, "sigma": s, "largest": top}
+        for n, r, s, top in zip(stream.nodes, stream.ratio, stream.sigma, stream.largest)
+    ]
+    rows += [
+        {"what": "value minus output", "site": f"{a.layer} {a.head}", "difference": a.difference}
+        for a in singular.value_output(vit, (digits.test.x[:16], digits.test.y[:16]))
+    ]
     return rows
 
 
 CHECKS: dict[str, Callable[[int, int], list[Row]]] = {
-    "schur constant": schur_constant, "off-diagonals": off_diagonals, "lift": lift, "two layers": two_layers,
-    "norm kernels": norm_kernels, "finite t": finite_t, "crossover": crossover, "quotient": quotient,
-    "softmax head": softmax_head, "memorisation": memorisation, "trained networks": trained_nets}
+    "schur constant": schur_constant,
+    "off-diagonals": off_diagonals,
+    "lift": lift,
+    "two layers": two_layers,
+    "norm kernels": norm_kernels,
+    "finite t": finite_t,
+    "crossover": crossover,
+    "quotient": quotient,
+    "softmax head": softmax_head,
+    "memorisation": memorisation,
+    "trained networks": trained_nets,
+}

@@ -7,7 +7,7 @@ from typing import Any
 
 from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict, decide
 
-SLOPE = 0.05        # tolerance of a fitted exponent (spec §5–6)
+SLOPE = 0.05  # tolerance of a fitted exponent (spec §5–6)
 
 
 def some(rows: Sequence[Row], **where: Any) -> list[Row]:
@@ -38,8 +38,10 @@ def gap_of(rows: Sequence[Row]) -> tuple[float, int, str]:
     both = [r for r in rows if r.get("predicted") is not None and r.get("measured") is not None]
     missing = [r for r in rows if r.get("predicted") is not None and r.get("measured") is None]
     if missing:
-        raise LookupError(f"{len(missing)} predicted exponents have no measurement, such as {missing[0]['layer']} of "
-                          f"{missing[0].get('topic')}")
+        raise LookupError(
+            f"{len(missing)} predicted exponents have no measurement, such as {missing[0]['layer']} of "
+            f"{missing[0].get('topic')}"
+        )
     if not both:
         raise LookupError("no exponent was both predicted and measured")
     worst = max(both, key=lambda r: abs(r["measured"] - r["predicted"]))
@@ -49,12 +51,22 @@ def gap_of(rows: Sequence[Row]) -> tuple[float, int, str]:
 
 def agree(*readouts: str, tolerance: float = SLOPE) -> Callable[[Sequence[Row]], Verdict]:
     """The predicted exponents are measured, at these readouts."""
+
     def judge(rows: Sequence[Row]) -> Verdict:
         gap, count, where = gap_of([r for r in rows if r.get("readout") in readouts])
         return decide(gap <= tolerance, gap, note=f"largest gap over {count} exponents, at {where}")
+
     return judge
 
 
-def claim(study: str, number: str, statement: str, expected: Expected, judge: Callable[[Sequence[Row]], Verdict],
-          section: str, uses: Callable[[Config], bool], **more: Any) -> Claim:
+def claim(
+    study: str,
+    number: str,
+    statement: str,
+    expected: Expected,
+    judge: Callable[[Sequence[Row]], Verdict],
+    section: str,
+    uses: Callable[[Config], bool],
+    **more: Any,
+) -> Claim:
     return Claim(f"dead-directions/{number}", study, statement, expected, judge, section=section, uses=uses, **more)

@@ -27,7 +27,7 @@ def diagonal(driver: str, start: str, steps: int, seed: int, lr: float = 1e-3) -
     """Share of inactive weights that are exactly zero after learning a sparse target (X22)."""
     net = DiagonalNet(seed=seed)
     x, y = net.task()
-    first = lr / math.sqrt(1 - 0.999)       # the uncorrected first step of an Adam without bias correction
+    first = lr / math.sqrt(1 - 0.999)  # the uncorrected first step of an Adam without bias correction
     u, v = (Parameter(torch.full((net.width,), 0.1 if start == "usual" else first, dtype=f64)) for _ in range(2))
     optimizer = _driver(driver, [u, v], lr)
     gen = torch.Generator().manual_seed(seed + 1)
@@ -36,7 +36,7 @@ def diagonal(driver: str, start: str, steps: int, seed: int, lr: float = 1e-3) -
         optimizer.zero_grad()
         (0.5 * (net.outputs(torch.cat([u, v]), x[rows]) - y[rows]).square().mean()).backward()
         optimizer.step()
-    quiet = torch.cat([u.detach()[net.active:], v.detach()[net.active:]])
+    quiet = torch.cat([u.detach()[net.active :], v.detach()[net.active :]])
     error = float((u * u - v * v - net.truth()).detach().norm())
     return {"zeros": float((quiet == 0).double().mean()), "median": float(quiet.abs().median()), "error": error}
 
@@ -71,9 +71,15 @@ def expansion(steps: int, seed: int, readings: int = 10) -> list[Row]:
             x, y = batch(classes)
             factor = singular.kfac(net, (x, y), "ce", "empirical", only=lambda n: n == "2").layers["2"]
             g, a = torch.linalg.eigvalsh(factor.G.double()), torch.linalg.eigvalsh(factor.A.double())
-            out.append({"when": when, "kappa": float(g[-1] / g[1].clamp_min(1e-300)), "largest": float(g[-1]),
-                        "inputs": float(a[-1] / singular.lambda_min(factor.A, a)[0])})
-        return out                  # g[0] is the logit shift's zero
+            out.append(
+                {
+                    "when": when,
+                    "kappa": float(g[-1] / g[1].clamp_min(1e-300)),
+                    "largest": float(g[-1]),
+                    "inputs": float(a[-1] / singular.lambda_min(factor.A, a)[0]),
+                }
+            )
+        return out  # g[0] is the logit shift's zero
 
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(steps):
@@ -92,13 +98,13 @@ def expansion(steps: int, seed: int, readings: int = 10) -> list[Row]:
 
 
 def grokking(steps: int, seed: int, p: int = 19) -> list[Row]:
-    """Modular addition with a quadratic layer: λ_min of the hidden activations while memorising and compressing (X32).
-    """
+    """Modular addition, quadratic layer: λ_min of the hidden activations while memorising and compressing (X32)."""
     torch.manual_seed(seed)
     x, y, seen, unseen = _addition(p, 0.75, seed)
     first, second = nn.Linear(2 * p, 96, bias=False), nn.Linear(96, p, bias=False)
-    optimizer = torch.optim.AdamW([*first.parameters(), *second.parameters()], lr=3e-3, weight_decay=1.0,
-                                  betas=(0.9, 0.98))
+    optimizer = torch.optim.AdamW(
+        [*first.parameters(), *second.parameters()], lr=3e-3, weight_decay=1.0, betas=(0.9, 0.98)
+    )
     target = F.one_hot(y, p).float()
     rows: list[Row] = []
     observations = set(np.unique(np.geomspace(5, steps, 24).astype(int)).tolist()) | {0}
@@ -108,8 +114,14 @@ def grokking(steps: int, seed: int, p: int = 19) -> list[Row]:
         if i in observations:
             right = (out.argmax(1) == y).float()
             a = hidden[seen].detach().double()
-            rows.append({"step": i, "train": float(right[seen].mean()), "test": float(right[unseen].mean()),
-                         "smallest": singular.lambda_min(a.T @ a / len(a))[0]})
+            rows.append(
+                {
+                    "step": i,
+                    "train": float(right[seen].mean()),
+                    "test": float(right[unseen].mean()),
+                    "smallest": singular.lambda_min(a.T @ a / len(a))[0],
+                }
+            )
         loss = (out[seen] - target[seen]).square().sum(1).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -143,12 +155,14 @@ def regime(name: str, steps: int, seed: int) -> list[Row]:
     torch.manual_seed(seed)
     model = models.build(f"mixer-mini,depth=4,norm={'layer' if name == 'gelu' else 'rms'}", data=digits, seed=seed)
     if name == "swiglu":
-        for block in model.blocks:              # type: ignore[union-attr]
+        for block in model.blocks:  # type: ignore[union-attr]
             block.tokens, block.channels = Gated(16, 64), Gated(32, 64)
     train(model, digits, Recipe(steps=steps, batch=64, optimizer="adamw", lr=1e-3, evaluate_on=0, seed=seed))
     found = singular.sigma_stream(model, digits.test.x[:128])
-    return [{"depth": i, "sigma": s, "ratio": r, "largest": top}
-            for i, (s, r, top) in enumerate(zip(found.sigma, found.ratio, found.largest))]
+    return [
+        {"depth": i, "sigma": s, "ratio": r, "largest": top}
+        for i, (s, r, top) in enumerate(zip(found.sigma, found.ratio, found.largest))
+    ]
 
 
 def _addition_rates(steps: int, seed: int, p: int = 19) -> list[Row]:
@@ -184,8 +198,17 @@ def coefficient(steps: int, draws: int, seed: int) -> list[Row]:
         if i in observations:
             states[i] = {k: v.clone() for k, v in net.state_dict().items()}
     found = singular.coefficient_history(net, F.cross_entropy, (x, y), states, chains=2, draws=draws, seed=seed)
-    return [{"step": s, "lam": c.mean, "stderr": c.stderr, "loss": c.baseline, "parameters": c.parameters,
-             "diverged": len(c.health.diverged)} for s, c in zip(found.steps, found.coefficients)]
+    return [
+        {
+            "step": s,
+            "lam": c.mean,
+            "stderr": c.stderr,
+            "loss": c.baseline,
+            "parameters": c.parameters,
+            "diverged": len(c.health.diverged),
+        }
+        for s, c in zip(found.steps, found.coefficients)
+    ]
 
 
 def mixture(weight: float, data_sets: int, seed: int, n: int = 1_000_000) -> Row:
@@ -197,22 +220,34 @@ def mixture(weight: float, data_sets: int, seed: int, n: int = 1_000_000) -> Row
     at = (edge[1:] + edge[:-1]) / 2
     truth = torch.exp(-at.square() / 2)
     truth = truth / truth.sum()
-    reach = 3.2 * (4 / (n * (weight * (1 - weight)) ** 2)) ** 0.25     # η = 3.2: the posterior ends well inside
+    reach = 3.2 * (4 / (n * (weight * (1 - weight)) ** 2)) ** 0.25  # η = 3.2: the posterior ends well inside
     s = torch.linspace(-reach, reach, 401, dtype=f64)[:, None]
-    logp = torch.log(weight * torch.exp((1 - weight) * s * at - ((1 - weight) * s).square() / 2)
-                     + (1 - weight) * torch.exp(-weight * s * at - (weight * s).square() / 2))     # log p/p₀
+    logp = torch.log(
+        weight * torch.exp((1 - weight) * s * at - ((1 - weight) * s).square() / 2)
+        + (1 - weight) * torch.exp(-weight * s * at - (weight * s).square() / 2)
+    )  # log p/p₀
     # the bins' own normalisation: each p(·|s) must be a distribution on the grid, or the bin width would act as data
     logp = logp - torch.log((truth * torch.exp(logp)).sum(1, keepdim=True))
     rng = np.random.default_rng(seed)
     counts = torch.from_numpy(rng.multinomial(n, truth.numpy(), size=data_sets)).double()
-    posterior = torch.softmax(counts @ logp.T, 1)                       # (sets, grid)
+    posterior = torch.softmax(counts @ logp.T, 1)  # (sets, grid)
     mean, square = posterior @ logp, posterior @ logp.square()
     variance = (counts * (square - mean.square())).sum(1)
     half = variance / 2
-    return {"nu": float(half.mean()), "nu_stderr": float(half.std() / math.sqrt(data_sets)),
-            "predicted": singular.nu(2), "data_free": singular.nu_data_free(2),
-            "edge": float(torch.maximum(posterior[:, 0], posterior[:, -1]).max())}
+    return {
+        "nu": float(half.mean()),
+        "nu_stderr": float(half.std() / math.sqrt(data_sets)),
+        "predicted": singular.nu(2),
+        "data_free": singular.nu_data_free(2),
+        "edge": float(torch.maximum(posterior[:, 0], posterior[:, -1]).max()),
+    }
 
 
-CHECKS: dict[str, Callable[..., Any]] = {"diagonal": diagonal, "expansion": expansion, "grokking": grokking,
-                                         "regime": regime, "coefficient": coefficient, "mixture": mixture}
+CHECKS: dict[str, Callable[..., Any]] = {
+    "diagonal": diagonal,
+    "expansion": expansion,
+    "grokking": grokking,
+    "regime": regime,
+    "coefficient": coefficient,
+    "mixture": mixture,
+}

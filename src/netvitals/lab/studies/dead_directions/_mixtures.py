@@ -23,6 +23,7 @@ def density(w: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
 def fisher(theta: Tensor, coordinates: str = "means") -> Tensor:
     """F of (w, μ1, μ2), or of (split s, mean m, weight w) with ``coordinates="split"``."""
+
     def p(th: Tensor) -> Tensor:
         if coordinates == "means":
             return density(th[0], th[1], th[2])
@@ -50,10 +51,13 @@ def two_parameters() -> list[Row]:
     ts = np.geomspace(0.01, 0.1, 6)
     rows: list[Row] = []
     for w in (0.5, 0.3, 0.1):
-        values = np.stack([np.linalg.eigvalsh(fisher(torch.tensor([w, -w * t, (1 - w) * t], dtype=f64)).numpy()[1:, 1:])
-                           for t in ts])
-        rows += [{"weight": w, "rank": i, "predicted": (2, 0)[i], "measured": rate_fit(ts, values[:, i]).slope}
-                 for i in range(2)]
+        values = np.stack(
+            [np.linalg.eigvalsh(fisher(torch.tensor([w, -w * t, (1 - w) * t], dtype=f64)).numpy()[1:, 1:]) for t in ts]
+        )
+        rows += [
+            {"weight": w, "rank": i, "predicted": (2, 0)[i], "measured": rate_fit(ts, values[:, i]).slope}
+            for i in range(2)
+        ]
     return rows
 
 
@@ -65,9 +69,14 @@ def weight_boundary() -> list[Row]:
         values = np.stack([_spectrum(torch.tensor([w, 0.0, gap], dtype=f64)) for w in ws])
         zero = torch.zeros((), dtype=f64)
         there, beyond = (density(zero, zero, torch.tensor(gap + far, dtype=f64)) for far in (0.0, 0.5))
-        rows.append({"gap": gap, "moved": float((beyond - there).abs().max()),
-                     "smallest": rate_fit(ws, values[:, 0]).slope,
-                     "condition": rate_fit(ws, values[:, -1] / values[:, 0]).slope})
+        rows.append(
+            {
+                "gap": gap,
+                "moved": float((beyond - there).abs().max()),
+                "smallest": rate_fit(ws, values[:, 0]).slope,
+                "condition": rate_fit(ws, values[:, -1] / values[:, 0]).slope,
+            }
+        )
     return rows
 
 
@@ -101,8 +110,9 @@ def next_order() -> list[Row]:
             f = float(fisher(th, "split")[0, 0])
             residue.append(((f - 2 * c * s**2) / s**4, (k - c * s**4 / 4) / s**6))
         f4, c6 = ((4 * residue[1][i] - residue[0][i]) / 3 for i in range(2))
-        rows.append({"weight": w, "measured": f4 / c6,
-                     "predicted": 6 * (20 * w**2 - 20 * w + 3) / (8 * w**2 - 8 * w + 1)})
+        rows.append(
+            {"weight": w, "measured": f4 / c6, "predicted": 6 * (20 * w**2 - 20 * w + 3) / (8 * w**2 - 8 * w + 1)}
+        )
     return rows
 
 

@@ -16,8 +16,12 @@ from netvitals.lab.training import Recipe, evaluate, train
 from netvitals.optim import DDCAdam, Gauges, Rescale, find_gauges
 from netvitals.vitals.gauge_charges import position
 
-NETWORKS = {"mlp": "mlp:64-64x2-10", "resnet": "resnet-mini,width=8", "gpt": "gpt-micro,depth=2,width=32,heads=2",
-            "images": "resnet-mini,width=8"}
+NETWORKS = {
+    "mlp": "mlp:64-64x2-10",
+    "resnet": "resnet-mini,width=8",
+    "gpt": "gpt-micro,depth=2,width=32,heads=2",
+    "images": "resnet-mini,width=8",
+}
 CONTEXT = 32
 
 
@@ -35,10 +39,15 @@ def race(architecture: str, optimizer: str, lr: float, seed: int, rescaled: floa
     history = train(model, dataset, recipe, optimizer=chosen)
     found = evaluate(model, dataset.test, recipe_loss(dataset), examples=512)
     moved = [float((position(g) - start[g.name]).square().mean().sqrt()) for g in gauges]
-    last = history.loss[-max(1, len(history.loss) // 10):]
-    return {"train": _plain(sum(last) / len(last)), "test": _plain(found.loss),
-            "accuracy": found.accuracy, "gauges": len(gauges), "moved": max(moved, default=0.0),
-            "stopped": history.stopped or ""}
+    last = history.loss[-max(1, len(history.loss) // 10) :]
+    return {
+        "train": _plain(sum(last) / len(last)),
+        "test": _plain(found.loss),
+        "accuracy": found.accuracy,
+        "gauges": len(gauges),
+        "moved": max(moved, default=0.0),
+        "stopped": history.stopped or "",
+    }
 
 
 def build(name: str, model: nn.Module, gauges: Gauges, lr: float) -> Optimizer:
@@ -61,13 +70,16 @@ def source(name: str) -> Dataset:
     """Data by name; text is a small corpus in windows, and natural images are halved in size."""
     if name == "text":
         from netvitals.lab.studies.weight_drift import _text
+
         return _text.text(_text.source(), CONTEXT)
     from netvitals.lab.studies.gate_density import _training
+
     return _training.load(name, pool=2 if name.startswith("cifar") else 1)
 
 
 def recipe_loss(data: Dataset) -> Any:
     from netvitals.lab.training import loss_named
+
     return loss_named("auto", data)
 
 

@@ -26,10 +26,22 @@ class Race:
 
 def trials(p: Race) -> list[Config]:
     data = {"gpt": "text", "images": p.images}
-    return [{"architecture": a, "optimizer": o, "lr": lr, "seed": s, "rescaled": r, "steps": n,
-             "data": data.get(a, "digits")}
-            for a, n in p.steps.items() for o in OPTIMIZERS for lr in p.rates for s in range(p.seeds)
-            for r in (0.0, p.rescaled)]
+    return [
+        {
+            "architecture": a,
+            "optimizer": o,
+            "lr": lr,
+            "seed": s,
+            "rescaled": r,
+            "steps": n,
+            "data": data.get(a, "digits"),
+        }
+        for a, n in p.steps.items()
+        for o in OPTIMIZERS
+        for lr in p.rates
+        for s in range(p.seeds)
+        for r in (0.0, p.rescaled)
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -55,17 +67,39 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     for a in sorted({r["architecture"] for r in rows}):
         for o in OPTIMIZERS:
             runs = [r for r in best(rows, a, o) if not r["rescaled"]]
-            out[f"{a}, {o}"] = (f"test loss {sum(r['test'] for r in runs) / len(runs):.4f} at rate {runs[0]['lr']:g}, "
-                                f"moved {max(r['moved'] for r in runs):.2g} along gauges")
+            out[f"{a}, {o}"] = (
+                f"test loss {sum(r['test'] for r in runs) / len(runs):.4f} at rate {runs[0]['lr']:g}, "
+                f"moved {max(r['moved'] for r in runs):.2g} along gauges"
+            )
     return out
 
 
-STUDIES = (Study("ddcadam", "dead-directions", "does DDCAdam help?", trials=trials, trial=trial, summary=summary,
-                 scales={"smoke": Race({"mlp": 40, "resnet": 8, "gpt": 8}, rates=(1e-3, 1e-2), seeds=1),
-                         "small": Race({"mlp": 300, "resnet": 120, "gpt": 150}),
-                         "paper": Race({"mlp": 5000, "resnet": 5000, "gpt": 5000}, seeds=10)}),
-           Study("ddcadam-images", "dead-directions", "does DDCAdam help on natural images?", trials=trials,
-                 trial=trial, summary=summary, ready=lambda p: datasets.missing(p.images.split(",")[0]),
-                 scales={"smoke": Race({"images": 8}, rates=(1e-3, 1e-2), seeds=1, images="digits"),
-                         "small": Race({"images": 250}),
-                         "paper": Race({"images": 20_000}, seeds=5, images="cifar10")}))
+STUDIES = (
+    Study(
+        "ddcadam",
+        "dead-directions",
+        "does DDCAdam help?",
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        scales={
+            "smoke": Race({"mlp": 40, "resnet": 8, "gpt": 8}, rates=(1e-3, 1e-2), seeds=1),
+            "small": Race({"mlp": 300, "resnet": 120, "gpt": 150}),
+            "paper": Race({"mlp": 5000, "resnet": 5000, "gpt": 5000}, seeds=10),
+        },
+    ),
+    Study(
+        "ddcadam-images",
+        "dead-directions",
+        "does DDCAdam help on natural images?",
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        ready=lambda p: datasets.missing(p.images.split(",")[0]),
+        scales={
+            "smoke": Race({"images": 8}, rates=(1e-3, 1e-2), seeds=1, images="digits"),
+            "small": Race({"images": 250}),
+            "paper": Race({"images": 20_000}, seeds=5, images="cifar10"),
+        },
+    ),
+)

@@ -9,8 +9,12 @@ import numpy as np
 from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict, decide, not_run
 from netvitals.lab.studies.dead_directions.ddcadam import OPTIMIZERS, best
 
-NAMES = {"mlp": "an MLP on digits", "resnet": "a small ResNet on digits", "gpt": "a small GPT on text",
-         "images": "a small ResNet on natural images"}
+NAMES = {
+    "mlp": "an MLP on digits",
+    "resnet": "a small ResNet on digits",
+    "gpt": "a small GPT on text",
+    "images": "a small ResNet on natural images",
+}
 
 
 def _loss(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
@@ -19,13 +23,24 @@ def _loss(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
         if min(map(len, runs.values())) < 2:
             return not_run("needs several seeds: run it at a larger scale")
         mean = {o: float(np.mean([r["test"] for r in v])) for o, v in runs.items()}
-        gaps = [d["test"] - a["test"] for d, a in zip(runs["ddcadam"], runs["adam"])]       # the same seeds
+        gaps = [d["test"] - a["test"] for d, a in zip(runs["ddcadam"], runs["adam"])]  # the same seeds
         gap, error = float(np.mean(gaps)), float(np.std(gaps, ddof=1) / len(gaps) ** 0.5)
         text = ", ".join(f"{o} {mean[o]:.4f} at rate {runs[o][0]['lr']:g}" for o in OPTIMIZERS)
-        words = "no difference beyond two standard errors" if abs(gap) <= 2 * error else \
-            "DDCAdam is better" if gap < 0 else "DDCAdam is worse"
-        return decide(gap <= 2 * error, gap, error, note=f"{words}: test loss {text}; each at its best rate of "
-                      f"{len({r['lr'] for r in rows})}, {len(gaps)} seeds")
+        words = (
+            "no difference beyond two standard errors"
+            if abs(gap) <= 2 * error
+            else "DDCAdam is better"
+            if gap < 0
+            else "DDCAdam is worse"
+        )
+        return decide(
+            gap <= 2 * error,
+            gap,
+            error,
+            note=f"{words}: test loss {text}; each at its best rate of "
+            f"{len({r['lr'] for r in rows})}, {len(gaps)} seeds",
+        )
+
     return judge
 
 
@@ -34,21 +49,31 @@ def _start(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
         change = {}
         for o in OPTIMIZERS:
             runs = best(rows, architecture, o)
-            pairs = [(r["test"], next(p["test"] for p in runs if p["seed"] == r["seed"] and not p["rescaled"]))
-                     for r in runs if r["rescaled"]]
+            pairs = [
+                (r["test"], next(p["test"] for p in runs if p["seed"] == r["seed"] and not p["rescaled"]))
+                for r in runs
+                if r["rescaled"]
+            ]
             change[o] = max(abs(a - b) / b if a is not None and b else float("inf") for a, b in pairs)
         text = ", ".join(f"{o} {v:.2g}" for o, v in change.items())
-        return decide(change["ddcadam"] < change["adam"], change["ddcadam"],
-                      note=f"relative change of the test loss from a start moved along its gauges, largest over seeds: "
-                      f"{text}")
+        return decide(
+            change["ddcadam"] < change["adam"],
+            change["ddcadam"],
+            note=f"relative change of the test loss from a start moved along its gauges, largest over seeds: {text}",
+        )
+
     return judge
 
 
 def _moved(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
         far = {o: max(r["moved"] for r in best(rows, architecture, o) if not r["rescaled"]) for o in OPTIMIZERS}
-        return decide(far["ddcadam"] < far["adam"], far["ddcadam"], note="way along the gauges, largest: "
-                      + ", ".join(f"{o} {v:.2g}" for o, v in far.items()))
+        return decide(
+            far["ddcadam"] < far["adam"],
+            far["ddcadam"],
+            note="way along the gauges, largest: " + ", ".join(f"{o} {v:.2g}" for o, v in far.items()),
+        )
+
     return judge
 
 
@@ -57,10 +82,19 @@ def _uses(architecture: str) -> Callable[[Config], bool]:
 
 
 CLAIMS = tuple(
-    Claim(f"dead-directions/ddcadam-{kind}-{a}", "ddcadam-images" if a == "images" else "ddcadam",
-          statement.format(NAMES[a]), Expected(direction=expected), judge(a), section="§8, X24", uses=_uses(a))
+    Claim(
+        f"dead-directions/ddcadam-{kind}-{a}",
+        "ddcadam-images" if a == "images" else "ddcadam",
+        statement.format(NAMES[a]),
+        Expected(direction=expected),
+        judge(a),
+        section="§8, X24",
+        uses=_uses(a),
+    )
     for a in NAMES
     for kind, statement, expected, judge in (
         ("loss", "on {} DDCAdam is at least as good as Adam, each at its best rate", "not worse", _loss),
         ("start", "on {} DDCAdam minds a rescaled start less than Adam", "smaller change", _start),
-        ("drift", "on {} DDCAdam goes less far along the gauges than Adam", "shorter way", _moved)))
+        ("drift", "on {} DDCAdam goes less far along the gauges than Adam", "shorter way", _moved),
+    )
+)

@@ -9,9 +9,13 @@ from typing import Any
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.dead_directions import _mixtures, _watanabe
 
-MIXTURES = {"merge": _mixtures.merge, "two means": _mixtures.two_parameters,
-            "weight boundary": _mixtures.weight_boundary, "mixture curvature": _mixtures.curvature,
-            "next order": _mixtures.next_order}
+MIXTURES = {
+    "merge": _mixtures.merge,
+    "two means": _mixtures.two_parameters,
+    "weight boundary": _mixtures.weight_boundary,
+    "mixture curvature": _mixtures.curvature,
+    "next order": _mixtures.next_order,
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,14 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     return {"models with known answers": len(models), "agree": sum(bool(r["agrees"]) for r in models)}
 
 
-STUDIES = (Study("dead-directions-inventory", "dead-directions", "orders, λ, m and ν of models with known answers",
-                 trials=trials, trial=trial, summary=summary,
-                 scales={"smoke": Inventory(size=1500), "small": Inventory(), "paper": Inventory(size=20_000)}),)
+STUDIES = (
+    Study(
+        "dead-directions-inventory",
+        "dead-directions",
+        "orders, λ, m and ν of models with known answers",
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        scales={"smoke": Inventory(size=1500), "small": Inventory(), "paper": Inventory(size=20_000)},
+    ),
+)

@@ -25,15 +25,21 @@ class Learning:
 
 
 def trials(p: Learning) -> list[Config]:
-    out: list[Config] = [{"check": "diagonal", "driver": d, "start": s, "steps": p.diagonal, "seed": 0}
-                         for d in _learning.DRIVERS for s in ("usual", "commensurate")]
+    out: list[Config] = [
+        {"check": "diagonal", "driver": d, "start": s, "steps": p.diagonal, "seed": 0}
+        for d in _learning.DRIVERS
+        for s in ("usual", "commensurate")
+    ]
     out += [{"check": "expansion", "steps": n, "seed": s} for n in p.heads for s in range(max(p.seeds, 2) + 2)]
     out += [{"check": "grokking", "steps": p.grokking, "seed": s} for s in range(p.seeds)]
-    out += [{"check": "regime", "name": n, "steps": p.regime, "seed": 0}
-            for n in ("gelu", "swiglu", "modular addition")]
+    out += [
+        {"check": "regime", "name": n, "steps": p.regime, "seed": 0} for n in ("gelu", "swiglu", "modular addition")
+    ]
     out += [{"check": "coefficient", "steps": p.coefficient, "draws": p.draws, "seed": 0}]
-    out += [{"check": "mixture", "weight": w, "data_sets": p.data_sets, "seed": i}
-            for i, w in enumerate((0.5, 0.4, 0.3, 0.2))]
+    out += [
+        {"check": "mixture", "weight": w, "data_sets": p.data_sets, "seed": i}
+        for i, w in enumerate((0.5, 0.4, 0.3, 0.2))
+    ]
     return out
 
 
@@ -44,14 +50,28 @@ def trial(config: Config) -> list[Row]:
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     last = max((r for r in rows if r["check"] == "coefficient"), key=lambda r: r["step"])
-    return {"λ at the end of training": f"{last['lam']:.1f} ± {last['stderr']:.1f} of {last['parameters']} parameters",
-            "ν of mixtures": ", ".join(f"{r['nu']:.4f}" for r in rows if r["check"] == "mixture")}
+    return {
+        "λ at the end of training": f"{last['lam']:.1f} ± {last['stderr']:.1f} of {last['parameters']} parameters",
+        "ν of mixtures": ", ".join(f"{r['nu']:.4f}" for r in rows if r["check"] == "mixture"),
+    }
 
 
-STUDIES = (Study("dead-directions-learning", "dead-directions", "dead directions while networks learn",
-                 trials=trials, trial=trial, summary=summary,
-                 scales={"smoke": Learning(diagonal=60, heads=(150,), grokking=900, regime=30, coefficient=160,
-                                           draws=40, data_sets=1000, seeds=1),
-                         "small": Learning(), "paper": Learning(diagonal=200_000, grokking=20_000, regime=5000,
-                                                                coefficient=5000, draws=2000, data_sets=40_000,
-                                                                seeds=10)}),)
+STUDIES = (
+    Study(
+        "dead-directions-learning",
+        "dead-directions",
+        "dead directions while networks learn",
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        scales={
+            "smoke": Learning(
+                diagonal=60, heads=(150,), grokking=900, regime=30, coefficient=160, draws=40, data_sets=1000, seeds=1
+            ),
+            "small": Learning(),
+            "paper": Learning(
+                diagonal=200_000, grokking=20_000, regime=5000, coefficient=5000, draws=2000, data_sets=40_000, seeds=10
+            ),
+        },
+    ),
+)

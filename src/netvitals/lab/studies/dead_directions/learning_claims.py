@@ -22,8 +22,11 @@ def _zeros(rows: Sequence[Row]) -> Verdict:
     text = ", ".join(f"{d} {v:.0%}" for (d, s), v in share.items() if s == "usual")
     if like_adam > 0 and share["sgd", "usual"] == 0:
         return decide(True, like_adam, note=text)
-    return fails(like_adam, note=f"share of inactive weights that are exactly zero: {text}; the same from a start that "
-                 "one uncorrected first step would cancel")
+    return fails(
+        like_adam,
+        note=f"share of inactive weights that are exactly zero: {text}; the same from a start that "
+        "one uncorrected first step would cancel",
+    )
 
 
 def _spread(rows: Sequence[Row], name: str) -> tuple[int, int, list[str]]:
@@ -44,8 +47,13 @@ def _expansion(rows: Sequence[Row]) -> Verdict:
         clear, seeds, words = _spread(some(rows, steps=steps), "kappa")
         ok = ok and clear == seeds
         parts.append(f"after {steps} steps in {clear} of {seeds} seeds ({', '.join(words)})")
-    return decide(ok, parts[0], note="κ(G) of the head above all earlier readings " + "; ".join(parts)
-                  + "; the smallest eigenvalue of a trained head is known from a few samples only")
+    return decide(
+        ok,
+        parts[0],
+        note="κ(G) of the head above all earlier readings "
+        + "; ".join(parts)
+        + "; the smallest eigenvalue of a trained head is known from a few samples only",
+    )
 
 
 def _largest(rows: Sequence[Row]) -> Verdict:
@@ -54,12 +62,19 @@ def _largest(rows: Sequence[Row]) -> Verdict:
         clear, seeds, words = _spread(some(rows, steps=steps), "largest")
         share.append(clear / seeds)
         parts.append(f"{steps} steps: {clear} of {seeds} ({', '.join(words)})")
-    inputs = [np.median([r["inputs"] for r in rows if (r["seed"], r["steps"], r["when"]) == (s, n, "after")])
-              / np.median([r["inputs"] for r in rows if (r["seed"], r["steps"], r["when"]) == (s, n, "before")])
-              for s in {r["seed"] for r in rows} for n in {r["steps"] for r in rows}]
-    return decide(min(share) == 1.0 and max(inputs) < 2, min(share), note="seeds in which λ_max(G) after lies above "
-                  f"all readings before; {'; '.join(parts)}; κ(A) changes by {min(inputs):.2g} to {max(inputs):.2g} "
-                  "and never rises with it")
+    inputs = [
+        np.median([r["inputs"] for r in rows if (r["seed"], r["steps"], r["when"]) == (s, n, "after")])
+        / np.median([r["inputs"] for r in rows if (r["seed"], r["steps"], r["when"]) == (s, n, "before")])
+        for s in {r["seed"] for r in rows}
+        for n in {r["steps"] for r in rows}
+    ]
+    return decide(
+        min(share) == 1.0 and max(inputs) < 2,
+        min(share),
+        note="seeds in which λ_max(G) after lies above "
+        f"all readings before; {'; '.join(parts)}; κ(A) changes by {min(inputs):.2g} to {max(inputs):.2g} "
+        "and never rises with it",
+    )
 
 
 def _phases(rows: Sequence[Row]) -> Verdict:
@@ -73,21 +88,31 @@ def _phases(rows: Sequence[Row]) -> Verdict:
         low = min(run[peak:], key=lambda r: r["smallest"])
         rises.append(run[peak]["smallest"] / run[0]["smallest"])
         falls.append(run[peak]["smallest"] / low["smallest"])
-        words.append(f"memorised at {run[memory]['step']}, peak at {run[peak]['step']}, lowest after it at "
-                     f"{low['step']}")
+        words.append(
+            f"memorised at {run[memory]['step']}, peak at {run[peak]['step']}, lowest after it at {low['step']}"
+        )
         if run[memory]["smallest"] < 2 * run[0]["smallest"]:
             return fails(rises[-1], note=f"λ_min had not risen when the training set was memorised; {words[-1]}")
-    return decide(min(rises) > 2 and min(falls) > 2, f"×{min(rises):.1f} up, ×{min(falls):.1f} down", note="factors of "
-                  f"λ_min of the hidden activations, smallest over seeds; steps: {'; '.join(words)}")
+    return decide(
+        min(rises) > 2 and min(falls) > 2,
+        f"×{min(rises):.1f} up, ×{min(falls):.1f} down",
+        note=f"factors of λ_min of the hidden activations, smallest over seeds; steps: {'; '.join(words)}",
+    )
 
 
 def _mixers(rows: Sequence[Row]) -> Verdict:
     least = {n: min(r["ratio"] for r in some(rows, name=n)) for n in ("gelu", "swiglu")}
-    slopes = {n: rate_fit([r["depth"] + 1 for r in some(rows, name=n)], [r["sigma"] for r in some(rows, name=n)]).slope
-              for n in least}
+    slopes = {
+        n: rate_fit([r["depth"] + 1 for r in some(rows, name=n)], [r["sigma"] for r in some(rows, name=n)]).slope
+        for n in least
+    }
     ok = min(least.values()) > 0.1 and max(map(abs, slopes.values())) < 1
-    return decide(ok, min(least.values()), note="smallest σ_r over depth against that of the input: "
-                  + ", ".join(f"{n} {v:.2f} (exponent in depth {slopes[n]:.2f})" for n, v in least.items()))
+    return decide(
+        ok,
+        min(least.values()),
+        note="smallest σ_r over depth against that of the input: "
+        + ", ".join(f"{n} {v:.2f} (exponent in depth {slopes[n]:.2f})" for n, v in least.items()),
+    )
 
 
 def _addition(rows: Sequence[Row]) -> Verdict:
@@ -95,77 +120,170 @@ def _addition(rows: Sequence[Row]) -> Verdict:
     steps, values = [r["step"] for r in run], np.array([r["smallest"] for r in run])
     local = np.diff(np.log(values)) / np.diff(np.log(steps))
     shape = np.array([r["smallest"] / r["trace"] for r in run])
-    return decide(float(np.ptp(local)) > 1 and local.max() > 0 > local.min(), float(np.ptp(local)),
-                  note=f"spread of the local exponents of λ_min(G) in the step, from {local.max():.1f} to "
-                  f"{local.min():.1f}: no asymptote; over the trace it only moves between {shape.min():.1g} and "
-                  f"{shape.max():.1g}, so it follows the loss")
+    return decide(
+        float(np.ptp(local)) > 1 and local.max() > 0 > local.min(),
+        float(np.ptp(local)),
+        note=f"spread of the local exponents of λ_min(G) in the step, from {local.max():.1f} to "
+        f"{local.min():.1f}: no asymptote; over the trace it only moves between {shape.min():.1g} and "
+        f"{shape.max():.1g}, so it follows the loss",
+    )
 
 
 def _mixture(rows: Sequence[Row]) -> Verdict:
     worst = max(abs(r["nu"] - r["predicted"]) / r["nu_stderr"] for r in rows)
     above = min((r["nu"] - r["data_free"]) / r["nu_stderr"] for r in rows)
     tight = max(r["nu_stderr"] / r["predicted"] for r in rows) < 0.05
-    return decide(worst < 4 and above > 3 and tight, worst, note="largest gap to ν(2) in standard errors, weights "
-                  + ", ".join(f"{r['weight']:g}: {r['nu']:.4f} ± {r['nu_stderr']:.4f}" for r in rows)
-                  + f"; at least {above:.0f} standard errors above the part without data fluctuation")
+    return decide(
+        worst < 4 and above > 3 and tight,
+        worst,
+        note="largest gap to ν(2) in standard errors, weights "
+        + ", ".join(f"{r['weight']:g}: {r['nu']:.4f} ± {r['nu_stderr']:.4f}" for r in rows)
+        + f"; at least {above:.0f} standard errors above the part without data fluctuation",
+    )
 
 
 def _coefficient(rows: Sequence[Row]) -> Verdict:
     run = sorted(rows, key=lambda r: r["step"])
     first, last = run[0], run[-1]
-    ok = last["lam"] + 4 * last["stderr"] < last["parameters"] / 2 and last["lam"] > 4 * last["stderr"] \
-        and not any(r["diverged"] for r in run) and last["loss"] < first["loss"]
-    return decide(ok, last["lam"], last["stderr"], note=f"λ goes from {first['lam']:.1f} to {last['lam']:.1f} while "
-                  f"the loss falls from {first['loss']:.3f} to {last['loss']:.3f}; a regular model of its size would "
-                  f"have {last['parameters'] / 2:g}")
+    ok = (
+        last["lam"] + 4 * last["stderr"] < last["parameters"] / 2
+        and last["lam"] > 4 * last["stderr"]
+        and not any(r["diverged"] for r in run)
+        and last["loss"] < first["loss"]
+    )
+    return decide(
+        ok,
+        last["lam"],
+        last["stderr"],
+        note=f"λ goes from {first['lam']:.1f} to {last['lam']:.1f} while "
+        f"the loss falls from {first['loss']:.3f} to {last['loss']:.3f}; a regular model of its size would "
+        f"have {last['parameters'] / 2:g}",
+    )
 
 
 def _over_training(rows: Sequence[Row]) -> Plot:
     run = sorted(rows, key=lambda r: r["step"])
     steps = [r["step"] for r in run]
-    return Plot("step", "learning coefficient λ", (
-        Series("λ, with its standard error", steps, [r["lam"] for r in run], [r["stderr"] for r in run], line=True),
-        Series("loss", steps, [r["loss"] for r in run], line=True, dashed=True, right=True)), right_label="loss",
-        log_right=True)
+    return Plot(
+        "step",
+        "learning coefficient λ",
+        (
+            Series("λ, with its standard error", steps, [r["lam"] for r in run], [r["stderr"] for r in run], line=True),
+            Series("loss", steps, [r["loss"] for r in run], line=True, dashed=True, right=True),
+        ),
+        right_label="loss",
+        log_right=True,
+    )
 
 
 def _floor_over_training(rows: Sequence[Row]) -> Plot:
     run = sorted(some(rows, seed=min(r["seed"] for r in rows)), key=lambda r: r["step"])
     steps = [r["step"] + 1 for r in run]
-    return Plot("step + 1", "λ_min of the hidden activations", (
-        Series("λ_min", steps, [r["smallest"] for r in run], line=True),
-        Series("training accuracy", steps, [r["train"] for r in run], line=True, dashed=True, right=True),
-        Series("test accuracy", steps, [r["test"] for r in run], line=True, right=True)), log_x=True, log_y=True,
-        right_label="accuracy")
+    return Plot(
+        "step + 1",
+        "λ_min of the hidden activations",
+        (
+            Series("λ_min", steps, [r["smallest"] for r in run], line=True),
+            Series("training accuracy", steps, [r["train"] for r in run], line=True, dashed=True, right=True),
+            Series("test accuracy", steps, [r["test"] for r in run], line=True, right=True),
+        ),
+        log_x=True,
+        log_y=True,
+        right_label="accuracy",
+    )
 
 
 def _stream(rows: Sequence[Row]) -> Plot:
     names = [n for n in ("gelu", "swiglu") if any(r["name"] == n for r in rows)]
-    return Plot("depth: 0 is the input of the first block", "σ_r of the residual stream", [
-        Series(n, [r["depth"] for r in some(rows, name=n)], [r["sigma"] for r in some(rows, name=n)], line=True)
-        for n in names], log_y=True)
+    return Plot(
+        "depth: 0 is the input of the first block",
+        "σ_r of the residual stream",
+        [
+            Series(n, [r["depth"] for r in some(rows, name=n)], [r["sigma"] for r in some(rows, name=n)], line=True)
+            for n in names
+        ],
+        log_y=True,
+    )
 
 
-def _claim(number: str, statement: str, section: str, check: str, expected: Expected,
-           judge: Callable[[Sequence[Row]], Verdict], **more: Any) -> Claim:
+def _claim(
+    number: str,
+    statement: str,
+    section: str,
+    check: str,
+    expected: Expected,
+    judge: Callable[[Sequence[Row]], Verdict],
+    **more: Any,
+) -> Claim:
     return claim(STUDY, number, statement, expected, judge, section, check_is(check), **more)
 
 
 CLAIMS = (
-    _claim("X22", "Adam-like optimisers put inactive weights of a diagonal net exactly at zero, SGD none", "Table 12",
-           "diagonal", Expected(direction="some exact zeros"), _zeros),
-    _claim("X24-mixers", "residual mixers with norms have rate 0: the stream's floor does not decay over depth",
-           "Table 13", "regime", Expected(direction="ratio of order one"), _mixers, plot=_stream),
-    _claim("X24-addition", "an MLP under Adam and cross-entropy on modular addition has no rate, only drift",
-           "Table 13, Remark 37", "regime", Expected(direction="no asymptote"), _addition),
-    _claim("X28-mixture", "ν(2) on a mixture that merges, at four weights", "Remark 98", "mixture",
-           Expected(direction="within 4 standard errors"), _mixture),
-    _claim("X30", "new classes make κ(G) of the head spike", "Algorithm 1", "expansion",
-           Expected(direction="above all earlier readings"), _expansion),
-    _claim("X30-largest", "new classes show in λ_max(G) of the head and not in A", "Algorithm 1, corrected",
-           "expansion", Expected(direction="every seed"), _largest),
-    _claim("X32", "λ_min rises while a network memorises and falls while it compresses", "§12.1", "grokking",
-           Expected(direction="up, then down"), _phases, plot=_floor_over_training),
-    _claim("LLC", "the learning coefficient of a trained net lies far below half its parameters", "§4.13",
-           "coefficient", Expected(direction="below D/2"), _coefficient, plot=_over_training),
+    _claim(
+        "X22",
+        "Adam-like optimisers put inactive weights of a diagonal net exactly at zero, SGD none",
+        "Table 12",
+        "diagonal",
+        Expected(direction="some exact zeros"),
+        _zeros,
+    ),
+    _claim(
+        "X24-mixers",
+        "residual mixers with norms have rate 0: the stream's floor does not decay over depth",
+        "Table 13",
+        "regime",
+        Expected(direction="ratio of order one"),
+        _mixers,
+        plot=_stream,
+    ),
+    _claim(
+        "X24-addition",
+        "an MLP under Adam and cross-entropy on modular addition has no rate, only drift",
+        "Table 13, Remark 37",
+        "regime",
+        Expected(direction="no asymptote"),
+        _addition,
+    ),
+    _claim(
+        "X28-mixture",
+        "ν(2) on a mixture that merges, at four weights",
+        "Remark 98",
+        "mixture",
+        Expected(direction="within 4 standard errors"),
+        _mixture,
+    ),
+    _claim(
+        "X30",
+        "new classes make κ(G) of the head spike",
+        "Algorithm 1",
+        "expansion",
+        Expected(direction="above all earlier readings"),
+        _expansion,
+    ),
+    _claim(
+        "X30-largest",
+        "new classes show in λ_max(G) of the head and not in A",
+        "Algorithm 1, corrected",
+        "expansion",
+        Expected(direction="every seed"),
+        _largest,
+    ),
+    _claim(
+        "X32",
+        "λ_min rises while a network memorises and falls while it compresses",
+        "§12.1",
+        "grokking",
+        Expected(direction="up, then down"),
+        _phases,
+        plot=_floor_over_training,
+    ),
+    _claim(
+        "LLC",
+        "the learning coefficient of a trained net lies far below half its parameters",
+        "§4.13",
+        "coefficient",
+        Expected(direction="below D/2"),
+        _coefficient,
+        plot=_over_training,
+    ),
 )

@@ -9,8 +9,22 @@ from typing import Any
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.dead_directions import _bridge
 
-TRAJECTORIES = ("sgd", "adam", "ddcadam frozen", "ddcadam sgd", "ddcadam adam", "eps 1e-08", "eps 0.0001", "eps 0.01",
-                "eps 1", "dial 0", "dial 0.25", "dial 0.5", "dial 1", "sign")
+TRAJECTORIES = (
+    "sgd",
+    "adam",
+    "ddcadam frozen",
+    "ddcadam sgd",
+    "ddcadam adam",
+    "eps 1e-08",
+    "eps 0.0001",
+    "eps 0.01",
+    "eps 1",
+    "dial 0",
+    "dial 0.25",
+    "dial 0.5",
+    "dial 1",
+    "sign",
+)
 DRIFTS = ("sgd", "adam", "ddcadam printed", "ddcadam")
 
 
@@ -25,13 +39,23 @@ class Optimisers:
 
 
 def trials(p: Optimisers) -> list[Config]:
-    configs: list[Config] = [{"check": "trajectory", "optimizer": o, "depth": d, "steps": p.trajectory}
-                             for d in (2, 3) for o in TRAJECTORIES if d == 2 or o in TRAJECTORIES[:5]]
+    configs: list[Config] = [
+        {"check": "trajectory", "optimizer": o, "depth": d, "steps": p.trajectory}
+        for d in (2, 3)
+        for o in TRAJECTORIES
+        if d == 2 or o in TRAJECTORIES[:5]
+    ]
     configs += [{"check": "drift", "optimizer": o, "steps": p.drift, "seed": s} for o in DRIFTS for s in range(p.seeds)]
-    configs += [{"check": "equivariance", "spec": s, "vertical": v, "dtype": d, "steps": p.synchronised}
-                for s in _bridge.SPECS for v in ("frozen", "sgd", "adam") for d in ("float32", "float64")]
-    configs += [{"check": "equivariance", "spec": s, "vertical": "adam itself", "dtype": "float64",
-                 "steps": p.synchronised} for s in _bridge.SPECS]
+    configs += [
+        {"check": "equivariance", "spec": s, "vertical": v, "dtype": d, "steps": p.synchronised}
+        for s in _bridge.SPECS
+        for v in ("frozen", "sgd", "adam")
+        for d in ("float32", "float64")
+    ]
+    configs += [
+        {"check": "equivariance", "spec": s, "vertical": "adam itself", "dtype": "float64", "steps": p.synchronised}
+        for s in _bridge.SPECS
+    ]
     return configs
 
 
@@ -50,7 +74,18 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     return {"largest equivariance residual": max(ours), "trajectories": sum(r["check"] == "trajectory" for r in rows)}
 
 
-STUDIES = (Study("dead-directions-optimisers", "dead-directions", "which optimisers respect symmetries and keep rates",
-                 trials=trials, trial=trial, summary=summary,
-                 scales={"smoke": Optimisers(trajectory=2000, drift=2000, seeds=1), "small": Optimisers(),
-                         "paper": Optimisers(trajectory=200_000, drift=20_000, seeds=10)}),)
+STUDIES = (
+    Study(
+        "dead-directions-optimisers",
+        "dead-directions",
+        "which optimisers respect symmetries and keep rates",
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        scales={
+            "smoke": Optimisers(trajectory=2000, drift=2000, seeds=1),
+            "small": Optimisers(),
+            "paper": Optimisers(trajectory=200_000, drift=20_000, seeds=10),
+        },
+    ),
+)

@@ -12,9 +12,20 @@ from netvitals.lab.studies.dead_directions import _factors
 from netvitals.lab.studies.dead_directions._networks import configurations, network, predicted
 from netvitals.singular import RateFit, freeze_probe
 
-LADDERS = ("ladder",)       # topics whose claims are about λ_min
-CHECKS = ("schur constant", "off-diagonals", "lift", "two layers", "norm kernels", "finite t", "crossover", "quotient",
-          "softmax head", "memorisation", "trained networks")
+LADDERS = ("ladder",)  # topics whose claims are about λ_min
+CHECKS = (
+    "schur constant",
+    "off-diagonals",
+    "lift",
+    "two layers",
+    "norm kernels",
+    "finite t",
+    "crossover",
+    "quotient",
+    "softmax head",
+    "memorisation",
+    "trained networks",
+)
 
 
 @dataclass(frozen=True)
@@ -27,9 +38,10 @@ class Rates:
 
 
 def trials(p: Rates) -> list[Config]:
-    return [*configurations(p.samples), *({"check": c, "samples": p.schur if c == "schur constant" else p.samples,
-                                           "seed": p.seed} for c in CHECKS)]
-
+    return [
+        *configurations(p.samples),
+        *({"check": c, "samples": p.schur if c == "schur constant" else p.samples, "seed": p.seed} for c in CHECKS),
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -39,31 +51,65 @@ def trial(config: Config) -> list[Row]:
     ladder = freeze_probe(network(config), config["ts"], **options)
     text = predicted(config)
     found: dict[str, Mapping[str, RateFit]] = {
-        "G": ladder.G, "A": ladder.A, "product": ladder.product,
+        "G": ladder.G,
+        "A": ladder.A,
+        "product": ladder.product,
         "stream": {f"X{i}": f for i, f in enumerate(ladder.stream)},
-        "forward": {f"X{i}": f for i, f in enumerate(ladder.forward)}}
-    rows = [{"readout": readout, "layer": layer, "predicted": value,
-             "measured": None if math.isnan(found[readout][layer].slope) else found[readout][layer].slope,
-             "zero": found[readout][layer].flags == ("identically zero",), "regime": ladder.regime,
-             "estimator": ladder.estimator}
-            for readout, by_layer in text.items() for layer, value in by_layer.items()]
+        "forward": {f"X{i}": f for i, f in enumerate(ladder.forward)},
+    }
+    rows = [
+        {
+            "readout": readout,
+            "layer": layer,
+            "predicted": value,
+            "measured": None if math.isnan(found[readout][layer].slope) else found[readout][layer].slope,
+            "zero": found[readout][layer].flags == ("identically zero",),
+            "regime": ladder.regime,
+            "estimator": ladder.estimator,
+        }
+        for readout, by_layer in text.items()
+        for layer, value in by_layer.items()
+    ]
     # Schur complements, which λ_min follows (Lemma 17): judged where a claim is about λ_min, elsewhere for the record
     smallest = config["topic"] in LADDERS
-    rows += [{"readout": name, "layer": layer, "predicted": text[name[0]][layer] if smallest else None,
-              "measured": None if math.isnan(f.slope) else f.slope, "zero": f.flags == ("identically zero",),
-              "regime": ladder.regime, "estimator": ladder.estimator}
-             for name, fits in (("G_schur", ladder.G_schur), ("A_schur", ladder.A_schur)) for layer, f in fits.items()]
+    rows += [
+        {
+            "readout": name,
+            "layer": layer,
+            "predicted": text[name[0]][layer] if smallest else None,
+            "measured": None if math.isnan(f.slope) else f.slope,
+            "zero": f.flags == ("identically zero",),
+            "regime": ladder.regime,
+            "estimator": ladder.estimator,
+        }
+        for name, fits in (("G_schur", ladder.G_schur), ("A_schur", ladder.A_schur))
+        for layer, f in fits.items()
+    ]
     return rows
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     probes = [r for r in rows if r["check"] == "probe" and r["predicted"] is not None and r["measured"] is not None]
     gaps = [abs(r["measured"] - r["predicted"]) for r in probes]
-    return {"exponents predicted and measured": len(gaps), "within 0.05": sum(g <= 0.05 for g in gaps),
-            "largest gap": max(gaps, default=0.0)}
+    return {
+        "exponents predicted and measured": len(gaps),
+        "within 0.05": sum(g <= 0.05 for g in gaps),
+        "largest gap": max(gaps, default=0.0),
+    }
 
 
-STUDIES = (Study("dead-directions-rates", "dead-directions", "K-FAC rates: predicted against measured, by architecture",
-                 trials=trials, trial=trial, summary=summary,
-                 scales={"smoke": Rates(samples=300, schur=20_000), "small": Rates(),
-                         "paper": Rates(samples=20_000, schur=400_000)}),)
+STUDIES = (
+    Study(
+        "dead-directions-rates",
+        "dead-directions",
+        "K-FAC rates: predicted against measured, by architecture",
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        scales={
+            "smoke": Rates(samples=300, schur=20_000),
+            "small": Rates(),
+            "paper": Rates(samples=20_000, schur=400_000),
+        },
+    ),
+)

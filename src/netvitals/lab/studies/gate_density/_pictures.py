@@ -10,7 +10,7 @@ from netvitals.lab.studies import Plot, Row, Series
 from netvitals.lab.studies.gate_density._reading import acts, some
 from netvitals.lab.studies.gate_density._recorder import key
 
-POINTS = 240            # dots of one series, about
+POINTS = 240  # dots of one series, about
 
 
 def density_by_epoch(rows: Sequence[Row], theta: float = 0.1, pooling: str = "element", kind: str = "all") -> Plot:
@@ -21,9 +21,15 @@ def density_by_epoch(rows: Sequence[Row], theta: float = 0.1, pooling: str = "el
         mine = [r for r in rows if r["quantity"] == "epoch" and r["act"] == act and name in r]
         epochs = sorted({r["epoch"] for r in mine})
         values = [[r[name] for r in mine if r["epoch"] == e] for e in epochs]
-        series.append(Series(act, epochs, [float(np.mean(v)) for v in values],
-                             [float(np.std(v, ddof=1) / len(v) ** 0.5) if len(v) > 1 else 0.0 for v in values],
-                             line=True))
+        series.append(
+            Series(
+                act,
+                epochs,
+                [float(np.mean(v)) for v in values],
+                [float(np.std(v, ddof=1) / len(v) ** 0.5) if len(v) > 1 else 0.0 for v in values],
+                line=True,
+            )
+        )
     where = "" if kind == "all" else f", {kind} sites"
     return Plot("epoch", f"gate density, θ = {theta:g}, by {pooling}{where}", series)
 
@@ -34,7 +40,7 @@ def margins(rows: Sequence[Row]) -> Plot:
     for act in acts(rows):
         runs = [r for r in some(rows, act=act) if "margins first" in r]
         pairs = [p for r in runs for p in zip(r["margins first"], r["margins last"])]
-        pairs = pairs[::-(-len(pairs) // POINTS)]
+        pairs = pairs[:: -(-len(pairs) // POINTS)]
         series.append(Series(act, [a for a, _ in pairs], [b for _, b in pairs]))
     return Plot("margin (μ − z_low)/σ before training, θ = 0.10", "margin at the end", series)
 
@@ -46,8 +52,11 @@ def predicted(rows: Sequence[Row], theta: float = 0.1) -> Plot:
         sites = [r for r in some(rows, "site", act=act, when="last", theta=theta) if "predicted" in r]
         series.append(Series(act, [r["predicted"] for r in sites], [r["density"] for r in sites]))
     ends = [min(min(s.x) for s in series), max(max(s.x) for s in series)]
-    return Plot(f"predicted density, interval-union law, θ = {theta:g}", "measured density",
-                [*series, Series("equal", ends, ends, line=True, dashed=True)])
+    return Plot(
+        f"predicted density, interval-union law, θ = {theta:g}",
+        "measured density",
+        [*series, Series("equal", ends, ends, line=True, dashed=True)],
+    )
 
 
 def sigma_by_optimizer(rows: Sequence[Row]) -> Plot:
@@ -58,9 +67,13 @@ def sigma_by_optimizer(rows: Sequence[Row]) -> Plot:
         mine = [r for r in epochs if (r["optimizer"], r["coupling"], r["S"], bool(r.get("exempt"))) == arm]
         times = sorted({r["epoch"] for r in mine})
         name = f"{arm[0]}{' decoupled' if arm[:2] == ('sgd', 'decoupled') else ''}, S = {arm[2]:g}" + (
-            ", norms exempt" if arm[3] else "")
-        series.append(Series(name, times, [float(np.mean([r["sigma"] for r in mine if r["epoch"] == e]))
-                                           for e in times], line=True))
+            ", norms exempt" if arm[3] else ""
+        )
+        series.append(
+            Series(
+                name, times, [float(np.mean([r["sigma"] for r in mine if r["epoch"] == e])) for e in times], line=True
+            )
+        )
     return Plot("epoch", "mean channel σ", series)
 
 
@@ -69,10 +82,16 @@ def collapse_by_decay(rows: Sequence[Row]) -> Plot:
     series = []
     for arm in dict.fromkeys((r["optimizer"], r["coupling"]) for r in some(rows)):
         mine = [r for r in some(rows, optimizer=arm[0], coupling=arm[1]) if not r.get("exempt")]
-        series.append(Series(f"{arm[0]}, {arm[1]}", [r["realised S"] for r in mine],
-                             [r["sigma last"] / r["sigma first"] for r in mine]))
-    return Plot("integrated decay felt by the norm scales", "σ at the end / σ at the start", series, log_x=True,
-                log_y=True)
+        series.append(
+            Series(
+                f"{arm[0]}, {arm[1]}",
+                [r["realised S"] for r in mine],
+                [r["sigma last"] / r["sigma first"] for r in mine],
+            )
+        )
+    return Plot(
+        "integrated decay felt by the norm scales", "σ at the end / σ at the start", series, log_x=True, log_y=True
+    )
 
 
 def correlations(rows: Sequence[Row], margin: str = "normalized") -> Plot:
@@ -91,11 +110,13 @@ def by_threshold(rows: Sequence[Row], pooling: str = "element") -> Plot:
     series = []
     for act in acts(rows):
         runs = some(rows, act=act)
-        thetas = sorted(float(k[2:].split(" ")[0]) for k in runs[0]
-                        if k.startswith("D@") and k.endswith(f" {pooling} all change"))
+        thetas = sorted(
+            float(k[2:].split(" ")[0]) for k in runs[0] if k.startswith("D@") and k.endswith(f" {pooling} all change")
+        )
         values = [[100 * r[f"{key(t, pooling)} change"] for r in runs] for t in thetas]
-        series.append(Series(act, thetas, [float(np.mean(v)) for v in values], [float(np.std(v)) for v in values],
-                             line=True))
+        series.append(
+            Series(act, thetas, [float(np.mean(v)) for v in values], [float(np.std(v)) for v in values], line=True)
+        )
     return Plot("θ", f"change of density in points, by {pooling}", series, log_x=True)
 
 
@@ -103,13 +124,29 @@ def quantile_bands(rows: Sequence[Row], act: str) -> Plot:
     """Percentiles of the gate by epoch."""
     mine = [r for r in rows if r["quantity"] == "epoch" and r["act"] == act]
     epochs = sorted({r["epoch"] for r in mine})
-    return Plot("epoch", f"gate of {act}", [Series(f"{q}th percentile", epochs, [
-        float(np.mean([r[f"q{q:02d}"] for r in mine if r["epoch"] == e])) for e in epochs], line=True)
-        for q in (1, 5, 25, 50, 75, 95, 99)])
+    return Plot(
+        "epoch",
+        f"gate of {act}",
+        [
+            Series(
+                f"{q}th percentile",
+                epochs,
+                [float(np.mean([r[f"q{q:02d}"] for r in mine if r["epoch"] == e])) for e in epochs],
+                line=True,
+            )
+            for q in (1, 5, 25, 50, 75, 95, 99)
+        ],
+    )
 
 
 def by_condition(rows: Sequence[Row], x: str, y: str, x_label: str, y_label: str) -> Plot:
     """One dot per run and one series per activation, of two quantities of a run."""
-    return Plot(x_label, y_label, [
-        Series(act, [r[x] for r in runs], [r[y] for r in runs]) for act in acts(some(rows))
-        if (runs := [r for r in some(rows, act=act) if r.get(x) is not None and r.get(y) is not None])])
+    return Plot(
+        x_label,
+        y_label,
+        [
+            Series(act, [r[x] for r in runs], [r[y] for r in runs])
+            for act in acts(some(rows))
+            if (runs := [r for r in some(rows, act=act) if r.get(x) is not None and r.get(y) is not None])
+        ],
+    )

@@ -17,8 +17,11 @@ COINCIDE = "layers of one width, so element, site and channel pooling coincide"
 
 def some(rows: Iterable[Row], quantity: str | None = "run", **where: Any) -> list[Row]:
     """Rows that hold all of ``where``; there must be one."""
-    found = [r for r in rows if (quantity is None or r.get("quantity") == quantity)
-             and all(r.get(k) == v for k, v in where.items())]
+    found = [
+        r
+        for r in rows
+        if (quantity is None or r.get("quantity") == quantity) and all(r.get(k) == v for k, v in where.items())
+    ]
     if not found:
         raise LookupError(f"no {quantity or 'row'} holds {where}")
     return found

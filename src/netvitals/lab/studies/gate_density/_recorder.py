@@ -21,8 +21,8 @@ from netvitals.vitals.rank import effective_rank
 
 THETAS = (0.001, 0.005, 0.01, 0.05, 0.1)
 POOLINGS = ("element", "site", "channel")
-MOMENTS = 5             # moments of the per-channel tests: epochs 0, 6, 12, 18, 24 of 25
-SHOWN = 48              # channels kept for the picture of margins before and after
+MOMENTS = 5  # moments of the per-channel tests: epochs 0, 6, 12, 18, 24 of 25
+SHOWN = 48  # channels kept for the picture of margins before and after
 QUANTILES = (1, 5, 25, 50, 75, 95, 99)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm)
 
@@ -53,21 +53,34 @@ class Recorder:
         finally:
             hook.remove()
         rank = effective_rank(features[0].flatten(1), centred=True)
-        row: Row = {"quantity": "epoch", "epoch": epoch, "accuracy": accuracy, **_norm_parameters(network),
-                    **_inputs(report), **_gates(report), "rank_entropy": rank.entropy, "rank_stable": rank.stable,
-                    "rank_participation": rank.participation}
+        row: Row = {
+            "quantity": "epoch",
+            "epoch": epoch,
+            "accuracy": accuracy,
+            **_norm_parameters(network),
+            **_inputs(report),
+            **_gates(report),
+            "rank_entropy": rank.entropy,
+            "rank_stable": rank.stable,
+            "rank_participation": rank.participation,
+        }
         for kind in ("all", *report.kinds):
             of = None if kind == "all" else kind
             for pooling in POOLINGS:
-                row |= {key(t, pooling, kind): report.density(t, pooling, of) for t in self.thetas}     # type: ignore[arg-type]
+                row |= {key(t, pooling, kind): report.density(t, pooling, of) for t in self.thetas}  # type: ignore[arg-type]
         self.reports.append(report)
         self.epochs.append(epoch)
         self.rows.append(row)
 
     def finish(self) -> list[Row]:
         """All rows of the record."""
-        run: Row = {"quantity": "run", "kinds": list(self.reports[0].kinds), "accuracy": self.rows[-1]["accuracy"],
-                    "variance": self.rows[0]["variance"], "gate_variance": self.rows[0]["gate_variance"]}
+        run: Row = {
+            "quantity": "run",
+            "kinds": list(self.reports[0].kinds),
+            "accuracy": self.rows[-1]["accuracy"],
+            "variance": self.rows[0]["variance"],
+            "gate_variance": self.rows[0]["gate_variance"],
+        }
         run |= self._reduced([k for k in self.rows[0] if k.startswith(("D@", "rank_")) or k in ("gate_mean", "mu")])
         for name in ("sigma", "gamma", "gate_mean", "q05", "q95", "gate_variance"):
             run |= {f"{name} first": self.rows[0][name], f"{name} last": self.rows[-1][name]}
@@ -85,9 +98,14 @@ class Recorder:
         out: Row = {}
         for i, name in enumerate(names):
             first, start, last = values[0, i], values[after[0], i], values[-1, i]
-            out |= {f"{name} first": first, f"{name} last": last, f"{name} change": last - first,
-                    f"{name} change since epoch 0": last - start, f"{name} rho": _plain(rank[i]),
-                    f"{name} pearson": _plain(line[i])}
+            out |= {
+                f"{name} first": first,
+                f"{name} last": last,
+                f"{name} change": last - first,
+                f"{name} change since epoch 0": last - start,
+                f"{name} rho": _plain(rank[i]),
+                f"{name} pearson": _plain(line[i]),
+            }
         return out
 
     def _channels(self, theta: float) -> Row:
@@ -110,8 +128,12 @@ class Recorder:
                 out |= {"defined": r.defined, "constant": r.constant, "dropped": r.dropped}
             out[f"agreement {name}"] = _plain(gate_trends.agreement(margin, density).share)
         normal = found["normalized"]
-        out |= {"margin first": _finite(normal[0]), "margin last": _finite(normal[-1]),
-                "distance first": _finite(np.abs(normal[0])), "channels": mu.shape[1]}
+        out |= {
+            "margin first": _finite(normal[0]),
+            "margin last": _finite(normal[-1]),
+            "distance first": _finite(np.abs(normal[0])),
+            "channels": mu.shape[1],
+        }
         return out
 
     def _shown(self, theta: float) -> Row:
@@ -126,8 +148,17 @@ class Recorder:
         return {"margins first": margin[0], "margins last": margin[1]}
 
     def _stacked(self, moments: Sequence[int], what: str, theta: float) -> np.ndarray:
-        return np.stack([np.concatenate([s.channel_densities[theta] if what == "density" else getattr(s, what)
-                                         for s in self.reports[i].sites.values()]) for i in moments])
+        return np.stack(
+            [
+                np.concatenate(
+                    [
+                        s.channel_densities[theta] if what == "density" else getattr(s, what)
+                        for s in self.reports[i].sites.values()
+                    ]
+                )
+                for i in moments
+            ]
+        )
 
     def _sites(self) -> list[Row]:
         rows: list[Row] = []
@@ -135,8 +166,16 @@ class Recorder:
             for theta in (t for t in (0.01, 0.1) if t in self.thetas):
                 crossings = _crossings(self.act, theta)
                 for name, s in report.sites.items():
-                    row = {"quantity": "site", "when": when, "theta": theta, "site": name, "follows": s.site.follows,
-                           "density": s.density(theta), "mu": float(s.mu.mean()), "sigma": float(s.sigma.mean())}
+                    row = {
+                        "quantity": "site",
+                        "when": when,
+                        "theta": theta,
+                        "site": name,
+                        "follows": s.site.follows,
+                        "density": s.density(theta),
+                        "mu": float(s.mu.mean()),
+                        "sigma": float(s.sigma.mean()),
+                    }
                     if crossings is not None:
                         m = gates.margins(s.mu, s.sigma, crossings, theta)
                         row |= {"predicted": m.density, "half_line": float(np.mean(m.phi)), "population": m.population}
@@ -153,8 +192,10 @@ def _norm_parameters(network: nn.Module) -> Row:
     norms = [m for m in network.modules() if isinstance(m, NORMS)]
     gain = [m.weight.detach().abs().flatten() for m in norms if isinstance(m.weight, Tensor)]
     shift = [m.bias.detach().flatten() for m in norms if isinstance(m.bias, Tensor)]
-    mean = {name: float(np.concatenate([t.numpy() for t in parts]).mean()) if parts else math.nan
-            for name, parts in (("gamma", gain), ("beta", shift))}
+    mean = {
+        name: float(np.concatenate([t.numpy() for t in parts]).mean()) if parts else math.nan
+        for name, parts in (("gamma", gain), ("beta", shift))
+    }
     return {name: _plain(value) for name, value in mean.items()}
 
 
@@ -162,9 +203,11 @@ def _inputs(report: gates.GateReport) -> Row:
     """Pooled mean over elements; mean channel deviation over all channels and by kind of site."""
     sites = list(report.sites.values())
     weights = [s.measured for s in sites]
-    row: Row = {"mu": float(np.average([s.mu.mean() for s in sites], weights=weights)),
-                "mu channel": float(np.concatenate([s.mu for s in sites]).mean()),
-                "sigma": float(np.concatenate([s.sigma for s in sites]).mean())}
+    row: Row = {
+        "mu": float(np.average([s.mu.mean() for s in sites], weights=weights)),
+        "mu channel": float(np.concatenate([s.mu for s in sites]).mean()),
+        "sigma": float(np.concatenate([s.sigma for s in sites]).mean()),
+    }
     for kind in report.kinds:
         row[f"sigma {kind}"] = float(np.concatenate([s.sigma for s in sites if s.site.follows == kind]).mean())
     return row
@@ -173,9 +216,15 @@ def _inputs(report: gates.GateReport) -> Row:
 def _gates(report: gates.GateReport) -> Row:
     sites = list(report.sites.values())
     weights = [s.measured for s in sites]
-    return {name: float(np.average(values, weights=weights)) for name, values in (
-        ("gate_mean", [s.mean for s in sites]), *((f"q{q:02d}", [s.quantile(q) for s in sites]) for q in QUANTILES),
-        ("variance", [s.variance for s in sites]), ("gate_variance", [s.gate_variance for s in sites]))}
+    return {
+        name: float(np.average(values, weights=weights))
+        for name, values in (
+            ("gate_mean", [s.mean for s in sites]),
+            *((f"q{q:02d}", [s.quantile(q) for s in sites]) for q in QUANTILES),
+            ("variance", [s.variance for s in sites]),
+            ("gate_variance", [s.gate_variance for s in sites]),
+        )
+    }
 
 
 def _crossings(act: str, theta: float) -> Any:

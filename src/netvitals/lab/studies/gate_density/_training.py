@@ -28,24 +28,46 @@ from netvitals.lab.training import (
     train,
 )
 
-S = 2.44                                # integrated decay of the paper's schedule under SGD
+S = 2.44  # integrated decay of the paper's schedule under SGD
 RATES = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
 SMOOTH = ("gelu", "silu", "mish")
 FOUR = ("relu", *SMOOTH)
 # what decides the rows of a trial, and nothing else: stored trials stay good while other rooms change
-DEPENDS = ("netvitals.lab.studies.gate_density._training", "netvitals.lab.studies.gate_density._recorder",
-           "netvitals.gates.measurement", "netvitals.gates.report", "netvitals.gates.prediction",
-           "netvitals.gates.trends", "netvitals.activations.thresholds", "netvitals.lab.models.mlp",
-           "netvitals.lab.models.resnet", "netvitals.lab.models.parts", "netvitals.lab.training.recipe",
-           "netvitals.lab.training.optimizer", "netvitals.lab.training.loop", "netvitals.lab.training.ensemble",
-           "netvitals.lab.training.stacked")
+DEPENDS = (
+    "netvitals.lab.studies.gate_density._training",
+    "netvitals.lab.studies.gate_density._recorder",
+    "netvitals.gates.measurement",
+    "netvitals.gates.report",
+    "netvitals.gates.prediction",
+    "netvitals.gates.trends",
+    "netvitals.activations.thresholds",
+    "netvitals.lab.models.mlp",
+    "netvitals.lab.models.resnet",
+    "netvitals.lab.models.parts",
+    "netvitals.lab.training.recipe",
+    "netvitals.lab.training.optimizer",
+    "netvitals.lab.training.loop",
+    "netvitals.lab.training.ensemble",
+    "netvitals.lab.training.stacked",
+)
 
 
 def condition(**more: Any) -> Config:
     """A configuration with the paper's defaults; ``S`` replaces ``weight_decay`` unless it is None, and ``exempt=True``
     takes the decay from the norms' scales and shifts."""
-    base: Config = {"network": "mlp:64-128x3-10", "data": "digits", "pool": 1, "act": "relu", "norm": "batch",
-                    "optimizer": "sgd", "coupling": "coupled", "S": S, "weight_decay": 5e-4, "epochs": 25, "batch": 128}
+    base: Config = {
+        "network": "mlp:64-128x3-10",
+        "data": "digits",
+        "pool": 1,
+        "act": "relu",
+        "norm": "batch",
+        "optimizer": "sgd",
+        "coupling": "coupled",
+        "S": S,
+        "weight_decay": 5e-4,
+        "epochs": 25,
+        "batch": 128,
+    }
     return {**base, **more}
 
 
@@ -71,10 +93,15 @@ def load(name: str, pool: int = 1) -> Dataset:
 def prepared(config: Mapping[str, Any], data: Dataset) -> tuple[Recipe, float]:
     """The recipe to train with, and the decay λ of a decoupled SGD that the recipe itself does not know."""
     kind = config["optimizer"]
-    recipe = Recipe(epochs=config["epochs"], batch=config["batch"], optimizer=kind,
-                    lr=config.get("lr", RATES[kind]), weight_decay=config["weight_decay"],
-                    augment=config.get("augment", False),
-                    groups=(Group(kinds=("norm",), weight_decay=0.0),) if config.get("exempt") else ())
+    recipe = Recipe(
+        epochs=config["epochs"],
+        batch=config["batch"],
+        optimizer=kind,
+        lr=config.get("lr", RATES[kind]),
+        weight_decay=config["weight_decay"],
+        augment=config.get("augment", False),
+        groups=(Group(kinds=("norm",), weight_decay=0.0),) if config.get("exempt") else (),
+    )
     if config["S"] is not None:
         recipe = match_decay(recipe, config["S"], data)
     if kind == "sgd" and config["coupling"] == "decoupled":
@@ -146,8 +173,15 @@ class OnStep:
     of the gradient as well, so its scales feel $S = \sum_t η_t λ / (\sqrt{\hat v_t} + ε)$, measured here.
     """
 
-    def __init__(self, recipe: Recipe, data: Dataset, decay: float, network: nn.Module,
-                 parameters: Callable[[Any], Mapping[str, Tensor]], count: int) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: Dataset,
+        decay: float,
+        network: nn.Module,
+        parameters: Callable[[Any], Mapping[str, Tensor]],
+        count: int,
+    ) -> None:
         self.recipe, self.decay, self.parameters = recipe, decay, parameters
         self.total, self.per_epoch = steps_of(recipe, data)
         nominal = integrated_decay(replace(recipe, weight_decay=decay) if decay else recipe, data)
@@ -174,11 +208,11 @@ class OnStep:
         for n in self.scales:
             p = parameters[n]
             assert p.grad is not None
-            if n not in self.before:        # scales start alike in every seed
+            if n not in self.before:  # scales start alike in every seed
                 self.before[n], self.second[n] = self.first[n].expand_as(p).clone(), torch.zeros_like(p)
             pull = p.grad + decay * self.before[n]
             self.second[n].mul_(beta).addcmul_(pull, pull, value=1 - beta)
-            size = (self.second[n] / (1 - beta ** step)).sqrt_().add_(self.recipe.eps)
+            size = (self.second[n] / (1 - beta**step)).sqrt_().add_(self.recipe.eps)
             felt.append((rate * decay / size).reshape(self.count, -1))
             self.before[n].copy_(p)
         mean = torch.cat(felt, 1).mean(1).tolist()

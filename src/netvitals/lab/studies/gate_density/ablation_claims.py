@@ -28,8 +28,11 @@ def _norms(rows: Sequence[Row]) -> Verdict:
                 facts.append(f"{network}, {norm}, by {pooling}: {text}; σ {span(shrinkage(runs), '+.0%')}")
                 if norm == "group":
                     same, total = same + ok, total + 1
-    return decide(same == total, f"{same} of {total}", note="networks and poolings in which GroupNorm shows the split "
-                  "in every seed, θ = .01; " + ". ".join(facts))
+    return decide(
+        same == total,
+        f"{same} of {total}",
+        note="networks and poolings in which GroupNorm shows the split in every seed, θ = .01; " + ". ".join(facts),
+    )
 
 
 def _smooth(rows: Sequence[Row]) -> Verdict:
@@ -44,15 +47,19 @@ def _smooth(rows: Sequence[Row]) -> Verdict:
                 good, total = good + sum(v > 0 for v in values["element"]), total + len(values["element"])
             else:
                 falls[network in _convolutional(rows)] += values["element"]
-            facts.append(f"{network}, {act} " + ", ".join(f"{p} {span([100 * v for v in vs])}"
-                                                         for p, vs in values.items()))
+            facts.append(
+                f"{network}, {act} " + ", ".join(f"{p} {span([100 * v for v in vs])}" for p, vs in values.items())
+            )
     down, up = (sum(v < 0 for v in falls[k]) for k in (True, False))
     ranks = _rank_signs(rows)
     ok = good == total and down == len(falls[True]) and up < len(falls[False]) and ranks[True] == 1 > ranks[False]
-    return decide(ok, f"smooth {good} of {total} up; ReLU {down} of {len(falls[True])} down in convolutional networks, "
-                  f"{up} of {len(falls[False])} in the others", note=f"θ = .01, by element; effective rank rises in "
-                  f"{ranks[True]:.0%} of convolutional runs and {ranks[False]:.0%} of the others. In points: "
-                  + "; ".join(facts))
+    return decide(
+        ok,
+        f"smooth {good} of {total} up; ReLU {down} of {len(falls[True])} down in convolutional networks, "
+        f"{up} of {len(falls[False])} in the others",
+        note=f"θ = .01, by element; effective rank rises in "
+        f"{ranks[True]:.0%} of convolutional runs and {ranks[False]:.0%} of the others. In points: " + "; ".join(facts),
+    )
 
 
 def _convolutional(rows: Sequence[Row]) -> set[str]:
@@ -72,11 +79,16 @@ def _accuracy(rows: Sequence[Row]) -> Verdict:
     by = {p: changes(runs, 0.01, p) for p in POOLINGS}
     accuracy = [r["accuracy"] for r in runs]
     counts = {p: sum(v < 0 for v in vs) for p, vs in by.items()}
-    nets = "; ".join(f"{n} " + ", ".join(f"{p} {span([100 * v for v in changes(some(runs, network=n), 0.01, p)])}"
-                                         for p in POOLINGS) for n in dict.fromkeys(r["network"] for r in runs))
-    return decide(counts["element"] == len(runs) and min(accuracy) > 0.5, f"{counts['element']} of {len(runs)} fall",
-                  note=f"by element ({test(by['element'])}); by site {counts['site']}, by channel {counts['channel']}; "
-                  f"final accuracy {span(accuracy, '.3f')}. In points: {nets}")
+    nets = "; ".join(
+        f"{n} " + ", ".join(f"{p} {span([100 * v for v in changes(some(runs, network=n), 0.01, p)])}" for p in POOLINGS)
+        for n in dict.fromkeys(r["network"] for r in runs)
+    )
+    return decide(
+        counts["element"] == len(runs) and min(accuracy) > 0.5,
+        f"{counts['element']} of {len(runs)} fall",
+        note=f"by element ({test(by['element'])}); by site {counts['site']}, by channel {counts['channel']}; "
+        f"final accuracy {span(accuracy, '.3f')}. In points: {nets}",
+    )
 
 
 def _rank(rows: Sequence[Row]) -> Verdict:
@@ -88,25 +100,65 @@ def _rank(rows: Sequence[Row]) -> Verdict:
             signs += [r["rank_entropy change"] > 0 for r in runs]
             facts.append(f"{network} {act} " + "/".join(f"{np.mean(shrinkage(runs, n)):+.0%}" for n in RANKS))
     up = sum(signs)
-    return decide(up == len(signs), f"{up} of {len(signs)} rise", note="effective rank of the centred penultimate "
-                  "features, entropy/stable/participation, mean change: " + "; ".join(facts))
+    return decide(
+        up == len(signs),
+        f"{up} of {len(signs)} rise",
+        note="effective rank of the centred penultimate "
+        "features, entropy/stable/participation, mean change: " + "; ".join(facts),
+    )
 
 
-_rank_picture = partial(pictures.by_condition, x="rank_entropy change", y="D@0.01 element all change",
-                        x_label="change of effective rank (entropy)", y_label="change of density, θ = 0.01, by element")
+_rank_picture = partial(
+    pictures.by_condition,
+    x="rank_entropy change",
+    y="D@0.01 element all change",
+    x_label="change of effective rank (entropy)",
+    y_label="change of density, θ = 0.01, by element",
+)
 
 CLAIMS = (
-    Claim("gate-density/C5", NORMS, "The split is the same under GroupNorm", Expected(direction="same signs"), _norms,
-          section="§4.2", plot=partial(pictures.by_condition, x="D@0.01 channel all change",
-                                       y="D@0.1 channel all change", x_label="change of density, θ = 0.01, by channel",
-                                       y_label="the same at θ = 0.10")),
-    Claim("gate-density/C16", ARCHITECTURES, "The rise of smooth activations generalises to other architectures; the "
-          "decline of ReLU and the rise of rank belong to convolutional networks",
-          Expected(direction="smooth up everywhere, ReLU down and rank up in convolutional networks only"), _smooth,
-          section="§7", plot=partial(pictures.density_by_epoch, theta=0.01)),
-    Claim("gate-density/E2", ARCHITECTURES, "In convolutional ReLU networks density falls in every run while accuracy "
-          "rises", Expected(direction="all fall"), _accuracy, section="§4", uses=uses(act="relu"),
-          plot=partial(pictures.density_by_epoch, theta=0.01)),
-    Claim("gate-density/E17", ARCHITECTURES, "Effective rank rises in every condition", Expected(direction="all rise"),
-          _rank, section="§4", plot=_rank_picture),
+    Claim(
+        "gate-density/C5",
+        NORMS,
+        "The split is the same under GroupNorm",
+        Expected(direction="same signs"),
+        _norms,
+        section="§4.2",
+        plot=partial(
+            pictures.by_condition,
+            x="D@0.01 channel all change",
+            y="D@0.1 channel all change",
+            x_label="change of density, θ = 0.01, by channel",
+            y_label="the same at θ = 0.10",
+        ),
+    ),
+    Claim(
+        "gate-density/C16",
+        ARCHITECTURES,
+        "The rise of smooth activations generalises to other architectures; the "
+        "decline of ReLU and the rise of rank belong to convolutional networks",
+        Expected(direction="smooth up everywhere, ReLU down and rank up in convolutional networks only"),
+        _smooth,
+        section="§7",
+        plot=partial(pictures.density_by_epoch, theta=0.01),
+    ),
+    Claim(
+        "gate-density/E2",
+        ARCHITECTURES,
+        "In convolutional ReLU networks density falls in every run while accuracy rises",
+        Expected(direction="all fall"),
+        _accuracy,
+        section="§4",
+        uses=uses(act="relu"),
+        plot=partial(pictures.density_by_epoch, theta=0.01),
+    ),
+    Claim(
+        "gate-density/E17",
+        ARCHITECTURES,
+        "Effective rank rises in every condition",
+        Expected(direction="all rise"),
+        _rank,
+        section="§4",
+        plot=_rank_picture,
+    ),
 )

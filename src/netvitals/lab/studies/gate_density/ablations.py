@@ -48,8 +48,14 @@ def norm_trials(p: Norms) -> list[Config]:
 
 
 def architecture_trials(p: Architectures) -> list[Config]:
-    return [condition(network=n, data=p.data, norm="batch" if n in CONVOLUTIONAL else "layer", act=a, epochs=p.epochs,
-                      seed=s) for n in p.networks for a in p.activations for s in range(p.seeds)]
+    return [
+        condition(
+            network=n, data=p.data, norm="batch" if n in CONVOLUTIONAL else "layer", act=a, epochs=p.epochs, seed=s
+        )
+        for n in p.networks
+        for a in p.activations
+        for s in range(p.seeds)
+    ]
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
@@ -61,24 +67,46 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
         sigma, rank = (np.mean([r[f"{n} last"] / r[f"{n} first"] - 1 for r in mine]) for n in ("sigma", "rank_entropy"))
         facts[f"{network}, {norm}, {act}"] = (
             f"ΔD(.01) {change['element']:+.2f} by element, {change['site']:+.2f} by site, {change['channel']:+.2f} by "
-            f"channel; σ {sigma:+.0%}, rank {rank:+.0%}")
+            f"channel; σ {sigma:+.0%}, rank {rank:+.0%}"
+        )
     return facts
 
 
 STUDIES = (
-    Study(name="gate-density-norms", paper="gate-density",
-          title="E4: BatchNorm, GroupNorm and LayerNorm under the same decay",
-          scales={"smoke": Norms(seeds=1, epochs=4, networks=("mlp:64-48x2-10",), norms=("batch", "group")),
-                  "small": Norms(),
-                  "paper": Norms(networks=("mlp:64-512x3-10", "resnet18"), epochs=100)},
-          trials=norm_trials, trial=run, summary=summary, depends=DEPENDS,
-          hypothesis="The signs under GroupNorm are those under BatchNorm: ReLU falls, GELU, SiLU and Mish rise."),
-    Study(name="gate-density-architectures", paper="gate-density",
-          title="E2, E15, E17: two convolutional networks, a mixer and an encoder; density and effective rank",
-          scales={"smoke": Architectures(seeds=1, epochs=3, activations=("relu", "gelu")), "small": Architectures(),
-                  "paper": Architectures(data="cifar10", networks=("resnet18", "vgg11", "mixer", "encoder"))},
-          trials=architecture_trials, trial=run, summary=summary, depends=(
-              *DEPENDS, "netvitals.lab.models.vgg", "netvitals.lab.models.mixer", "netvitals.lab.models.transformer"),
-          hypothesis="GELU, SiLU and Mish rise in every architecture; ReLU falls in the convolutional ones only, and "
-                     "so does the rise of effective rank appear there only."),
+    Study(
+        name="gate-density-norms",
+        paper="gate-density",
+        title="E4: BatchNorm, GroupNorm and LayerNorm under the same decay",
+        scales={
+            "smoke": Norms(seeds=1, epochs=4, networks=("mlp:64-48x2-10",), norms=("batch", "group")),
+            "small": Norms(),
+            "paper": Norms(networks=("mlp:64-512x3-10", "resnet18"), epochs=100),
+        },
+        trials=norm_trials,
+        trial=run,
+        summary=summary,
+        depends=DEPENDS,
+        hypothesis="The signs under GroupNorm are those under BatchNorm: ReLU falls, GELU, SiLU and Mish rise.",
+    ),
+    Study(
+        name="gate-density-architectures",
+        paper="gate-density",
+        title="E2, E15, E17: two convolutional networks, a mixer and an encoder; density and effective rank",
+        scales={
+            "smoke": Architectures(seeds=1, epochs=3, activations=("relu", "gelu")),
+            "small": Architectures(),
+            "paper": Architectures(data="cifar10", networks=("resnet18", "vgg11", "mixer", "encoder")),
+        },
+        trials=architecture_trials,
+        trial=run,
+        summary=summary,
+        depends=(
+            *DEPENDS,
+            "netvitals.lab.models.vgg",
+            "netvitals.lab.models.mixer",
+            "netvitals.lab.models.transformer",
+        ),
+        hypothesis="GELU, SiLU and Mish rise in every architecture; ReLU falls in the convolutional ones only, and "
+        "so does the rise of effective rank appear there only.",
+    ),
 )

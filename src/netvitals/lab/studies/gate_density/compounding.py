@@ -32,21 +32,42 @@ class Compounding:
 
 def trials(p: Compounding) -> list[Config]:
     base = {"size": p.size, "seeds": p.seeds, "iterations": p.iterations}
-    out: list[Config] = [{**base, "check": "depth", "alphas": list(p.alphas), "second": k}
-                         for k in ("sobel_x", "avg_blur")]
-    out += [{**base, "check": "activations", "alphas": list(p.few), "act": a, "seeds": min(p.seeds, 5)}
-            for a in rec.ACTIVATIONS]
+    out: list[Config] = [
+        {**base, "check": "depth", "alphas": list(p.alphas), "second": k} for k in ("sobel_x", "avg_blur")
+    ]
+    out += [
+        {**base, "check": "activations", "alphas": list(p.few), "act": a, "seeds": min(p.seeds, 5)}
+        for a in rec.ACTIVATIONS
+    ]
     out.append({**base, "check": "joint", "alphas": list(p.alphas)})
-    out += [{"check": "deep", "network": n, "norm": norm, "alpha": a, "width": p.width, "side": p.side,
-             "nets": min(p.seeds, 3)} for n in NETWORKS for norm in ("batch", "none") for a in (5.0, 10.0, 20.0, 40.0)]
+    out += [
+        {
+            "check": "deep",
+            "network": n,
+            "norm": norm,
+            "alpha": a,
+            "width": p.width,
+            "side": p.side,
+            "nets": min(p.seeds, 3),
+        }
+        for n in NETWORKS
+        for norm in ("batch", "none")
+        for a in (5.0, 10.0, 20.0, 40.0)
+    ]
     out += [{"check": "gradient bound", "alpha": a, "draws": p.draws, "seed": 0} for a in (1.0, 5.0, 40.0)]
     out.append({"check": "active bound", "size": p.size, "alphas": list(p.alphas), "seeds": p.seeds})
     return out
 
 
 def trial(config: Config) -> list[Row]:
-    return {"depth": _depth, "activations": _activations, "joint": _joint, "deep": _deep,
-            "gradient bound": _gradient_bound, "active bound": _active_bound}[config["check"]](config)
+    return {
+        "depth": _depth,
+        "activations": _activations,
+        "joint": _joint,
+        "deep": _deep,
+        "gradient bound": _gradient_bound,
+        "active bound": _active_bound,
+    }[config["check"]](config)
 
 
 def _problem(config: Mapping[str, Any]) -> tuple[rec.Reconstruction, torch.Tensor]:
@@ -58,8 +79,10 @@ def _problem(config: Mapping[str, Any]) -> tuple[rec.Reconstruction, torch.Tenso
 def _rows(config: Mapping[str, Any], **columns: torch.Tensor) -> list[Row]:
     """One row per stiffness, lists over seeds."""
     n = config["seeds"]
-    return [{"alpha": a, **{k: v[i * n:(i + 1) * n].double() for k, v in columns.items()}}
-            for i, a in enumerate(config["alphas"])]
+    return [
+        {"alpha": a, **{k: v[i * n : (i + 1) * n].double() for k, v in columns.items()}}
+        for i, a in enumerate(config["alphas"])
+    ]
 
 
 def _depth(config: Mapping[str, Any]) -> list[Row]:
@@ -74,8 +97,15 @@ def _depth(config: Mapping[str, Any]) -> list[Row]:
     def share(g: torch.Tensor) -> torch.Tensor:
         return (g.abs() > rec.GATE_FLOOR).double().mean((-1, -2))
 
-    rows = _rows(config, one=one.active, inner=share(g1), outer=share(g2), effective=share(effective), iou=two.iou,
-                 correlation=rec.gate_correlation(problem, two.x, second))
+    rows = _rows(
+        config,
+        one=one.active,
+        inner=share(g1),
+        outer=share(g2),
+        effective=share(effective),
+        iou=two.iou,
+        correlation=rec.gate_correlation(problem, two.x, second),
+    )
     return [{**r, "bound": rec.depth_bound(r["alpha"], second)} for r in rows]
 
 
@@ -91,8 +121,15 @@ def _joint(config: Mapping[str, Any]) -> list[Row]:
     fixed = rec.solve(problem, x0, iterations=config["iterations"])
     kernels = torch.stack([rec.kernel("random_norm", seed=i % config["seeds"]) for i in range(problem.batch)])
     joint = rec.solve_joint(problem, x0, kernels, iterations=config["iterations"])
-    return _rows(config, fixed_iou=fixed.iou, fixed_active=fixed.active, joint_iou=joint.iou, joint_active=joint.active,
-                 fixed_input=fixed.iou_input, joint_input=joint.iou_input)
+    return _rows(
+        config,
+        fixed_iou=fixed.iou,
+        fixed_active=fixed.active,
+        joint_iou=joint.iou,
+        joint_active=joint.active,
+        fixed_input=fixed.iou_input,
+        joint_input=joint.iou_input,
+    )
 
 
 def _deep(config: Mapping[str, Any]) -> list[Row]:
@@ -100,16 +137,30 @@ def _deep(config: Mapping[str, Any]) -> list[Row]:
     profiles = []
     for seed in range(config["nets"]):
         more = {"side": config["side"], "hidden": (64,)} if config["network"] == "vgg11" else {}
-        net = models.build(config["network"], seed=seed, act=f"sigmoid:{config['alpha']:g}:0.5", norm=config["norm"],
-                           width=config["width"], **more)
+        net = models.build(
+            config["network"],
+            seed=seed,
+            act=f"sigmoid:{config['alpha']:g}:0.5",
+            norm=config["norm"],
+            width=config["width"],
+            **more,
+        )
         g = torch.Generator().manual_seed(seed)
-        report = gates.measure(net, torch.randn(16, 3, config["side"], config["side"], generator=g),
-                               thetas=(rec.GATE_FLOOR,))
+        report = gates.measure(
+            net, torch.randn(16, 3, config["side"], config["side"], generator=g), thetas=(rec.GATE_FLOOR,)
+        )
         profiles.append([s.density(rec.GATE_FLOOR) for s in report.sites.values()])
     shares = np.mean(profiles, 0)
     law = rec.layer_profile(shares.tolist(), config["alpha"])
-    return [{"shares": shares, "rate": law.rate, "r2": None if np.isnan(law.r2) else law.r2, "front": law.front,
-             "layers": len(shares)}]
+    return [
+        {
+            "shares": shares,
+            "rate": law.rate,
+            "r2": None if np.isnan(law.r2) else law.r2,
+            "front": law.front,
+            "layers": len(shares),
+        }
+    ]
 
 
 def _gradient_bound(config: Mapping[str, Any]) -> list[Row]:
@@ -118,8 +169,14 @@ def _gradient_bound(config: Mapping[str, Any]) -> list[Row]:
     h = torch.rand(config["draws"], 4, generator=g, dtype=torch.float64)
     y = torch.randint(0, 2, (config["draws"], 4), generator=g).double()
     check = rec.gradient_bound(a, h, y, config["alpha"])
-    return [{"printed_violations": check.printed_violations, "printed_worst": float(check.printed.max()),
-             "corrected_violations": check.corrected_violations, "corrected_worst": float(check.corrected.max())}]
+    return [
+        {
+            "printed_violations": check.printed_violations,
+            "printed_worst": float(check.printed.max()),
+            "corrected_violations": check.corrected_violations,
+            "corrected_worst": float(check.corrected.max()),
+        }
+    ]
 
 
 def _active_bound(config: Mapping[str, Any]) -> list[Row]:
@@ -127,13 +184,17 @@ def _active_bound(config: Mapping[str, Any]) -> list[Row]:
     problem, x0 = _problem(config)
     z = problem.blur(x0)
     h = problem.sigmoid(z)
-    inside = (problem.gates(h) > rec.GATE_FLOOR)
+    inside = problem.gates(h) > rec.GATE_FLOOR
     rows = _rows(config, active=problem.active(h))
     for i, row in enumerate(rows):
         part = slice(i * config["seeds"], (i + 1) * config["seeds"])
         strip = (z[part] - problem.c).abs() < rec.active_width(row["alpha"])
-        row |= {"bound": rec.active_bound(row["alpha"]), "width": rec.active_width(row["alpha"]),
-                "disagree": int((strip != inside[part]).sum()), "smallest": float(problem.gates(h)[part].min())}
+        row |= {
+            "bound": rec.active_bound(row["alpha"]),
+            "width": rec.active_width(row["alpha"]),
+            "disagree": int((strip != inside[part]).sum()),
+            "smallest": float(problem.gates(h)[part].min()),
+        }
     return rows
 
 
@@ -145,12 +206,33 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return facts
 
 
-STUDIES = (Study(
-    name="gate-density-compounding", paper="gate-density",
-    title="E26, E27, E30, E31, A.1–A.3: depth, six activations, learned kernels, deep networks, bounds",
-    scales={"smoke": Compounding(size=16, seeds=3, iterations=50, alphas=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0),
-                                 width=4, side=16, draws=4000),
-            "small": Compounding(), "paper": Compounding(size=64, seeds=20, width=64)},
-    trials=trials, trial=trial, summary=summary,
-    depends=("netvitals.lab.studies.gate_density.compounding", "netvitals.lab.studies.gate_density.reconstruction",
-             "netvitals.lab.models.resnet", "netvitals.lab.models.vgg", "netvitals.gates.measurement")),)
+STUDIES = (
+    Study(
+        name="gate-density-compounding",
+        paper="gate-density",
+        title="E26, E27, E30, E31, A.1–A.3: depth, six activations, learned kernels, deep networks, bounds",
+        scales={
+            "smoke": Compounding(
+                size=16,
+                seeds=3,
+                iterations=50,
+                alphas=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0),
+                width=4,
+                side=16,
+                draws=4000,
+            ),
+            "small": Compounding(),
+            "paper": Compounding(size=64, seeds=20, width=64),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        depends=(
+            "netvitals.lab.studies.gate_density.compounding",
+            "netvitals.lab.studies.gate_density.reconstruction",
+            "netvitals.lab.models.resnet",
+            "netvitals.lab.models.vgg",
+            "netvitals.gates.measurement",
+        ),
+    ),
+)

@@ -32,8 +32,8 @@ from netvitals.lab.training import Ensemble
 
 # optimizer, coupling: who shrinks the parameters
 ARMS = (("sgd", "coupled"), ("sgd", "decoupled"), ("adam", "coupled"), ("adamw", "decoupled"))
-PILOTS = 9              # short runs that find λ of coupled Adam
-CLOSE = 0.03            # of S, relative: the search ends
+PILOTS = 9  # short runs that find λ of coupled Adam
+CLOSE = 0.03  # of S, relative: the search ends
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Decay:
     epochs: int = 50
     amounts: tuple[float, ...] = (0.00244, 0.244, S)
     network: str = "mlp:64-128x3-10"
-    rate: float = 5e-3              # of Adam and AdamW: Σ η_t must exceed 1 for a scale of 1 to be taken away
+    rate: float = 5e-3  # of Adam and AdamW: Σ η_t must exceed 1 for a scale of 1 to be taken away
     activations: tuple[str, ...] = FOUR
 
 
@@ -50,15 +50,28 @@ def trials(p: Decay) -> list[Config]:
     out: list[Config] = []
     for optimizer, coupling in ARMS:
         rate = {} if optimizer == "sgd" else {"lr": p.rate}
-        out += [condition(network=p.network, act=a, optimizer=optimizer, coupling=coupling, S=s, epochs=p.epochs,
-                          seeds=p.seeds, **rate) for s in p.amounts for a in p.activations]
-    out += [condition(network=p.network, act=a, S=S, epochs=p.epochs, seeds=p.seeds, exempt=True)
-            for a in p.activations]
+        out += [
+            condition(
+                network=p.network,
+                act=a,
+                optimizer=optimizer,
+                coupling=coupling,
+                S=s,
+                epochs=p.epochs,
+                seeds=p.seeds,
+                **rate,
+            )
+            for s in p.amounts
+            for a in p.activations
+        ]
+    out += [
+        condition(network=p.network, act=a, S=S, epochs=p.epochs, seeds=p.seeds, exempt=True) for a in p.activations
+    ]
     return out
 
 
 def trial(config: Config) -> list[Row]:
-    if config.get("exempt"):        # the scales feel no decay
+    if config.get("exempt"):  # the scales feel no decay
         return [{**row, "realised S": 0.0} if row["quantity"] == "run" else row for row in run(config)]
     if config["optimizer"] != "adam":
         return run(config)
@@ -106,16 +119,28 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
         signs = {a: [100 * r[f"{key(0.1)} change"] for r in mine if r["act"] == a] for a in FOUR}
         facts[f"{arm[0]} {arm[1]}, S={arm[2]:g}{', norms exempt' if arm[3] else ''}"] = (
             f"felt S {np.mean([r['realised S'] for r in mine]):.3g}, σ {min(sigma):+.0%} to {max(sigma):+.0%}, ΔD(.10) "
-            + ", ".join(f"{a} {np.mean(v):+.1f}" for a, v in signs.items() if v))
+            + ", ".join(f"{a} {np.mean(v):+.1f}" for a, v in signs.items() if v)
+        )
     return facts
 
 
-STUDIES = (Study(
-    name="gate-density-decay", paper="gate-density",
-    title="Beyond the paper: coupled against decoupled decay at matched integrated decay, and norms without decay",
-    scales={"smoke": Decay(seeds=1, epochs=6, amounts=(S,), network="mlp:64-48x2-10", rate=4e-2,
-                           activations=("relu", "gelu")),
-            "small": Decay(), "paper": Decay(seeds=5, epochs=200, network="mlp:64-512x3-10")},
-    trials=trials, trial=trial, summary=summary, depends=(*DEPENDS, "netvitals.lab.studies.gate_density.decay"),
-    hypothesis="The integrated decay decides, not the coupling: at S = 2.44 σ falls by more than half under SGD, "
-               "coupled or not, Adam and AdamW, and at S = 0.0024 it changes by less than 15 % under all of them."),)
+STUDIES = (
+    Study(
+        name="gate-density-decay",
+        paper="gate-density",
+        title="Beyond the paper: coupled against decoupled decay at matched integrated decay, and norms without decay",
+        scales={
+            "smoke": Decay(
+                seeds=1, epochs=6, amounts=(S,), network="mlp:64-48x2-10", rate=4e-2, activations=("relu", "gelu")
+            ),
+            "small": Decay(),
+            "paper": Decay(seeds=5, epochs=200, network="mlp:64-512x3-10"),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        depends=(*DEPENDS, "netvitals.lab.studies.gate_density.decay"),
+        hypothesis="The integrated decay decides, not the coupling: at S = 2.44 σ falls by more than half under SGD, "
+        "coupled or not, Adam and AdamW, and at S = 0.0024 it changes by less than 15 % under all of them.",
+    ),
+)

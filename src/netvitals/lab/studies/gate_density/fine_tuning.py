@@ -33,7 +33,7 @@ class FineTuning:
     seeds: int = 3
     epochs: int = 10
     share: float = 0.05
-    tuning: int = 5                 # epochs
+    tuning: int = 5  # epochs
     augment: bool = False
 
 
@@ -44,14 +44,30 @@ def parts(data: Dataset, share: float, seed: int = 0) -> tuple[Dataset, Dataset,
         raise ValueError(f"a share of {share} of {len(data.train)} examples leaves none to fine-tune on")
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
     train_on = replace(data, train=data.train[order[count:]])
-    return (train_on, replace(data, train=data.train[order[count:2 * count]]),
-            replace(data, train=data.train[order[:count]]))
+    return (
+        train_on,
+        replace(data, train=data.train[order[count : 2 * count]]),
+        replace(data, train=data.train[order[:count]]),
+    )
 
 
 def trials(p: FineTuning) -> list[Config]:
-    return [{"data": p.data, "network": p.network, "act": a, "optimizer": o, "seed": s, "epochs": p.epochs,
-             "share": p.share, "tuning": p.tuning, "augment": p.augment}
-            for a in p.activations for o in p.optimizers for s in range(p.seeds)]
+    return [
+        {
+            "data": p.data,
+            "network": p.network,
+            "act": a,
+            "optimizer": o,
+            "seed": s,
+            "epochs": p.epochs,
+            "share": p.share,
+            "tuning": p.tuning,
+            "augment": p.augment,
+        }
+        for a in p.activations
+        for o in p.optimizers
+        for s in range(p.seeds)
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -63,8 +79,15 @@ def trial(config: Config) -> list[Row]:
     for version, data in zip(VERSIONS, (seen, unseen)):
         tuned = copy.deepcopy(net)
         train(tuned, data, recipe_named("fine-tune", epochs=config["tuning"], seed=config["seed"], evaluate_on=0))
-        rows.append({"version": version, "density": density, "before": before, "examples": len(data.train),
-                     "accuracy": evaluate(tuned, data.test).accuracy})
+        rows.append(
+            {
+                "version": version,
+                "density": density,
+                "before": before,
+                "examples": len(data.train),
+                "accuracy": evaluate(tuned, data.test).accuracy,
+            }
+        )
     return rows
 
 
@@ -79,19 +102,32 @@ def correlations(rows: Sequence[Row], version: str) -> dict[str, tuple[stats.Cor
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    return {f"{version}, {name}": f"{a}; {b}" for version in VERSIONS
-            for name, (a, b) in correlations(rows, version).items()}
+    return {
+        f"{version}, {name}": f"{a}; {b}"
+        for version in VERSIONS
+        for name, (a, b) in correlations(rows, version).items()
+    }
 
 
-STUDIES = (Study(
-    name="gate-density-fine-tuning", paper="gate-density",
-    title="E20: final gate density against accuracy after fine-tuning, on seen and on unseen examples",
-    scales={"smoke": FineTuning(network="resnet-mini,width=4", activations=("relu", "gelu"), seeds=2, epochs=2,
-                                tuning=1),
+STUDIES = (
+    Study(
+        name="gate-density-fine-tuning",
+        paper="gate-density",
+        title="E20: final gate density against accuracy after fine-tuning, on seen and on unseen examples",
+        scales={
+            "smoke": FineTuning(
+                network="resnet-mini,width=4", activations=("relu", "gelu"), seeds=2, epochs=2, tuning=1
+            ),
             "small": FineTuning(),
-            "paper": FineTuning(data="cifar10", network="resnet18", epochs=25, augment=True)},
-    trials=trials, trial=trial, summary=summary, ready=lambda p: datasets.missing(p.data),
-    depends=(*DEPENDS, "netvitals.lab.studies.gate_density.fine_tuning"),
-    hypothesis="Final gate density at θ = 0.01 does not foretell accuracy after fine-tuning: over all checkpoints "
-               "neither Pearson's nor Spearman's correlation is significant at 0.05 (two-sided), neither on examples "
-               "the checkpoint was trained on nor on examples kept from it."),)
+            "paper": FineTuning(data="cifar10", network="resnet18", epochs=25, augment=True),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        ready=lambda p: datasets.missing(p.data),
+        depends=(*DEPENDS, "netvitals.lab.studies.gate_density.fine_tuning"),
+        hypothesis="Final gate density at θ = 0.01 does not foretell accuracy after fine-tuning: over all checkpoints "
+        "neither Pearson's nor Spearman's correlation is significant at 0.05 (two-sided), neither on examples "
+        "the checkpoint was trained on nor on examples kept from it.",
+    ),
+)

@@ -10,8 +10,8 @@ from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, d
 from netvitals.lab.studies.gate_density._reading import acts, some, uses
 
 STUDY = "gate-density-forecast"
-RATE = 0.75             # hits that the study's hypothesis asks for
-SURE = 0.9              # a confident forecast
+RATE = 0.75  # hits that the study's hypothesis asks for
+SURE = 0.9  # a confident forecast
 
 
 def _hits(rows: Sequence[Row]) -> Verdict:
@@ -29,9 +29,14 @@ def _hits(rows: Sequence[Row]) -> Verdict:
     means = [np.mean(v) for v in runs.values()]
     error = float(np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else None
     asked = len(some(rows))
-    return decide(rate > RATE, rate, error, note=f"{sum(hits)} of {len(hits)} forecasts came true, in {len(runs)} of "
-                  f"{asked} runs; with confidence ≥ {SURE:g}: {sum(sure)} of {len(sure)}; density going on as it went "
-                  f"so far would have been right {sum(r['persistence'] for r in spoken)} times. " + ", ".join(lines))
+    return decide(
+        rate > RATE,
+        rate,
+        error,
+        note=f"{sum(hits)} of {len(hits)} forecasts came true, in {len(runs)} of "
+        f"{asked} runs; with confidence ≥ {SURE:g}: {sum(sure)} of {len(sure)}; density going on as it went "
+        f"so far would have been right {sum(r['persistence'] for r in spoken)} times. " + ", ".join(lines),
+    )
 
 
 def _groups(spoken: Sequence[Row]) -> dict[str, list[bool]]:
@@ -46,22 +51,47 @@ def _silence(rows: Sequence[Row]) -> Verdict:
     sites = some(rows, "site")
     spoken = [r for r in sites if r["spoke"]]
     moved = [abs(r["end"] - r["asked_at"]) for r in sites]
-    return decide(not spoken, f"{len(spoken)} forecasts", note=f"at {len(sites) // 2} sites of {len(some(rows))} runs "
-                  f"whose variance does not collapse; density moved by {100 * np.median(moved):.2f} points (median)")
+    return decide(
+        not spoken,
+        f"{len(spoken)} forecasts",
+        note=f"at {len(sites) // 2} sites of {len(some(rows))} runs "
+        f"whose variance does not collapse; density moved by {100 * np.median(moved):.2f} points (median)",
+    )
 
 
 def _drawn(rows: Sequence[Row]) -> Plot:
     spoken = [r for r in some(rows, "site") if r["spoke"]]
-    return Plot("predicted change of density when σ is halved", "change until the end", [
-        Series(a, [r["later"] - r["now"] for r in spoken if r["act"] == a],
-               [r["end"] - r["asked_at"] for r in spoken if r["act"] == a]) for a in acts(spoken)])
+    return Plot(
+        "predicted change of density when σ is halved",
+        "change until the end",
+        [
+            Series(
+                a,
+                [r["later"] - r["now"] for r in spoken if r["act"] == a],
+                [r["end"] - r["asked_at"] for r in spoken if r["act"] == a],
+            )
+            for a in acts(spoken)
+        ],
+    )
 
 
 CLAIMS = (
-    Claim("gate-density/X-forecast", STUDY, "Beyond the paper: more than three quarters of the watch's forecasts, "
-          "made after a fifth of the training under SGD at S = 2.44, come true",
-          Expected(direction="hit rate above 0.75"), _hits, uses=uses(optimizer="sgd"), plot=_drawn),
-    Claim("gate-density/X-forecast-silence", STUDY, "Beyond the paper: where variance does not collapse (AdamW, the "
-          "paper's decay) the watch keeps silent", Expected(direction="no forecast"), _silence,
-          uses=uses(optimizer="adamw")),
+    Claim(
+        "gate-density/X-forecast",
+        STUDY,
+        "Beyond the paper: more than three quarters of the watch's forecasts, "
+        "made after a fifth of the training under SGD at S = 2.44, come true",
+        Expected(direction="hit rate above 0.75"),
+        _hits,
+        uses=uses(optimizer="sgd"),
+        plot=_drawn,
+    ),
+    Claim(
+        "gate-density/X-forecast-silence",
+        STUDY,
+        "Beyond the paper: where variance does not collapse (AdamW, the paper's decay) the watch keeps silent",
+        Expected(direction="no forecast"),
+        _silence,
+        uses=uses(optimizer="adamw"),
+    ),
 )

@@ -24,16 +24,19 @@ from netvitals.vitals import gates
 from netvitals.watch import watch
 
 THETAS = (0.01, 0.1)
-OBSERVATIONS = 60                  # measured steps in a whole run
+OBSERVATIONS = 60  # measured steps in a whole run
 
 
 @dataclass(frozen=True)
 class Forecasting:
     seeds: int = 3
     epochs: int = 25
-    asked: float = 0.2              # share of the training after which the watch is asked
-    networks: tuple[tuple[str, str], ...] = (("mlp:64-128x3-10", "digits"), ("mlp:64-128x3-10", TEACHER),
-                                             ("resnet-mini,width=8", "digits"))
+    asked: float = 0.2  # share of the training after which the watch is asked
+    networks: tuple[tuple[str, str], ...] = (
+        ("mlp:64-128x3-10", "digits"),
+        ("mlp:64-128x3-10", TEACHER),
+        ("resnet-mini,width=8", "digits"),
+    )
     activations: tuple[str, ...] = (*FOUR, "softplus:20")
     optimizers: tuple[tuple[str, float], ...] = (("sgd", S), ("adamw", PAPERS_ADAM))
 
@@ -41,8 +44,12 @@ class Forecasting:
 def trials(p: Forecasting) -> list[Config]:
     # the control, where nothing collapses, on the first network only
     cases = [(n, d, o, s) for i, (n, d) in enumerate(p.networks) for o, s in p.optimizers if o == "sgd" or i == 0]
-    return [condition(network=n, data=d, act=a, optimizer=o, S=s, epochs=p.epochs, asked=p.asked, seed=seed)
-            for n, d, o, s in cases for a in p.activations for seed in range(p.seeds)]
+    return [
+        condition(network=n, data=d, act=a, optimizer=o, S=s, epochs=p.epochs, asked=p.asked, seed=seed)
+        for n, d, o, s in cases
+        for a in p.activations
+        for seed in range(p.seeds)
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -54,8 +61,12 @@ def trial(config: Config) -> list[Row]:
     before = _densities(net, data)
     facts: list[Finding] = []
     asked: dict[tuple[str, float], float] = {}
-    watched = watch(net, every=max(1, total // OBSERVATIONS), probe=(data.probe.x, data.probe.y),
-                    vitals=[gates.Gates(THETAS), "preactivations"])
+    watched = watch(
+        net,
+        every=max(1, total // OBSERVATIONS),
+        probe=(data.probe.x, data.probe.y),
+        vitals=[gates.Gates(THETAS), "preactivations"],
+    )
 
     def on_step(now: Any) -> None:
         if now.step == moment:
@@ -71,12 +82,23 @@ def trial(config: Config) -> list[Row]:
     rows: list[Row] = [{"quantity": "run", "sites": len(after), "spoken": len(spoken), "accuracy": history.accuracy}]
     for (site, theta), value in after.items():
         now, start = asked[site, theta], before[site, theta]
-        row: Row = {"quantity": "site", "site": site, "theta": theta, "start": start, "asked_at": now, "end": value,
-                    "spoke": False, "persistence": bool(np.sign(now - start) == np.sign(value - now) != 0)}
+        row: Row = {
+            "quantity": "site",
+            "site": site,
+            "theta": theta,
+            "start": start,
+            "asked_at": now,
+            "end": value,
+            "spoke": False,
+            "persistence": bool(np.sign(now - start) == np.sign(value - now) != 0),
+        }
         forecast = spoken.get(site)
         if forecast is not None and forecast["theta"] == theta:
-            row |= {**forecast, "spoke": True,
-                    "hit": bool(np.sign(forecast["later"] - forecast["now"]) == np.sign(value - now))}
+            row |= {
+                **forecast,
+                "spoke": True,
+                "hit": bool(np.sign(forecast["later"] - forecast["now"]) == np.sign(value - now)),
+            }
         rows.append(row)
     return rows
 
@@ -104,24 +126,42 @@ def _spoken(findings: Sequence[Finding]) -> dict[str, Row]:
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     facts: dict[str, Any] = {}
     sites = [r for r in rows if r["quantity"] == "site"]
-    for network, data, optimizer, act in dict.fromkeys((r["network"], r["data"], r["optimizer"], r["act"])
-                                                       for r in sites):
-        mine = [r for r in sites if (r["network"], r["data"], r["optimizer"], r["act"]) == (network, data, optimizer,
-                                                                                            act)]
+    for network, data, optimizer, act in dict.fromkeys(
+        (r["network"], r["data"], r["optimizer"], r["act"]) for r in sites
+    ):
+        mine = [
+            r for r in sites if (r["network"], r["data"], r["optimizer"], r["act"]) == (network, data, optimizer, act)
+        ]
         spoken = [r for r in mine if r["spoke"]]
         facts[f"{network}, {data.split(',')[0]}, {optimizer}, {act}"] = (
             f"{sum(r['hit'] for r in spoken)} of {len(spoken)} forecasts came true, {len(mine) // 2} sites"
-            + (f"; going on as before: {sum(r['persistence'] for r in spoken)}" if spoken else ""))
+            + (f"; going on as before: {sum(r['persistence'] for r in spoken)}" if spoken else "")
+        )
     return facts
 
 
-STUDIES = (Study(
-    name="gate-density-forecast", paper="gate-density",
-    title="Beyond the paper: the watch's forecast of gate density, asked after a fifth of the training, and what came",
-    scales={"smoke": Forecasting(seeds=1, epochs=10, networks=(("mlp:64-48x2-10", "digits"),),
-                                 activations=("relu", "gelu"), optimizers=(("sgd", S),), asked=0.3),
-            "small": Forecasting(), "paper": Forecasting(networks=(("resnet18", "cifar10"),))},
-    trials=trials, trial=trial, summary=summary,
-    depends=(*DEPENDS, "netvitals.findings.gates", "netvitals.gates.forecasting"),
-    hypothesis="More than three quarters of the forecasts come true, and under AdamW at the paper's decay, where "
-               "variance does not collapse, the watch keeps silent."),)
+STUDIES = (
+    Study(
+        name="gate-density-forecast",
+        paper="gate-density",
+        title="The watch's forecast of gate density, asked after a fifth of the training, and what came",
+        scales={
+            "smoke": Forecasting(
+                seeds=1,
+                epochs=10,
+                networks=(("mlp:64-48x2-10", "digits"),),
+                activations=("relu", "gelu"),
+                optimizers=(("sgd", S),),
+                asked=0.3,
+            ),
+            "small": Forecasting(),
+            "paper": Forecasting(networks=(("resnet18", "cifar10"),)),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        depends=(*DEPENDS, "netvitals.findings.gates", "netvitals.gates.forecasting"),
+        hypothesis="More than three quarters of the forecasts come true, and under AdamW at the paper's decay, where "
+        "variance does not collapse, the watch keeps silent.",
+    ),
+)

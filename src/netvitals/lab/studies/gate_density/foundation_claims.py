@@ -11,19 +11,22 @@ from netvitals.lab.studies.gate_density._reading import some, uses
 from netvitals.lab.studies.gate_density._training import FOUR
 
 STUDY = "gate-density-foundations"
-ULPS = 4                                # of rounding that a product and a quotient may leave
-GAUSSIAN = {"relu": 0.5, "gelu": 0.9850, "silu": 0.9838, "mish": 0.9853}      # law at N(0, 1), θ = 0.01
+ULPS = 4  # of rounding that a product and a quotient may leave
+GAUSSIAN = {"relu": 0.5, "gelu": 0.9850, "silu": 0.9838, "mish": 0.9853}  # law at N(0, 1), θ = 0.01
 TABLE_2 = {"resnet18": 0.555, "vgg11": 0.618}
 
 
 def _ratio(rows: Sequence[Row]) -> Verdict:
     worst = {p: max(r["relative"] for r in some(rows, None, precision=p)) for p in ("float32", "float64")}
-    limits = {"float32": ULPS * 2.0 ** -23, "float64": ULPS * 2.0 ** -52}
+    limits = {"float32": ULPS * 2.0**-23, "float64": ULPS * 2.0**-52}
     gap = max(r["gap"] for r in some(rows, None, precision="float32"))
-    return decide(all(worst[p] <= limits[p] for p in worst), gap,
-                  note=f"largest |ratio − f'| in float32 where the gradient is not zero, over "
-                  f"{len({r['act'] for r in rows})} activations; relative {worst['float32']:.1e} in float32, "
-                  f"{worst['float64']:.1e} in float64")
+    return decide(
+        all(worst[p] <= limits[p] for p in worst),
+        gap,
+        note=f"largest |ratio − f'| in float32 where the gradient is not zero, over "
+        f"{len({r['act'] for r in rows})} activations; relative {worst['float32']:.1e} in float32, "
+        f"{worst['float64']:.1e} in float64",
+    )
 
 
 def _half(rows: Sequence[Row]) -> Verdict:
@@ -31,9 +34,14 @@ def _half(rows: Sequence[Row]) -> Verdict:
     others = {a: np.mean([r["element"] for r in some(rows, None, network="mlp", act=a, theta=0.01)]) for a in FOUR[1:]}
     error = float(np.std(values, ddof=1) / len(values) ** 0.5)
     worst = max(abs(v - GAUSSIAN[a]) for a, v in others.items())
-    return decide(abs(np.mean(values) - 0.5) < 0.01 and worst < 0.01, float(np.mean(values)), error,
-                  note=f"std over seeds {np.std(values):.4f}; " + ", ".join(f"{a} {v:.4f}" for a, v in others.items())
-                  + "; BatchNorm perceptron, batch statistics, θ = 0.01, all poolings alike")
+    return decide(
+        abs(np.mean(values) - 0.5) < 0.01 and worst < 0.01,
+        float(np.mean(values)),
+        error,
+        note=f"std over seeds {np.std(values):.4f}; "
+        + ", ".join(f"{a} {v:.4f}" for a, v in others.items())
+        + "; BatchNorm perceptron, batch statistics, θ = 0.01, all poolings alike",
+    )
 
 
 def _table_2(rows: Sequence[Row]) -> Verdict:
@@ -41,11 +49,13 @@ def _table_2(rows: Sequence[Row]) -> Verdict:
     mean = {p: float(np.mean([r[p] for r in res])) for p in ("element", "site", "channel")}
     spread, between = float(np.std([r["element"] for r in res])), float(np.mean([r["between_sites"] for r in res]))
     local, ratio = (float(np.mean([r[k] for r in vgg])) for k in ("element", "ratio"))
-    note = (f"ResNet-18 skeleton by element {mean['element']:.3f}, by site {mean['site']:.3f}, by channel "
-            f"{mean['channel']:.3f}; std over seeds {spread:.4f}, between sites {between:.3f} (the table's 0.156 can "
-            f"only be the latter); VGG-11 {local:.3f} by local derivative, {ratio:.3f} by ratio on the "
-            f"{np.mean([r['valid'] for r in vgg]):.0%} of gates that have a gradient: the ratio is biased behind "
-            "max-pooling, and the table's 0.618 lies above what is true")
+    note = (
+        f"ResNet-18 skeleton by element {mean['element']:.3f}, by site {mean['site']:.3f}, by channel "
+        f"{mean['channel']:.3f}; std over seeds {spread:.4f}, between sites {between:.3f} (the table's 0.156 can "
+        f"only be the latter); VGG-11 {local:.3f} by local derivative, {ratio:.3f} by ratio on the "
+        f"{np.mean([r['valid'] for r in vgg]):.0%} of gates that have a gradient: the ratio is biased behind "
+        "max-pooling, and the table's 0.618 lies above what is true"
+    )
     near = abs(mean["element"] - TABLE_2["resnet18"]) < 0.02
     verdict = erratum if near and abs(local - 0.5) < 0.02 else fails
     return verdict(mean["element"], spread, note)
@@ -54,11 +64,14 @@ def _table_2(rows: Sequence[Row]) -> Verdict:
 def _zero_head(rows: Sequence[Row]) -> Verdict:
     zero, other = some(rows, None, head="zero"), some(rows, None, head="default")
     gone, kept = (float(np.mean([r["vanished"] for r in rs])) for rs in (zero, other))
-    return decide(gone == 1 and kept == 0 and all(r["local"] > 0 for r in zero), f"{gone:.0%} and {kept:.0%}",
-                  note=f"runs without any gradient when the head starts at zero, and when it does not, over depths "
-                  f"{', '.join(map(str, sorted({r['depth'] for r in rows})))}, batches "
-                  f"{', '.join(map(str, sorted({r['batch'] for r in rows})))} and both ways to draw the weights; the "
-                  "local derivative is a number in all of them. The head decides, not the draw of the weights")
+    return decide(
+        gone == 1 and kept == 0 and all(r["local"] > 0 for r in zero),
+        f"{gone:.0%} and {kept:.0%}",
+        note=f"runs without any gradient when the head starts at zero, and when it does not, over depths "
+        f"{', '.join(map(str, sorted({r['depth'] for r in rows})))}, batches "
+        f"{', '.join(map(str, sorted({r['batch'] for r in rows})))} and both ways to draw the weights; the "
+        "local derivative is a number in all of them. The head decides, not the draw of the weights",
+    )
 
 
 def _mean_is_density(rows: Sequence[Row]) -> Verdict:
@@ -69,8 +82,10 @@ def _mean_is_density(rows: Sequence[Row]) -> Verdict:
 def _norm_moments(rows: Sequence[Row]) -> Verdict:
     direct, added = (some(rows, None, follows=k) for k in ("bn_direct", "post_add"))
     gaps = [max(r[k] for r in rs) for rs in (direct, added) for k in ("mean_gap", "std_gap")]
-    note = (f"behind a BatchNorm |mean z − β| ≤ {gaps[0]:.1g} and |std z/|γ| − 1| ≤ {gaps[1]:.1g} (its ε); behind an "
-            f"addition up to {gaps[2]:.2f} and {gaps[3]:.2f}: there are {len(added)} such sites beside {len(direct)}")
+    note = (
+        f"behind a BatchNorm |mean z − β| ≤ {gaps[0]:.1g} and |std z/|γ| − 1| ≤ {gaps[1]:.1g} (its ε); behind an "
+        f"addition up to {gaps[2]:.2f} and {gaps[3]:.2f}: there are {len(added)} such sites beside {len(direct)}"
+    )
     if max(gaps[:2]) > 1e-3:
         return fails(max(gaps[:2]), note=note)
     return erratum(max(gaps[:2]), note=note + ", and the argument does not reach them")
@@ -87,35 +102,101 @@ def _equilibrium(rows: Sequence[Row]) -> Verdict:
     z = abs(noisy["value"] - noisy["expected"]) / noisy["stderr"]
     nets = [r for r in rows if r["check"] == "equilibrium of shifts"]
     facts = "; ".join(f"{r['act']}: slope {r['slope']:.2f}, correlation {r['correlation']:+.2f}" for r in nets)
-    return decide(gap < 1e-9 and z < 4.5, gap, note=f"relative gap of one parameter under a constant gradient; with "
-                  f"noise {z:.1f} standard errors. Shifts β of a trained BatchNorm perceptron on −ḡ/λ from the "
-                  f"gradient of the whole set: {facts}")
+    return decide(
+        gap < 1e-9 and z < 4.5,
+        gap,
+        note=f"relative gap of one parameter under a constant gradient; with "
+        f"noise {z:.1f} standard errors. Shifts β of a trained BatchNorm perceptron on −ḡ/λ from the "
+        f"gradient of the whole set: {facts}",
+    )
 
 
 def _draw(rows: Sequence[Row]) -> Plot:
     kinds = dict.fromkeys((r["network"], r["act"]) for r in rows)
-    return Plot("number of the network", "D(0.01) at initialisation", [
-        Series(f"{n}, {a}", [float(i)] * len(v), v) for i, (n, a) in enumerate(kinds)
-        if (v := [r["element"] for r in rows if (r["network"], r["act"], r["theta"]) == (n, a, 0.01)])])
+    return Plot(
+        "number of the network",
+        "D(0.01) at initialisation",
+        [
+            Series(f"{n}, {a}", [float(i)] * len(v), v)
+            for i, (n, a) in enumerate(kinds)
+            if (v := [r["element"] for r in rows if (r["network"], r["act"], r["theta"]) == (n, a, 0.01)])
+        ],
+    )
 
 
 CLAIMS = (
-    Claim("gate-density/C1", STUDY, "|grad_input / grad_output| is |f'| exactly, for any elementwise activation",
-          Expected(direction="equal to rounding"), _ratio, section="§3", uses=uses(check="ratio")),
-    Claim("gate-density/C2", STUDY, "At initialisation with BatchNorm about half of the ReLU gates are open",
-          Expected(0.5, tolerance=0.01), _half, section="§3, Table 2", plot=_draw, uses=uses(check="init")),
-    Claim("gate-density/E1", STUDY, "Densities at initialisation: ResNet-18 0.555 ± 0.156, VGG-11 0.618 ± 0.141",
-          Expected(0.555, tolerance=0.02), _table_2, section="Table 2",
-          uses=uses(check="init", network=("resnet18", "vgg11"))),
-    Claim("gate-density/E1-zero-head", STUDY, "A vision transformer's gradients vanish at initialisation at every "
-          "depth with the default start, never with truncated-normal weights",
-          Expected(direction="100% and 0%"), _zero_head, section="A.2", uses=uses(check="zero head")),
-    Claim("gate-density/C3", STUDY, "For ReLU the mean gate is the gate density", Expected(0.0, tolerance=1e-7),
-          _mean_is_density, section="§3", uses=uses(check="init", act="relu")),
-    Claim("gate-density/C7", STUDY, "Behind a BatchNorm the mean of the input is β and its variance γ²",
-          Expected(0.0, tolerance=1e-3), _norm_moments, section="§5", uses=uses(check="norm moments")),
-    Claim("gate-density/C11", STUDY, "softplus'(x; β) = sigmoid(βx)", Expected(0.0, tolerance=1e-12), _softplus,
-          section="§5", uses=uses(check="softplus")),
-    Claim("gate-density/C15", STUDY, "Under weight decay a parameter rests at −ḡ/λ", Expected(0.0, tolerance=1e-9),
-          _equilibrium, section="§5", uses=uses(check=("equilibrium", "equilibrium of shifts"))),
+    Claim(
+        "gate-density/C1",
+        STUDY,
+        "|grad_input / grad_output| is |f'| exactly, for any elementwise activation",
+        Expected(direction="equal to rounding"),
+        _ratio,
+        section="§3",
+        uses=uses(check="ratio"),
+    ),
+    Claim(
+        "gate-density/C2",
+        STUDY,
+        "At initialisation with BatchNorm about half of the ReLU gates are open",
+        Expected(0.5, tolerance=0.01),
+        _half,
+        section="§3, Table 2",
+        plot=_draw,
+        uses=uses(check="init"),
+    ),
+    Claim(
+        "gate-density/E1",
+        STUDY,
+        "Densities at initialisation: ResNet-18 0.555 ± 0.156, VGG-11 0.618 ± 0.141",
+        Expected(0.555, tolerance=0.02),
+        _table_2,
+        section="Table 2",
+        uses=uses(check="init", network=("resnet18", "vgg11")),
+    ),
+    Claim(
+        "gate-density/E1-zero-head",
+        STUDY,
+        "A vision transformer's gradients vanish at initialisation at every "
+        "depth with the default start, never with truncated-normal weights",
+        Expected(direction="100% and 0%"),
+        _zero_head,
+        section="A.2",
+        uses=uses(check="zero head"),
+    ),
+    Claim(
+        "gate-density/C3",
+        STUDY,
+        "For ReLU the mean gate is the gate density",
+        Expected(0.0, tolerance=1e-7),
+        _mean_is_density,
+        section="§3",
+        uses=uses(check="init", act="relu"),
+    ),
+    Claim(
+        "gate-density/C7",
+        STUDY,
+        "Behind a BatchNorm the mean of the input is β and its variance γ²",
+        Expected(0.0, tolerance=1e-3),
+        _norm_moments,
+        section="§5",
+        uses=uses(check="norm moments"),
+    ),
+    Claim(
+        "gate-density/C11",
+        STUDY,
+        "softplus'(x; β) = sigmoid(βx)",
+        Expected(0.0, tolerance=1e-12),
+        _softplus,
+        section="§5",
+        uses=uses(check="softplus"),
+    ),
+    Claim(
+        "gate-density/C15",
+        STUDY,
+        "Under weight decay a parameter rests at −ḡ/λ",
+        Expected(0.0, tolerance=1e-9),
+        _equilibrium,
+        section="§5",
+        uses=uses(check=("equilibrium", "equilibrium of shifts")),
+    ),
 )

@@ -34,12 +34,12 @@ STARTS = (("default", "default"), ("normal", "default"), ("default", "zero"), ("
 class Foundations:
     seeds: int = 20
     sweep_seeds: int = 3
-    width: int = 8                              # of the convolutional networks
+    width: int = 8  # of the convolutional networks
     side: int = 32
     depths: tuple[int, ...] = (1, 2, 4, 8, 12)
     batches: tuple[int, ...] = (4, 16, 64)
-    steps: int = 4000                           # of the scalar equilibrium
-    epochs: int = 40                            # of the equilibrium in a network
+    steps: int = 4000  # of the scalar equilibrium
+    epochs: int = 40  # of the equilibrium in a network
 
 
 def trials(p: Foundations) -> list[Config]:
@@ -47,8 +47,12 @@ def trials(p: Foundations) -> list[Config]:
     out: list[Config] = [{"check": "ratio", "act": a} for a in GATES]
     out += [{**image, "network": "mlp", "act": a} for a in FOUR]
     out += [{**image, "network": n, "act": "relu"} for n in ("resnet18", "vgg11")]
-    out += [{"check": "zero head", "weights": w, "head": h, "depth": d, "batch": b, "seeds": p.sweep_seeds}
-            for w, h in STARTS for d in p.depths for b in p.batches]
+    out += [
+        {"check": "zero head", "weights": w, "head": h, "depth": d, "batch": b, "seeds": p.sweep_seeds}
+        for w, h in STARTS
+        for d in p.depths
+        for b in p.batches
+    ]
     out += [{"check": "norm moments", "seed": s, "width": p.width} for s in range(p.sweep_seeds)]
     out += [{"check": "softplus", "beta": b} for b in BETAS]
     out += [{"check": "equilibrium", "noise": n, "steps": p.steps} for n in (0.0, 1.0)]
@@ -57,9 +61,15 @@ def trials(p: Foundations) -> list[Config]:
 
 
 def trial(config: Config) -> list[Row]:
-    return {"ratio": _ratio, "init": _init, "zero head": _zero_head, "norm moments": _norm_moments,
-            "softplus": _softplus, "equilibrium": _equilibrium,
-            "equilibrium of shifts": _shifts}[config["check"]](config)
+    return {
+        "ratio": _ratio,
+        "init": _init,
+        "zero head": _zero_head,
+        "norm moments": _norm_moments,
+        "softplus": _softplus,
+        "equilibrium": _equilibrium,
+        "equilibrium of shifts": _shifts,
+    }[config["check"]](config)
 
 
 def _ratio(config: Mapping[str, Any]) -> list[Row]:
@@ -79,8 +89,14 @@ def _ratio(config: Mapping[str, Any]) -> list[Row]:
         # below the smallest normal number a product loses its digits, and nothing can be divided back
         fit = (y.grad.abs() > torch.finfo(dtype).tiny) & (x.grad.abs() > torch.finfo(dtype).tiny)
         gap = ((x.grad / y.grad).abs() - truth)[fit].abs()
-        rows.append({"precision": str(dtype).removeprefix("torch."), "gap": float(gap.max()),
-                     "relative": float((gap / truth[fit]).max()), "valid": float((y.grad != 0).double().mean())})
+        rows.append(
+            {
+                "precision": str(dtype).removeprefix("torch."),
+                "gap": float(gap.max()),
+                "relative": float((gap / truth[fit]).max()),
+                "valid": float((y.grad != 0).double().mean()),
+            }
+        )
     return rows
 
 
@@ -95,18 +111,30 @@ def _init(config: Mapping[str, Any]) -> list[Row]:
         if perceptron:
             net = models.build("mlp:64-128x3-10,norm=batch", seed=seed, act=config["act"])
         else:
-            net = models.build(config["network"], seed=seed, act=config["act"], width=config["width"],
-                               **({"side": config["side"]} if config["network"] == "vgg11" else {}))
+            net = models.build(
+                config["network"],
+                seed=seed,
+                act=config["act"],
+                width=config["width"],
+                **({"side": config["side"]} if config["network"] == "vgg11" else {}),
+            )
         local = gates.measure(net, (x, y))
         ratio = gates.measure(net, (x, y), F.cross_entropy, backend="ratio")
         for theta in local.thetas:
             sites = list(local.sites.values())
-            rows.append({"seed": seed, "theta": theta, **{p: local.density(theta, p) for p in (
-                            "element", "site", "channel")}, "predicted": local.predicted(theta),
-                         "ratio": ratio.density(theta), "valid": ratio.valid,
-                         "mean": float(np.average([s.mean for s in sites], weights=[s.measured for s in sites])),
-                         "between_sites": float(np.std([s.density(theta) for s in sites])),
-                         **{f"element {k}": local.density(theta, follows=k) for k in local.kinds}})
+            rows.append(
+                {
+                    "seed": seed,
+                    "theta": theta,
+                    **{p: local.density(theta, p) for p in ("element", "site", "channel")},
+                    "predicted": local.predicted(theta),
+                    "ratio": ratio.density(theta),
+                    "valid": ratio.valid,
+                    "mean": float(np.average([s.mean for s in sites], weights=[s.measured for s in sites])),
+                    "between_sites": float(np.std([s.density(theta) for s in sites])),
+                    **{f"element {k}": local.density(theta, follows=k) for k in local.kinds},
+                }
+            )
     return rows
 
 
@@ -120,9 +148,15 @@ def _zero_head(config: Mapping[str, Any]) -> list[Row]:
         batch = torch.randn(count, 1, 8, 8, generator=g), torch.randint(0, 10, (count,), generator=g)
         ratio = gates.measure(net, batch, F.cross_entropy, backend="ratio")
         density = ratio.density(0.01)
-        rows.append({"seed": seed, "vanished": math.isnan(density), "valid": ratio.valid,
-                     "local": gates.measure(net, batch).density(0.01),
-                     "ratio": None if math.isnan(density) else density})
+        rows.append(
+            {
+                "seed": seed,
+                "vanished": math.isnan(density),
+                "valid": ratio.valid,
+                "local": gates.measure(net, batch).density(0.01),
+                "ratio": None if math.isnan(density) else density,
+            }
+        )
     return rows
 
 
@@ -142,8 +176,14 @@ def _norm_moments(config: Mapping[str, Any]) -> list[Row]:
         owner = name.replace("acts", "norms") if "acts" in name else "stem.1"
         norm = norms[owner]
         gamma, beta = norm.weight.detach().double().abs().numpy(), norm.bias.detach().double().numpy()
-        rows.append({"site": name, "follows": site.site.follows, "mean_gap": float(np.abs(site.mu - beta).max()),
-                     "std_gap": float(np.abs(site.sigma / gamma - 1).max())})
+        rows.append(
+            {
+                "site": name,
+                "follows": site.site.follows,
+                "mean_gap": float(np.abs(site.mu - beta).max()),
+                "std_gap": float(np.abs(site.sigma / gamma - 1).max()),
+            }
+        )
     return rows
 
 
@@ -170,8 +210,7 @@ def _equilibrium(config: Mapping[str, Any]) -> list[Row]:
         if step >= config["steps"] // 2:
             kept.append(theta.clone())
     average = torch.stack(kept).mean(0)
-    return [{"value": float(average.mean()), "expected": -mean / decay,
-             "stderr": float(average.std() / 256 ** 0.5)}]
+    return [{"value": float(average.mean()), "expected": -mean / decay, "stderr": float(average.std() / 256**0.5)}]
 
 
 def _shifts(config: Mapping[str, Any]) -> list[Row]:
@@ -186,25 +225,43 @@ def _shifts(config: Mapping[str, Any]) -> list[Row]:
         beta = torch.cat([m.bias.detach() for m in norms]).numpy()
         pull = torch.cat([m.bias.grad for m in norms if m.bias.grad is not None]).numpy()
     resting = -pull / recipe.weight_decay
-    return [{"slope": float((beta @ resting) / (resting @ resting)),
-             "correlation": float(np.corrcoef(beta, resting)[0, 1]), "mean": float(beta.mean()),
-             "resting_mean": float(resting.mean()), "shifts": beta.size}]
+    return [
+        {
+            "slope": float((beta @ resting) / (resting @ resting)),
+            "correlation": float(np.corrcoef(beta, resting)[0, 1]),
+            "mean": float(beta.mean()),
+            "resting_mean": float(resting.mean()),
+            "shifts": beta.size,
+        }
+    ]
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     facts: dict[str, Any] = {}
     for network, act in dict.fromkeys((r["network"], r["act"]) for r in rows if r["check"] == "init"):
-        values = [r["element"] for r in rows if r["check"] == "init" and (r["network"], r["act"]) == (network, act)
-                  and r["theta"] == 0.01]
+        values = [
+            r["element"]
+            for r in rows
+            if r["check"] == "init" and (r["network"], r["act"]) == (network, act) and r["theta"] == 0.01
+        ]
         facts[f"D(0.01) at init, {network}, {act}"] = f"{np.mean(values):.4f} (std over seeds {np.std(values):.4f})"
     return facts
 
 
-STUDIES = (Study(
-    name="gate-density-foundations", paper="gate-density",
-    title="E1, P13: the gate as a ratio, densities at initialisation, zero heads, moments after a norm, equilibrium",
-    scales={"smoke": Foundations(seeds=3, sweep_seeds=1, side=16, width=4, depths=(1, 4), batches=(8,), steps=1000,
-                                 epochs=3),
+STUDIES = (
+    Study(
+        name="gate-density-foundations",
+        paper="gate-density",
+        title="E1, P13: gate as a ratio, densities at initialisation, zero heads, moments after a norm, equilibrium",
+        scales={
+            "smoke": Foundations(
+                seeds=3, sweep_seeds=1, side=16, width=4, depths=(1, 4), batches=(8,), steps=1000, epochs=3
+            ),
             "small": Foundations(),
-            "paper": Foundations(width=64, depths=tuple(range(1, 13)), batches=(4, 8, 16, 32, 64))},
-    trials=trials, trial=trial, summary=summary),)
+            "paper": Foundations(width=64, depths=tuple(range(1, 13)), batches=(4, 8, 16, 32, 64)),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+    ),
+)

@@ -24,7 +24,7 @@ from netvitals.lab.studies import Config, Row, Study
 
 ATTACKS = ("dlg", "idlg", "inverting")
 STIFFNESS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
-CLOSE = 0.01            # mean squared error of a pixel below which the picture counts as recovered
+CLOSE = 0.01  # mean squared error of a pixel below which the picture counts as recovered
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Victim:
 
     def gradients(self, x: Tensor, label: Tensor) -> list[Tensor]:
         """∂L/∂(w, b, v, d) of the cross-entropy with ``label`` (B, K), for pictures x (B, 8, 8)."""
-        patches = F.unfold(x[:, None], 3, padding=1)                                    # (B, 9, L)
+        patches = F.unfold(x[:, None], 3, padding=1)  # (B, 9, L)
         s = torch.sigmoid(self.alpha[:, None, None] * (torch.bmm(self.w, patches) + self.b[..., None]))
         flat = s.flatten(1)
         error = torch.softmax(torch.bmm(self.v, flat[..., None])[..., 0] + self.d, -1) - label
@@ -57,25 +57,35 @@ class Victim:
 
 def victims(alphas: Sequence[float], seeds: int, channels: int, side: int = 8, classes: int = 10) -> Victim:
     """Untrained victims: for every seed the same weights at every stiffness."""
+
     def draw(seed: int) -> list[Tensor]:
         g = torch.Generator().manual_seed(seed)
-        return [scale * torch.randn(*shape, generator=g, dtype=torch.float64) for shape, scale in (
-            ((channels, 9), 1 / 3), ((channels,), 0.1),
-            ((classes, channels * side * side), side ** -1.0 / channels ** 0.5), ((classes,), 0.1))]
+        return [
+            scale * torch.randn(*shape, generator=g, dtype=torch.float64)
+            for shape, scale in (
+                ((channels, 9), 1 / 3),
+                ((channels,), 0.1),
+                ((classes, channels * side * side), side**-1.0 / channels**0.5),
+                ((classes,), 0.1),
+            )
+        ]
 
     drawn = [draw(s) for _ in alphas for s in range(seeds)]
-    return Victim(torch.tensor([a for a in alphas for _ in range(seeds)], dtype=torch.float64),
-                  *(torch.stack(parts) for parts in zip(*drawn)))
+    return Victim(
+        torch.tensor([a for a in alphas for _ in range(seeds)], dtype=torch.float64),
+        *(torch.stack(parts) for parts in zip(*drawn)),
+    )
 
 
 def attack(victim: Victim, shared: list[Tensor], name: str, iterations: int, seeds: Tensor) -> tuple[Tensor, Tensor]:
     """The picture that the attack ends with, and its objective, for every victim."""
     if name not in ATTACKS:
         raise ValueError(f"there is no attack {name!r}; there are {', '.join(ATTACKS)}")
-    x = torch.stack([torch.rand(8, 8, generator=torch.Generator().manual_seed(10_000 + int(s)), dtype=torch.float64)
-                     for s in seeds]).requires_grad_()
+    x = torch.stack(
+        [torch.rand(8, 8, generator=torch.Generator().manual_seed(10_000 + int(s)), dtype=torch.float64) for s in seeds]
+    ).requires_grad_()
     guess = torch.zeros_like(shared[3]).requires_grad_()
-    known = F.one_hot(shared[3].argmin(-1), shared[3].shape[-1]).double()       # only the true class has p − 1 < 0
+    known = F.one_hot(shared[3].argmin(-1), shared[3].shape[-1]).double()  # only the true class has p − 1 < 0
     values = [x, guess] if name == "dlg" else [x]
     optimizer = torch.optim.Adam(values, lr=0.05)
     objective = torch.empty(0)
@@ -94,15 +104,23 @@ def attack(victim: Victim, shared: list[Tensor], name: str, iterations: int, see
 
 def _objective(name: str, found: list[Tensor], shared: list[Tensor], x: Tensor) -> Tensor:
     a, b = (torch.cat([t.flatten(1) for t in ts], 1) for ts in (found, shared))
-    if name != "inverting":     # relative, so that one rate serves every stiffness
+    if name != "inverting":  # relative, so that one rate serves every stiffness
         return (a - b).square().sum(1) / b.square().sum(1)
     variation = x.diff(dim=-1).abs().mean((-1, -2)) + x.diff(dim=-2).abs().mean((-1, -2))
     return 1 - F.cosine_similarity(a, b, dim=1) + 1e-4 * variation
 
 
 def trials(p: Privacy) -> list[Config]:
-    return [{"attack": a, "stiffness": list(p.stiffness), "seeds": p.seeds, "iterations": p.iterations,
-             "channels": p.channels} for a in ATTACKS]
+    return [
+        {
+            "attack": a,
+            "stiffness": list(p.stiffness),
+            "seeds": p.seeds,
+            "iterations": p.iterations,
+            "channels": p.channels,
+        }
+        for a in ATTACKS
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -115,20 +133,35 @@ def trial(config: Config) -> list[Row]:
     shared = victim.gradients(x, label)
     found, objective = attack(victim, shared, config["attack"], config["iterations"], index)
     error = (found - x).square().mean((-1, -2))
-    return [{"alpha": float(a), "seed": int(s), "error": float(e), "objective": float(o), "recovered": bool(e < CLOSE)}
-            for a, s, e, o in zip(victim.alpha, index, error, objective)]
+    return [
+        {"alpha": float(a), "seed": int(s), "error": float(e), "objective": float(o), "recovered": bool(e < CLOSE)}
+        for a, s, e, o in zip(victim.alpha, index, error, objective)
+    ]
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    return {f"{a}: share recovered by stiffness": "  ".join(
-        f"{s:g}: {np.mean([r['recovered'] for r in rows if (r['attack'], r['alpha']) == (a, s)]):.2f}"
-        for s in dict.fromkeys(r["alpha"] for r in rows)) for a in dict.fromkeys(r["attack"] for r in rows)}
+    return {
+        f"{a}: share recovered by stiffness": "  ".join(
+            f"{s:g}: {np.mean([r['recovered'] for r in rows if (r['attack'], r['alpha']) == (a, s)]):.2f}"
+            for s in dict.fromkeys(r["alpha"] for r in rows)
+        )
+        for a in dict.fromkeys(r["attack"] for r in rows)
+    }
 
 
-STUDIES = (Study(
-    name="gate-density-privacy", paper="gate-density",
-    title="E19: three attacks on the gradients of a toy victim whose gate stiffens",
-    scales={"smoke": Privacy(stiffness=(1.0, 10.0, 60.0), seeds=4, iterations=80), "small": Privacy(),
-            "paper": Privacy(iterations=3000)},
-    trials=trials, trial=trial, summary=summary,
-    depends=("netvitals.lab.studies.gate_density.privacy", "netvitals.lab.data.images")),)
+STUDIES = (
+    Study(
+        name="gate-density-privacy",
+        paper="gate-density",
+        title="E19: three attacks on the gradients of a toy victim whose gate stiffens",
+        scales={
+            "smoke": Privacy(stiffness=(1.0, 10.0, 60.0), seeds=4, iterations=80),
+            "small": Privacy(),
+            "paper": Privacy(iterations=3000),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        depends=("netvitals.lab.studies.gate_density.privacy", "netvitals.lab.data.images"),
+    ),
+)

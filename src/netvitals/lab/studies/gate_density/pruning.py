@@ -24,7 +24,7 @@ from netvitals.vitals import gates
 
 SCORES = ("gate", "magnitude", "random")
 FOUR = ("relu", "gelu", "silu", "mish")
-S = 2.44                # integrated decay of the paper's schedule
+S = 2.44  # integrated decay of the paper's schedule
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,16 @@ class pruned:
         shuffled = torch.randperm(len(flat), generator=torch.Generator().manual_seed(seed))
         order = shuffled[torch.argsort(flat[shuffled], stable=True)]
         keep = torch.ones(len(flat))
-        keep[order[:round(ratio * len(flat))]] = 0
+        keep[order[: round(ratio * len(flat))]] = 0
         self.net, self.masks = net, dict(zip(scores, keep.split(sizes)))
         self.hooks: list[Any] = []
 
     def __enter__(self) -> nn.Module:
         for name, mask in self.masks.items():
             act = self.net.get_submodule(f"{name}.acts.0")
-            self.hooks.append(act.register_forward_hook(
-                lambda _, given, out, mask=mask: out * mask.to(out)[None, :, None, None]))
+            self.hooks.append(
+                act.register_forward_hook(lambda _, given, out, mask=mask: out * mask.to(out)[None, :, None, None])
+            )
         return self.net
 
     def __exit__(self, *_: object) -> None:
@@ -104,8 +105,19 @@ class pruned:
 
 
 def trials(p: Pruning) -> list[Config]:
-    return [{"data": p.data, "network": p.network, "act": a, "seed": s, "epochs": p.epochs, "ratios": list(p.ratios),
-             "augment": p.augment} for a in p.activations for s in range(p.seeds)]
+    return [
+        {
+            "data": p.data,
+            "network": p.network,
+            "act": a,
+            "seed": s,
+            "epochs": p.epochs,
+            "ratios": list(p.ratios),
+            "augment": p.augment,
+        }
+        for a in p.activations
+        for s in range(p.seeds)
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -117,8 +129,15 @@ def trial(config: Config) -> list[Row]:
         values = channel_scores(net, data.probe.x, score, seed=config["seed"])
         for ratio in config["ratios"]:
             with pruned(net, values, ratio, config["seed"]):
-                rows.append({"score": score, "ratio": ratio, "accuracy": evaluate(net, data.test).accuracy,
-                             "whole": whole, "channels": sum(map(len, values.values()))})
+                rows.append(
+                    {
+                        "score": score,
+                        "ratio": ratio,
+                        "accuracy": evaluate(net, data.test).accuracy,
+                        "whole": whole,
+                        "channels": sum(map(len, values.values())),
+                    }
+                )
     return rows
 
 
@@ -129,15 +148,32 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return {name: "  ".join(f"{ratio:.0%}: {np.mean(v):.3f}" for ratio, v in by.items()) for name, by in cells.items()}
 
 
-DEPENDS = ("netvitals.lab.studies.gate_density.pruning", "netvitals.lab.models.resnet", "netvitals.lab.models.parts",
-           "netvitals.lab.training.recipe", "netvitals.lab.training.optimizer", "netvitals.lab.training.loop",
-           "netvitals.gates.measurement")
+DEPENDS = (
+    "netvitals.lab.studies.gate_density.pruning",
+    "netvitals.lab.models.resnet",
+    "netvitals.lab.models.parts",
+    "netvitals.lab.training.recipe",
+    "netvitals.lab.training.optimizer",
+    "netvitals.lab.training.loop",
+    "netvitals.gates.measurement",
+)
 
-STUDIES = (Study(
-    name="gate-density-pruning", paper="gate-density",
-    title="E18: channels pruned by gate density, filter norm, or at random",
-    scales={"smoke": Pruning(network="resnet-mini,width=8", activations=("relu", "gelu"), seeds=2, epochs=5,
-                             ratios=(0.1, 0.5)),
+STUDIES = (
+    Study(
+        name="gate-density-pruning",
+        paper="gate-density",
+        title="E18: channels pruned by gate density, filter norm, or at random",
+        scales={
+            "smoke": Pruning(
+                network="resnet-mini,width=8", activations=("relu", "gelu"), seeds=2, epochs=5, ratios=(0.1, 0.5)
+            ),
             "small": Pruning(),
-            "paper": Pruning(data="cifar10", network="resnet18", epochs=25, augment=True)},
-    trials=trials, trial=trial, summary=summary, depends=DEPENDS, ready=lambda p: datasets.missing(p.data)),)
+            "paper": Pruning(data="cifar10", network="resnet18", epochs=25, augment=True),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        depends=DEPENDS,
+        ready=lambda p: datasets.missing(p.data),
+    ),
+)

@@ -17,11 +17,11 @@ from netvitals.lab.studies.gate_density._recorder import key
 from netvitals.lab.studies.gate_density._training import DEPENDS, condition, run
 from netvitals.lab.studies.gate_density.trajectories import TEACHER
 
-LEAKY = ("leaky_relu:0.001", "leaky_relu:0.003", "leaky_relu:0.005", "leaky_relu:0.01")    # slopes ≤ θ: z_low = 0
+LEAKY = ("leaky_relu:0.001", "leaky_relu:0.003", "leaky_relu:0.005", "leaky_relu:0.01")  # slopes ≤ θ: z_low = 0
 SOFTPLUS = ("softplus:50", "softplus:20", "softplus:10", "softplus:5")
 THIRTEEN = ("relu", *LEAKY, "prelu", *SOFTPLUS, "gelu", "silu", "mish")
 NINE = ("relu", "leaky_relu:0.01", *SOFTPLUS, "gelu", "silu", "mish")
-LADDER = ("softplus:200", "softplus:100", "softplus:35")       # only for the transition; not among the thirteen
+LADDER = ("softplus:200", "softplus:100", "softplus:35")  # only for the transition; not among the thirteen
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,11 @@ class Sweep:
 
 
 def trials(p: Sweep) -> list[Config]:
-    return [condition(network=p.network, data=d, act=a, epochs=p.epochs, seeds=p.seeds)
-            for d in p.data for a in p.conditions]
+    return [
+        condition(network=p.network, data=d, act=a, epochs=p.epochs, seeds=p.seeds)
+        for d in p.data
+        for a in p.conditions
+    ]
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
@@ -47,15 +50,26 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
         change = [100 * np.mean([r[f"{key(t)} change"] for r in mine]) for t in (0.01, 0.1)]
         facts[f"{data.split(',')[0]}, {act}"] = (
             f"Var f′ {mean['variance']:.3f}, μ {mean['mu first']:+.3f} → {mean['mu last']:+.3f}, ΔD(.01) "
-            f"{change[0]:+.2f}, ΔD(.10) {change[1]:+.2f} points")
+            f"{change[0]:+.2f}, ΔD(.10) {change[1]:+.2f} points"
+        )
     return facts
 
 
-STUDIES = (Study(
-    name="gate-density-sweep", paper="gate-density",
-    title="E6, E7, E11: thirteen activations by smoothness, shared drift of means, the transition inside softplus",
-    scales={"smoke": Sweep(seeds=2, epochs=4, data=("digits",), network="mlp:64-48x2-10"),
-            "small": Sweep(), "paper": Sweep(seeds=5, epochs=100, network="mlp:64-512x3-10")},
-    trials=trials, trial=run, summary=summary, depends=DEPENDS,
-    hypothesis="Without PReLU, the variance of f′ at the start and the trend of density correlate negatively; inside "
-               "softplus the trend changes sign between β = 50 and β = 20 at θ = 0.10."),)
+STUDIES = (
+    Study(
+        name="gate-density-sweep",
+        paper="gate-density",
+        title="E6, E7, E11: thirteen activations by smoothness, shared drift of means, the transition inside softplus",
+        scales={
+            "smoke": Sweep(seeds=2, epochs=4, data=("digits",), network="mlp:64-48x2-10"),
+            "small": Sweep(),
+            "paper": Sweep(seeds=5, epochs=100, network="mlp:64-512x3-10"),
+        },
+        trials=trials,
+        trial=run,
+        summary=summary,
+        depends=DEPENDS,
+        hypothesis="Without PReLU, the variance of f′ at the start and the density trend correlate negatively; inside "
+        "softplus the trend changes sign between β = 50 and β = 20 at θ = 0.10.",
+    ),
+)

@@ -18,7 +18,7 @@ from netvitals.lab.studies.gate_density._recorder import key
 from netvitals.lab.studies.gate_density._training import DEPENDS, FOUR, S, condition, run
 
 TEACHER = "teacher,inputs=64,classes=10"
-PAPERS_ADAM = 0.00244       # Σ η_t λ of the paper's schedule under Adam and AdamW: 1e-3 · 4,888 · 5e-4
+PAPERS_ADAM = 0.00244  # Σ η_t λ of the paper's schedule under Adam and AdamW: 1e-3 · 4,888 · 5e-4
 # (optimizer, S): SGD as in the paper, Adam and AdamW at the paper's Σηλ
 OPTIMIZERS: tuple[tuple[str, float], ...] = (("sgd", S), ("adam", PAPERS_ADAM), ("adamw", PAPERS_ADAM))
 # on images: the paper's SGD, the same integrated decay under AdamW, and Adam with a Σηλ that its preconditioner
@@ -40,26 +40,43 @@ class Images:
     seeds: int = 3
     epochs: int = 16
     data: str = "cifar10,train=4000,test=1000"
-    pool: int = 2                   # average so many pixels, in each direction, into one
+    pool: int = 2  # average so many pixels, in each direction, into one
     network: str = "resnet18,width=8"
     activations: tuple[str, ...] = FOUR
     optimizers: tuple[tuple[str, float], ...] = MATCHED
-    rate: float = 5e-3              # of Adam and AdamW: the decay of coupled Adam cannot exceed Σ η_t
+    rate: float = 5e-3  # of Adam and AdamW: the decay of coupled Adam cannot exceed Σ η_t
     augment: bool = False
 
 
 def perceptron_trials(p: Perceptrons) -> list[Config]:
-    return [condition(network=p.network, data=d, act=a, optimizer=o, S=s, epochs=p.epochs, seeds=p.seeds)
-            for d in p.data for o, s in OPTIMIZERS for a in p.activations]
+    return [
+        condition(network=p.network, data=d, act=a, optimizer=o, S=s, epochs=p.epochs, seeds=p.seeds)
+        for d in p.data
+        for o, s in OPTIMIZERS
+        for a in p.activations
+    ]
 
 
 def image_trials(p: Images) -> list[Config]:
     out: list[Config] = []
     for optimizer, decay in p.optimizers:
         rate = {} if optimizer == "sgd" else {"lr": p.rate}
-        out += [condition(network=p.network, data=p.data, pool=p.pool, act=a, optimizer=optimizer, S=decay,
-                          epochs=p.epochs, augment=p.augment, seed=s, **rate)
-                for s in range(p.seeds) for a in p.activations]
+        out += [
+            condition(
+                network=p.network,
+                data=p.data,
+                pool=p.pool,
+                act=a,
+                optimizer=optimizer,
+                S=decay,
+                epochs=p.epochs,
+                augment=p.augment,
+                seed=s,
+                **rate,
+            )
+            for s in range(p.seeds)
+            for a in p.activations
+        ]
     return out
 
 
@@ -69,35 +86,69 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     runs = [r for r in rows if r["quantity"] == "run"]
     for data, optimizer, decay, act in dict.fromkeys((r["data"], r["optimizer"], r["S"], r["act"]) for r in runs):
         mine = [r for r in runs if (r["data"], r["optimizer"], r["S"], r["act"]) == (data, optimizer, decay, act)]
-        change = {f"{t:g} {p}": 100 * np.mean([r[f"{key(t, p)} change"] for r in mine])
-                  for t in (0.01, 0.1) for p in ("element", "site", "channel")}
+        change = {
+            f"{t:g} {p}": 100 * np.mean([r[f"{key(t, p)} change"] for r in mine])
+            for t in (0.01, 0.1)
+            for p in ("element", "site", "channel")
+        }
         sigma = np.mean([r["sigma last"] / r["sigma first"] - 1 for r in mine])
         facts[f"{data.split(',')[0]}, {optimizer} S={decay:g}, {act}"] = (
             f"σ {sigma:+.0%}, ΔD(.01) {change['0.01 element']:+.2f} by element, {change['0.01 site']:+.2f} by site, "
             f"{change['0.01 channel']:+.2f} by channel; ΔD(.10) {change['0.1 element']:+.2f}, "
-            f"{change['0.1 site']:+.2f}, {change['0.1 channel']:+.2f}")
+            f"{change['0.1 site']:+.2f}, {change['0.1 channel']:+.2f}"
+        )
     return facts
 
 
 STUDIES = (
-    Study(name="gate-density-trajectories", paper="gate-density",
-          title="E3, E5, E8–E10, E12: ReLU, GELU, SiLU, Mish in BatchNorm perceptrons under SGD, Adam, AdamW",
-          scales={"smoke": Perceptrons(seeds=2, epochs=6, data=("digits",), network="mlp:64-48x2-10"),
-                  "small": Perceptrons(),
-                  "paper": Perceptrons(seeds=5, epochs=100, network="mlp:64-512x3-10")},
-          trials=perceptron_trials, trial=run, summary=summary, depends=DEPENDS,
-          hypothesis="At S = 2.44 under SGD gate density falls for ReLU and rises for GELU, SiLU and Mish in every "
-                     "seed; under AdamW at the paper's decay σ changes by less than 15 %."),
-    Study(name="gate-density-images", paper="gate-density",
-          title="E3, E5, E8–E10 on images: a ResNet-18 of width 8, three poolings, SGD, AdamW and Adam at matched S",
-          scales={"smoke": Images(seeds=1, epochs=3, data="digits,train=256,test=128", pool=1, optimizers=(("sgd", S),),
-                                  network="resnet18,width=4", activations=("relu", "gelu")),
-                  "small": Images(),
-                  "paper": Images(epochs=25, data="cifar10", pool=1, network="resnet18", augment=True, rate=1e-3,
-                                  optimizers=(*OPTIMIZERS, ("adamw", S)))},
-          trials=image_trials, trial=run, summary=summary, depends=DEPENDS,
-          ready=lambda p: datasets.missing(p.data.split(",")[0]),
-          hypothesis="At S = 2.44 under SGD the density of ReLU falls when every channel counts alike and rises when "
-                     "every element does, for sites behind an addition rise and deep sites behind a norm fall; GELU, "
-                     "SiLU and Mish rise under every pooling. AdamW at the same S gives the same signs."),
+    Study(
+        name="gate-density-trajectories",
+        paper="gate-density",
+        title="E3, E5, E8–E10, E12: ReLU, GELU, SiLU, Mish in BatchNorm perceptrons under SGD, Adam, AdamW",
+        scales={
+            "smoke": Perceptrons(seeds=2, epochs=6, data=("digits",), network="mlp:64-48x2-10"),
+            "small": Perceptrons(),
+            "paper": Perceptrons(seeds=5, epochs=100, network="mlp:64-512x3-10"),
+        },
+        trials=perceptron_trials,
+        trial=run,
+        summary=summary,
+        depends=DEPENDS,
+        hypothesis="At S = 2.44 under SGD gate density falls for ReLU and rises for GELU, SiLU and Mish in every "
+        "seed; under AdamW at the paper's decay σ changes by less than 15 %.",
+    ),
+    Study(
+        name="gate-density-images",
+        paper="gate-density",
+        title="E3, E5, E8–E10 on images: a ResNet-18 of width 8, three poolings, SGD, AdamW and Adam at matched S",
+        scales={
+            "smoke": Images(
+                seeds=1,
+                epochs=3,
+                data="digits,train=256,test=128",
+                pool=1,
+                optimizers=(("sgd", S),),
+                network="resnet18,width=4",
+                activations=("relu", "gelu"),
+            ),
+            "small": Images(),
+            "paper": Images(
+                epochs=25,
+                data="cifar10",
+                pool=1,
+                network="resnet18",
+                augment=True,
+                rate=1e-3,
+                optimizers=(*OPTIMIZERS, ("adamw", S)),
+            ),
+        },
+        trials=image_trials,
+        trial=run,
+        summary=summary,
+        depends=DEPENDS,
+        ready=lambda p: datasets.missing(p.data.split(",")[0]),
+        hypothesis="At S = 2.44 under SGD the density of ReLU falls when every channel counts alike and rises when "
+        "every element does, for sites behind an addition rise and deep sites behind a norm fall; GELU, "
+        "SiLU and Mish rise under every pooling. AdamW at the same S gives the same signs.",
+    ),
 )

@@ -20,8 +20,16 @@ from netvitals.lab.studies.gate_density import reconstruction as rec
 
 CORE = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
 GRID = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 13.0, 16.0, 20.0, 25.0, 30.0, 40.0, 60.0)
-SETUPS = (("zero", 8, 1.0), ("zero", 8, 0.5), ("zero", 4, 1.0), ("zero", 4, 0.5), ("zero", 1, 1.0), ("zero", 1, 0.5),
-          ("circular", 4, 1.0), ("circular", 4, 0.5))          # padding, block of the checkerboard, scale of Sobel
+SETUPS = (
+    ("zero", 8, 1.0),
+    ("zero", 8, 0.5),
+    ("zero", 4, 1.0),
+    ("zero", 4, 0.5),
+    ("zero", 1, 1.0),
+    ("zero", 1, 0.5),
+    ("circular", 4, 1.0),
+    ("circular", 4, 0.5),
+)  # padding, block of the checkerboard, scale of Sobel
 TARGETS = ("checkerboard", "stripes", "disc", "cross", "noise")
 SUCCESS = 0.7
 
@@ -30,30 +38,59 @@ SUCCESS = 0.7
 class Transition:
     size: int = 64
     seeds: int = 20
-    few: int = 8                    # seeds of the oracle, the kernels and the sweeps
+    few: int = 8  # seeds of the oracle, the kernels and the sweeps
     iterations: int = 200
     alphas: tuple[float, ...] = GRID
     core: tuple[float, ...] = CORE
     cutoffs: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
     snrs: tuple[float, ...] = (15.0, 30.0, 45.0, 60.0)
     sizes: tuple[int, ...] = (32, 64, 128)
-    dense: int = 16                 # side of the pictures for singular values
+    dense: int = 16  # side of the pictures for singular values
     restarts: int = 20
 
 
 def trials(p: Transition) -> list[Config]:
-    base = {"size": p.size, "seeds": p.few, "iterations": p.iterations, "method": "adam", "kernel": "sobel_x",
-            "target": "checkerboard", "block": 8, "scale": 1.0, "padding": "zero", "c": 0.5, "snr": None}
+    base = {
+        "size": p.size,
+        "seeds": p.few,
+        "iterations": p.iterations,
+        "method": "adam",
+        "kernel": "sobel_x",
+        "target": "checkerboard",
+        "block": 8,
+        "scale": 1.0,
+        "padding": "zero",
+        "c": 0.5,
+        "snr": None,
+    }
     grid, core, middle = list(p.alphas), list(p.core), [5.0, 10.0, 20.0]
     out: list[Config] = [{**base, "check": "transition", "alphas": grid, "seeds": p.seeds}]
-    out += [{**base, "check": "oracle", "alphas": grid, "method": m, "padding": padding, "block": block}
-            for padding, block in (("zero", 8), ("circular", 4)) for m in ("adam", "oracle", "pgd")]
+    out += [
+        {**base, "check": "oracle", "alphas": grid, "method": m, "padding": padding, "block": block}
+        for padding, block in (("zero", 8), ("circular", 4))
+        for m in ("adam", "oracle", "pgd")
+    ]
     out += [{**base, "check": "methods", "alphas": core, "seeds": min(p.few, 5), "method": m} for m in rec.METHODS]
-    out += [{**base, "check": "set-ups", "alphas": core, "seeds": 3, "method": m, "padding": padding, "block": block,
-             "scale": scale} for m in ("adam", "pgd") for padding, block, scale in SETUPS]
+    out += [
+        {
+            **base,
+            "check": "set-ups",
+            "alphas": core,
+            "seeds": 3,
+            "method": m,
+            "padding": padding,
+            "block": block,
+            "scale": scale,
+        }
+        for m in ("adam", "pgd")
+        for padding, block, scale in SETUPS
+    ]
     out += [{**base, "check": "kernels", "alphas": grid, "kernel": k} for k in rec.KERNELS]
-    out += [{**base, "check": "cutoff", "alphas": [10.0], "c": c, "method": m} for c in p.cutoffs
-            for m in ("adam", "momentum", "pgd")]
+    out += [
+        {**base, "check": "cutoff", "alphas": [10.0], "c": c, "method": m}
+        for c in p.cutoffs
+        for m in ("adam", "momentum", "pgd")
+    ]
     out += [{**base, "check": "targets", "alphas": core, "target": t, "seeds": 4} for t in TARGETS]
     out += [{**base, "check": "resolution", "alphas": grid, "size": s, "seeds": 4} for s in p.sizes]
     out += [{**base, "check": "noise", "alphas": [10.0, 25.0, 40.0], "snr": s, "seeds": 4} for s in p.snrs]
@@ -68,10 +105,20 @@ def problem_of(config: Mapping[str, Any]) -> tuple[rec.Reconstruction, Tensor]:
     size = config["size"]
     y = rec.target(config["target"], size, min(config["block"], max(size // 4, 1)))
     count = len(config["alphas"]) * config["seeds"]
-    seen = None if config["snr"] is None else torch.stack(
-        [rec.noisy(y, config["snr"], seed=1000 + i % config["seeds"]) for i in range(count)])
-    problem, keys = rec.grid(config["alphas"], config["seeds"], [rec.kernel(config["kernel"], config["scale"])], y,
-                             c=config["c"], padding=config["padding"], observed=seen)
+    seen = (
+        None
+        if config["snr"] is None
+        else torch.stack([rec.noisy(y, config["snr"], seed=1000 + i % config["seeds"]) for i in range(count)])
+    )
+    problem, keys = rec.grid(
+        config["alphas"],
+        config["seeds"],
+        [rec.kernel(config["kernel"], config["scale"])],
+        y,
+        c=config["c"],
+        padding=config["padding"],
+        observed=seen,
+    )
     return problem, problem.start(torch.tensor([seed for _, _, seed in keys]))
 
 
@@ -84,11 +131,23 @@ def trial(config: Config) -> list[Row]:
         report = rec.jacobian(problem, found.x)
         for i, row in enumerate(rows):
             part = slice(i * config["seeds"], (i + 1) * config["seeds"])
-            row |= {"sigma_min": report.sigma_min[part], "null": report.null_dimension[part], "pixels": problem.pixels,
-                    "stable_rank": report.stable_rank[part], "rank_a": report.rank_of_a, "tolerance": report.tolerance}
+            row |= {
+                "sigma_min": report.sigma_min[part],
+                "null": report.null_dimension[part],
+                "pixels": problem.pixels,
+                "stable_rank": report.stable_rank[part],
+                "rank_a": report.rank_of_a,
+                "tolerance": report.tolerance,
+            }
     elif check == "kernels":
-        top = float(torch.linalg.matrix_norm(rec.dense_operator(problem_of({**config, "size": 16, "padding": "circular",
-                                                                            "alphas": [1.0], "seeds": 1})[0]), 2))
+        top = float(
+            torch.linalg.matrix_norm(
+                rec.dense_operator(
+                    problem_of({**config, "size": 16, "padding": "circular", "alphas": [1.0], "seeds": 1})[0]
+                ),
+                2,
+            )
+        )
         for row in rows:
             row |= {"sigma_max": top, "high_pass": abs(float(problem.kernels.sum())) < 0.1}
     elif check == "restarts":
@@ -98,7 +157,7 @@ def trial(config: Config) -> list[Row]:
             row |= {"input_spread": s.inputs, "output_spread": s.outputs, "agreement": s.agreement}
     elif check == "landscape":
         plane = rec.landscape(problem, found.x)
-        steps = (plane.diff(dim=1).abs().flatten(1) / plane.amax((1, 2))[:, None])
+        steps = plane.diff(dim=1).abs().flatten(1) / plane.amax((1, 2))[:, None]
         for i, row in enumerate(rows):
             row |= {"flat": float((steps[i] < 1e-3).double().mean()), "slice": plane[i, 10]}
     return rows
@@ -108,8 +167,15 @@ def _by_stiffness(config: Mapping[str, Any], found: rec.Solution) -> list[Row]:
     rows: list[Row] = []
     for i, alpha in enumerate(config["alphas"]):
         part = slice(i * config["seeds"], (i + 1) * config["seeds"])
-        rows.append({"alpha": alpha, **{name: getattr(found, name)[part].double() for name in (
-            "loss", "iou", "iou_input", "active", "reduction")}})
+        rows.append(
+            {
+                "alpha": alpha,
+                **{
+                    name: getattr(found, name)[part].double()
+                    for name in ("loss", "iou", "iou_input", "active", "reduction")
+                },
+            }
+        )
     return rows
 
 
@@ -129,12 +195,31 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return facts
 
 
-STUDIES = (Study(
-    name="gate-density-transition", paper="gate-density",
-    title="E21–E25, E28, E29: the fixed-kernel reconstruction by stiffness, optimiser, kernel, size and noise",
-    scales={"smoke": Transition(size=16, seeds=3, few=3, iterations=60, alphas=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0),
-                                core=(1.0, 5.0, 20.0), cutoffs=(0.3, 0.5, 0.7), sizes=(12, 16, 24), snrs=(15.0, 60.0),
-                                dense=12, restarts=4),
-            "small": Transition(), "paper": Transition(few=20)},
-    trials=trials, trial=trial, summary=summary,
-    depends=("netvitals.lab.studies.gate_density.transition", "netvitals.lab.studies.gate_density.reconstruction")),)
+STUDIES = (
+    Study(
+        name="gate-density-transition",
+        paper="gate-density",
+        title="E21–E25, E28, E29: the fixed-kernel reconstruction by stiffness, optimiser, kernel, size and noise",
+        scales={
+            "smoke": Transition(
+                size=16,
+                seeds=3,
+                few=3,
+                iterations=60,
+                alphas=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0),
+                core=(1.0, 5.0, 20.0),
+                cutoffs=(0.3, 0.5, 0.7),
+                sizes=(12, 16, 24),
+                snrs=(15.0, 60.0),
+                dense=12,
+                restarts=4,
+            ),
+            "small": Transition(),
+            "paper": Transition(few=20),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        depends=("netvitals.lab.studies.gate_density.transition", "netvitals.lab.studies.gate_density.reconstruction"),
+    ),
+)

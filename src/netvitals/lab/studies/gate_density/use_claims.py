@@ -30,8 +30,10 @@ def _paired(rows: Sequence[Row], act: str) -> tuple[float, str]:
     except ValueError as error:
         test = str(error)
     by_seed = ", ".join(f"{v:+.3f}" for v in (gate - magnitude).mean(1))
-    return gap, (f"{act}: {test} over seeds × ratios (the paper's test; ratios of one run are not independent), by "
-                 f"seed {by_seed}")
+    return gap, (
+        f"{act}: {test} over seeds × ratios (the paper's test; ratios of one run are not independent), by "
+        f"seed {by_seed}"
+    )
 
 
 def _smooth(rows: Sequence[Row]) -> Verdict:
@@ -43,12 +45,15 @@ def _smooth(rows: Sequence[Row]) -> Verdict:
         worse &= bool(((gate - magnitude).mean(1) < 0).all())
         whole = np.mean([r["whole"] for r in rows if r["act"] == act])
         chance = float((gate - _accuracy(rows, act, "random")).mean())
-        facts.append(f"{text}; against random channels {chance:+.3f}; "
-                    f"at the smallest ratio gate costs {whole - gate[:, 0].mean():.3f}, magnitude "
-                    f"{whole - magnitude[:, 0].mean():.3f}")
+        facts.append(
+            f"{text}; against random channels {chance:+.3f}; "
+            f"at the smallest ratio gate costs {whole - gate[:, 0].mean():.3f}, magnitude "
+            f"{whole - magnitude[:, 0].mean():.3f}"
+        )
     gaps = [_paired(rows, a)[0] for a in acts]
-    return decide(worse, float(np.mean(gaps)), note="accuracy, gate minus magnitude, over smooth activations; "
-                  + "; ".join(facts))
+    return decide(
+        worse, float(np.mean(gaps)), note="accuracy, gate minus magnitude, over smooth activations; " + "; ".join(facts)
+    )
 
 
 def _relu(rows: Sequence[Row]) -> Verdict:
@@ -63,15 +68,29 @@ def _relu(rows: Sequence[Row]) -> Verdict:
 
 def _curves(rows: Sequence[Row]) -> Plot:
     ratios = sorted({r["ratio"] for r in rows})
-    return Plot("share of channels pruned", "test accuracy", [
-        Series(f"{act}, {score}", ratios, _accuracy(rows, act, score).mean(0).tolist(), line=True,
-               dashed=score == "random") for act in ("relu", "gelu") for score in SCORES])
+    return Plot(
+        "share of channels pruned",
+        "test accuracy",
+        [
+            Series(
+                f"{act}, {score}",
+                ratios,
+                _accuracy(rows, act, score).mean(0).tolist(),
+                line=True,
+                dashed=score == "random",
+            )
+            for act in ("relu", "gelu")
+            for score in SCORES
+        ],
+    )
 
 
 def _regression(rows: Sequence[Row], attack: str) -> tuple[stats.Logistic | None, str]:
     mine = [r for r in rows if r["attack"] == attack]
-    share = {a: float(np.mean([r["recovered"] for r in mine if r["alpha"] == a])) for a in
-             dict.fromkeys(r["alpha"] for r in mine)}
+    share = {
+        a: float(np.mean([r["recovered"] for r in mine if r["alpha"] == a]))
+        for a in dict.fromkeys(r["alpha"] for r in mine)
+    }
     facts = f"{attack} " + ", ".join(f"{a:g}: {s:.2f}" for a, s in share.items())
     try:
         fit = stats.logistic([np.log(r["alpha"]) for r in mine], [int(r["recovered"]) for r in mine])
@@ -90,51 +109,113 @@ def _falls(rows: Sequence[Row], fit: stats.Logistic | None) -> bool:
 
 def _privacy(rows: Sequence[Row]) -> Verdict:
     fits = {a: _regression(rows, a) for a in ATTACKS}
-    note = (f"share of pictures within a squared error of {CLOSE:g} by stiffness: "
-            + "; ".join(t for _, t in fits.values()))
+    note = f"share of pictures within a squared error of {CLOSE:g} by stiffness: " + "; ".join(
+        t for _, t in fits.values()
+    )
     attack = fits["idlg"][0]
     inverting = [r["recovered"] for r in rows if r["attack"] == "inverting"]
     if attack is None and not any(r["recovered"] for r in rows):
         return not_run("no attack recovers any picture at this scale; " + note)
     flat = np.mean(inverting) > 0.99 or (fits["inverting"][0] is not None and fits["inverting"][0].p[1] > 0.05)
     falls = _falls(rows, attack)
-    return decide(bool(falls and flat), None if attack is None else attack.coefficients[1],
-                  None if attack is None else attack.stderrs[1], note=note)
+    return decide(
+        bool(falls and flat),
+        None if attack is None else attack.coefficients[1],
+        None if attack is None else attack.stderrs[1],
+        note=note,
+    )
 
 
 def _shares(rows: Sequence[Row]) -> Plot:
     alphas = sorted({r["alpha"] for r in rows})
-    return Plot("stiffness", "share recovered", [Series(a, alphas, [float(np.mean([
-        r["recovered"] for r in rows if (r["attack"], r["alpha"]) == (a, s)])) for s in alphas], line=True)
-        for a in ATTACKS], log_x=True)
+    return Plot(
+        "stiffness",
+        "share recovered",
+        [
+            Series(
+                a,
+                alphas,
+                [float(np.mean([r["recovered"] for r in rows if (r["attack"], r["alpha"]) == (a, s)])) for s in alphas],
+                line=True,
+            )
+            for a in ATTACKS
+        ],
+        log_x=True,
+    )
 
 
 def _null(version: str) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
         found = correlations(rows, version)
         pearson, spearman = found["all"]
-        return decide(pearson.p > 0.05 and spearman.p > 0.05, pearson.value, note="; ".join(
-            f"{name}: {a}, {b}" for name, (a, b) in found.items()))
+        return decide(
+            pearson.p > 0.05 and spearman.p > 0.05,
+            pearson.value,
+            note="; ".join(f"{name}: {a}, {b}" for name, (a, b) in found.items()),
+        )
+
     return judge
 
 
 def _scatter(rows: Sequence[Row]) -> Plot:
-    return Plot("final density at 0.01", "accuracy after fine-tuning", [Series(
-        f"{o}, {v}", [r["density"] for r in rows if (r["optimizer"], r["version"]) == (o, v)],
-        [r["accuracy"] for r in rows if (r["optimizer"], r["version"]) == (o, v)])
-        for o in dict.fromkeys(r["optimizer"] for r in rows) for v in ("seen", "unseen")])
+    return Plot(
+        "final density at 0.01",
+        "accuracy after fine-tuning",
+        [
+            Series(
+                f"{o}, {v}",
+                [r["density"] for r in rows if (r["optimizer"], r["version"]) == (o, v)],
+                [r["accuracy"] for r in rows if (r["optimizer"], r["version"]) == (o, v)],
+            )
+            for o in dict.fromkeys(r["optimizer"] for r in rows)
+            for v in ("seen", "unseen")
+        ],
+    )
 
 
 CLAIMS = (
-    Claim("gate-density/C17", "gate-density-pruning", "Pruning by gate density is harmful for smooth activations",
-          Expected(direction="gate below magnitude in every seed"), _smooth, section="§5", plot=_curves),
-    Claim("gate-density/E18-relu", "gate-density-pruning", "For ReLU pruning by gates is as good as by magnitude",
-          Expected(direction="p > 0.05"), _relu, section="§5", uses=lambda c: c["act"] == "relu"),
-    Claim("gate-density/C18", "gate-density-privacy", "Stiffness makes iDLG fail more often, and does nothing against "
-          "Inverting Gradients", Expected(direction="iDLG slope < 0, Inverting Gradients flat"), _privacy, section="§5",
-          plot=_shares),
-    Claim("gate-density/E20", "gate-density-fine-tuning", "Final density does not foretell fine-tuning accuracy on "
-          "data that was seen", Expected(direction="p > 0.05"), _null("seen"), section="§5", plot=_scatter),
-    Claim("gate-density/E20-unseen", "gate-density-fine-tuning", "Nor on data the checkpoint has not seen",
-          Expected(direction="p > 0.05"), _null("unseen"), section="§5"),
+    Claim(
+        "gate-density/C17",
+        "gate-density-pruning",
+        "Pruning by gate density is harmful for smooth activations",
+        Expected(direction="gate below magnitude in every seed"),
+        _smooth,
+        section="§5",
+        plot=_curves,
+    ),
+    Claim(
+        "gate-density/E18-relu",
+        "gate-density-pruning",
+        "For ReLU pruning by gates is as good as by magnitude",
+        Expected(direction="p > 0.05"),
+        _relu,
+        section="§5",
+        uses=lambda c: c["act"] == "relu",
+    ),
+    Claim(
+        "gate-density/C18",
+        "gate-density-privacy",
+        "Stiffness makes iDLG fail more often, and does nothing against Inverting Gradients",
+        Expected(direction="iDLG slope < 0, Inverting Gradients flat"),
+        _privacy,
+        section="§5",
+        plot=_shares,
+    ),
+    Claim(
+        "gate-density/E20",
+        "gate-density-fine-tuning",
+        "Final density does not foretell fine-tuning accuracy on data that was seen",
+        Expected(direction="p > 0.05"),
+        _null("seen"),
+        section="§5",
+        plot=_scatter,
+    ),
+    Claim(
+        "gate-density/E20-unseen",
+        "gate-density-fine-tuning",
+        "Nor on data the checkpoint has not seen",
+        Expected(direction="p > 0.05"),
+        _null("unseen"),
+        section="§5",
+    ),
 )

@@ -24,14 +24,18 @@ class Parameters:
     batch: int = 4096
 
 
-SCALES = {"smoke": Parameters(0.15, 8, lr=0.2, batch=1024), "small": Parameters(0.05, 16),
-          "paper": Parameters(0.05, 24, batch=16_384)}
+SCALES = {
+    "smoke": Parameters(0.15, 8, lr=0.2, batch=1024),
+    "small": Parameters(0.05, 16),
+    "paper": Parameters(0.05, 24, batch=16_384),
+}
 
 
 def trials(p: Parameters) -> list[Config]:
     own = {"network": {"lr": p.lr, "batch": p.batch}}
-    return [{"kind": k, "eps": p.eps, "nodes": p.nodes, **own.get(k, {})}
-            for k in ("attribution", "trajectory", "network")]
+    return [
+        {"kind": k, "eps": p.eps, "nodes": p.nodes, **own.get(k, {})} for k in ("attribution", "trajectory", "network")
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -55,12 +59,23 @@ def _attribution(chain: saddle.BlockChain, eps: float) -> list[Row]:
     for _ in range(3):
         state = theta + 0.1 * torch.randn(chain.size, generator=generator, dtype=torch.float64)
         gap = max(gap, float((chain.jacobian(state) - _differences(chain, state)).abs().max()))
-    return [{"start": facts.start, "end": facts.end, "estimate": facts.estimate, "error": facts.error,
-             "invariant": max(s.invariant for s in facts.slices), "channels": list(facts.channels.items()),
-             "rate": middle.rate, "finite difference": (near[0] - near[1]) / (2 * h),
-             "truncated": saddle.hitting_time(cut, cut, theta, 0, LEVEL, 1.0, rtol=1e-8),
-             "leading": saddle.balanced(eps, DEPTH, d.k, LEVEL), "jacobian gap": gap, "loss": float(chain.loss(theta)),
-             "block": BLOCK}]
+    return [
+        {
+            "start": facts.start,
+            "end": facts.end,
+            "estimate": facts.estimate,
+            "error": facts.error,
+            "invariant": max(s.invariant for s in facts.slices),
+            "channels": list(facts.channels.items()),
+            "rate": middle.rate,
+            "finite difference": (near[0] - near[1]) / (2 * h),
+            "truncated": saddle.hitting_time(cut, cut, theta, 0, LEVEL, 1.0, rtol=1e-8),
+            "leading": saddle.balanced(eps, DEPTH, d.k, LEVEL),
+            "jacobian gap": gap,
+            "loss": float(chain.loss(theta)),
+            "block": BLOCK,
+        }
+    ]
 
 
 def _differences(chain: saddle.BlockChain, state: torch.Tensor, h: float = 2e-3) -> torch.Tensor:
@@ -78,10 +93,15 @@ def _trajectory(chain: saddle.BlockChain, eps: float) -> list[Row]:
     rows = []
     for t, x in zip(paths.t[:, 0], paths.x[:, 0]):
         p, _, _ = chain.split(x)
-        together = p @ chain.betas / chain.betas.norm()      # the leading linear target is one direction, Σ β_k v_k
-        rows.append({"s": float(t) * BLOCK, "loss": float(chain.loss(x)),
-                     "alignment": float(p[:, 0].square().mean().sqrt()),
-                     "sum direction": float(together.square().mean().sqrt())})
+        together = p @ chain.betas / chain.betas.norm()  # the leading linear target is one direction, Σ β_k v_k
+        rows.append(
+            {
+                "s": float(t) * BLOCK,
+                "loss": float(chain.loss(x)),
+                "alignment": float(p[:, 0].square().mean().sqrt()),
+                "sum direction": float(together.square().mean().sqrt()),
+            }
+        )
     return rows
 
 
@@ -90,10 +110,19 @@ def _network(chain: saddle.BlockChain, eps: float, lr: float, batch: int) -> lis
     task = saddle.teacher("tanh", 16, BETAS)
     start = [w.float() for w in chain.embed(chain.aligned(eps), task.directions)]
     end = float(saddle.balanced(eps, DEPTH, saddle.drive("tanh", DEPTH, BLOCK).k, LEVEL)) * BLOCK
-    run = saddle.descend(start, task, lr=lr, steps=round(1.03 * end / lr), batch=batch,
-                         rates=saddle.normalized_rates(DEPTH, BLOCK), thresholds=(), snapshots=200)
-    return [{"s": lr * step, "loss": float(chain.loss(chain.reduce(w, task.directions)[0]))}
-            for step, w in run.snapshots]
+    run = saddle.descend(
+        start,
+        task,
+        lr=lr,
+        steps=round(1.03 * end / lr),
+        batch=batch,
+        rates=saddle.normalized_rates(DEPTH, BLOCK),
+        thresholds=(),
+        snapshots=200,
+    )
+    return [
+        {"s": lr * step, "loss": float(chain.loss(chain.reduce(w, task.directions)[0]))} for step, w in run.snapshots
+    ]
 
 
 def _one(rows: Sequence[Row]) -> Row:
@@ -111,24 +140,38 @@ def _half(rows: Sequence[Row], kind: str) -> float:
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     a = _one(rows)
-    return {"T(0), decoupled": a["start"], "T(1), exact": a["end"], "T, 24 variables": a["truncated"],
-            "difference by attribution": a["estimate"], "its error": a["error"], "leading single-mode time s":
-            a["leading"] * BLOCK, "loss halves at s": _half(rows, "trajectory"),
-            "in the full network": _half(rows, "network"),
-            "channels": ", ".join(f"{n} {v:+.3g}" for n, v in a["channels"])}
+    return {
+        "T(0), decoupled": a["start"],
+        "T(1), exact": a["end"],
+        "T, 24 variables": a["truncated"],
+        "difference by attribution": a["estimate"],
+        "its error": a["error"],
+        "leading single-mode time s": a["leading"] * BLOCK,
+        "loss halves at s": _half(rows, "trajectory"),
+        "in the full network": _half(rows, "network"),
+        "channels": ", ".join(f"{n} {v:+.3g}" for n, v in a["channels"]),
+    }
 
 
 def _judge_identity(rows: Sequence[Row]) -> Verdict:
     a = _one(rows)
     gap = abs(a["rate"] / a["finite difference"] - 1)
-    return decide(gap <= 1e-4 and a["invariant"] <= 1e-5, gap, note=f"A(0.5) = {a['rate']:.5f}, finite difference "
-                  f"{a['finite difference']:.5f}; p·f = 1 within {a['invariant']:.1e}")
+    return decide(
+        gap <= 1e-4 and a["invariant"] <= 1e-5,
+        gap,
+        note=f"A(0.5) = {a['rate']:.5f}, finite difference "
+        f"{a['finite difference']:.5f}; p·f = 1 within {a['invariant']:.1e}",
+    )
 
 
 def _judge_nodes(rows: Sequence[Row]) -> Verdict:
     a = _one(rows)
-    return decide(a["error"] <= 0.05, a["error"], note=f"two nodes give {a['estimate']:.3f}, directly "
-                  f"{a['end'] - a['start']:.3f} (T from {a['start']:.3f} to {a['end']:.3f})")
+    return decide(
+        a["error"] <= 0.05,
+        a["error"],
+        note=f"two nodes give {a['estimate']:.3f}, directly "
+        f"{a['end'] - a['start']:.3f} (T from {a['start']:.3f} to {a['end']:.3f})",
+    )
 
 
 def _judge_jacobian(rows: Sequence[Row]) -> Verdict:
@@ -139,33 +182,73 @@ def _judge_jacobian(rows: Sequence[Row]) -> Verdict:
 def _judge_network(rows: Sequence[Row]) -> Verdict:
     flow, network = _half(rows, "trajectory"), _half(rows, "network")
     gap = abs(network / flow - 1)
-    return decide(gap <= 0.02, gap, note=f"the loss halves at s = {network:.1f} in the network and at {flow:.1f} in "
-                  "the reduced flow")
+    return decide(
+        gap <= 0.02,
+        gap,
+        note=f"the loss halves at s = {network:.1f} in the network and at {flow:.1f} in the reduced flow",
+    )
 
 
 def _plot(rows: Sequence[Row]) -> Plot:
     path = [r for r in rows if r["kind"] == "trajectory"]
     a = _one(rows)
-    marks = [Series(name, [t * BLOCK] * 2, [0.0, path[0]["loss"]], line=True, dashed=True)
-             for name, t in (("leading law", a["leading"]), ("attribution T(1)", a["start"] + a["estimate"]))]
+    marks = [
+        Series(name, [t * BLOCK] * 2, [0.0, path[0]["loss"]], line=True, dashed=True)
+        for name, t in (("leading law", a["leading"]), ("attribution T(1)", a["start"] + a["estimate"]))
+    ]
     network = [r for r in rows if r["kind"] == "network"]
     seen = [Series("full network", [r["s"] for r in network], [r["loss"] for r in network])] if network else []
     flow = Series("reduced flow", [r["s"] for r in path], [r["loss"] for r in path], line=True)
     return Plot("s", "loss", [flow, *seen, *marks])
 
 
-STUDIES = (Study("saddle-cascade", "saddle-escape",
-                 "Three modes: exact reduction and attribution of the escape time (E5)", SCALES, trials, trial,
-                 summary),)
+STUDIES = (
+    Study(
+        "saddle-cascade",
+        "saddle-escape",
+        "Three modes: exact reduction and attribution of the escape time (E5)",
+        SCALES,
+        trials,
+        trial,
+        summary,
+    ),
+)
 _uses = lambda c: c["kind"] == "attribution"
 CLAIMS = (
-    Claim("saddle-escape/C38", "saddle-cascade", "dT/dν equals the adjoint integral A(ν) (T22)",
-          Expected(direction="equal to a finite difference within 1e-4"), _judge_identity, section="Prop. 23",
-          uses=_uses),
-    Claim("saddle-escape/C39", "saddle-cascade", "Two Gauss–Legendre nodes in ν give T(1) − T(0) (E5)",
-          Expected(direction="within 5 %"), _judge_nodes, section="Fig. 5", plot=_plot),
-    Claim("saddle-escape/E5j", "saddle-cascade", "The Jacobian of the reduction is that of its velocity",
-          Expected(direction="within 1e-10"), _judge_jacobian, section="Fig. 5", uses=_uses),
-    Claim("saddle-escape/E5n", "saddle-cascade", "Descent on the full network follows the reduced flow through the "
-          "escape", Expected(direction="times within 2 %"), _judge_network, section="Fig. 5", plot=_plot),
+    Claim(
+        "saddle-escape/C38",
+        "saddle-cascade",
+        "dT/dν equals the adjoint integral A(ν) (T22)",
+        Expected(direction="equal to a finite difference within 1e-4"),
+        _judge_identity,
+        section="Prop. 23",
+        uses=_uses,
+    ),
+    Claim(
+        "saddle-escape/C39",
+        "saddle-cascade",
+        "Two Gauss–Legendre nodes in ν give T(1) − T(0) (E5)",
+        Expected(direction="within 5 %"),
+        _judge_nodes,
+        section="Fig. 5",
+        plot=_plot,
+    ),
+    Claim(
+        "saddle-escape/E5j",
+        "saddle-cascade",
+        "The Jacobian of the reduction is that of its velocity",
+        Expected(direction="within 1e-10"),
+        _judge_jacobian,
+        section="Fig. 5",
+        uses=_uses,
+    ),
+    Claim(
+        "saddle-escape/E5n",
+        "saddle-cascade",
+        "Descent on the full network follows the reduced flow through the escape",
+        Expected(direction="times within 2 %"),
+        _judge_network,
+        section="Fig. 5",
+        plot=_plot,
+    ),
 )

@@ -29,6 +29,7 @@ def resonance(seed: int) -> Numbers:
 def corrections(seed: int) -> Numbers:
     """NLO coefficients above the resonance, order of the correction below it, class-C coefficient of a layer."""
     from netvitals.activations import constants
+
     out: Numbers = {}
     for name, depth, eps in (("tanh", 6, 0.01), ("gelu", 5, 0.003), ("silu", 6, 0.003)):
         d = saddle.drive(name, depth, 64)
@@ -80,7 +81,7 @@ def critical_depth(seed: int) -> Numbers:
 def _shell_edge() -> float:
     """T12: relative error of Y^{−j/2}/Π s_i at the edge Y = s_j² of a shell, scales a factor 100 apart."""
     s = np.array([1e-6, 1e-4, 1e-2, 1.0])
-    gaps = s ** 2 - s[0] ** 2
+    gaps = s**2 - s[0] ** 2
     y = s[1] ** 2
     exact = 1 / math.sqrt(y * float(np.prod(y + gaps[1:])))
     return exact / (y ** (-2 / 2) / (s[2] * s[3])) - 1
@@ -95,10 +96,15 @@ def signal(seed: int) -> Numbers:
     gap = {e: abs(float(s.teacher_term / (s.beta * s.h * s.energy)) - 1) for e, s in histories.items()}
     rank = {e: float(s.rank_one.max()) for e, s in histories.items()}
     tiny = saddle.signal_energy(make(0.003), task, sample, 3)
-    out = {"drive gap": gap[0.01], "drive gap order": math.log(gap[0.03] / gap[0.01]) / math.log(3),
-           "rank-one residual": rank[0.01], "rank-one order": math.log(rank[0.03] / rank[0.01]) / math.log(3),
-           "gamma over path": float(tiny.gamma / tiny.linear_gain), "h": tiny.h,
-           "output over gamma": float(tiny.output_norm / tiny.gamma.abs())}
+    out = {
+        "drive gap": gap[0.01],
+        "drive gap order": math.log(gap[0.03] / gap[0.01]) / math.log(3),
+        "rank-one residual": rank[0.01],
+        "rank-one order": math.log(rank[0.03] / rank[0.01]) / math.log(3),
+        "gamma over path": float(tiny.gamma / tiny.linear_gain),
+        "h": tiny.h,
+        "output over gamma": float(tiny.output_norm / tiny.gamma.abs()),
+    }
     stack = make(0.02, 5)
     run = saddle.flow(stack, task, sample, thresholds=(0.15,), keep=True)
     steps = range(0, run.paths.t.shape[0], max(1, run.paths.t.shape[0] // 25))
@@ -111,8 +117,14 @@ def signal(seed: int) -> Numbers:
             self_ratio.append(abs(float(s.self_ratio[0])))
             floor.append(float(s.am_gm[0]))
             drift.append(max(float((now[k] - stack[k]).norm()) for k in (3, 4)) / float(s.scale[0]) ** 2)
-    return {**out, "points": float(len(ratio)), "least drive ratio": min(ratio), "largest self ratio": max(self_ratio),
-            "least am-gm": min(floor), "largest drift over M^2": max(drift)}
+    return {
+        **out,
+        "points": float(len(ratio)),
+        "least drive ratio": min(ratio),
+        "largest self ratio": max(self_ratio),
+        "least am-gm": min(floor),
+        "largest drift over M^2": max(drift),
+    }
 
 
 def nondegeneracy(seed: int) -> Numbers:
@@ -121,8 +133,13 @@ def nondegeneracy(seed: int) -> Numbers:
     found = saddle.nondegeneracy(stack, saddle.teacher("tanh", 8).directions[0])
     density, error = found.density_at_zero()
     norms = torch.stack([torch.linalg.matrix_norm(w, 2) for w in stack[1:3]]) / 0.1
-    return {"density": density, "density error": error, "positive": found.positive,
-            "smallest norm": float(norms.min()), "largest norm": float(norms.max())}
+    return {
+        "density": density,
+        "density error": error,
+        "positive": found.positive,
+        "smallest norm": float(norms.min()),
+        "largest norm": float(norms.max()),
+    }
 
 
 def corners(seed: int) -> Numbers:
@@ -151,13 +168,18 @@ def stages(seed: int) -> Numbers:
     strong = float(saddle.escape_time([0.01] * 4, "tanh", 64, beta=1.0, threshold=0.1))
     weak = float(saddle.escape_time([0.01] * 3 + [1.0], "tanh", 64, beta=0.3, threshold=0.1))
     ranked = saddle.stage_law("tanh", 4, 64, [1.0, 0.3, 0.08], [0.02, 0.02, 0.02])
-    return {**out, "weak over strong": weak / strong, "ranked": float(ranked.order == (0, 1, 2)),
-            "ratio 2 over 1": ranked.ratio(1, 0)}
+    return {
+        **out,
+        "weak over strong": weak / strong,
+        "ranked": float(ranked.order == (0, 1, 2)),
+        "ratio 2 over 1": ranked.ratio(1, 0),
+    }
 
 
 def blocks(seed: int) -> Numbers:
     """Claim 35: velocities off and on the diagonal blocks; the reduction against the full network."""
     from netvitals.activations import gauss_hermite
+
     chain = saddle.BlockChain("tanh", (1.0, 0.3, 0.08), 4, 20, nodes=10)
     found = saddle.off_block(chain, chain.aligned(0.05))
     generator = torch.Generator().manual_seed(seed)
@@ -169,10 +191,14 @@ def blocks(seed: int) -> Numbers:
     grads, _ = saddle.gradients(chain.embed(theta, directions), x, task.target(x), task.f, w)
     reduced = chain.reduce([-20 * grads[0], *(-g for g in grads[1:])], directions)[0]
     jacobian = chain.jacobian(theta)
-    return {"off over on": found.ratio, "leading gap": float(np.abs(found.exact / found.leading - 1).max()),
-            "printed over exact": float(np.abs(found.printed_coupling).max() / np.abs(found.exact_coupling).max()),
-            "reduction gap": float((reduced - chain.velocity(theta)).abs().max()), "scalars": float(chain.size),
-            "jacobian gap": float((jacobian + torch.autograd.functional.hessian(chain.loss, theta)).abs().max())}
+    return {
+        "off over on": found.ratio,
+        "leading gap": float(np.abs(found.exact / found.leading - 1).max()),
+        "printed over exact": float(np.abs(found.printed_coupling).max() / np.abs(found.exact_coupling).max()),
+        "reduction gap": float((reduced - chain.velocity(theta)).abs().max()),
+        "scalars": float(chain.size),
+        "jacobian gap": float((jacobian + torch.autograd.functional.hessian(chain.loss, theta)).abs().max()),
+    }
 
 
 def perron(seed: int) -> Numbers:
@@ -194,8 +220,14 @@ def perron(seed: int) -> Numbers:
             complex_leads += abs(lead.imag) > 1e-9
             worst = max(worst, abs(found.rate - lead.real))
     hole = saddle.perron([1, 1], [[1, 1], [0, 0]], [[3, 0], [3, 0]], [1, 1])
-    return {"cases": 2000.0, "violations": float(violations), "complex leads": float(complex_leads),
-            "unstable": float(unstable), "rate gap": worst, "vector with a hole": float(not hole.strictly_positive)}
+    return {
+        "cases": 2000.0,
+        "violations": float(violations),
+        "complex leads": float(complex_leads),
+        "unstable": float(unstable),
+        "rate gap": worst,
+        "vector with a hole": float(not hole.strictly_positive),
+    }
 
 
 def truncations(seed: int) -> Numbers:
@@ -203,5 +235,9 @@ def truncations(seed: int) -> Numbers:
     a, b, c, d = saddle.graded_example(10)
     cut, weak = saddle.truncations(a, b, c, d), saddle.truncations(a, 0.6 * b, c, d)
     times = cut.times(0.01)
-    return {"strictly increasing": float(cut.strictly_increasing), "last rate": cut.rates[-1],
-            "first over last time": times[0] / times[-1], "smallest growing truncation": float(weak.first or 0)}
+    return {
+        "strictly increasing": float(cut.strictly_increasing),
+        "last rate": cut.rates[-1],
+        "first over last time": times[0] / times[-1],
+        "smallest growing truncation": float(weak.first or 0),
+    }

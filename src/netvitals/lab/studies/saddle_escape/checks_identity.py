@@ -31,8 +31,9 @@ def identity(seed: int) -> Numbers:
                 worst["defect"] = max(worst["defect"], *found.defect.values())
                 worst["neuron defect"] = max(worst["neuron defect"], *(p.neuron_defect for p in found.pairs))
                 if name in ("relu", "leaky_relu:0.1", "identity"):
-                    worst["homogeneous drift"] = max(worst["homogeneous drift"],
-                                                     *(abs(p.rhs) / p.scale for p in found.pairs))
+                    worst["homogeneous drift"] = max(
+                        worst["homogeneous drift"], *(abs(p.rhs) / p.scale for p in found.pairs)
+                    )
             found = saddle.imbalance(_chain(sizes, name, bias=True), (x, y), F.mse_loss)
             worst["bias defect"] = max(worst["bias defect"], *found.defect.values())
     return {**worst, **_rates(seed), **_matrix(seed)}
@@ -65,9 +66,25 @@ def linear_conservation(seed: int) -> Numbers:
 
 def classes(seed: int) -> Numbers:
     """T2: classes of the list in the paper and beyond; order of φ from its values near 0."""
-    expected = {"identity": "A", "relu": "A", "leaky_relu:0.1": "A", "tanh": "B3", "erf": "B3", "sin": "B3",
-                "arctan": "B3", "poly:0:1:0:0:0:1": "B5", "gelu": "C", "gelu_tanh": "C", "silu": "C", "mish": "C",
-                "hardswish": "C", "sigmoid": "D", "softplus": "D", "elu": "outside", "poly:0:1:0:0:1": "outside"}
+    expected = {
+        "identity": "A",
+        "relu": "A",
+        "leaky_relu:0.1": "A",
+        "tanh": "B3",
+        "erf": "B3",
+        "sin": "B3",
+        "arctan": "B3",
+        "poly:0:1:0:0:0:1": "B5",
+        "gelu": "C",
+        "gelu_tanh": "C",
+        "silu": "C",
+        "mish": "C",
+        "hardswish": "C",
+        "sigmoid": "D",
+        "softplus": "D",
+        "elu": "outside",
+        "poly:0:1:0:0:1": "outside",
+    }
     wrong = sum(activations.classify(name).label != label for name, label in expected.items())
     gap = 0.0
     z = torch.tensor([0.01, 0.02, 0.04], dtype=torch.float64)
@@ -80,8 +97,14 @@ def classes(seed: int) -> Numbers:
         s, c = activations.hermite_coefficients(activations.get(name), 3), activations.constants(name)
         hermite = max(hermite, abs(float(6 * s[3]) + 3 * c.h - c.h_q))
     cubic = activations.constants("poly:0:1:0:-0.5")
-    return {"wrong classes": float(wrong), "classes": float(len(expected)), "phi order gap": gap,
-            "hermite gap": hermite, "h of u - u^3/2": cubic.h, "cubic is B3": float(cubic.label == "B3")}
+    return {
+        "wrong classes": float(wrong),
+        "classes": float(len(expected)),
+        "phi order gap": gap,
+        "hermite gap": hermite,
+        "h of u - u^3/2": cubic.h,
+        "cubic is B3": float(cubic.label == "B3"),
+    }
 
 
 def ansatz(seed: int) -> Numbers:
@@ -92,8 +115,9 @@ def ansatz(seed: int) -> Numbers:
         v, width = task.directions[0], 16
         sample = saddle.aligned_sample(v, 64)
         x = torch.tensor([0.3, 0.5, 0.7, 0.9], dtype=torch.float64)
-        grads, _ = saddle.gradients(saddle.ansatz_stack(x, width, v), sample.x, task.target(sample.x), task.f,
-                                    sample.weight)
+        grads, _ = saddle.gradients(
+            saddle.ansatz_stack(x, width, v), sample.x, task.target(sample.x), task.f, sample.weight
+        )
         scalars, residual = saddle.project(grads, v)
         chain = saddle.ScalarChain(name, width, nodes=64)
         velocity = chain.velocity(x)
@@ -170,8 +194,9 @@ def _rates(seed: int) -> Numbers:
         for (name, p), g in zip(net.named_parameters(), grads):
             p.sub_(g, alpha=0.05 * rates[name])
     after = saddle.imbalance(net, (x, y), F.mse_loss, rates=rates)
-    gap = max(abs(b.delta - a.delta - a.predicted_change(0.05)) / abs(a.delta)
-              for a, b in zip(before.pairs, after.pairs))
+    gap = max(
+        abs(b.delta - a.delta - a.predicted_change(0.05)) / abs(a.delta) for a, b in zip(before.pairs, after.pairs)
+    )
     return {"weighted defect": max(before.defect.values()), "discrete step gap": gap}
 
 
@@ -200,6 +225,9 @@ def _chain(sizes: tuple[int, ...], name: str, bias: bool = False) -> nn.Sequenti
 
 
 def _losses(outputs: int) -> list[Any]:
-    losses: list[Any] = [F.mse_loss, lambda o, y: torch.log(torch.cosh(o - y)).mean(),
-                         lambda o, y: F.binary_cross_entropy_with_logits(o, (y > 0).double())]
+    losses: list[Any] = [
+        F.mse_loss,
+        lambda o, y: torch.log(torch.cosh(o - y)).mean(),
+        lambda o, y: F.binary_cross_entropy_with_logits(o, (y > 0).double()),
+    ]
     return losses + ([lambda o, y: F.cross_entropy(o, torch.softmax(y, -1))] if outputs > 1 else [])

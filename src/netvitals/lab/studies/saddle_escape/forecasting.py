@@ -22,22 +22,34 @@ from netvitals.saddle import Snapshot
 
 FRACTIONS = (0.1, 0.25, 0.5, 0.75)
 METHODS = ("live", "series", "linear", "power")
-FIRST_SEED = 100        # the spread of the interval was set on seeds below
+FIRST_SEED = 100  # the spread of the interval was set on seeds below
 
 # (task, activation, depth, r, eps, optimizer, learning rate, steps between looks)
 GRID: tuple[tuple[str, str, int, int, float, str, float, int], ...] = (
-    ("teacher", "tanh", 5, 3, 0.02, "sgd", 0.02, 8), ("teacher", "tanh", 6, 4, 0.2, "sgd", 0.003, 8),
-    ("teacher", "tanh", 8, 5, 0.3, "sgd", 0.002, 6), ("teacher", "tanh", 4, 2, 0.02, "sgd", 0.002, 6),
-    ("teacher", "tanh", 4, 1, 0.01, "sgd", 5e-5, 8), ("teacher", "gelu", 5, 3, 0.1, "sgd", 0.08, 8),
-    ("teacher", "gelu", 6, 4, 0.3, "sgd", 0.03, 8), ("teacher", "gelu", 4, 2, 0.05, "sgd", 0.02, 8),
-    ("teacher", "silu", 4, 3, 0.1, "sgd", 0.08, 8), ("teacher", "silu", 7, 4, 0.4, "sgd", 0.05, 8),
-    ("teacher", "relu", 5, 3, 0.05, "sgd", 0.02, 8), ("teacher", "relu", 3, 3, 0.1, "sgd", 0.015, 8),
-    ("teacher", "relu", 6, 2, 0.05, "sgd", 0.003, 8), ("teacher", "tanh", 3, 3, 0.05, "sgd", 0.015, 8),
-    ("teacher", "tanh", 5, 3, 0.05, "adam", 8e-6, 6), ("teacher", "gelu", 6, 4, 0.2, "adam", 2e-5, 6),
-    ("teacher", "silu", 4, 2, 0.05, "adam", 2e-5, 6), ("teacher", "relu", 5, 3, 0.1, "adam", 2e-5, 6),
-    ("digits", "tanh", 4, 3, 0.1, "sgd", 0.02, 4), ("digits", "relu", 4, 3, 0.1, "sgd", 0.03, 5),
-    ("digits", "gelu", 5, 4, 0.3, "sgd", 0.06, 5), ("digits", "silu", 4, 2, 0.1, "sgd", 0.02, 4),
-    ("digits", "tanh", 4, 2, 0.02, "adam", 1e-5, 5), ("digits", "gelu", 4, 3, 0.15, "adam", 2e-5, 5),
+    ("teacher", "tanh", 5, 3, 0.02, "sgd", 0.02, 8),
+    ("teacher", "tanh", 6, 4, 0.2, "sgd", 0.003, 8),
+    ("teacher", "tanh", 8, 5, 0.3, "sgd", 0.002, 6),
+    ("teacher", "tanh", 4, 2, 0.02, "sgd", 0.002, 6),
+    ("teacher", "tanh", 4, 1, 0.01, "sgd", 5e-5, 8),
+    ("teacher", "gelu", 5, 3, 0.1, "sgd", 0.08, 8),
+    ("teacher", "gelu", 6, 4, 0.3, "sgd", 0.03, 8),
+    ("teacher", "gelu", 4, 2, 0.05, "sgd", 0.02, 8),
+    ("teacher", "silu", 4, 3, 0.1, "sgd", 0.08, 8),
+    ("teacher", "silu", 7, 4, 0.4, "sgd", 0.05, 8),
+    ("teacher", "relu", 5, 3, 0.05, "sgd", 0.02, 8),
+    ("teacher", "relu", 3, 3, 0.1, "sgd", 0.015, 8),
+    ("teacher", "relu", 6, 2, 0.05, "sgd", 0.003, 8),
+    ("teacher", "tanh", 3, 3, 0.05, "sgd", 0.015, 8),
+    ("teacher", "tanh", 5, 3, 0.05, "adam", 8e-6, 6),
+    ("teacher", "gelu", 6, 4, 0.2, "adam", 2e-5, 6),
+    ("teacher", "silu", 4, 2, 0.05, "adam", 2e-5, 6),
+    ("teacher", "relu", 5, 3, 0.1, "adam", 2e-5, 6),
+    ("digits", "tanh", 4, 3, 0.1, "sgd", 0.02, 4),
+    ("digits", "relu", 4, 3, 0.1, "sgd", 0.03, 5),
+    ("digits", "gelu", 5, 4, 0.3, "sgd", 0.06, 5),
+    ("digits", "silu", 4, 2, 0.1, "sgd", 0.02, 4),
+    ("digits", "tanh", 4, 2, 0.02, "adam", 1e-5, 5),
+    ("digits", "gelu", 4, 3, 0.15, "adam", 2e-5, 5),
 )
 
 
@@ -50,19 +62,29 @@ class Parameters:
     width: int = 64
     batch: int = 128
     max_steps: int = 12_000
-    hurry: int = 1          # factor on the learning rates, for shorter plateaus
+    hurry: int = 1  # factor on the learning rates, for shorter plateaus
 
 
-SCALES = {"smoke": Parameters((3, 8, 16), 2, width=32, batch=64, hurry=4),
-          "small": Parameters(tuple(range(len(GRID))), 3),
-          "paper": Parameters(tuple(range(len(GRID))), 10, width=128, batch=512, max_steps=60_000)}
+SCALES = {
+    "smoke": Parameters((3, 8, 16), 2, width=32, batch=64, hurry=4),
+    "small": Parameters(tuple(range(len(GRID))), 3),
+    "paper": Parameters(tuple(range(len(GRID))), 10, width=128, batch=512, max_steps=60_000),
+}
 
 
 def trials(p: Parameters) -> list[Config]:
     names = ("task", "activation", "depth", "r", "eps", "optimizer", "lr", "every")
     faster = lambda row: (*row[:6], row[6] * p.hurry, max(1, row[7] // p.hurry))
-    return [{**dict(zip(names, faster(GRID[i]))), "seeds": [FIRST_SEED + k for k in range(p.seeds)], "width": p.width,
-             "batch": p.batch, "max_steps": p.max_steps} for i in p.rows]
+    return [
+        {
+            **dict(zip(names, faster(GRID[i]))),
+            "seeds": [FIRST_SEED + k for k in range(p.seeds)],
+            "width": p.width,
+            "batch": p.batch,
+            "max_steps": p.max_steps,
+        }
+        for i in p.rows
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -96,18 +118,28 @@ def _tell(seen: Sequence[Snapshot], r: int, rule: dict[str, Any], drop: float) -
         numbers = {"step": t.step, "low": t.low, "high": t.high, "r_found": t.r}
         rows.append({"method": name, **(numbers if t.known else dict.fromkeys(numbers)), "reason": t.reason})
     for name, value in (("linear", linear_extrapolation(seen, drop)), ("power", power_extrapolation(seen, drop))):
-        rows.append({"method": name, "step": value if math.isfinite(value) else None,
-                     "reason": "" if math.isfinite(value) else "the loss does not fall yet"})
+        rows.append(
+            {
+                "method": name,
+                "step": value if math.isfinite(value) else None,
+                "reason": "" if math.isfinite(value) else "the loss does not fall yet",
+            }
+        )
     return rows
 
 
 def _path(history: Sequence[Snapshot], rule: dict[str, Any], drop: float, points: int = 40) -> Row:
     """One run as it unfolds: the loss, and what the forecast said at the time."""
     chosen = sorted({round(k) for k in np.linspace(0, len(history) - 1, points)})
-    facts = [saddle.forecast_live(history[:k + 1], drop=drop, **rule) for k in chosen]
+    facts = [saddle.forecast_live(history[: k + 1], drop=drop, **rule) for k in chosen]
     known = [(history[k], t) for k, t in zip(chosen, facts) if t.known]
-    return {"at": [s.step for s, _ in known], "loss": [s.loss / history[0].loss for s, _ in known],
-            "told": [t.step for _, t in known], "low": [t.low for _, t in known], "high": [t.high for _, t in known]}
+    return {
+        "at": [s.step for s, _ in known],
+        "loss": [s.loss / history[0].loss for s, _ in known],
+        "told": [t.step for _, t in known],
+        "low": [t.low for _, t in known],
+        "high": [t.high for _, t in known],
+    }
 
 
 def escape_step(history: Sequence[Snapshot], drop: float) -> float:
@@ -124,7 +156,7 @@ def escape_step(history: Sequence[Snapshot], drop: float) -> float:
 
 def linear_extrapolation(seen: Sequence[Snapshot], drop: float) -> float:
     """Baseline: a straight line through the last half of the losses."""
-    part = seen[len(seen) // 2:] if len(seen) >= 6 else seen
+    part = seen[len(seen) // 2 :] if len(seen) >= 6 else seen
     if len(part) < 3:
         return math.inf
     slope, start = np.polyfit([s.step for s in part], [s.loss for s in part], 1)
@@ -150,20 +182,27 @@ class _Task:
     outputs: int
     probe: tuple[Tensor, Tensor]
     draw: Callable[[int], tuple[Tensor, Tensor]]
-    loss: Callable[[Tensor, Tensor], Tensor]        # (copies, n, outputs), targets -> (copies,)
+    loss: Callable[[Tensor, Tensor], Tensor]  # (copies, n, outputs), targets -> (copies,)
 
 
 def _teacher(config: Config) -> _Task:
     teacher = saddle.teacher(config["activation"], 16)
     probe = saddle.antithetic_sample(512, 16, seed=5).x.float()
     generator = torch.Generator().manual_seed(17)
-    return _Task(teacher.f, 16, 1, (probe, teacher.target(probe)), lambda n: teacher.batch(n, generator),
-                 lambda out, y: 0.5 * (out - y).square().sum(-1).mean(-1))
+    return _Task(
+        teacher.f,
+        16,
+        1,
+        (probe, teacher.target(probe)),
+        lambda n: teacher.batch(n, generator),
+        lambda out, y: 0.5 * (out - y).square().sum(-1).mean(-1),
+    )
 
 
 def _digits(config: Config) -> _Task:
     from netvitals.activations import get
     from netvitals.lab.data import load
+
     data = load("digits")
     x, y = data.train.x.flatten(1).float(), data.train.y
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(5))
@@ -183,16 +222,25 @@ def _digits(config: Config) -> _Task:
 
 def _train(config: Config, task: _Task, drop: float) -> list[list[Snapshot]]:
     """Looks of every seed until its loss has dropped well below the level."""
-    weights = saddle.he_stack(config["depth"], config["width"], task.inputs, small=config["r"], eps=config["eps"],
-                              seeds=config["seeds"], outputs=task.outputs)
+    weights = saddle.he_stack(
+        config["depth"],
+        config["width"],
+        task.inputs,
+        small=config["r"],
+        eps=config["eps"],
+        seeds=config["seeds"],
+        outputs=task.outputs,
+    )
     for w in weights:
         w.requires_grad_(True)
     kind: Any = torch.optim.SGD if config["optimizer"] == "sgd" else torch.optim.Adam
-    optimizer = kind(weights, lr=config["lr"])      # elementwise rules: the copies do not see each other
+    optimizer = kind(weights, lr=config["lr"])  # elementwise rules: the copies do not see each other
     histories: list[list[Snapshot]] = [[] for _ in config["seeds"]]
     for step in range(config["max_steps"] + 1):
         if step % config["every"] == 0:
-            for history, latest in zip(histories, saddle.stack_snapshots(weights, *task.probe, task.f, task.loss, step)):
+            for history, latest in zip(
+                histories, saddle.stack_snapshots(weights, *task.probe, task.f, task.loss, step)
+            ):
                 history.append(latest)
             if all(h[-1].loss < 0.98 * (1 - drop) * h[0].loss for h in histories):
                 break
@@ -227,7 +275,8 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     for method in METHODS:
         errors = error_table(rows, method)
         out[f"median error, {method}"] = " / ".join(
-            f"{100 * float(np.median(e)):.1f} %" if e else "none" for e in errors.values())
+            f"{100 * float(np.median(e)):.1f} %" if e else "none" for e in errors.values()
+        )
     out["coverage of the 80 % interval"] = f"{100 * coverage(rows):.0f} %"
     return out
 
@@ -236,8 +285,11 @@ def _judge_half(rows: Sequence[Row]) -> Verdict:
     errors = error_table(rows, "live")[0.5]
     median = float(np.median(errors))
     tail = 100 * float(np.quantile(errors, 0.9))
-    return decide(median <= 0.15, median,
-                  note=f"{len(errors)} forecasts at half of the true escape step; nine in ten are within {tail:.0f} %")
+    return decide(
+        median <= 0.15,
+        median,
+        note=f"{len(errors)} forecasts at half of the true escape step; nine in ten are within {tail:.0f} %",
+    )
 
 
 def _judge_baselines(rows: Sequence[Row]) -> Verdict:
@@ -262,32 +314,68 @@ def _plot(rows: Sequence[Row]) -> Plot:
     return Plot("share of the true escape time", "median relative error", series, log_y=True)
 
 
-HYPOTHESIS = ("At half of the true escape step the median error of the live forecast is at most 15 %, and at 10, 25, "
-              "50 and 75 % it is smaller than that of linear and power-law extrapolation of the loss.")
+HYPOTHESIS = (
+    "At half of the true escape step the median error of the live forecast is at most 15 %, and at 10, 25, "
+    "50 and 75 % it is smaller than that of linear and power-law extrapolation of the loss."
+)
+
+
 def _plot_band(rows: Sequence[Row]) -> Plot:
     """The first run of the study: the forecast and its band as training goes on, beside the true step and the loss."""
     path = next(r for r in rows if r["method"] == "path")
     ends = [path["at"][0], path["at"][-1]]
     scaled = [value * path["true"] for value in path["loss"]]
     band = [Series(name, path["at"], path[name], line=True, dashed=True) for name in ("low", "high")]
-    return Plot("training step", "forecast of the escape step", [
-        Series("forecast", path["at"], path["told"], line=True), *band,
-        Series("true", ends, [path["true"]] * 2, line=True),
-        Series("loss (start = true step)", path["at"], scaled, line=True)])
+    return Plot(
+        "training step",
+        "forecast of the escape step",
+        [
+            Series("forecast", path["at"], path["told"], line=True),
+            *band,
+            Series("true", ends, [path["true"]] * 2, line=True),
+            Series("loss (start = true step)", path["at"], scaled, line=True),
+        ],
+    )
 
 
-STUDIES = (Study("plateau-forecast", "saddle-escape", "Can the step at which the loss drops be told in advance?",
-                 SCALES, trials, trial, summary, hypothesis=HYPOTHESIS),)
+STUDIES = (
+    Study(
+        "plateau-forecast",
+        "saddle-escape",
+        "Can the step at which the loss drops be told in advance?",
+        SCALES,
+        trials,
+        trial,
+        summary,
+        hypothesis=HYPOTHESIS,
+    ),
+)
 
 CLAIMS = (
-    Claim("saddle-escape/forecast-half", "plateau-forecast",
-          "Median error of the live forecast at half of the true escape step is at most 15 %",
-          Expected(direction="at most 0.15"), _judge_half, section="beyond the paper", plot=_plot),
-    Claim("saddle-escape/forecast-baselines", "plateau-forecast",
-          "The live forecast beats linear and power-law extrapolation of the loss at every point",
-          Expected(direction="smaller median error at 10, 25, 50 and 75 %"), _judge_baselines,
-          section="beyond the paper"),
-    Claim("saddle-escape/forecast-coverage", "plateau-forecast", "The 80 % interval is honest",
-          Expected(direction="holds the true step in 65 to 95 % of forecasts"), _judge_coverage,
-          section="beyond the paper", plot=_plot_band),
+    Claim(
+        "saddle-escape/forecast-half",
+        "plateau-forecast",
+        "Median error of the live forecast at half of the true escape step is at most 15 %",
+        Expected(direction="at most 0.15"),
+        _judge_half,
+        section="beyond the paper",
+        plot=_plot,
+    ),
+    Claim(
+        "saddle-escape/forecast-baselines",
+        "plateau-forecast",
+        "The live forecast beats linear and power-law extrapolation of the loss at every point",
+        Expected(direction="smaller median error at 10, 25, 50 and 75 %"),
+        _judge_baselines,
+        section="beyond the paper",
+    ),
+    Claim(
+        "saddle-escape/forecast-coverage",
+        "plateau-forecast",
+        "The 80 % interval is honest",
+        Expected(direction="holds the true step in 65 to 95 % of forecasts"),
+        _judge_coverage,
+        section="beyond the paper",
+        plot=_plot_band,
+    ),
 )

@@ -14,8 +14,8 @@ from netvitals import saddle
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Study, Verdict, decide
 
 THRESHOLDS = (0.05, 0.02, 0.01)
-WINDOWS = {3: (0.01, 0.3), 5: (0.06, 0.5), 8: (0.15, 0.5)}      # the paper's, for SGD
-FLOW = {3: (0.01, 0.003), 5: (0.06, 0.03), 8: (0.1, 0.05)}      # the two smallest ε of the flow, for local slopes
+WINDOWS = {3: (0.01, 0.3), 5: (0.06, 0.5), 8: (0.15, 0.5)}  # the paper's, for SGD
+FLOW = {3: (0.01, 0.003), 5: (0.06, 0.03), 8: (0.1, 0.05)}  # the two smallest ε of the flow, for local slopes
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,30 @@ class Parameters:
     sample: int = 512
 
 
-SCALES = {"smoke": Parameters(4, 24, 8, (3,), (3, 4), 3, 1, 0.05, 64, 20_000, 128),
-          "small": Parameters(8, 64, 16, (3, 5), (3, 5, 8), 5, 2, 0.03, 256, 60_000),
-          "paper": Parameters(8, 128, 16, (3, 5, 8), (3, 5, 8), 7, 5, 0.01, 512, 800_000, 2048)}
+SCALES = {
+    "smoke": Parameters(4, 24, 8, (3,), (3, 4), 3, 1, 0.05, 64, 20_000, 128),
+    "small": Parameters(8, 64, 16, (3, 5), (3, 5, 8), 5, 2, 0.03, 256, 60_000),
+    "paper": Parameters(8, 128, 16, (3, 5, 8), (3, 5, 8), 7, 5, 0.01, 512, 800_000, 2048),
+}
 
 
 def trials(p: Parameters) -> list[Config]:
     common = {"depth": p.depth, "width": p.width, "inputs": p.inputs, "seeds": list(range(p.seeds))}
-    sgd = [{"kind": "sgd", "r": r, "eps": np.geomspace(*WINDOWS[r], p.points).tolist(), "lr": p.lr, "batch": p.batch,
-            "max_steps": p.max_steps, **common} for r in p.sgd]
-    flow = [{"kind": "flow", "r": r, "eps": list(FLOW.get(r, (0.01, 0.003))), "sample": p.sample, **common}
-            for r in p.flow]
+    sgd = [
+        {
+            "kind": "sgd",
+            "r": r,
+            "eps": np.geomspace(*WINDOWS[r], p.points).tolist(),
+            "lr": p.lr,
+            "batch": p.batch,
+            "max_steps": p.max_steps,
+            **common,
+        }
+        for r in p.sgd
+    ]
+    flow = [
+        {"kind": "flow", "r": r, "eps": list(FLOW.get(r, (0.01, 0.003))), "sample": p.sample, **common} for r in p.flow
+    ]
     return sgd + flow
 
 
@@ -53,20 +66,43 @@ def trial(config: Config) -> list[Row]:
     """Escape times at three thresholds, one row per ε and seed; seeds with a negative start are in."""
     task = saddle.teacher("tanh", config["inputs"])
     kind = torch.float64 if config["kind"] == "flow" else torch.float32
-    stack = saddle.he_stack(config["depth"], config["width"], config["inputs"], small=config["r"], eps=config["eps"],
-                            seeds=config["seeds"], dtype=kind)
+    stack = saddle.he_stack(
+        config["depth"],
+        config["width"],
+        config["inputs"],
+        small=config["r"],
+        eps=config["eps"],
+        seeds=config["seeds"],
+        dtype=kind,
+    )
     if config["kind"] == "flow":
         sample = saddle.antithetic_sample(config["sample"], config["inputs"])
         escape = saddle.flow(stack, task, sample, thresholds=THRESHOLDS).escape
     else:
-        escape = config["lr"] * saddle.descend(stack, task, lr=config["lr"], steps=config["max_steps"], seed=1,
-                                               batch=config["batch"], thresholds=THRESHOLDS).escape
+        escape = (
+            config["lr"]
+            * saddle.descend(
+                stack,
+                task,
+                lr=config["lr"],
+                steps=config["max_steps"],
+                seed=1,
+                batch=config["batch"],
+                thresholds=THRESHOLDS,
+            ).escape
+        )
     forward = saddle.aligned_sample(task.directions[0], 16)
     gamma = saddle.signal_energy(stack, task, forward, config["r"]).gamma
     pairs = [(e, s) for e in config["eps"] for s in config["seeds"]]
-    return [{"eps_run": e, "seed": s, "gamma": float(g), **{f"s at {th}": None if math.isnan(x) else float(x)
-                                                            for th, x in zip(THRESHOLDS, row)}}
-            for (e, s), row, g in zip(pairs, escape, gamma)]
+    return [
+        {
+            "eps_run": e,
+            "seed": s,
+            "gamma": float(g),
+            **{f"s at {th}": None if math.isnan(x) else float(x) for th, x in zip(THRESHOLDS, row)},
+        }
+        for (e, s), row, g in zip(pairs, escape, gamma)
+    ]
 
 
 def exponents(rows: Sequence[Row], kind: str, threshold: float = 0.02) -> dict[int, saddle.ExponentFit | float]:
@@ -96,25 +132,39 @@ def _judge_sgd(rows: Sequence[Row]) -> Verdict:
     worst = max(abs(f.slope + (r - 2)) for r, f in fits.items())
     ordered = all(fits[a].slope > fits[b].slope for a, b in zip(sorted(fits), sorted(fits)[1:], strict=False))
     text = "; ".join(f"r = {r}: {f.slope:.3f} ± {f.stderr:.2g}" for r, f in fits.items())
-    return decide(worst <= 0.6 and ordered, worst, max(f.stderr for f in fits.values()),
-                  f"{text}; largest gap to −(r−2), order {'kept' if ordered else 'lost'}")
+    return decide(
+        worst <= 0.6 and ordered,
+        worst,
+        max(f.stderr for f in fits.values()),
+        f"{text}; largest gap to −(r−2), order {'kept' if ordered else 'lost'}",
+    )
 
 
 def _judge_flow(rows: Sequence[Row]) -> Verdict:
     slopes = {r: float(v) for r, v in exponents(rows, "flow").items() if not isinstance(v, saddle.ExponentFit)}
     worst = max(abs(v + (r - 2)) for r, v in slopes.items())
-    return decide(worst <= 0.05, worst, note="; ".join(f"r = {r}: {v:.4f}" for r, v in slopes.items()) +
-                  " between the two smallest eps; negative starts included")
+    return decide(
+        worst <= 0.05,
+        worst,
+        note="; ".join(f"r = {r}: {v:.4f}" for r, v in slopes.items())
+        + " between the two smallest eps; negative starts included",
+    )
 
 
 def _judge_thresholds(rows: Sequence[Row]) -> Verdict:
-    slopes = {th: {r: f.slope for r, f in exponents(rows, "sgd", th).items() if isinstance(f, saddle.ExponentFit)}
-              for th in THRESHOLDS}
+    slopes = {
+        th: {r: f.slope for r, f in exponents(rows, "sgd", th).items() if isinstance(f, saddle.ExponentFit)}
+        for th in THRESHOLDS
+    }
     order = all(all(s[a] > s[b] for a, b in zip(sorted(s), sorted(s)[1:], strict=False)) for s in slopes.values())
     shift = max(abs(slopes[th][r] - slopes[0.02][r]) for th in THRESHOLDS for r in slopes[0.02])
     text = "; ".join(f"loss < {th}: " + ", ".join(f"r = {r} {v:.2f}" for r, v in s.items()) for th, s in slopes.items())
-    return decide(order, shift, note=f"{text}; the order of r is {'kept' if order else 'lost'}; largest shift of a "
-                  f"slope is {shift:.2f}, the paper reports at most 0.08")
+    return decide(
+        order,
+        shift,
+        note=f"{text}; the order of r is {'kept' if order else 'lost'}; largest shift of a "
+        f"slope is {shift:.2f}, the paper reports at most 0.08",
+    )
 
 
 def _plot(rows: Sequence[Row]) -> Plot:
@@ -123,21 +173,51 @@ def _plot(rows: Sequence[Row]) -> Plot:
         if isinstance(fit, saddle.ExponentFit):
             anchor = fit.times[-1] * fit.eps[-1] ** (r - 2)
             law = [anchor * e ** -(r - 2) for e in fit.eps]
-            series += [Series(f"r = {r}", fit.eps, fit.times),
-                       Series(f"ε^−{r - 2}", fit.eps, law, line=True, dashed=True)]
+            series += [
+                Series(f"r = {r}", fit.eps, fit.times),
+                Series(f"ε^−{r - 2}", fit.eps, law, line=True, dashed=True),
+            ]
     return Plot("small scale ε", "escape time s", series, log_x=True, log_y=True)
 
 
-STUDIES = (Study("saddle-he", "saddle-escape", "Is the exponent −(r−2) off the manifold, at He initialisation? (E4)",
-                 SCALES, trials, trial, summary),)
+STUDIES = (
+    Study(
+        "saddle-he",
+        "saddle-escape",
+        "Is the exponent −(r−2) off the manifold, at He initialisation? (E4)",
+        SCALES,
+        trials,
+        trial,
+        summary,
+    ),
+)
 CLAIMS = (
-    Claim("saddle-escape/C30", "saddle-he", "At He initialisation the escape time is Θ(ε^−(r−2)) (T19), by SGD",
-          Expected(direction="slopes within 0.6 of −(r−2), ordered by r"), _judge_sgd, section="Theorem 11, Fig. 4",
-          uses=lambda c: c["kind"] == "sgd", plot=_plot),
-    Claim("saddle-escape/E4f", "saddle-he", "The same by adaptive gradient flow: local slopes at small ε",
-          Expected(direction="within 0.05 of −(r−2)"), _judge_flow, section="Theorem 11",
-          uses=lambda c: c["kind"] == "flow"),
-    Claim("saddle-escape/C31", "saddle-he", "The order of the slopes by r does not depend on the loss threshold, "
-          "0.01 to 0.05", Expected(direction="order kept"), _judge_thresholds, section="Fig. 4",
-          uses=lambda c: c["kind"] == "sgd"),
+    Claim(
+        "saddle-escape/C30",
+        "saddle-he",
+        "At He initialisation the escape time is Θ(ε^−(r−2)) (T19), by SGD",
+        Expected(direction="slopes within 0.6 of −(r−2), ordered by r"),
+        _judge_sgd,
+        section="Theorem 11, Fig. 4",
+        uses=lambda c: c["kind"] == "sgd",
+        plot=_plot,
+    ),
+    Claim(
+        "saddle-escape/E4f",
+        "saddle-he",
+        "The same by adaptive gradient flow: local slopes at small ε",
+        Expected(direction="within 0.05 of −(r−2)"),
+        _judge_flow,
+        section="Theorem 11",
+        uses=lambda c: c["kind"] == "flow",
+    ),
+    Claim(
+        "saddle-escape/C31",
+        "saddle-he",
+        "The order of the slopes by r does not depend on the loss threshold, 0.01 to 0.05",
+        Expected(direction="order kept"),
+        _judge_thresholds,
+        section="Fig. 4",
+        uses=lambda c: c["kind"] == "sgd",
+    ),
 )

@@ -26,14 +26,26 @@ class Parameters:
     snapshots: int = 25
 
 
-SCALES = {"smoke": Parameters((0.2, 0.25, 0.3), 16, 4, 0.2, 1024, 900, 8),
-          "small": Parameters((0.03, 0.05, 0.07, 0.09), 64, 16, 0.1, 1024, 23_040),
-          "paper": Parameters((0.03, 0.05, 0.07, 0.09), 64, 16, 0.02, 32_768, 120_000)}
+SCALES = {
+    "smoke": Parameters((0.2, 0.25, 0.3), 16, 4, 0.2, 1024, 900, 8),
+    "small": Parameters((0.03, 0.05, 0.07, 0.09), 64, 16, 0.1, 1024, 23_040),
+    "paper": Parameters((0.03, 0.05, 0.07, 0.09), 64, 16, 0.02, 32_768, 120_000),
+}
 
 
 def trials(p: Parameters) -> list[Config]:
-    return [{"x0": list(p.x0), "width": p.width, "inputs": p.inputs, "lr": p.lr, "batch": p.batch, "steps": p.steps,
-             "snapshots": p.snapshots, "seed": 0}]
+    return [
+        {
+            "x0": list(p.x0),
+            "width": p.width,
+            "inputs": p.inputs,
+            "lr": p.lr,
+            "batch": p.batch,
+            "steps": p.steps,
+            "snapshots": p.snapshots,
+            "seed": 0,
+        }
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -43,33 +55,56 @@ def trial(config: Config) -> list[Row]:
     x0 = torch.tensor(config["x0"], dtype=torch.float64)
     width, depth = config["width"], len(config["x0"])
     start = [w.float() for w in saddle.ansatz_stack(x0, width, v)]
-    run = saddle.descend(start, task, lr=config["lr"], steps=config["steps"], batch=config["batch"],
-                         seed=config["seed"], rates=saddle.normalized_rates(depth, width), thresholds=(),
-                         snapshots=config["snapshots"])
+    run = saddle.descend(
+        start,
+        task,
+        lr=config["lr"],
+        steps=config["steps"],
+        batch=config["batch"],
+        seed=config["seed"],
+        rates=saddle.normalized_rates(depth, width),
+        thresholds=(),
+        snapshots=config["snapshots"],
+    )
     ode = saddle.reduced_flow(x0, "tanh", width, t_max=1.0)
     times = [config["lr"] * step / width for step, _ in run.snapshots]
     states = np.vstack([x0.numpy()[None], ode.at(times[1:])])
     rows = []
     for t, state, (step, weights) in zip(times, states, run.snapshots):
         scales, residual = saddle.project([w.double() for w in weights], v)
-        rows.append({"step": step, "t": t, "network": scales[0].tolist(), "chain": state.tolist(),
-                     "deviation": float(np.abs(scales[0].numpy() - state).max()),
-                     "residual": residual[0].tolist(), "chain loss": float(ode.chain.loss(torch.from_numpy(state))),
-                     "network loss": float(ode.chain.loss(scales[0]))})
+        rows.append(
+            {
+                "step": step,
+                "t": t,
+                "network": scales[0].tolist(),
+                "chain": state.tolist(),
+                "deviation": float(np.abs(scales[0].numpy() - state).max()),
+                "residual": residual[0].tolist(),
+                "chain loss": float(ode.chain.loss(torch.from_numpy(state))),
+                "network loss": float(ode.chain.loss(scales[0])),
+            }
+        )
     return rows
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    return {"largest deviation of the scales": max(r["deviation"] for r in rows), "snapshots": len(rows),
-            "residual off the manifold, first layer": max(r["residual"][0] for r in rows),
-            "loss at the end": rows[-1]["chain loss"]}
+    return {
+        "largest deviation of the scales": max(r["deviation"] for r in rows),
+        "snapshots": len(rows),
+        "residual off the manifold, first layer": max(r["residual"][0] for r in rows),
+        "loss at the end": rows[-1]["chain loss"],
+    }
 
 
 def _judge(rows: Sequence[Row]) -> Verdict:
     worst = max(r["deviation"] for r in rows)
     escaped = rows[-1]["chain loss"] < 0.25 * rows[0]["chain loss"]
-    return decide(worst <= 2e-3 and escaped, worst, note=f"largest |X − X_ODE| over {len(rows)} snapshots, loss "
-                  f"{rows[0]['chain loss']:.4f} to {rows[-1]['chain loss']:.4f}, batch {rows[0]['batch']}")
+    return decide(
+        worst <= 2e-3 and escaped,
+        worst,
+        note=f"largest |X − X_ODE| over {len(rows)} snapshots, loss "
+        f"{rows[0]['chain loss']:.4f} to {rows[-1]['chain loss']:.4f}, batch {rows[0]['batch']}",
+    )
 
 
 def _plot(rows: Sequence[Row]) -> Plot:
@@ -80,8 +115,26 @@ def _plot(rows: Sequence[Row]) -> Plot:
     return Plot("reduced time t", "layer scale", series)
 
 
-STUDIES = (Study("saddle-reduction", "saddle-escape", "Does the full network follow the scalar chain? (E1)", SCALES,
-                 trials, trial, summary),)
-CLAIMS = (Claim("saddle-escape/C10", "saddle-reduction", "On the symmetric manifold the full network equals an ODE in "
-                "L scalars: the trajectories agree through escape (T4, E1)",
-                Expected(direction="largest deviation at most 2e-3"), _judge, section="Theorem 4, Fig. 1", plot=_plot),)
+STUDIES = (
+    Study(
+        "saddle-reduction",
+        "saddle-escape",
+        "Does the full network follow the scalar chain? (E1)",
+        SCALES,
+        trials,
+        trial,
+        summary,
+    ),
+)
+CLAIMS = (
+    Claim(
+        "saddle-escape/C10",
+        "saddle-reduction",
+        "On the symmetric manifold the full network equals an ODE in "
+        "L scalars: the trajectories agree through escape (T4, E1)",
+        Expected(direction="largest deviation at most 2e-3"),
+        _judge,
+        section="Theorem 4, Fig. 1",
+        plot=_plot,
+    ),
+)

@@ -25,19 +25,22 @@ WIDTH, THRESHOLD = 64, 0.3
 
 def trials(p: Parameters) -> list[Config]:
     """Points are log-uniform in [10^-2, 10^-0.75], in the paper and here; fewer of them at smoke."""
-    return [{"panel": "depth", "depth": d, "r": d, "points": p.points} for d in p.depths] + \
-           [{"panel": "neck", "depth": 6, "r": r, "points": p.points} for r in p.necks]
+    return [{"panel": "depth", "depth": d, "r": d, "points": p.points} for d in p.depths] + [
+        {"panel": "neck", "depth": 6, "r": r, "points": p.points} for r in p.necks
+    ]
 
 
 def trial(config: Config) -> list[Row]:
     """All ε of one curve in one call of the batched flow."""
-    eps = np.logspace(-2, -0.75, 20)[:config["points"]]
+    eps = np.logspace(-2, -0.75, 20)[: config["points"]]
     x0 = np.ones((len(eps), config["depth"]))
-    x0[:, :config["r"]] = eps[:, None]
+    x0[:, : config["r"]] = eps[:, None]
     ode = saddle.escape_time(x0, "tanh", WIDTH, threshold=THRESHOLD)
     law = saddle.escape_time(x0, "tanh", WIDTH, threshold=THRESHOLD, method="leading")
-    return [{"eps": float(e), "ode": float(t), "leading": float(q)}
-            for e, t, q in zip(eps, np.asarray(ode.t), np.asarray(law.t))]
+    return [
+        {"eps": float(e), "ode": float(t), "leading": float(q)}
+        for e, t, q in zip(eps, np.asarray(ode.t), np.asarray(law.t))
+    ]
 
 
 def fits(rows: Sequence[Row]) -> dict[tuple[str, int], tuple[saddle.ExponentFit, saddle.ExponentFit, float]]:
@@ -46,15 +49,20 @@ def fits(rows: Sequence[Row]) -> dict[tuple[str, int], tuple[saddle.ExponentFit,
     for panel, r in sorted({(row["panel"], row["r"]) for row in rows}):
         part = sorted((row for row in rows if (row["panel"], row["r"]) == (panel, r)), key=lambda row: row["eps"])
         e, t = [p["eps"] for p in part], [p["ode"] for p in part]
-        out[panel, r] = (saddle.fit_exponent(e, t, r=r), saddle.fit_exponent(e[:5], t[:5], r=r),
-                         part[0]["ode"] / part[0]["leading"])
+        out[panel, r] = (
+            saddle.fit_exponent(e, t, r=r),
+            saddle.fit_exponent(e[:5], t[:5], r=r),
+            part[0]["ode"] / part[0]["leading"],
+        )
     return out
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    return {f"{panel} r = {r}": f"slope {full.slope:.3f}, first five {first.slope:.3f}, "
-                                f"ODE / law at the smallest eps {ratio:.4f}"
-            for (panel, r), (full, first, ratio) in fits(rows).items()}
+    return {
+        f"{panel} r = {r}": f"slope {full.slope:.3f}, first five {first.slope:.3f}, "
+        f"ODE / law at the smallest eps {ratio:.4f}"
+        for (panel, r), (full, first, ratio) in fits(rows).items()
+    }
 
 
 def _judge_ratio(rows: Sequence[Row]) -> Verdict:
@@ -68,8 +76,13 @@ def _judge_slopes(panel: str) -> Any:
     def judge(rows: Sequence[Row]) -> Verdict:
         first = {r: v[1] for (p, r), v in fits(rows).items() if p == panel}
         worst = max(abs(f.slope - f.expected) for f in first.values() if f.expected is not None)
-        return decide(worst <= 0.05, worst, max(f.stderr for f in first.values()),
-                      "; ".join(f"r = {r}: {f.slope:.3f}" for r, f in first.items()) + " on the five smallest eps")
+        return decide(
+            worst <= 0.05,
+            worst,
+            max(f.stderr for f in first.values()),
+            "; ".join(f"r = {r}: {f.slope:.3f}" for r, f in first.items()) + " on the five smallest eps",
+        )
+
     return judge
 
 
@@ -79,22 +92,54 @@ def _plot(panel: str) -> Any:
         for r in sorted({row["r"] for row in rows if row["panel"] == panel}):
             part = [row for row in rows if row["panel"] == panel and row["r"] == r]
             e = [row["eps"] for row in part]
-            series += [Series(f"r = {r}, law", e, [row["leading"] for row in part], line=True),
-                       Series(f"r = {r}, ODE", e, [row["ode"] for row in part])]
+            series += [
+                Series(f"r = {r}, law", e, [row["leading"] for row in part], line=True),
+                Series(f"r = {r}, ODE", e, [row["ode"] for row in part]),
+            ]
         return Plot("small scale ε", "escape time t", series, log_x=True, log_y=True)
+
     return draw
 
 
-STUDIES = (Study("saddle-scaling", "saddle-escape", "Escape time against ε, by depth and by small layers (E2)", SCALES,
-                 trials, trial, summary),)
+STUDIES = (
+    Study(
+        "saddle-scaling",
+        "saddle-escape",
+        "Escape time against ε, by depth and by small layers (E2)",
+        SCALES,
+        trials,
+        trial,
+        summary,
+    ),
+)
 CLAIMS = (
-    Claim("saddle-escape/C15", "saddle-scaling", "The escape time tends to its leading-order quadrature (T8, E2)",
-          Expected(direction="ratio at ε = 0.01 within 2 %"), _judge_ratio, section="Theorem 5",
-          uses=lambda c: c["panel"] == "depth", plot=_plot("depth")),
-    Claim("saddle-escape/C16", "saddle-scaling", "Balanced chains escape as ε^−(L−2) for L ≥ 3 (T10, E2a)",
-          Expected(direction="slope of the five smallest ε within 0.05 of −(L−2)"), _judge_slopes("depth"),
-          section="Theorem 18, Fig. 2a", uses=lambda c: c["panel"] == "depth"),
-    Claim("saddle-escape/E2b", "saddle-scaling", "At six layers the exponent is −(r−2) (T11, E2b)",
-          Expected(direction="slope of the five smallest ε within 0.05 of −(r−2)"), _judge_slopes("neck"),
-          section="Theorem 6, Fig. 2b", uses=lambda c: c["panel"] == "neck", plot=_plot("neck")),
+    Claim(
+        "saddle-escape/C15",
+        "saddle-scaling",
+        "The escape time tends to its leading-order quadrature (T8, E2)",
+        Expected(direction="ratio at ε = 0.01 within 2 %"),
+        _judge_ratio,
+        section="Theorem 5",
+        uses=lambda c: c["panel"] == "depth",
+        plot=_plot("depth"),
+    ),
+    Claim(
+        "saddle-escape/C16",
+        "saddle-scaling",
+        "Balanced chains escape as ε^−(L−2) for L ≥ 3 (T10, E2a)",
+        Expected(direction="slope of the five smallest ε within 0.05 of −(L−2)"),
+        _judge_slopes("depth"),
+        section="Theorem 18, Fig. 2a",
+        uses=lambda c: c["panel"] == "depth",
+    ),
+    Claim(
+        "saddle-escape/E2b",
+        "saddle-scaling",
+        "At six layers the exponent is −(r−2) (T11, E2b)",
+        Expected(direction="slope of the five smallest ε within 0.05 of −(r−2)"),
+        _judge_slopes("neck"),
+        section="Theorem 6, Fig. 2b",
+        uses=lambda c: c["panel"] == "neck",
+        plot=_plot("neck"),
+    ),
 )

@@ -12,11 +12,22 @@ from netvitals.lab.studies.saddle_escape import checks_identity as identity
 
 NAME = "saddle-theorems"
 CHECKS: dict[str, Callable[[int], dict[str, float]]] = {
-    "identity": identity.identity, "linear conservation": identity.linear_conservation, "classes": identity.classes,
-    "ansatz": identity.ansatz, "expansion": identity.expansion, "class D": identity.class_d,
-    "resonance": escape.resonance, "corrections": escape.corrections, "critical depth": escape.critical_depth,
-    "signal": escape.signal, "nondegeneracy": escape.nondegeneracy, "corners": escape.corners, "stages": escape.stages,
-    "blocks": escape.blocks, "perron": escape.perron, "truncations": escape.truncations,
+    "identity": identity.identity,
+    "linear conservation": identity.linear_conservation,
+    "classes": identity.classes,
+    "ansatz": identity.ansatz,
+    "expansion": identity.expansion,
+    "class D": identity.class_d,
+    "resonance": escape.resonance,
+    "corrections": escape.corrections,
+    "critical depth": escape.critical_depth,
+    "signal": escape.signal,
+    "nondegeneracy": escape.nondegeneracy,
+    "corners": escape.corners,
+    "stages": escape.stages,
+    "blocks": escape.blocks,
+    "perron": escape.perron,
+    "truncations": escape.truncations,
 }
 
 
@@ -51,5 +62,14 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     return {f"{r['check']}: {r['quantity']}": r["value"] for r in rows if r.get("seed", 0) == 0}
 
 
-STUDIES = (Study(NAME, "saddle-escape", "Do the theorems of saddle escape hold, number by number? (T1–T27)", SCALES,
-                 trials, trial, summary),)
+STUDIES = (
+    Study(
+        NAME,
+        "saddle-escape",
+        "Do the theorems of saddle escape hold, number by number? (T1–T27)",
+        SCALES,
+        trials,
+        trial,
+        summary,
+    ),
+)

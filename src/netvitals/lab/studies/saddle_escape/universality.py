@@ -20,20 +20,27 @@ DEPTH, WIDTH, THRESHOLD = 4, 64, 0.5
 @dataclass(frozen=True)
 class Parameters:
     points: int
-    descents: tuple[tuple[str, float], ...]     # (activation, ε) also run as gradient descent on the full network
+    descents: tuple[tuple[str, float], ...]  # (activation, ε) also run as gradient descent on the full network
     seeds: int
     lr: float
 
 
-SCALES = {"smoke": Parameters(5, (), 1, 0.2), "small": Parameters(14, (("tanh", 0.1), ("sin", 0.1)), 1, 0.2),
-          "paper": Parameters(14, tuple((n, e) for n in NAMES for e in
-                                        ((0.03, 0.055, 0.1) if n in CLASS_B else (0.1, 0.18, 0.316))), 5, 0.05)}
+SCALES = {
+    "smoke": Parameters(5, (), 1, 0.2),
+    "small": Parameters(14, (("tanh", 0.1), ("sin", 0.1)), 1, 0.2),
+    "paper": Parameters(
+        14, tuple((n, e) for n in NAMES for e in ((0.03, 0.055, 0.1) if n in CLASS_B else (0.1, 0.18, 0.316))), 5, 0.05
+    ),
+}
 
 
 def trials(p: Parameters) -> list[Config]:
     curves: list[Config] = [{"kind": "ode", "activation": n, "points": p.points} for n in NAMES]
-    return curves + [{"kind": "descent", "activation": n, "eps": e, "lr": p.lr, "seed": s}
-                     for n, e in p.descents for s in range(p.seeds)]
+    return curves + [
+        {"kind": "descent", "activation": n, "eps": e, "lr": p.lr, "seed": s}
+        for n, e in p.descents
+        for s in range(p.seeds)
+    ]
 
 
 def trial(config: Config) -> list[Row]:
@@ -53,8 +60,17 @@ def _descent(config: Config, k: float) -> Row:
     guess = float(saddle.escape_time([config["eps"]] * DEPTH, config["activation"], WIDTH, threshold=THRESHOLD))
     steps = int(1.1 * guess * WIDTH / config["lr"])
     start = [w.float() for w in saddle.ansatz_stack(torch.full((DEPTH,), config["eps"]), WIDTH, v)]
-    run = saddle.descend(start, task, lr=config["lr"], steps=steps, batch=1024, seed=config["seed"],
-                         rates=saddle.normalized_rates(DEPTH, WIDTH), thresholds=(), snapshots=400)
+    run = saddle.descend(
+        start,
+        task,
+        lr=config["lr"],
+        steps=steps,
+        batch=1024,
+        seed=config["seed"],
+        rates=saddle.normalized_rates(DEPTH, WIDTH),
+        thresholds=(),
+        snapshots=400,
+    )
     x1 = np.array([float(saddle.project(w, v)[0][0, 0]) for _, w in run.snapshots])
     t = np.array([config["lr"] * step / WIDTH for step, _ in run.snapshots])
     after = int(np.argmax(x1 >= THRESHOLD))
@@ -68,8 +84,9 @@ def collapsed(rows: Sequence[Row]) -> saddle.Collapse:
     eps = sorted({r["eps"] for r in curves})
     names = [n for n in NAMES if any(r["activation"] == n for r in curves)]
     times = {n: [next(r["t"] for r in curves if r["activation"] == n and r["eps"] == e) for e in eps] for n in names}
-    return saddle.collapse(eps, times, {n: next(r["k"] for r in curves if r["activation"] == n) for n in names}, DEPTH,
-                           THRESHOLD)
+    return saddle.collapse(
+        eps, times, {n: next(r["k"] for r in curves if r["activation"] == n) for n in names}, DEPTH, THRESHOLD
+    )
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -87,8 +104,12 @@ def _judge_collapse(rows: Sequence[Row]) -> Verdict:
     c = collapsed(rows)
     spread = c.spread(CLASS_B, 0.03)
     raw = c.scaled[:, 0] / np.array([next(r["k"] for r in rows if r["activation"] == n) for n in c.names])
-    return decide(spread <= 0.02, spread, note=f"class B, relative range of K t at eps ≤ 0.03; raw times of the five "
-                  f"activations differ by a factor {raw.max() / raw.min():.1f}")
+    return decide(
+        spread <= 0.02,
+        spread,
+        note=f"class B, relative range of K t at eps ≤ 0.03; raw times of the five "
+        f"activations differ by a factor {raw.max() / raw.min():.1f}",
+    )
 
 
 def _judge_class_c(rows: Sequence[Row]) -> Verdict:
@@ -98,8 +119,12 @@ def _judge_class_c(rows: Sequence[Row]) -> Verdict:
     ok = abs(found["gelu"] + 0.027) <= 0.002 and abs(found["silu"] + 0.014) <= 0.002
     orders = {n: c.residual_order(n) for n in ("gelu", "silu")}
     text = ", ".join(f"{n} {100 * v:.2f} % (order {orders[n]:.2f})" for n, v in found.items())
-    return decide(ok, found["gelu"], note=f"deviation from the master curve at eps = 0.01: {text}; the next-to-leading "
-                  "formula says −2.81 ε and −1.39 ε")
+    return decide(
+        ok,
+        found["gelu"],
+        note=f"deviation from the master curve at eps = 0.01: {text}; the next-to-leading "
+        "formula says −2.81 ε and −1.39 ε",
+    )
 
 
 def _judge_descent(rows: Sequence[Row]) -> Verdict:
@@ -111,19 +136,53 @@ def _judge_descent(rows: Sequence[Row]) -> Verdict:
 def _plot(rows: Sequence[Row]) -> Plot:
     c = collapsed(rows)
     series = [Series(n, c.eps, c.scaled[i].tolist()) for i, n in enumerate(c.names)]
-    return Plot("small scale ε", "K · escape time", [Series("master", c.eps, c.master.tolist(), line=True), *series],
-                log_x=True, log_y=True)
+    return Plot(
+        "small scale ε",
+        "K · escape time",
+        [Series("master", c.eps, c.master.tolist(), line=True), *series],
+        log_x=True,
+        log_y=True,
+    )
 
 
-STUDIES = (Study("saddle-universality", "saddle-escape", "Do escape times collapse across activations? (E3)", SCALES,
-                 trials, trial, summary),)
+STUDIES = (
+    Study(
+        "saddle-universality",
+        "saddle-escape",
+        "Do escape times collapse across activations? (E3)",
+        SCALES,
+        trials,
+        trial,
+        summary,
+    ),
+)
 CLAIMS = (
-    Claim("saddle-escape/C20", "saddle-universality", "K·t collapses across activations (T13, E3)",
-          Expected(direction="class B within 2 % at ε ≤ 0.03"), _judge_collapse, section="Corollary 7, Fig. 3",
-          uses=lambda c: c["kind"] == "ode", plot=_plot),
-    Claim("saddle-escape/E3c", "saddle-universality", "Class C deviates from the master curve at order ε, downwards",
-          Expected(direction="GELU −2.7 %, SiLU −1.4 % at ε = 0.01"), _judge_class_c, section="Fig. 3b",
-          uses=lambda c: c["kind"] == "ode"),
-    Claim("saddle-escape/E3d", "saddle-universality", "Gradient descent on the full network escapes when the ODE says",
-          Expected(direction="within 5 %"), _judge_descent, section="Fig. 3", uses=lambda c: c["kind"] == "descent"),
+    Claim(
+        "saddle-escape/C20",
+        "saddle-universality",
+        "K·t collapses across activations (T13, E3)",
+        Expected(direction="class B within 2 % at ε ≤ 0.03"),
+        _judge_collapse,
+        section="Corollary 7, Fig. 3",
+        uses=lambda c: c["kind"] == "ode",
+        plot=_plot,
+    ),
+    Claim(
+        "saddle-escape/E3c",
+        "saddle-universality",
+        "Class C deviates from the master curve at order ε, downwards",
+        Expected(direction="GELU −2.7 %, SiLU −1.4 % at ε = 0.01"),
+        _judge_class_c,
+        section="Fig. 3b",
+        uses=lambda c: c["kind"] == "ode",
+    ),
+    Claim(
+        "saddle-escape/E3d",
+        "saddle-universality",
+        "Gradient descent on the full network escapes when the ODE says",
+        Expected(direction="within 5 %"),
+        _judge_descent,
+        section="Fig. 3",
+        uses=lambda c: c["kind"] == "descent",
+    ),
 )

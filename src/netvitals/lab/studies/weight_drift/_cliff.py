@@ -18,7 +18,7 @@ import numpy as np
 from netvitals import stats
 from netvitals.lab.studies import Plot, Row, Series
 
-DROP = 0.01             # relative loss of the metric that counts as a fall
+DROP = 0.01  # relative loss of the metric that counts as a fall
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Configuration:
     mechanism: str
     sparsity: float
     metric: float
-    relative: float         # 1 at the dense reference
-    stderr: float           # of the relative metric, over seeds
+    relative: float  # 1 at the dense reference
+    stderr: float  # of the relative metric, over seeds
     seeds: int
 
 
@@ -39,10 +39,10 @@ class Configuration:
 class Onset:
     """Where the metric has fallen by more than 1 %."""
 
-    sparsity: float | None          # of the isotonic fit; None if it never falls that far
+    sparsity: float | None  # of the isotonic fit; None if it never falls that far
     low: float
     high: float
-    first: float | None             # the sparsest-but-first single configuration below 99 %, literally
+    first: float | None  # the sparsest-but-first single configuration below 99 %, literally
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,20 @@ class Cliff:
     """The cliff of one set of configurations."""
 
     points: tuple[Configuration, ...]
-    excluded: tuple[tuple[str, str], ...]       # (trial, why)
+    excluded: tuple[tuple[str, str], ...]  # (trial, why)
     fit: stats.TwoSegments | None
     onset: Onset | None
-    front: tuple[Configuration, ...]            # no other configuration is both sparser and better
+    front: tuple[Configuration, ...]  # no other configuration is both sparser and better
 
     def __str__(self) -> str:
         facts = [f"{len(self.points)} configurations, {len(self.excluded)} runs excluded"]
         facts += [str(self.fit)] if self.fit else []
         if self.onset:
-            where = "never" if self.onset.sparsity is None else (
-                f"at {self.onset.sparsity:.2f} [{self.onset.low:.2f}, {self.onset.high:.2f}]")
+            where = (
+                "never"
+                if self.onset.sparsity is None
+                else (f"at {self.onset.sparsity:.2f} [{self.onset.low:.2f}, {self.onset.high:.2f}]")
+            )
             facts.append(f"1 % lost {where}")
         return "; ".join(facts)
 
@@ -81,15 +84,26 @@ def configurations(rows: Sequence[Row], reference: str) -> tuple[list[Configurat
     points = []
     for (architecture, name, mechanism), found in kept.items():
         if architecture not in bases:
-            excluded += [(f"{architecture} {name} seed {r['seed']}", f"{architecture} has no {reference} reference")
-                         for r in found]
+            excluded += [
+                (f"{architecture} {name} seed {r['seed']}", f"{architecture} has no {reference} reference")
+                for r in found
+            ]
             continue
         base = bases[architecture]
         ratios = [r["metric"] / base if r["rises"] else base / r["metric"] for r in found]
         spread = float(np.std(ratios, ddof=1) / len(ratios) ** 0.5) if len(ratios) > 1 else math.nan
-        points.append(Configuration(architecture, name, mechanism, float(np.mean([r["sparsity"] for r in found])),
-                                    float(np.mean([r["metric"] for r in found])), float(np.mean(ratios)), spread,
-                                    len(found)))
+        points.append(
+            Configuration(
+                architecture,
+                name,
+                mechanism,
+                float(np.mean([r["sparsity"] for r in found])),
+                float(np.mean([r["metric"] for r in found])),
+                float(np.mean(ratios)),
+                spread,
+                len(found),
+            )
+        )
     return points, excluded
 
 
@@ -98,8 +112,13 @@ def cliff(rows: Sequence[Row], reference: str = "gelu", *, resamples: int = 500)
     points, excluded = configurations(rows, reference)
     x, y = [p.sparsity for p in points], [p.relative for p in points]
     enough = len(points) >= 8 and len(set(x)) >= 5
-    return Cliff(tuple(points), tuple(excluded), stats.two_segments(x, y, resamples=resamples) if enough else None,
-                 onset(x, y, resamples=resamples) if enough else None, tuple(front(points)))
+    return Cliff(
+        tuple(points),
+        tuple(excluded),
+        stats.two_segments(x, y, resamples=resamples) if enough else None,
+        onset(x, y, resamples=resamples) if enough else None,
+        tuple(front(points)),
+    )
 
 
 def onset(x: Sequence[float], y: Sequence[float], *, drop: float = DROP, resamples: int = 500, seed: int = 0) -> Onset:
@@ -150,12 +169,22 @@ def picture(found: Cliff) -> Plot:
     series = []
     for mechanism in dict.fromkeys(p.mechanism for p in found.points):
         mine = [p for p in found.points if p.mechanism == mechanism]
-        series.append(Series(mechanism, [p.sparsity for p in mine], [p.relative for p in mine],
-                             [0.0 if math.isnan(p.stderr) else p.stderr for p in mine]))
+        series.append(
+            Series(
+                mechanism,
+                [p.sparsity for p in mine],
+                [p.relative for p in mine],
+                [0.0 if math.isnan(p.stderr) else p.stderr for p in mine],
+            )
+        )
     if found.fit is not None:
-        ends: list[Any] = [min(p.sparsity for p in found.points), found.fit.breakpoint,
-                           max(p.sparsity for p in found.points)]
+        ends: list[Any] = [
+            min(p.sparsity for p in found.points),
+            found.fit.breakpoint,
+            max(p.sparsity for p in found.points),
+        ]
         series.append(Series("two segments", ends, [float(v) for v in found.fit.predict(ends)], line=True))
-    series.append(Series("front", [p.sparsity for p in found.front], [p.relative for p in found.front], line=True,
-                         dashed=True))
+    series.append(
+        Series("front", [p.sparsity for p in found.front], [p.relative for p in found.front], line=True, dashed=True)
+    )
     return Plot("measured hard sparsity", "metric relative to the dense reference", series)

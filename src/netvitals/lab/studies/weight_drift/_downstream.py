@@ -13,10 +13,10 @@ from torch import Generator, Tensor
 from netvitals.drift import theory as theory
 from netvitals.lab.studies import Row
 
-P = (1.5, -0.7, 0.4, 2.0, -1.2, 0.1, 0.9, -0.3)         # the pre-activations of every check of V1–V4
+P = (1.5, -0.7, 0.4, 2.0, -1.2, 0.1, 0.9, -0.3)  # the pre-activations of every check of V1–V4
 OUTPUTS = 5
 CHUNK = 5000
-DELTA = 0.5         # of the Huber loss
+DELTA = 0.5  # of the Huber loss
 
 
 def draw(kind: str, shape: Sequence[int], variance: float, generator: Generator) -> Tensor:
@@ -36,8 +36,8 @@ class Draws:
     """One chunk of networks: V maps the activation to the outputs, (networks, outputs, units)."""
 
     v: Tensor
-    o: Tensor               # outputs, (networks, outputs)
-    last: Tensor            # ‖h‖² of the last hidden layer, (networks,)
+    o: Tensor  # outputs, (networks, outputs)
+    last: Tensor  # ‖h‖² of the last hidden layer, (networks,)
 
 
 def networks(a: Tensor, hidden: Sequence[int], kind: str, count: int, generator: Generator) -> Iterator[Draws]:
@@ -99,18 +99,20 @@ def fixed_activation(kind: str, hidden: Sequence[int], count: int, seed: int) ->
             inner = (net.o * g).sum(-1, keepdim=True)
             add("gradient", loss, gradient)
             add("push", loss, gradient @ a)
-            add("any-loss gap", loss, gradient - share * inner)         # D4 says its mean is zero
+            add("any-loss gap", loss, gradient - share * inner)  # D4 says its mean is zero
             if loss == "ce":
                 doubt = 1 - net.o.softmax(-1).square().sum(-1)
                 closed = readout * share * (net.last * doubt).unsqueeze(-1)
-                add("closed-form gap", loss, gradient - closed)         # D3
+                add("closed-form gap", loss, gradient - closed)  # D3
                 add("closed form", loss, closed)
         add("column product", "", torch.bmm(net.v.transpose(1, 2), net.v))
 
     gain = theory.he_gain(len(p), OUTPUTS)
-    expected = {("gradient", "mse"): theory.expected_gradient(p, gain=gain),
-                ("push", "mse"): gain * a.square().sum(),
-                ("column product", ""): gain * torch.eye(len(p), dtype=torch.float64)}
+    expected = {
+        ("gradient", "mse"): theory.expected_gradient(p, gain=gain),
+        ("push", "mse"): gain * a.square().sum(),
+        ("column product", ""): gain * torch.eye(len(p), dtype=torch.float64),
+    }
     rows: list[Row] = []
     for (quantity, loss), average in averages.items():
         want = expected.get((quantity, loss), torch.zeros_like(average.mean))
@@ -125,10 +127,15 @@ def _rows(average: Average, want: Tensor, quantity: str, loss: str, known: bool,
     if mean.ndim == 0:
         return [{**base, "mean": mean, "stderr": stderr, "expected": want if known else None}]
     if mean.ndim == 2:
-        return [{**base, "unit": i, "other": j, "mean": mean[i, j], "stderr": stderr[i, j], "expected": want[i, j]}
-                for i in range(len(mean)) for j in range(i, len(mean))]
-    return [{**base, "unit": i, "mean": mean[i], "stderr": stderr[i], "expected": want[i] if known else None}
-            for i in live.nonzero().flatten().tolist()]
+        return [
+            {**base, "unit": i, "other": j, "mean": mean[i, j], "stderr": stderr[i, j], "expected": want[i, j]}
+            for i in range(len(mean))
+            for j in range(i, len(mean))
+        ]
+    return [
+        {**base, "unit": i, "mean": mean[i], "stderr": stderr[i], "expected": want[i] if known else None}
+        for i in live.nonzero().flatten().tolist()
+    ]
 
 
 def doubt_of_readout(count: int, seed: int) -> list[Row]:
@@ -141,8 +148,15 @@ def doubt_of_readout(count: int, seed: int) -> list[Row]:
         o = scale * torch.randn(min(100_000, count - start), OUTPUTS, generator=generator, dtype=torch.float64)
         average.add(1 - o.softmax(-1).square().sum(-1))
     closed = theory.cross_entropy_force(p, readout_variance=1 / len(p), doubt=float(average.mean))
-    return [{"quantity": "cross-entropy closed form", "unit": i, "mean": closed[i],
-             "stderr": closed[i] * average.stderr / average.mean} for i in (p > 0).nonzero().flatten().tolist()]
+    return [
+        {
+            "quantity": "cross-entropy closed form",
+            "unit": i,
+            "mean": closed[i],
+            "stderr": closed[i] * average.stderr / average.mean,
+        }
+        for i in (p > 0).nonzero().flatten().tolist()
+    ]
 
 
 def gelu(hidden: Sequence[int], count: int, seed: int) -> list[Row]:
@@ -156,8 +170,16 @@ def gelu(hidden: Sequence[int], count: int, seed: int) -> list[Row]:
     average = Average()
     for net in networks(a, hidden, "gaussian", count, generator):
         average.add(slope * torch.bmm((net.o - y).unsqueeze(1), net.v).squeeze(1))
-    return [{"quantity": "gelu gradient", "p": p[i], "mean": average.mean[i], "stderr": average.stderr[i],
-             "expected": closed[i]} for i in range(len(p))]
+    return [
+        {
+            "quantity": "gelu gradient",
+            "p": p[i],
+            "mean": average.mean[i],
+            "stderr": average.stderr[i],
+            "expected": closed[i],
+        }
+        for i in range(len(p))
+    ]
 
 
 def weight_gradient(count: int, seed: int) -> list[Row]:
@@ -170,9 +192,9 @@ def weight_gradient(count: int, seed: int) -> list[Row]:
     p = x @ second.T
     a, slope = p.relu(), (p > 0).double()
     y = F.one_hot(torch.randint(OUTPUTS, (batch,), generator=generator), OUTPUTS).double()
-    means = {loss: Average() for loss in ("mse", "ce")}             # entry by entry
-    layer = {loss: Average() for loss in means}                     # mean over the matrix
-    inner = {loss: Average() for loss in means}                     # ⟨o, ∇ℓ⟩ of every sample
+    means = {loss: Average() for loss in ("mse", "ce")}  # entry by entry
+    layer = {loss: Average() for loss in means}  # mean over the matrix
+    inner = {loss: Average() for loss in means}  # ⟨o, ∇ℓ⟩ of every sample
     for start in range(0, count, 250):
         n = min(250, count - start)
         third = draw("gaussian", (n, widths[3], widths[2]), 2 / widths[2], generator)
@@ -197,7 +219,15 @@ def weight_gradient(count: int, seed: int) -> list[Row]:
         got = means[loss].mean
         pair = torch.corrcoef(torch.stack([got.flatten(), closed.flatten()]))
         spread = float(layer[loss].stderr) * count**0.5
-        rows.append({"quantity": "weight gradient", "loss": loss, "mean": layer[loss].mean,
-                     "stderr": layer[loss].stderr, "expected": closed.mean(), "correlation": pair[0, 1],
-                     "signal to noise": layer[loss].mean / spread})
+        rows.append(
+            {
+                "quantity": "weight gradient",
+                "loss": loss,
+                "mean": layer[loss].mean,
+                "stderr": layer[loss].stderr,
+                "expected": closed.mean(),
+                "correlation": pair[0, 1],
+                "signal to noise": layer[loss].mean / spread,
+            }
+        )
     return rows

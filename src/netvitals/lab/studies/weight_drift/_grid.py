@@ -17,7 +17,7 @@ from netvitals.lab import models
 from netvitals.lab.data import Dataset
 
 LEVELS = (0.10, 0.25, 0.50, 0.75, 0.90)
-REFERENCE = "gelu"              # the dense configuration that every architecture is normalised to
+REFERENCE = "gelu"  # the dense configuration that every architecture is normalised to
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Point:
 
     architecture: str
     act: str
-    norm: str = ""              # "" for the base network's own
-    mechanism: str = "activation"       # activation, norm, quantile norm, top-k
+    norm: str = ""  # "" for the base network's own
+    mechanism: str = "activation"  # activation, norm, quantile norm, top-k
     level: float | None = None
 
     @property
@@ -39,22 +39,46 @@ class Point:
         return f"{self.act} {self.norm}".strip()
 
 
-SHARED = (*(("activation", a, "", None) for a in
-            ("relu", "gelu", "silu", "relu2", "relu2:15", "gelu2", "noisy_relu", "sugar_b_silu")),
-          ("norm", "relu", "centred", None),
-          *(("quantile norm", "relu", f"quantile:{q:g}", q) for q in LEVELS[1:]),
-          ("top-k", "topk:gelu:0.75", "", 0.75))
+SHARED = (
+    *(
+        ("activation", a, "", None)
+        for a in ("relu", "gelu", "silu", "relu2", "relu2:15", "gelu2", "noisy_relu", "sugar_b_silu")
+    ),
+    ("norm", "relu", "centred", None),
+    *(("quantile norm", "relu", f"quantile:{q:g}", q) for q in LEVELS[1:]),
+    ("top-k", "topk:gelu:0.75", "", 0.75),
+)
 
-GPT = (*(("activation", a, "", None) for a in
-         ("relu", "gelu", "noisy_relu", "sugar_b_silu", "relu2", "gelu2", "relu2:15", "relu2:50", "b_silu", "silu",
-          "gelu2:15")),
-       *(("top-k", f"topk:gelu:{s:g}", "", s) for s in LEVELS),
-       ("norm", "relu", "layer", None),
-       *(("quantile norm", "relu", f"quantile:{q:g}", q) for q in LEVELS),
-       ("norm", "relu2:15", "layer", None))
+GPT = (
+    *(
+        ("activation", a, "", None)
+        for a in (
+            "relu",
+            "gelu",
+            "noisy_relu",
+            "sugar_b_silu",
+            "relu2",
+            "gelu2",
+            "relu2:15",
+            "relu2:50",
+            "b_silu",
+            "silu",
+            "gelu2:15",
+        )
+    ),
+    *(("top-k", f"topk:gelu:{s:g}", "", s) for s in LEVELS),
+    ("norm", "relu", "layer", None),
+    *(("quantile norm", "relu", f"quantile:{q:g}", q) for q in LEVELS),
+    ("norm", "relu2:15", "layer", None),
+)
 
-BASES = {"mlp": "mlp:64-64x3-10,norm=none", "resnet": "resnet-mini,width=8,norm=rms", "vit": "vit-mini,norm=rms",
-         "denoiser": "denoiser,width=8,heads=2,hidden=32,norm=rms", "gpt": "gpt-micro,depth=3,width=64,norm=rms"}
+BASES = {
+    "mlp": "mlp:64-64x3-10,norm=none",
+    "resnet": "resnet-mini,width=8,norm=rms",
+    "vit": "vit-mini,norm=rms",
+    "denoiser": "denoiser,width=8,heads=2,hidden=32,norm=rms",
+    "gpt": "gpt-micro,depth=3,width=64,norm=rms",
+}
 
 
 def points() -> list[Point]:
@@ -79,9 +103,9 @@ def build(point: Point, data: Dataset, seed: int) -> nn.Module:
     net = models.build(spec, seed=seed, data=data, act=point.act)
     for module in net.modules():
         up, act = getattr(module, "up", None), getattr(module, "act", None)
-        if isinstance(up, nn.Linear) and isinstance(act, nn.Module):            # a feed-forward layer
+        if isinstance(up, nn.Linear) and isinstance(act, nn.Module):  # a feed-forward layer
             before = layers.PerToken(layers.norm(norm, up.out_features, 2))
             module.act = nn.Sequential(before, act)
         elif isinstance(act, nn.Module) and isinstance(getattr(module, "conv", None), nn.Conv2d):
-            module.norm = layers.norm(norm, module.conv.out_channels, 4)        # type: ignore[union-attr, arg-type]
+            module.norm = layers.norm(norm, module.conv.out_channels, 4)  # type: ignore[union-attr, arg-type]
     return net

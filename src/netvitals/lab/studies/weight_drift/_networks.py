@@ -17,12 +17,29 @@ from netvitals.vitals.drift import role, weight_drift
 ALTERNATING = ("relu", "neg_relu")
 
 
-def perceptron(act: str = "relu", *, seed: int, width: int = 128, depth: int = 4, norm: str = "none",
-               init: str = "he", readout: float = 1.0, inputs: int = 64, classes: int = 10) -> nn.Module:
+def perceptron(
+    act: str = "relu",
+    *,
+    seed: int,
+    width: int = 128,
+    depth: int = 4,
+    norm: str = "none",
+    init: str = "he",
+    readout: float = 1.0,
+    inputs: int = 64,
+    classes: int = 10,
+) -> nn.Module:
     """A bias-free MLP; ``act="alternating"`` puts ReLU and −ReLU(−x) in turn."""
     plain = ALTERNATING[0] if act == "alternating" else act
-    net = models.build(f"mlp:{inputs}-{width}x{depth}-{classes}", seed=seed, act=plain, norm=norm, init=init,
-                       bias=False, readout=readout)
+    net = models.build(
+        f"mlp:{inputs}-{width}x{depth}-{classes}",
+        seed=seed,
+        act=plain,
+        norm=norm,
+        init=init,
+        bias=False,
+        readout=readout,
+    )
     if act == "alternating":
         blocks: Any = net.blocks
         for i, block in enumerate(blocks):
@@ -50,8 +67,13 @@ def weight_rows(model: nn.Module, initial: Mapping[str, Tensor]) -> list[Row]:
         else:
             continue
         moved = p.detach().double() - initial[name].double()
-        row: Row = {"quantity": "weights", "name": name, "place": place, "moved": float(moved.mean()),
-                    "weight_mean": float(p.detach().double().mean())}
+        row: Row = {
+            "quantity": "weights",
+            "name": name,
+            "place": place,
+            "moved": float(moved.mean()),
+            "weight_mean": float(p.detach().double().mean()),
+        }
         if place not in ("norm_gain", "norm_shift"):
             drift = weight_drift(p, initial[name])
             row |= {"drift_z": drift.drift_z, "neg_fraction": drift.neg_fraction, "weight_std": drift.weight_std}
@@ -64,17 +86,28 @@ def site_rows(model: nn.Module, x: Tensor) -> list[Row]:
     seen = observe(model, x, vitals=[Preactivations(), Sparsity()], mode="eval")
     found = {(r.vital, r.site, r.metric): r.value for r in seen.readings}
     sites = [s.name for s in seen.sites if s.kind == "activation"]
-    return [{"quantity": "site", "name": name, "layer": i + 1,
-             "preact_drift": found["preactivations", name, "preact_drift"],
-             "neg_preact": found["preactivations", name, "neg_preact"], "hard": found["sparsity", name, "hard"]}
-            for i, name in enumerate(sites) if ("sparsity", name, "hard") in found]
+    return [
+        {
+            "quantity": "site",
+            "name": name,
+            "layer": i + 1,
+            "preact_drift": found["preactivations", name, "preact_drift"],
+            "neg_preact": found["preactivations", name, "neg_preact"],
+            "hard": found["sparsity", name, "hard"],
+        }
+        for i, name in enumerate(sites)
+        if ("sparsity", name, "hard") in found
+    ]
 
 
 def change_rows(before: Sequence[Row], after: Sequence[Row]) -> list[Row]:
     """Sites after training, with what they were before under ``..._0``."""
     start = {r["name"]: r for r in before}
-    return [{**r, **{f"{k}_0": start[r["name"]][k] for k in ("preact_drift", "neg_preact", "hard")}} for r in after
-            if r["name"] in start]
+    return [
+        {**r, **{f"{k}_0": start[r["name"]][k] for k in ("preact_drift", "neg_preact", "hard")}}
+        for r in after
+        if r["name"] in start
+    ]
 
 
 def hidden_drift(rows: Sequence[Row]) -> dict[int, float]:

@@ -19,8 +19,13 @@ from netvitals.lab.studies import Row
 from netvitals.vitals.drift import euler
 
 PATTERNS: dict[str, tuple[str, ...]] = {
-    "relu": ("relu",) * 4, "gelu": ("gelu",) * 4, "silu": ("silu",) * 4, "neg_relu": ("neg_relu",) * 4,
-    "alternating": ("relu", "neg_relu") * 2, "tanh": ("tanh",) * 4, "identity": ("identity",) * 4,
+    "relu": ("relu",) * 4,
+    "gelu": ("gelu",) * 4,
+    "silu": ("silu",) * 4,
+    "neg_relu": ("neg_relu",) * 4,
+    "alternating": ("relu", "neg_relu") * 2,
+    "tanh": ("tanh",) * 4,
+    "identity": ("identity",) * 4,
 }
 LOGGED = (0, 1, 2, 5, 10, 20, 40, 80, 120, 180, 240, 300)
 
@@ -52,9 +57,20 @@ def _euler_defects(model: nn.Module, x: Tensor, y: Tensor, step: int) -> list[Ro
     rows: list[Row] = []
     for dtype in (torch.float32, torch.float64):
         seen = euler(copy.deepcopy(model).to(dtype), (x.to(dtype), y), F.cross_entropy)
-        rows += [{"quantity": "euler", "dtype": str(dtype).removeprefix("torch."), "step": step, "layer": layer,
-                  "mean": seen.mean, "stderr": seen.stderr, "samples": len(x), "defect": gap / len(x),
-                  "relative": gap / seen.output.abs().max()} for layer, gap in seen.defects.items()]
+        rows += [
+            {
+                "quantity": "euler",
+                "dtype": str(dtype).removeprefix("torch."),
+                "step": step,
+                "layer": layer,
+                "mean": seen.mean,
+                "stderr": seen.stderr,
+                "samples": len(x),
+                "defect": gap / len(x),
+                "relative": gap / seen.output.abs().max(),
+            }
+            for layer, gap in seen.defects.items()
+        ]
     return rows
 
 
@@ -63,7 +79,8 @@ def enumeration() -> list[Row]:
     laws: dict[str, Mapping[int, Fraction]] = {
         "skewed": {3: Fraction(1, 4), -1: Fraction(3, 4)},
         "rademacher": {1: Fraction(1, 2), -1: Fraction(1, 2)},
-        "symmetric": {3: Fraction(1, 8), 1: Fraction(3, 8), -1: Fraction(3, 8), -3: Fraction(1, 8)}}
+        "symmetric": {3: Fraction(1, 8), 1: Fraction(3, 8), -1: Fraction(3, 8), -3: Fraction(1, 8)},
+    }
     rows: list[Row] = []
     for name, law in laws.items():
         for a in ((1, 1), (1, 2)):
@@ -73,9 +90,18 @@ def enumeration() -> list[Row]:
                 ties += chance * (z == 0)
                 if z > 0:
                     alive, inner, push = alive + chance, inner + chance * w * u, push + chance * w * z
-            rows.append({"quantity": "enumeration", "law": name, "activation": list(a), "inner": inner.numerator
-                         / inner.denominator, "exact": str(inner), "given alive": str(inner / alive),
-                         "push": str(push), "ties": float(ties)})
+            rows.append(
+                {
+                    "quantity": "enumeration",
+                    "law": name,
+                    "activation": list(a),
+                    "inner": inner.numerator / inner.denominator,
+                    "exact": str(inner),
+                    "given alive": str(inner / alive),
+                    "push": str(push),
+                    "ties": float(ties),
+                }
+            )
     return rows
 
 
@@ -85,8 +111,10 @@ def first_step(pattern: str, inits: int, seed: int, width: int = 64, batch: int 
     names = PATTERNS[pattern]
     functions = [get(name) for name in names]
     sizes = [64, *[width] * len(names), 10]
-    weights = [torch.randn(inits, d, before, generator=generator) * ((2 if i < len(names) else 1) / before) ** 0.5
-               for i, (before, d) in enumerate(pairwise(sizes))]
+    weights = [
+        torch.randn(inits, d, before, generator=generator) * ((2 if i < len(names) else 1) / before) ** 0.5
+        for i, (before, d) in enumerate(pairwise(sizes))
+    ]
     x = torch.randn(inits, batch, sizes[0], generator=generator)
     y = F.one_hot(torch.randint(10, (inits, batch), generator=generator), 10).float()
     leaves = [w.requires_grad_() for w in weights]
@@ -95,19 +123,34 @@ def first_step(pattern: str, inits: int, seed: int, width: int = 64, batch: int 
         p = h @ w.transpose(1, 2)
         preactivations.append(p)
         h = f(p)
-    loss = 0.5 * (h @ leaves[-1].transpose(1, 2) - y).square().sum() / batch        # a sum over initialisations
+    loss = 0.5 * (h @ leaves[-1].transpose(1, 2) - y).square().sum() / batch  # a sum over initialisations
     grads = torch.autograd.grad(loss, [*leaves, *preactivations])
     rows: list[Row] = []
     means = [0.0, *(expect(get(name)) for name in names)]
     for i, name in enumerate(names):
         drift = stats.mean(-grads[i].mean((1, 2)))
-        rows.append({"quantity": "first step", "layer": i + 1, "sign": theory.drift_sign(name, means[i]),
-                     "mean": drift.value, "stderr": drift.stderr, "inits": inits})
+        rows.append(
+            {
+                "quantity": "first step",
+                "layer": i + 1,
+                "sign": theory.drift_sign(name, means[i]),
+                "mean": drift.value,
+                "stderr": drift.stderr,
+                "inits": inits,
+            }
+        )
         on = preactivations[i] > 0
         g = grads[len(leaves) + i] * batch
         push = stats.mean((g * on).sum((1, 2)) / on.sum((1, 2)))
-        rows.append({"quantity": "gradient where p > 0", "layer": i + 1, "mean": push.value, "stderr": push.stderr,
-                     "inits": inits})
+        rows.append(
+            {
+                "quantity": "gradient where p > 0",
+                "layer": i + 1,
+                "mean": push.value,
+                "stderr": push.stderr,
+                "inits": inits,
+            }
+        )
     return rows
 
 
@@ -135,8 +178,11 @@ def readout_mean(steps: int, seed: int) -> list[Row]:
         first = (torch.randn(32, 16, generator=generator, dtype=torch.float64) * (2 / 16) ** 0.5).requires_grad_()
         readout = (torch.randn(6, 32, generator=generator, dtype=torch.float64) * (1 / 32) ** 0.5).requires_grad_()
         begin = readout.detach().mean(0).clone()
-        optimizer: torch.optim.Optimizer = (torch.optim.Adam([first, readout], lr=1e-2) if kind == "adam" else
-                                            torch.optim.SGD([first, readout], lr=0.05, momentum=momentum))
+        optimizer: torch.optim.Optimizer = (
+            torch.optim.Adam([first, readout], lr=1e-2)
+            if kind == "adam"
+            else torch.optim.SGD([first, readout], lr=0.05, momentum=momentum)
+        )
         for _ in range(steps):
             x = torch.randn(32, 16, generator=generator, dtype=torch.float64)
             y = torch.randint(6, (32,), generator=generator)
@@ -145,6 +191,15 @@ def readout_mean(steps: int, seed: int) -> list[Row]:
             (F.cross_entropy(o, y) if loss == "ce" else F.mse_loss(o, F.one_hot(y, 6).double())).backward()
             optimizer.step()
         moved: Tensor = readout.detach().mean(0) - begin
-        rows.append({"quantity": "readout mean", "loss": loss, "optimizer": kind, "momentum": momentum, "steps": steps,
-                     "moved": moved.abs().max(), "mean": moved.mean()})
+        rows.append(
+            {
+                "quantity": "readout mean",
+                "loss": loss,
+                "optimizer": kind,
+                "momentum": momentum,
+                "steps": steps,
+                "moved": moved.abs().max(),
+                "mean": moved.mean(),
+            }
+        )
     return rows

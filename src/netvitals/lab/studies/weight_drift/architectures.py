@@ -34,16 +34,24 @@ class Architectures:
     seeds: int = 2
     activations: tuple[str, ...] = ("relu", "gelu", "silu")
     networks: tuple[str, ...] = tuple(NETWORKS)
-    embedded: bool = False          # use the embedded text even where there is a file
+    embedded: bool = False  # use the embedded text even where there is a file
 
 
 def trials(p: Architectures) -> list[Config]:
     words = EMBEDDED if p.embedded else source()
     real = {n: {"gpt": words, "denoiser": "audio"}.get(n, "digits") for n in p.networks}
-    configs: list[Config] = [{"network": n, "act": a, "data": real[n], "steps": p.steps, "seed": s}
-                             for n in p.networks for a in p.activations for s in range(p.seeds)]
-    configs += [{"network": n, "act": "relu", "data": "random", "steps": p.steps, "seed": s}
-                for n in p.networks if n != "denoiser" for s in range(p.seeds)]
+    configs: list[Config] = [
+        {"network": n, "act": a, "data": real[n], "steps": p.steps, "seed": s}
+        for n in p.networks
+        for a in p.activations
+        for s in range(p.seeds)
+    ]
+    configs += [
+        {"network": n, "act": "relu", "data": "random", "steps": p.steps, "seed": s}
+        for n in p.networks
+        if n != "denoiser"
+        for s in range(p.seeds)
+    ]
     return configs
 
 
@@ -56,8 +64,14 @@ def trial(config: Config) -> list[Row]:
     history = train(net, data, recipe)
     rows = weight_rows(net, weights) + change_rows(sites, site_rows(net, probe))
     final = history.final
-    rows.append({"quantity": "run", "loss": final.loss if final else None,
-                 "accuracy": final.accuracy if final else None, "stopped": history.stopped})
+    rows.append(
+        {
+            "quantity": "run",
+            "loss": final.loss if final else None,
+            "accuracy": final.accuracy if final else None,
+            "stopped": history.stopped,
+        }
+    )
     return rows
 
 
@@ -65,8 +79,9 @@ def _task(network: str, name: str) -> tuple[Dataset, Recipe]:
     plain = Recipe(batch=128, optimizer="adam", lr=2e-3, weight_decay=0.0, schedule="constant", evaluate_on=256)
     if network == "gpt":
         tokens = datasets.load("random-tokens,context=32") if name == "random" else text(name, 32)
-        return tokens, replace(plain, batch=16, optimizer="muon", lr=5e-3, muon_lr=2e-3, betas=(0.9, 0.95),
-                               fresh=name == "random")
+        return tokens, replace(
+            plain, batch=16, optimizer="muon", lr=5e-3, muon_lr=2e-3, betas=(0.9, 0.95), fresh=name == "random"
+        )
     if network == "denoiser":
         return datasets.load("audio,samples=512,count=128,test=32"), replace(plain, batch=16)
     # the MLP as in the other studies: momentum SGD; on digits with the squared error, which learning does not reverse
@@ -82,7 +97,8 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     for key in dict.fromkeys((r["network"], r["act"], r["data"]) for r in rows):
         mine = [r for r in rows if (r["network"], r["act"], r["data"]) == key]
         facts[" ".join(key)] = "preact_drift {:+.3f} → {:+.3f}, negative inputs {:.2f} → {:.2f}".format(
-            *(mean(mine, k) for k in ("preact_drift_0", "preact_drift", "neg_preact_0", "neg_preact")))
+            *(mean(mine, k) for k in ("preact_drift_0", "preact_drift", "neg_preact_0", "neg_preact"))
+        )
     return facts
 
 
@@ -92,9 +108,18 @@ def mean(rows: Sequence[Row], key: str) -> float:
     return sum(values) / len(values)
 
 
-STUDIES = (Study(
-    name="weight-drift-architectures", paper="weight-drift",
-    title="E7, E15: drift of weights and of pre-activations in five architectures with ReLU, GELU and SiLU",
-    scales={"smoke": Architectures(steps=12, seeds=1, activations=("relu",), embedded=True), "small": Architectures(),
-            "paper": Architectures(steps=5000, seeds=5)},
-    trials=trials, trial=trial, summary=summary),)
+STUDIES = (
+    Study(
+        name="weight-drift-architectures",
+        paper="weight-drift",
+        title="E7, E15: drift of weights and of pre-activations in five architectures with ReLU, GELU and SiLU",
+        scales={
+            "smoke": Architectures(steps=12, seeds=1, activations=("relu",), embedded=True),
+            "small": Architectures(),
+            "paper": Architectures(steps=5000, seeds=5),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+    ),
+)

@@ -20,15 +20,15 @@ from netvitals.lab.training import Recipe, train
 from netvitals.vitals import sparsity
 
 STEPS = {"mlp": 240, "resnet": 150, "vit": 200, "denoiser": 80, "gpt": 200}
-SMOKE = ("relu", "gelu", "relu quantile:0.5", "relu quantile:0.9", "topk:gelu:0.75")     # of the MLP
+SMOKE = ("relu", "gelu", "relu quantile:0.5", "relu quantile:0.9", "topk:gelu:0.75")  # of the MLP
 CLASSIFIERS = ("mlp", "resnet", "vit")
 
 
 @dataclass(frozen=True)
 class Grid:
     seeds: int = 3
-    budget: float = 1.0                 # times the steps of every architecture
-    whole: bool = True                  # all 79, or eight of them
+    budget: float = 1.0  # times the steps of every architecture
+    whole: bool = True  # all 79, or eight of them
     embedded: bool = False
 
 
@@ -37,13 +37,25 @@ def trials(p: Grid) -> list[Config]:
     configs: list[Config] = []
     for point in _grid.points():
         a = point.architecture
-        if not p.whole and not ((a == "mlp" and point.name in SMOKE) or (point.name == "relu" and a in (
-                "resnet", "vit", "gpt"))):
+        if not p.whole and not (
+            (a == "mlp" and point.name in SMOKE) or (point.name == "relu" and a in ("resnet", "vit", "gpt"))
+        ):
             continue
         of = {"denoiser": "audio", "gpt": words}.get(a, "digits")
-        configs += [{"architecture": a, "name": point.name, "mechanism": point.mechanism, "level": point.level,
-                     "act": point.act, "norm": point.norm, "data": of, "seed": seed,
-                     "steps": max(10, round(p.budget * STEPS[a]))} for seed in range(p.seeds)]
+        configs += [
+            {
+                "architecture": a,
+                "name": point.name,
+                "mechanism": point.mechanism,
+                "level": point.level,
+                "act": point.act,
+                "norm": point.norm,
+                "data": of,
+                "seed": seed,
+                "steps": max(10, round(p.budget * STEPS[a])),
+            }
+            for seed in range(p.seeds)
+        ]
     return configs
 
 
@@ -52,28 +64,55 @@ def trial(config: Config) -> list[Row]:
     data = _data(config["data"])
     point = _grid.Point(a, config["act"], config["norm"], config["mechanism"], config["level"])
     net = _grid.build(point, data, config["seed"])
-    recipe = Recipe(steps=config["steps"], batch=128, optimizer="adam", lr=2e-3, weight_decay=0.0, seed=config["seed"],
-                    evaluate_on=256 if a == "gpt" else None)
+    recipe = Recipe(
+        steps=config["steps"],
+        batch=128,
+        optimizer="adam",
+        lr=2e-3,
+        weight_decay=0.0,
+        seed=config["seed"],
+        evaluate_on=256 if a == "gpt" else None,
+    )
     if a == "denoiser":
         recipe = replace(recipe, batch=16)
     elif a == "gpt":
-        recipe = replace(recipe, batch=16, optimizer="muon", lr=5e-3, muon_lr=2e-3, betas=(0.9, 0.95),
-                         schedule="trapezoid", warmup=20, warmdown=60)
+        recipe = replace(
+            recipe,
+            batch=16,
+            optimizer="muon",
+            lr=5e-3,
+            muon_lr=2e-3,
+            betas=(0.9, 0.95),
+            schedule="trapezoid",
+            warmup=20,
+            warmdown=60,
+        )
     history = train(net, data, recipe)
     rises = a in CLASSIFIERS
     final = history.final
     metric = math.nan if final is None else float(final.accuracy if rises else final.loss)  # type: ignore[arg-type]
     chance = _chance(a, data)
-    row: Row = {"metric": metric, "rises": rises, "chance": chance, "stopped": history.stopped or "",
-                "at_chance": metric <= chance if rises else metric >= chance, "sparsity": math.nan}
+    row: Row = {
+        "metric": metric,
+        "rises": rises,
+        "chance": chance,
+        "stopped": history.stopped or "",
+        "at_chance": metric <= chance if rises else metric >= chance,
+        "sparsity": math.nan,
+    }
     if not row["stopped"]:
         seen = sparsity.measure(net, data.test.x[:256].split(64))
         # the sigmoid of the denoiser's mask is an output, not a hidden activation
         hidden = [s for s in seen.sites.values() if "sigmoid" not in s.site.op.lower()]
-        row |= {key: sum(getattr(s, of) for s in hidden) / len(hidden)
-                for key, of in (("sparsity", "hard"), ("neg_preact", "neg_preact"), ("soft", "soft"))}
-        row |= {"ffn": seen.ffn, "by_cost": seen.flop_weighted,
-                "saved": 1 - seen.flops_sparse / seen.flops_dense if seen.flops_dense else 0.0}
+        row |= {
+            key: sum(getattr(s, of) for s in hidden) / len(hidden)
+            for key, of in (("sparsity", "hard"), ("neg_preact", "neg_preact"), ("soft", "soft"))
+        }
+        row |= {
+            "ffn": seen.ffn,
+            "by_cost": seen.flop_weighted,
+            "saved": 1 - seen.flops_sparse / seen.flops_dense if seen.flops_dense else 0.0,
+        }
     return [row]
 
 
@@ -102,11 +141,20 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return facts
 
 
-STUDIES = (Study(
-    name="weight-drift-cliff", paper="weight-drift",
-    title="P7: 79 configurations of architecture, activation and sparsity mechanism; where accuracy falls",
-    scales={"smoke": Grid(seeds=1, budget=0.1, whole=False, embedded=True), "small": Grid(),
-            "paper": Grid(seeds=5, budget=100.0)},
-    trials=trials, trial=trial, summary=summary,
-    hypothesis="Over 79 configurations the metric relative to the dense reference is flat up to a measured hard "
-               "sparsity of about 70 % and falls beyond it; the fall is gentler with top-k than with quantile norms."),)
+STUDIES = (
+    Study(
+        name="weight-drift-cliff",
+        paper="weight-drift",
+        title="P7: 79 configurations of architecture, activation and sparsity mechanism; where accuracy falls",
+        scales={
+            "smoke": Grid(seeds=1, budget=0.1, whole=False, embedded=True),
+            "small": Grid(),
+            "paper": Grid(seeds=5, budget=100.0),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        hypothesis="Over 79 configurations the metric relative to the dense reference is flat up to a measured hard "
+        "sparsity of about 70 % and falls beyond it; the fall is gentler with top-k than with quantile norms.",
+    ),
+)

@@ -26,10 +26,15 @@ from netvitals.optim import MomentumSign
 
 ACTIVATIONS = ("relu", "gelu", "silu", "leaky_relu:0.1", "tanh", "identity", "neg_relu", "alternating")
 RATES: dict[str, tuple[float, ...]] = {
-    "sgd": (0.01, 0.1, 0.5), "momentum": (0.002, 0.02, 0.05), "adam": (1e-4, 1e-3, 3e-3), "adamw": (1e-4, 1e-3, 3e-3),
-    "sign": (1e-4, 3e-4, 1e-3), "muon": (5e-4, 1e-3, 2e-3)}
+    "sgd": (0.01, 0.1, 0.5),
+    "momentum": (0.002, 0.02, 0.05),
+    "adam": (1e-4, 1e-3, 3e-3),
+    "adamw": (1e-4, 1e-3, 3e-3),
+    "sign": (1e-4, 3e-4, 1e-3),
+    "muon": (5e-4, 1e-3, 2e-3),
+}
 INITS = ("he", "orthogonal", "xavier", "default")
-STACKED = ("sgd", "momentum", "adam", "adamw")      # optimisers that train stacked seeds
+STACKED = ("sgd", "momentum", "adam", "adamw")  # optimisers that train stacked seeds
 
 
 @dataclass(frozen=True)
@@ -41,32 +46,65 @@ class Controls:
     batch: int = 128
     width: int = 128
     depth: int = 4
-    rates: int = 3          # learning rates of each optimiser
+    rates: int = 3  # learning rates of each optimiser
 
 
 def trials(p: Controls) -> list[Config]:
-    base = {"data": "fresh", "act": "relu", "norm": "none", "init": "he", "loss": "ce", "optimizer": "momentum",
-            "lr": 0.02, "steps": p.steps, "seeds": p.seeds, "batch": p.batch, "width": p.width, "depth": p.depth}
+    base = {
+        "data": "fresh",
+        "act": "relu",
+        "norm": "none",
+        "init": "he",
+        "loss": "ce",
+        "optimizer": "momentum",
+        "lr": 0.02,
+        "steps": p.steps,
+        "seeds": p.seeds,
+        "batch": p.batch,
+        "width": p.width,
+        "depth": p.depth,
+    }
     configs: list[Config] = [{"check": "random data", **base, "act": act} for act in ACTIVATIONS]
     configs.append({"check": "random data", **base, "loss": "onehot-mse", "lr": 0.005})
     configs.append({"check": "batch norm", **base, "norm": "batch"})
     configs += [{"check": "source", **base, "data": source} for source in ("fixed", "permuted", "digits")]
     configs += [{"check": "init", **base, "init": init} for init in INITS[1:]]
     sweep = {**base, "steps": p.sweep_steps, "seeds": p.sweep_seeds}
-    configs += [{"check": "sweep", **sweep, "optimizer": name, "lr": lr}
-                for name, rates in RATES.items() for lr in _chosen(rates, p.rates)]
+    configs += [
+        {"check": "sweep", **sweep, "optimizer": name, "lr": lr}
+        for name, rates in RATES.items()
+        for lr in _chosen(rates, p.rates)
+    ]
     return configs
 
 
 def trial(config: Config) -> list[Row]:
     seeds = list(range(config["seeds"]))
-    nets = [perceptron(config["act"], seed=s, width=config["width"], depth=config["depth"], norm=config["norm"],
-                       init=config["init"]) for s in seeds]
+    nets = [
+        perceptron(
+            config["act"],
+            seed=s,
+            width=config["width"],
+            depth=config["depth"],
+            norm=config["norm"],
+            init=config["init"],
+        )
+        for s in seeds
+    ]
     source = _source(config["data"], config["batch"])
     start = [(weights_of(net), site_rows(net, source.test.x)) for net in nets]
-    recipe = Recipe(steps=config["steps"], batch=config["batch"], lr=config["lr"], loss=config["loss"], momentum=0.0,
-                    nesterov=False, weight_decay=0.0, schedule="constant", fresh=config["data"] == "fresh",
-                    evaluate_on=None if config["data"] == "digits" else 0)
+    recipe = Recipe(
+        steps=config["steps"],
+        batch=config["batch"],
+        lr=config["lr"],
+        loss=config["loss"],
+        momentum=0.0,
+        nesterov=False,
+        weight_decay=0.0,
+        schedule="constant",
+        fresh=config["data"] == "fresh",
+        evaluate_on=None if config["data"] == "digits" else 0,
+    )
     kind = config["optimizer"]
     if kind in STACKED:
         recipe = _stacked_recipe(recipe, kind)
@@ -99,8 +137,9 @@ def _stacked_recipe(recipe: Recipe, kind: str) -> Recipe:
 def _alone(net: Any, source: Dataset, recipe: Recipe, kind: str, seed: int) -> float:
     """Sign descent and Muon, one seed at a time."""
     if kind == "sign":
-        return train(net, source, replace(recipe, seed=seed),
-                     optimizer=MomentumSign(net.parameters(), lr=recipe.lr)).accuracy
+        return train(
+            net, source, replace(recipe, seed=seed), optimizer=MomentumSign(net.parameters(), lr=recipe.lr)
+        ).accuracy
     # the readout of Muon is AdamW's, at ten times the rate of the hidden matrices
     muon = replace(recipe, seed=seed, optimizer="muon", muon_lr=recipe.lr, lr=10 * recipe.lr)
     return train(net, source, muon).accuracy
@@ -120,9 +159,18 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return facts
 
 
-STUDIES = (Study(
-    name="weight-drift-controls", paper="weight-drift",
-    title="P5, P6: drift on random data, controls that must not drift, optimisers and learning rates",
-    scales={"smoke": Controls(steps=60, sweep_steps=40, seeds=3, sweep_seeds=2, width=64, batch=64, rates=2),
-            "small": Controls(), "paper": Controls(steps=2000, sweep_steps=2000, seeds=10, sweep_seeds=5, width=512)},
-    trials=trials, trial=trial, summary=summary),)
+STUDIES = (
+    Study(
+        name="weight-drift-controls",
+        paper="weight-drift",
+        title="P5, P6: drift on random data, controls that must not drift, optimisers and learning rates",
+        scales={
+            "smoke": Controls(steps=60, sweep_steps=40, seeds=3, sweep_seeds=2, width=64, batch=64, rates=2),
+            "small": Controls(),
+            "paper": Controls(steps=2000, sweep_steps=2000, seeds=10, sweep_seeds=5, width=512),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+    ),
+)

@@ -28,7 +28,7 @@ from netvitals.vitals import sparsity, spikes
 # those of E14 that the claims rest on, twice; the rest of the list and of the clip study once
 TWICE = ("relu", "relu2", "relu2:15", "gelu2")
 ONCE = ("gelu", "gelu2:15", "relu2:50", "relu2:6", "noisy_relu", "sugar_b_silu")
-FINE_TUNING = 0.05      # of the steps, after ReLU was put in
+FINE_TUNING = 0.05  # of the steps, after ReLU was put in
 
 
 @dataclass(frozen=True)
@@ -37,27 +37,53 @@ class Language:
     network: str = "gpt-micro"
     context: int = 64
     steps: int = 250
-    observations: int = 5                          # besides the one before the first step
+    observations: int = 5  # besides the one before the first step
     twice: tuple[str, ...] = TWICE
     once: tuple[str, ...] = ("gelu", "gelu2:15")
-    test: int = 256                         # held-out windows
+    test: int = 256  # held-out windows
 
 
 def trials(p: Language) -> list[Config]:
     runs = [(a, s) for s in (0, 1) for a in p.twice] + [(a, 0) for a in p.once]
-    return [{"act": act, "seed": seed, "data": p.file, "network": p.network, "context": p.context, "steps": p.steps,
-             "looks": p.observations, "test": p.test} for act, seed in runs]
+    return [
+        {
+            "act": act,
+            "seed": seed,
+            "data": p.file,
+            "network": p.network,
+            "context": p.context,
+            "steps": p.steps,
+            "looks": p.observations,
+            "test": p.test,
+        }
+        for act, seed in runs
+    ]
 
 
 def trial(config: Config) -> list[Row]:
     data = text(config["data"], config["context"])
     net = models.build(config["network"], seed=config["seed"], data=data, act=config["act"])
-    return follow(net, data, steps=config["steps"], observations=config["looks"], test=config["test"], seed=config["seed"],
-                  swap=config["act"] in ("gelu", "silu"))
+    return follow(
+        net,
+        data,
+        steps=config["steps"],
+        observations=config["looks"],
+        test=config["test"],
+        seed=config["seed"],
+        swap=config["act"] in ("gelu", "silu"),
+    )
 
 
-def follow(net: nn.Module, data: Dataset, *, steps: int, observations: int = 5, test: int = 256, seed: int = 0,
-           swap: bool = False) -> list[Row]:
+def follow(
+    net: nn.Module,
+    data: Dataset,
+    *,
+    steps: int,
+    observations: int = 5,
+    test: int = 256,
+    seed: int = 0,
+    swap: bool = False,
+) -> list[Row]:
     """Train a language model on any text and tell its sparsity, its spikes and its losses, layer by layer.
 
     Args:
@@ -68,8 +94,15 @@ def follow(net: nn.Module, data: Dataset, *, steps: int, observations: int = 5, 
         test: held-out windows for the loss and the final measurements.
         swap: at the end give the network ReLU, and fine-tune it.
     """
-    recipe = recipe_named("gpt-micro", steps=steps, warmup=max(1, steps // 10), warmdown=max(1, round(0.28 * steps)),
-                          seed=seed, evaluate_on=test, evaluate_every=max(1, steps // observations))
+    recipe = recipe_named(
+        "gpt-micro",
+        steps=steps,
+        warmup=max(1, steps // 10),
+        warmdown=max(1, round(0.28 * steps)),
+        seed=seed,
+        evaluate_on=test,
+        evaluate_every=max(1, steps // observations),
+    )
     probe = data.test.x[:32]
     weights = weights_of(net)
     rows: list[Row] = _layers(net, probe, 0)
@@ -82,8 +115,9 @@ def follow(net: nn.Module, data: Dataset, *, steps: int, observations: int = 5, 
     rows += [{"quantity": "loss", "step": e.step, "val_loss": e.loss} for e in history.evaluations]
     rows.append(_ending(history))
     if history.stopped is None:
-        rows += [{"quantity": "drift", **{k: v for k, v in r.items() if k != "quantity"}}
-                 for r in weight_rows(net, weights)]
+        rows += [
+            {"quantity": "drift", **{k: v for k, v in r.items() if k != "quantity"}} for r in weight_rows(net, weights)
+        ]
         rows += _final(net, data, test)
         if swap:
             rows += _relufied(net, data, recipe_named("gpt-micro", seed=seed, evaluate_on=0), steps, test)
@@ -98,8 +132,12 @@ def _layers(net: nn.Module, probe: Tensor, step: int) -> list[Row]:
 
 def _ending(history: History) -> Row:
     final = history.final
-    return {"quantity": "run", "val_loss": final.loss if final else math.nan,
-            "train_loss": sum(history.loss[-10:]) / max(1, len(history.loss[-10:])), "stopped": history.stopped or ""}
+    return {
+        "quantity": "run",
+        "val_loss": final.loss if final else math.nan,
+        "train_loss": sum(history.loss[-10:]) / max(1, len(history.loss[-10:])),
+        "stopped": history.stopped or "",
+    }
 
 
 def _final(net: nn.Module, data: Dataset, test: int) -> list[Row]:
@@ -110,13 +148,29 @@ def _final(net: nn.Module, data: Dataset, test: int) -> list[Row]:
     rows: list[Row] = []
     for i, (name, s) in enumerate((n, s) for n, s in high.sites.items() if s.kind == "activation"):
         here = zero.sites[name]
-        rows.append({"quantity": "final", "layer": i + 1, "name": name, "max_abs": s.max_abs, "p999": s.p999,
-                     "max_over_mean": s.max_over_mean, "max_over_median": s.max_over_median, "kurtosis": s.kurtosis,
-                     "spikes": s.spike_count, "token": s.token, "channel": s.channel, "hard": here.hard,
-                     "soft": here.soft, "neg_preact": here.neg_preact, **shares.get(name, {})})
+        rows.append(
+            {
+                "quantity": "final",
+                "layer": i + 1,
+                "name": name,
+                "max_abs": s.max_abs,
+                "p999": s.p999,
+                "max_over_mean": s.max_over_mean,
+                "max_over_median": s.max_over_median,
+                "kurtosis": s.kurtosis,
+                "spikes": s.spike_count,
+                "token": s.token,
+                "channel": s.channel,
+                "hard": here.hard,
+                "soft": here.soft,
+                "neg_preact": here.neg_preact,
+                **shares.get(name, {}),
+            }
+        )
     saved = 1 - zero.flops_sparse / zero.flops_dense if zero.flops_dense else 0.0
-    rows.append({"quantity": "model", "ffn": zero.ffn, "mean": zero.mean, "all_layers": zero.all_layers,
-                 "saved": saved})
+    rows.append(
+        {"quantity": "model", "ffn": zero.ffn, "mean": zero.mean, "all_layers": zero.all_layers, "saved": saved}
+    )
     return rows
 
 
@@ -143,22 +197,31 @@ class _Clips(Vital):
 
 def _relufied(net: nn.Module, data: Dataset, recipe: Any, steps: int, test: int) -> list[Row]:
     """P8 (ii): ReLU in the place of the trained network's activation, at once and after a little fine-tuning."""
+
     def measured(stage: str) -> Row:
         seen = sparsity.measure(net, data.test.x[:test].split(32))
-        return {"quantity": "relufied", "stage": stage, "hard": seen.mean,
-                "val_loss": evaluate(net, data.test, "lm", examples=test).loss}
+        return {
+            "quantity": "relufied",
+            "stage": stage,
+            "hard": seen.mean,
+            "val_loss": evaluate(net, data.test, "lm", examples=test).loss,
+        }
 
     rows = [measured("trained")]
     relufy(net)
     rows.append(measured("swapped"))
     few = max(1, round(FINE_TUNING * steps))
-    train(net, data, replace(recipe, steps=few, lr=recipe.lr * 0.3, muon_lr=recipe.hidden_lr * 0.3, warmup=0,
-                             warmdown=few))
+    train(
+        net,
+        data,
+        replace(recipe, steps=few, lr=recipe.lr * 0.3, muon_lr=recipe.hidden_lr * 0.3, warmup=0, warmdown=few),
+    )
     return [*rows, measured("tuned")]
 
 
-def layer_map(rows: Sequence[Row], act: str, key: str = "max_abs",
-              seed: int = 0) -> tuple[list[int], list[list[float]]]:
+def layer_map(
+    rows: Sequence[Row], act: str, key: str = "max_abs", seed: int = 0
+) -> tuple[list[int], list[list[float]]]:
     """(steps, values by layer and step) of one run: the heat map of its spikes, or with ``key="hard"`` of its zeros."""
     mine = [r for r in rows if r["quantity"] == "layer" and r["act"] == act and r["seed"] == seed]
     steps = sorted({r["step"] for r in mine})
@@ -183,11 +246,28 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return facts
 
 
-STUDIES = (Study(
-    name="weight-drift-gpt", paper="weight-drift",
-    title="E12–E14, P8, P9: sparsity growth, spikes, squares and clips in a byte-level GPT",
-    scales={"smoke": Language(file=EMBEDDED, network="gpt-micro,depth=2,width=32,heads=2", context=16, steps=20,
-                              observations=2, twice=("relu", "relu2", "relu2:15", "gelu2"), once=("gelu",), test=32),
-            "small": Language(), "paper": Language(file="fineweb.txt", network="gpt-nano", context=2048, steps=7168,
-                                                   once=ONCE, test=512)},
-    trials=trials, trial=trial, summary=summary, ready=ready),)
+STUDIES = (
+    Study(
+        name="weight-drift-gpt",
+        paper="weight-drift",
+        title="E12–E14, P8, P9: sparsity growth, spikes, squares and clips in a byte-level GPT",
+        scales={
+            "smoke": Language(
+                file=EMBEDDED,
+                network="gpt-micro,depth=2,width=32,heads=2",
+                context=16,
+                steps=20,
+                observations=2,
+                twice=("relu", "relu2", "relu2:15", "gelu2"),
+                once=("gelu",),
+                test=32,
+            ),
+            "small": Language(),
+            "paper": Language(file="fineweb.txt", network="gpt-nano", context=2048, steps=7168, once=ONCE, test=512),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+        ready=ready,
+    ),
+)

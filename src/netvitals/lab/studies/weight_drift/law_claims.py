@@ -25,11 +25,17 @@ def _rows(rows: Sequence[Row], **where: Any) -> list[Row]:
 
 def _not_negative(loss: str) -> Callable[[Sequence[Row]], Verdict]:
     """No positive unit's mean gradient is below zero by 4.5 standard errors, and their weighted sum is above."""
+
     def judge(rows: Sequence[Row]) -> Verdict:
         units, sums = _rows(rows, quantity="gradient", loss=loss), _rows(rows, quantity="push", loss=loss)
         weakest, push = (min(r["mean"] / r["stderr"] for r in rs) for rs in (units, sums))
-        return decide(weakest > -Z and push > Z, weakest, note="weakest unit with p > 0 in standard errors, over "
-                      f"{len(units)} units, depths and laws; weakest weighted sum {push:.0f}")
+        return decide(
+            weakest > -Z and push > Z,
+            weakest,
+            note="weakest unit with p > 0 in standard errors, over "
+            f"{len(units)} units, depths and laws; weakest weighted sum {push:.0f}",
+        )
+
     return judge
 
 
@@ -39,16 +45,21 @@ def _strict(rows: Sequence[Row]) -> Verdict:
     for unit in sorted({r["unit"] for r in _rows(rows, quantity="gradient", loss="mse")}):
         mine = _rows(rows, quantity="gradient", loss="mse", unit=unit)
         weight = sum(1 / r["stderr"] ** 2 for r in mine)
-        pooled[unit] = sum(r["mean"] / r["stderr"] ** 2 for r in mine) / weight ** 0.5
+        pooled[unit] = sum(r["mean"] / r["stderr"] ** 2 for r in mine) / weight**0.5
     weakest = min(pooled.values())
     return decide(weakest > Z, weakest, note="weakest unit with p > 0, pooled over laws and depths, in standard errors")
 
 
 def _every_depth(rows: Sequence[Row]) -> Verdict:
-    pushes = {tuple(r["hidden"]): r["mean"] / r["stderr"] for r in _rows(rows, quantity="push", loss="mse",
-                                                                        law="gaussian")}
-    return decide(min(pushes.values()) > Z, min(pushes.values()), note="push Σ a_i g_i in standard errors with "
-                  + ", ".join(f"{len(h)} hidden layers {z:.0f}" for h, z in pushes.items()))
+    pushes = {
+        tuple(r["hidden"]): r["mean"] / r["stderr"] for r in _rows(rows, quantity="push", loss="mse", law="gaussian")
+    }
+    return decide(
+        min(pushes.values()) > Z,
+        min(pushes.values()),
+        note="push Σ a_i g_i in standard errors with "
+        + ", ".join(f"{len(h)} hidden layers {z:.0f}" for h, z in pushes.items()),
+    )
 
 
 def _label_term(rows: Sequence[Row]) -> Verdict:
@@ -56,34 +67,79 @@ def _label_term(rows: Sequence[Row]) -> Verdict:
     chosen = _rows(rows, quantity="gradient", loss="mse")
     worst = max(abs(r["mean"] - r["expected"]) / r["stderr"] for r in chosen)
     (single,) = _rows(rows, quantity="weight gradient", loss="mse")
-    return decide(worst < Z, worst, note=f"largest gap to c_l a_i in standard errors over {len(chosen)} units; in a "
-                  f"single initialisation the signal is only {single['signal to noise']:.1f} times the noise")
+    return decide(
+        worst < Z,
+        worst,
+        note=f"largest gap to c_l a_i in standard errors over {len(chosen)} units; in a "
+        f"single initialisation the signal is only {single['signal to noise']:.1f} times the noise",
+    )
 
 
 def _borrowed(number: int, name: str, statement: str, section: str) -> Claim:
     """The same evidence under the number that the claim has in the paper's list."""
     base = next(c for c in THEOREMS if c.id == f"weight-drift/{name}")
-    return Claim(f"weight-drift/C{number}", STUDY, statement, base.expected, base.judge, section=section,
-                 uses=base.uses, plot=base.plot)
+    return Claim(
+        f"weight-drift/C{number}",
+        STUDY,
+        statement,
+        base.expected,
+        base.judge,
+        section=section,
+        uses=base.uses,
+        plot=base.plot,
+    )
 
 
 def _claims() -> Iterator[Claim]:
     positive = Expected(direction="not negative")
-    yield Claim("weight-drift/C1", STUDY, "Squared error: the expected gradient on a positive pre-activation is not "
-                "negative at initialisation", positive, _not_negative("mse"), "Theorem 1.2", _fixed)
-    yield Claim("weight-drift/C2", STUDY, "Cross-entropy: the same", positive, _not_negative("ce"),
-                "cross-entropy case", _fixed)
-    yield Claim("weight-drift/C3", STUDY, "It is strictly positive where p > 0", Expected(direction="positive"),
-                _strict, "Theorem 1.2", _fixed)
-    yield _borrowed(4, "T1.1", "Columns of the downstream map: mean zero, and E⟨v_i, v_j⟩ ≥ 0 for independent weights "
-                    "of mean zero", "Theorem 1.1")
-    yield Claim("weight-drift/C5", STUDY, "It holds at any depth", Expected(direction="positive at every depth"),
-                _every_depth, "extension to arbitrary depth", lambda c: _fixed(c) and c["law"] == "gaussian")
-    yield Claim("weight-drift/C6", STUDY, "The term of the label vanishes in expectation",
-                Expected(direction=f"|z| < {Z}"), _label_term, "Theorem 1.2, Eq. 6",
-                lambda c: _fixed(c) or c["check"] == "weight gradient")
-    yield _borrowed(24, "V7", "Σ p ∂ℓ/∂p = ⟨o, ∇ℓ⟩ per sample and layer at any time, which decides the sign",
-                    "beyond the paper")
+    yield Claim(
+        "weight-drift/C1",
+        STUDY,
+        "Squared error: the expected gradient on a positive pre-activation is not negative at initialisation",
+        positive,
+        _not_negative("mse"),
+        "Theorem 1.2",
+        _fixed,
+    )
+    yield Claim(
+        "weight-drift/C2", STUDY, "Cross-entropy: the same", positive, _not_negative("ce"), "cross-entropy case", _fixed
+    )
+    yield Claim(
+        "weight-drift/C3",
+        STUDY,
+        "It is strictly positive where p > 0",
+        Expected(direction="positive"),
+        _strict,
+        "Theorem 1.2",
+        _fixed,
+    )
+    yield _borrowed(
+        4,
+        "T1.1",
+        "Columns of the downstream map: mean zero, and E⟨v_i, v_j⟩ ≥ 0 for independent weights of mean zero",
+        "Theorem 1.1",
+    )
+    yield Claim(
+        "weight-drift/C5",
+        STUDY,
+        "It holds at any depth",
+        Expected(direction="positive at every depth"),
+        _every_depth,
+        "extension to arbitrary depth",
+        lambda c: _fixed(c) and c["law"] == "gaussian",
+    )
+    yield Claim(
+        "weight-drift/C6",
+        STUDY,
+        "The term of the label vanishes in expectation",
+        Expected(direction=f"|z| < {Z}"),
+        _label_term,
+        "Theorem 1.2, Eq. 6",
+        lambda c: _fixed(c) or c["check"] == "weight gradient",
+    )
+    yield _borrowed(
+        24, "V7", "Σ p ∂ℓ/∂p = ⟨o, ∇ℓ⟩ per sample and layer at any time, which decides the sign", "beyond the paper"
+    )
     yield _borrowed(25, "D9", "Cross-entropy with SGD conserves the mean of the readout", "beyond the paper")
 
 

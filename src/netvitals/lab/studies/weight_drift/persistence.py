@@ -20,7 +20,7 @@ from netvitals.drift.signs import Reduction
 from netvitals.lab.studies.weight_drift.sign_analysis import SignObservation
 from netvitals.vitals.drift import SPLIT_METRICS
 
-SMOOTHING = 5           # measurements that a smoothed sign rests on
+SMOOTHING = 5  # measurements that a smoothed sign rests on
 
 
 def measured_steps(per_epoch: int, epochs: int = 10, *, observations: int = 20) -> list[int]:
@@ -30,7 +30,9 @@ def measured_steps(per_epoch: int, epochs: int = 10, *, observations: int = 20) 
     ([38, 39, 40, 42, 44], 140)
     """
     if per_epoch < 1 or epochs < 1 or observations < 1:
-        raise ValueError(f"steps per epoch, epochs and looks must be positive, got {per_epoch}, {epochs} and {observations}")
+        raise ValueError(
+            f"steps per epoch, epochs and looks must be positive, got {per_epoch}, {epochs} and {observations}"
+        )
     return [*range(per_epoch), *range(per_epoch, per_epoch * epochs, math.ceil(per_epoch / observations))]
 
 
@@ -45,7 +47,7 @@ def flip_step(steps: Sequence[int], values: Sequence[float], smoothing: int = SM
     if smoothing < 1:
         raise ValueError(f"smoothing counts measurements and must be at least 1, got {smoothing}")
     for i, step in enumerate(steps):
-        window = [v for v in values[max(0, i + 1 - smoothing):i + 1] if v == v]
+        window = [v for v in values[max(0, i + 1 - smoothing) : i + 1] if v == v]
         if window and sum(window) <= 0:
             return step
     return None
@@ -56,9 +58,9 @@ class Persistence:
     """Series of one run, and what they say. ``steps`` are those at which the model was looked at."""
 
     steps: tuple[int, ...]
-    push: tuple[float, ...]                         # ⟨o, ∇ℓ⟩ of a sample
+    push: tuple[float, ...]  # ⟨o, ∇ℓ⟩ of a sample
     loss: tuple[float, ...]
-    g_pos: dict[str, tuple[float, ...]]             # by activation
+    g_pos: dict[str, tuple[float, ...]]  # by activation
     split: dict[str, dict[str, tuple[float, ...]]]  # by linear layer: tot, prod, cov
     per_epoch: int
 
@@ -75,21 +77,27 @@ class Persistence:
     @property
     def agreement(self) -> dict[str, float]:
         """By activation, share of measured steps at which ``g_pos`` has the sign of ⟨o, ∇ℓ⟩."""
-        return {name: _share([(g > 0) == (e > 0) for g, e in zip(values, self.push) if g == g])
-                for name, values in self.g_pos.items()}
+        return {
+            name: _share([(g > 0) == (e > 0) for g, e in zip(values, self.push) if g == g])
+            for name, values in self.g_pos.items()
+        }
 
     def positive_share(self, epoch: int | None = None) -> dict[str, float]:
         """By activation, share of measured steps with ``g_pos`` > 0, in one epoch (from 0) or over all."""
         inside = [epoch is None or s // self.per_epoch == epoch for s in self.steps]
-        return {name: _share([g > 0 for g, here in zip(values, inside) if here and g == g])
-                for name, values in self.g_pos.items()}
+        return {
+            name: _share([g > 0 for g, here in zip(values, inside) if here and g == g])
+            for name, values in self.g_pos.items()
+        }
 
     def __str__(self) -> str:
         flips = ", ".join(f"{name} {'never' if t is None else t}" for name, t in self.t_flip.items())
         when = "stayed positive" if self.push_flip is None else f"turned at step {self.push_flip}"
         agree = self.agreement.values()
-        return (f"{len(self.steps)} looks up to step {self.steps[-1] if self.steps else 0}: ⟨o, ∇ℓ⟩ {when} and agrees "
-                f"in sign with g_pos on {_share(agree):.0%} of them; g_pos flips at {flips}")
+        return (
+            f"{len(self.steps)} looks up to step {self.steps[-1] if self.steps else 0}: ⟨o, ∇ℓ⟩ {when} and agrees "
+            f"in sign with g_pos on {_share(agree):.0%} of them; g_pos flips at {flips}"
+        )
 
 
 class PersistenceTracker:
@@ -115,8 +123,15 @@ class PersistenceTracker:
     (10, ['1'])
     """
 
-    def __init__(self, model: nn.Module, loss_fn: Callable[..., Tensor], *, per_epoch: int, epochs: int = 10,
-                 reduction: Reduction = "mean") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: Callable[..., Tensor],
+        *,
+        per_epoch: int,
+        epochs: int = 10,
+        reduction: Reduction = "mean",
+    ) -> None:
         self.model, self.loss_fn, self.per_epoch, self.reduction = model, loss_fn, per_epoch, reduction
         self._wanted = set(measured_steps(per_epoch, epochs))
         self._steps: list[int] = []
@@ -134,8 +149,9 @@ class PersistenceTracker:
             raise ValueError(f"steps go up: got {step} after {self._steps[-1]}")
         seen = observe(self.model, batch, self.loss_fn, vitals=[SignObservation(self.reduction)], mode="train")
         if seen.loss is None or not math.isfinite(seen.loss):
-            raise ValueError(f"the loss at step {step} is {seen.loss}; the {len(self._steps)} looks before it are "
-                             "kept, see report()")
+            raise ValueError(
+                f"the loss at step {step} is {seen.loss}; the {len(self._steps)} looks before it are kept, see report()"
+            )
         self._kinds |= {s.name: s.kind for s in seen.sites}
         found = {(r.site, r.metric): r.value for r in seen.readings}
         for key in found.keys() | self._values.keys():
@@ -145,14 +161,24 @@ class PersistenceTracker:
 
     def report(self) -> Persistence:
         """What was seen so far."""
+
         def of(kind: str, metric: str) -> dict[str, tuple[float, ...]]:
-            return {name: tuple(self._values[name, metric]) for name, k in self._kinds.items()
-                    if k == kind and (name, metric) in self._values}
+            return {
+                name: tuple(self._values[name, metric])
+                for name, k in self._kinds.items()
+                if k == kind and (name, metric) in self._values
+            }
 
         push = of("output", "euler")
         split = {name: {m: tuple(self._values[name, m]) for m in SPLIT_METRICS} for name in of("linear", "tot")}
-        return Persistence(tuple(self._steps), next(iter(push.values()), ()), tuple(self._loss),
-                           of("activation", "g_pos"), split, self.per_epoch)
+        return Persistence(
+            tuple(self._steps),
+            next(iter(push.values()), ()),
+            tuple(self._loss),
+            of("activation", "g_pos"),
+            split,
+            self.per_epoch,
+        )
 
 
 def _share(flags: Any) -> float:

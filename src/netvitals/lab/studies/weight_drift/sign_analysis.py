@@ -24,7 +24,7 @@ from netvitals.drift.signs import Reduction
 from netvitals.stats import Mean, mean
 from netvitals.vitals.drift import SIGN_METRICS, SPLIT_METRICS, Drift
 
-FEWEST = 2              # a spread needs two initialisations; 32 or more make a statement
+FEWEST = 2  # a spread needs two initialisations; 32 or more make a statement
 
 
 class SignObservation(Vital):
@@ -45,7 +45,7 @@ class LayerSigns:
     """One site over K initialisations: every statistic as mean ± standard error."""
 
     site: str
-    kind: str                       # "activation" or "linear"
+    kind: str  # "activation" or "linear"
     statistics: dict[str, Mean]
 
     def __getitem__(self, metric: str) -> Mean:
@@ -61,8 +61,8 @@ class SignAnalysis:
     """Gradient signs of a model at initialisation; sites in the order of the forward pass."""
 
     activations: dict[str, LayerSigns]
-    layers: dict[str, LayerSigns]       # linear and convolution layers: tot, prod, cov
-    push: Mean                          # ⟨o, ∇ℓ⟩ of a sample
+    layers: dict[str, LayerSigns]  # linear and convolution layers: tot, prod, cov
+    push: Mean  # ⟨o, ∇ℓ⟩ of a sample
     inits: int
     samples: int
 
@@ -74,23 +74,38 @@ class SignAnalysis:
     @property
     def drifts(self) -> dict[str, int]:
         """Sign that a descent step gives each layer's mean weight; 0 within three standard errors of none."""
-        return {name: 0 if abs(s["tot"].z(0.0)) < 3 else -1 if s["tot"].value > 0 else 1
-                for name, s in self.layers.items()}
+        return {
+            name: 0 if abs(s["tot"].z(0.0)) < 3 else -1 if s["tot"].value > 0 else 1 for name, s in self.layers.items()
+        }
 
     def table(self) -> list[dict[str, float | str]]:
         """One row per site and statistic, ready for a frame or JSON."""
-        return [{"site": s.site, "kind": s.kind, "metric": m, "mean": v.value, "stderr": v.stderr, "inits": v.n}
-                for group in (self.activations, self.layers) for s in group.values() for m, v in s.statistics.items()]
+        return [
+            {"site": s.site, "kind": s.kind, "metric": m, "mean": v.value, "stderr": v.stderr, "inits": v.n}
+            for group in (self.activations, self.layers)
+            for s in group.values()
+            for m, v in s.statistics.items()
+        ]
 
     def __str__(self) -> str:
-        head = (f"{self.inits} initialisations, {self.samples} samples: ⟨o, ∇ℓ⟩ = {self.push}; the gradient on "
-                f"positive pre-activations is {'positive everywhere' if self.positive else 'not positive everywhere'}")
+        head = (
+            f"{self.inits} initialisations, {self.samples} samples: ⟨o, ∇ℓ⟩ = {self.push}; the gradient on "
+            f"positive pre-activations is {'positive everywhere' if self.positive else 'not positive everywhere'}"
+        )
         return "\n".join([head, *(f"  {s}" for s in (*self.activations.values(), *self.layers.values()))])
 
 
-def analyse_signs(factory: Callable[[], nn.Module], batch: Any, loss_fn: Callable[..., Tensor], *, inits: int = 32,
-                  seed: int = 0, reduction: Reduction = "mean", mode: str = "train",
-                  progress: Callable[[int], None] | None = None) -> SignAnalysis:
+def analyse_signs(
+    factory: Callable[[], nn.Module],
+    batch: Any,
+    loss_fn: Callable[..., Tensor],
+    *,
+    inits: int = 32,
+    seed: int = 0,
+    reduction: Reduction = "mean",
+    mode: str = "train",
+    progress: Callable[[int], None] | None = None,
+) -> SignAnalysis:
     """Gradient signs over ``inits`` fresh models.
 
     Args:

@@ -27,7 +27,7 @@ from netvitals.lab.studies.weight_drift.persistence import PersistenceTracker
 from netvitals.lab.studies.weight_drift.sign_analysis import analyse_signs
 from netvitals.lab.training import Moment, Recipe, loss_named, steps_of, train
 
-PROBE = 256         # training examples that signs are read on
+PROBE = 256  # training examples that signs are read on
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,33 @@ class Signs:
 
 def trials(p: Signs) -> list[Config]:
     sizes = {"width": p.width, "depth": p.depth}
-    configs: list[Config] = [{"check": "init", "act": act, "loss": loss, "inits": p.inits, **sizes}
-                             for act in ("relu", "gelu", "silu", "tanh") for loss in ("ce", "onehot-mse")]
+    configs: list[Config] = [
+        {"check": "init", "act": act, "loss": loss, "inits": p.inits, **sizes}
+        for act in ("relu", "gelu", "silu", "tanh")
+        for loss in ("ce", "onehot-mse")
+    ]
     configs.append({"check": "first step", "inits": p.inits, "lr": 0.005, **sizes})
-    cases = (("ce", 0.02, "digits", 1.0), ("onehot-mse", 0.005, "digits", 1.0), ("ce", 0.02, "permuted", 1.0),
-             ("ce", 0.02, "digits", 1.5))
-    configs += [{"check": "persistence", "loss": loss, "lr": lr, "data": source, "gain": gain, "epochs": p.epochs,
-                 "batch": p.batch, "seed": seed, **sizes}
-                for loss, lr, source, gain in cases for seed in range(p.seeds)]
+    cases = (
+        ("ce", 0.02, "digits", 1.0),
+        ("onehot-mse", 0.005, "digits", 1.0),
+        ("ce", 0.02, "permuted", 1.0),
+        ("ce", 0.02, "digits", 1.5),
+    )
+    configs += [
+        {
+            "check": "persistence",
+            "loss": loss,
+            "lr": lr,
+            "data": source,
+            "gain": gain,
+            "epochs": p.epochs,
+            "batch": p.batch,
+            "seed": seed,
+            **sizes,
+        }
+        for loss, lr, source, gain in cases
+        for seed in range(p.seeds)
+    ]
     return configs
 
 
@@ -64,9 +83,12 @@ def trial(config: Config) -> list[Row]:
 
 def _at_init(config: Config, digits: Dataset) -> list[Row]:
     sizes = {"width": config["width"], "depth": config["depth"]}
-    seen = analyse_signs(lambda: perceptron(config["act"], seed=int(torch.initial_seed()), **sizes),
-                         (digits.train.x[:PROBE], digits.train.y[:PROBE]), loss_named(config["loss"]),
-                         inits=config["inits"])
+    seen = analyse_signs(
+        lambda: perceptron(config["act"], seed=int(torch.initial_seed()), **sizes),
+        (digits.train.x[:PROBE], digits.train.y[:PROBE]),
+        loss_named(config["loss"]),
+        inits=config["inits"],
+    )
     rows: list[Row] = [{"quantity": "signs", **r} for r in seen.table()]
     rows.append({"quantity": "push", "mean": seen.push.value, "stderr": seen.push.stderr, "inits": seen.inits})
     rows.append({"quantity": "gain", "expected": drift_theory.he_gain(config["width"], 10)})
@@ -80,7 +102,7 @@ def _first_step(config: Config, digits: Dataset) -> list[Row]:
     gaps: dict[int, list[tuple[float, float]]] = {}
     for seed in range(config["inits"]):
         net = perceptron(seed=seed, width=config["width"], depth=config["depth"])
-        weights = [block.linear.weight for block in net.blocks]         # type: ignore[union-attr]
+        weights = [block.linear.weight for block in net.blocks]  # type: ignore[union-attr]
         grads = torch.autograd.grad(loss_fn(net(x), y), weights)
         gain = drift_theory.he_gain(config["width"], 10)
         for i, (inputs, p) in enumerate(_layers(net, x)):
@@ -90,8 +112,17 @@ def _first_step(config: Config, digits: Dataset) -> list[Row]:
     for layer, pairs in gaps.items():
         measured, predicted = stats.mean([m for m, _ in pairs]), stats.mean([s for _, s in pairs])
         gap = stats.mean([m - s for m, s in pairs])
-        rows.append({"quantity": "first step", "layer": layer, "mean": measured.value, "stderr": measured.stderr,
-                     "expected": predicted.value, "gap": gap.value, "gap_stderr": gap.stderr})
+        rows.append(
+            {
+                "quantity": "first step",
+                "layer": layer,
+                "mean": measured.value,
+                "stderr": measured.stderr,
+                "expected": predicted.value,
+                "gap": gap.value,
+                "gap_stderr": gap.stderr,
+            }
+        )
     return rows
 
 
@@ -114,8 +145,16 @@ def _persistence(config: Config, digits: Dataset) -> list[Row]:
     with torch.no_grad():
         for p in net.parameters():
             p.mul_(config["gain"])
-    recipe = Recipe(epochs=config["epochs"], batch=config["batch"], lr=config["lr"], loss=config["loss"],
-                    nesterov=False, weight_decay=0.0, schedule="constant", seed=config["seed"])
+    recipe = Recipe(
+        epochs=config["epochs"],
+        batch=config["batch"],
+        lr=config["lr"],
+        loss=config["loss"],
+        nesterov=False,
+        weight_decay=0.0,
+        schedule="constant",
+        seed=config["seed"],
+    )
     total, per_epoch = steps_of(recipe, source)
     tracker = PersistenceTracker(net, loss_named(config["loss"]), per_epoch=per_epoch, epochs=config["epochs"])
     probe = source.train.x[:PROBE], source.train.y[:PROBE]
@@ -129,15 +168,33 @@ def _persistence(config: Config, digits: Dataset) -> list[Row]:
     history = train(net, source, recipe, on_step=on_step)
     seen = tracker.report()
     rows: list[Row] = [
-        {"quantity": "layer", "layer": i + 1, "name": name, "t_flip": seen.t_flip[name],
-         "agreement": seen.agreement[name], "g_pos": list(seen.g_pos[name]),
-         "positive": [seen.positive_share(e)[name] for e in range(config["epochs"])]}
-        for i, name in enumerate(seen.g_pos)]
-    rows.append({"quantity": "run", "steps": list(seen.steps), "push": list(seen.push), "losses": list(seen.loss),
-                 "push_flip": seen.push_flip, "per_epoch": per_epoch, "accuracy": history.accuracy,
-                 "stopped": history.stopped})
-    rows += [{"quantity": "split", "name": name, "layer": i + 1, **{k: list(v) for k, v in parts.items()}}
-             for i, (name, parts) in enumerate(seen.split.items())]
+        {
+            "quantity": "layer",
+            "layer": i + 1,
+            "name": name,
+            "t_flip": seen.t_flip[name],
+            "agreement": seen.agreement[name],
+            "g_pos": list(seen.g_pos[name]),
+            "positive": [seen.positive_share(e)[name] for e in range(config["epochs"])],
+        }
+        for i, name in enumerate(seen.g_pos)
+    ]
+    rows.append(
+        {
+            "quantity": "run",
+            "steps": list(seen.steps),
+            "push": list(seen.push),
+            "losses": list(seen.loss),
+            "push_flip": seen.push_flip,
+            "per_epoch": per_epoch,
+            "accuracy": history.accuracy,
+            "stopped": history.stopped,
+        }
+    )
+    rows += [
+        {"quantity": "split", "name": name, "layer": i + 1, **{k: list(v) for k, v in parts.items()}}
+        for i, (name, parts) in enumerate(seen.split.items())
+    ]
     return rows + weight_rows(net, weights) + change_rows(sites, site_rows(net, source.test.x))
 
 
@@ -152,9 +209,18 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     return facts
 
 
-STUDIES = (Study(
-    name="weight-drift-signs", paper="weight-drift",
-    title="P1, P2: sign of the gradient at initialisation and over ten epochs, covariance part, first step",
-    scales={"smoke": Signs(inits=16, epochs=2, seeds=1, width=64), "small": Signs(),
-            "paper": Signs(inits=256, seeds=10, width=512)},
-    trials=trials, trial=trial, summary=summary),)
+STUDIES = (
+    Study(
+        name="weight-drift-signs",
+        paper="weight-drift",
+        title="P1, P2: sign of the gradient at initialisation and over ten epochs, covariance part, first step",
+        scales={
+            "smoke": Signs(inits=16, epochs=2, seeds=1, width=64),
+            "small": Signs(),
+            "paper": Signs(inits=256, seeds=10, width=512),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+    ),
+)

@@ -28,11 +28,15 @@ class Theorems:
 
 
 def trials(p: Theorems) -> list[Config]:
-    configs: list[Config] = [{"check": "fixed activation", "law": law, "hidden": list(hidden), "draws": p.draws,
-                              "seed": p.seed} for law in LAWS for hidden in DOWNSTREAM]
+    configs: list[Config] = [
+        {"check": "fixed activation", "law": law, "hidden": list(hidden), "draws": p.draws, "seed": p.seed}
+        for law in LAWS
+        for hidden in DOWNSTREAM
+    ]
     configs.append({"check": "doubt", "draws": p.output_draws, "seed": p.seed})
-    configs += [{"check": "gelu", "hidden": list(hidden), "draws": p.draws, "seed": p.seed}
-                for hidden in DOWNSTREAM[:2]]
+    configs += [
+        {"check": "gelu", "hidden": list(hidden), "draws": p.draws, "seed": p.seed} for hidden in DOWNSTREAM[:2]
+    ]
     configs.append({"check": "weight gradient", "draws": p.weight_draws, "seed": p.seed})
     configs.append({"check": "euler", "steps": p.steps, "seed": p.seed})
     configs.append({"check": "enumeration"})
@@ -66,14 +70,26 @@ def trial(config: Config) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    known = [abs(r["mean"] - r["expected"]) / r["stderr"] for r in rows
-             if r.get("expected") is not None and r["stderr"] > 1e-12]
+    known = [
+        abs(r["mean"] - r["expected"]) / r["stderr"]
+        for r in rows
+        if r.get("expected") is not None and r["stderr"] > 1e-12
+    ]
     return {"closed forms compared": len(known), "largest |z|": max(known, default=0.0)}
 
 
-STUDIES = (Study(
-    name="weight-drift-theorems", paper="weight-drift",
-    title="V1–V8: closed forms of the drift theory against Monte Carlo, and the counterexample by counting",
-    scales={"smoke": Theorems(draws=5_000, inits=128, steps=60), "small": Theorems(),
-            "paper": Theorems(draws=200_000, inits=1024)},
-    trials=trials, trial=trial, summary=summary),)
+STUDIES = (
+    Study(
+        name="weight-drift-theorems",
+        paper="weight-drift",
+        title="V1–V8: closed forms of the drift theory against Monte Carlo, and the counterexample by counting",
+        scales={
+            "smoke": Theorems(draws=5_000, inits=128, steps=60),
+            "small": Theorems(),
+            "paper": Theorems(draws=200_000, inits=1024),
+        },
+        trials=trials,
+        trial=trial,
+        summary=summary,
+    ),
+)

@@ -20,7 +20,7 @@ class JacobianReport:
     null_dimension: Tensor
     stable_rank: Tensor
     condition: Tensor
-    tolerance: float        # relative to the largest singular value
+    tolerance: float  # relative to the largest singular value
     rank_of_a: int
 
 
@@ -29,8 +29,9 @@ def dense_operator(problem: Reconstruction, index: int = 0) -> Tensor:
     size = problem.y.shape[-2:]
     eye = torch.eye(problem.pixels, dtype=problem.alpha.dtype).reshape(-1, *size)
     k = problem.kernels if problem.kernels.ndim == 2 else problem.kernels[min(index, len(problem.kernels) - 1)]
-    one = Reconstruction(torch.ones(problem.pixels, dtype=problem.alpha.dtype), k, torch.zeros(size), problem.c,
-                         problem.padding)
+    one = Reconstruction(
+        torch.ones(problem.pixels, dtype=problem.alpha.dtype), k, torch.zeros(size), problem.c, problem.padding
+    )
     return one.blur(eye).reshape(problem.pixels, problem.pixels).T
 
 
@@ -39,13 +40,21 @@ def jacobian(problem: Reconstruction, x: Tensor, tolerance: float = 1e-6) -> Jac
     gates = problem.gates(problem.forward(x)).reshape(problem.batch, -1)
     shared = problem.kernels.ndim == 2 or len(problem.kernels) == 1
     a = dense_operator(problem)
-    matrices = gates[:, :, None] * (a[None] if shared else
-                                    torch.stack([dense_operator(problem, i) for i in range(problem.batch)]))
+    matrices = gates[:, :, None] * (
+        a[None] if shared else torch.stack([dense_operator(problem, i) for i in range(problem.batch)])
+    )
     s = torch.linalg.svdvals(matrices)
     top = s[:, 0].clamp_min(1e-300)
     small = (s < tolerance * top[:, None]).sum(1)
-    return JacobianReport(s[:, -1], s[:, 0], small, s.square().sum(1) / top.square(), top / s[:, -1].clamp_min(1e-300),
-                          tolerance, int(torch.linalg.matrix_rank(a)))
+    return JacobianReport(
+        s[:, -1],
+        s[:, 0],
+        small,
+        s.square().sum(1) / top.square(),
+        top / s[:, -1].clamp_min(1e-300),
+        tolerance,
+        int(torch.linalg.matrix_rank(a)),
+    )
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,26 @@ class Solution:
 
     x: Tensor
     loss: Tensor
-    iou: Tensor             # output against target
-    iou_input: Tensor       # x against target
-    active: Tensor          # F_α
-    reduction: Tensor       # (J(x0) − J(x)) / J(x0)
-    losses: Tensor          # (iterations, batch), empty unless asked for
+    iou: Tensor  # output against target
+    iou_input: Tensor  # x against target
+    active: Tensor  # F_α
+    reduction: Tensor  # (J(x0) − J(x)) / J(x0)
+    losses: Tensor  # (iterations, batch), empty unless asked for
     method: str
 
 
-def solve(problem: Reconstruction, x0: Tensor, method: str = "adam", *, iterations: int = 200, lr: float | None = None,
-          beta: float = 0.9, beta2: float = 0.999, second: Tensor | None = None, trace: bool = False) -> Solution:
+def solve(
+    problem: Reconstruction,
+    x0: Tensor,
+    method: str = "adam",
+    *,
+    iterations: int = 200,
+    lr: float | None = None,
+    beta: float = 0.9,
+    beta2: float = 0.999,
+    second: Tensor | None = None,
+    trace: bool = False,
+) -> Solution:
     """Minimise J over the box from ``x0``.
 
     Args:
@@ -44,11 +54,14 @@ def solve(problem: Reconstruction, x0: Tensor, method: str = "adam", *, iteratio
     if method not in METHODS:
         raise ValueError(f"there is no method {method!r}; there are {', '.join(METHODS)}")
     if x0.shape != (problem.batch, *problem.y.shape[-2:]):
-        raise ValueError(f"the start has shape {tuple(x0.shape)}, but {problem.batch} problems of "
-                         f"{tuple(problem.y.shape[-2:])} pixels are to be solved; use problem.start()")
+        raise ValueError(
+            f"the start has shape {tuple(x0.shape)}, but {problem.batch} problems of "
+            f"{tuple(problem.y.shape[-2:])} pixels are to be solved; use problem.start()"
+        )
     gradient = _gradient(problem, second)
-    output: Callable[[Tensor], Tensor] = (problem.forward if second is None
-                                          else lambda x: problem.two_layers(x, second)[0])
+    output: Callable[[Tensor], Tensor] = (
+        problem.forward if second is None else lambda x: problem.two_layers(x, second)[0]
+    )
     rate = RATES[method] if lr is None else lr
     start = problem.loss(output(x0))
     if method == "lbfgsb":
@@ -59,12 +72,29 @@ def solve(problem: Reconstruction, x0: Tensor, method: str = "adam", *, iteratio
         x, losses = _first_order(problem, gradient, x0, method, iterations, rate, beta, beta2, trace)
     h = output(x)
     loss = problem.loss(h)
-    return Solution(x, loss, problem.iou(h), overlap(x > 0.5, problem.y > 0.5), problem.active(h),
-                    (start - loss) / start, losses, method)
+    return Solution(
+        x,
+        loss,
+        problem.iou(h),
+        overlap(x > 0.5, problem.y > 0.5),
+        problem.active(h),
+        (start - loss) / start,
+        losses,
+        method,
+    )
 
 
-def _first_order(problem: Reconstruction, gradient: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor, method: str,
-                 iterations: int, lr: float, beta: float, beta2: float, trace: bool) -> tuple[Tensor, Tensor]:
+def _first_order(
+    problem: Reconstruction,
+    gradient: Callable[[Tensor], tuple[Tensor, Tensor]],
+    x: Tensor,
+    method: str,
+    iterations: int,
+    lr: float,
+    beta: float,
+    beta2: float,
+    trace: bool,
+) -> tuple[Tensor, Tensor]:
     m, v = torch.zeros_like(x), torch.zeros_like(x)
     losses = []
     for t in range(1, iterations + 1):
@@ -98,14 +128,23 @@ def _lbfgsb(problem: Reconstruction, second: Tensor | None, x0: Tensor, iteratio
     found = []
     for i in range(problem.batch):
         one = problem.part(slice(i, i + 1))
-        gradient = _gradient(one, second if second is None or second.ndim == 2 or len(second) == 1 else second[i:i + 1])
+        gradient = _gradient(
+            one, second if second is None or second.ndim == 2 or len(second) == 1 else second[i : i + 1]
+        )
 
-        def value(flat: np.ndarray, one: Reconstruction = one, gradient: Callable[
-                [Tensor], tuple[Tensor, Tensor]] = gradient) -> tuple[float, np.ndarray]:
+        def value(
+            flat: np.ndarray, one: Reconstruction = one, gradient: Callable[[Tensor], tuple[Tensor, Tensor]] = gradient
+        ) -> tuple[float, np.ndarray]:
             g, h = gradient(torch.as_tensor(flat.reshape(1, *x0.shape[1:])).to(x0.dtype))
             return float(one.loss(h)), g.double().numpy().ravel()
 
-        end = minimize(value, x0[i].double().numpy().ravel(), jac=True, method="L-BFGS-B",
-                       bounds=[(0, 1)] * x0[i].numel(), options={"maxiter": iterations})
+        end = minimize(
+            value,
+            x0[i].double().numpy().ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0, 1)] * x0[i].numel(),
+            options={"maxiter": iterations},
+        )
         found.append(torch.as_tensor(end.x.reshape(x0.shape[1:])).to(x0.dtype))
     return torch.stack(found)

@@ -23,12 +23,14 @@ class DepthLaw:
     factor: float
     exponent: float
     exponent_stderr: float
-    r2: float               # of the power law, in logarithms
+    r2: float  # of the power law, in logarithms
     left_out: int
 
     def __str__(self) -> str:
-        return (f"c(α) = {self.factor:.3g} α^({self.exponent:.3f} ± {self.exponent_stderr:.2g}), R² = {self.r2:.3f}, "
-                f"{len(self.alphas)} values of α ({self.left_out} left out)")
+        return (
+            f"c(α) = {self.factor:.3g} α^({self.exponent:.3f} ± {self.exponent_stderr:.2g}), R² = {self.r2:.3f}, "
+            f"{len(self.alphas)} values of α ({self.left_out} left out)"
+        )
 
 
 def depth_law(alphas: Sequence[float], first: Sequence[float], second: Sequence[float]) -> DepthLaw:
@@ -43,17 +45,24 @@ def depth_law(alphas: Sequence[float], first: Sequence[float], second: Sequence[
         raise ValueError(f"only {len(kept)} of {len(alphas)} stiffness values have 0 < F² < F¹; the law needs 3")
     x, y = np.log([a for a, _ in kept]), np.log([c for _, c in kept])
     fit = stats.slope(x, y)
-    return DepthLaw(tuple(a for a, _ in kept), tuple(c for _, c in kept), float(np.exp(fit.intercept)), fit.value,
-                    fit.stderr, fit.r2, len(alphas) - len(kept))
+    return DepthLaw(
+        tuple(a for a, _ in kept),
+        tuple(c for _, c in kept),
+        float(np.exp(fit.intercept)),
+        fit.value,
+        fit.stderr,
+        fit.r2,
+        len(alphas) - len(kept),
+    )
 
 
 @dataclass(frozen=True)
 class Profile:
     """Active share by layer of a deep network, and the law fitted to it."""
 
-    rate: float             # c
-    r2: float               # against the mean; negative when the law is worse than a constant
-    front: int | None       # first layer from which on no layer is active (share below 1 %), None without one
+    rate: float  # c
+    r2: float  # against the mean; negative when the law is worse than a constant
+    front: int | None  # first layer from which on no layer is active (share below 1 %), None without one
 
 
 def layer_profile(shares: Sequence[float], alpha: float) -> Profile:
@@ -77,8 +86,11 @@ def layer_profile(shares: Sequence[float], alpha: float) -> Profile:
     total = float(((y - y.mean()) ** 2).sum())
     open_layers = np.flatnonzero(y > 0.01)
     front = 0 if not open_layers.size else int(open_layers[-1]) + 1
-    return Profile(float(np.exp(found.x)), float(1 - found.fun / total) if total else float("nan"),
-                   front if front < y.size else None)
+    return Profile(
+        float(np.exp(found.x)),
+        float(1 - found.fun / total) if total else float("nan"),
+        front if front < y.size else None,
+    )
 
 
 def difficulty_features(alpha: Sequence[float], sigma_max: Sequence[float], high_pass: Sequence[bool]) -> np.ndarray:
@@ -93,7 +105,7 @@ class Clusters:
 
     best: int
     silhouettes: dict[int, float]
-    labels: tuple[int, ...]         # at the best k
+    labels: tuple[int, ...]  # at the best k
 
 
 def clusters(points: np.ndarray, ks: Sequence[int] = (2, 3, 4), seed: int = 0) -> Clusters:

@@ -11,27 +11,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-BANDS = {"alpha10": 1.000, "alpha50": 0.900, "alpha90": 0.800}      # first grid point with IoU below
+BANDS = {"alpha10": 1.000, "alpha50": 0.900, "alpha90": 0.800}  # first grid point with IoU below
 
 
 @dataclass(frozen=True)
 class PhaseFit:
     """Fitted transition with its information matrix."""
 
-    floor: float                # IoU_min
-    midpoint: float             # α*
-    width: float                # δ
-    top: float                  # IoU_max, 1 unless fitted
-    residual: float             # standard deviation of the fit's residuals
-    crlb: np.ndarray            # standard deviations by the Cramér–Rao bound, in the order of the parameters
+    floor: float  # IoU_min
+    midpoint: float  # α*
+    width: float  # δ
+    top: float  # IoU_max, 1 unless fitted
+    residual: float  # standard deviation of the fit's residuals
+    crlb: np.ndarray  # standard deviations by the Cramér–Rao bound, in the order of the parameters
     correlation: np.ndarray
-    condition: float            # of the Fisher information
-    at_bound: tuple[str, ...]   # parameters that ended on a bound: their errors mean nothing
+    condition: float  # of the Fisher information
+    at_bound: tuple[str, ...]  # parameters that ended on a bound: their errors mean nothing
 
     def __str__(self) -> str:
         pinned = f"; pinned at a bound: {', '.join(self.at_bound)}" if self.at_bound else ""
-        return (f"α* = {self.midpoint:.3g}, δ = {self.width:.3g}, IoU from {self.top:.3g} to {self.floor:.3g} "
-                f"(cond I = {self.condition:.2g}{pinned})")
+        return (
+            f"α* = {self.midpoint:.3g}, δ = {self.width:.3g}, IoU from {self.top:.3g} to {self.floor:.3g} "
+            f"(cond I = {self.condition:.2g}{pinned})"
+        )
 
 
 def curve(alpha: np.ndarray, floor: float, midpoint: float, width: float, top: float = 1.0) -> np.ndarray:
@@ -63,15 +65,24 @@ def fit_phase(alpha: np.ndarray, iou: np.ndarray, parameters: int = 3) -> PhaseF
     deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
     scale = np.where(deviation > 0, deviation, 1)
     names = ("floor", "midpoint", "width", "top")[:parameters]
-    pinned = tuple(n for n, v, lo, hi in zip(names, found, lower, upper)
-                   if min(v - lo, hi - v) < 1e-4 * (hi - lo))
+    pinned = tuple(n for n, v, lo, hi in zip(names, found, lower, upper) if min(v - lo, hi - v) < 1e-4 * (hi - lo))
     top = float(found[3]) if parameters == 4 else 1.0
-    return PhaseFit(float(found[0]), float(found[1]), float(found[2]), top, residual, deviation,
-                    covariance / np.outer(scale, scale), float(np.linalg.cond(information)), pinned)
+    return PhaseFit(
+        float(found[0]),
+        float(found[1]),
+        float(found[2]),
+        top,
+        residual,
+        deviation,
+        covariance / np.outer(scale, scale),
+        float(np.linalg.cond(information)),
+        pinned,
+    )
 
 
-def bootstrap_midpoint(alpha: np.ndarray, iou: np.ndarray, resamples: int = 1000, seed: int = 0) -> tuple[
-        float, tuple[float, float]]:
+def bootstrap_midpoint(
+    alpha: np.ndarray, iou: np.ndarray, resamples: int = 1000, seed: int = 0
+) -> tuple[float, tuple[float, float]]:
     """Median and 95 % interval of α* over resampled seeds; ``iou`` is (alphas, seeds)."""
     y = np.asarray(iou, float)
     if y.ndim != 2 or y.shape[1] < 2:
@@ -83,8 +94,10 @@ def bootstrap_midpoint(alpha: np.ndarray, iou: np.ndarray, resamples: int = 1000
         if not fit.at_bound:
             values.append(fit.midpoint)
     if len(values) < resamples / 2:
-        raise ValueError(f"{resamples - len(values)} of {resamples} resampled fits ended on a bound: there is no "
-                         "transition inside the range of stiffness")
+        raise ValueError(
+            f"{resamples - len(values)} of {resamples} resampled fits ended on a bound: there is no "
+            "transition inside the range of stiffness"
+        )
     low, mid, high = np.percentile(values, [2.5, 50, 97.5])
     return float(mid), (float(low), float(high))
 
@@ -103,7 +116,7 @@ class Scaling:
     onset: float
     exponent: float
     stderr: float
-    at_bound: bool      # the exponent's fit ended on a bound; then it is an artefact, whatever its error says
+    at_bound: bool  # the exponent's fit ended on a bound; then it is an artefact, whatever its error says
 
 
 def finite_size_exponent(alpha: np.ndarray, iou: np.ndarray, bounds: tuple[float, float] = (0.0, 2.0)) -> Scaling:
@@ -122,8 +135,9 @@ def finite_size_exponent(alpha: np.ndarray, iou: np.ndarray, bounds: tuple[float
     def law(a: np.ndarray, scale: float, exponent: float) -> np.ndarray:
         return scale * (onset - a) ** exponent
 
-    found, covariance = curve_fit(law, x[below], order[below], p0=[order[below].max(), 0.1],
-                                  bounds=([0, bounds[0]], [10, bounds[1]]))
+    found, covariance = curve_fit(
+        law, x[below], order[below], p0=[order[below].max(), 0.1], bounds=([0, bounds[0]], [10, bounds[1]])
+    )
     pinned = min(found[1] - bounds[0], bounds[1] - found[1]) < 1e-4
     return Scaling(onset, float(found[1]), float(np.sqrt(covariance[1, 1])), bool(pinned))
 

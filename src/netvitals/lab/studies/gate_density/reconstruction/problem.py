@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-GATE_FLOOR = 0.01       # ε: a pixel with a smaller gate does not count as active
+GATE_FLOOR = 0.01  # ε: a pixel with a smaller gate does not count as active
 PADDINGS = ("zero", "circular")
 
 
@@ -25,8 +25,12 @@ def kernel(name: str, scale: float = 1.0, seed: int = 0) -> Tensor:
     >>> kernel("avg_blur").sum().item()
     1.0
     """
-    table = {"identity": [[0, 0, 0], [0, 1, 0], [0, 0, 0]], "avg_blur": [[1 / 9] * 3] * 3,
-             "sobel_x": [[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]], "laplacian": [[0, 1, 0], [1, -4, 1], [0, 1, 0]]}
+    table = {
+        "identity": [[0, 0, 0], [0, 1, 0], [0, 0, 0]],
+        "avg_blur": [[1 / 9] * 3] * 3,
+        "sobel_x": [[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]],
+        "laplacian": [[0, 1, 0], [1, -4, 1], [0, 1, 0]],
+    }
     if name == "random_norm":
         k = torch.randn(3, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         return scale * k / k.norm()
@@ -82,20 +86,24 @@ class Reconstruction:
 
     def __post_init__(self) -> None:
         if self.alpha.ndim != 1 or not len(self.alpha) or not bool(((self.alpha > 0) & self.alpha.isfinite()).all()):
-            raise ValueError(f"the stiffness alpha must be a vector of positive finite numbers, got "
-                             f"{self.alpha.tolist()[:4]}")
+            raise ValueError(
+                f"the stiffness alpha must be a vector of positive finite numbers, got {self.alpha.tolist()[:4]}"
+            )
         if not 0 < self.c < 1:
             raise ValueError(f"the cutoff c must lie inside (0, 1), got {self.c}")
         if not bool(((self.y == 0) | (self.y == 1)).all()):
             raise ValueError(f"targets must be binary, got values between {self.y.min():g} and {self.y.max():g}")
         if min(self.y.shape[-2:]) < self.kernels.shape[-1]:
-            raise ValueError(f"the image {tuple(self.y.shape[-2:])} is smaller than the kernel "
-                             f"{tuple(self.kernels.shape[-2:])}")
+            raise ValueError(
+                f"the image {tuple(self.y.shape[-2:])} is smaller than the kernel {tuple(self.kernels.shape[-2:])}"
+            )
         if self.padding not in PADDINGS:
             raise ValueError(f"padding is {' or '.join(PADDINGS)}, got {self.padding!r}")
         if self.observed is not None and self.observed.shape[-2:] != self.y.shape[-2:]:
-            raise ValueError(f"the observed picture {tuple(self.observed.shape[-2:])} is not of the target's size "
-                             f"{tuple(self.y.shape[-2:])}")
+            raise ValueError(
+                f"the observed picture {tuple(self.observed.shape[-2:])} is not of the target's size "
+                f"{tuple(self.y.shape[-2:])}"
+            )
         for name in ("kernels", "y", "observed"):
             value = getattr(self, name)
             if value is not None and value.ndim == 3 and len(value) not in (1, self.batch):
@@ -110,8 +118,13 @@ class Reconstruction:
         return self.y.shape[-1] * self.y.shape[-2]
 
     def to(self, dtype: torch.dtype) -> Reconstruction:
-        return replace(self, alpha=self.alpha.to(dtype), kernels=self.kernels.to(dtype), y=self.y.to(dtype),
-                       observed=None if self.observed is None else self.observed.to(dtype))
+        return replace(
+            self,
+            alpha=self.alpha.to(dtype),
+            kernels=self.kernels.to(dtype),
+            y=self.y.to(dtype),
+            observed=None if self.observed is None else self.observed.to(dtype),
+        )
 
     @property
     def seen(self) -> Tensor:
@@ -120,11 +133,17 @@ class Reconstruction:
 
     def part(self, chosen: slice) -> Reconstruction:
         """Some problems of the batch."""
+
         def cut(value: Tensor) -> Tensor:
             return value if value.ndim == 2 or len(value) == 1 else value[chosen]
 
-        return replace(self, alpha=self.alpha[chosen], kernels=cut(self.kernels), y=cut(self.y),
-                       observed=None if self.observed is None else cut(self.observed))
+        return replace(
+            self,
+            alpha=self.alpha[chosen],
+            kernels=cut(self.kernels),
+            y=cut(self.y),
+            observed=None if self.observed is None else cut(self.observed),
+        )
 
     def start(self, seeds: Tensor | None = None) -> Tensor:
         """x0 ~ U[0, 1], one generator per entry, so that a batch equals the loop over its entries."""
@@ -145,7 +164,7 @@ class Reconstruction:
         # nine shifted sums: a one-channel convolution is several times slower on a CPU
         for i in range(3):
             for j in range(3):
-                shifted = padded[:, i:i + rows, j:j + cols]
+                shifted = padded[:, i : i + rows, j : j + cols]
                 if k.ndim == 3:
                     out.addcmul_(shifted, k[:, i, j, None, None])
                 elif float(k[i, j]) != 0:
@@ -197,14 +216,19 @@ def overlap(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(either > 0, both / either.clamp_min(1), torch.ones_like(both, dtype=torch.get_default_dtype()))
 
 
-def grid(alphas: list[float], seeds: int, kernels: list[Tensor], y: Tensor, **options: object) -> tuple[
-        Reconstruction, list[tuple[int, float, int]]]:
+def grid(
+    alphas: list[float], seeds: int, kernels: list[Tensor], y: Tensor, **options: object
+) -> tuple[Reconstruction, list[tuple[int, float, int]]]:
     """All combinations of kernel, stiffness and seed as one batch, and the key of every entry."""
     if not alphas or not kernels or seeds < 1:
-        raise ValueError(f"a grid needs stiffness values, kernels and seeds, got {len(alphas)}, {len(kernels)} and "
-                         f"{seeds}")
+        raise ValueError(
+            f"a grid needs stiffness values, kernels and seeds, got {len(alphas)}, {len(kernels)} and {seeds}"
+        )
     keys = [(i, a, s) for i in range(len(kernels)) for a in alphas for s in range(seeds)]
-    problem = Reconstruction(torch.tensor([a for _, a, _ in keys], dtype=torch.float64),
-                             torch.stack([kernels[i] for i, _, _ in keys]) if len(kernels) > 1 else kernels[0], y,
-                             **options)      # type: ignore[arg-type]
+    problem = Reconstruction(
+        torch.tensor([a for _, a, _ in keys], dtype=torch.float64),
+        torch.stack([kernels[i] for i, _, _ in keys]) if len(kernels) > 1 else kernels[0],
+        y,
+        **options,  # type: ignore[arg-type]
+    )
     return problem, keys

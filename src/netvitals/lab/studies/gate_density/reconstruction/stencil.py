@@ -26,15 +26,16 @@ def fits(problem: Reconstruction) -> bool:
     return problem.padding == "zero" and (problem.kernels.ndim == 2 or len(problem.kernels) == 1)
 
 
-def descend(problem: Reconstruction, x0: Tensor, method: str, iterations: int, lr: float, beta: float,
-            beta2: float) -> Tensor:
+def descend(
+    problem: Reconstruction, x0: Tensor, method: str, iterations: int, lr: float, beta: float, beta2: float
+) -> Tensor:
     """x after ``iterations`` steps of pgd, momentum, nesterov, adam or oracle from ``x0``, chunk by chunk."""
     pixels = (problem.y.shape[-1] + 2) * (problem.y.shape[-2] + 2)
     size = max(1, CHUNK // pixels)
 
     def of(begin: int) -> Tensor:
         part = problem.part(slice(begin, begin + size))
-        chunk = _Chunk(part.alpha, part.kernels.reshape(-1, 3, 3)[0], part.seen, part.c, x0[begin:begin + size])
+        chunk = _Chunk(part.alpha, part.kernels.reshape(-1, 3, 3)[0], part.seen, part.c, x0[begin : begin + size])
         return chunk.descend(method, iterations, lr, beta, beta2)
 
     begins, threads = range(0, problem.batch, size), torch.get_num_threads()
@@ -48,7 +49,7 @@ class _Chunk:
     def __init__(self, alpha: Tensor, kernel: Tensor, y: Tensor, c: float, x0: Tensor) -> None:
         self.count, (self.rows, self.cols) = len(alpha), x0.shape[-2:]
         self.row = self.cols + 2
-        self.guard = self.row + 1                       # the farthest tap
+        self.guard = self.row + 1  # the farthest tap
         self.pixels = (self.rows + 2) * self.row
         self.total = self.count * self.pixels
         self.dtype, self.c, self.column = x0.dtype, c, alpha.to(x0.dtype)[:, None]
@@ -59,7 +60,8 @@ class _Chunk:
         self.floor = torch.zeros_like(self.mask)
         self.twice = (2 * self.column * inside.reshape(self.count, -1)).reshape(-1)
         self.y = torch.nn.functional.pad(y.to(self.dtype).reshape(-1, self.rows, self.cols), (1, 1, 1, 1)).reshape(
-            -1, self.pixels)
+            -1, self.pixels
+        )
         self.h, self.gate, self.g = (torch.empty_like(self.mask) for _ in range(3))
         self.residual, self.between = self._buffer(), self._buffer()
         self.forth, self.back = _passes(kernel.double()), _passes(kernel.double().flip(-1, -2))
@@ -71,10 +73,10 @@ class _Chunk:
         return buffer
 
     def _inside(self, buffer: Tensor, shift: int, room: int = 0) -> Tensor:
-        return buffer[self.guard + shift - room:self.guard + shift + self.total + room]
+        return buffer[self.guard + shift - room : self.guard + shift + self.total + room]
 
     def _blur(self, source: Tensor, taps: tuple[Sequence[tuple[int, int, float]], ...], out: Tensor) -> None:
-        if len(taps) == 2:      # columns first, one row beyond both ends, then rows
+        if len(taps) == 2:  # columns first, one row beyond both ends, then rows
             middle = self._inside(self.between, 0, self.row)
             _combine([(self._inside(source, j, self.row), w) for _, j, w in taps[0]], middle)
             _combine([(self._inside(self.between, i * self.row), w) for i, _, w in taps[1]], out)
@@ -88,9 +90,9 @@ class _Chunk:
         h.sub_(self.c)
         by_problem.mul_(self.column)
         torch.sigmoid(h, out=h)
-        torch.addcmul(h, h, h, value=-1, out=gate)                      # h(1 − h)
+        torch.addcmul(h, h, h, value=-1, out=gate)  # h(1 − h)
         torch.sub(by_problem, self.y, out=residual.view(self.count, -1))
-        residual.mul_(gate).mul_(self.twice)                            # 2α on the picture, 0 on its border
+        residual.mul_(gate).mul_(self.twice)  # 2α on the picture, 0 on its border
         self._blur(self.residual, self.back, self.g)
         return self.g
 
@@ -128,11 +130,13 @@ def _passes(kernel: Tensor) -> tuple[Sequence[tuple[int, int, float]], ...]:
         at = int(kernel.abs().argmax())
         column, row = kernel[:, at % 3] / kernel[at // 3, at % 3], kernel[at // 3]
         scale = row.abs().max()
-        column, row = column * scale, row / scale       # weights of one where possible: they cost no multiplication
+        column, row = column * scale, row / scale  # weights of one where possible: they cost no multiplication
         if float(column.sum()) < 0:
             column, row = -column, -row
-        return ([(0, j - 1, float(w)) for j, w in enumerate(row) if w != 0],
-                [(i - 1, 0, float(w)) for i, w in enumerate(column) if w != 0])
+        return (
+            [(0, j - 1, float(w)) for j, w in enumerate(row) if w != 0],
+            [(i - 1, 0, float(w)) for i, w in enumerate(column) if w != 0],
+        )
     return ([(i - 1, j - 1, float(kernel[i, j])) for i in range(3) for j in range(3) if kernel[i, j] != 0],)
 
 

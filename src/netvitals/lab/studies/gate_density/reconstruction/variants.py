@@ -24,14 +24,15 @@ class Variant:
 
     x: Tensor
     loss: Tensor
-    iou: Tensor             # output against target
-    iou_input: Tensor       # x against target
-    active: Tensor          # share of pixels with |df_α/dz| above the floor
+    iou: Tensor  # output against target
+    iou_input: Tensor  # x against target
+    active: Tensor  # share of pixels with |df_α/dz| above the floor
     kernels: Tensor | None = None
 
 
-def solve_activation(problem: Reconstruction, x0: Tensor, name: str, *, iterations: int = 200,
-                     lr: float = 0.03) -> Variant:
+def solve_activation(
+    problem: Reconstruction, x0: Tensor, name: str, *, iterations: int = 200, lr: float = 0.03
+) -> Variant:
     """Adam in the box with another activation in the place of the sigmoid.
 
     >>> from netvitals.lab.studies.gate_density.reconstruction import kernel, target
@@ -53,16 +54,24 @@ def solve_activation(problem: Reconstruction, x0: Tensor, name: str, *, iteratio
     h = answer(z)
     (slope,) = torch.autograd.grad(h.sum(), z)
     h = h.detach()
-    return Variant(x, problem.loss(h), problem.iou(h), overlap(x > 0.5, problem.y > 0.5),
-                   (slope.abs() > GATE_FLOOR).to(h.dtype).mean((-1, -2)))
+    return Variant(
+        x,
+        problem.loss(h),
+        problem.iou(h),
+        overlap(x > 0.5, problem.y > 0.5),
+        (slope.abs() > GATE_FLOOR).to(h.dtype).mean((-1, -2)),
+    )
 
 
-def solve_joint(problem: Reconstruction, x0: Tensor, kernels0: Tensor, *, iterations: int = 200,
-                lr: float = 0.03) -> Variant:
+def solve_joint(
+    problem: Reconstruction, x0: Tensor, kernels0: Tensor, *, iterations: int = 200, lr: float = 0.03
+) -> Variant:
     """Adam over picture and kernel together, from ``kernels0`` (batch, 3, 3); only the picture is held in the box."""
     if kernels0.shape != (problem.batch, 3, 3):
-        raise ValueError(f"one 3 × 3 kernel to begin with is needed for each of {problem.batch} problems, got "
-                         f"{tuple(kernels0.shape)}")
+        raise ValueError(
+            f"one 3 × 3 kernel to begin with is needed for each of {problem.batch} problems, got "
+            f"{tuple(kernels0.shape)}"
+        )
 
     def loss(x: Tensor, k: Tensor) -> Tensor:
         return problem.loss(problem.sigmoid(problem.blur(x, kernels=k))).sum()
@@ -76,7 +85,7 @@ def _adam(start: list[Tensor], loss: object, iterations: int, lr: list[float], b
     values = [v.detach().clone().requires_grad_() for v in start]
     optimizer = torch.optim.Adam([{"params": [v], "lr": r} for v, r in zip(values, lr)])
     for _ in range(iterations):
-        grads = torch.autograd.grad(loss(*values), values)      # type: ignore[operator]
+        grads = torch.autograd.grad(loss(*values), values)  # type: ignore[operator]
         for v, g in zip(values, grads):
             v.grad = g
         optimizer.step()
@@ -100,7 +109,7 @@ class Spread:
 
     inputs: float
     outputs: float
-    agreement: float        # mean overlap of the binarised inputs of two restarts
+    agreement: float  # mean overlap of the binarised inputs of two restarts
 
 
 def spread(problem: Reconstruction, x: Tensor) -> Spread:
