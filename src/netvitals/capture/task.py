@@ -1,0 +1,214 @@
+"""A task: a model, a loss and one batch in any form a loader yields; the one place that takes them apart.
+
+Everything that runs a user's model has the signature ``(model, loss_fn, batch, *, mode, only, seed, progress)``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+LossFn = Callable[..., Tensor] | str | None
+TARGETS = ("labels", "label", "targets", "target", "y")  # where a dict keeps what the loss compares with
+
+
+def _half_mse(output: Tensor, target: Tensor) -> Tensor:
+    return F.mse_loss(output, target) / 2
+
+
+def _ce(output: Tensor, target: Tensor) -> Tensor:
+    return (
+        F.cross_entropy(output.flatten(0, -2), target.flatten()) if output.ndim > 2 else F.cross_entropy(output, target)
+    )
+
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "ce": _ce,
+    "mse": F.mse_loss,
+    "half-mse": _half_mse,
+    "bce": F.binary_cross_entropy_with_logits,
+    "l1": F.l1_loss,
+    "nll": F.nll_loss,
+}
+
+
+def resolve_loss(loss_fn: LossFn) -> Callable[..., Tensor] | None:
+    """The loss as a callable, from a callable or a name; None stays None: the model's output holds its own loss.
+
+    >>> resolve_loss("mse")(torch.ones(2), torch.zeros(2))
+    tensor(1.)
+    >>> resolve_loss("msee")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no loss 'msee'; did you mean mse or half-mse?
+    """
+    if loss_fn is None or callable(loss_fn):
+        return loss_fn
+    if not isinstance(loss_fn, str):
+        raise TypeError(
+            f"loss_fn must be a function of (output, target) or one of {', '.join(LOSSES)}, got a "
+            f"{type(loss_fn).__name__}; the order is (model, loss_fn, batch)"
+        )
+    if loss_fn not in LOSSES:
+        near = difflib.get_close_matches(loss_fn, LOSSES, n=2, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(LOSSES)}"
+        raise ValueError(f"there is no loss {loss_fn!r}; {hint}")
+    return LOSSES[loss_fn]
+
+
+@dataclass(frozen=True)
+class Task:
+    """``loss_fn(model(*args, **kwargs), *targets)``; made by :func:`task_of`."""
+
+    model: nn.Module
+    loss_fn: Callable[..., Tensor] | None
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    targets: tuple[Any, ...]
+
+    def forward(self) -> Any:
+        """The model's output on the batch."""
+        return self.model(*self.args, **self.kwargs)
+
+    def loss(self, output: Any) -> Tensor:
+        """The loss of an output, one number; a model's own ``output.loss`` where no loss function was given."""
+        if self.loss_fn is None:
+            found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+            if found is None:
+                raise TypeError(
+                    f"no loss_fn was given, and the model's output, a {type(output).__name__}, holds no loss; "
+                    "give loss_fn, or a batch with labels that the model takes"
+                )
+        else:
+            found = self.loss_fn(main_output(output) if self._plain_target else output, *self.targets)
+        if not isinstance(found, Tensor) or found.numel() != 1:
+            what = (
+                f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            )
+            raise TypeError(f"the loss function must return one number as a tensor, got {what}")
+        return found.reshape(())
+
+    @property
+    def _plain_target(self) -> bool:
+        return len(self.targets) == 1 and isinstance(self.targets[0], Tensor)
+
+    @property
+    def examples(self) -> int:
+        """The size of the first dimension of the first input tensor."""
+        first = next(tensors((self.args, dict(self.kwargs))), None)
+        if first is None or first.ndim == 0:
+            raise ValueError("the batch has no input tensor with a batch dimension: give (x, y) with x of shape (B, …)")
+        return int(first.shape[0])
+
+
+def task_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Task:
+    """Take a batch apart into what the model gets and what the loss compares with.
+
+    * ``x``: the input; ``(x, y)``: input and target, where ``x`` may be a tuple of arguments or a dict of keywords;
+    * ``(a, b, …, y)``: several inputs and a target;
+    * a dict: keywords of the model. With a loss function, the entry called labels, label, targets, target or y is
+      the target; without one the model gets everything and its output must hold ``loss``.
+
+    Args:
+        model: the model, called as ``model(*args, **kwargs)``.
+        loss_fn: a function of (output, target), a name, or None.
+        batch: what a loader yields.
+
+    Returns:
+        The task, checked but not run.
+
+    >>> task = task_of(nn.Linear(2, 1), "mse", (torch.ones(3, 2), torch.zeros(3, 1)))
+    >>> task.examples, task.loss(task.forward()).ndim
+    (3, 0)
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got a {type(model).__name__}")
+    loss_fn = resolve_loss(loss_fn)
+    if isinstance(batch, Mapping):
+        inputs = dict(batch)
+        if loss_fn is None:
+            return Task(model, None, (), inputs, ())
+        name = next((n for n in TARGETS if n in inputs), None)
+        if name is None:
+            raise TypeError(
+                f"a batch with a loss function needs a target; this dict has {', '.join(map(str, inputs))}, none of "
+                f"{', '.join(TARGETS)}. Give (inputs, target), or leave loss_fn out if the model returns its own loss"
+            )
+        target = inputs.pop(name)
+        return Task(model, loss_fn, (), inputs, (target,))
+    if isinstance(batch, tuple | list) and len(batch) >= 2:
+        *inputs_, target = batch
+        x = inputs_[0] if len(inputs_) == 1 else tuple(inputs_)
+        return Task(model, loss_fn, *_arguments(x), (target,))
+    if loss_fn is not None:
+        raise TypeError(
+            f"with a loss function the batch must be a pair (x, y) or a dict with a target, got {_what(batch)}"
+        )
+    return Task(model, None, *_arguments(batch[0] if isinstance(batch, tuple | list) and batch else batch), ())
+
+
+def batches_of(batch: Any) -> Iterator[Any]:
+    """The batches of a loader, or the one batch that was given.
+
+    A tensor, a dict, or a tuple or list that holds a tensor or dict is one batch; any other iterable is a loader.
+
+    >>> len(list(batches_of((torch.ones(2), torch.ones(2))))), len(list(batches_of([(torch.ones(2), torch.ones(2))])))
+    (1, 1)
+    """
+    one = isinstance(batch, Tensor | Mapping) or (
+        isinstance(batch, Sequence) and any(isinstance(part, Tensor | Mapping) for part in batch)
+    )
+    if one or not isinstance(batch, Iterable):
+        yield batch
+    else:
+        yield from batch
+
+
+def main_output(output: Any) -> Any:
+    """The tensor a loss function means: ``logits`` or the first tensor of a model's output; a tensor is itself."""
+    if isinstance(output, Tensor):
+        return output
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    return output
+
+
+def tensors(nest: Any) -> Iterator[Tensor]:
+    """Every tensor inside nested tuples, lists and dicts, in order."""
+    if isinstance(nest, Tensor):
+        yield nest
+    elif isinstance(nest, Mapping):
+        for value in nest.values():
+            yield from tensors(value)
+    elif isinstance(nest, tuple | list):
+        for value in nest:
+            yield from tensors(value)
+
+
+def check_finite(nest: Any, what: str) -> None:
+    """Refuse NaN and infinity before anything is measured on them."""
+    for tensor in tensors(nest):
+        if tensor.is_floating_point():
+            bad = int((~torch.isfinite(tensor)).sum())
+            if bad:
+                raise ValueError(
+                    f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; clean the batch first"
+                )
+
+
+def _arguments(x: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    if isinstance(x, Mapping):
+        return (), dict(x)
+    return (tuple(x), {}) if isinstance(x, tuple | list) else ((x,), {})
+
+
+def _what(batch: Any) -> str:
+    kind = type(batch).__name__
+    return f"a {kind} of {len(batch)}" if isinstance(batch, tuple | list | dict) else f"a {kind}"
