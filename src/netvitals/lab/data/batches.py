@@ -78,4 +78,6 @@ def crop_flip(x: Tensor, generator: Generator, *, pad: int = 4, fill: Tensor | N
     columns = torch.where(mirror, columns.flip(1), columns) + dx
     rows = torch.arange(h).expand(n, h) + dy
     one = torch.arange(n)[:, None, None]
-    return wide[one, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+    cut = wide[one, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    # contiguous() would leave one channel with the strides of channels-last, and convolutions would follow them
+    return cut.clone(memory_format=torch.contiguous_format)
