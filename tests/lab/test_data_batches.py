@@ -69,3 +69,10 @@ def test_augmented_batches_pad_with_black():
     digits = data.load("digits,train=20")
     x, _ = next(data.batches(digits, 20, generator(), augment=True))
     assert x.min().item() == pytest.approx(digits.black.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_augmented_images_have_the_strides_of_plain_ones(channels):
+    """One channel fits channels-last too: convolutions would take it for that, and run other kernels."""
+    x = torch.randn(5, channels, 8, 8)
+    assert data.crop_flip(x, generator()).stride() == x.stride()
