@@ -1,0 +1,235 @@
+"""One traced pass at the level of aten: every call is met, whoever made it (torch.where, masks, a custom function).
+
+Values are numbered by tensor object and moment. Tensors are kept alive until the pass ends, so that memory that was
+freed and taken again is never mistaken for the same tensor.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+
+from netvitals.anatomy.parts import Kind, Line, Operation, Slot, Source, Value
+
+# pointwise in their first tensor, though torch does not tag them so
+_POINTWISE = frozenset(
+    [
+        "_prelu_kernel",
+        "hardswish",
+        "hardswish_",
+        "log_sigmoid_forward",
+        "special_erf",
+        "special_erfc",
+        "special_expit",
+        "rrelu_with_noise",
+        "_to_copy",
+        "clone",
+        "alias",
+        "detach",
+        "lift_fresh",
+        "special_log1p",
+        "special_expm1",
+        "fill",
+        "zeros_like",
+        "ones_like",
+    ]
+)
+_LAYERS = frozenset(
+    [
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "matmul",
+        "linear",
+        "convolution",
+        "_convolution",
+        "mv",
+        "addmv",
+        "dot",
+        "embedding",
+        "einsum",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_attention_math",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_fused_attention_overrideable",
+        "_addmm_activation",
+        "mkldnn_rnn_layer",
+    ]
+)
+_NORMS = frozenset(
+    [
+        "native_layer_norm",
+        "native_batch_norm",
+        "_native_batch_norm_legit",
+        "_native_batch_norm_legit_no_training",
+        "native_group_norm",
+        "_fused_rms_norm",
+        "cudnn_batch_norm",
+        "batch_norm_with_update",
+        "_batch_norm_with_update",
+        "_batch_norm_no_update",
+    ]
+)
+_RANDOM = frozenset(
+    [
+        "native_dropout",
+        "bernoulli",
+        "bernoulli_",
+        "rand",
+        "randn",
+        "rand_like",
+        "randn_like",
+        "normal",
+        "normal_",
+        "uniform_",
+    ]
+)
+_FRAMES = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)))
+
+
+def kind_of(func: Any) -> Kind:
+    """What an aten operator does to the elements of its input."""
+    name = func._schema.name.removeprefix("aten::")
+    if torch.Tag.pointwise in func.tags or name in _POINTWISE:
+        return "random" if torch.Tag.nondeterministic_seeded in func.tags and name not in _POINTWISE else "pointwise"
+    if name in _LAYERS:
+        return "layer"
+    if name in _NORMS:
+        return "norm"
+    if name in _RANDOM or torch.Tag.nondeterministic_seeded in func.tags:
+        return "random"
+    return "view" if func.is_view else "other"
+
+
+class Tracer(TorchDispatchMode):
+    """Records every aten call inside the block; ``values`` and ``operations`` are the trace.
+
+    Args:
+        model: names parameters and buffers, and its modules are followed while they run.
+        inputs: named input tensors.
+    """
+
+    def __init__(self, model: nn.Module, inputs: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.values: list[Value] = []
+        self.operations: list[Operation] = []
+        self.tensors: list[Tensor] = []  # by value
+        self.running: list[tuple[str, int]] = [("", 1)]
+        self.calls: dict[str, int] = {}
+        self._known: dict[int, int] = {}  # id of a tensor that is kept alive → value
+        self._aliases: dict[int, list[Tensor]] = {}  # storage → tensors that lie in it
+        self._kept: list[Tensor] = []
+        self._model = model
+        for name, tensor in inputs.items():
+            self._new(tensor, "input", name)
+        for name, p in model.named_parameters():
+            self._new(p, "parameter", name)
+        for name, b in model.named_buffers():
+            self._new(b, "buffer", name)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        slots = tree_map(lambda a: Slot(self.value_of(a)) if isinstance(a, Tensor) else a, (args, kwargs))
+        read = [s.value for s in tree_flatten(slots, is_leaf=lambda s: isinstance(s, Slot))[0] if isinstance(s, Slot)]
+        if func._schema.is_mutable:  # what is overwritten is kept for those who replay what came before
+            for tensor, argument in zip(args, func._schema.arguments):
+                if isinstance(tensor, Tensor) and argument.alias_info is not None and argument.alias_info.is_write:
+                    self.tensors[self.value_of(tensor)] = tensor.detach().clone()
+        out = func(*args, **kwargs)
+        index = len(self.operations)
+        made = []
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor):
+                known = id(tensor) in self._known and not func._schema.is_mutable
+                made.append(self.value_of(tensor) if known else self._new(tensor, "operation", producer=index))
+        module, call = self.running[-1]
+        self.operations.append(
+            Operation(
+                index=index,
+                name=func._schema.name.removeprefix("aten::"),
+                kind=kind_of(func),
+                inputs=tuple(read),
+                outputs=tuple(made),
+                module=module,
+                call=call,
+                line=_line(),
+                func=func,
+                args=slots[0],
+                kwargs=slots[1],
+            )
+        )
+        if func._schema.is_mutable:
+            self._spread(out, index)
+        return out
+
+    def value_of(self, tensor: Tensor) -> int:
+        """The number of what a tensor holds now; one that was never seen is a constant."""
+        found = self._known.get(id(tensor))
+        return self._new(tensor, "constant") if found is None else found
+
+    def follow(self, name: str) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Hooks for a module: it runs, it has run."""
+
+        def begins(*_: Any) -> None:
+            self.calls[name] = self.calls.get(name, 0) + 1
+            self.running.append((name, self.calls[name]))
+
+        def ends(*_: Any) -> None:
+            self.running.pop()
+
+        return begins, ends
+
+    def _new(self, tensor: Tensor, source: Source, name: str = "", producer: int = -1) -> int:
+        index = len(self.values)
+        self.values.append(
+            Value(
+                index=index,
+                shape=tuple(tensor.shape),
+                dtype=str(tensor.dtype).removeprefix("torch."),
+                source=source,
+                name=name,
+                producer=producer,
+            )
+        )
+        self.tensors.append(tensor.detach() if source == "operation" else tensor)
+        if id(tensor) not in self._known:
+            self._kept.append(tensor)
+            self._aliases.setdefault(_storage(tensor), []).append(tensor)
+        self._known[id(tensor)] = index
+        return index
+
+    def _spread(self, out: Any, index: int) -> None:
+        """Other tensors in the same memory hold something new as well."""
+        written = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
+        for tensor in written:
+            for alias in self._aliases.get(_storage(tensor), ()):
+                if all(alias is not t for t in written) and self.values[self._known[id(alias)]].source != "parameter":
+                    self._new(alias, "operation", producer=index)
+
+
+def _storage(tensor: Tensor) -> int:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):  # sparse and the like
+        return id(tensor)
+
+
+def _line() -> Line | None:
+    """The innermost line that is neither torch's nor ours."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_FRAMES) and not file.startswith("<frozen"):
+            return Line(file=file, number=frame.f_lineno, text=linecache.getline(file, frame.f_lineno).strip())
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
