@@ -5,7 +5,8 @@ freezing, and every pointwise region as one activation.
 """
 
 from netvitals.anatomy.charting import Anatomy, chart
+from netvitals.anatomy.connections import Connection, Layer
 from netvitals.anatomy.parts import Line, Operation, ParameterInfo, Value
 from netvitals.anatomy.regions import Gate, Region
 
-__all__ = ["Anatomy", "Gate", "Line", "Operation", "ParameterInfo", "Region", "Value", "chart"]
+__all__ = ["Anatomy", "Connection", "Gate", "Layer", "Line", "Operation", "ParameterInfo", "Region", "Value", "chart"]

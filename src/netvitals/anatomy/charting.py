@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy.connections import Connection, Layer, find_connections, find_layers
 from netvitals.anatomy.parts import Operation, ParameterInfo, Value
 from netvitals.anatomy.preserve import preserved
 from netvitals.anatomy.regions import Gate, Region, find_regions
@@ -24,6 +25,8 @@ class Anatomy:
     values: tuple[Value, ...] = field(repr=False)
     operations: tuple[Operation, ...] = field(repr=False)
     parameters: tuple[ParameterInfo, ...] = field(repr=False)
+    layers: tuple[Layer, ...]
+    connections: tuple[Connection, ...]
     regions: tuple[Region, ...]
     gates: tuple[Gate, ...]
     inputs: tuple[int, ...]
@@ -50,9 +53,8 @@ class Anatomy:
         return self.tensors[region.root], self.tensors[region.end]
 
     def __str__(self) -> str:
-        layers = sum(op.kind == "layer" for op in self.operations)
         lines = [
-            f"Anatomy of {self.model}: {len(self.operations)} operations, {layers} of them products with weights; "
+            f"Anatomy of {self.model}: {len(self.operations)} operations, {len(self.layers)} layers, "
             f"{len(self.activations)} activations, {len(self.gates)} gates, {len(self.parameters)} parameters"
         ]
         for region in self.activations[:30]:
@@ -61,6 +63,8 @@ class Anatomy:
         if len(self.activations) > 30:
             lines.append(f"  … and {len(self.activations) - 30} more activations")
         lines += [f"  {gate.name:<32} gate of two branches at {gate.line or 'unknown'}" for gate in self.gates[:10]]
+        clean = [f"{c.writer} → {', '.join(c.readers)}" for c in self.connections if c.clean]
+        lines += [f"  feeds: {'; '.join(clean[:12])}{' …' if len(clean) > 12 else ''}"] if clean else []
         ties = [f"{p.name} = {' = '.join(p.ties)}" for p in self.parameters if p.ties]
         lines += [f"  tied: {', '.join(ties)}"] if ties else []
         frozen = [p.name for p in self.parameters if p.frozen]
@@ -106,12 +110,15 @@ def chart(model: nn.Module, batch: Any) -> Anatomy:
         with tracer:
             output = model(*args, **kwargs)
     outputs = tuple(tracer.value_of(t) for _, t in _nested("output", output))
+    layers = find_layers(tracer.values, tracer.operations)
     regions, gates, skipped = find_regions(tracer.values, tracer.operations, tracer.tensors, outputs)
     return Anatomy(
         model=type(model).__name__,
         values=tuple(tracer.values),
         operations=tuple(tracer.operations),
         parameters=tuple(_parameters(model, tracer)),
+        layers=layers,
+        connections=find_connections(tracer.values, tracer.operations, layers, outputs),
         regions=regions,
         gates=gates,
         inputs=tuple(v.index for v in tracer.values if v.source == "input"),
@@ -125,22 +132,21 @@ def _parameters(model: nn.Module, tracer: Tracer) -> Iterator[ParameterInfo]:
     names: dict[int, list[str]] = {}
     for name, p in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(p), []).append(name)
-    first = {v.name: v.index for v in tracer.values if v.source == "parameter"}
+    holds = {v.index: v.name for v in tracer.values if v.source == "parameter"}  # also through views and casts
+    readers: dict[str, list[int]] = {}
+    for op in tracer.operations:
+        for name in {holds[i] for i in op.inputs if i in holds}:
+            if op.kind == "view" or op.name in ("detach", "_to_copy"):
+                holds.update(dict.fromkeys(op.outputs, name))
+            else:
+                readers.setdefault(name, []).append(op.index)
     for name, p in model.named_parameters():
-        reach = {first[name]}
-        readers = []
-        for op in tracer.operations:
-            if reach.intersection(op.inputs):
-                if op.kind == "view" or op.name in ("detach", "_to_copy"):
-                    reach.update(op.outputs)
-                else:
-                    readers.append(op.index)
         yield ParameterInfo(
             name=name,
             shape=tuple(p.shape),
             frozen=not p.requires_grad,
             ties=tuple(names[id(p)][1:]),
-            readers=tuple(readers),
+            readers=tuple(readers.get(name, ())),
         )
 
 
