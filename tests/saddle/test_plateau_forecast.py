@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import netvitals as nv
 from netvitals import saddle
-from netvitals.vitals.plateau import PlateauForecast
+from netvitals.vitals import PlateauForecast
 
 
 def small_net(sizes=(8, 24, 24, 24, 1), r=3, eps=0.1, act=nn.Tanh, seed=0, **layer):

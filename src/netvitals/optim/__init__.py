@@ -17,6 +17,7 @@ from netvitals.optim.gauges import (
     relu_rescale,
 )
 from netvitals.optim.muon import Muon, MuonAdamW, fused_parts, muon_split, newton_schulz
+from netvitals.optim.orbit import GaugeDrift, gauge_energy, orbit_position
 from netvitals.optim.precondition import AdamBase, Preconditioner, RMSBase, SignBase
 from netvitals.optim.symmetry import Equivariance, equivariance
 from netvitals.optim.zloss import z_loss
@@ -29,6 +30,7 @@ __all__ = [
     "EpsFloor",
     "Equivariance",
     "Gauge",
+    "GaugeDrift",
     "Gauges",
     "HomogeneityDial",
     "MomentumSign",
@@ -46,10 +48,12 @@ __all__ = [
     "equivariance",
     "find_gauges",
     "fused_parts",
+    "gauge_energy",
     "ln_scale",
     "muon_split",
     "newton_schulz",
     "orbit_change",
+    "orbit_position",
     "relu_rescale",
     "z_loss",
 ]
