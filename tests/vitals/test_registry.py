@@ -19,7 +19,7 @@ from netvitals.lab import models
 from netvitals.report.glossary import CHECKUP, SIGNS, sign
 
 DEFAULT = ["gates", "preactivations", "drift", "sparsity", "spikes", "imbalance", "rank", "stream", "gradients"]
-OPTIONAL = ["plateau", "stream_floor", "kfac_floor", "orders", "gauge_charges", "curvature"]
+OPTIONAL = ["plateau", "accounting", "stream_floor", "kfac_floor", "orders", "gauge_charges", "curvature"]
 
 
 def conv(seed=0):
@@ -135,6 +135,10 @@ def test_each_works_alone_by_its_name_in_watch_and_checkup(name, recwarn):
     seen = watched(made, [name], with_probe=bool(vitals.REGISTRY[name].needs), steps=2)
     assert {r.vital for r in seen.readings} == {"loss", name}
     net, x, y, loss_fn = made()
+    if name == "accounting":
+        with pytest.raises(ValueError, match="what an optimizer step did, and a checkup makes none"):
+            nv.checkup(net, loss_fn, (x, y), vitals=[name])
+        return
     found = nv.checkup(net, loss_fn, (x, y), vitals=[name], curvature=False)
     assert {r.vital for r in found.readings} == {"loss", name}
     assert not [w for w in recwarn if "netvitals" in str(w.message)]
@@ -246,7 +250,7 @@ OLD = {
     "vitals.preactivations": "moments",
     "vitals.gauge_charges": "position energy GaugeDrift",
     "singular": "KFACFloor Orders StreamFloor",
-    "saddle": "PlateauForecast",
+    "saddle": "PlateauForecast StepAccounting",
     "curvature": "Monitor Jump",
 }
 

@@ -15,11 +15,16 @@ from netvitals.drift.sparsity_meter import measure as sparsity
 from netvitals.drift.spike_meter import SiteSpikes, SpikeReport, amplification, intermediate_peak
 from netvitals.drift.spike_meter import measure as spikes
 from netvitals.drift.spike_meter import spikes as tensor_spikes
-from netvitals.drift.streams import StreamProfile, stream_profile
 from netvitals.drift.suppression import Suppression, centre_activations, centre_weights, centred, project_gradients
-from netvitals.drift.updates import Update, update_norms
+from netvitals.drift.tensors import (
+    StreamProfile,
+    TensorSparsity,
+    Update,
+    stream_profile,
+    tensor_sparsity,
+    update_norms,
+)
 from netvitals.drift.weights import Role, WeightDrift, role, weight_drift
-from netvitals.drift.zeros import TensorSparsity, tensor_sparsity
 
 __all__ = [
     "CovarianceSplit",

@@ -8,11 +8,10 @@ If unsure, use :func:`measure` on a model and a batch. ``density`` and ``moments
 
 from netvitals.gates import trends
 from netvitals.gates.forecasting import Forecast, forecast
-from netvitals.gates.inputs import Moments, moments
 from netvitals.gates.measurement import measure
 from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
 from netvitals.gates.report import GateReport, SiteGates
-from netvitals.gates.share import GateDensity, density
+from netvitals.gates.tensors import GateDensity, Moments, density, moments
 
 __all__ = [
     "PREDICTORS",

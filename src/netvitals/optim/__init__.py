@@ -7,17 +7,19 @@ from netvitals.optim.finder import Gauges, find_gauges, orbit_change
 from netvitals.optim.gauges import (
     Block,
     Gauge,
+    GaugeDrift,
     Rescale,
     Shift,
     ce_shift_bias,
     ce_shift_rows,
     chained_rescale,
     channel_rescale,
+    gauge_energy,
     ln_scale,
+    orbit_position,
     relu_rescale,
 )
 from netvitals.optim.muon import Muon, MuonAdamW, fused_parts, muon_split, newton_schulz
-from netvitals.optim.orbit import GaugeDrift, gauge_energy, orbit_position
 from netvitals.optim.precondition import AdamBase, Preconditioner, RMSBase, SignBase
 from netvitals.optim.symmetry import Equivariance, equivariance
 from netvitals.optim.zloss import z_loss

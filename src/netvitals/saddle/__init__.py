@@ -22,7 +22,7 @@ from netvitals.saddle.laws.perron_modes import (
 from netvitals.saddle.laws.perturbation import Expansion, expansion, gap_velocity, measured_order
 from netvitals.saddle.laws.planning import PlateauPlan, plan
 from netvitals.saddle.laws.stages import Stages, forecast_rank, stage_integral, stage_law, transfer
-from netvitals.saddle.measure.accounting import StepAccount, StepAccounting, account
+from netvitals.saddle.measure.accounting import StepAccount, account
 from netvitals.saddle.measure.bottlenecks import Bottleneck, bottleneck, layer_scale, positional_drive
 from netvitals.saddle.measure.exponent import Collapse, ExponentFit, collapse, fit_exponent
 from netvitals.saddle.measure.forecasting import Forecast, forecast, forecast_live, optimizer_rule, start_scale
@@ -83,7 +83,6 @@ __all__ = [
     "Snapshot",
     "Stages",
     "StepAccount",
-    "StepAccounting",
     "Teacher",
     "Truncations",
     "account",
@@ -152,4 +151,7 @@ __all__ = [
     "truncations",
 ]
 
-__getattr__ = moved(__name__, {"PlateauForecast": "netvitals.vitals.PlateauForecast"})
+__getattr__ = moved(
+    __name__,
+    {"PlateauForecast": "netvitals.vitals.PlateauForecast", "StepAccounting": "netvitals.vitals.StepAccounting"},
+)

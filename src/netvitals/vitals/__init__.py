@@ -1,4 +1,4 @@
-"""Vital signs: every watcher, and nothing but watchers, one file each (those of dead directions share one).
+"""Vital signs: every watcher, and nothing but watchers, one file a question.
 
 ``names()`` lists them, ``get(name)`` makes one, ``default()`` makes those that are on when nothing is chosen, and
 ``choose(["default", "plateau"])`` adds to them. Each class says what it means, what it writes and how often it looks:
@@ -20,7 +20,7 @@ from netvitals.vitals.drift import Drift
 from netvitals.vitals.gates import Gates
 from netvitals.vitals.gauge_charges import GaugeCharges
 from netvitals.vitals.gradients import Gradients
-from netvitals.vitals.imbalance import Imbalance
+from netvitals.vitals.imbalance import Imbalance, StepAccounting
 from netvitals.vitals.plateau import PlateauForecast
 from netvitals.vitals.preactivations import Preactivations
 from netvitals.vitals.rank import Rank
@@ -41,6 +41,7 @@ REGISTRY: dict[str, type[Vital]] = {
         Stream,
         Gradients,
         PlateauForecast,
+        StepAccounting,
         StreamFloor,
         KFACFloor,
         Orders,
@@ -56,7 +57,7 @@ def names(*, default: bool | None = None) -> list[str]:
     >>> names(default=True)
     ['gates', 'preactivations', 'drift', 'sparsity', 'spikes', 'imbalance', 'rank', 'stream', 'gradients']
     >>> names(default=False)
-    ['plateau', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges', 'curvature']
+    ['plateau', 'accounting', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges', 'curvature']
     """
     return [name for name, kind in REGISTRY.items() if default is None or kind.default is default]
 
@@ -162,6 +163,7 @@ __all__ = [
     "Rank",
     "Sparsity",
     "Spikes",
+    "StepAccounting",
     "Stream",
     "StreamFloor",
     "Vital",
