@@ -37,6 +37,7 @@ def tensor_sparsity(
 ) -> TensorSparsity:
     """All shares for one tensor of pre-activations ``p`` and its activations ``a``.
 
+    >>> import torch
     >>> p = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
     >>> print(tensor_sparsity(p, p.relu()))
     50.0% zero, 50.0% near zero, 50.0% of units dead, 50.0% always on (4 elements)
@@ -81,6 +82,7 @@ class StreamProfile:
 def stream_profile(streams: Sequence[Tensor], channel_dim: int = -1) -> StreamProfile:
     """The profile of streams that were captured block by block.
 
+    >>> import torch
     >>> print(stream_profile([torch.ones(2, 4), 2 * torch.ones(2, 4)]))
     norm by block: 2 → 4
     """
@@ -111,6 +113,7 @@ class Update:
 def update_norms(before: Mapping[str, Tensor], after: Mapping[str, Tensor], grads: Mapping[str, Tensor]) -> Update:
     """Gradient, update and weight norm over all tensors that are named in ``before``.
 
+    >>> import torch
     >>> before, after = {"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([3.0, 3.5])}
     >>> print(update_norms(before, after, {"w": torch.tensor([0.0, 5.0])}))
     gradient 5.000e+00, update 5.000e-01 = 1.00e-01 of the weights

@@ -46,6 +46,7 @@ class ChainImbalance:
 def imbalances(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> tuple[float, ...]:
     """Δ_l of a chain given as its weights, first layer first.
 
+    >>> import torch
     >>> imbalances([torch.ones(2, 2), 2 * torch.ones(1, 2)], [torch.ones(2), None])
     (2.0,)
     """
@@ -61,6 +62,7 @@ def imbalances(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None
 def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
     """Pairs of ``model``, found by one forward pass of ``batch``, and their imbalance.
 
+    >>> import torch
     >>> net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.ReLU(), nn.Linear(3, 1))
     >>> [(p.first, p.second) for p in chain_imbalance(net, torch.zeros(4, 2)).pairs]
     [('0', '2')]
