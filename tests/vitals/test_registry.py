@@ -126,6 +126,12 @@ def test_the_readme_has_the_table_of_the_registry():
     assert all(f"| `{name}` |" in found for name in vitals.names())
 
 
+def test_the_reference_is_written_from_the_registry():
+    text = (Path(__file__).parents[2] / "docs" / "vital-signs.md").read_text(encoding="utf-8")
+    assert text == vitals.reference(), "write it with `netvitals vitals --reference > docs/vital-signs.md`"
+    assert all(f"| `{m}` |" in text for vital in vitals.REGISTRY.values() for m in vital.metrics)
+
+
 # ------------------------------------------------------------------ by name
 
 

@@ -13,6 +13,7 @@ def register(app: typer.Typer) -> None:
     def vitals(
         names: Annotated[list[str] | None, typer.Argument(help="Only these, with every metric.")] = None,
         markdown: Annotated[bool, typer.Option("--markdown", help="Print the table that the README has.")] = False,
+        reference: Annotated[bool, typer.Option("--reference", help="Print docs/vital-signs.md.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
     ) -> None:
         """List the vital signs: name, title, meaning, metrics, how often."""
@@ -21,8 +22,8 @@ def register(app: typer.Typer) -> None:
 
         from netvitals import vitals as room
 
-        if markdown:
-            typer.echo(room.table())
+        if markdown or reference:
+            typer.echo(room.table() if markdown else room.reference(), nl=markdown)
             return
         chosen = [type(room.get(name)) for name in names] if names else list(room.REGISTRY.values())
         if as_json:

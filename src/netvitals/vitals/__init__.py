@@ -133,18 +133,34 @@ def entry(vital: type[Vital]) -> dict[str, Any]:
     }
 
 
+def reference() -> str:
+    """Every vital sign with every number it writes, as Markdown: the file ``docs/vital-signs.md``."""
+    parts = [
+        "# The vital signs",
+        "Written by `netvitals vitals --reference` from the classes in `netvitals.vitals`. A pure number has no unit. "
+        "What is\npooled for the whole model has the metric's name (over elements), or ends in `:site` or `:channel`.",
+    ]
+    for name, kind in REGISTRY.items():
+        rows = [_row(f"`{metric}`", meaning, unit) for metric, (meaning, unit) in kind.metrics.items()]
+        state = "On by default" if kind.default else "Only if asked for"
+        needs = f"; needs {kind.needs}" if kind.needs else ""
+        parts += [f"## {kind.title} (`{name}`)", kind.meaning, f"{state}{needs}. It looks on {how_often(kind)}."]
+        parts.append("\n".join([_row("metric", "meaning", "unit"), "|---|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
 def table() -> str:
-    """All vital signs as a Markdown table: name, what it tells, what it writes, how often, what it needs."""
-
-    def row(*cells: str) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    lines = [row("name", "what it tells", "metrics", "how often"), "|---|---|---|---|"]
+    """All vital signs as a Markdown table: name, what it tells and needs, what it writes, how often."""
+    lines = [_row("name", "what it tells", "metrics", "how often"), "|---|---|---|---|"]
     for name, kind in REGISTRY.items():
         asked = "" if kind.default else f" Only if asked for{f'; needs {kind.needs}' if kind.needs else ''}."
         shown = [m for m in kind.metrics if not m.endswith("_stderr")]
-        lines.append(row(f"`{name}`", kind.meaning + asked, ", ".join(shown), how_often(kind)))
+        lines.append(_row(f"`{name}`", kind.meaning + asked, ", ".join(shown), how_often(kind)))
     return "\n".join(lines)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 __all__ = [
@@ -174,6 +190,7 @@ __all__ = [
     "get",
     "how_often",
     "names",
+    "reference",
     "table",
 ]
 
