@@ -21,8 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 import torch.nn.functional as F
 
+from netvitals import gates
 from netvitals.lab import models
-from netvitals.vitals import gates
 
 LIMIT = 3.0  # passes
 

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import netvitals as nv
-from netvitals import curvature, saddle, singular
-from netvitals.vitals import drift, gates
+from netvitals import curvature, drift, gates, saddle, singular
 
 BATCH = 6
 

@@ -24,7 +24,6 @@ from netvitals.capture import (
     split_batch,
     uncompiled,
 )
-from netvitals.watch import chosen
 
 if TYPE_CHECKING:
     from netvitals.curvature import InterlayerCurvature
@@ -96,7 +95,7 @@ def checkup(
         model: the model as it stands. BatchNorm uses the statistics of the batch, dropout modules are off.
         loss_fn: ``loss_fn(model(x), y)``, one number.
         batch: ``(x, y)``.
-        vitals: vital signs, or their names; all that are on by default if left out.
+        vitals: vital signs, or their names; all that are on by default if left out, ``"default"`` among names.
         curvature: also the curvature between layers, where the model is small enough.
         singular: also the dead directions that need no rate: norm kernels, the stream's floor, V–O, redundant units.
         progress: called with (products done, products planned) while curvature is measured.
@@ -114,7 +113,10 @@ def checkup(
     check_finite(x, "the input of the batch")
     check_finite(y, "the target of the batch")
     _check_batch_size(model, x)
-    seen = observe(model, batch, loss_fn, vitals=chosen(vitals))
+    from netvitals.vitals import choose
+
+    signs = choose(vitals)
+    seen = observe(model, batch, loss_fn, vitals=signs)
     if not any(site.kind == "activation" for site in seen.sites) and not seen.unseen:
         raise ValueError(
             f"no activation was seen in {type(model).__name__}; a user's own activation counts when it is "
@@ -128,7 +130,11 @@ def checkup(
         )
     loss = Reading(0, "loss", "model", "loss", seen.loss)
     bare = uncompiled(model)
-    curved = _curvature(bare, loss_fn, x, y, progress) if curvature else Curved(note="not asked for")
+    asked = next((v for v in signs if v.name == "curvature"), None)  # then its readings are there already
+    if asked is not None:
+        curved = Curved(asked.history[-1][1] if asked.history else None, "measured as a vital sign")
+    else:
+        curved = _curvature(bare, loss_fn, x, y, progress) if curvature else Curved(note="not asked for")
     dead = _dead_directions(bare, x, y) if singular else None
     meta = {
         "model": type(bare).__name__,

@@ -23,6 +23,7 @@ from netvitals.capture import (
     Site,
     Unseen,
     Vital,
+    WatchContext,
     check_finite,
     copies,
     detached_context,
@@ -62,10 +63,9 @@ def watch(
         every: a measured step every so many calls of :meth:`Watch.step`.
         probe: ``(x, y, loss_fn)`` or ``(x, y)``: look at this batch instead of the loop's own, as the model stands
             before a measured step. Without ``loss_fn`` there are no gradients of activations.
-        vitals: vital signs, or their names; all that are on by default if left out. Gates, pre-activations and
-            sparsity look on every measured step, gradients and streams on every second, spikes and the scales of norms
-            on every fifth, drift, imbalance and the spikes of streams on every tenth, rank every 2000 training steps:
-            see ``every``, ``every_by_method`` and ``min_steps`` of a vital sign.
+        vitals: vital signs, or their names; all that are on by default if left out. ``["default", "plateau"]`` adds
+            to these. ``netvitals vitals`` lists them, with what they write and how often they look; some need ``probe``
+            or ``optimizer``, and say so before anything is trained.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -107,7 +107,12 @@ class Watch:
         self._initial = copies(self._bare)
         optimizers = _optimizers(optimizer, parameters)
         self._hooks = OptimizerHooks(parameters, optimizers)
-        self._schedule = Schedule(chosen(vitals))
+        from netvitals.vitals import choose
+
+        self._schedule = Schedule(choose(vitals))
+        self._schedule.begin(
+            WatchContext(model=self._bare, optimizers=tuple(optimizers), probe=self._probe, training=True)
+        )
         self._observer = Observer(self._model, self._schedule, passive=self._probe is None)
         self._step = 0
         self._observations = 0
@@ -297,17 +302,6 @@ class Watch:
             "unseen": self.unseen,
             "optimizer": [{"name": type(o).__name__, **_plain_settings(o)} for o in optimizers],
         }
-
-
-def chosen(vitals: Iterable[Vital | str] | None) -> list[Any]:
-    """Vital signs from instances and names; the default ones for None."""
-    from netvitals import vitals as room
-
-    if vitals is None:
-        return list(room.default())
-    if isinstance(vitals, str) or not isinstance(vitals, Iterable):
-        raise TypeError(f"vitals must be a list of names or vital signs, got {vitals!r}")
-    return [room.get(v) if isinstance(v, str) else v for v in vitals]
 
 
 def _check(model: Any, every: Any) -> None:

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.vitals import drift
+from netvitals import drift
 
 
 def conv_net():

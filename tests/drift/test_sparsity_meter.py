@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from netvitals.drift import sparsity as measure
+from netvitals.drift import tensor_sparsity
 from netvitals.vitals import Sparsity
-from netvitals.vitals.sparsity import measure, tensor_sparsity
 
 
 def shares(p, a, dim, tau=0.01, tau_abs=1e-3):

@@ -9,8 +9,10 @@ from scipy.stats import kurtosis
 from torch import nn
 
 from netvitals.capture import Site, TensorView
+from netvitals.drift import amplification, intermediate_peak
+from netvitals.drift import spikes as measure
+from netvitals.drift import tensor_spikes as spikes
 from netvitals.vitals import Spikes
-from netvitals.vitals.spikes import amplification, intermediate_peak, measure, spikes
 
 
 def spiky(shape, seed=0):

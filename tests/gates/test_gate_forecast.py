@@ -10,8 +10,9 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.gates import forecasting as gate_forecast
+from netvitals.gates import predict
 from netvitals.gates import trends as gate_trends
-from netvitals.vitals.gates import Gates, predict
+from netvitals.vitals import Gates
 
 
 @pytest.fixture

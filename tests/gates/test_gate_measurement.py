@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.vitals import gates
+from netvitals import gates
 
 
 def bn_mlp(activation, seed=0, width=64, depth=3):

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import norm
 from torch import nn
 
-from netvitals.vitals.gates import PREDICTORS, margins, predict
+from netvitals.gates import PREDICTORS, margins, predict
 
 WIDE, NARROW = (0.0, 1.0), (-0.05, 0.33)
 

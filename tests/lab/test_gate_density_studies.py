@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from netvitals import gates
 from netvitals.lab import data as datasets
 from netvitals.lab import models
 from netvitals.lab.studies import all_claims, all_studies, claims_of, find_study
@@ -15,7 +16,6 @@ from netvitals.lab.studies.gate_density import _training as training
 from netvitals.lab.studies.gate_density import decay, sweep
 from netvitals.lab.studies.gate_density._recorder import Recorder, key
 from netvitals.lab.training import train
-from netvitals.vitals import gates
 
 PREFIX = "gate-density-"
 MINE = ("foundations", "trajectories", "images", "sweep", "norms", "architectures", "decay", "forecast")

@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from netvitals.drift import euler
 from netvitals.lab import data, models
 from netvitals.lab.studies.weight_drift.persistence import PersistenceTracker, flip_step, measured_steps
-from netvitals.vitals.drift import euler
 
 
 @pytest.fixture(scope="module")

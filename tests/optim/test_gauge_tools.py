@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import netvitals as nv
 from netvitals import optim
-from netvitals.vitals.gauge_charges import GaugeCharges
+from netvitals.vitals import GaugeCharges
 
 
 def draw(*shape):

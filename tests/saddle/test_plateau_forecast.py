@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import netvitals as nv
 from netvitals import saddle
-from netvitals.vitals.plateau import PlateauForecast
+from netvitals.vitals import PlateauForecast, StepAccounting
 
 
 def small_net(sizes=(8, 24, 24, 24, 1), r=3, eps=0.1, act=nn.Tanh, seed=0, **layer):
@@ -214,7 +214,7 @@ def test_forecast_lives_in_watch_and_leaves_training_as_it_was(tmp_path):
         generator = torch.Generator().manual_seed(1)
         vital = PlateauForecast(net, PROBE, half_mse, opt)
         watch = (
-            nv.watch(net, optimizer=opt, run=tmp_path / "run", every=10, vitals=[vital, saddle.StepAccounting()])
+            nv.watch(net, optimizer=opt, run=tmp_path / "run", every=10, vitals=[vital, StepAccounting()])
             if watched
             else None
         )

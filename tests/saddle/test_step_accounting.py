@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from netvitals import saddle
 from netvitals.capture import ParameterView, Recorder
+from netvitals.vitals import StepAccounting
 
 
 def one_step(make, warm=3):
@@ -68,7 +69,7 @@ def test_vital_writes_the_gap_and_finds_its_pairs():
     recorder = Recorder(step=7)
     recorder.vital = "accounting"
     view = ParameterView(after, before, grads, before, dict(net.named_modules()))
-    saddle.StepAccounting().parameters(recorder, view)
+    StepAccounting().parameters(recorder, view)
     rows = {(r.site, r.metric): r.value for r in recorder.readings()[0]}
     assert {s for s, _ in rows} == {"0 → 2", "2 → 4"}
     assert rows["0 → 2", "change"] == pytest.approx(rows["0 → 2", "predicted"] + rows["0 → 2", "gap"])

@@ -8,7 +8,7 @@ from torch import nn
 
 from netvitals import singular
 from netvitals.singular import Chain, freeze_probe, learning_coefficient
-from netvitals.vitals.dead_directions import Orders
+from netvitals.vitals import Orders
 
 NAN = math.nan
 ZERO, AXIS = torch.zeros(2, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)

@@ -13,7 +13,7 @@ from netvitals.capture import Reading
 from netvitals.findings import diagnose
 from netvitals.lab import models
 from netvitals.singular import change_points, condition_jumps, kfac, phase, sigma_stream
-from netvitals.vitals.dead_directions import KFACFloor, Orders, StreamFloor
+from netvitals.vitals import REGISTRY, KFACFloor, Orders, StreamFloor
 
 
 def train(model, x, y, vitals, *, steps=4, every=1, lr=1e-3, change=None):
@@ -63,7 +63,7 @@ def test_kfac_floor_is_the_empirical_factor():
 def test_a_layer_with_too_few_rows_is_left_out():
     model = nn.Sequential(nn.Linear(4, 50), nn.ReLU(), nn.Linear(50, 3))
     seen = train(model, torch.randn(10, 4), torch.randint(0, 3, (10,)), [KFACFloor(min_steps=1)], steps=1)
-    assert {r.site for r in seen.readings if r.vital == "kfac"} == {"2"}
+    assert {r.site for r in seen.readings if r.vital == "kfac_floor"} == {"2"}
 
 
 def test_watching_changes_nothing():
@@ -136,15 +136,19 @@ def test_findings_from_made_up_readings():
         diagnose(
             [
                 *readings("stream_floor", "blocks.3", "ratio", [0.9, 0.4, 1e-4]),
-                *readings("kfac", "head", "lambda_min", np.geomspace(1, 1e-4, 12)),
-                *readings("kfac", "fc", "lambda_min", np.geomspace(1e-4, 1, 12)),
+                *readings("kfac_floor", "head", "lambda_min", np.geomspace(1, 1e-4, 12)),
+                *readings("kfac_floor", "fc", "lambda_min", np.geomspace(1e-4, 1, 12)),
                 *readings("gauge_charges", "logit shift", "orbit_moved", [0, 0.2, 0.37]),
             ]
         )
     )
     assert "loses its weakest active direction at blocks.3" in found["stream floor"].what
     assert "0.37" in found["gauge drift"].what
-    both = [f for f in diagnose(readings("kfac", "head", "lambda_min", np.geomspace(1, 1e-4, 12))) if f.rule == "phase"]
+    both = [
+        f
+        for f in diagnose(readings("kfac_floor", "head", "lambda_min", np.geomspace(1, 1e-4, 12)))
+        if f.rule == "phase"
+    ]
     assert "compress" in both[0].what
 
 
@@ -153,8 +157,8 @@ def test_healthy_readings_give_no_finding():
         diagnose(
             [
                 *readings("stream_floor", "blocks.3", "ratio", [0.9, 0.8, 1.1]),
-                *readings("kfac", "head", "lambda_min", [1, 1.2, 0.9, 1, 1.1, 1.0, 0.95]),
-                *readings("kfac", "head", "condition", [10, 12, 9, 11, 10, 13]),
+                *readings("kfac_floor", "head", "lambda_min", [1, 1.2, 0.9, 1, 1.1, 1.0, 0.95]),
+                *readings("kfac_floor", "head", "condition", [10, 12, 9, 11, 10, 13]),
                 *readings("orders", "model", "order", [1, 1, 1, 1]),
                 *readings("gauge_charges", "logit shift", "orbit_moved", [0, 1e-6, 1e-6]),
             ]
@@ -177,8 +181,6 @@ def test_trackers():
 
 def test_the_metrics_that_optional_rules_ask_for_are_the_ones_that_vital_signs_write():
     from netvitals.findings import RULES
-    from netvitals.vitals.gauge_charges import METRICS, GaugeCharges
 
-    written = {(v.name, m) for v in (StreamFloor, KFACFloor, Orders) for m in v.metrics}
-    written |= {(GaugeCharges.name, m) for m in METRICS}
+    written = {(name, metric) for name, vital in REGISTRY.items() for metric in vital.metrics}
     assert {need for r in RULES if r.optional for need in r.needs} <= written

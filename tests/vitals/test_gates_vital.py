@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from netvitals.gates import density
 from netvitals.vitals import Gates
-from netvitals.vitals.gates import density
 
 SHAPES = {"rows": ((64, 32), 1), "tokens": ((4, 10, 32), -1), "images": ((4, 8, 5, 6), 1)}
 FUNCTIONS = {

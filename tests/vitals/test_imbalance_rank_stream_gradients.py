@@ -9,7 +9,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from netvitals.capture import LinearView, Site, TensorView, observe
-from netvitals.vitals import Gradients, Rank, Stream, gradients, imbalance, rank, stream
+from netvitals.drift import stream_profile, update_norms
+from netvitals.saddle import chain_imbalance, imbalances
+from netvitals.stats import effective_rank
+from netvitals.stats.spectrum import DEFINITIONS
+from netvitals.vitals import Gradients, Imbalance, Rank, Stream
 
 
 def square(t):
@@ -66,9 +70,9 @@ class Branched(nn.Module):
 )
 def test_pairs_are_found_and_their_imbalance_read(made, net, x, pairs):
     x = torch.randn(x)
-    found = imbalance.measure(net, x)
+    found = chain_imbalance(net, x)
     assert [(p.first, p.second) for p in found.pairs] == pairs
-    seen = observe(net, x, vitals=[imbalance.Imbalance()])
+    seen = observe(net, x, vitals=[Imbalance()])
     read = {(r.site, r.metric): r.value for r in seen.readings}
     modules = dict(net.named_modules())
     for pair in found.pairs:
@@ -83,14 +87,14 @@ def test_pairs_are_found_and_their_imbalance_read(made, net, x, pairs):
 def test_gradient_flow_of_a_relu_chain_conserves_it(made):
     net = made.relu_net([6, 10, 10, 2], bias=True)
     x, y = torch.randn(20, 6).double(), torch.randn(20, 2).double()
-    before = imbalance.measure(net, x).delta
+    before = chain_imbalance(net, x).delta
     weights = [p.detach().clone() for p in net.parameters()]
     for _ in range(400):
         grads = torch.autograd.grad(F.mse_loss(net(x), y), list(net.parameters()))
         with torch.no_grad():
             for p, g in zip(net.parameters(), grads):
                 p -= 1e-3 * g
-    after = imbalance.measure(net, x).delta
+    after = chain_imbalance(net, x).delta
     moved = sum(square(p - w) for p, w in zip(net.parameters(), weights))
     assert moved > 1e-2
     assert np.abs(np.subtract(after, before)).max() < 1e-3 * moved
@@ -98,14 +102,14 @@ def test_gradient_flow_of_a_relu_chain_conserves_it(made):
 
 def test_a_chain_given_as_weights():
     weights, biases = [torch.ones(2, 3), torch.full((4, 2), 2.0), torch.ones(1, 4)], [torch.ones(2), None, None]
-    assert imbalance.imbalances(weights, biases) == (32 - 6 - 2, 4 - 32)
-    assert imbalance.imbalances(weights) == (26, -28)
+    assert imbalances(weights, biases) == (32 - 6 - 2, 4 - 32)
+    assert imbalances(weights) == (26, -28)
     with pytest.raises(ValueError, match="at least two layers, got 1"):
-        imbalance.imbalances(weights[:1])
+        imbalances(weights[:1])
     with pytest.raises(ValueError, match="3 weights and 1 biases"):
-        imbalance.imbalances(weights, [None])
+        imbalances(weights, [None])
     with pytest.raises(ValueError, match="no two linear"):
-        imbalance.measure(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.zeros(1, 2))
+        chain_imbalance(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.zeros(1, 2))
 
 
 # ------------------------------------------------------------------ rank
@@ -124,19 +128,19 @@ def ranks(matrix, centred=False):
 def test_four_definitions_against_singular_values(shape, centred):
     torch.manual_seed(0)
     matrix = torch.randn(shape) + 0.5
-    found = rank.effective_rank(matrix, centred=centred)
-    assert [getattr(found, d) for d in rank.DEFINITIONS] == pytest.approx(ranks(matrix, centred), rel=1e-5)
+    found = effective_rank(matrix, centred=centred)
+    assert [getattr(found, d) for d in DEFINITIONS] == pytest.approx(ranks(matrix, centred), rel=1e-5)
     assert found.shape == (shape[0], math.prod(shape[1:]))
 
 
 def test_ranks_of_known_matrices():
-    r = rank.effective_rank(torch.outer(torch.arange(1.0, 5), torch.ones(6)))
+    r = effective_rank(torch.outer(torch.arange(1.0, 5), torch.ones(6)))
     assert (r.entropy, r.energy, r.stable, r.participation) == pytest.approx((1, 1, 1, 1), abs=1e-5)
-    r = rank.effective_rank(torch.diag(torch.tensor([1.0, 1.0, 1.0, 0.0])))
+    r = effective_rank(torch.diag(torch.tensor([1.0, 1.0, 1.0, 0.0])))
     assert (r.entropy, r.energy, r.stable, r.participation) == pytest.approx((3, 3, 3, 3), abs=1e-5)
-    assert math.isnan(rank.effective_rank(torch.zeros(3, 3)).entropy)
+    assert math.isnan(effective_rank(torch.zeros(3, 3)).entropy)
     with pytest.raises(ValueError, match="expected a matrix"):
-        rank.effective_rank(torch.zeros(3))
+        effective_rank(torch.zeros(3))
 
 
 def test_rank_of_weights_and_of_the_features_before_the_head(made):
@@ -146,7 +150,7 @@ def test_rank_of_weights_and_of_the_features_before_the_head(made):
     seen = observe(net, x, vitals=[Rank()])
     read = {(r.site, r.metric): r.value for r in seen.readings}
     features = net[:5](x).detach()
-    for i, definition in enumerate(rank.DEFINITIONS):
+    for i, definition in enumerate(DEFINITIONS):
         assert read["features", definition] == pytest.approx(ranks(features, centred=True)[i], rel=1e-4)
         for name in ("0.weight", "3.weight", "5.weight"):
             assert read[name, definition] == pytest.approx(ranks(net.state_dict()[name])[i], rel=1e-4)
@@ -189,10 +193,10 @@ def test_norm_spread_and_growth_of_the_stream(made, shape, dim):
         assert out[f"b{i}", "rms"] == pytest.approx(float(r.square().mean().sqrt()), rel=1e-5)
     assert out["b0", "growth"] == 1
     assert out["b1", "growth"] == pytest.approx(norms[1] / norms[0], rel=1e-5)
-    found = stream.profile(values, dim)
+    found = stream_profile(values, dim)
     assert found.norm == pytest.approx(norms) and found.growth == pytest.approx((norms[1] / norms[0],))
     with pytest.raises(ValueError, match="at least one block"):
-        stream.profile([])
+        stream_profile([])
 
 
 # ------------------------------------------------------------------ gradients
@@ -212,14 +216,14 @@ def test_norms_of_gradients_and_updates(made):
         assert out[n, "update_norm"] == pytest.approx(moved, rel=1e-5)
         assert out[n, "weight_norm"] == pytest.approx(math.sqrt(square(before[n])), rel=1e-5)
         assert out[n, "update_ratio"] == pytest.approx(moved / math.sqrt(square(before[n])), rel=1e-5)
-    whole = gradients.update(before, dict(net.named_parameters()), grads)
+    whole = update_norms(before, dict(net.named_parameters()), grads)
     assert (out["model", "grad_norm"], out["model", "update_norm"], out["model", "update_ratio"]) == pytest.approx(
         (whole.grad_norm, whole.update_norm, whole.ratio), rel=1e-5
     )
     alone = made.shown(Gradients(), parameters=made.parameter_view(net))
     assert {m for _, m in alone} == {"weight_norm"}
     with pytest.raises(ValueError, match="before the step and not after"):
-        gradients.update(before, {}, grads)
+        update_norms(before, {}, grads)
 
 
 def test_the_update_of_a_tensor_that_was_zero_is_all_of_it(made):

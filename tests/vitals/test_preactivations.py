@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from netvitals.capture import Site, TensorView
+from netvitals.gates import moments
 from netvitals.vitals import Preactivations
-from netvitals.vitals.preactivations import moments
 
 
 @pytest.mark.parametrize(("shape", "dim"), [((50, 12), 1), ((5, 7, 12), -1), ((6, 12, 4, 3), 1)])

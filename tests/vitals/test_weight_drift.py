@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from netvitals.drift import role, weight_drift
 from netvitals.vitals import Drift
-from netvitals.vitals.drift import role, weight_drift
 
 
 def table(w, w0, g=None):

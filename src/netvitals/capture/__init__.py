@@ -11,7 +11,7 @@ from netvitals.capture.reading import ArrayReading, Reading, Recorder, StepColum
 from netvitals.capture.site import Site, Unseen
 from netvitals.capture.stack import ActivationStack, Layout
 from netvitals.capture.views import ActivationView, LinearView, ParameterView, TensorView
-from netvitals.capture.vital import Vital
+from netvitals.capture.vital import Metric, Vital, WatchContext
 
 __all__ = [
     "ActivationView",
@@ -23,6 +23,7 @@ __all__ = [
     "Observer",
     "OptimizerHooks",
     "Layout",
+    "Metric",
     "StepColumns",
     "Schedule",
     "ParameterView",
@@ -32,6 +33,7 @@ __all__ = [
     "TensorView",
     "Unseen",
     "Vital",
+    "WatchContext",
     "detached_context",
     "check_finite",
     "copies",

@@ -17,6 +17,7 @@ from netvitals.capture.engine.roles import DROPOUTS, uncompiled
 from netvitals.capture.engine.schedule import Schedule, detached_context
 from netvitals.capture.reading import ArrayReading, Reading, Recorder
 from netvitals.capture.site import Site, Unseen
+from netvitals.capture.vital import WatchContext
 
 Mode = Literal["train", "eval", "as_is"]
 
@@ -74,6 +75,10 @@ def observe(
     ([('1', 'max')], ['0', '1', 'output'])
     """
     schedule = Schedule(vitals)
+    x, target = split_batch(batch, loss_fn)
+    schedule.begin(
+        WatchContext(model=uncompiled(model), probe=(x, target[0] if target else None, loss_fn), training=False)
+    )
     schedule.select(0)
     observer = Observer(uncompiled(model), schedule, passive=False)
     recorder = Recorder(step)

@@ -2,15 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
 
 from netvitals.capture.reading import Recorder
 from netvitals.capture.views import LinearView, ParameterView, TensorView
 
 KINDS = ("activation", "linear", "norm", "attention", "stream", "output")
+
+
+class Metric(NamedTuple):
+    """What one number of a vital sign is, and what it is counted in (empty for a pure number)."""
+
+    meaning: str
+    unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchContext:
+    """What a vital sign may know before the first look: the model, who trains it, and a batch to try it on.
+
+    Args:
+        model: the watched model, uncompiled.
+        optimizers: those the watch was given.
+        probe: inputs, targets and loss function (or None) of the fixed batch, if there is one.
+        training: whether steps follow; False in a checkup, which looks once.
+    """
+
+    model: nn.Module
+    optimizers: tuple[Optimizer, ...] = ()
+    probe: tuple[Any, Any, Callable[..., Tensor] | None] | None = None
+    training: bool = True
+
+    def fixed_batch(self, vital: str) -> tuple[Callable[..., Tensor], tuple[Any, Any]]:
+        """The loss function and the batch (inputs, targets) of the probe; a sentence where one is missing."""
+        if self.probe is None:
+            raise ValueError(
+                f"the vital sign {vital!r} looks at a fixed batch, and none was given: "
+                "pass probe=(x, y, loss_fn) to watch"
+            )
+        x, y, loss_fn = self.probe
+        if loss_fn is None:
+            raise ValueError(
+                f"the vital sign {vital!r} needs a loss, and the probe has none: pass probe=(x, y, loss_fn) to watch"
+            )
+        return loss_fn, (x, y)
+
+    def optimizer(self, vital: str) -> Optimizer | None:
+        """The optimizer, None where no step follows; a sentence where a watch was given none, or several."""
+        if not self.training:
+            return None
+        if len(self.optimizers) != 1:
+            count = f"{len(self.optimizers)} were" if self.optimizers else "none was"
+            raise ValueError(
+                f"the vital sign {vital!r} needs the optimizer's rule and learning rate, and {count} given: "
+                "pass optimizer= to watch, one that moves the whole model"
+            )
+        return self.optimizers[0]
 
 
 class Vital:
@@ -19,15 +72,43 @@ class Vital:
     Write reductions to the recorder as device tensors; never call ``.item()`` or ``.cpu()`` here. State that lives
     from step to step belongs to the instance. A method that raises is reported once, and this vital sign is
     switched off at that site; the user's training goes on.
+
+    ``title``, ``meaning`` and ``metrics`` introduce it to people: the report's glossary, the README's table and
+    ``netvitals vitals`` are made of them. A metric's name may hold a place for a value, as in ``density@{theta}``.
     """
 
     name: str = ""
+    title: str = ""
+    meaning: str = ""  # one sentence or two
+    metrics: ClassVar[Mapping[str, Metric]] = {}
+    headline: tuple[str, ...] = ()  # the first of these that was recorded is shown first
+    default: bool = False  # on when the user chooses nothing
+    needs: str = ""  # what ``watch`` has to be given for it, beyond the model
     every: int = 1  # looks on every n-th measured step; costly vital signs raise it
     every_by_method: ClassVar[Mapping[str, int]] = {}  # the same for single methods by name, on top of it
     min_steps: int = 1  # and on steps that are at least so many training steps apart; slow ones raise it
     tensors_of: tuple[str, ...] = KINDS  # kinds of sites that ``tensor`` is shown
     gradients_of: tuple[str, ...] = KINDS  # kinds of sites whose ``gradient`` it is shown
     takes_stacks: bool = False  # may be shown several like activations in one call; it looks at ``view.stack`` only
+
+    @classmethod
+    def described(cls, metric: str) -> str | None:
+        """The entry of ``metrics`` that a recorded name belongs to; what follows a colon is the kind of average.
+
+        >>> class Heat(Vital):
+        ...     metrics = {"above@{limit}": Metric("share of entries above the limit", "share")}
+        >>> Heat.described("above@0.1:site"), Heat.described("below@0.1")
+        ('above@{limit}', None)
+        """
+        for name in (metric, metric.split(":")[0]):
+            for pattern in cls.metrics:
+                if name == pattern or re.fullmatch(re.sub(r"\\\{\w+\\\}", r"[^:@]+", re.escape(pattern)), name):
+                    return pattern
+        return None
+
+    def begin(self, context: WatchContext) -> None:
+        """Once, before the first look. Take what is needed from ``context``, or raise a sentence that says what is
+        missing: nothing has been trained yet."""
 
     def activation(self, recorder: Recorder, view: Any) -> None:
         """Right after an activation ran in the measured forward pass: an ``ActivationView``.

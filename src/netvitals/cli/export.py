@@ -16,6 +16,6 @@ def register(app: typer.Typer) -> None:
         out: Annotated[Path | None, typer.Option(help="The file to write; beside the run if left out.")] = None,
     ) -> None:
         """Write every number of a run to one file."""
-        from netvitals import runs
+        from netvitals import findings, runs
 
-        typer.echo(runs.export(runs.open_run(run), to, out))
+        typer.echo(runs.export(findings.open_run(run), to, out))

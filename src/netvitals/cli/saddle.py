@@ -98,7 +98,7 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[Forecast, str]:
     if len(steps) < 6:
         raise ValueError(
             f"the run {run.name!r} has {len(steps)} losses and no plateau looks: a forecast needs six "
-            "losses, or the vital sign netvitals.saddle.PlateauForecast"
+            "losses, or the vital sign 'plateau'"
         )
     start = float(loss[: max(1, len(loss) // 20)].mean())
     return saddle.forecast(steps, start - loss, resting=start, r=r, drop=drop), "the loss alone"

@@ -4,6 +4,7 @@
 says what it means. ``dag`` holds the theory as small graphs of functions, ``bounds`` its inequalities.
 """
 
+from netvitals._moved import moved
 from netvitals.anatomy.topology import Topology
 from netvitals.curvature import dag
 from netvitals.curvature.advice import lowrank, picture, steps
@@ -45,7 +46,6 @@ from netvitals.curvature.measure.jacobians import (
     lyapunov,
     node_jacobians,
 )
-from netvitals.curvature.measure.monitor import Jump, Monitor
 from netvitals.curvature.measure.result import InterlayerCurvature
 from netvitals.curvature.measure.spectrum import Eigenvalues, SpectralDensity, spectral_density, top_eigenvalues
 from netvitals.curvature.measure.traces import Trace, trace
@@ -58,9 +58,7 @@ __all__ = [
     "EdgeNorms",
     "Eigenvalues",
     "InterlayerCurvature",
-    "Jump",
     "Lyapunov",
-    "Monitor",
     "NodeGraph",
     "NodeJacobians",
     "Operator",
@@ -102,3 +100,7 @@ __all__ = [
     "trace",
     "uniform_skips",
 ]
+
+__getattr__ = moved(
+    __name__, {"Jump": "netvitals.vitals.curvature.Jump", "Monitor": "netvitals.vitals.curvature.monitor"}
+)

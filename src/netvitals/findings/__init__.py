@@ -1,10 +1,8 @@
 """Readings and laws turned into plain advice and forecasts."""
 
 from netvitals.findings.curves import Curve, Table, is_pooled, table
-from netvitals.findings.diagnosis import RULES, Checked, Findings, activations_of, diagnose
-from netvitals.runs import Evidence, Finding, judged_by
-
-judged_by(diagnose)
+from netvitals.findings.diagnosis import RULES, Checked, Findings, activations_of, diagnose, open_run
+from netvitals.runs import Evidence, Finding
 
 __all__ = [
     "RULES",
@@ -17,5 +15,6 @@ __all__ = [
     "activations_of",
     "diagnose",
     "is_pooled",
+    "open_run",
     "table",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from netvitals.findings import drift, forecasts, gates, gradients, imbalance, loss, singular, sparsity, spikes, variance
 from netvitals.findings.curves import Table, table
 from netvitals.findings.rules import Context, Rule, names
-from netvitals.runs import SEVERITIES, Finding
+from netvitals.runs import SEVERITIES, Finding, Run
+from netvitals.runs import open_run as open_file
 
 RULES: tuple[Rule, ...] = (
     *loss.RULES,
@@ -160,3 +162,9 @@ def activations_of(readings: Table, given: Mapping[str, Any] | None = None) -> d
     for name, f in (given or {}).items():
         out[name] = registry.get(f) if isinstance(f, str) else f
     return out
+
+
+def open_run(path: str | os.PathLike[str]) -> Run:
+    """Open the run at ``path``; its ``findings()`` are those stored with it or, where none are, what :func:`diagnose`
+    says of it now. This is ``netvitals.open_run``."""
+    return open_file(path, judge=diagnose)

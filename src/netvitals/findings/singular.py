@@ -46,13 +46,20 @@ def stream_floor(context: Context) -> Iterator[Finding]:
     )
 
 
-@rule("task expansion", "Did the gradients of a layer jump?", "kfac", ("kfac", "condition"), least=4, optional=True)
+@rule(
+    "task expansion",
+    "Did the gradients of a layer jump?",
+    "kfac_floor",
+    ("kfac_floor", "condition"),
+    least=4,
+    optional=True,
+)
 def task_expansion(context: Context) -> Iterator[Finding]:
     from netvitals.singular import condition_jumps
 
     hits = []
-    for s in context.table.at("kfac", "condition"):
-        top = context.table.get("kfac", s.site, "lambda_max")
+    for s in context.table.at("kfac_floor", "condition"):
+        top = context.table.get("kfac_floor", s.site, "lambda_max")
         same = top is not None and len(top.values) == len(s.values)
         jumps = condition_jumps(
             s.steps.tolist(), s.values, top.values if top is not None and same else None, factor=JUMP, rise=RISE
@@ -67,7 +74,7 @@ def task_expansion(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         rule="task expansion",
-        vital="kfac",
+        vital="kfac_floor",
         what=lambda where, worst: (
             f"The gradients of {where} jumped {worst.size:.0f}-fold at step "
             f"{worst.evidence[0].step} (largest eigenvalue or condition of G); it began in the "
@@ -80,12 +87,19 @@ def task_expansion(context: Context) -> Iterator[Finding]:
     )
 
 
-@rule("phase", "Is the network accumulating or compressing?", "kfac", ("kfac", "lambda_min"), least=6, optional=True)
+@rule(
+    "phase",
+    "Is the network accumulating or compressing?",
+    "kfac_floor",
+    ("kfac_floor", "lambda_min"),
+    least=6,
+    optional=True,
+)
 def compression(context: Context) -> Iterator[Finding]:
     from netvitals.singular import phase
 
     named: dict[str, list[Hit]] = {"accumulation": [], "compression": []}
-    for s in context.table.at("kfac", "lambda_min"):
+    for s in context.table.at("kfac_floor", "lambda_min"):
         if (s.finite > 0).sum() >= 6:
             found = phase(s.steps.tolist(), s.values.tolist())
             if found.name in named:
@@ -104,7 +118,7 @@ def compression(context: Context) -> Iterator[Finding]:
         yield from together(
             hits,
             rule="phase",
-            vital="kfac",
+            vital="kfac_floor",
             what=lambda where, worst, name=name: f"The gradients of {where} {words[name][0]}.",  # type: ignore[misc]
             why="λ_min(G) rises while a network memorises and falls while it compresses.",
             advice=words[name][1],

@@ -7,13 +7,16 @@ from netvitals.optim.finder import Gauges, find_gauges, orbit_change
 from netvitals.optim.gauges import (
     Block,
     Gauge,
+    GaugeDrift,
     Rescale,
     Shift,
     ce_shift_bias,
     ce_shift_rows,
     chained_rescale,
     channel_rescale,
+    gauge_energy,
     ln_scale,
+    orbit_position,
     relu_rescale,
 )
 from netvitals.optim.muon import Muon, MuonAdamW, fused_parts, muon_split, newton_schulz
@@ -29,6 +32,7 @@ __all__ = [
     "EpsFloor",
     "Equivariance",
     "Gauge",
+    "GaugeDrift",
     "Gauges",
     "HomogeneityDial",
     "MomentumSign",
@@ -46,10 +50,12 @@ __all__ = [
     "equivariance",
     "find_gauges",
     "fused_parts",
+    "gauge_energy",
     "ln_scale",
     "muon_split",
     "newton_schulz",
     "orbit_change",
+    "orbit_position",
     "relu_rescale",
     "z_loss",
 ]

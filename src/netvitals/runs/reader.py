@@ -28,17 +28,30 @@ CHUNK = 1000  # rows taken at a time: short-lived tuples are cheap, a million of
 Choice = str | Sequence[str] | None
 
 
-def open_run(path: str | os.PathLike[str]) -> Run:
-    """Open the run at ``path`` (the folder or the file) for reading."""
-    return Run(run_file(path))
+Judge = Callable[["Run"], Sequence[Finding]]
+
+
+def open_run(path: str | os.PathLike[str], *, judge: Judge | None = None) -> Run:
+    """Open the run at ``path`` (the folder or the file) for reading.
+
+    Args:
+        path: the run's folder or file.
+        judge: whom :meth:`Run.findings` asks where no findings are stored; ``netvitals.open_run`` names
+            ``netvitals.findings.diagnose``.
+
+    Returns:
+        The run; every call looks at the file anew.
+    """
+    return Run(run_file(path), judge)
 
 
 class Run:
     """One run on disk. Every call looks at the file anew, so a run that is being written shows its latest state."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, judge: Judge | None = None) -> None:
         connect(file).close()
         self.path = file
+        self._judge = judge
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.status})"
@@ -163,11 +176,12 @@ class Run:
                 yield ArrayReading(step, *by_id[series], value)
 
     def findings(self) -> Sequence[Finding]:
-        """The findings that were stored with the run; where none were, what ``netvitals.findings`` says of it now."""
+        """The findings that were stored with the run; where none were, what the judge says of it now, if one was
+        named."""
         with closing(connect(self.path)) as run:
             records = run.execute("SELECT record FROM finding ORDER BY id").fetchall()
         stored = [Finding.from_dict(json.loads(record)) for (record,) in records]
-        return stored if stored or _judge is None else _judge(self)
+        return stored if stored or self._judge is None else self._judge(self)
 
     @staticmethod
     def _chosen(run: Any, vital: Choice, site: Choice, metric: Choice) -> tuple[list[tuple[Any, ...]], str]:
@@ -176,16 +190,6 @@ class Run:
             return names, ""
         names = [n for n in names if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
         return names, f" WHERE series IN ({','.join(str(n[0]) for n in names)})"
-
-
-_judge: Callable[[Run], Sequence[Finding]] | None = None
-
-
-def judged_by(judge: Callable[[Run], Sequence[Finding]]) -> None:
-    """Name who judges runs without stored findings. The room of findings does so when it is loaded: it knows this one,
-    this one does not know it."""
-    global _judge
-    _judge = judge
 
 
 def _fits(name: str, choice: Choice) -> bool:

@@ -1,5 +1,6 @@
 """Saddle escape: the imbalance identity, the reduced flow, escape times, plateau forecast."""
 
+from netvitals._moved import moved
 from netvitals.anatomy.wiring import Link, Links, find_links, recorded
 from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.chain import ScalarChain
@@ -21,11 +22,12 @@ from netvitals.saddle.laws.perron_modes import (
 from netvitals.saddle.laws.perturbation import Expansion, expansion, gap_velocity, measured_order
 from netvitals.saddle.laws.planning import PlateauPlan, plan
 from netvitals.saddle.laws.stages import Stages, forecast_rank, stage_integral, stage_law, transfer
-from netvitals.saddle.measure.accounting import StepAccount, StepAccounting, account
+from netvitals.saddle.measure.accounting import StepAccount, account
 from netvitals.saddle.measure.bottlenecks import Bottleneck, bottleneck, layer_scale, positional_drive
 from netvitals.saddle.measure.exponent import Collapse, ExponentFit, collapse, fit_exponent
 from netvitals.saddle.measure.forecasting import Forecast, forecast, forecast_live, optimizer_rule, start_scale
 from netvitals.saddle.measure.identity import ImbalanceIdentity, PairImbalance, imbalance
+from netvitals.saddle.measure.pairs import ChainImbalance, Pair, chain_imbalance, imbalances
 from netvitals.saddle.measure.plateau import Snapshot, snapshot, stack_snapshots
 from netvitals.saddle.measure.signal import (
     Bracket,
@@ -55,6 +57,7 @@ __all__ = [
     "BlockChain",
     "Bottleneck",
     "Bracket",
+    "ChainImbalance",
     "Collapse",
     "Descent",
     "Drive",
@@ -68,6 +71,7 @@ __all__ = [
     "Links",
     "Nondegeneracy",
     "OffBlock",
+    "Pair",
     "PairImbalance",
     "Paths",
     "Perron",
@@ -79,7 +83,6 @@ __all__ = [
     "Snapshot",
     "Stages",
     "StepAccount",
-    "StepAccounting",
     "Teacher",
     "Truncations",
     "account",
@@ -90,6 +93,7 @@ __all__ = [
     "balanced",
     "bottleneck",
     "bracket",
+    "chain_imbalance",
     "collapse",
     "comparison",
     "descend",
@@ -111,6 +115,7 @@ __all__ = [
     "hitting_time",
     "homotopy_slice",
     "imbalance",
+    "imbalances",
     "integrate",
     "jacobian_blocks",
     "layer_scale",
@@ -145,3 +150,8 @@ __all__ = [
     "transfer",
     "truncations",
 ]
+
+__getattr__ = moved(
+    __name__,
+    {"PlateauForecast": "netvitals.vitals.PlateauForecast", "StepAccounting": "netvitals.vitals.StepAccounting"},
+)

@@ -1,5 +1,6 @@
 """Dead directions: Fisher degeneracy, KL order, K-FAC rates, learning coefficients."""
 
+from netvitals._moved import moved
 from netvitals.singular.adapters.adapter import LowRank, Placement, TangentialLoRA, tangential_lora
 from netvitals.singular.adapters.tangent import SafeDirections, SafeSpace, safe_directions
 from netvitals.singular.checkpoint.attention import ValueOutput, value_output
@@ -205,3 +206,5 @@ __all__ = [
     "without_logit_shift",
     "zoo",
 ]
+
+__getattr__ = moved(__name__, {name: f"netvitals.vitals.{name}" for name in ("KFACFloor", "Orders", "StreamFloor")})

@@ -1,4 +1,4 @@
-"""Slope fits with errors, sign test, correlations, bootstrap: thin, over scipy, loaded when used.
+"""Slope fits with errors, sign test, correlations, bootstrap: thin, over scipy, loaded when used. And effective rank.
 
 Every test takes one number per independent run. Epochs within one run are not independent: reduce them to one number
 first (a trend, a displacement), or name the run in ``groups`` where resampling is involved.
@@ -13,10 +13,12 @@ from netvitals.stats.regression import Logistic, logistic
 from netvitals.stats.resampling import Interval, bootstrap
 from netvitals.stats.separation import cross_validated_auc, silhouette
 from netvitals.stats.sign import SignTest, sign_test
+from netvitals.stats.spectrum import EffectiveRank, effective_rank
 
 __all__ = [
     "Anova",
     "Correlation",
+    "EffectiveRank",
     "Interval",
     "Logistic",
     "Mean",
@@ -29,6 +31,7 @@ __all__ = [
     "bootstrap",
     "cohens_d",
     "cross_validated_auc",
+    "effective_rank",
     "local_slopes",
     "logistic",
     "loglog_slope",

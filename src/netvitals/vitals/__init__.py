@@ -1,37 +1,65 @@
-"""Vital signs: one file each, with one class for the watch and pure functions for everybody else.
+"""Vital signs: every watcher, and nothing but watchers, one file a question.
 
-``default()`` gives fresh instances of all of them; ``get(name)`` gives one. The rooms behind them hold the functions:
-``vitals.gates.measure``, ``vitals.gates.predict``, ``vitals.drift.euler``, ``vitals.sparsity.measure``, ...
+``names()`` lists them, ``get(name)`` makes one, ``default()`` makes those that are on when nothing is chosen, and
+``choose(["default", "plateau"])`` adds to them. Each class says what it means, what it writes and how often it looks:
+``table()`` makes the README's table of it. What they measure is there for everybody in the rooms behind them:
+``gates.measure``, ``drift.euler``, ``saddle.imbalance``, ``singular.readout``, ``curvature.interlayer``.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
+from typing import Any
 
-from netvitals.capture import Vital
-from netvitals.vitals import drift, gates, gradients, imbalance, preactivations, rank, sparsity, spikes, stream
+from netvitals._moved import moved
+from netvitals.capture import Metric, Vital, WatchContext
+from netvitals.vitals.curvature import Curvature
+from netvitals.vitals.dead_directions import KFACFloor, Orders, StreamFloor
 from netvitals.vitals.drift import Drift
 from netvitals.vitals.gates import Gates
+from netvitals.vitals.gauge_charges import GaugeCharges
 from netvitals.vitals.gradients import Gradients
-from netvitals.vitals.imbalance import Imbalance
+from netvitals.vitals.imbalance import Imbalance, StepAccounting
+from netvitals.vitals.plateau import PlateauForecast
 from netvitals.vitals.preactivations import Preactivations
 from netvitals.vitals.rank import Rank
 from netvitals.vitals.sparsity import Sparsity
 from netvitals.vitals.spikes import Spikes
 from netvitals.vitals.stream import Stream
 
-_ALL: dict[str, type[Vital]] = {
-    v.name: v for v in (Gates, Preactivations, Drift, Sparsity, Spikes, Imbalance, Rank, Stream, Gradients)
+REGISTRY: dict[str, type[Vital]] = {
+    v.name: v
+    for v in (
+        Gates,
+        Preactivations,
+        Drift,
+        Sparsity,
+        Spikes,
+        Imbalance,
+        Rank,
+        Stream,
+        Gradients,
+        PlateauForecast,
+        StepAccounting,
+        StreamFloor,
+        KFACFloor,
+        Orders,
+        GaugeCharges,
+        Curvature,
+    )
 }
 
 
-def names() -> list[str]:
-    """Names of all vital signs.
+def names(*, default: bool | None = None) -> list[str]:
+    """Names of all vital signs, or only of those that are on by default, or only of the others.
 
-    >>> names()
+    >>> names(default=True)
     ['gates', 'preactivations', 'drift', 'sparsity', 'spikes', 'imbalance', 'rank', 'stream', 'gradients']
+    >>> names(default=False)
+    ['plateau', 'accounting', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges', 'curvature']
     """
-    return list(_ALL)
+    return [name for name, kind in REGISTRY.items() if default is None or kind.default is default]
 
 
 def get(name: str) -> Vital:
@@ -42,39 +70,138 @@ def get(name: str) -> Vital:
     ...
     ValueError: there is no vital sign 'spike'; did you mean spikes or sparsity?
     """
-    if name in _ALL:
-        return _ALL[name]()
-    near = difflib.get_close_matches(str(name), _ALL, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(_ALL)}"
+    if name in REGISTRY:
+        return REGISTRY[name]()
+    near = difflib.get_close_matches(str(name), REGISTRY, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(REGISTRY)}"
     raise ValueError(f"there is no vital sign {name!r}; {hint}")
 
 
 def default() -> list[Vital]:
-    """Fresh instances of all vital signs, in the order they are shown a site."""
-    return [kind() for kind in _ALL.values()]
+    """Fresh instances of the vital signs that are on by default, in the order they are shown a site."""
+    return [REGISTRY[name]() for name in names(default=True)]
+
+
+def choose(vitals: Iterable[Vital | str] | None = None) -> list[Any]:
+    """Vital signs from instances and names; ``"default"`` stands for all that are on by default, and so does None.
+
+    An instance takes the place of the default one of its name, so that ``["default", Gates(thetas=[0.5])]`` works.
+
+    >>> [v.name for v in choose(["gates", "plateau"])], len(choose(["default", "plateau"]))
+    (['gates', 'plateau'], 10)
+    """
+    if vitals is None:
+        return list(default())
+    if isinstance(vitals, str) or not isinstance(vitals, Iterable):
+        raise TypeError(f"vitals must be a list of names or vital signs, got {vitals!r}")
+    given = list(vitals)
+    own = {v if isinstance(v, str) else getattr(v, "name", None) for v in given}
+    out: list[Any] = []
+    for v in given:
+        if isinstance(v, str) and v == "default":
+            out += [d for d in default() if d.name not in own]
+        else:
+            out.append(get(v) if isinstance(v, str) else v)
+    return out
+
+
+def how_often(vital: type[Vital]) -> str:
+    """How often a vital sign looks, in words.
+
+    >>> how_often(Gates), how_often(Spikes), how_often(Rank)
+    ('every measured step', 'every 5th measured step', 'measured steps at least 2,000 training steps apart')
+    """
+    if vital.min_steps > 1:
+        return f"measured steps at least {vital.min_steps:,} training steps apart"
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(vital.every, "th")
+    return "every measured step" if vital.every == 1 else f"every {vital.every}{ending} measured step"
+
+
+def entry(vital: type[Vital]) -> dict[str, Any]:
+    """Everything a vital sign says of itself, as plain data."""
+    return {
+        "name": vital.name,
+        "title": vital.title,
+        "meaning": vital.meaning,
+        "metrics": {name: metric._asdict() for name, metric in vital.metrics.items()},
+        "how_often": how_often(vital),
+        "every": vital.every,
+        "every_by_method": dict(vital.every_by_method),
+        "min_steps": vital.min_steps,
+        "default": vital.default,
+        "needs": vital.needs,
+    }
+
+
+def reference() -> str:
+    """Every vital sign with every number it writes, as Markdown: the file ``docs/vital-signs.md``."""
+    parts = [
+        "# The vital signs",
+        "Written by `netvitals vitals --reference` from the classes in `netvitals.vitals`. A pure number has no unit. "
+        "What is\npooled for the whole model has the metric's name (over elements), or ends in `:site` or `:channel`.",
+    ]
+    for name, kind in REGISTRY.items():
+        rows = [_row(f"`{metric}`", meaning, unit) for metric, (meaning, unit) in kind.metrics.items()]
+        state = "On by default" if kind.default else "Only if asked for"
+        needs = f"; needs {kind.needs}" if kind.needs else ""
+        parts += [f"## {kind.title} (`{name}`)", kind.meaning, f"{state}{needs}. It looks on {how_often(kind)}."]
+        parts.append("\n".join([_row("metric", "meaning", "unit"), "|---|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def table() -> str:
+    """All vital signs as a Markdown table: name, what it tells and needs, what it writes, how often."""
+    lines = [_row("name", "what it tells", "metrics", "how often"), "|---|---|---|---|"]
+    for name, kind in REGISTRY.items():
+        asked = "" if kind.default else f" Only if asked for{f'; needs {kind.needs}' if kind.needs else ''}."
+        shown = [m for m in kind.metrics if not m.endswith("_stderr")]
+        lines.append(_row(f"`{name}`", kind.meaning + asked, ", ".join(shown), how_often(kind)))
+    return "\n".join(lines)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 __all__ = [
+    "REGISTRY",
+    "Curvature",
     "Drift",
+    "GaugeCharges",
     "Gates",
     "Gradients",
     "Imbalance",
+    "KFACFloor",
+    "Metric",
+    "Orders",
+    "PlateauForecast",
     "Preactivations",
     "Rank",
     "Sparsity",
     "Spikes",
+    "StepAccounting",
     "Stream",
+    "StreamFloor",
     "Vital",
+    "WatchContext",
+    "choose",
     "default",
-    "drift",
-    "gates",
+    "entry",
     "get",
-    "gradients",
-    "imbalance",
+    "how_often",
     "names",
-    "preactivations",
-    "rank",
-    "sparsity",
-    "spikes",
-    "stream",
+    "reference",
+    "table",
 ]
+
+__getattr__ = moved(
+    __name__,
+    {
+        "dial": "netvitals.drift.dial",
+        "drift_theory": "netvitals.drift.theory",
+        "gate_forecast": "netvitals.gates.forecasting",
+        "gate_trends": "netvitals.gates.trends",
+        "gradient_signs": "netvitals.drift.signs",
+        "suppression": "netvitals.drift.suppression",
+    },
+)

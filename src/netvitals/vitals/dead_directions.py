@@ -8,15 +8,13 @@ r"""Vital signs of dead directions for :func:`netvitals.watch`, by what they cos
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import LinearView, ParameterView, Recorder, Site, TensorView, Vital
-from netvitals.singular.checkpoint.one_checkpoint import check_task, distance, readout
-from netvitals.singular.checkpoint.stream import inside
+from netvitals.capture import LinearView, Metric, ParameterView, Recorder, Site, TensorView, Vital, WatchContext
 
 ROWS = 2048  # rows of the stream behind the number, evenly strided
 WIDEST = 1024  # wider layers are left out: the cost is cubic
@@ -29,8 +27,19 @@ class StreamFloor(Vital):
     node, at every node of the residual stream."""
 
     name = "stream_floor"
+    title = "Floor of the stream"
+    meaning = (
+        "The weakest direction that is still active in the residual stream. Skips carry it through; where it vanishes, "
+        "a block cancels it."
+    )
+    metrics: ClassVar = {
+        "sigma_r": Metric("smallest active singular value", "activation"),
+        "sigma_1": Metric("largest singular value", "activation"),
+        "rank": Metric("number of active directions", "directions"),
+        "ratio": Metric("smallest active singular value over that of the first node"),
+    }
+    headline = ("ratio", "sigma_r")
     tensors_of = ("stream",)
-    metrics = ("sigma_r", "sigma_1", "rank", "ratio")
 
     def __init__(self) -> None:
         self._recorder: Recorder | None = None
@@ -48,6 +57,8 @@ class StreamFloor(Vital):
         self._nodes.append((view.site, torch.linalg.eigvalsh(x.T @ x / len(x))))
 
     def _hand_over(self, recorder: Recorder) -> None:
+        from netvitals.singular.checkpoint.stream import inside
+
         owners = {site.module for site, _ in self._nodes}
         nodes = [(site, values) for site, values in self._nodes if not inside(site.module, owners)]
         self._recorder, self._nodes = None, []
@@ -61,7 +72,7 @@ class StreamFloor(Vital):
             start = floor[0] if floor[0] > 0 else math.nan
             recorder.put(
                 [site for site, _ in nodes],
-                self.metrics,
+                tuple(self.metrics),
                 np.array([[f, s[0], k, f / start] for f, s, k in zip(floor, sigmas, ranks)]),
             )
 
@@ -76,23 +87,36 @@ class KFACFloor(Vital):
     fewer rows than outputs is left out.
 
     Args:
-        spacing: training steps between looks, at least.
+        min_steps: training steps between looks, at least.
     """
 
-    name = "kfac"
+    name = "kfac_floor"
+    title = "Gradient covariance"
+    meaning = (
+        "Spectrum of G, the covariance of a layer's output gradients over examples. A falling floor means compression, "
+        "a jump new outputs."
+    )
+    metrics: ClassVar = {
+        "lambda_min": Metric("smallest eigenvalue above rounding", "gradient²"),
+        "lambda_max": Metric("largest eigenvalue", "gradient²"),
+        "condition": Metric("their ratio"),
+        "trace": Metric("sum of eigenvalues", "gradient²"),
+        "zeros": Metric("eigenvalues at zero: gauges, and outputs without gradient", "directions"),
+    }
+    headline = ("condition", "lambda_min")
+    min_steps = 200
     gradients_of = ("linear",)
-    metrics = ("lambda_min", "lambda_max", "condition", "trace", "zeros")
 
     def __init__(self, min_steps: int = 200) -> None:
         if min_steps < 1:
-            raise ValueError(f"spacing counts training steps and must be 1 or more, got {min_steps}")
+            raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
         self.min_steps = min_steps
 
     def gradient(self, recorder: Recorder, view: LinearView, g: Tensor) -> None:
         rows = g.reshape(-1, g.shape[-1]) if isinstance(view.module, nn.Linear) else g.movedim(1, -1).flatten(0, -2)
         if not rows.shape[1] <= min(len(rows), WIDEST) or rows.shape[1] < 2:
             return
-        rows = rows.double() * math.sqrt(len(g))  # the loss is a mean over samples, G is of one sample
+        rows = rows.double() * math.sqrt(len(g))  # the loss is a mean over examples, G is of one
         spectrum = torch.linalg.eigvalsh(rows.T @ rows)
 
         def finish(values: np.ndarray) -> None:
@@ -100,7 +124,7 @@ class KFACFloor(Vital):
             low = live[0] if len(live) else math.nan
             recorder.put(
                 view.site,
-                self.metrics,
+                tuple(self.metrics),
                 np.array([low, values[-1], values[-1] / low, values.sum(), len(values) - len(live)]),
             )
 
@@ -112,26 +136,62 @@ class Orders(Vital):
     directions, ``lambda`` (their contribution) and ``distance`` to the nearest, at site ``"model"``.
 
     Args:
-        model, loss_fn, batch: as for :func:`netvitals.singular.readout`; a fixed batch.
-        spacing: training steps between readouts, at least.
+        model, loss_fn, batch: as for :func:`netvitals.singular.readout`; a fixed batch. Left out, the watch gives its
+            model and its probe.
+        min_steps: training steps between readouts, at least.
         units: hidden units per pair of layers, the weakest first.
     """
 
     name = "orders"
-    metrics = ("order", "singular", "lambda", "distance")
+    title = "Order"
+    meaning = "Of which order the nearest singular direction is: 1 is regular, 2 and more are degenerate."
+    metrics: ClassVar = {
+        "order": Metric("largest order found"),
+        "singular": Metric("singular directions found", "directions"),
+        "lambda": Metric("their contribution to the learning coefficient"),
+        "distance": Metric("way to the nearest", "weight"),
+    }
+    headline = ("order",)
+    needs = "probe=(x, y, loss_fn), with torch's cross_entropy or mse_loss"
+    min_steps = 1000
 
     def __init__(
-        self, model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, min_steps: int = 1000, units: int = 2
+        self,
+        model: nn.Module | None = None,
+        loss_fn: Any = None,
+        batch: tuple[Tensor, Tensor] | None = None,
+        *,
+        min_steps: int = 1000,
+        units: int = 2,
     ) -> None:
         if min_steps < 1:
-            raise ValueError(f"spacing counts training steps and must be 1 or more, got {min_steps}")
-        check_task(loss_fn, batch)  # now, and not at the first checkpoint of a run
+            raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
         self.model, self.loss_fn, self.batch, self.units, self.min_steps = model, loss_fn, batch, units, min_steps
+        self._given = model is not None
+        if self._given:
+            self._check()
+
+    def begin(self, context: WatchContext) -> None:
+        if not self._given:
+            self.loss_fn, self.batch = context.fixed_batch(self.name)
+            self.model = context.model
+            self._check()
+
+    def _check(self) -> None:
+        """Now, and not at the first checkpoint of a run."""
+        from netvitals.singular.checkpoint.one_checkpoint import check_task
+
+        check_task(self.loss_fn, self.batch)
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
+        from netvitals.singular.checkpoint.one_checkpoint import distance, readout
+
+        if self.model is None or self.batch is None:
+            raise ValueError("these orders have no model yet: give them to watch, or model, loss_fn and batch")
         found = readout(self.model, self.loss_fn, self.batch, units=self.units)
         singular = found.of("singular")
         order = max((c.scan.order or 1 for c in singular), default=1)
         nearest = min((distance(c) for c in singular), default=math.nan)
         lam = found.triple.lam if found.triple is not None else 0.0
-        recorder.write("model", self.metrics, torch.tensor([order, len(singular), lam, nearest], dtype=torch.float64))
+        values = torch.tensor([order, len(singular), lam, nearest], dtype=torch.float64)
+        recorder.write("model", tuple(self.metrics), values)

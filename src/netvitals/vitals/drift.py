@@ -2,135 +2,44 @@ r"""Weight drift: where the weights have gone since the start, and where the gra
 
 Per parameter tensor with $\Delta W = W_t - W_0$: the effect size ``drift_z`` = mean(ΔW) / ½(std W_0 + std W_t), the
 descriptive ``drift_t`` = mean(ΔW)·√n / std(ΔW), signs, extremes. Per layer: the gradient-sign statistics of
-:mod:`~netvitals.vitals.gradient_signs` and Euler's sum. ``drift_z`` is an effect size, not a test, and entries of ΔW
+:mod:`~netvitals.drift.signs` and Euler's sum. ``drift_z`` is an effect size, not a test, and entries of ΔW
 are correlated, so that ``drift_t`` is none either: significance is the sign over five or more seeds.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from netvitals._moved import moved
 from netvitals.capture import (
     ActivationStack,
     ActivationView,
     LinearView,
+    Metric,
     ParameterView,
     Recorder,
     Site,
     TensorView,
     Vital,
 )
-from netvitals.drift.euler_identity import Euler, euler
-from netvitals.drift.signs import (
-    CovarianceSplit,
-    GradientSigns,
-    Reduction,
-    _check_reduction,
-    covariance_split,
-    gradient_signs,
-    row_means,
-    split_sums,
+from netvitals.drift.signs import Reduction, _check_reduction, row_means, split_sums
+from netvitals.drift.weights import (
+    DRIFT_METRICS,
+    ROLES,
+    WEIGHT_METRICS,
+    drift_columns,
+    role,
+    row_std,
+    weight_columns,
 )
-from netvitals.stats import order as _order
 
-__all__ = [
-    "CovarianceSplit",
-    "Drift",
-    "Euler",
-    "GradientSigns",
-    "WeightDrift",
-    "covariance_split",
-    "euler",
-    "gradient_signs",
-    "role",
-    "weight_drift",
-]
-
-WEIGHT_METRICS = (
-    "weight_mean",
-    "weight_std",
-    "min",
-    "max",
-    "norm",
-    "neg_fraction",
-    "pos_fraction",
-    "extreme_threshold",
-)
-DRIFT_METRICS = ("drift_z", "drift_t")
 GRADIENT_METRICS = ("grad_mean_abs", "grad_norm")
 SIGN_METRICS = ("g_pos", "g_all", "rho_pos", "rho_all", "frac_units_pos", "slope", "euler")
 SPLIT_METRICS = ("tot", "prod", "cov")
-ROLES = ("weight", "bias", "norm_gain", "norm_shift", "embedding", "other")
-EXTREME = 0.999
-STD_FLOOR = 1e-8  # added to the sum of the two standard deviations in drift_z
-
-Role = Literal["weight", "bias", "norm_gain", "norm_shift", "embedding", "other"]
-
-
-@dataclass(frozen=True)
-class WeightDrift:
-    """Drift statistics of one tensor against its initial value."""
-
-    weight_mean: float
-    weight_std: float
-    min: float
-    max: float
-    norm: float
-    neg_fraction: float
-    pos_fraction: float
-    extreme_threshold: float  # 0.999 quantile of |W|
-    drift_z: float
-    drift_t: float
-    numel: int
-
-    def __str__(self) -> str:
-        return (
-            f"mean {self.weight_mean:+.3e}, drift_z {self.drift_z:+.4f}, drift_t {self.drift_t:+.2f}, "
-            f"{self.neg_fraction:.1%} negative, |W| at 99.9 % {self.extreme_threshold:.3g}, {self.numel} entries"
-        )
-
-
-def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
-    """The row of drift statistics of one tensor, in float64.
-
-    >>> print(weight_drift(torch.tensor([-1.0, 0.0, 1.0]) - 0.5, torch.tensor([-1.0, 0.0, 1.0])))
-    mean -5.000e-01, drift_z -0.5000, drift_t -inf, 66.7% negative, |W| at 99.9 % 0.5, 3 entries
-    """
-    if weight.shape != initial.shape:
-        raise ValueError(f"the tensor has shape {tuple(weight.shape)} and its initial value {tuple(initial.shape)}")
-    if weight.numel() == 0:
-        raise ValueError("expected a tensor with entries, got an empty one")
-    w, w0 = (t.detach().double().reshape(1, -1) for t in (weight, initial))
-    columns = _weight_columns(w)
-    columns += _drift_columns(w - w0, columns[1], _std(w0, w0.mean(1, keepdim=True)))
-    values = dict(zip(WEIGHT_METRICS + DRIFT_METRICS, (float(c) for c in columns)))
-    return WeightDrift(**values, numel=weight.numel())
-
-
-def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module]) -> Role:
-    """What a parameter is, from the module that owns it and its own shape.
-
-    >>> role("0.bias", torch.zeros(2), {"0": nn.BatchNorm1d(2)})
-    'norm_shift'
-    """
-    owner, _, leaf = name.rpartition(".")
-    module = modules.get(owner)
-    if isinstance(module, nn.Embedding):
-        return "embedding"
-    kind = type(module).__name__
-    if "Norm" in kind or isinstance(module, nn.modules.batchnorm._NormBase):
-        return "norm_shift" if "bias" in leaf else "norm_gain"
-    if "bias" in leaf:
-        return "bias"
-    if parameter.ndim >= 2 and ("weight" in leaf or isinstance(module, nn.Linear)):
-        return "weight"
-    return "other"
 
 
 class Drift(Vital):
@@ -144,10 +53,41 @@ class Drift(Vital):
 
     Args:
         reduction: how the user's loss is reduced over the batch.
-        spacing: weights move slowly, so their statistics are read on measured steps at least this far apart.
+        min_steps: weights move slowly, so their statistics are read on measured steps at least this far apart.
     """
 
     name = "drift"
+    title = "Drift"
+    meaning = (
+        "Where the weights have gone since the start, and where the sign of the gradient sends them next. ⟨o, ∇ℓ⟩ at "
+        "the output says whether it goes on."
+    )
+    metrics: ClassVar = {
+        "weight_mean": Metric("mean entry", "weight"),
+        "weight_std": Metric("standard deviation of entries", "weight"),
+        "min": Metric("smallest entry", "weight"),
+        "max": Metric("largest entry", "weight"),
+        "norm": Metric("length of the tensor", "weight"),
+        "neg_fraction": Metric("share of negative entries", "share"),
+        "pos_fraction": Metric("share of positive entries", "share"),
+        "extreme_threshold": Metric("99.9 % quantile of |W|", "weight"),
+        "drift_z": Metric("mean change over the spread of the entries (an effect size)"),
+        "drift_t": Metric("mean change times √n over its spread (descriptive)"),
+        "grad_mean_abs": Metric("mean |gradient|", "gradient"),
+        "grad_norm": Metric("length of the gradient", "gradient"),
+        "g_pos": Metric("mean gradient at active inputs", "gradient"),
+        "g_all": Metric("mean gradient at all inputs", "gradient"),
+        "rho_pos": Metric("g_pos over mean |g|"),
+        "rho_all": Metric("g_all over mean |g|"),
+        "frac_units_pos": Metric("share of units with a positive mean gradient", "share"),
+        "slope": Metric("Σ a·g / Σ a²", "gradient / activation"),
+        "euler": Metric("Σ p·∂ℓ/∂p; at the output ⟨o, ∇ℓ⟩: positive means that the push to zero persists", "loss"),
+        "tot": Metric("mean weight gradient", "gradient"),
+        "prod": Metric("its part from the means", "gradient"),
+        "cov": Metric("its part from the covariance", "gradient"),
+    }
+    headline = ("drift_z", "weight_mean")
+    default = True
     takes_stacks = True
     every = 10
     gradients_of = ("activation", "linear", "output")
@@ -155,9 +95,9 @@ class Drift(Vital):
     def __init__(self, reduction: Reduction = "mean", min_steps: int = 100) -> None:
         _check_reduction(reduction)
         if min_steps < 1:
-            raise ValueError(f"spacing counts training steps and must be 1 or more, got {min_steps}")
+            raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
         self.reduction = reduction
-        self.min_steps = min_steps
+        self.weights_min_steps = min_steps
         self._read_at: int | None = None
         self._recorder: Recorder | None = None
         self._splits: dict[tuple[Any, ...], list[tuple[Site, Tensor, Tensor]]] = {}
@@ -237,7 +177,7 @@ class Drift(Vital):
         recorder.write(stack.sites, SIGN_METRICS, values)
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        if self._read_at is not None and 0 < recorder.step - self._read_at < self.min_steps:
+        if self._read_at is not None and 0 < recorder.step - self._read_at < self.weights_min_steps:
             return
         self._read_at = recorder.step
         rows: list[Tensor] = []
@@ -245,11 +185,11 @@ class Drift(Vital):
         for names in view.groups:
             w = view.rows("params", names)
             metrics: tuple[str, ...] = WEIGHT_METRICS
-            columns = _weight_columns(w)
+            columns = weight_columns(w)
             if names[0] in view.initial:
                 w0 = view.rows("initial", names)
                 std0 = self._std_of_initial(names[0], view.initial[names[0]], w0)
-                columns += _drift_columns(w - w0, columns[1], std0)
+                columns += drift_columns(w - w0, columns[1], std0)
                 metrics += DRIFT_METRICS
                 rows.append(torch.stack([columns[0], columns[5], columns[8]], dim=1))
                 order += names
@@ -267,7 +207,7 @@ class Drift(Vital):
         """The initial values do not change, so their spread is computed once for as long as they are the same ones."""
         known = self._initial_std.get(name)
         if known is None or known[0]() is not first or known[1].numel() != w0.shape[0]:
-            known = self._initial_std[name] = (weakref.ref(first), _std(w0, w0.mean(1, keepdim=True)))
+            known = self._initial_std[name] = (weakref.ref(first), row_std(w0, w0.mean(1, keepdim=True)))
         return known[1]
 
     def _role_weights(self, order: list[str], view: ParameterView, like: Tensor) -> tuple[list[str], Tensor]:
@@ -280,35 +220,23 @@ class Drift(Vital):
         return self._roles[key]
 
 
-def _weight_columns(w: Tensor) -> list[Tensor]:
-    mean = w.mean(1, keepdim=True)
-    scratch = torch.empty_like(w)
-    negative = torch.lt(w, 0, out=scratch).mean(1)
-    positive = torch.gt(w, 0, out=scratch).mean(1)
-    extreme = _order.upper_quantile(torch.abs(w, out=scratch), EXTREME)
-    return [
-        mean[:, 0],
-        _std(w, mean, scratch),
-        w.amin(1),
-        w.amax(1),
-        torch.linalg.vector_norm(w, dim=1),
-        negative,
-        positive,
-        extreme,
-    ]
-
-
-def _drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:
-    mean = delta.mean(1, keepdim=True)
-    z = mean[:, 0] / ((std0 + std + STD_FLOOR) * 0.5)
-    return [z, mean[:, 0] * delta.shape[1] ** 0.5 / _std(delta, mean)]
-
-
-def _std(w: Tensor, mean: Tensor, scratch: Tensor | None = None) -> Tensor:
-    """Sample standard deviation of each row from its mean; far faster than ``torch.std`` on a CPU."""
-    centred = torch.sub(w, mean, out=scratch) if scratch is not None else w - mean
-    return torch.linalg.vector_norm(centred, dim=1) / max(1, w.shape[1] - 1) ** 0.5
-
-
 def _flat(t: Tensor) -> Tensor:
     return t.reshape(len(t), -1)
+
+
+__getattr__ = moved(
+    __name__,
+    {
+        name: f"netvitals.drift.{name}"
+        for name in (
+            "CovarianceSplit",
+            "Euler",
+            "GradientSigns",
+            "WeightDrift",
+            "covariance_split",
+            "euler",
+            "gradient_signs",
+            "weight_drift",
+        )
+    },
+)

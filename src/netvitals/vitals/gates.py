@@ -6,66 +6,20 @@ $D(\theta) = \frac1n \sum_i 1[\Gamma_i > \theta]$, strictly above the threshold.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationStack, ActivationView, Recorder, Vital
-from netvitals.gates.measurement import checked_thetas, measure
-from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
-from netvitals.gates.report import GateReport, SiteGates
+from netvitals._moved import moved
+from netvitals.capture import ActivationStack, ActivationView, Metric, Recorder, Vital
+from netvitals.gates.measurement import checked_thetas
 from netvitals.stats import order as _order
 from netvitals.vitals._pooling import Pool, Rows, Table
 
-__all__ = [
-    "PREDICTORS",
-    "GateDensity",
-    "GateReport",
-    "Gates",
-    "Margins",
-    "SiteGates",
-    "density",
-    "margins",
-    "measure",
-    "predict",
-]
-
 QUANTILES = (0.05, 0.50, 0.95)
-
-
-@dataclass(frozen=True)
-class GateDensity:
-    """Share of gates above a threshold, over the elements that could be measured."""
-
-    theta: float
-    density: float  # in [0, 1]; NaN only if nothing could be measured
-    measured: int  # elements behind the number
-    skipped: int  # elements whose gate is undefined there
-
-    @property
-    def valid(self) -> float:
-        return self.measured / max(1, self.measured + self.skipped)
-
-    def __str__(self) -> str:
-        return f"D({self.theta:g}) = {self.density:.4f} over {self.measured} elements ({self.valid:.1%} valid)"
-
-
-def density(gate: Tensor, theta: float, valid: Tensor | None = None) -> GateDensity:
-    r"""$D(\theta)$ of a tensor of gates; ``valid`` marks the elements that count (default: those that are not NaN).
-
-    >>> print(density(torch.tensor([0.0, 0.2, 1.0, float("nan")]), theta=0.1))
-    D(0.1) = 0.6667 over 3 elements (75.0% valid)
-    """
-    if not theta >= 0:
-        raise ValueError(f"theta must not be negative, got {theta}: it is compared with |f'|")
-    valid = ~torch.isnan(gate) if valid is None else valid
-    measured = int(valid.sum())
-    active = int(((gate.abs() > theta) & valid).sum())
-    return GateDensity(float(theta), active / measured if measured else math.nan, measured, gate.numel() - measured)
 
 
 class Gates(Vital):
@@ -78,6 +32,22 @@ class Gates(Vital):
     """
 
     name = "gates"
+    title = "Gates"
+    meaning = (
+        "How much gradient each activation lets through: a gate is |f′(x)|, and density is the share of gates that are "
+        "open. A layer that fades is a layer that stops learning."
+    )
+    metrics: ClassVar = {
+        "density@{theta}": Metric("share of gates above the threshold", "share"),
+        "mean": Metric("mean gate |f′(x)|"),
+        "q05": Metric("5 % quantile of gates"),
+        "q50": Metric("median gate"),
+        "q95": Metric("95 % quantile of gates"),
+        "variance": Metric("variance of f′(x)"),
+        "valid": Metric("share of channels whose gates are numbers", "share"),
+    }
+    headline = ("density@0.01", "density@0.1", "mean")
+    default = True
     takes_stacks = True
 
     def __init__(self, thetas: Sequence[float] = (0.01, 0.1)) -> None:
@@ -143,3 +113,22 @@ class Gates(Vital):
 
 def _flat(t: Tensor) -> Tensor:
     return t.reshape(t.shape[0], -1)
+
+
+__getattr__ = moved(
+    __name__,
+    {
+        name: f"netvitals.gates.{name}"
+        for name in (
+            "PREDICTORS",
+            "GateDensity",
+            "GateReport",
+            "Margins",
+            "SiteGates",
+            "density",
+            "margins",
+            "measure",
+            "predict",
+        )
+    },
+)

@@ -8,42 +8,19 @@ none of them but for its step size; Adam does, though no gradient points there (
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from netvitals.capture import ParameterView, Recorder, Vital
-from netvitals.optim import Gauge, Gauges, Rescale, find_gauges
+from netvitals._moved import moved
+from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 
-METRICS = ("charge", "charge_moved", "orbit_moved")
+if TYPE_CHECKING:
+    from netvitals.optim import Gauge, GaugeDrift, Gauges
 
-
-@dataclass(frozen=True)
-class GaugeDrift:
-    """One gauge, now against then."""
-
-    gauge: str
-    charge: float  # root mean square over modes
-    charge_moved: float  # change of the charge, over the energy ‖W‖² it is a difference of (shift: over the spread)
-    orbit_moved: float  # root mean square change of the position on the orbit: log scale, or mean of the logits
-
-    def __str__(self) -> str:
-        return f"{self.gauge}: moved {self.orbit_moved:.3g} along its orbit, charge by {self.charge_moved:.2%}"
-
-
-def position(gauge: Gauge) -> Tensor:
-    """Where on its orbit a gauge's parameters sit: half log ratios of neighbouring norms, or means over classes."""
-    if isinstance(gauge, Rescale):
-        return 0.5 * gauge.norms().clamp_min(1e-30).log().diff(dim=0).reshape(-1)
-    return gauge.charge()
-
-
-def energy(gauge: Gauge) -> Tensor:
-    """What the charge is compared with: the sum of squared norms, or the spread of the logits' parameters."""
-    if isinstance(gauge, Rescale):
-        return gauge.norms().square().sum() / max(1, gauge.channels)
-    return gauge.param.detach().std(correction=0)
+NAMED = (F.cross_entropy, F.mse_loss)  # losses whose likelihood is known by the function itself
 
 
 class GaugeCharges(Vital):
@@ -51,31 +28,84 @@ class GaugeCharges(Vital):
 
     Args:
         gauges: from :func:`netvitals.optim.find_gauges`, or specs of one's own; or the model, in which they are looked
-            for with a guessed input.
+            for with a guessed input. Left out, they are looked for in the watched model, on the watch's probe if it has
+            one.
     """
 
     name = "gauge_charges"
+    title = "Gauge drift"
+    meaning = "How far the optimiser has gone along directions that change nothing."
+    metrics: ClassVar = {
+        "charge": Metric("conserved quantity of gradient flow", "weight²"),
+        "charge_moved": Metric("its change, relative"),
+        "orbit_moved": Metric("way along the orbit: log scale, or mean of the logits"),
+    }
+    headline = ("orbit_moved",)
+    needs = "a model with gauges, and probe= where an input cannot be guessed"
 
-    def __init__(self, gauges: Gauges | Iterable[Gauge] | nn.Module) -> None:
-        found = find_gauges(gauges) if isinstance(gauges, nn.Module) else gauges
-        self.gauges = tuple(found)
+    def __init__(self, gauges: Gauges | Iterable[Gauge] | nn.Module | None = None) -> None:
+        self.gauges: tuple[Gauge, ...] = ()
+        self._start: list[tuple[Tensor, Tensor]] = []
+        self._given = gauges is not None
+        if isinstance(gauges, nn.Module):
+            from netvitals.optim import find_gauges
+
+            self._take(find_gauges(gauges))
+        elif gauges is not None:
+            self._take(gauges)
+
+    def begin(self, context: WatchContext) -> None:
+        if self._given:
+            return
+        from netvitals.optim import find_gauges
+
+        if context.probe is None:
+            try:
+                self._take(find_gauges(context.model))
+            except ValueError as error:
+                raise ValueError(f"{error} (to watch: probe=(x, y, loss_fn))") from error
+            return
+        x, y, loss_fn = context.probe
+        likelihood: Any = loss_fn
+        if loss_fn not in NAMED and not isinstance(loss_fn, nn.CrossEntropyLoss | nn.MSELoss):
+            likelihood = "ce" if isinstance(y, Tensor) and not y.is_floating_point() else "mse"
+        self._take(find_gauges(context.model, (x, y), likelihood))
+
+    def _take(self, gauges: Iterable[Gauge]) -> None:
+        from netvitals.optim import orbit_position
+
+        self.gauges = tuple(gauges)
         if not self.gauges:
             raise ValueError(
                 "no gauge was given or found, so there is no drift to measure; find_gauges(model, batch) says why"
             )
-        self._start = [(g.charge().clone(), position(g).clone()) for g in self.gauges]
+        self._start = [(g.charge().clone(), orbit_position(g).clone()) for g in self.gauges]
 
     def drifts(self) -> tuple[GaugeDrift, ...]:
-        """All gauges now, against when this was made."""
+        """All gauges now, against when they were taken."""
+        from netvitals.optim import GaugeDrift
+
         rows = torch.stack([self._row(i) for i in range(len(self.gauges))]).tolist()
         return tuple(GaugeDrift(g.name, *row) for g, row in zip(self.gauges, rows))
 
     def _row(self, i: int) -> Tensor:
+        from netvitals.optim import gauge_energy, orbit_position
+
         gauge, (charge, place) = self.gauges[i], self._start[i]
-        now, here = gauge.charge(), position(gauge)
-        moved = (now - charge).square().mean().sqrt() / energy(gauge).clamp_min(1e-30)
-        return torch.stack([now.square().mean().sqrt(), moved, (here - place).square().mean().sqrt()]).float()
+        now, here = gauge.charge(), orbit_position(gauge)
+        shifted = (now - charge).square().mean().sqrt() / gauge_energy(gauge).clamp_min(1e-30)
+        return torch.stack([now.square().mean().sqrt(), shifted, (here - place).square().mean().sqrt()]).float()
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         rows = torch.stack([self._row(i) for i in range(len(self.gauges))])
-        recorder.write([g.name for g in self.gauges], METRICS, rows)
+        recorder.write([g.name for g in self.gauges], tuple(self.metrics), rows)
+
+
+__getattr__ = moved(
+    __name__,
+    {
+        "GaugeDrift": "netvitals.optim.GaugeDrift",
+        "energy": "netvitals.optim.gauge_energy",
+        "position": "netvitals.optim.orbit_position",
+    },
+)

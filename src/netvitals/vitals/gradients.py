@@ -7,51 +7,16 @@ $\|\Delta w\| / \|w\|$ with $w$ before the step. For the model the same from the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ParameterView, Recorder, Vital
-
-
-@dataclass(frozen=True)
-class Update:
-    """Norms of one step, of one tensor or of a whole model."""
-
-    grad_norm: float
-    update_norm: float
-    weight_norm: float
-
-    @property
-    def ratio(self) -> float:
-        return self.update_norm / self.weight_norm if self.weight_norm else float("nan")
-
-    def __str__(self) -> str:
-        return f"gradient {self.grad_norm:.3e}, update {self.update_norm:.3e} = {self.ratio:.2e} of the weights"
-
-
-def update(before: Mapping[str, Tensor], after: Mapping[str, Tensor], grads: Mapping[str, Tensor]) -> Update:
-    """Gradient, update and weight norm over all tensors that are named in ``before``.
-
-    >>> print(update({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([3.0, 3.5])}, {"w": torch.tensor([0.0, 5.0])}))
-    gradient 5.000e+00, update 5.000e-01 = 1.00e-01 of the weights
-    """
-    missing = sorted(set(before) - set(after))
-    if missing:
-        raise ValueError(f"parameters {missing} are known before the step and not after it")
-    squares = [
-        sum(float(t.detach().double().square().sum()) for t in tensors)
-        for tensors in (
-            [grads[n] for n in before if n in grads],
-            [after[n] - before[n] for n in before],
-            list(before.values()),
-        )
-    ]
-    return Update(*(s**0.5 for s in squares))
+from netvitals._moved import moved
+from netvitals.capture import Metric, ParameterView, Recorder, Vital
 
 
 class Gradients(Vital):
@@ -61,6 +26,19 @@ class Gradients(Vital):
     """
 
     name = "gradients"
+    title = "Gradients"
+    meaning = (
+        "How hard each parameter is pushed, and how far it moves. Healthy updates are about a thousandth of the "
+        "weights."
+    )
+    metrics: ClassVar = {
+        "grad_norm": Metric("length of the gradient", "gradient"),
+        "update_norm": Metric("length of the step", "weight"),
+        "weight_norm": Metric("length of the weights", "weight"),
+        "update_ratio": Metric("step over weights"),
+    }
+    headline = ("update_ratio", "grad_norm", "weight_norm")
+    default = True
     every = 2
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
@@ -103,3 +81,9 @@ def _norms(tensors: Sequence[Tensor]) -> list[Tensor]:
     wide = [t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors]
     norms = list(torch._foreach_norm(wide)) if wide else []
     return [torch.stack(norms)] if len({(t.device, t.dtype) for t in norms}) == 1 else norms
+
+
+__getattr__ = moved(
+    __name__,
+    {"Update": "netvitals.drift.Update", "update": "netvitals.drift.update_norms"},
+)

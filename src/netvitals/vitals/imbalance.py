@@ -1,129 +1,44 @@
 r"""Imbalance between neighbouring layers: $\Delta_l = \|W_{l+1}\|_F^2 - \|W_l\|_F^2 - \|b_l\|^2$.
 
 Gradient flow keeps it constant where the activation between the two layers is homogeneous (ReLU, linear), and moves it
-slowly elsewhere; growth means that one layer takes over. A pair is two linear or convolution layers, one fed by the
-other through elementwise activations only (dropout and pooling may lie between, a norm may not).
+slowly elsewhere; growth means that one layer takes over. :mod:`netvitals.saddle` has the pairs, the identity and the
+account of one step, which :class:`StepAccounting` keeps while a model trains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from netvitals.capture import ActivationView, LinearView, ParameterView, Recorder, TensorView, Vital, observe
-
-METRICS = ("imbalance", "relative")
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Imbalance of two neighbouring layers."""
-
-    first: str
-    second: str
-    delta: float  # ‖W_second‖² − ‖W_first‖² − ‖b_first‖²
-    relative: float  # delta over the sum of the three terms, in [−1, 1]
-
-    def __str__(self) -> str:
-        return f"{self.first} → {self.second}: {self.delta:+.6g} ({self.relative:+.1%})"
+from netvitals._moved import moved
+from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
+from netvitals.saddle.measure.accounting import neighbours, pair_numbers
+from netvitals.saddle.measure.pairs import PairFinder
 
 
-@dataclass(frozen=True)
-class ChainImbalance:
-    """All pairs that were found in a model, in the order of the forward pass."""
-
-    pairs: tuple[Pair, ...]
-
-    @property
-    def delta(self) -> tuple[float, ...]:
-        return tuple(p.delta for p in self.pairs)
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.pairs))
-
-
-def imbalances(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> tuple[float, ...]:
-    """Δ_l of a chain given as its weights, first layer first.
-
-    >>> imbalances([torch.ones(2, 2), 2 * torch.ones(1, 2)], [torch.ones(2), None])
-    (2.0,)
-    """
-    if len(weights) < 2:
-        raise ValueError(f"a chain has at least two layers, got {len(weights)}")
-    biases = [None] * len(weights) if biases is None else biases
-    if len(biases) != len(weights):
-        raise ValueError(f"got {len(weights)} weights and {len(biases)} biases: give None where a layer has none")
-    square = [_square(w) for w in weights]
-    return tuple(square[i + 1] - square[i] - _square(biases[i]) for i in range(len(weights) - 1))
-
-
-def measure(model: nn.Module, batch: Any) -> ChainImbalance:
-    """Pairs of ``model``, found by one forward pass of ``batch``, and their imbalance.
-
-    >>> net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.ReLU(), nn.Linear(3, 1))
-    >>> [(p.first, p.second) for p in measure(net, torch.zeros(4, 2)).pairs]
-    [('0', '2')]
-    """
-    vital = Imbalance()
-    observe(model, batch, vitals=[vital], mode="eval")
-    if not vital.pairs:
-        raise ValueError("no two linear or convolution layers of the model are joined by elementwise activations only")
-    modules = dict(model.named_modules())
-    out = []
-    for first, second in vital.pairs:
-        after, before, bias = (
-            _square(getattr(modules[name], key, None))
-            for name, key in ((second, "weight"), (first, "weight"), (first, "bias"))
-        )
-        delta = after - before - bias
-        out.append(Pair(first, second, delta, delta / max(after + before + bias, 1e-300)))
-    return ChainImbalance(tuple(out))
-
-
-def _square(t: Any) -> float:
-    return float(t.detach().double().square().sum()) if isinstance(t, Tensor) else 0.0
-
-
-class Imbalance(Vital):
+class Imbalance(PairFinder):
     """``imbalance`` and ``relative`` of every pair, at site ``first→second``. Pairs are found as the model runs."""
 
     name = "imbalance"
+    title = "Imbalance"
+    meaning = (
+        "How far neighbouring layers have moved apart: ‖Wₗ₊₁‖² − ‖Wₗ‖², which gradient flow conserves in linear "
+        "networks."
+    )
+    metrics: ClassVar = {
+        "imbalance": Metric("‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖²", "weight²"),
+        "relative": Metric("the same over the sum of the three, between −1 and 1"),
+    }
+    headline = ("relative", "imbalance")
+    default = True
     every = 10
 
     def __init__(self) -> None:
-        self.pairs: list[tuple[str, str]] = []
-        self._last: str | None = None  # the layer whose output, or an activation of it, is being handed on
-        self._address = 0
-        self._channels = 0
-        self._activated = False
+        super().__init__()
         self._signs: dict[tuple[Any, ...], tuple[list[str], Tensor]] = {}
-
-    def linear(self, recorder: Recorder, view: LinearView) -> None:
-        name, x = view.site.module, view.x
-        channel = -1 if isinstance(view.module, nn.Linear) else 1
-        if (
-            self._last is not None
-            and (self._last, name) not in self.pairs
-            and (x.data_ptr() == self._address or (self._activated and x.shape[channel] % self._channels == 0))
-        ):
-            self.pairs.append((self._last, name))
-        self._last, self._address, self._activated = name, view.y.data_ptr(), False
-        self._channels = view.y.shape[channel]
-
-    def activation(self, recorder: Recorder, view: ActivationView) -> None:
-        # an activation that works in place is shown a copy of its input, and its output has the old address
-        if self._address in (view.x.data_ptr(), view.a.data_ptr()):
-            self._address, self._activated = view.a.data_ptr(), True
-        else:
-            self._last = None
-
-    def tensor(self, recorder: Recorder, view: TensorView) -> None:
-        if view.site.kind != "stream" or view.value.data_ptr() != self._address:
-            self._last = None
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         self._last = None
@@ -136,7 +51,7 @@ class Imbalance(Vital):
         squares = norms * norms
         delta = signs @ squares
         table = torch.stack([delta, delta / (signs.abs() @ squares)], dim=1)
-        recorder.write([f"{first}→{second}" for first, second in self.pairs], METRICS, table)
+        recorder.write([f"{first}→{second}" for first, second in self.pairs], tuple(self.metrics), table)
 
     def _matrix(self, view: ParameterView) -> tuple[list[str], Tensor]:
         key = (tuple(self.pairs),)
@@ -154,3 +69,67 @@ class Imbalance(Vital):
             dtype = torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
             self._signs = {key: (names, torch.tensor(table, dtype=dtype, device=like.device))}
         return self._signs[key]
+
+
+class StepAccounting(Vital):
+    """Change of Δ per layer pair on each measured step, and the gap to plain SGD.
+
+    Args:
+        pairs: (first, second) names of layers; left out, layers that follow each other in the model and whose sizes
+            fit.
+        lr: learning rate, one for all or per parameter name; left out, the rate that explains each step best.
+    """
+
+    name = "accounting"
+    title = "Step accounting"
+    meaning = (
+        "What an optimizer step did to the imbalance of two layers, and what plain SGD would have done: momentum, Adam "
+        "and weight decay open the gap."
+    )
+    metrics: ClassVar = {
+        "delta": Metric("‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖² after the step", "weight²"),
+        "change": Metric("its change in this step", "weight²"),
+        "predicted": Metric("its change under plain SGD with the same gradients", "weight²"),
+        "gap": Metric("what the gradient of this step does not explain", "weight²"),
+    }
+    headline = ("gap", "change")
+    needs = "an optimizer that steps"
+
+    def __init__(
+        self, pairs: Sequence[tuple[str, str]] | None = None, lr: float | Mapping[str, float] | None = None
+    ) -> None:
+        self.pairs = None if pairs is None else list(pairs)
+        self.lr = lr
+
+    def begin(self, context: WatchContext) -> None:
+        if not context.training:
+            raise ValueError(
+                f"the vital sign {self.name!r} looks at what an optimizer step did, and a checkup makes none: "
+                "ask for it in watch"
+            )
+
+    def parameters(self, recorder: Recorder, view: ParameterView) -> None:
+        if not view.before or not view.grads:
+            return
+        if self.pairs is None:
+            self.pairs = neighbours(view.modules)
+        for first, second in self.pairs:
+            if f"{first}.weight" in view.grads and f"{second}.weight" in view.grads:
+                numbers = pair_numbers(view.before, view.params, view.grads, first, second, self.lr)
+                delta, change, predicted = numbers[:3]
+                recorder.write(
+                    f"{first} → {second}",
+                    tuple(self.metrics),
+                    torch.stack([delta, change, predicted, change - predicted]),
+                )
+
+
+__getattr__ = moved(
+    __name__,
+    {
+        "ChainImbalance": "netvitals.saddle.ChainImbalance",
+        "Pair": "netvitals.saddle.Pair",
+        "imbalances": "netvitals.saddle.imbalances",
+        "measure": "netvitals.saddle.chain_imbalance",
+    },
+)

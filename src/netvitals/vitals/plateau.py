@@ -1,19 +1,20 @@
-"""A vital sign for :func:`netvitals.watch`: the plateau forecast, renewed on every measured step."""
+"""The plateau forecast, renewed on every measured step: why the loss is flat, and when it will drop."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import ParameterView, Recorder, Vital
+from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 from netvitals.saddle.measure.forecasting import Forecast, forecast_live, optimizer_rule
-from netvitals.saddle.measure.plateau import Snapshot, snapshot
+from netvitals.saddle.measure.plateau import snapshot
 
-METRICS = ("signal", "loss", "resting", "escape", "low", "high", "small_layers")
+if TYPE_CHECKING:
+    from netvitals.saddle.measure.plateau import Snapshot
 
 
 class PlateauForecast(Vital):
@@ -24,22 +25,39 @@ class PlateauForecast(Vital):
     reason when there is none. One look costs one forward and one backward pass over the probe batch.
 
     Args:
-        model: the watched model.
+        model: the watched model; left out, the watch gives it, with its probe and its optimizer.
         batch: probe batch (inputs, targets); for Gaussian-like inputs add the mirror images −x.
         loss_fn: ``loss_fn(model(inputs), targets)``.
         optimizer: tells the rule and the learning rate, read anew at each look.
         drop: share of the resting loss that has to be gone for the plateau to count as over.
+        level: of the interval around the escape step.
         keep: how many looks stay in memory.
     """
 
     name = "plateau"
+    title = "Plateau"
+    meaning = (
+        "Why the loss is flat, and when it will drop: the signal grows out of small layers by a law that knows the "
+        "step of its escape."
+    )
+    metrics: ClassVar = {
+        "signal": Metric("how much of the resting loss the first order takes away", "loss"),
+        "loss": Metric("loss on the probe batch", "loss"),
+        "resting": Metric("loss on the probe batch of a model that answers the same to everything", "loss"),
+        "escape": Metric("the step at which the plateau is expected to end", "step"),
+        "low": Metric("lower end of its interval", "step"),
+        "high": Metric("upper end of its interval", "step"),
+        "small_layers": Metric("layers that are small, whose product the signal is", "layers"),
+    }
+    headline = ("escape", "signal", "loss")
+    needs = "probe=(x, y, loss_fn) and optimizer="
 
     def __init__(
         self,
-        model: nn.Module,
-        batch: tuple[Any, Any],
-        loss_fn: Callable[[Any, Any], Tensor],
-        optimizer: torch.optim.Optimizer,
+        model: nn.Module | None = None,
+        batch: tuple[Any, Any] | None = None,
+        loss_fn: Callable[[Any, Any], Tensor] | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
         *,
         drop: float = 0.5,
         level: float = 0.8,
@@ -49,6 +67,13 @@ class PlateauForecast(Vital):
         self.drop, self.level, self.keep = drop, level, keep
         self.observations: list[Snapshot] = []
         self.forecasts: list[Forecast] = []
+        self._given = model is not None
+
+    def begin(self, context: WatchContext) -> None:
+        if not self._given:
+            self.loss_fn, self.batch = context.fixed_batch(self.name)
+            self.model, self.optimizer = context.model, context.optimizer(self.name)
+            self.observations, self.forecasts = [], []
 
     @property
     def latest(self) -> Forecast | None:
@@ -56,10 +81,16 @@ class PlateauForecast(Vital):
 
     def observe(self, step: int) -> Forecast:
         """Look now and forecast."""
+        if self.model is None or self.batch is None or self.loss_fn is None:
+            raise ValueError("this plateau forecast has no model yet: give it to watch, or model, batch and loss_fn")
         self.observations.append(snapshot(self.model, self.batch, self.loss_fn, step))
         if len(self.observations) > self.keep:
             del self.observations[1]  # the first look holds the small layers
-        arguments, why = optimizer_rule(self.optimizer)
+        arguments, why = (
+            ({}, "no optimizer was given, so no step will follow")
+            if self.optimizer is None
+            else optimizer_rule(self.optimizer)
+        )
         if why:
             forecast = Forecast(step, math.nan, math.nan, math.nan, self.level, math.nan, self.drop, "", why)
         else:
@@ -72,7 +103,7 @@ class PlateauForecast(Vital):
         r = forecast.r if forecast.known else float(len(observe.small))
         recorder.write(
             "model",
-            METRICS,
+            tuple(self.metrics),
             torch.tensor(
                 [observe.signal, observe.loss, observe.resting, forecast.step, forecast.low, forecast.high, r],
                 dtype=torch.float64,

@@ -8,60 +8,17 @@ residual addition do not, so ``Site.follows`` keeps the two apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from netvitals.capture import ActivationStack, ActivationView, Recorder, Site, TensorView, Vital
+from netvitals._moved import moved
+from netvitals.capture import ActivationStack, ActivationView, Metric, Recorder, Site, TensorView, Vital
 from netvitals.vitals._pooling import Pool, Rows, Table
 
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Mean and standard deviation of an activation's input, by channel and pooled."""
-
-    mu: np.ndarray  # per channel
-    sigma: np.ndarray  # per channel, population form
-    mean: float
-    std: float
-    neg_preact: float  # share of inputs that are zero or below
-    elements: int
-
-    @property
-    def preact_drift(self) -> float:
-        return self.mean / self.std if self.std else float("nan")
-
-    def __str__(self) -> str:
-        return (
-            f"p = {self.mean:+.4f} ± {self.std:.4f} over {self.mu.size} channels ({self.elements} elements), "
-            f"drift {self.preact_drift:+.3f}, {self.neg_preact:.1%} at or below zero"
-        )
-
-
-def moments(p: Tensor, channel_dim: int = 1) -> Moments:
-    """The moments of one tensor of pre-activations.
-
-    >>> import torch
-    >>> print(moments(torch.tensor([[1.0, -1.0], [3.0, -1.0]])))
-    p = +0.5000 ± 1.6583 over 2 channels (4 elements), drift +0.302, 50.0% at or below zero
-    """
-    if p.numel() == 0:
-        raise ValueError(f"expected pre-activations with elements, got shape {tuple(p.shape)}")
-    x = p.detach().double()
-    x = x.reshape(-1, 1) if x.ndim < 2 else x.movedim(channel_dim, -1).flatten(0, -2)
-    return Moments(
-        x.mean(0).cpu().numpy(),
-        x.std(0, correction=0).cpu().numpy(),
-        float(x.mean()),
-        float(x.std(correction=0)),
-        float((x <= 0).double().mean()),
-        x.numel(),
-    )
 
 
 class Preactivations(Vital):
@@ -74,6 +31,22 @@ class Preactivations(Vital):
     """
 
     name = "preactivations"
+    title = "Pre-activations"
+    meaning = "How the input of each activation is distributed. Where its mean and spread go, the gates follow."
+    metrics: ClassVar = {
+        "mean": Metric("mean input", "activation"),
+        "std": Metric("standard deviation over everything", "activation"),
+        "sigma": Metric("mean over channels of their own standard deviation", "activation"),
+        "mean_spread": Metric("how far channel means lie apart", "activation"),
+        "sigma_spread": Metric("how far channel deviations lie apart", "activation"),
+        "preact_drift": Metric("mean over standard deviation: below zero, inputs lean to the shut side"),
+        "neg_preact": Metric("share of inputs at or below zero", "share"),
+        "mu": Metric("mean input of each channel", "activation"),
+        "scale": Metric("mean |γ| of a norm"),
+        "shift": Metric("mean β of a norm"),
+    }
+    headline = ("preact_drift", "sigma", "mean")
+    default = True
     takes_stacks = True
     tensors_of = ("norm",)
     every_by_method: ClassVar = {"tensor": 5}  # the scale and shift of a norm move slowly
@@ -124,3 +97,6 @@ class Preactivations(Vital):
                 flat = np.concatenate([p for _, p in found])
                 sums = np.add.reduceat(abs(flat) if metric == "scale" else flat, np.cumsum(sizes) - sizes)
                 recorder.put([site for site, _ in found], (metric,), sums / sizes)
+
+
+__getattr__ = moved(__name__, {"Moments": "netvitals.gates.Moments", "moments": "netvitals.gates.moments"})

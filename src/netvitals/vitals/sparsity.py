@@ -7,84 +7,26 @@ activations; ``dead_units`` and ``always_on`` = shares of units that are zero on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from netvitals.capture import ActivationStack, ActivationView, Recorder, Vital
-from netvitals.drift.sparsity_meter import (
-    SOFT_ABSOLUTE,
-    SOFT_RELATIVE,
-    LayerFlops,
-    SiteSparsity,
-    SparsityReport,
-    measure,
-)
+from netvitals._moved import moved
+from netvitals.capture import ActivationStack, ActivationView, Metric, Recorder, Vital
+from netvitals.drift.sparsity_meter import SOFT_ABSOLUTE, SOFT_RELATIVE
 from netvitals.vitals._pooling import Pool, Rows, Table
-
-__all__ = ["LayerFlops", "SiteSparsity", "Sparsity", "SparsityReport", "TensorSparsity", "measure", "tensor_sparsity"]
 
 METRICS = ("hard", "neg_preact", "dead_units", "always_on")
 SOFT_METRICS = ("soft", "soft_abs")
 SOFT_EVERY = 5  # the two that need passes of their own are read on every fifth look
 
 
-@dataclass(frozen=True)
-class TensorSparsity:
-    """Sparsity of one activation tensor; shares in [0, 1]."""
-
-    hard: float
-    soft: float
-    soft_abs: float
-    neg_preact: float
-    dead_units: float
-    always_on: float
-    elements: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.hard:.1%} zero, {self.soft:.1%} near zero, {self.dead_units:.1%} of units dead, "
-            f"{self.always_on:.1%} always on ({self.elements} elements)"
-        )
-
-
-def tensor_sparsity(
-    p: Tensor, a: Tensor, *, channel_dim: int = 1, tau: float = SOFT_RELATIVE, tau_abs: float = SOFT_ABSOLUTE
-) -> TensorSparsity:
-    """All shares for one tensor of pre-activations ``p`` and its activations ``a``.
-
-    >>> p = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
-    >>> print(tensor_sparsity(p, p.relu()))
-    50.0% zero, 50.0% near zero, 50.0% of units dead, 50.0% always on (4 elements)
-    """
-    if p.shape != a.shape or a.numel() == 0:
-        raise ValueError(f"p and a must have one shape with elements, got {tuple(p.shape)} and {tuple(a.shape)}")
-    if not 0 <= tau < 1:
-        raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
-    size = a.detach().abs()
-    zero = (size == 0).movedim(channel_dim, -1).reshape(-1, a.shape[channel_dim] if a.ndim > 1 else 1)
-
-    def share(mask: Tensor) -> float:
-        return float(mask.double().mean())
-
-    return TensorSparsity(
-        share(zero),
-        share(size <= tau * size.max()),
-        share(size <= tau_abs),
-        share(p <= 0),
-        share(zero.all(0)),
-        share(~zero.any(0)),
-        a.numel(),
-    )
-
-
 class Sparsity(Vital):
     """The six shares at every activation on the measured batch, and pooled for the model.
 
-    ``dead_units`` here means dead on this batch; over a whole data set use :func:`measure`. ``soft`` and ``soft_abs``
-    are read on every fifth look.
+    ``dead_units`` here means dead on this batch; over a data set use :func:`netvitals.drift.sparsity`. ``soft`` and
+    ``soft_abs`` are read on every fifth look.
 
     Args:
         tau: soft sparsity counts |a| up to this share of the largest |a|.
@@ -92,6 +34,21 @@ class Sparsity(Vital):
     """
 
     name = "sparsity"
+    title = "Sparsity"
+    meaning = (
+        "How much of an activation's output is zero, or as good as zero. Up to about 70 % it costs little; beyond, "
+        "accuracy falls off a cliff."
+    )
+    metrics: ClassVar = {
+        "hard": Metric("share of exact zeros", "share"),
+        "soft": Metric("share below one hundredth of the largest", "share"),
+        "soft_abs": Metric("share below one thousandth", "share"),
+        "neg_preact": Metric("share of inputs at or below zero", "share"),
+        "dead_units": Metric("share of units that are zero on the whole batch", "share"),
+        "always_on": Metric("share of units that are zero on nothing", "share"),
+    }
+    headline = ("hard", "soft")
+    default = True
     takes_stacks = True
 
     def __init__(self, tau: float = SOFT_RELATIVE, tau_abs: float = SOFT_ABSOLUTE) -> None:
@@ -127,3 +84,16 @@ class Sparsity(Vital):
         values = np.array(shares).T
         recorder.put(rows.sites, SOFT_METRICS, values)
         self._soft_pool.add(recorder, rows, values)
+
+
+__getattr__ = moved(
+    __name__,
+    {
+        "LayerFlops": "netvitals.drift.LayerFlops",
+        "SiteSparsity": "netvitals.drift.SiteSparsity",
+        "SparsityReport": "netvitals.drift.SparsityReport",
+        "TensorSparsity": "netvitals.drift.TensorSparsity",
+        "measure": "netvitals.drift.sparsity",
+        "tensor_sparsity": "netvitals.drift.tensor_sparsity",
+    },
+)

@@ -14,21 +14,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from netvitals.capture import ActivationStack, ActivationView, Layout, Recorder, TensorView, Vital
-from netvitals.drift.spike_meter import (
-    MASSIVE,
-    MASSIVE_OVER_MEDIAN,
-    SPIKE_RMS,
-    SiteSpikes,
-    SpikeReport,
-    amplification,
-    intermediate_peak,
-    measure,
-    spikes,
-)
+from netvitals._moved import moved
+from netvitals.capture import ActivationStack, ActivationView, Layout, Metric, Recorder, TensorView, Vital
+from netvitals.drift.spike_meter import MASSIVE, MASSIVE_OVER_MEDIAN, SPIKE_RMS
 from netvitals.stats import order as _order
-
-__all__ = ["SiteSpikes", "SpikeReport", "Spikes", "amplification", "intermediate_peak", "measure", "spikes"]
 
 MEDIAN_SAMPLE = 512  # entries behind the median, evenly strided
 METRICS = (
@@ -53,6 +42,23 @@ class Spikes(Vital):
     """
 
     name = "spikes"
+    title = "Spikes"
+    meaning = "Single activations that tower over the rest, and where they sit."
+    metrics: ClassVar = {
+        "max_abs": Metric("largest |a|", "activation"),
+        "p999": Metric("99.9 % quantile of |a|", "activation"),
+        "max_over_mean": Metric("largest over mean |a|"),
+        "max_over_median": Metric("largest over median of the non-zero |a|"),
+        "kurtosis": Metric("fourth moment over squared variance"),
+        "spike_count": Metric("entries above 20 root mean squares", "entries"),
+        "token": Metric("position of the largest", "index"),
+        "channel": Metric("channel of the largest", "index"),
+        "massive": Metric("1 where the largest exceeds 100 and 1000 medians", "0 or 1"),
+        "peak_layer": Metric("which activation holds the largest", "index"),
+        "intermediate_peak": Metric("1 where it is neither the first nor the last", "0 or 1"),
+    }
+    headline = ("max_over_mean", "max_abs")
+    default = True
     every = 5
     every_by_method: ClassVar = {"tensor": 10}
     takes_stacks = True
@@ -149,3 +155,16 @@ class Spikes(Vital):
                 np.array([maxima[peak], peak, 0 < peak < len(maxima) - 1], dtype=float),
             )
         self._recorder, self._maxima = None, []
+
+
+__getattr__ = moved(
+    __name__,
+    {
+        "SiteSpikes": "netvitals.drift.SiteSpikes",
+        "SpikeReport": "netvitals.drift.SpikeReport",
+        "amplification": "netvitals.drift.amplification",
+        "intermediate_peak": "netvitals.drift.intermediate_peak",
+        "measure": "netvitals.drift.spikes",
+        "spikes": "netvitals.drift.tensor_spikes",
+    },
+)

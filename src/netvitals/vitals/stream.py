@@ -6,53 +6,30 @@ deviation $\sigma$ over all elements, the root mean square, and the growth of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from netvitals.capture import Recorder, Site, TensorView, Vital
-
-METRICS = ("norm", "sigma", "rms", "growth")
-
-
-@dataclass(frozen=True)
-class StreamProfile:
-    """Row norm and standard deviation of the stream after each block, in order of depth."""
-
-    norm: tuple[float, ...]
-    sigma: tuple[float, ...]
-
-    @property
-    def growth(self) -> tuple[float, ...]:
-        """Norm of each block over the norm of the block before."""
-        return tuple(b / a if a else float("nan") for a, b in zip(self.norm, self.norm[1:]))
-
-    def __str__(self) -> str:
-        return "norm by block: " + " → ".join(f"{n:.3g}" for n in self.norm)
-
-
-def profile(streams: Sequence[Tensor], channel_dim: int = -1) -> StreamProfile:
-    """The profile of streams that were captured block by block.
-
-    >>> print(profile([torch.ones(2, 4), 2 * torch.ones(2, 4)]))
-    norm by block: 2 → 4
-    """
-    if not streams:
-        raise ValueError("expected the stream after at least one block, got none")
-    rows = [s.detach().double().movedim(channel_dim, -1) for s in streams]
-    return StreamProfile(
-        tuple(float(r.norm(dim=-1).mean()) for r in rows), tuple(float(r.std(correction=0)) for r in rows)
-    )
+from netvitals._moved import moved
+from netvitals.capture import Metric, Recorder, Site, TensorView, Vital
 
 
 class Stream(Vital):
     """``norm`` (mean over rows), ``sigma``, ``rms`` and ``growth`` (over the block before; 1 for the first)."""
 
     name = "stream"
+    title = "Residual stream"
+    meaning = "What each block hands on to the next."
+    metrics: ClassVar = {
+        "norm": Metric("mean length of a row", "activation"),
+        "sigma": Metric("standard deviation over everything", "activation"),
+        "rms": Metric("root mean square", "activation"),
+        "growth": Metric("length over that of the block before"),
+    }
+    headline = ("norm",)
+    default = True
     every = 2
     tensors_of = ("stream",)
 
@@ -81,6 +58,12 @@ class Stream(Vital):
         energy = square / n
         recorder.put(
             site,
-            METRICS,
+            tuple(self.metrics),
             np.array([norm, np.sqrt(np.maximum(energy - mean * mean, 0)), np.sqrt(energy), norm / before]),
         )
+
+
+__getattr__ = moved(
+    __name__,
+    {"StreamProfile": "netvitals.drift.StreamProfile", "profile": "netvitals.drift.stream_profile"},
+)

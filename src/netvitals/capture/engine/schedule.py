@@ -16,7 +16,7 @@ from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.reading import Recorder
 from netvitals.capture.stack import ActivationStack
 from netvitals.capture.views import ActivationView, LinearView, ParameterView, TensorView
-from netvitals.capture.vital import KINDS, Vital
+from netvitals.capture.vital import KINDS, Vital, WatchContext
 
 METHODS = ("activation", "linear", "tensor", "gradient", "parameters")
 SiteView = ActivationView | LinearView | TensorView
@@ -42,13 +42,20 @@ class Schedule:
         self._callbacks: dict[tuple[object, ...], tuple[Due, Wanted]] = {}
         self._observed: dict[str, int] = {}  # step on which each looked last
 
+    def begin(self, context: WatchContext) -> None:
+        """Let every vital sign take what it needs before the first look; what is missing is said now."""
+        for vital in self.vitals:
+            begin = getattr(vital, "begin", None)
+            if callable(begin):
+                begin(context)
+
     def select(self, observe: int, step: int = 0) -> None:
         """Choose who looks on the ``observe``-th measured step (counted from 0), which is training step ``step``."""
         due = [
             v
             for v in self.vitals
             if observe % max(1, getattr(v, "every", 1)) == 0
-            and (v.name not in self._observed or step - self._observed[v.name] >= getattr(v, "apart", 1))
+            and (v.name not in self._observed or step - self._observed[v.name] >= getattr(v, "min_steps", 1))
         ]
         self._observed.update((v.name, step) for v in due)
         # a method with a every of its own sits this look out
@@ -150,7 +157,7 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
                 Callback(
                     v.name,
                     getattr(v, method),
-                    bool(getattr(v, "together", False)),
+                    bool(getattr(v, "takes_stacks", False)),
                     not type(v).__module__.startswith("netvitals."),
                 ),
             )

@@ -19,9 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.wiring import LAYERS
-from netvitals.capture import ParameterView, Recorder, Vital
-
-METRICS = ("delta", "change", "predicted", "gap")
 
 
 @dataclass(frozen=True)
@@ -69,37 +66,9 @@ def account(
     """
     out = []
     for first, second in pairs:
-        delta, change, predicted, rate_a, rate_b = _pair_numbers(before, after, grads, first, second, lr).tolist()
+        delta, change, predicted, rate_a, rate_b = pair_numbers(before, after, grads, first, second, lr).tolist()
         out.append(StepAccount(first, second, delta, change, predicted, (rate_a, rate_b)))
     return out
-
-
-class StepAccounting(Vital):
-    """Vital sign: change of Δ per layer pair on each measured step, and the gap to plain SGD.
-
-    Pairs are layers that follow each other in the model and whose sizes fit, unless they are given.
-    """
-
-    name = "accounting"
-
-    def __init__(
-        self, pairs: Sequence[tuple[str, str]] | None = None, lr: float | Mapping[str, float] | None = None
-    ) -> None:
-        self.pairs = None if pairs is None else list(pairs)
-        self.lr = lr
-
-    def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        if not view.before or not view.grads:
-            return
-        if self.pairs is None:
-            self.pairs = neighbours(view.modules)
-        for first, second in self.pairs:
-            if f"{first}.weight" in view.grads and f"{second}.weight" in view.grads:
-                numbers = _pair_numbers(view.before, view.params, view.grads, first, second, self.lr)
-                delta, change, predicted = numbers[:3]
-                recorder.write(
-                    f"{first} → {second}", METRICS, torch.stack([delta, change, predicted, change - predicted])
-                )
 
 
 def neighbours(modules: Mapping[str, nn.Module]) -> list[tuple[str, str]]:
@@ -112,7 +81,7 @@ def neighbours(modules: Mapping[str, nn.Module]) -> list[tuple[str, str]]:
     ]
 
 
-def _pair_numbers(
+def pair_numbers(
     before: Mapping[str, Tensor],
     after: Mapping[str, Tensor],
     grads: Mapping[str, Tensor],

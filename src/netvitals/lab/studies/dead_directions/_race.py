@@ -13,8 +13,7 @@ from netvitals.lab import models
 from netvitals.lab.data import Dataset
 from netvitals.lab.studies import Row
 from netvitals.lab.training import Recipe, evaluate, train
-from netvitals.optim import DDCAdam, Gauges, Rescale, find_gauges
-from netvitals.vitals.gauge_charges import position
+from netvitals.optim import DDCAdam, Gauges, Rescale, find_gauges, orbit_position
 
 NETWORKS = {
     "mlp": "mlp:64-64x2-10",
@@ -33,12 +32,12 @@ def race(architecture: str, optimizer: str, lr: float, seed: int, rescaled: floa
     gauges = find_gauges(model, x)
     if rescaled:
         turn(gauges, rescaled, seed)
-    start = {g.name: position(g).clone() for g in gauges}
+    start = {g.name: orbit_position(g).clone() for g in gauges}
     chosen = build(optimizer, model, gauges, lr)
     recipe = Recipe(steps=steps, batch=32, schedule="cosine", evaluate_on=0, seed=seed, weight_decay=0.0)
     history = train(model, dataset, recipe, optimizer=chosen)
     found = evaluate(model, dataset.test, recipe_loss(dataset), examples=512)
-    moved = [float((position(g) - start[g.name]).square().mean().sqrt()) for g in gauges]
+    moved = [float((orbit_position(g) - start[g.name]).square().mean().sqrt()) for g in gauges]
     last = history.loss[-max(1, len(history.loss) // 10) :]
     return {
         "train": _plain(sum(last) / len(last)),

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from netvitals import activations
+from netvitals import activations, gates
 from netvitals.gates import trends as gate_trends
 from netvitals.lab.studies import Row
-from netvitals.vitals import gates
-from netvitals.vitals.rank import effective_rank
+from netvitals.stats import effective_rank
 
 THETAS = (0.001, 0.005, 0.01, 0.05, 0.1)
 POOLINGS = ("element", "site", "channel")

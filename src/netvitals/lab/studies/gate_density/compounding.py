@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from netvitals import gates
 from netvitals.lab import models
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.transition import GRID
-from netvitals.vitals import gates
 
 NETWORKS = ("resnet18", "vgg11")
 

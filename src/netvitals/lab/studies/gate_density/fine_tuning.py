@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 
-from netvitals import stats
+from netvitals import gates, stats
 from netvitals.lab import data as datasets
 from netvitals.lab.data import Dataset
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.gate_density.pruning import DEPENDS, FOUR, trained
 from netvitals.lab.training import evaluate, recipe_named, train
-from netvitals.vitals import gates
 
 VERSIONS = ("seen", "unseen")
 

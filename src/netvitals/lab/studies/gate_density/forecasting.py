@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from netvitals import gates
 from netvitals.lab.data import Dataset
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.gate_density._training import DEPENDS, FOUR, S, build, condition, load, prepared
 from netvitals.lab.studies.gate_density.trajectories import PAPERS_ADAM, TEACHER
 from netvitals.lab.training import steps_of, train
 from netvitals.runs import Finding
-from netvitals.vitals import gates
+from netvitals.vitals import Gates
 from netvitals.watch import watch
 
 THETAS = (0.01, 0.1)
@@ -65,7 +66,7 @@ def trial(config: Config) -> list[Row]:
         net,
         every=max(1, total // OBSERVATIONS),
         probe=(data.probe.x, data.probe.y),
-        vitals=[gates.Gates(THETAS), "preactivations"],
+        vitals=[Gates(THETAS), "preactivations"],
     )
 
     def on_step(now: Any) -> None:

@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from netvitals import activations
+from netvitals import activations, gates
 from netvitals.capture import preserved
 from netvitals.lab import data as datasets
 from netvitals.lab import models
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.gate_density._training import FOUR, S, build, condition
 from netvitals.lab.training import Recipe, match_decay, train
-from netvitals.vitals import gates
 
 GATES = (*FOUR, "leaky_relu:0.1", "softplus:20", "tanh", "sigmoid", "sigmoid:10")
 BETAS = (5.0, 10.0, 20.0, 50.0)

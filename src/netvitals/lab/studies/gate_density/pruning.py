@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals import gates
 from netvitals.lab import data as datasets
 from netvitals.lab import models
 from netvitals.lab.data import Dataset
 from netvitals.lab.models.resnet import ResidualBlock
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.training import Recipe, evaluate, match_decay, train
-from netvitals.vitals import gates
 
 SCORES = ("gate", "magnitude", "random")
 FOUR = ("relu", "gelu", "silu", "mish")

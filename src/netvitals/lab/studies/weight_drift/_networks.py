@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from netvitals import activations
 from netvitals.capture import observe
+from netvitals.drift import role, weight_drift
 from netvitals.lab import models
 from netvitals.lab.studies import Row
 from netvitals.vitals import Preactivations, Sparsity
-from netvitals.vitals.drift import role, weight_drift
 
 ALTERNATING = ("relu", "neg_relu")
 

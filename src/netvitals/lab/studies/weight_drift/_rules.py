@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from netvitals import stats
 from netvitals.activations import expect, get
+from netvitals.drift import euler
 from netvitals.drift import theory as theory
 from netvitals.lab import data, models
 from netvitals.lab.studies import Row
-from netvitals.vitals.drift import euler
 
 PATTERNS: dict[str, tuple[str, ...]] = {
     "relu": ("relu",) * 4,

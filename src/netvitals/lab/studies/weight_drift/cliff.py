@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.nn import functional as F
 
+from netvitals.drift import sparsity
 from netvitals.lab import data as datasets
 from netvitals.lab.data import Dataset
 from netvitals.lab.studies import Config, Row, Study
@@ -17,7 +18,6 @@ from netvitals.lab.studies.weight_drift import _grid
 from netvitals.lab.studies.weight_drift._cliff import cliff
 from netvitals.lab.studies.weight_drift._text import EMBEDDED, source, text
 from netvitals.lab.training import Recipe, train
-from netvitals.vitals import sparsity
 
 STEPS = {"mlp": 240, "resnet": 150, "vit": 200, "denoiser": 80, "gpt": 200}
 SMOKE = ("relu", "gelu", "relu quantile:0.5", "relu quantile:0.9", "topk:gelu:0.75")  # of the MLP
@@ -101,7 +101,7 @@ def trial(config: Config) -> list[Row]:
         "sparsity": math.nan,
     }
     if not row["stopped"]:
-        seen = sparsity.measure(net, data.test.x[:256].split(64))
+        seen = sparsity(net, data.test.x[:256].split(64))
         # the sigmoid of the denoiser's mask is an output, not a hidden activation
         hidden = [s for s in seen.sites.values() if "sigmoid" not in s.site.op.lower()]
         row |= {

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture import ActivationView, Recorder, Vital, observe
+from netvitals.drift import sparsity, spikes
 from netvitals.lab import models
 from netvitals.lab.data import Dataset
 from netvitals.lab.studies import Config, Row, Study
@@ -23,7 +24,6 @@ from netvitals.lab.studies.weight_drift._networks import site_rows, weight_rows,
 from netvitals.lab.studies.weight_drift._text import EMBEDDED, FILE, needed, text
 from netvitals.lab.training import History, Moment, evaluate, recipe_named, train
 from netvitals.layers import relufy
-from netvitals.vitals import sparsity, spikes
 
 # those of E14 that the claims rest on, twice; the rest of the list and of the clip study once
 TWICE = ("relu", "relu2", "relu2:15", "gelu2")
@@ -126,7 +126,7 @@ def follow(
 
 def _layers(net: nn.Module, probe: Tensor, step: int) -> list[Row]:
     """Sparsity and height of every layer on the probe: one column of the layer × step maps."""
-    heights = {name: s.max_abs for name, s in spikes.measure(net, [probe]).sites.items() if s.kind == "activation"}
+    heights = {name: s.max_abs for name, s in spikes(net, [probe]).sites.items() if s.kind == "activation"}
     return [{**r, "quantity": "layer", "step": step, "max_abs": heights[r["name"]]} for r in site_rows(net, probe)]
 
 
@@ -143,7 +143,7 @@ def _ending(history: History) -> Row:
 def _final(net: nn.Module, data: Dataset, test: int) -> list[Row]:
     """Over the held-out windows: spikes, sparsity and clipped shares of every layer."""
     batches = data.test.x[:test].split(32)
-    high, zero = spikes.measure(net, batches), sparsity.measure(net, batches)
+    high, zero = spikes(net, batches), sparsity(net, batches)
     shares = clipped_shares(net, data.test.x[:32])
     rows: list[Row] = []
     for i, (name, s) in enumerate((n, s) for n, s in high.sites.items() if s.kind == "activation"):
@@ -199,7 +199,7 @@ def _relufied(net: nn.Module, data: Dataset, recipe: Any, steps: int, test: int)
     """P8 (ii): ReLU in the place of the trained network's activation, at once and after a little fine-tuning."""
 
     def measured(stage: str) -> Row:
-        seen = sparsity.measure(net, data.test.x[:test].split(32))
+        seen = sparsity(net, data.test.x[:test].split(32))
         return {
             "quantity": "relufied",
             "stage": stage,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from netvitals.drift import sparsity, weight_drift
 from netvitals.drift.dial import push, set_drift
 from netvitals.drift.suppression import Suppression, centre_activations, centre_weights, project_gradients
 from netvitals.lab import data as datasets
@@ -20,8 +21,6 @@ from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.weight_drift._networks import hidden_drift, perceptron, site_rows, weight_rows, weights_of
 from netvitals.lab.training import Ensemble, Recipe, evaluate, loss_named, make_optimizer, train
 from netvitals.layers import relufy
-from netvitals.vitals import sparsity
-from netvitals.vitals.drift import weight_drift
 
 SCALES = (0.0, 0.1, 0.3, 1.0, 3.0, 6.0, 10.0)  # readout scales that the curve is made of
 TARGETS = (0.15, 1.2, 4.5)  # pushes set by the dial, to be predicted from the curve
@@ -173,7 +172,7 @@ def _relufication(config: Config) -> list[Row]:
     spec = f"mlp:64-{config['width']}x3-10"
 
     def measured(net: nn.Module, stage: str) -> Row:
-        zero = sparsity.measure(net, [digits.test.x])
+        zero = sparsity(net, [digits.test.x])
         return {
             "quantity": "relufication",
             "stage": stage,

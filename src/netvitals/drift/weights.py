@@ -1,0 +1,123 @@
+r"""Drift of one parameter tensor: with $\Delta W = W_t - W_0$, ``drift_z`` = mean(ΔW) / ½(std W_0 + std W_t).
+
+``drift_t`` = mean(ΔW)·√n / std(ΔW) is descriptive: entries of ΔW are correlated. Significance is the sign over five or
+more seeds. A parameter's role (weight, bias, gain or shift of a norm, embedding) says which tensors may be averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.stats import order as _order
+
+WEIGHT_METRICS = (
+    "weight_mean",
+    "weight_std",
+    "min",
+    "max",
+    "norm",
+    "neg_fraction",
+    "pos_fraction",
+    "extreme_threshold",
+)
+DRIFT_METRICS = ("drift_z", "drift_t")
+ROLES = ("weight", "bias", "norm_gain", "norm_shift", "embedding", "other")
+EXTREME = 0.999
+STD_FLOOR = 1e-8  # added to the sum of the two standard deviations in drift_z
+
+Role = Literal["weight", "bias", "norm_gain", "norm_shift", "embedding", "other"]
+
+
+@dataclass(frozen=True)
+class WeightDrift:
+    """Drift statistics of one tensor against its initial value."""
+
+    weight_mean: float
+    weight_std: float
+    min: float
+    max: float
+    norm: float
+    neg_fraction: float
+    pos_fraction: float
+    extreme_threshold: float  # 0.999 quantile of |W|
+    drift_z: float
+    drift_t: float
+    numel: int
+
+    def __str__(self) -> str:
+        return (
+            f"mean {self.weight_mean:+.3e}, drift_z {self.drift_z:+.4f}, drift_t {self.drift_t:+.2f}, "
+            f"{self.neg_fraction:.1%} negative, |W| at 99.9 % {self.extreme_threshold:.3g}, {self.numel} entries"
+        )
+
+
+def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
+    """The row of drift statistics of one tensor, in float64.
+
+    >>> print(weight_drift(torch.tensor([-1.0, 0.0, 1.0]) - 0.5, torch.tensor([-1.0, 0.0, 1.0])))
+    mean -5.000e-01, drift_z -0.5000, drift_t -inf, 66.7% negative, |W| at 99.9 % 0.5, 3 entries
+    """
+    if weight.shape != initial.shape:
+        raise ValueError(f"the tensor has shape {tuple(weight.shape)} and its initial value {tuple(initial.shape)}")
+    if weight.numel() == 0:
+        raise ValueError("expected a tensor with entries, got an empty one")
+    w, w0 = (t.detach().double().reshape(1, -1) for t in (weight, initial))
+    columns = weight_columns(w)
+    columns += drift_columns(w - w0, columns[1], row_std(w0, w0.mean(1, keepdim=True)))
+    values = dict(zip(WEIGHT_METRICS + DRIFT_METRICS, (float(c) for c in columns)))
+    return WeightDrift(**values, numel=weight.numel())
+
+
+def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module]) -> Role:
+    """What a parameter is, from the module that owns it and its own shape.
+
+    >>> role("0.bias", torch.zeros(2), {"0": nn.BatchNorm1d(2)})
+    'norm_shift'
+    """
+    owner, _, leaf = name.rpartition(".")
+    module = modules.get(owner)
+    if isinstance(module, nn.Embedding):
+        return "embedding"
+    kind = type(module).__name__
+    if "Norm" in kind or isinstance(module, nn.modules.batchnorm._NormBase):
+        return "norm_shift" if "bias" in leaf else "norm_gain"
+    if "bias" in leaf:
+        return "bias"
+    if parameter.ndim >= 2 and ("weight" in leaf or isinstance(module, nn.Linear)):
+        return "weight"
+    return "other"
+
+
+def weight_columns(w: Tensor) -> list[Tensor]:
+    mean = w.mean(1, keepdim=True)
+    scratch = torch.empty_like(w)
+    negative = torch.lt(w, 0, out=scratch).mean(1)
+    positive = torch.gt(w, 0, out=scratch).mean(1)
+    extreme = _order.upper_quantile(torch.abs(w, out=scratch), EXTREME)
+    return [
+        mean[:, 0],
+        row_std(w, mean, scratch),
+        w.amin(1),
+        w.amax(1),
+        torch.linalg.vector_norm(w, dim=1),
+        negative,
+        positive,
+        extreme,
+    ]
+
+
+def drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:
+    mean = delta.mean(1, keepdim=True)
+    z = mean[:, 0] / ((std0 + std + STD_FLOOR) * 0.5)
+    return [z, mean[:, 0] * delta.shape[1] ** 0.5 / row_std(delta, mean)]
+
+
+def row_std(w: Tensor, mean: Tensor, scratch: Tensor | None = None) -> Tensor:
+    """Sample standard deviation of each row from its mean; far faster than ``torch.std`` on a CPU."""
+    centred = torch.sub(w, mean, out=scratch) if scratch is not None else w - mean
+    return torch.linalg.vector_norm(centred, dim=1) / max(1, w.shape[1] - 1) ** 0.5

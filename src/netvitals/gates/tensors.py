@@ -1,0 +1,87 @@
+r"""Gates and their inputs in one tensor: how dense the gates are, and how what enters is distributed.
+
+The share of open gates is $D(\theta) = \frac1n \sum_i 1[|f'(x_i)| > \theta]$, strictly above the threshold; mean and
+standard deviation of the inputs, by channel and pooled, decide which gates are open.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class GateDensity:
+    """Share of gates above a threshold, over the elements that could be measured."""
+
+    theta: float
+    density: float  # in [0, 1]; NaN only if nothing could be measured
+    measured: int  # elements behind the number
+    skipped: int  # elements whose gate is undefined there
+
+    @property
+    def valid(self) -> float:
+        return self.measured / max(1, self.measured + self.skipped)
+
+    def __str__(self) -> str:
+        return f"D({self.theta:g}) = {self.density:.4f} over {self.measured} elements ({self.valid:.1%} valid)"
+
+
+def density(gate: Tensor, theta: float, valid: Tensor | None = None) -> GateDensity:
+    r"""$D(\theta)$ of a tensor of gates; ``valid`` marks the elements that count (default: those that are not NaN).
+
+    >>> print(density(torch.tensor([0.0, 0.2, 1.0, float("nan")]), theta=0.1))
+    D(0.1) = 0.6667 over 3 elements (75.0% valid)
+    """
+    if not theta >= 0:
+        raise ValueError(f"theta must not be negative, got {theta}: it is compared with |f'|")
+    valid = ~torch.isnan(gate) if valid is None else valid
+    measured = int(valid.sum())
+    active = int(((gate.abs() > theta) & valid).sum())
+    return GateDensity(float(theta), active / measured if measured else math.nan, measured, gate.numel() - measured)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and standard deviation of an activation's input, by channel and pooled."""
+
+    mu: np.ndarray  # per channel
+    sigma: np.ndarray  # per channel, population form
+    mean: float
+    std: float
+    neg_preact: float  # share of inputs that are zero or below
+    elements: int
+
+    @property
+    def preact_drift(self) -> float:
+        return self.mean / self.std if self.std else float("nan")
+
+    def __str__(self) -> str:
+        return (
+            f"p = {self.mean:+.4f} ± {self.std:.4f} over {self.mu.size} channels ({self.elements} elements), "
+            f"drift {self.preact_drift:+.3f}, {self.neg_preact:.1%} at or below zero"
+        )
+
+
+def moments(p: Tensor, channel_dim: int = 1) -> Moments:
+    """The moments of one tensor of pre-activations.
+
+    >>> print(moments(torch.tensor([[1.0, -1.0], [3.0, -1.0]])))
+    p = +0.5000 ± 1.6583 over 2 channels (4 elements), drift +0.302, 50.0% at or below zero
+    """
+    if p.numel() == 0:
+        raise ValueError(f"expected pre-activations with elements, got shape {tuple(p.shape)}")
+    x = p.detach().double()
+    x = x.reshape(-1, 1) if x.ndim < 2 else x.movedim(channel_dim, -1).flatten(0, -2)
+    return Moments(
+        x.mean(0).cpu().numpy(),
+        x.std(0, correction=0).cpu().numpy(),
+        float(x.mean()),
+        float(x.std(correction=0)),
+        float((x <= 0).double().mean()),
+        x.numel(),
+    )
