@@ -29,7 +29,7 @@ ROWS = (torch.randn(3, 64), torch.randint(0, 10, (3,)))
     ],
 )
 def test_blocks_before_the_head(spec, batch, nodes):
-    found = interlayer(models.build(spec, seed=0), next_token, batch, probes=4, train=False)
+    found = interlayer(models.build(spec, seed=0), next_token, batch, probes=4, mode="eval")
     assert found.nodes == nodes
     assert found.chosen.startswith(f"{len(nodes)} nodes by default") and nodes[-1] in found.chosen
 
@@ -48,6 +48,7 @@ def test_many_blocks_are_thinned_evenly():
     found = interlayer(deep, F.cross_entropy, (torch.randn(5, 4), torch.randint(0, 3, (5,))), probes=4)
     assert len(found.nodes) == 12 and found.nodes[0] == "1" and found.nodes[-1] == "59"
     assert "12 of 30 evenly spaced" in found.chosen
+    assert len(found.skipped) == 18 and "name it in nodes=" in found.skipped["3"]
 
 
 def test_names_globs_and_rules():

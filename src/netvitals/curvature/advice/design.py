@@ -8,12 +8,13 @@ from itertools import combinations
 
 import numpy as np
 
+from netvitals.capture.result import Result
 from netvitals.curvature.engine.graph import OUT
 from netvitals.curvature.measure.result import InterlayerCurvature
 
 
-@dataclass(frozen=True)
-class Bottleneck:
+@dataclass(frozen=True, kw_only=True)
+class Bottleneck(Result):
     """A node that every path from the nodes before it to the output passes, narrower than they are."""
 
     node: str
@@ -30,7 +31,7 @@ class Bottleneck:
 
 
 @dataclass(frozen=True)
-class Dropped:
+class Dropped(Result):
     """A cross-block that a block-diagonal method ignores, and its share of the whole squared Frobenius norm."""
 
     v: str
@@ -38,9 +39,12 @@ class Dropped:
     share: float
     residual: float  # part of the block that is not Gauss–Newton, ‖H − GN‖/‖H‖
 
+    def __str__(self) -> str:
+        return f"{self.v}–{self.w}: {100 * self.share:.3g} % of the curvature, {100 * self.residual:.3g} % of it not GN"
 
-@dataclass(frozen=True)
-class Recommendation:
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation(Result):
     """Whether Gauss–Newton curvature is enough, per the gap over all pairs."""
 
     gap: float
@@ -48,6 +52,10 @@ class Recommendation:
     worst: tuple[str, str]
     worst_gap: float
     why: str
+
+    def __str__(self) -> str:
+        pair = " and ".join(self.worst)
+        return f"{self.choice}: {self.why} (GN-gap {self.gap:.3g}; largest between {pair}, {self.worst_gap:.3g})"
 
 
 def bottlenecks(found: InterlayerCurvature) -> list[Bottleneck]:
@@ -64,11 +72,11 @@ def bottlenecks(found: InterlayerCurvature) -> list[Bottleneck]:
         rows, cols = (list(x) for x in zip(*pairs))
         out.append(
             Bottleneck(
-                u,
-                width[u],
-                before,
-                float(np.nanmean(found.stable_rank[rows, cols])),
-                float(np.nanmean(found.coupling[rows, cols])),
+                node=u,
+                width=width[u],
+                before=before,
+                stable_rank=float(np.nanmean(found.stable_rank[rows, cols])),
+                coupling=float(np.nanmean(found.coupling[rows, cols])),
             )
         )
     return sorted(out, key=lambda b: b.width)
@@ -100,7 +108,8 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 1.0
     }
     if gap <= found.floor:
         words["gauss-newton"] = "the net is piecewise linear here: H = GN up to rounding"
-    return Recommendation(gap, choice, (found.nodes[int(i)], found.nodes[int(j)]), float(live[i, j]), words[choice])
+    worst = (found.nodes[int(i)], found.nodes[int(j)])
+    return Recommendation(gap=gap, choice=choice, worst=worst, worst_gap=float(live[i, j]), why=words[choice])
 
 
 def uniform_skips(depth: int, budget: int) -> tuple[int, ...]:

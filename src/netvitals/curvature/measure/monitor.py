@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import nn
 
+from netvitals.capture.task import LossFn
 from netvitals.curvature.engine.nodes import Choice
-from netvitals.curvature.engine.problem import Loss
 from netvitals.curvature.measure.between_layers import interlayer
 from netvitals.curvature.measure.result import InterlayerCurvature
 
@@ -52,7 +52,7 @@ class Monitor:
     """
 
     model: nn.Module
-    loss_fn: Loss
+    loss_fn: LossFn
     batch: Any
     nodes: Choice = None
     every: int = 500
@@ -75,7 +75,8 @@ class Monitor:
             self.skipped.append(step)
             return None
         start = time.perf_counter()
-        found = interlayer(self.model, self.loss_fn, self.batch, nodes=self.nodes, probes=self.probes, train=self.train)
+        mode: Literal["train", "eval", "as_is"] = "as_is" if self.train is None else "train" if self.train else "eval"
+        found = interlayer(self.model, self.loss_fn, self.batch, mode=mode, nodes=self.nodes, probes=self.probes)
         self._spent += time.perf_counter() - start
         if self.history:
             self.jumps += self._compare(step, self.history[-1][1], found)
