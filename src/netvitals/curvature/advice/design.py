@@ -59,7 +59,14 @@ class Recommendation(Result):
 
 
 def bottlenecks(found: InterlayerCurvature) -> list[Bottleneck]:
-    """Necks: nodes that wider nodes must pass on the way to the output, and that wider ones follow."""
+    """Necks: nodes that wider nodes must pass on the way to the output, and that wider ones follow.
+
+    Args:
+        found: what ``interlayer`` returned in activation space.
+
+    Returns:
+        The necks, narrowest first.
+    """
     top = found.graph.topology
     width = dict(zip(found.nodes, found.sizes))
     out = []
@@ -83,7 +90,15 @@ def bottlenecks(found: InterlayerCurvature) -> list[Bottleneck]:
 
 
 def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropped]:
-    """Where a block-diagonal (K-FAC-type) method errs: cross-blocks by their share, largest first."""
+    """Where a block-diagonal (K-FAC-type) method errs: cross-blocks by their share, largest first.
+
+    Args:
+        found: what ``interlayer`` returned, mostly in parameter space.
+        least: leave out blocks with a share of at most this.
+
+    Returns:
+        One entry a pair of different nodes.
+    """
     squares = found.resonance**2
     total = squares.sum()
     out = []
@@ -96,7 +111,15 @@ def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropp
 
 
 def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 1.0) -> Recommendation:
-    """Gauss–Newton below ``small``, full Hessian-vector products above ``large``, mixed between (Corollary 12)."""
+    """Gauss–Newton below ``small``, full Hessian-vector products above ``large``, mixed between (Corollary 12).
+
+    Args:
+        found: what ``interlayer`` returned.
+        small, large: bounds of the GN-gap over all pairs.
+
+    Returns:
+        The choice, why, and the pair with the largest gap.
+    """
     live = np.where(found.gauss_newton > 0, found.gn_gap, -np.inf)
     i, j = np.unravel_index(int(np.argmax(live)), live.shape)
     gap = found.global_gap

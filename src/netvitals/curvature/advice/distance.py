@@ -50,6 +50,13 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
 
     Pairs i ≤ j; NaNs are skipped. R̄(d) mixes three things: which pairs exist at d, how an example's blocks fall, and
     cancellation between examples. ``fixed_end`` and ``reduction="mean_of_norms"`` tell them apart.
+
+    Args:
+        found: what ``interlayer`` returned.
+        distance: of two nodes by name, or None where they have none.
+
+    Returns:
+        The curves, and the rate of the exponential fit with its standard error.
     """
     n = len(found.nodes)
     between = np.full((n, n), -1)
@@ -141,7 +148,15 @@ def mass_outside(found: InterlayerCurvature, bandwidth: int) -> float:
 
 
 def bandwidth(found: InterlayerCurvature, eps: float = 0.05) -> int:
-    """Smallest band that leaves out at most ``eps`` of the Frobenius norm: what a banded preconditioner needs."""
+    """Smallest band that leaves out at most ``eps`` of the Frobenius norm: what a banded preconditioner needs.
+
+    Args:
+        found: what ``interlayer`` returned.
+        eps: relative Frobenius error that may be left out.
+
+    Returns:
+        How many places apart blocks may be.
+    """
     for k in range(len(found.nodes)):
         if mass_outside(found, k) ** 0.5 <= eps:
             return k

@@ -18,6 +18,7 @@ from netvitals.curvature.engine.problem import Problem, float_outputs
 Choice = None | str | Sequence[str] | Callable[[str, nn.Module], bool]
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _PARAMETRIC = (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding, nn.MultiheadAttention, nn.RNNBase, nn.Bilinear)
+_NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 MOST = 12  # more default nodes than this make a picture nobody reads
 
 
@@ -236,15 +237,22 @@ def _matching(patterns: list[str], names: list[str], seen: Survey) -> list[str]:
 
 
 def _blocks(model: nn.Module, seen: Survey) -> tuple[list[str], str]:
-    """Outputs of the model's blocks; a run of plain layers is one block per weight matrix and what follows it."""
+    """Outputs of the model's blocks before its head; a lone backbone is opened until its own blocks show."""
     called = {c.module: i for i, c in reversed(list(enumerate(seen.calls)))}
     tops = _expand("", model)
-    while len([t for t in tops if t[0] in called]) < 2:
-        deeper = [pair for name, m in tops for pair in (_expand(name, m) or [(name, m)])]
+    while True:
+        ordered = sorted((t for t in tops if t[0] in called), key=lambda t: called[t[0]])
+        kept = _before_the_head(_by_weight_matrix(ordered), ordered, seen)
+        lone = len(kept) < 2
+        wanted = [name for name, m in tops if len(ordered) < 2 or (lone and _holds_blocks(m))]
+        deeper = [pair for name, m in tops for pair in (name in wanted and _expand(name, m)) or [(name, m)]]
         if [n for n, _ in deeper] == [n for n, _ in tops]:
-            break
+            return kept, "blocks before the head"
         tops = deeper
-    ordered = sorted((t for t in tops if t[0] in called), key=lambda t: called[t[0]])
+
+
+def _by_weight_matrix(ordered: Sequence[tuple[str, nn.Module]]) -> list[str]:
+    """Blocks stand for themselves; a run of plain layers is one node per weight matrix and what follows it."""
     names: list[str] = []
     run: list[str] = []  # plain layers since the last weight matrix, which is the first of them
 
@@ -264,15 +272,27 @@ def _blocks(model: nn.Module, seen: Survey) -> tuple[list[str], str]:
             flush()
             run.append(name)
     flush()
+    return names
+
+
+def _before_the_head(names: list[str], ordered: Sequence[tuple[str, nn.Module]], seen: Survey) -> list[str]:
     last = {c.module for c in seen.calls if c.name in seen.final}
     inner = [n for n in names if n not in last]
-    heads = {n for n in inner if not any(_heavy(m) for k, m in ordered if called[k] > called[n])}
-    kept = [n for n in inner if n not in heads] or inner or names
-    return kept, "blocks before the head"
+    place = {name: i for i, (name, _) in enumerate(ordered)}
+    return [n for n in inner if any(_heavy(m) for _, m in ordered[place[n] + 1 :])] or inner or names
+
+
+def _holds_blocks(m: nn.Module) -> bool:
+    return any(isinstance(c, _CONTAINERS) and len(c) > 1 for c in m.modules())
 
 
 def _heavy(m: nn.Module) -> bool:
-    return isinstance(m, _PARAMETRIC) or (any(isinstance(c, _PARAMETRIC) for c in m.modules()))
+    """Holds a weight matrix, in a layer of torch or in one of the user's."""
+    return any(
+        isinstance(c, _PARAMETRIC)
+        or (not isinstance(c, _NORMS) and any(p.ndim > 1 for p in c.parameters(recurse=False)))
+        for c in m.modules()
+    )
 
 
 def _expand(prefix: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
