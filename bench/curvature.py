@@ -116,7 +116,7 @@ def _trace(rounds: int, width: int, samples: int) -> None:
     loss = nn.CrossEntropyLoss()
 
     def ours() -> float:
-        return curvature.trace(net, loss, (x, y), PROBES).total
+        return curvature.trace(net, loss, (x, y), probes=PROBES).total
 
     def by_curvlinops() -> float:
         from curvlinops import hutchinson_trace

@@ -136,7 +136,7 @@ MEASUREMENTS = {
         m, F.cross_entropy, b, probes=4, nodes=["first", "norm1", "act1", "down", "act2", "thin", "act3", "wide"]
     ),
     "interlayer, exact, in eval": lambda m, b: curvature.interlayer(
-        m, F.cross_entropy, b, nodes=["down", "act3"], method="exact", train=False
+        m, F.cross_entropy, b, nodes=["down", "act3"], method="exact", mode="eval"
     ),
 }
 IN_DOUBLE = {"interlayer, exact, in eval", "checkup of dead directions"}  # these run a copy in float64

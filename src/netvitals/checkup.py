@@ -18,9 +18,7 @@ from netvitals.capture import (
     Unseen,
     Vital,
     check_finite,
-    in_mode,
     observe,
-    preserved,
     split_batch,
     uncompiled,
 )
@@ -180,9 +178,8 @@ def _curvature(
         return Curved(note="left out, it needs a batch (x, y) of two tensors")
     few = min(len(x), CURVATURE_EXAMPLES)
     try:
-        with preserved(model), in_mode(model, "train"):
-            torch.manual_seed(0)
-            found = interlayer(model, loss_fn, (x[:few], y[:few]), probes=CURVATURE_PROBES, progress=progress)
+        batch = (x[:few], y[:few])
+        found = interlayer(model, loss_fn, batch, mode="train", probes=CURVATURE_PROBES, progress=progress)
     except Exception as error:  # a model that cannot be differentiated twice still has its vital signs
         return Curved(note=f"could not be measured: {type(error).__name__}: {error}")
     readings = tuple(

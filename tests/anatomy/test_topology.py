@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from netvitals.curvature import Topology
+from netvitals.anatomy.topology import Topology
 
 
 def diamond():

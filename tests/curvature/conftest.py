@@ -95,12 +95,12 @@ def chain(act=nn.Tanh, d=5):
 
 
 CASES = [
-    Case("chain", chain, ["0", "1", "2", "4", "5"], _classes(3, 5), F.cross_entropy),
-    Case("residual", Residual, ["a", "act", "b"], _classes(3, 5), F.cross_entropy),
-    Case("diamond", Diamond, ["stem", "left", "right", "far", "merge"], _values(3, 4), F.mse_loss),
-    Case("attention", Attention, ["q", "k", "v"], _values(2, 3, 4), F.mse_loss),
-    Case("shared", Tied, ["cell"], _classes(2, 4), F.cross_entropy),
-    Case("convolution", Convolution, ["c1", "n", "c2"], _classes(3, 1, 5, 5), F.cross_entropy),
+    Case("chain", chain, nodes=["0", "1", "2", "4", "5"], batch=_classes(3, 5), loss=F.cross_entropy),
+    Case("residual", Residual, nodes=["a", "act", "b"], batch=_classes(3, 5), loss=F.cross_entropy),
+    Case("diamond", Diamond, nodes=["stem", "left", "right", "far", "merge"], batch=_values(3, 4), loss=F.mse_loss),
+    Case("attention", Attention, nodes=["q", "k", "v"], batch=_values(2, 3, 4), loss=F.mse_loss),
+    Case("shared", Tied, nodes=["cell"], batch=_classes(2, 4), loss=F.cross_entropy),
+    Case("convolution", Convolution, nodes=["c1", "n", "c2"], batch=_classes(3, 1, 5, 5), loss=F.cross_entropy),
 ]
 
 

@@ -54,18 +54,19 @@ def test_the_model_is_left_as_it_was(space):
 
 
 @pytest.mark.parametrize(
-    "loss",
+    ("loss", "error", "sentence"),
     [
-        lambda o, y: 1 / 0,
-        lambda o, y: o.sum() * float("nan"),
-        lambda o, y: o,
-        lambda o, y: (o.argmax(1) == y).float().mean(),
+        (lambda o, y: 1 / 0, ZeroDivisionError, "division by zero"),
+        (lambda o, y: o.sum() * float("nan"), ValueError, "the loss of this batch is nan"),
+        (lambda o, y: o, TypeError, r"must return one number as a tensor, got a tensor of shape \(6, 3\)"),
+        (lambda o, y: (o.argmax(1) == y).float().mean(), ValueError, "does not depend on the model's output"),
+        (lambda o, y: (o.argmax(1) == y).sum(), ValueError, "returned torch.int64, expected a floating number"),
     ],
 )
-def test_the_model_is_left_as_it_was_when_the_loss_fails(loss):
+def test_the_model_is_left_as_it_was_when_the_loss_fails(loss, error, sentence):
     model = net(nn.BatchNorm1d(5))
     data, before = batch(), state(model)
-    with pytest.raises((ValueError, ZeroDivisionError)):
+    with pytest.raises(error, match=sentence):
         interlayer(model, loss, data, probes=4)
     assert_same(before, state(model))
 
@@ -110,7 +111,7 @@ def test_dropout_left_on_is_named_and_eval_helps():
     model = net(nn.Dropout(0.3))
     with pytest.raises(ValueError, match=r"dropout is on in '2' \(p = 0.3\)"):
         interlayer(model, F.cross_entropy, batch(), probes=4)
-    interlayer(model, F.cross_entropy, batch(), probes=4, train=False)
+    interlayer(model, F.cross_entropy, batch(), probes=4, mode="eval")
     assert model.training
 
 
@@ -159,6 +160,11 @@ def test_unsuitable_nodes_are_named(node, sentence):
 def test_default_nodes_leave_out_what_cannot_be_measured():
     found = interlayer(Odd(), F.cross_entropy, batch(), probes=4)
     assert found.nodes == ("used",)
+    assert found.skipped == {
+        "pick": "returns torch.int64, which cannot be differentiated",
+        "spare": "does not influence the loss",
+    }
+    assert "skipped: pick (returns torch.int64" in str(found)
 
 
 def test_a_frozen_node_in_parameter_space():
@@ -171,7 +177,7 @@ def test_a_frozen_node_in_parameter_space():
 def test_a_batch_larger_than_memory():
     model = net()
     data, before = batch(5000), state(model)
-    with pytest.raises(MemoryError, match=r"batch of 5000 needs at least .* pass about \d+ samples"):
+    with pytest.raises(MemoryError, match=r"batch of 5000 needs at least .* pass about \d+ examples"):
         interlayer(model, F.cross_entropy, data, probes=4, memory=100_000)
     assert_same(before, state(model))
 
@@ -211,7 +217,7 @@ def test_nothing_is_left_behind_in_memory():
         ({"probes": 1}, ValueError, "probes is 1, expected an integer of at least 2"),
         ({"nodes": []}, ValueError, "names no node"),
         ({"nodes": lambda n, m: False}, ValueError, "chose none"),
-        ({"space": "parameter", "reduction": "joint"}, ValueError, "parameters are shared by all samples"),
+        ({"space": "parameter", "reduction": "joint"}, ValueError, "parameters are shared by all examples"),
     ],
 )
 def test_wrong_options(wrong, error, sentence):
@@ -222,9 +228,10 @@ def test_wrong_options(wrong, error, sentence):
 @pytest.mark.parametrize(
     ("args", "error", "sentence"),
     [
-        (("net", F.cross_entropy, (torch.zeros(1, 4), torch.zeros(1))), TypeError, "expected a torch.nn.Module"),
-        ((net(), "mse", (torch.zeros(1, 4), torch.zeros(1))), TypeError, "expected a function of"),
-        ((net(), F.cross_entropy, torch.zeros(3, 4)), ValueError, "expected a pair"),
+        (("net", F.cross_entropy, (torch.zeros(1, 4), torch.zeros(1))), TypeError, "must be a torch.nn.Module"),
+        ((net(), "msee", (torch.zeros(1, 4), torch.zeros(1))), ValueError, "there is no loss 'msee'; did you mean mse"),
+        ((net(), (torch.zeros(1, 4), torch.zeros(1)), F.cross_entropy), TypeError, "order is .model, loss_fn, batch"),
+        ((net(), F.cross_entropy, torch.zeros(3, 4)), TypeError, "must be a pair"),
         ((net(), F.cross_entropy, (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))), ValueError, "batch is empty"),
         ((net(), F.cross_entropy, (3, 4)), ValueError, "no input tensor"),
     ],
@@ -234,9 +241,9 @@ def test_wrong_arguments(args, error, sentence):
         interlayer(*args)
 
 
-def test_a_summed_loss_is_refused_where_samples_are_kept_apart():
+def test_a_summed_loss_is_refused_where_examples_are_kept_apart():
     summed = nn.CrossEntropyLoss(reduction="sum")
-    with pytest.raises(ValueError, match="not a mean over samples"):
+    with pytest.raises(ValueError, match="not a mean over examples"):
         interlayer(net(), summed, batch(), probes=4, reduction="per_sample")
     interlayer(net(), summed, batch(), probes=4)
 

@@ -1,6 +1,4 @@
-"""Decay, bands, bottlenecks, low rank, steps, words, pictures, plans and the monitor."""
-
-import json
+"""Decay, bands, bottlenecks, low rank, steps, words, plans and the monitor."""
 
 import numpy as np
 import pytest
@@ -10,8 +8,10 @@ from torch import nn
 
 from netvitals import curvature
 from netvitals.curvature import interlayer, operators
-from netvitals.curvature.advice import lowrank, picture, steps
+from netvitals.curvature.advice import design, distance, lowrank, steps
+from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.measure import metrics
+from netvitals.curvature.measure.jacobians import lyapunov
 
 
 def mlp(widths, act=nn.Tanh, out=3, norm=False):
@@ -45,24 +45,24 @@ def test_decay_of_a_contracting_net(deep):
     assert d.gap[1] == pytest.approx(d.tensor[1] / d.gauss_newton[1])
     slope = np.polyfit(d.distance, np.log(d.resonance), 1)[0]
     assert d.rate == pytest.approx(-slope)
-    assert curvature.fixed_end(found, found.nodes[-1]).shape == (6,)
-    assert curvature.averages(found, [("1", "3")])["resonance"] == pytest.approx(found.at("1", "3")["resonance"])
+    assert distance.fixed_end(found, found.nodes[-1]).shape == (6,)
+    assert distance.averages(found, [("1", "3")])["resonance"] == pytest.approx(found.at("1", "3")["resonance"])
     assert "decay rate" in str(d)
     with pytest.raises(ValueError, match="no pairs"):
-        curvature.averages(found, [])
+        distance.averages(found, [])
 
 
 def test_bands(deep):
     _, _, found = deep
-    masses = [curvature.mass_outside(found, k) for k in range(6)]
+    masses = [distance.mass_outside(found, k) for k in range(6)]
     assert masses == sorted(masses, reverse=True) and masses[-1] == 0
     k = curvature.bandwidth(found, 0.3)
-    assert curvature.mass_outside(found, k) ** 0.5 <= 0.3
-    assert curvature.band_threshold(0.5, 1e-3) == 10 and curvature.band_threshold(1.2, 1e-3) is None
-    r = curvature.interaction_radius(found, 0.5, 1.0, 1e-2)
+    assert distance.mass_outside(found, k) ** 0.5 <= 0.3
+    assert distance.band_threshold(0.5, 1e-3) == 10 and distance.band_threshold(1.2, 1e-3) is None
+    r = distance.interaction_radius(found, 0.5, 1.0, 1e-2)
     goal = 1e-2 * np.diag(found.resonance).min()
     assert 0.5**r < goal <= 0.5 ** (r - 1)
-    assert curvature.interaction_radius(found, 1.5, 1.0, 1e-2) is None
+    assert distance.interaction_radius(found, 1.5, 1.0, 1e-2) is None
 
 
 def test_banded_low_rank_storage(deep):
@@ -74,7 +74,7 @@ def test_banded_low_rank_storage(deep):
     cut = lowrank.banded(found.blocks, 2, 1e-2)
     dense = torch.stack([cut @ e for e in torch.eye(len(h), dtype=torch.float64)], 1)
     assert cut.error == pytest.approx(float((dense - h).norm() / h.norm()), rel=1e-6)
-    assert cut.dropped_by_band == pytest.approx(curvature.mass_outside(found, 2) ** 0.5)
+    assert cut.dropped_by_band == pytest.approx(distance.mass_outside(found, 2) ** 0.5)
     assert cut.stored < cut.full
 
 
@@ -114,9 +114,9 @@ def test_bottleneck_report_and_far_pairs():
     found = interlayer(net, F.cross_entropy, batch(24, dtype=torch.float64), method="exact", reduction="per_sample")
     report = curvature.bottlenecks(found)
     assert report[0].node == "7" and report[0].width == 4 and report[0].before == ("1", "3", "5")
-    far = curvature.far_pairs(found.nodes, 3)
+    far = distance.far_pairs(found.nodes, 3)
     assert ("1", "9") in far and len(far) == 9
-    assert report[0].stable_rank == pytest.approx(curvature.averages(found, far)["stable_rank"])
+    assert report[0].stable_rank == pytest.approx(distance.averages(found, far)["stable_rank"])
     assert (found.per_sample["stable_rank"][:, 0, 6] <= 4 + 1e-9).all()
     assert "carries everything" in str(report[0])
     narrowing = interlayer(mlp([24, 12, 6]), F.cross_entropy, batch(24), probes=6)
@@ -161,24 +161,6 @@ def test_words_name_the_nodes_and_the_share(bench):
     assert any("block-diagonal method drops" in s for s in curvature.describe(weights))
 
 
-def test_pictures(deep):
-    _, _, found = deep
-    data = json.loads(picture.to_json(found, "resonance"))
-    assert [n["name"] for n in data["nodes"]] == list(found.nodes) and len(data["links"]) == 15
-    assert {"source": "1", "target": "3"} in data["edges"]
-    dot = picture.to_dot(found)
-    assert dot.startswith("digraph") and '"1" -> "3"' in dot and "style=dashed" in dot
-    heat = picture.heatmap(found, "gn_gap")
-    assert heat["labels"] == list(found.nodes) and len(heat["z"]) == 6
-    import xml.etree.ElementTree as ET
-
-    for svg in (picture.heatmap_svg(found), picture.graph_svg(found.graph, {("1", "3"): 2.0})):
-        assert ET.fromstring(svg).tag.endswith("svg")
-    assert picture.heatmap_svg(found).count("<rect") == 36
-    with pytest.raises(ValueError, match="weight is 'size'"):
-        picture.heatmap(found, "size")
-
-
 def test_jacobians_and_three_growth_rates(deep):
     net, data, _ = deep
     with curvature.node_jacobians(net, F.cross_entropy, data) as of:
@@ -193,7 +175,7 @@ def test_jacobians_and_three_growth_rates(deep):
         edges = of.edges()
         assert edges.rho == pytest.approx(max(float(torch.linalg.matrix_norm(d, 2).mean()) for d in chain))
         assert edges.fan_out == 1 and edges.contraction == edges.rho
-        rates = curvature.lyapunov(chain)
+        rates = lyapunov(chain)
         product = of.jacobian(of.names[-1], of.names[0])
         assert rates.eq8 == pytest.approx(float(torch.linalg.matrix_norm(product, 2).log().mean()) / 5)
         assert rates.qr <= rates.eq8 + 1e-12 and rates.gain <= rates.eq8 + 1e-12
@@ -228,11 +210,11 @@ def test_newton_steps():
     flat = torch.diag(torch.tensor([2.0, 0.0, 0.0, 1.0], dtype=torch.float64))
     least = -torch.linalg.lstsq(flat, g[:, None], driver="gelsd").solution[:, 0]
     torch.testing.assert_close(steps.newton_step(flat, g), least)
-    op = curvature.Operator((4, 4), torch.float64, lambda z: z @ h, lambda z: z @ h)
+    op = Operator((4, 4), torch.float64, lambda z: z @ h, lambda z: z @ h)
     solved = steps.newton_cg(op, g, tol=1e-12)
     assert solved.ended == "converged" and solved.products <= 5
     torch.testing.assert_close(solved.step, -torch.linalg.solve(h, g))
-    down = curvature.Operator((4, 4), torch.float64, lambda z: -z, lambda z: -z)
+    down = Operator((4, 4), torch.float64, lambda z: -z, lambda z: -z)
     assert steps.newton_cg(down, g).ended == "negative curvature"
     torch.testing.assert_close(steps.newton_cg(down, g).step, -g)
 
@@ -253,18 +235,18 @@ def test_the_escape_step_lowers_the_loss_at_a_saddle():
         for p, s in zip(net.parameters(), found.step.split([4, 2])):
             p += s.view_as(p)
     assert loss() < before
-    bowl = curvature.Operator((3, 3), torch.float64, lambda z: z, lambda z: z)
+    bowl = Operator((3, 3), torch.float64, lambda z: z, lambda z: z)
     assert steps.escape_step(bowl, torch.ones(3, dtype=torch.float64)).step.abs().max() == 0
 
 
 def test_skip_placement_by_search_beats_or_equals_uniform():
-    assert curvature.uniform_skips(8, 4) == (0, 2, 4, 6)
+    assert design.uniform_skips(8, 4) == (0, 2, 4, 6)
     measure = lambda placed: -abs(placed[0] - 1) - abs(placed[1] - 6.0)
-    assert curvature.best_skips(8, 2, measure) == ((1, 6), 0.0)
-    _, value = curvature.best_skips(40, 2, measure, most=60)
-    assert value >= measure(curvature.uniform_skips(40, 2))
+    assert design.best_skips(8, 2, measure) == ((1, 6), 0.0)
+    _, value = design.best_skips(40, 2, measure, most=60)
+    assert value >= measure(design.uniform_skips(40, 2))
     with pytest.raises(ValueError, match="does not fit"):
-        curvature.uniform_skips(3, 5)
+        design.uniform_skips(3, 5)
 
 
 def test_plan_predicts_the_products():

@@ -27,9 +27,9 @@ def with_spectrum(values, d_out=None, seed=0):
 def test_frobenius_is_unbiased_and_its_variance_is_the_formula():
     h = with_spectrum([3.0, 1.0, 0.5, 0.2], 6)
     found = estimators.frobenius(matrix_operator(h), probes=200_000)
-    assert abs(found.samples.mean() - float(h.square().sum())) <= 4 * found.samples.std() / 200_000**0.5
+    assert abs(found.draws.mean() - float(h.square().sum())) <= 4 * found.draws.std() / 200_000**0.5
     formula = estimators.probe_variance(h)
-    assert found.samples.var() == pytest.approx(formula, rel=0.02)
+    assert found.draws.var() == pytest.approx(formula, rel=0.02)
     low, high = found.interval()
     assert low < found.value < high
 
@@ -39,7 +39,7 @@ def test_relative_error_falls_with_effective_rank():
     spread = []
     for rank in (1, 4, 16, 64):
         h = with_spectrum([1.0] * rank + [0.0] * (64 - rank))
-        spread.append(estimators.frobenius(matrix_operator(h), 4000).samples.std() / rank)
+        spread.append(estimators.frobenius(matrix_operator(h), 4000).draws.std() / rank)
     assert spread == sorted(spread, reverse=True)
     assert spread[0] == pytest.approx(1.37, abs=0.1)
     assert spread[1] == pytest.approx(0.70, abs=0.05)

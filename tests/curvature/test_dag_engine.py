@@ -315,7 +315,7 @@ def test_closed_rules_equal_automatic_differentiation(node, shape):
         first = [
             dag.GraphNode(p, ("x",), lambda x, t, i=i: x[i * n : (i + 1) * n].sin()) for i, p in enumerate(node.parents)
         ]
-        u = dag.GraphNode("u", node.parents, node.fn, node.theta, rule)
+        u = dag.GraphNode("u", node.parents, node.fn, node.theta, rule=rule)
         out = dag.GraphNode("out", ("u",), lambda f, t: f.pow(3))
         params = (
             {

@@ -29,7 +29,7 @@ ROWS = (torch.randn(3, 64), torch.randint(0, 10, (3,)))
     ],
 )
 def test_blocks_before_the_head(spec, batch, nodes):
-    found = interlayer(models.build(spec, seed=0), next_token, batch, probes=4, train=False)
+    found = interlayer(models.build(spec, seed=0), next_token, batch, probes=4, mode="eval")
     assert found.nodes == nodes
     assert found.chosen.startswith(f"{len(nodes)} nodes by default") and nodes[-1] in found.chosen
 
@@ -43,11 +43,52 @@ def test_a_plain_sequence_has_one_node_per_weight_matrix_and_what_follows_it():
     assert interlayer(wrapped, F.cross_entropy, batch, probes=4).nodes == ("0.0.2", "0.0.4")
 
 
+class Matrix(nn.Module):
+    """A linear layer of the user's own, as language models have."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(d, d) / d**0.5)
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+class Backbone(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(20, 4), nn.LayerNorm(4)
+        self.blocks = nn.ModuleList(nn.Sequential(Matrix(4), nn.Tanh()) for _ in range(3))
+
+    def forward(self, ids):
+        h = self.embed(ids)
+        for block in self.blocks:
+            h = h + block(h)
+        return self.norm(h)
+
+
+class Headed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone, self.head = Backbone(), nn.Linear(4, 20, bias=False)
+
+    def forward(self, ids):
+        return self.head(self.backbone(ids))
+
+
+def test_a_lone_backbone_shows_its_blocks():
+    ids = torch.randint(0, 20, (3, 6))
+    found = interlayer(Headed(), "ce", (ids, ids), probes=4)
+    assert found.nodes == ("backbone.embed", "backbone.blocks.0.1", "backbone.blocks.1.1", "backbone.norm")
+    assert interlayer(Headed(), "ce", (ids, ids), probes=4, nodes=["backbone"]).nodes == ("backbone",)
+
+
 def test_many_blocks_are_thinned_evenly():
     deep = nn.Sequential(*[m for _ in range(30) for m in (nn.Linear(4, 4), nn.Tanh())], nn.Linear(4, 3))
     found = interlayer(deep, F.cross_entropy, (torch.randn(5, 4), torch.randint(0, 3, (5,))), probes=4)
     assert len(found.nodes) == 12 and found.nodes[0] == "1" and found.nodes[-1] == "59"
     assert "12 of 30 evenly spaced" in found.chosen
+    assert len(found.skipped) == 18 and "name it in nodes=" in found.skipped["3"]
 
 
 def test_names_globs_and_rules():

@@ -139,7 +139,7 @@ def test_batch_norm_in_train_mode_couples_samples_and_gives_a_relu_net_a_tensor_
         nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)
     ).double()
     batch = (torch.randn(6, 4).double(), torch.randint(0, 3, (6,)))
-    assert interlayer(net, F.cross_entropy, batch, nodes=["0"], method="exact", train=False).global_gap == 0
+    assert interlayer(net, F.cross_entropy, batch, nodes=["0"], method="exact", mode="eval").global_gap == 0
     assert interlayer(net, F.cross_entropy, batch, nodes=["0"], method="exact").global_gap > 0.1
     same = copy.deepcopy(net)  # torch.func cannot count batches; batch statistics are the same without the count
     same[3].track_running_stats, same[3].running_mean, same[3].running_var = False, None, None

@@ -19,14 +19,14 @@ def test_traces_of_all_tensors_from_one_pass(case, bench):
         assert abs(found.by_tensor[name] - value) <= 4 * found.by_tensor_stderr[name] + 1e-9, name
     assert abs(found.total - sum(exact.values())) <= 4 * found.total_stderr
     assert found.total == pytest.approx(sum(found.by_tensor.values()))
-    assert found.samples.shape == (200, len(sizes))
+    assert found.draws.shape == (200, len(sizes))
 
 
 def test_parts_add_up(case):
     model, loss, batch, _ = case
     whole, gn, t = (trace(model, loss, batch, probes=20, part=p) for p in ("H", "GN", "T"))
-    np.testing.assert_allclose(whole.samples, gn.samples + t.samples, atol=1e-10)
-    assert gn.samples.sum(1).min() >= -1e-10  # GN is positive semidefinite, so every quadratic form is
+    np.testing.assert_allclose(whole.draws, gn.draws + t.draws, atol=1e-10)
+    assert gn.draws.sum(1).min() >= -1e-10  # GN is positive semidefinite, so every quadratic form is
 
 
 def test_error_bars_are_honest():
@@ -59,10 +59,10 @@ def test_the_seed_alone_decides_whatever_the_memory():
     net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
     batch = (torch.randn(16, 6).double(), torch.randint(0, 3, (16,)))
     wide, tight = (trace(net, F.cross_entropy, batch, probes=40, memory=m) for m in (1 << 30, 30_000))
-    np.testing.assert_allclose(wide.samples, tight.samples, rtol=1e-9)
+    np.testing.assert_allclose(wide.draws, tight.draws, rtol=1e-9)
     fewer = trace(net, F.cross_entropy, batch, probes=7)
     again = trace(net, F.cross_entropy, batch, probes=7, seed=1)
-    assert not np.allclose(fewer.samples, again.samples)
+    assert not np.allclose(fewer.draws, again.draws)
 
 
 def test_refuses_a_single_probe():

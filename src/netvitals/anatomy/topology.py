@@ -1,10 +1,12 @@
-"""Questions about a directed acyclic graph: order, ancestors, distances, paths, dominators."""
+"""Questions about a directed acyclic graph: order, ancestors, distances, paths, dominators; answered by networkx."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import islice
+
+import networkx as nx
 
 
 class Topology:
@@ -21,50 +23,29 @@ class Topology:
                 if p not in parents:
                     raise ValueError(f"node {v!r} names the parent {p!r}, which is not a node of the graph")
         self.parents = {v: tuple(dict.fromkeys(ps)) for v, ps in parents.items()}
-        self.order = self._sorted()
-
-    def _sorted(self) -> tuple[str, ...]:
-        waiting = {v: len(ps) for v, ps in self.parents.items()}
-        ready = deque(v for v, k in waiting.items() if k == 0)
-        out = []
-        while ready:
-            v = ready.popleft()
-            out.append(v)
-            for u in self.children[v]:
-                waiting[u] -= 1
-                if waiting[u] == 0:
-                    ready.append(u)
-        if len(out) < len(waiting):
-            stuck = next(v for v, k in waiting.items() if k > 0)
+        self.graph: nx.DiGraph = nx.DiGraph()
+        self.graph.add_nodes_from(self.parents)
+        self.graph.add_edges_from((p, v) for v, ps in self.parents.items() for p in ps)
+        if not nx.is_directed_acyclic_graph(self.graph):
+            stuck = nx.find_cycle(self.graph)[0][0]
             raise ValueError(f"node {stuck!r} lies on a cycle: a network's graph must be acyclic (unroll recurrences)")
-        return tuple(out)
+        self.order: tuple[str, ...] = tuple(nx.topological_sort(self.graph))
 
     @cached_property
     def children(self) -> dict[str, tuple[str, ...]]:
-        out: dict[str, list[str]] = {v: [] for v in self.parents}
-        for u, ps in self.parents.items():
-            for p in ps:
-                out[p].append(u)
-        return {v: tuple(us) for v, us in out.items()}
+        return {v: tuple(self.graph.successors(v)) for v in self.parents}
 
     @cached_property
     def descendants(self) -> dict[str, frozenset[str]]:
-        out: dict[str, frozenset[str]] = {}
-        for v in reversed(self.order):
-            out[v] = frozenset(self.children[v]).union(*(out[u] for u in self.children[v]))
-        return out
+        return {v: frozenset(nx.descendants(self.graph, v)) for v in self.parents}
 
     @cached_property
     def ancestors(self) -> dict[str, frozenset[str]]:
-        out: dict[str, frozenset[str]] = {}
-        for v in self.order:
-            out[v] = frozenset(self.parents[v]).union(*(out[p] for p in self.parents[v]))
-        return out
+        return {v: frozenset(nx.ancestors(self.graph, v)) for v in self.parents}
 
     @property
     def sink(self) -> str:
-        sinks = [v for v in self.order if not self.children[v]]
-        return sinks[-1]
+        return [v for v in self.order if not self.children[v]][-1]
 
     @cached_property
     def fan_out(self) -> int:
@@ -77,35 +58,26 @@ class Topology:
 
     def distance(self, v: str, w: str) -> int | None:
         """Edges on the shortest undirected path; None if there is none."""
-        return self._shortest(v, directed=False).get(w)
+        return self._distances[v].get(w)
+
+    @cached_property
+    def _distances(self) -> dict[str, dict[str, int]]:
+        return dict(nx.all_pairs_shortest_path_length(self.graph.to_undirected(as_view=True)))
 
     def depth(self, v: str, longest: bool = False) -> int | None:
         """Edges on the shortest (or longest) directed path to the sink."""
+        if v != self.sink and self.sink not in self.descendants[v]:
+            return None
         if not longest:
-            return self._shortest(v, directed=True).get(self.sink)
-        return self._longest.get(v)
+            return nx.shortest_path_length(self.graph, v, self.sink)
+        return nx.dag_longest_path_length(self._between(v, self.sink))
 
-    @cached_property
-    def _longest(self) -> dict[str, int]:
-        out = {self.sink: 0}
-        for v in reversed(self.order):
-            below = [out[u] for u in self.children[v] if u in out]
-            if below:
-                out[v] = 1 + max(below)
-        return out
-
-    def _shortest(self, v: str, directed: bool) -> dict[str, int]:
-        found, queue = {v: 0}, deque([v])
-        while queue:
-            a = queue.popleft()
-            for b in self.children[a] + (() if directed else self.parents[a]):
-                if b not in found:
-                    found[b] = found[a] + 1
-                    queue.append(b)
-        return found
+    def _between(self, v: str, w: str) -> nx.DiGraph:
+        """The part of the graph that lies on directed paths from v to w, both included."""
+        return self.graph.subgraph((self.descendants[v] | {v}) & (self.ancestors[w] | {w}))
 
     def count_paths(self, v: str, w: str) -> int:
-        """Directed paths from v to w."""
+        """Directed paths from v to w, counted without walking them: there may be exponentially many."""
         ways = {v: 1}
         for u in self.order:
             if u != v:
@@ -113,19 +85,18 @@ class Topology:
         return ways.get(w, 0)
 
     def paths(self, v: str, w: str, limit: int = 10_000) -> Iterator[tuple[str, ...]]:
-        """Directed paths from v to w, at most ``limit`` of them, shortest prefixes first."""
-        live = self.ancestors[w] | {w}
-        stack: list[tuple[str, ...]] = [(v,)]
-        while stack and limit > 0:
-            path = stack.pop()
-            if path[-1] == w:
-                limit -= 1
-                yield path
-                continue
-            stack += [(*path, u) for u in reversed(self.children[path[-1]]) if u in live]
+        """Directed paths from v to w, at most ``limit`` of them, in the order of the children."""
+        found = [(v,)] if v == w else nx.all_simple_paths(self._between(v, w), v, w) if w in self.descendants[v] else ()
+        yield from map(tuple, islice(found, limit))
 
     def dominators(self, v: str, w: str) -> tuple[str, ...]:
         """Nodes strictly between v and w that every path from v to w passes: the bottlenecks of that pair."""
-        total = self.count_paths(v, w)
-        between = [u for u in self.order if u in self.descendants[v] and u in self.ancestors[w]]
-        return tuple(u for u in between if total and self.count_paths(v, u) * self.count_paths(u, w) == total)
+        if w not in self.descendants[v]:
+            return ()
+        above = nx.immediate_dominators(self.graph, v)
+        found: list[str] = []
+        u = above[w]
+        while u != v:
+            found.append(u)
+            u = above[u]
+        return tuple(reversed(found))

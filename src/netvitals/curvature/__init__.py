@@ -1,106 +1,81 @@
-"""The Hessian between layers: H = GN + T, exact and stochastic.
+"""The Hessian between layers: H = GN + T, exact and stochastic. If unsure, use ``interlayer``, then ``describe``.
 
-``interlayer`` measures any module; ``trace``, ``top_eigenvalues`` and ``spectral_density`` its parameters; ``describe``
-says what it means. ``dag`` holds the theory as small graphs of functions, ``bounds`` its inequalities.
+* Measure a model: ``interlayer`` (every pair of its layers), ``trace``, ``top_eigenvalues`` and ``spectral_density``
+  (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what ``interlayer`` will cost.
+* Say what it means: ``describe`` in sentences, ``recommend``, ``bottlenecks``, ``dropped_blocks``, ``decay``,
+  ``bandwidth``; pictures are drawn by ``netvitals.report.curvature_pictures``.
+* Build on it: ``operators`` (products with blocks or the whole matrix), ``node_jacobians``; ``advice.lowrank`` and
+  ``advice.steps`` for what is done with them.
+* Follow it in training: ``Monitor``.
+* The theory as small graphs of functions: ``dag``; its inequalities: ``dag.bounds``.
 """
 
 from netvitals._moved import moved
-from netvitals.anatomy.topology import Topology
 from netvitals.curvature import dag
-from netvitals.curvature.advice import lowrank, picture, steps
-from netvitals.curvature.advice.design import (
-    Bottleneck,
-    Dropped,
-    Recommendation,
-    best_skips,
-    bottlenecks,
-    dropped_blocks,
-    recommend,
-    uniform_skips,
-)
-from netvitals.curvature.advice.distance import (
-    Decay,
-    averages,
-    band_threshold,
-    bandwidth,
-    decay,
-    decay_rate,
-    far_pairs,
-    fixed_end,
-    interaction_radius,
-    mass_outside,
-)
+from netvitals.curvature.advice.design import bottlenecks, dropped_blocks, recommend
+from netvitals.curvature.advice.distance import bandwidth, decay
 from netvitals.curvature.advice.words import describe
-from netvitals.curvature.dag import bounds
-from netvitals.curvature.engine.graph import NodeGraph
-from netvitals.curvature.engine.operator import Operator, Operators, operators
-from netvitals.curvature.measure import estimators, metrics
+from netvitals.curvature.engine.operator import operators
 from netvitals.curvature.measure.between_layers import interlayer
 from netvitals.curvature.measure.cost import CostPlan, plan
-from netvitals.curvature.measure.jacobians import (
-    Bend,
-    EdgeNorms,
-    Lyapunov,
-    NodeJacobians,
-    activation_bend,
-    lyapunov,
-    node_jacobians,
-)
+from netvitals.curvature.measure.jacobians import Bend, activation_bend, node_jacobians
 from netvitals.curvature.measure.result import InterlayerCurvature
 from netvitals.curvature.measure.spectrum import Eigenvalues, SpectralDensity, spectral_density, top_eigenvalues
 from netvitals.curvature.measure.traces import Trace, trace
 
 __all__ = [
-    "Bend",
-    "Bottleneck",
-    "Decay",
-    "Dropped",
-    "EdgeNorms",
-    "Eigenvalues",
-    "InterlayerCurvature",
-    "Lyapunov",
-    "NodeGraph",
-    "NodeJacobians",
-    "Operator",
-    "Operators",
-    "CostPlan",
-    "Recommendation",
-    "SpectralDensity",
-    "Topology",
-    "Trace",
-    "activation_bend",
-    "averages",
-    "band_threshold",
-    "bandwidth",
-    "best_skips",
-    "bottlenecks",
-    "bounds",
-    "dag",
-    "decay",
-    "decay_rate",
-    "describe",
-    "dropped_blocks",
-    "estimators",
-    "far_pairs",
-    "fixed_end",
-    "interaction_radius",
+    # measure a model
     "interlayer",
-    "lowrank",
-    "lyapunov",
-    "mass_outside",
-    "metrics",
-    "node_jacobians",
-    "operators",
-    "picture",
+    "InterlayerCurvature",
     "plan",
-    "recommend",
-    "spectral_density",
-    "steps",
-    "top_eigenvalues",
+    "CostPlan",
     "trace",
-    "uniform_skips",
+    "Trace",
+    "top_eigenvalues",
+    "Eigenvalues",
+    "spectral_density",
+    "SpectralDensity",
+    "activation_bend",
+    "Bend",
+    # say what it means
+    "describe",
+    "recommend",
+    "bottlenecks",
+    "dropped_blocks",
+    "decay",
+    "bandwidth",
+    # build on it
+    "operators",
+    "node_jacobians",
+    # the theory
+    "dag",
 ]
 
+_HOMES = {
+    "advice": ("lowrank", "steps"),
+    "advice.design": ("Bottleneck", "Dropped", "Recommendation", "best_skips", "uniform_skips"),
+    "advice.distance": (
+        "Decay",
+        "averages",
+        "band_threshold",
+        "decay_rate",
+        "far_pairs",
+        "fixed_end",
+        "interaction_radius",
+        "mass_outside",
+    ),
+    "dag": ("bounds",),
+    "engine.graph": ("NodeGraph",),
+    "engine.operator": ("Operator", "Operators"),
+    "measure": ("estimators", "metrics"),
+    "measure.jacobians": ("EdgeNorms", "Lyapunov", "NodeJacobians", "lyapunov"),
+}
 __getattr__ = moved(
-    __name__, {"Jump": "netvitals.vitals.curvature.Jump", "Monitor": "netvitals.vitals.curvature.monitor"}
+    __name__,
+    {name: f"{__name__}.{home}.{name}" for home, names in _HOMES.items() for name in names}
+    | {
+        "Topology": "netvitals.anatomy.topology.Topology",
+        "Jump": "netvitals.vitals.curvature.Jump",
+        "Monitor": "netvitals.vitals.curvature.monitor",
+    },
 )

@@ -8,12 +8,13 @@ from itertools import combinations
 
 import numpy as np
 
+from netvitals.capture.result import Result
 from netvitals.curvature.engine.graph import OUT
 from netvitals.curvature.measure.result import InterlayerCurvature
 
 
-@dataclass(frozen=True)
-class Bottleneck:
+@dataclass(frozen=True, kw_only=True)
+class Bottleneck(Result):
     """A node that every path from the nodes before it to the output passes, narrower than they are."""
 
     node: str
@@ -30,7 +31,7 @@ class Bottleneck:
 
 
 @dataclass(frozen=True)
-class Dropped:
+class Dropped(Result):
     """A cross-block that a block-diagonal method ignores, and its share of the whole squared Frobenius norm."""
 
     v: str
@@ -38,9 +39,12 @@ class Dropped:
     share: float
     residual: float  # part of the block that is not Gauss–Newton, ‖H − GN‖/‖H‖
 
+    def __str__(self) -> str:
+        return f"{self.v}–{self.w}: {100 * self.share:.3g} % of the curvature, {100 * self.residual:.3g} % of it not GN"
 
-@dataclass(frozen=True)
-class Recommendation:
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation(Result):
     """Whether Gauss–Newton curvature is enough, per the gap over all pairs."""
 
     gap: float
@@ -49,9 +53,20 @@ class Recommendation:
     worst_gap: float
     why: str
 
+    def __str__(self) -> str:
+        pair = " and ".join(self.worst)
+        return f"{self.choice}: {self.why} (GN-gap {self.gap:.3g}; largest between {pair}, {self.worst_gap:.3g})"
+
 
 def bottlenecks(found: InterlayerCurvature) -> list[Bottleneck]:
-    """Necks: nodes that wider nodes must pass on the way to the output, and that wider ones follow."""
+    """Necks: nodes that wider nodes must pass on the way to the output, and that wider ones follow.
+
+    Args:
+        found: what ``interlayer`` returned in activation space.
+
+    Returns:
+        The necks, narrowest first.
+    """
     top = found.graph.topology
     width = dict(zip(found.nodes, found.sizes))
     out = []
@@ -64,18 +79,26 @@ def bottlenecks(found: InterlayerCurvature) -> list[Bottleneck]:
         rows, cols = (list(x) for x in zip(*pairs))
         out.append(
             Bottleneck(
-                u,
-                width[u],
-                before,
-                float(np.nanmean(found.stable_rank[rows, cols])),
-                float(np.nanmean(found.coupling[rows, cols])),
+                node=u,
+                width=width[u],
+                before=before,
+                stable_rank=float(np.nanmean(found.stable_rank[rows, cols])),
+                coupling=float(np.nanmean(found.coupling[rows, cols])),
             )
         )
     return sorted(out, key=lambda b: b.width)
 
 
 def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropped]:
-    """Where a block-diagonal (K-FAC-type) method errs: cross-blocks by their share, largest first."""
+    """Where a block-diagonal (K-FAC-type) method errs: cross-blocks by their share, largest first.
+
+    Args:
+        found: what ``interlayer`` returned, mostly in parameter space.
+        least: leave out blocks with a share of at most this.
+
+    Returns:
+        One entry a pair of different nodes.
+    """
     squares = found.resonance**2
     total = squares.sum()
     out = []
@@ -88,7 +111,15 @@ def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropp
 
 
 def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 1.0) -> Recommendation:
-    """Gauss–Newton below ``small``, full Hessian-vector products above ``large``, mixed between (Corollary 12)."""
+    """Gauss–Newton below ``small``, full Hessian-vector products above ``large``, mixed between (Corollary 12).
+
+    Args:
+        found: what ``interlayer`` returned.
+        small, large: bounds of the GN-gap over all pairs.
+
+    Returns:
+        The choice, why, and the pair with the largest gap.
+    """
     live = np.where(found.gauss_newton > 0, found.gn_gap, -np.inf)
     i, j = np.unravel_index(int(np.argmax(live)), live.shape)
     gap = found.global_gap
@@ -100,7 +131,8 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 1.0
     }
     if gap <= found.floor:
         words["gauss-newton"] = "the net is piecewise linear here: H = GN up to rounding"
-    return Recommendation(gap, choice, (found.nodes[int(i)], found.nodes[int(j)]), float(live[i, j]), words[choice])
+    worst = (found.nodes[int(i)], found.nodes[int(j)])
+    return Recommendation(gap=gap, choice=choice, worst=worst, worst_gap=float(live[i, j]), why=words[choice])
 
 
 def uniform_skips(depth: int, budget: int) -> tuple[int, ...]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from netvitals.capture.result import Result
 from netvitals.curvature.measure.metrics import FLOOR
-from netvitals.curvature.measure.result import InterlayerCurvature
+from netvitals.curvature.measure.result import InterlayerCurvature, shortened
 
 
-@dataclass(frozen=True)
-class Decay:
+@dataclass(frozen=True, kw_only=True)
+class Decay(Result):
     """Mean over pairs at each distance, and the fit log R̄(d) = a − b·d with its R²; NaN where no fit is possible."""
 
     distance: np.ndarray
@@ -33,14 +35,28 @@ class Decay:
             f"  {int(d)}: R {r:.3g}, C {c:.3f}, D {k:.2f}, gap {g:.2g}"
             for d, r, c, k, g in zip(self.distance, self.resonance, self.coupling, self.stable_rank, self.gap)
         ]
-        return "\n".join([f"decay rate {self.rate:.3f} ± {self.rate_stderr:.2g} per node (R² {self.r2:.3f})", *rows])
+        head = f"decay rate {self.rate:.3f} ± {self.rate_stderr:.2g} per node (R² {self.r2:.3f})"
+        return "\n".join([head, *shortened(rows)])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a distance."""
+        keys = ("distance", "resonance", "coupling", "stable_rank", "gap", "gauss_newton", "tensor")
+        columns = [getattr(self, k).tolist() for k in keys]
+        return [dict(zip(keys, values)) for values in zip(*columns)]
 
 
 def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None] | None = None) -> Decay:
     """Curves over distance; by default the shortest path in the graph of nodes (|i − j| if there is no graph).
 
-    Pairs i ≤ j; NaNs are skipped. R̄(d) mixes three things: which pairs exist at d, how a sample's blocks fall, and
-    cancellation between samples. ``fixed_end`` and ``reduction="mean_of_norms"`` tell them apart.
+    Pairs i ≤ j; NaNs are skipped. R̄(d) mixes three things: which pairs exist at d, how an example's blocks fall, and
+    cancellation between examples. ``fixed_end`` and ``reduction="mean_of_norms"`` tell them apart.
+
+    Args:
+        found: what ``interlayer`` returned.
+        distance: of two nodes by name, or None where they have none.
+
+    Returns:
+        The curves, and the rate of the exponential fit with its standard error.
     """
     n = len(found.nodes)
     between = np.full((n, n), -1)
@@ -53,7 +69,19 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
     sums = lambda m: np.array([m[between == d].sum() for d in ds])
     r, t, gn = mean(found.resonance), sums(found.tensor), sums(found.gauss_newton)
     rate, error, start, r2 = fit(ds, r)
-    return Decay(ds, r, mean(found.coupling), mean(found.stable_rank), t / (gn + FLOOR), gn, t, rate, error, start, r2)
+    return Decay(
+        distance=ds,
+        resonance=r,
+        coupling=mean(found.coupling),
+        stable_rank=mean(found.stable_rank),
+        gap=t / (gn + FLOOR),
+        gauss_newton=gn,
+        tensor=t,
+        rate=rate,
+        rate_stderr=error,
+        intercept=start,
+        r2=r2,
+    )
 
 
 def fit(distance: np.ndarray, values: np.ndarray) -> tuple[float, float, float, float]:
@@ -73,7 +101,7 @@ def decay_rate(values: Sequence[float] | np.ndarray) -> float:
 
 
 def fixed_end(found: InterlayerCurvature, w: str) -> np.ndarray:
-    """R(i, w) for every node i up to w, in order: no change in the set of pairs, so closer to one sample's decay."""
+    """R(i, w) for every node i up to w, in order: no change in the set of pairs, so closer to one example's decay."""
     j = found.position(w)
     return found.resonance[: j + 1, j]
 
@@ -120,7 +148,15 @@ def mass_outside(found: InterlayerCurvature, bandwidth: int) -> float:
 
 
 def bandwidth(found: InterlayerCurvature, eps: float = 0.05) -> int:
-    """Smallest band that leaves out at most ``eps`` of the Frobenius norm: what a banded preconditioner needs."""
+    """Smallest band that leaves out at most ``eps`` of the Frobenius norm: what a banded preconditioner needs.
+
+    Args:
+        found: what ``interlayer`` returned.
+        eps: relative Frobenius error that may be left out.
+
+    Returns:
+        How many places apart blocks may be.
+    """
     for k in range(len(found.nodes)):
         if mass_outside(found, k) ** 0.5 <= eps:
             return k

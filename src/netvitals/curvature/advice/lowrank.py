@@ -132,11 +132,11 @@ def banded(blocks: Blocks, bandwidth: int, eps: float) -> BandedHessian:
     whole = float(blocks.hessian.square().sum())
     scale = max(whole, 1e-300)
     return BandedHessian(
-        blocks.index,
-        diagonal,
-        off,
-        stored,
-        blocks.hessian.numel(),
-        ((lost + outside) / scale) ** 0.5,
-        (outside / scale) ** 0.5,
+        index=blocks.index,
+        diagonal=diagonal,
+        off=off,
+        stored=stored,
+        full=blocks.hessian.numel(),
+        error=((lost + outside) / scale) ** 0.5,
+        dropped_by_band=(outside / scale) ** 0.5,
     )

@@ -13,6 +13,13 @@ def describe(found: InterlayerCurvature, most: int = 3) -> list[str]:
     """Sentences for a report, most important first: gaps, couplings, decay, bottlenecks, what K-FAC drops.
 
     Differences smaller than two standard errors are not spoken of.
+
+    Args:
+        found: what ``interlayer`` returned.
+        most: at most so many pairs in a sentence that lists them.
+
+    Returns:
+        The sentences.
     """
     return [*_gaps(found, most), *_coupling(found, most), *_decay(found), *_bottlenecks(found), *_dropped(found, most)]
 

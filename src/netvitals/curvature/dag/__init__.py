@@ -4,6 +4,7 @@
 contracted second-derivative tensors by the recursion over the graph, so that each term can be looked at.
 """
 
+from netvitals.curvature.dag import bounds
 from netvitals.curvature.dag.evaluation import Evaluation
 from netvitals.curvature.dag.graph import Graph, GraphNode, chain
 from netvitals.curvature.dag.hessian_blocks import BlockTable, assembled, block, blocks, root_factors
@@ -24,6 +25,7 @@ __all__ = [
     "Route",
     "assembled",
     "block",
+    "bounds",
     "blocks",
     "certificate",
     "chain",

@@ -33,7 +33,7 @@ class Evaluation:
         missing = [i for i in graph.inputs if i not in self.inputs]
         if missing:
             raise ValueError(f"the graph needs the input {missing[0]!r}, got {', '.join(self.inputs)}")
-        self.samples = len(y)
+        self.examples = len(y)
         self._cache: dict[Any, Any] = {}
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -187,7 +187,7 @@ class Evaluation:
         got = vmap(second, in_dims=(0, *where))(delta, *args)
         shape = [p[0].numel() for p in parents] + ([] if theta is None else [theta.numel()])
         return {
-            (i, j): got[a][b].reshape(self.samples, shape[i], shape[j])
+            (i, j): got[a][b].reshape(self.examples, shape[i], shape[j])
             for a, i in enumerate(n)
             for b, j in enumerate(n)
         }
@@ -201,10 +201,10 @@ class Evaluation:
     def _total(self, p: str, v: str) -> Tensor:
         if p == v:
             eye = torch.eye(self.size(v), dtype=self.loss.dtype, device=self.loss.device)
-            return eye.expand(self.samples, -1, -1)
+            return eye.expand(self.examples, -1, -1)
         top = self.graph.with_loss
         if p not in top.descendants[v]:
-            return self.loss.new_zeros(self.samples, self.size(p), self.size(v))
+            return self.loss.new_zeros(self.examples, self.size(p), self.size(v))
         feeds = [q for q in top.parents[p] if q == v or q in top.descendants[v]]
         return torch.stack([self.edge(p, q) @ self.total(q, v) for q in feeds]).sum(0)
 

@@ -110,7 +110,7 @@ def root_factors(e: Evaluation) -> dict[str, Tensor]:
 
 def _closed(e: Evaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
     top = e.graph.with_loss
-    zero = e.loss.new_zeros(e.samples, e.size(v), e.size(w))
+    zero = e.loss.new_zeros(e.examples, e.size(v), e.size(w))
     gn, tensor = zero, zero
     reach = lambda p, a: p == a or p in top.descendants[a]
     for u in (*e.graph.topology.order, LOSS):
@@ -130,7 +130,7 @@ def _onesided(e: Evaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
 
 def _onesided_step(e: Evaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
     top = e.graph.with_loss
-    gn = e.loss.new_zeros(e.samples, e.size(v), e.size(w))
+    gn = e.loss.new_zeros(e.examples, e.size(v), e.size(w))
     tensor = gn
     for u in top.children[v]:
         if u != LOSS:
@@ -156,7 +156,7 @@ def _autograd(e: Evaluation, v: str, w: str) -> Tensor:
             values[name] = f + (a if name == v else 0) + (b if name == w else 0)
         return graph.loss(*(values[p] for p in graph.loss_parents), y)
 
-    zero = lambda name: e.loss.new_zeros(e.samples, e.size(name))
+    zero = lambda name: e.loss.new_zeros(e.examples, e.size(name))
     second = jacrev(jacrev(perturbed, argnums=0), argnums=1)
     return vmap(second)(zero(v), zero(w), e.y, *(e.inputs[i] for i in names))
 
@@ -166,7 +166,7 @@ def _paper(e: Evaluation, v: str, w: str, remark76: bool, cache: dict[tuple[str,
     if (v, w) in cache:
         return cache[v, w]
     top, seen = e.graph.topology, e.graph.loss_parents
-    out = e.loss.new_zeros(e.samples, e.size(v), e.size(w))
+    out = e.loss.new_zeros(e.examples, e.size(v), e.size(w))
     children = top.children
     if v in seen and w in seen:
         out = out + e.contracted(LOSS, v, w)

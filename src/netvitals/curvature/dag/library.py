@@ -19,7 +19,7 @@ def dense(
 ) -> GraphNode:
     """σ(Wx + b) over the concatenated parents; θ = (W, b) flat under the key ``theta`` (default: the node's name)."""
     rule = Dense(width, f, bends=f is not None and f not in PIECEWISE)
-    return GraphNode(name, tuple(parents), rule, theta or name, rule)
+    return GraphNode(name, tuple(parents), rule, theta or name, rule=rule)
 
 
 def dense_parameters(width: int, inputs: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -31,7 +31,7 @@ def dense_parameters(width: int, inputs: int, seed: int, dtype: torch.dtype = to
 
 def activation(name: str, parent: str, f: Callable[[Tensor], Tensor]) -> GraphNode:
     rule = Elementwise(f, bends=f not in PIECEWISE)
-    return GraphNode(name, (parent,), rule, None, rule)
+    return GraphNode(name, (parent,), rule, rule=rule)
 
 
 def norm(name: str, parent: str, kind: str = "layer", eps: float = 1e-5) -> GraphNode:
@@ -39,23 +39,23 @@ def norm(name: str, parent: str, kind: str = "layer", eps: float = 1e-5) -> Grap
     if kind not in ("layer", "rms"):
         raise ValueError(f"kind is {kind!r}, expected 'layer' or 'rms'")
     rule = Normalised(kind == "layer", eps)
-    return GraphNode(name, (parent,), rule, None, rule)
+    return GraphNode(name, (parent,), rule, rule=rule)
 
 
 def softmax(name: str, parent: str) -> GraphNode:
     rule = Softmax()
-    return GraphNode(name, (parent,), rule, None, rule)
+    return GraphNode(name, (parent,), rule, rule=rule)
 
 
 def hadamard(name: str, a: str, b: str) -> GraphNode:
     rule = Hadamard()
-    return GraphNode(name, (a, b), rule, None, rule)
+    return GraphNode(name, (a, b), rule, rule=rule)
 
 
 def matmul(name: str, a: str, b: str, m: int, k: int, n: int) -> GraphNode:
     """(m, k) times (k, n), all flat."""
     rule = MatMul(m, k, n)
-    return GraphNode(name, (a, b), rule, None, rule)
+    return GraphNode(name, (a, b), rule, rule=rule)
 
 
 def add(name: str, parents: Sequence[str], scale: float = 1.0) -> GraphNode:
@@ -139,4 +139,4 @@ def noisy(name: str, parent: str, noise: str, scale_of: Callable[[Tensor], Tenso
 
 def _linear(name: str, parents: Sequence[str], f: Callable[..., Tensor]) -> GraphNode:
     rule = Linear(f)
-    return GraphNode(name, tuple(parents), rule, None, rule)
+    return GraphNode(name, tuple(parents), rule, rule=rule)

@@ -47,7 +47,7 @@ def parameter_block(e: Evaluation, v: str, w: str) -> ParameterBlock:
             raise ValueError(f"node {name!r} has no parameters")
     dv, dw = e.parameter_edge(v), e.parameter_edge(w)
     h = block(e, v, w, reduction="per_sample")
-    zero = e.loss.new_zeros(e.samples, dv.shape[2], dw.shape[2])
+    zero = e.loss.new_zeros(e.examples, dv.shape[2], dw.shape[2])
     top = e.graph.topology
     reach = lambda p, a: p == a or p in top.descendants[a]
     left, right = zero, zero

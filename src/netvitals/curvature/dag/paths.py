@@ -72,7 +72,7 @@ def path_terms(e: Evaluation, v: str, w: str, limit: int = 10_000) -> tuple[list
                         if len(terms) >= limit:
                             break
                         term = (left @ path_jacobian(e, b)).mean(0)
-                        terms.append(PathTerm(a, b, u, "GN" if u == LOSS else "T", term))
+                        terms.append(PathTerm(a, b, u, kind="GN" if u == LOSS else "T", term=term))
     exact = block(e, v, w).H
     missed = exact - (torch.stack([t.term for t in terms]).sum(0) if terms else 0)
     return sorted(terms, key=lambda t: -t.resonance), float(missed.norm())
@@ -95,7 +95,7 @@ def routing(e: Evaluation, w: str) -> list[Route]:
                 if p == w or p in top.descendants[w]:
                     bend = bend + (e.contracted(u, v, p) @ e.total(p, w)).mean(0)
             if u == LOSS:
-                out.append(Route(v, w, u, float(bend.norm()), 0.0, 0.0))
+                out.append(Route(v, w, via=u, gauss_newton=float(bend.norm()), tensor_carried=0.0, tensor_added=0.0))
                 continue
             below = block(e, u, w, "onesided", "per_sample")
             carried = e.edge(u, v).mT
@@ -103,10 +103,10 @@ def routing(e: Evaluation, w: str) -> list[Route]:
                 Route(
                     v,
                     w,
-                    u,
-                    float((carried @ below.GN).mean(0).norm()),
-                    float((carried @ below.T).mean(0).norm()),
-                    float(bend.norm()),
+                    via=u,
+                    gauss_newton=float((carried @ below.GN).mean(0).norm()),
+                    tensor_carried=float((carried @ below.T).mean(0).norm()),
+                    tensor_added=float(bend.norm()),
                 )
             )
     return out

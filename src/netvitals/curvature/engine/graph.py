@@ -69,6 +69,35 @@ def node_graph(
     return NodeGraph(tuple(names), parents, merges, _shared(nodes, model))
 
 
+def ends(start: Any, candidates: Sequence[Tensor], leaves: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors that cut ``start`` off from the leaves: every path back to a leaf passes exactly one of them.
+
+    Empty where there is no such cut: a path passes none of the candidates, or two.
+    """
+    by_fn = {t.grad_fn: t for t in candidates}
+    met, leaked = _met([start], set(by_fn), leaves)
+    beyond = [f for fn in met for f, _ in fn.next_functions]
+    return [] if leaked or _met(beyond, met, leaves)[0] else [t for fn, t in by_fn.items() if fn in met]
+
+
+def _met(starts: Sequence[Any], stops: set[Any], leaves: Sequence[Tensor]) -> tuple[set[Any], bool]:
+    """Which stops are met first on the way back, and whether a leaf is reached around them."""
+    wanted, met, leaked = {id(leaf) for leaf in leaves}, set(), False
+    visited: set[Any] = set()
+    stack = list(starts)
+    while stack:
+        fn = stack.pop()
+        if fn is None or fn in visited:
+            continue
+        visited.add(fn)
+        if fn in stops:
+            met.add(fn)
+            continue
+        leaked = leaked or id(getattr(fn, "variable", None)) in wanted
+        stack += [f for f, _ in fn.next_functions]
+    return met, leaked
+
+
 def _upstream(starts: Sequence[Any], stops: Mapping[Any, str]) -> tuple[set[str], set[str]]:
     found: set[str] = set()
     visited: set[Any] = set()

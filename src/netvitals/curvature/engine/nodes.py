@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from netvitals.curvature.engine.problem import Problem, float_outputs
 Choice = None | str | Sequence[str] | Callable[[str, nn.Module], bool]
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _PARAMETRIC = (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding, nn.MultiheadAttention, nn.RNNBase, nn.Bilinear)
+_NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 MOST = 12  # more default nodes than this make a picture nobody reads
 
 
@@ -32,7 +34,12 @@ class Node:
     call: int  # 1 for the first call of the module
     op: str  # class of the module
     shape: tuple[int, ...]  # of the output with its batch dimension, or (p_v,)
-    size: int  # d_v per sample, or p_v
+    size: int  # d_v per example, or p_v
+
+
+def parameter_node(name: str, shape: tuple[int, ...], op: str = "Parameter") -> Node:
+    """A node of parameter space, with as many coordinates as the shape has."""
+    return Node(name=name, module=name, call=1, op=op, shape=shape, size=math.prod(shape))
 
 
 @dataclass
@@ -40,7 +47,7 @@ class Survey:
     """What one forward pass showed: every call of a module in order, and how much memory the graph keeps."""
 
     calls: list[Node] = field(default_factory=list)
-    unseen: dict[str, str] = field(default_factory=dict)  # call -> why it cannot be a node
+    skipped: dict[str, str] = field(default_factory=dict)  # call -> why it cannot be a node
     outputs: list[Tensor] = field(default_factory=list)
     final: set[str] = field(default_factory=set)  # calls that return the model's own output
     kept_bytes: int = 0
@@ -61,16 +68,21 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
             call = name if counts[name] == 1 else f"{name}#{counts[name]}"
             value = first_tensor(out)
             if value is None:
-                seen.unseen[call] = f"returns {type(out).__name__}, not a tensor"
+                seen.skipped[call] = f"returns {type(out).__name__}, not a tensor"
             elif not value.is_floating_point():
-                seen.unseen[call] = f"returns {value.dtype}, which cannot be differentiated"
-            elif value.ndim == 0 or value.shape[0] % problem.samples:
-                seen.unseen[call] = f"returns shape {tuple(value.shape)}, whose first dimension is not the batch"
+                seen.skipped[call] = f"returns {value.dtype}, which cannot be differentiated"
+            elif value.ndim == 0 or value.shape[0] % problem.examples:
+                seen.skipped[call] = f"returns shape {tuple(value.shape)}, whose first dimension is not the batch"
             else:
-                shape = tuple(value.shape)
-                seen.calls.append(
-                    Node(call, name, counts[name], type(module).__name__, shape, value.numel() // problem.samples)
+                node = Node(
+                    name=call,
+                    module=name,
+                    call=counts[name],
+                    op=type(module).__name__,
+                    shape=tuple(value.shape),
+                    size=value.numel() // problem.examples,
                 )
+                seen.calls.append(node)
                 results.append((call, value))
                 if not any(True for _ in module.children()):
                     computed += value.numel() * value.element_size()
@@ -84,7 +96,7 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
             stores.add(store.data_ptr())
             seen.kept_bytes += store.nbytes()
             if 3 * seen.kept_bytes > memory:
-                raise MemoryError(too_large(3 * seen.kept_bytes, memory, problem.samples))
+                raise MemoryError(too_large(3 * seen.kept_bytes, memory, problem.examples))
 
     handles = [m.register_forward_hook(note(name)) for name, m in problem.model.named_modules() if name and calls]
     try:
@@ -98,15 +110,15 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
     seen.final = {call for call, value in results if id(value) in kept}
     seen.kept_bytes = max(seen.kept_bytes, computed)
     if 3 * seen.kept_bytes > memory:
-        raise MemoryError(too_large(3 * seen.kept_bytes, memory, problem.samples))
+        raise MemoryError(too_large(3 * seen.kept_bytes, memory, problem.examples))
     return seen
 
 
-def too_large(needed: int, memory: int, samples: int) -> str:
-    fit = max(1, int(samples * memory / needed))
+def too_large(needed: int, memory: int, examples: int) -> str:
+    fit = max(1, int(examples * memory / needed))
     return (
-        f"a batch of {samples} needs at least {needed / 2**20:.3g} MiB for its graph, the budget is "
-        f"{memory / 2**20:.3g} MiB: pass about {fit} samples, or raise memory="
+        f"a batch of {examples} needs at least {needed / 2**20:.3g} MiB for its graph, the budget is "
+        f"{memory / 2**20:.3g} MiB: pass about {fit} examples, or raise memory="
     )
 
 
@@ -135,23 +147,11 @@ def with_first_tensor(out: Any, value: Tensor) -> Any:
     return type(out)(*items) if hasattr(out, "_fields") else type(out)(items)
 
 
-def choose(problem: Problem, seen: Survey, nodes: Choice, space: str) -> tuple[list[Node], str]:
-    """The nodes to measure, in the order they run, and a sentence on how they were chosen."""
+def choose(problem: Problem, seen: Survey, nodes: Choice, space: str) -> tuple[list[Node], str, dict[str, str]]:
+    """The nodes to measure, in the order they run, a sentence on how they were chosen, and what was left out."""
     modules = dict(problem.model.named_modules())
     if nodes is None:
-        names, why = _blocks(problem.model, seen) if space == "activation" else _owners(problem.model)
-        picked = _of_space(problem, seen, names, space)
-        if not picked:
-            raise ValueError(
-                f"no block found in {type(problem.model).__name__}: name the nodes yourself, "
-                f"for example nodes={[c.name for c in seen.calls[:3]]}"
-            )
-        if len(picked) > MOST:
-            step = (len(picked) - 1) / (MOST - 1)
-            keep = sorted({round(i * step) for i in range(MOST)})
-            why += f", {MOST} of {len(picked)} evenly spaced"
-            picked = [picked[i] for i in keep]
-        return picked, f"{len(picked)} nodes by default ({why}): {', '.join(n.name for n in picked)}"
+        return _default(problem, seen, space)
     if callable(nodes):
         names = [name for name, m in modules.items() if name and nodes(name, m)]
         if not names:
@@ -164,10 +164,29 @@ def choose(problem: Problem, seen: Survey, nodes: Choice, space: str) -> tuple[l
         names = _matching(patterns, [n for n in modules if n] + weights, seen)
     for name in names:
         if space == "activation" and not any(name in (c.name, c.module) for c in seen.calls):
-            why = seen.unseen.get(name, "is not called in the forward pass")
+            why = seen.skipped.get(name, "is not called in the forward pass")
             raise ValueError(f"node {name!r} {why}: choose another module")
     picked = _of_space(problem, seen, names, space)
-    return picked, f"{len(picked)} nodes as given"
+    return picked, f"{len(picked)} nodes as given", {}
+
+
+def _default(problem: Problem, seen: Survey, space: str) -> tuple[list[Node], str, dict[str, str]]:
+    names, why = _blocks(problem.model, seen) if space == "activation" else _owners(problem.model)
+    picked = _of_space(problem, seen, names, space)
+    if not picked:
+        raise ValueError(
+            f"no block found in {type(problem.model).__name__}: name the nodes yourself, "
+            f"for example nodes={[c.name for c in seen.calls[:3]]}"
+        )
+    skipped = dict(seen.skipped) if space == "activation" else _vectors(problem.model, names)
+    if len(picked) > MOST:
+        step = (len(picked) - 1) / (MOST - 1)
+        keep = sorted({round(i * step) for i in range(MOST)})
+        why += f", {MOST} of {len(picked)} evenly spaced"
+        thinned = f"left out, {MOST} of {len(picked)} nodes are measured by default: name it in nodes="
+        skipped |= {n.name: thinned for i, n in enumerate(picked) if i not in keep}
+        picked = [picked[i] for i in keep]
+    return picked, f"{len(picked)} nodes by default ({why}): {', '.join(n.name for n in picked)}", skipped
 
 
 def _of_space(problem: Problem, seen: Survey, names: Iterable[str], space: str) -> list[Node]:
@@ -181,7 +200,7 @@ def _of_space(problem: Problem, seen: Survey, names: Iterable[str], space: str) 
         if size == 0:
             raise ValueError(f"node {name!r} has no trainable parameter: leave it out, or unfreeze it")
         op = type(problem.model.get_submodule(name)).__name__ if name in first else "Parameter"
-        out.append(Node(name, name, 1, op, (size,), size))
+        out.append(parameter_node(name, (size,), op))
     return out
 
 
@@ -218,35 +237,62 @@ def _matching(patterns: list[str], names: list[str], seen: Survey) -> list[str]:
 
 
 def _blocks(model: nn.Module, seen: Survey) -> tuple[list[str], str]:
-    """Outputs of the model's blocks; a run of plain layers is one block per weight matrix and what follows it."""
+    """Outputs of the model's blocks before its head; a lone backbone is opened until its own blocks show."""
     called = {c.module: i for i, c in reversed(list(enumerate(seen.calls)))}
     tops = _expand("", model)
-    while len([t for t in tops if t[0] in called]) < 2:
-        deeper = [pair for name, m in tops for pair in (_expand(name, m) or [(name, m)])]
+    while True:
+        ordered = sorted((t for t in tops if t[0] in called), key=lambda t: called[t[0]])
+        kept = _before_the_head(_by_weight_matrix(ordered), ordered, seen)
+        lone = len(kept) < 2
+        wanted = [name for name, m in tops if len(ordered) < 2 or (lone and _holds_blocks(m))]
+        deeper = [pair for name, m in tops for pair in (name in wanted and _expand(name, m)) or [(name, m)]]
         if [n for n, _ in deeper] == [n for n, _ in tops]:
-            break
+            return kept, "blocks before the head"
         tops = deeper
-    ordered = sorted((t for t in tops if t[0] in called), key=lambda t: called[t[0]])
+
+
+def _by_weight_matrix(ordered: Sequence[tuple[str, nn.Module]]) -> list[str]:
+    """Blocks stand for themselves; a run of plain layers is one node per weight matrix and what follows it."""
     names: list[str] = []
-    run = ""  # the last of a run of plain layers that holds a weight matrix; it ends before the next one
+    run: list[str] = []  # plain layers since the last weight matrix, which is the first of them
+
+    def flush() -> None:
+        """The last layer of the run stands for it."""
+        names.extend(run[-1:])
+        run.clear()
+
     for name, m in ordered:
         if not _heavy(m):
-            run = name if run else ""
-            continue
-        names += [run] if run else []
-        composite = any(True for _ in m.children()) and not isinstance(m, _PARAMETRIC)
-        names += [name] if composite else []
-        run = "" if composite else name
-    names += [run] if run else []
+            if run:
+                run.append(name)
+        elif any(True for _ in m.children()) and not isinstance(m, _PARAMETRIC):  # a block of its own
+            flush()
+            names.append(name)
+        else:
+            flush()
+            run.append(name)
+    flush()
+    return names
+
+
+def _before_the_head(names: list[str], ordered: Sequence[tuple[str, nn.Module]], seen: Survey) -> list[str]:
     last = {c.module for c in seen.calls if c.name in seen.final}
     inner = [n for n in names if n not in last]
-    heads = {n for n in inner if not any(_heavy(m) for k, m in ordered if called[k] > called[n])}
-    kept = [n for n in inner if n not in heads] or inner or names
-    return kept, "blocks before the head"
+    place = {name: i for i, (name, _) in enumerate(ordered)}
+    return [n for n in inner if any(_heavy(m) for _, m in ordered[place[n] + 1 :])] or inner or names
+
+
+def _holds_blocks(m: nn.Module) -> bool:
+    return any(isinstance(c, _CONTAINERS) and len(c) > 1 for c in m.modules())
 
 
 def _heavy(m: nn.Module) -> bool:
-    return isinstance(m, _PARAMETRIC) or (any(isinstance(c, _PARAMETRIC) for c in m.modules()))
+    """Holds a weight matrix, in a layer of torch or in one of the user's."""
+    return any(
+        isinstance(c, _PARAMETRIC)
+        or (not isinstance(c, _NORMS) and any(p.ndim > 1 for p in c.parameters(recurse=False)))
+        for c in m.modules()
+    )
 
 
 def _expand(prefix: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -265,3 +311,13 @@ def _owners(model: nn.Module) -> tuple[list[str], str]:
         if n and any(p.requires_grad and p.ndim > 1 for p in m.parameters(recurse=False))
     ]
     return heavy, "modules with a weight matrix"
+
+
+def _vectors(model: nn.Module, chosen: Iterable[str]) -> dict[str, str]:
+    """Modules with parameters that are no default node of parameter space, and why."""
+    taken = set(chosen)
+    return {
+        n: "frozen" if not any(p.requires_grad for p in m.parameters(recurse=False)) else "holds only vectors"
+        for n, m in model.named_modules()
+        if n and n not in taken and any(True for _ in m.parameters(recurse=False))
+    }

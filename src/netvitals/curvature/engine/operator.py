@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from netvitals.capture.observation import Mode
+from netvitals.capture.task import LossFn
 from netvitals.curvature.engine.nodes import Choice
-from netvitals.curvature.engine.problem import Loss
 from netvitals.curvature.engine.products import Cost, Pieces, Products, flattened
 from netvitals.curvature.engine.tape import Space, Tape, recorded, recorded_parameters
 
@@ -46,7 +47,7 @@ class Operator:
 
     @property
     def T(self) -> Operator:
-        return Operator(self.shape[::-1], self.dtype, self.apply_adjoint, self.apply, self.cost, self.device)
+        return replace(self, shape=self.shape[::-1], apply=self.apply_adjoint, apply_adjoint=self.apply)
 
     def dense(self) -> Tensor:
         """The matrix itself; for small ones."""
@@ -79,8 +80,8 @@ class Operators:
             of.flat[0].dtype,
             lambda z: self._column(j, z, part)[i],
             lambda u: self._column(i, u, part)[j],
-            of.cost,
-            of.flat[0].device,
+            cost=of.cost,
+            device=of.flat[0].device,
         )
 
     def column(self, w: str, z: Tensor, part: Part = "H") -> dict[str, Tensor]:
@@ -93,7 +94,7 @@ class Operators:
         of = self.products
         n = sum(leaf.numel() for leaf in of.flat)
         run = lambda z: flattened(of.whole(self._pieces(z, list(range(len(of.leaves)))), part))
-        return Operator((n, n), of.flat[0].dtype, run, run, of.cost, of.flat[0].device)
+        return Operator((n, n), of.flat[0].dtype, run, run, cost=of.cost, device=of.flat[0].device)
 
     def _index(self, name: str) -> int:
         if name not in self.names:
@@ -120,20 +121,33 @@ class Operators:
 @contextmanager
 def operators(
     model: nn.Module,
-    loss_fn: Loss,
+    loss_fn: LossFn,
     batch: Any,
     *,
+    mode: Mode = "as_is",
     nodes: Choice = None,
     space: Space = "parameter",
     dtype: torch.dtype | None = None,
-    train: bool | None = None,
     memory: int = 2 << 30,
     split: bool = True,
 ) -> Iterator[Operators]:
     """Products with blocks or with the whole matrix, as long as the ``with`` block lasts.
 
     In parameter space without ``nodes`` every trainable tensor is a node, in the order of ``model.parameters()``.
-    ``split=False`` saves a backward pass when only ``whole("H")`` is wanted.
+
+    Args:
+        model: any module; left exactly as it was.
+        loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
+        batch: what a loader yields.
+        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
+        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None.
+        space: ``"parameter"`` or ``"activation"``.
+        dtype: measure a copy in this dtype.
+        memory: bytes for graph and products.
+        split: False saves a backward pass when only ``whole("H")`` is wanted.
+
+    Returns:
+        A context that gives ``Operators``: ``block(v, w)``, ``column(w, z)``, ``whole()``.
 
     >>> net = nn.Linear(3, 1)
     >>> with operators(net, nn.MSELoss(), (torch.ones(2, 3), torch.zeros(2, 1))) as of:
@@ -141,8 +155,8 @@ def operators(
     [8.0, 8.0, 8.0, 8.0]
     """
     if space == "parameter" and nodes is None:
-        with recorded_parameters(model, loss_fn, batch, dtype=dtype, train=train, memory=memory) as tape:
+        with recorded_parameters(model, loss_fn, batch, dtype=dtype, mode=mode, memory=memory) as tape:
             yield Operators(tape, memory, split)
         return
-    with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, train=train, memory=memory) as tape:
+    with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory) as tape:
         yield Operators(tape, memory, split)

@@ -3,60 +3,56 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from netvitals.capture import preserved
-
-Loss = Callable[[Any, Any], Tensor]
+from netvitals.capture import in_mode, preserved
+from netvitals.capture.observation import Mode
+from netvitals.capture.task import LossFn, Task, main_output, task_of, tensors
 
 
 class Problem:
-    """``loss_fn(model(x), y)`` for one batch ``(x, y)``.
+    """``loss_fn(model(x), y)`` for one batch in any form that :func:`netvitals.capture.task.task_of` understands.
 
-    ``x`` may be a tensor, a tuple or list of positional arguments, or a dict of keyword arguments. With ``dtype``
-    the model, the loss and the floating tensors of the batch are copied in that dtype, and the user's own are not
-    touched at all.
+    Without a loss function the model's own ``output.loss`` is taken. With ``dtype`` the model, the loss and the
+    floating tensors of the batch are copied in that dtype, and the user's own are not touched at all.
     """
 
-    def __init__(self, model: nn.Module, loss_fn: Loss, batch: Any, dtype: torch.dtype | None = None) -> None:
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"model is a {type(model).__name__}, expected a torch.nn.Module")
-        if not callable(loss_fn):
-            raise TypeError(f"loss_fn is a {type(loss_fn).__name__}, expected a function of (output, target)")
-        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-            given = type(batch).__name__ + (f" of length {len(batch)}" if hasattr(batch, "__len__") else "")
-            raise ValueError(f"batch is a {given}, expected a pair (inputs, targets)")
+    def __init__(self, model: nn.Module, loss_fn: LossFn, batch: Any, dtype: torch.dtype | None = None) -> None:
         model = getattr(model, "_orig_mod", model)  # a compiled module has no second derivatives, its original has
+        task = task_of(model, loss_fn, batch)
         first = next((p for p in model.parameters() if p.is_floating_point()), None)
-        if dtype is not None and (first is None or first.dtype != dtype or _other_dtype(batch, dtype)):
-            model, loss_fn, batch = _cast(model, loss_fn, batch, dtype)
-        self.model, self.loss_fn = model, loss_fn
-        self.x, self.y = batch
-        sizes = [t.shape[0] for t in tree_flatten(self.x)[0] if isinstance(t, Tensor) and t.ndim > 0]
+        data = (task.args, dict(task.kwargs), task.targets)
+        if dtype is not None and (first is None or first.dtype != dtype or _other_dtype(data, dtype)):
+            task = _cast(task, dtype)
+        self.task, self.model = task, task.model
+        sizes = [t.shape[0] for t in tensors((task.args, dict(task.kwargs))) if t.ndim > 0]
         if not sizes:
             raise ValueError("the batch has no input tensor with a batch dimension: give (x, y) with x of shape (B, …)")
-        self.samples = int(sizes[0])
-        if self.samples == 0:
-            raise ValueError("the batch is empty: give at least one sample")
+        self.examples = int(sizes[0])
+        if self.examples == 0:
+            raise ValueError("the batch is empty: give at least one example")
+
+    @property
+    def own_loss(self) -> bool:
+        """True when the model computes its loss itself."""
+        return self.task.loss_fn is None
 
     def outputs(self) -> Any:
-        if isinstance(self.x, dict):
-            return self.model(**self.x)
-        if isinstance(self.x, (tuple, list)):
-            return self.model(*self.x)
-        return self.model(self.x)
+        return self.task.forward()
 
-    def loss(self, outputs: Any) -> Tensor:
-        loss = self.loss_fn(outputs, self.y)
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-            raise ValueError(f"loss_fn returned {shape}, expected one number: use reduction='mean' or take .mean()")
+    def loss(self, outputs: Any, targets: tuple[Any, ...] | None = None) -> Tensor:
+        """The loss of the outputs; of other ``targets`` than the batch's where they are given."""
+        task = self.task if targets is None else replace(self.task, targets=targets)
+        loss = _loss_of_all(task, outputs)
+        if loss is None:
+            loss = task.loss(outputs)
         if not loss.is_floating_point():
             raise ValueError(f"loss_fn returned {loss.dtype}, expected a floating number that can be differentiated")
         if not torch.isfinite(loss).all():
@@ -64,11 +60,22 @@ class Problem:
                 f"the loss of this batch is {loss.item()}: curvature is undefined there; check the batch "
                 "and the parameters for infinities"
             )
-        return loss.reshape(())
+        return loss
+
+    def loss_of_part(self, outputs: Any, part: slice) -> float:
+        """The loss of some examples alone; a model with its own loss is run on them."""
+        b = self.examples
+        cut = lambda t: t[part] if isinstance(t, Tensor) and t.ndim and t.shape[0] == b else t
+        if self.own_loss:
+            args, kwargs = tree_map(cut, (self.task.args, dict(self.task.kwargs)))
+            few = replace(self.task, args=args, kwargs=kwargs)
+            return float(few.loss(few.forward()).detach())
+        tree, close = _opened(outputs)
+        return float(self.loss(close(tree_map(cut, tree)), tree_map(cut, self.task.targets)).detach())
 
     @property
-    def couples_samples(self) -> bool:
-        """True when a norm layer takes its statistics from the batch, so that samples see each other."""
+    def couples_examples(self) -> bool:
+        """True when a norm layer takes its statistics from the batch, so that examples see each other."""
         return any(
             m.training or (m.running_mean is None and not isinstance(m, nn.InstanceNorm2d))
             for m in self.model.modules()
@@ -76,9 +83,21 @@ class Problem:
         )
 
 
+def _loss_of_all(task: Task, outputs: Any) -> Tensor | None:
+    """The loss of a function that reads the model's whole output (``out["logits"]``); None if it wants the logits."""
+    if task.loss_fn is None or main_output(outputs) is outputs:
+        return None
+    try:
+        loss = task.loss_fn(outputs, *task.targets)
+    except (TypeError, AttributeError, KeyError):
+        return None
+    return loss.reshape(()) if isinstance(loss, Tensor) and loss.numel() == 1 else None
+
+
 def float_outputs(outputs: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
     """The floating tensors inside a model's output, and a function that puts others in their place."""
-    leaves, spec = tree_flatten(outputs)
+    tree, close = _opened(outputs)
+    leaves, spec = tree_flatten(tree)
     where = [i for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.is_floating_point()]
     if not where:
         raise ValueError(
@@ -86,17 +105,30 @@ def float_outputs(outputs: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], 
             "differentiated"
         )
 
-    def rebuild(tensors: list[Tensor]) -> Any:
+    def rebuild(replaced: list[Tensor]) -> Any:
         filled = list(leaves)
-        for i, t in zip(where, tensors):
+        for i, t in zip(where, replaced):
             filled[i] = t
-        return tree_unflatten(filled, spec)
+        return close(tree_unflatten(filled, spec))
 
     return [leaves[i] for i in where], rebuild
 
 
+def _opened(outputs: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Outputs as a tree that torch can walk, and a function that makes them again: an object shows its attributes."""
+    if isinstance(outputs, Tensor | Mapping | Sequence) or not hasattr(outputs, "__dict__"):
+        return outputs, lambda tree: tree
+
+    def close(tree: dict[str, Any]) -> Any:
+        twin = copy.copy(outputs)
+        twin.__dict__.update(tree)
+        return twin
+
+    return dict(vars(outputs)), close
+
+
 @contextmanager
-def laboratory(model: nn.Module, train: bool | None = None) -> Iterator[None]:
+def laboratory(model: nn.Module, mode: Mode = "as_is") -> Iterator[None]:
     """Math attention, no fast paths, no in-place activations, gradients on: everything put back afterwards.
 
     Fused attention, the transformer fast path and fused RNN kernels have no second derivative.
@@ -105,7 +137,8 @@ def laboratory(model: nn.Module, train: bool | None = None) -> Iterator[None]:
     recurrent = any(isinstance(m, nn.RNNBase) for m in model.modules())
     inplace = [m for m in model.modules() if getattr(m, "inplace", False) is True]
     with ExitStack() as stack:
-        stack.enter_context(preserved(model, train=train))
+        stack.enter_context(preserved(model))
+        stack.enter_context(in_mode(model, mode))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
         for device in {p.device.type for p in model.parameters()} | {"cpu"}:
@@ -132,7 +165,7 @@ def refuse_noise(model: nn.Module) -> None:
         if isinstance(p, (int, float)) and p > 0:
             raise ValueError(
                 f"dropout is on in {name or 'the model'!r} (p = {p:g}): each product would see another "
-                "network. Call model.eval(), or pass train=False"
+                "network. Call model.eval(), or pass mode='eval'"
             )
 
 
@@ -176,13 +209,14 @@ def advice_for(error: Exception, node: str = "") -> ValueError | None:
     return None
 
 
-def _other_dtype(batch: Any, dtype: torch.dtype) -> bool:
-    return any(isinstance(t, Tensor) and t.is_floating_point() and t.dtype != dtype for t in tree_flatten(batch)[0])
+def _other_dtype(data: Any, dtype: torch.dtype) -> bool:
+    return any(t.is_floating_point() and t.dtype != dtype for t in tensors(data))
 
 
-def _cast(model: nn.Module, loss_fn: Loss, batch: Any, dtype: torch.dtype) -> tuple[nn.Module, Loss, Any]:
-    model = copy.deepcopy(model).to(dtype)
+def _cast(task: Task, dtype: torch.dtype) -> Task:
+    loss_fn = task.loss_fn
     if isinstance(loss_fn, nn.Module):
         loss_fn = copy.deepcopy(loss_fn).to(dtype)
     cast = lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t
-    return model, loss_fn, tree_map(cast, tuple(batch))
+    args, kwargs, targets = tree_map(cast, (task.args, dict(task.kwargs), task.targets))
+    return Task(model=copy.deepcopy(task.model).to(dtype), loss_fn=loss_fn, args=args, kwargs=kwargs, targets=targets)

@@ -90,7 +90,7 @@ class Products:
             self.cost.vjps += 1
         self._straight: dict[int, bool] = {}
         self.roots: list[Tensor] | None = None
-        if roots == "auto" and tape.space == "activation" and not tape.problem.couples_samples:
+        if roots == "auto" and tape.space == "activation" and not tape.problem.couples_examples:
             self.roots = self._output_jacobians(planned)
 
     def size(self, v: int) -> int:
@@ -231,7 +231,7 @@ class Products:
         """J_{out←v} by sample, (K, B, d_v), when K backward passes are fewer than the sweep would need."""
         if len(self.tape.outputs) != 1:
             return None
-        out, b = self.tape.outputs[0], self.tape.samples
+        out, b = self.tape.outputs[0], self.tape.examples
         if out.shape[0] != b:
             return None
         k = out.numel() // b

@@ -15,17 +15,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.curvature.engine.graph import NodeGraph, node_graph
+from netvitals.capture.observation import Mode
+from netvitals.capture.task import LossFn, main_output
+from netvitals.curvature.engine.graph import NodeGraph, ends, node_graph
 from netvitals.curvature.engine.nodes import (
     Choice,
     Node,
     choose,
     first_tensor,
+    parameter_node,
     parameters_of,
     survey,
     with_first_tensor,
 )
-from netvitals.curvature.engine.problem import Loss, Problem, advised, float_outputs, laboratory, refuse_noise
+from netvitals.curvature.engine.problem import Problem, advised, float_outputs, laboratory, refuse_noise
 
 Space = Literal["activation", "parameter"]
 
@@ -35,29 +38,31 @@ class Tape:
 
     Attributes:
         nodes: the nodes, in the order they run.
-        leaves: per node, the tensors to differentiate by: one ε shared by all samples, or the node's parameters.
-        rows: per node, ε by sample, shape (B, ...): the same perturbation before it is summed over the batch.
+        leaves: per node, the tensors to differentiate by: one ε shared by all examples, or the node's parameters.
+        rows: per node, ε by example, shape (B, ...): the same perturbation before it is summed over the batch.
         outputs: the model's floating outputs; ``pull`` is ∇L at them, detached.
         graph: how the nodes depend on one another.
         kept_bytes: what the graph keeps alive, as seen in a trial pass.
+        skipped: places that could not be nodes, or were left out, and why.
     """
 
-    def __init__(self, problem: Problem, nodes: list[Node], space: Space, chosen: str, kept_bytes: int) -> None:
+    def __init__(self, problem: Problem, nodes: list[Node], space: Space, *, chosen: str, kept_bytes: int) -> None:
         self.problem, self.nodes, self.space, self.chosen, self.kept_bytes = problem, nodes, space, chosen, kept_bytes
+        self.skipped: dict[str, str] = {}
         self.leaves: list[list[Tensor]] = [[] for _ in nodes]
         self.rows: list[Tensor] = []
         self.outputs: list[Tensor] = []
         self.pull: list[Tensor] = []
-        self.detached: list[Tensor] = []
-        self.slope: list[Tensor] = []  # ∇L at the detached outputs, still differentiable by them
+        self.detached: list[Tensor] = []  # the outputs as variables of the loss alone
+        self.slope: list[Tensor] = []  # ∇L at these, still differentiable by them
         self.loss = float("nan")
         self.graph = NodeGraph((), {}, {}, {})
         self.values: list[Tensor] = []  # f_v before its own perturbation, in activation space
         self._rebuild: Any = None
 
     @property
-    def samples(self) -> int:
-        return self.problem.samples
+    def examples(self) -> int:
+        return self.problem.examples
 
     def record(self) -> None:
         """Run the model with ε in place and keep the graph."""
@@ -79,9 +84,26 @@ class Tape:
                 f"node {names} does not influence the loss: the model's output does not depend on it "
                 "(or is detached). Choose another"
             )
+        if problem.own_loss:
+            self._cut_at_logits(outputs)
+        else:
+            self._cut_at_outputs(rebuild)
+        if not self._loss_curves():
+            raise ValueError(
+                "the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
+                "sum; or a cross-entropy saturated to the last bit): its Gauss–Newton part is zero. Use a "
+                "twice differentiable loss, for example cross-entropy, mean squared error or Huber"
+            )
+        self.pull = [s.detach() for s in self.slope]
+        if seams:
+            self.graph = node_graph(self.nodes, seams, self.outputs, model)
+            self.values = [before for before, _ in seams]
+
+    def _cut_at_outputs(self, rebuild: Any) -> None:
+        """The loss as a function of the model's detached outputs, and its gradient at them."""
         keep = [i for i, o in enumerate(self.outputs) if o.requires_grad]
         self.detached = [o.detach().requires_grad_(i in keep) for i, o in enumerate(self.outputs)]
-        loss = problem.loss(rebuild(self.detached))
+        loss = self.problem.loss(rebuild(self.detached))
         self.loss = float(loss.detach())
         if not loss.requires_grad:
             raise ValueError(
@@ -93,16 +115,22 @@ class Tape:
         self.outputs = [self.outputs[i] for i, _ in used]
         self.detached = [self.detached[i] for i, _ in used]
         self.slope = [s for _, s in used]
-        if not self._loss_curves():
-            raise ValueError(
-                "the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
-                "sum; or a cross-entropy saturated to the last bit): its Gauss–Newton part is zero. Use a "
-                "twice differentiable loss, for example cross-entropy, mean squared error or Huber"
-            )
-        self.pull = [s.detach() for s in self.slope]
-        if seams:
-            self.graph = node_graph(self.nodes, seams, self.outputs, model)
-            self.values = [before for before, _ in seams]
+
+    def _cut_at_logits(self, outputs: Any) -> None:
+        """A model that computes its own loss: the network ends at the logits, which every path to the loss passes."""
+        loss = self.problem.loss(outputs)
+        self.loss = float(loss.detach())
+        logits = main_output(outputs)
+        candidates = [logits] if isinstance(logits, Tensor) else [o for o in self.outputs if o.ndim and o.grad_fn]
+        heads = ends(loss.grad_fn, candidates, [leaf for ls in self.leaves for leaf in ls])
+        if heads:
+            self.slope = list(torch.autograd.grad(loss, heads, create_graph=True))
+            self.outputs = self.detached = heads  # the slope's own graph begins at the logits
+            return
+        raise ValueError(
+            "the model's own loss is not a function of its logits alone (another term, or no logits in its output): "
+            "Gauss–Newton needs to know where the network ends. Give loss_fn and a batch with the target"
+        )
 
     def _loss_curves(self) -> bool:
         pairs = [(s, o) for s, o in zip(self.slope, self.detached) if s.requires_grad]
@@ -120,17 +148,12 @@ class Tape:
 
     def mean_check(self) -> tuple[float, float]:
         """The loss of the batch, and the mean of the losses of its halves weighted by size: equal for a mean loss."""
-        from torch.utils._pytree import tree_map
-
-        b = self.samples
-        cut = lambda part: lambda t: t[part] if isinstance(t, Tensor) and t.ndim and t.shape[0] == b else t
+        b = self.examples
         if b < 2 or any(o.shape[0] != b for o in self.outputs):
             return self.loss, self.loss
-        total = 0.0
-        for part in (slice(0, b // 2), slice(b // 2, b)):
-            outputs, targets = tree_map(cut(part), (self._rebuild(), self.problem.y))
-            total += float(self.problem.loss_fn(outputs, targets).detach()) * (part.stop - part.start) / b
-        return self.loss, total
+        halves = (slice(0, b // 2), slice(b // 2, b))
+        outputs = self._rebuild()
+        return self.loss, sum(self.problem.loss_of_part(outputs, h) * (h.stop - h.start) / b for h in halves)
 
     def _forward_perturbed(self) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
         index = {(n.module, n.call): i for i, n in enumerate(self.nodes)}
@@ -146,7 +169,7 @@ class Tape:
                     return None
                 value = first_tensor(out)
                 assert value is not None
-                b = self.samples
+                b = self.examples
                 inner = value.shape[1:] if value.shape[0] == b else (value.shape[0] // b, *value.shape[1:])
                 leaf = torch.zeros(1, *inner, dtype=value.dtype, device=value.device, requires_grad=True)
                 rows[i] = leaf.expand(b, *inner)
@@ -174,34 +197,35 @@ class Tape:
 @contextmanager
 def recorded(
     model: nn.Module,
-    loss_fn: Loss,
+    loss_fn: LossFn,
     batch: Any,
     *,
     nodes: Choice = None,
     space: Space = "activation",
     dtype: torch.dtype | None = None,
-    train: bool | None = None,
+    mode: Mode = "as_is",
     memory: int = 2 << 30,
 ) -> Iterator[Tape]:
     """Record a tape; the model, its mode, buffers, gradients and hooks are as before on leaving, also after an error.
 
     Args:
-        model, loss_fn, batch: the loss is ``loss_fn(model(x), y)`` with ``batch = (x, y)``.
+        model, loss_fn, batch: the loss is ``loss_fn(model(x), y)``; see :func:`netvitals.capture.task.task_of`.
         nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the default blocks.
         space: ``"activation"`` (ε at the nodes' outputs) or ``"parameter"`` (the nodes' own parameters).
         dtype: measure a copy in this dtype.
-        train: True or False to measure in that mode; None leaves the mode as it is.
+        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         memory: budget in bytes for the graph and the products on it.
     """
     if space not in ("activation", "parameter"):
         raise ValueError(f"space is {space!r}, expected 'activation' or 'parameter'")
     problem = Problem(model, loss_fn, batch, dtype)
-    with laboratory(problem.model, train):
+    with laboratory(problem.model, mode):
         refuse_noise(problem.model)
         with advised():
             seen = survey(problem, memory)
-            picked, chosen = choose(problem, seen, nodes, space)
-            tape = Tape(problem, picked, space, chosen, seen.kept_bytes)
+            picked, chosen, skipped = choose(problem, seen, nodes, space)
+            tape = Tape(problem, picked, space, chosen=chosen, kept_bytes=seen.kept_bytes)
+            tape.skipped = skipped
             tape.record()
             _refuse_randomness(seen.outputs, tape)
             _drop_idle(tape, explicit=nodes is not None)
@@ -211,11 +235,11 @@ def recorded(
 @contextmanager
 def recorded_parameters(
     model: nn.Module,
-    loss_fn: Loss,
+    loss_fn: LossFn,
     batch: Any,
     *,
     dtype: torch.dtype | None = None,
-    train: bool | None = None,
+    mode: Mode = "as_is",
     memory: int = 2 << 30,
 ) -> Iterator[Tape]:
     """A tape whose nodes are the trainable parameter tensors; those that do not reach the loss are left out."""
@@ -223,12 +247,14 @@ def recorded_parameters(
     named = [(name, p) for name, p in problem.model.named_parameters() if p.requires_grad]
     if not named:
         raise ValueError("the model has no trainable parameter: unfreeze what you want the curvature of")
-    with laboratory(problem.model, train):
+    with laboratory(problem.model, mode):
         refuse_noise(problem.model)
         with advised():
             seen = survey(problem, memory, calls=False)
-            nodes = [Node(name, name, 1, "Parameter", tuple(p.shape), p.numel()) for name, p in named]
-            tape = Tape(problem, nodes, "parameter", "all trainable parameters", seen.kept_bytes)
+            nodes = [parameter_node(name, tuple(p.shape)) for name, p in named]
+            chosen = "all trainable parameters"
+            tape = Tape(problem, nodes, "parameter", chosen=chosen, kept_bytes=seen.kept_bytes)
+            tape.skipped = {n: "frozen" for n, p in problem.model.named_parameters() if not p.requires_grad}
             tape.record()
             _refuse_randomness(seen.outputs, tape)
             _drop_idle(tape, explicit=False)
@@ -242,7 +268,7 @@ def _refuse_randomness(before: Sequence[Tensor], tape: Tape) -> None:
         if same and all(float((a.detach() - b).abs().max()) > tol for b in same):
             raise ValueError(
                 "two forward passes of the same batch differ: the model draws random numbers (functional "
-                "dropout? noise?). Switch the noise off, or pass train=False"
+                "dropout? noise?). Switch the noise off, or pass mode='eval'"
             )
 
 
@@ -262,6 +288,7 @@ def _drop_idle(tape: Tape, explicit: bool) -> None:
         )
     if idle:
         keep = [i for i, ok in enumerate(live) if ok]
+        tape.skipped |= dict.fromkeys(idle, "does not influence the loss")
         tape.chosen += f" (without {', '.join(idle)}, which do not influence the loss)"
         tape.nodes = [tape.nodes[i] for i in keep]
         tape.leaves = [tape.leaves[i] for i in keep]

@@ -60,7 +60,17 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
     second = drift(centred["T"].swapaxes(1, 2), centred["GN"].swapaxes(1, 2), 1 - share)
     gap_se = gap * np.sqrt(_mean_variance(first) + _mean_variance(second)) / 2
     c, c_se = _coupling(once["H"], centred["H"])
-    return Estimates(fro, fro_se, np.sqrt(top), c, c_se, d, d_se, gap, gap_se)
+    return Estimates(
+        frobenius=fro,
+        frobenius_stderr=fro_se,
+        spectral=np.sqrt(top),
+        coupling=c,
+        coupling_stderr=c_se,
+        stable_rank=d,
+        stable_rank_stderr=d_se,
+        gap=gap,
+        gap_stderr=gap_se,
+    )
 
 
 def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
+from netvitals.capture.observation import Mode
+from netvitals.capture.result import Result
+from netvitals.capture.task import LossFn
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.probes import draw, generator
-from netvitals.curvature.engine.problem import Loss
 from netvitals.curvature.engine.products import Products
 from netvitals.curvature.engine.tape import Space, recorded
 
 
-@dataclass(frozen=True)
-class CostPlan:
+@dataclass(frozen=True, kw_only=True)
+class CostPlan(Result):
     """Products, gradient-equivalents, bytes and seconds; the seconds come from one timed product on this machine."""
 
     nodes: tuple[str, ...]
@@ -28,6 +30,7 @@ class CostPlan:
     block_bytes: int  # of the dense blocks, if exact
     probes_at_once: int
     seconds: float
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return (
@@ -39,18 +42,28 @@ class CostPlan:
 
 def plan(
     model: nn.Module,
-    loss_fn: Loss,
+    loss_fn: LossFn,
     batch: Any,
-    nodes: Choice = None,
     *,
+    mode: Mode = "as_is",
+    nodes: Choice = None,
     method: str = "stochastic",
     probes: int = 30,
     space: Space = "activation",
     dtype: torch.dtype | None = None,
-    train: bool | None = None,
     memory: int = 2 << 30,
 ) -> CostPlan:
     """The cost of ``interlayer`` with the same arguments, from one pass and one product.
+
+    Args:
+        model: any module; left exactly as it was.
+        loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
+        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
+        nodes, method, probes, space, dtype, memory: as ``interlayer`` will get them.
+
+    Returns:
+        Products, gradient-equivalents, bytes and seconds.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     >>> plan(net, nn.MSELoss(), (torch.randn(8, 3), torch.randn(8, 2)), probes=10).products
@@ -58,7 +71,7 @@ def plan(
     """
     if method == "exact" and dtype is None:
         dtype = torch.float64
-    with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, train=train, memory=memory) as tape:
+    with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory) as tape:
         products = Products(tape, memory=memory, planned=probes)
         sizes = [products.size(v) for v in range(len(tape.nodes))]
         count = sum(sizes) if method == "exact" else sum(min(d, probes) for d in sizes)
@@ -73,12 +86,13 @@ def plan(
         per = (products.cost.gradients - spent) / m
         item = products.flat[0].element_size()
         return CostPlan(
-            tuple(n.name for n in tape.nodes),
-            tape.chosen,
-            count,
-            per * count + spent,
-            3 * tape.kept_bytes,
-            2 * sum(sizes) ** 2 * item if method == "exact" else 0,
-            products.chunk,
-            each * count,
+            nodes=tuple(n.name for n in tape.nodes),
+            chosen=tape.chosen,
+            products=count,
+            gradients=per * count + spent,
+            graph_bytes=3 * tape.kept_bytes,
+            block_bytes=2 * sum(sizes) ** 2 * item if method == "exact" else 0,
+            probes_at_once=products.chunk,
+            seconds=each * count,
+            skipped=tape.skipped,
         )

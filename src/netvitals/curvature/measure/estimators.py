@@ -14,19 +14,20 @@ import torch
 from torch import Tensor
 
 from netvitals.anatomy.lanczos import Lanczos
+from netvitals.capture.result import Result
 from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.engine.probes import Distribution, draw, generator
 from netvitals.curvature.measure.metrics import FLOOR, ZERO
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A number, its standard error, and the probes behind it; ``samples`` are per probe, mostly of the square."""
+class Estimate(Result):
+    """A number, its standard error, and the probes behind it; ``draws`` are per probe, mostly of the square."""
 
     value: float
     stderr: float
     probes: int
-    samples: np.ndarray
+    draws: np.ndarray
 
     def interval(self, sigmas: float = 1.96) -> tuple[float, float]:
         return self.value - sigmas * self.stderr, self.value + sigmas * self.stderr
@@ -169,8 +170,8 @@ def _squares(op: Operator, z: Tensor) -> np.ndarray:
     return op.apply(z).double().square().sum(1).cpu().numpy()
 
 
-def _stderr(samples: np.ndarray) -> float:
-    return float(samples.std(ddof=1) / np.sqrt(len(samples)))
+def _stderr(draws: np.ndarray) -> float:
+    return float(draws.std(ddof=1) / np.sqrt(len(draws)))
 
 
 def _root(squares: np.ndarray) -> Estimate:

@@ -14,7 +14,7 @@ from netvitals.curvature.measure import metrics
 
 
 class Block(NamedTuple):
-    """One block; with a leading sample dimension when measured by sample."""
+    """One block; with a leading dimension of examples when measured by example."""
 
     H: Tensor
     GN: Tensor
@@ -26,7 +26,7 @@ class Blocks:
     """The assembled matrices over all nodes; ``index[name]`` is the slice of a node."""
 
     index: dict[str, slice]
-    gauss_newton: Tensor  # (D, D), or (B, D, D) by sample
+    gauss_newton: Tensor  # (D, D), or (B, D, D) by example
     tensor: Tensor
 
     @property
@@ -44,11 +44,11 @@ class Blocks:
 def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress: Progress | None = None) -> Blocks:
     """Assemble GN and T from identity probes.
 
-    With ``per_sample`` the same unit vector goes to every sample at once, which is right because samples do not see
-    each other. Otherwise the products' leaves say what a coordinate is: shared by all samples, or one of each sample.
+    With ``per_sample`` the same unit vector goes to every example at once, which is right because examples do not see
+    each other. Otherwise the products' leaves say what a coordinate is: shared by all examples, or one of each.
     """
     tape = products.tape
-    b = tape.samples
+    b = tape.examples
     sizes = [products.size(v) // (b if per_sample else 1) for v in range(len(tape.nodes))]
     total, copies = sum(sizes), (b if per_sample else 1)
     item = products.flat[0].element_size()
@@ -56,8 +56,8 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
     if needed > budget:
         raise MemoryError(
             f"the blocks of {len(sizes)} nodes with {total} coordinates need {needed / 2**20:.4g} MiB"
-            f"{f' for {b} samples' if per_sample else ''}, the budget is {budget / 2**20:.4g} MiB: "
-            "use fewer nodes or samples, method='stochastic', or raise memory="
+            f"{f' for {b} examples' if per_sample else ''}, the budget is {budget / 2**20:.4g} MiB: "
+            "use fewer nodes or examples, method='stochastic', or raise memory="
         )
     shape = (copies, total, total) if per_sample else (total, total)
     gn, tensor = (torch.zeros(shape, dtype=products.flat[0].dtype, device=products.flat[0].device) for _ in range(2))
@@ -70,7 +70,7 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
             _store(column, gn, tensor, starts, slice(starts[w] + first, starts[w] + last), per_sample)
         if progress:
             progress(int(starts[w + 1]), int(total))
-    if per_sample:  # the loss holds 1/B; H_b is the Hessian of one sample's own loss
+    if per_sample:  # the loss holds 1/B; H_b is the Hessian of one example's own loss
         gn, tensor = gn * b, tensor * b
     names = [n.name for n in tape.nodes]
     return Blocks({n: slice(int(a), int(z)) for n, a, z in zip(names, starts, starts[1:])}, gn, tensor)
@@ -97,7 +97,7 @@ def _store(column: Column, gn: Tensor, tensor: Tensor, starts: np.ndarray, at: s
 
 
 def block_norms(blocks: Blocks) -> dict[str, np.ndarray]:
-    """Frobenius norms of H, GN and T, spectral norms of H: N×N, or B×N×N by sample."""
+    """Frobenius norms of H, GN and T, spectral norms of H: N×N, or B×N×N by example."""
     names = list(blocks.index)
     lead = tuple(blocks.gauss_newton.shape[:-2])
     out = {k: np.zeros((*lead, len(names), len(names))) for k in ("H", "GN", "T", "spectral")}

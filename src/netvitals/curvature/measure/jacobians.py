@@ -7,23 +7,28 @@ gain $\frac1{2m}\log(\|\Pi\|_F^2/d)$, what a typical direction feels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals.capture.observation import Mode
+from netvitals.capture.result import Result
+from netvitals.capture.task import LossFn
 from netvitals.curvature.engine.nodes import Choice
-from netvitals.curvature.engine.problem import Loss, Problem, laboratory
+from netvitals.curvature.engine.problem import Problem, laboratory
 from netvitals.curvature.engine.tape import Tape, recorded
+from netvitals.curvature.measure.result import shortened, skipped_line
 
 
-@dataclass(frozen=True)
-class Lyapunov:
-    """Growth per layer along a chain of Jacobians, batch means with standard errors over samples."""
+@dataclass(frozen=True, kw_only=True)
+class Lyapunov(Result):
+    """Growth per layer along a chain of Jacobians, batch means with standard errors over examples."""
 
     eq8: float
     eq8_stderr: float
@@ -42,7 +47,7 @@ class Lyapunov:
 
 
 @dataclass(frozen=True)
-class EdgeNorms:
+class EdgeNorms(Result):
     """Batch-mean spectral norms of the Jacobian of every edge of the node graph."""
 
     norms: dict[tuple[str, str], float]  # (parent, child)
@@ -54,30 +59,39 @@ class EdgeNorms:
         """sρ; below 1 Gauss–Newton resonance falls at least like (sρ)^distance."""
         return self.fan_out * self.rho
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row an edge."""
+        return [{"parent": p, "child": u, "norm": norm} for (p, u), norm in self.norms.items()]
+
+    def __str__(self) -> str:
+        edges = [f"  {p} → {u}  {norm:.4g}" for (p, u), norm in self.norms.items()]
+        head = f"largest edge norm ρ {self.rho:.4g}, fan-out s {self.fan_out}, sρ {self.contraction:.4g}"
+        return "\n".join([head, *shortened(edges)])
+
 
 class NodeJacobians:
-    """Jacobians between the nodes of a recorded tape, by sample; alive inside ``node_jacobians(...)``."""
+    """Jacobians between the nodes of a recorded tape, by example; alive inside ``node_jacobians(...)``."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.names = tuple(n.name for n in tape.nodes)
 
     def jacobian(self, w: str, v: str) -> Tensor:
-        """df_w/df_v by sample, (B, d_w, d_v)."""
+        """df_w/df_v by example, (B, d_w, d_v)."""
         i, j = self.names.index(w), self.names.index(v)
-        b = self.tape.samples
+        b = self.tape.examples
         if i == j:
             return torch.eye(self.tape.nodes[i].size, dtype=self.tape.rows[i].dtype).expand(b, -1, -1)
         value = self.tape.values[i]
         return self._rows(value, self.tape.nodes[i].size, j)
 
     def output(self, v: str) -> Tensor:
-        """Jacobian of the (first) model output by sample, (B, K, d_v)."""
+        """Jacobian of the (first) model output by example, (B, K, d_v)."""
         out = self.tape.outputs[0]
-        return self._rows(out, out.numel() // self.tape.samples, self.names.index(v))
+        return self._rows(out, out.numel() // self.tape.examples, self.names.index(v))
 
     def _rows(self, value: Tensor, d: int, j: int) -> Tensor:
-        b, row = self.tape.samples, self.tape.rows[j]
+        b, row = self.tape.examples, self.tape.rows[j]
         if not value.requires_grad:  # the first node depends on no perturbation
             return torch.zeros(b, d, row[0].numel(), dtype=value.dtype, device=value.device)
         eye = torch.eye(d, dtype=value.dtype, device=value.device)
@@ -110,20 +124,33 @@ class NodeJacobians:
 @contextmanager
 def node_jacobians(
     model: nn.Module,
-    loss_fn: Loss,
+    loss_fn: LossFn,
     batch: Any,
     *,
+    mode: Mode = "as_is",
     nodes: Choice = None,
     dtype: torch.dtype | None = None,
-    train: bool | None = None,
     memory: int = 2 << 30,
 ) -> Iterator[NodeJacobians]:
-    """Jacobians between nodes, as long as the ``with`` block lasts."""
-    with recorded(model, loss_fn, batch, nodes=nodes, dtype=dtype, train=train, memory=memory) as tape:
-        if tape.problem.couples_samples:
+    """Jacobians between nodes, as long as the ``with`` block lasts.
+
+    Args:
+        model: any module; left exactly as it was.
+        loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
+        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
+        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
+        dtype: measure a copy in this dtype.
+        memory: bytes for the graph.
+
+    Returns:
+        A context that gives ``NodeJacobians``: ``jacobian(w, v)``, ``output(v)``, ``edges()``.
+    """
+    with recorded(model, loss_fn, batch, nodes=nodes, dtype=dtype, mode=mode, memory=memory) as tape:
+        if tape.problem.couples_examples:
             raise ValueError(
-                "Jacobians by sample need samples that do not see each other, but batch normalisation is "
-                "in train mode: call model.eval(), or pass train=False"
+                "Jacobians by example need examples that do not see each other, but batch normalisation is "
+                "in train mode: call model.eval(), or pass mode='eval'"
             )
         yield NodeJacobians(tape)
 
@@ -154,76 +181,110 @@ def lyapunov(chain: Sequence[Tensor]) -> Lyapunov:
     best = (logs / m)[:, int(spectrum.argmax())]
     error = lambda x: float(x.std() / len(x) ** 0.5) if len(x) > 1 else float("nan")
     return Lyapunov(
-        float(eq8.mean()),
-        error(eq8),
-        float(spectrum.max()),
-        error(best),
-        float(gain.mean()),
-        error(gain),
-        spectrum.sort(descending=True)[0].numpy(),
-        m,
+        eq8=float(eq8.mean()),
+        eq8_stderr=error(eq8),
+        qr=float(spectrum.max()),
+        qr_stderr=error(best),
+        gain=float(gain.mean()),
+        gain_stderr=error(gain),
+        spectrum=spectrum.sort(descending=True)[0].numpy(),
+        layers=m,
     )
 
 
 @dataclass(frozen=True)
-class Bend:
+class Bend(Result):
     """E[σ''(z)²] over pre-activations, by layer and pooled; the gap is proportional to its root, ``rms``."""
 
     by_layer: dict[str, float]
     pooled: float
+    skipped: dict[str, str] = field(default_factory=dict)
 
     @property
     def rms(self) -> float:
         return self.pooled**0.5
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row an activation module."""
+        return [{"layer": n, "bend": value} for n, value in self.by_layer.items()]
 
-def activation_bend(model: nn.Module, x: Any, *, layers: Sequence[str] | None = None) -> Bend:
+    def __str__(self) -> str:
+        layers = [f"  {n}  {value:.4g}" for n, value in self.by_layer.items()]
+        head = f"mean squared second derivative of the activations {self.pooled:.4g} (root {self.rms:.4g})"
+        return "\n".join([head, *shortened(layers), *skipped_line(self.skipped)])
+
+
+def activation_bend(
+    model: nn.Module,
+    batch: Any,
+    *,
+    mode: Mode = "as_is",
+    only: str | Sequence[str] | Callable[[str], bool] | None = None,
+) -> Bend:
     """Mean squared second derivative of every activation module at the inputs it sees.
 
-    ``layers`` names the activation modules; by default those of ``torch.nn.modules.activation`` and of netvitals.
+    Args:
+        model: any module; left exactly as it was.
+        batch: what a loader yields; a target in it is not used.
+        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
+        only: names or patterns of activation modules, or a rule on names; by default those of
+            ``torch.nn.modules.activation`` and of netvitals.
+
+    Returns:
+        The mean by layer and over all; modules that the forward pass does not call are in ``skipped``.
     """
+    chosen = [(n, m) for n, m in model.named_modules() if _wanted(n, m, only)]
+    if not chosen:
+        raise ValueError(f"no activation module found{'' if only is None else f' for {only!r}'}: name them in only=")
+    problem = Problem(model, None, batch)
     sums: dict[str, tuple[float, int]] = {}
+    busy: set[str] = set()
 
     def observe(name: str) -> Any:
         def hook(module: nn.Module, args: Any, out: Any) -> None:
-            z = args[0].detach().double().requires_grad_(True)
-            with torch.enable_grad():
-                (first,) = torch.autograd.grad(module(z).sum(), z, create_graph=True)
-                second = torch.autograd.grad(first.sum(), z, allow_unused=True)[0] if first.requires_grad else None
-            value = 0.0 if second is None else float(second.square().sum())
+            if name in busy:  # the hook itself calls the module
+                return
+            busy.add(name)
+            try:
+                value, count = _bend_at(module, args[0])
+            finally:
+                busy.discard(name)
             a, b = sums.get(name, (0.0, 0))
-            sums[name] = (a + value, b + z.numel())
+            sums[name] = (a + value, b + count)
 
         return hook
 
-    chosen = [(n, m) for n, m in model.named_modules() if (n in layers if layers is not None else _is_activation(m))]
-    if not chosen:
-        raise ValueError("no activation module found: name them in layers=")
-    problem = Problem(model, lambda o, y: o, (x, 0))
-    with laboratory(model):
-        busy: set[str] = set()
-
-        def guarded(name: str) -> Any:
-            inner = observe(name)
-
-            def hook(module: nn.Module, args: Any, out: Any) -> None:
-                if name not in busy:  # the hook itself calls the module
-                    busy.add(name)
-                    try:
-                        inner(module, args, out)
-                    finally:
-                        busy.discard(name)
-
-            return hook
-
-        handles = [m.register_forward_hook(guarded(n)) for n, m in chosen]
+    with laboratory(model, mode):
+        handles = [m.register_forward_hook(observe(n)) for n, m in chosen]
         try:
             problem.outputs()
         finally:
             for handle in handles:
                 handle.remove()
-    by_layer = {n: a / b for n, (a, b) in sums.items()}
-    return Bend(by_layer, sum(a for a, _ in sums.values()) / sum(b for _, b in sums.values()))
+    if not sums:
+        raise ValueError(f"none of the activation modules {', '.join(n for n, _ in chosen)} was called")
+    return Bend(
+        {n: a / b for n, (a, b) in sums.items()},
+        sum(a for a, _ in sums.values()) / sum(b for _, b in sums.values()),
+        {n: "not called in the forward pass" for n, _ in chosen if n not in sums},
+    )
+
+
+def _bend_at(module: nn.Module, z: Tensor) -> tuple[float, int]:
+    """Sum of σ''² over the entries of z, and how many there are."""
+    z = z.detach().double().requires_grad_(True)
+    with torch.enable_grad():
+        (first,) = torch.autograd.grad(module(z).sum(), z, create_graph=True)
+        second = torch.autograd.grad(first.sum(), z, allow_unused=True)[0] if first.requires_grad else None
+    return 0.0 if second is None else float(second.square().sum()), z.numel()
+
+
+def _wanted(name: str, module: nn.Module, only: str | Sequence[str] | Callable[[str], bool] | None) -> bool:
+    """A module named outright may be any; patterns and rules choose among the known activations."""
+    if only is None or callable(only):
+        return _is_activation(module) and (only is None or bool(only(name)))
+    patterns = [only] if isinstance(only, str) else only
+    return name in patterns or (_is_activation(module) and any(fnmatchcase(name, p) for p in patterns))
 
 
 def _is_activation(m: nn.Module) -> bool:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from netvitals.capture.result import Result
 from netvitals.curvature.engine.graph import NodeGraph
 from netvitals.curvature.measure import metrics
 from netvitals.curvature.measure.exact import Block, Blocks
 
+METRICS = ("resonance", "coupling", "stable_rank", "gn_gap", "gauss_newton", "tensor")
+WHOLE, SCREEN = 6, 12  # nodes up to which all four matrices fit a screen, and one of them
 
-@dataclass(frozen=True)
-class InterlayerCurvature:
+
+@dataclass(frozen=True, kw_only=True)
+class InterlayerCurvature(Result):
     """Curvature between every pair of nodes; row v, column w.
 
     ``resonance`` is the Frobenius norm of H, ``gauss_newton`` and ``tensor`` those of its two parts. Standard errors
-    are of the probes (rounding only, where a column is exact). ``per_sample`` holds the same matrices by sample, shape
-    (B, N, N), when the reduction keeps samples apart; the N×N numbers and their errors are then over samples.
+    are of the probes (rounding only, where a column is exact). ``per_sample`` holds the same matrices by example, shape
+    (B, N, N), when the reduction keeps examples apart; the N×N numbers and their errors are then over examples.
     """
 
     nodes: tuple[str, ...]
@@ -27,7 +33,7 @@ class InterlayerCurvature:
     reduction: str
     probes: int
     seed: int
-    samples: int
+    examples: int
     loss: float
     resonance: np.ndarray
     resonance_stderr: np.ndarray
@@ -49,6 +55,7 @@ class InterlayerCurvature:
     floor: float  # gaps below this are rounding
     per_sample: dict[str, np.ndarray] = field(default_factory=dict)
     blocks: Blocks | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def block(self, v: str, w: str) -> Block:
         """The matrices (H, GN, T) of a pair; only with ``method="exact"``."""
@@ -59,8 +66,21 @@ class InterlayerCurvature:
     def at(self, v: str, w: str) -> dict[str, float]:
         """All numbers of one pair."""
         i, j = self.position(v), self.position(w)
-        keys = ("resonance", "coupling", "stable_rank", "gn_gap", "gauss_newton", "tensor")
-        return {k + end: float(getattr(self, k + end)[i, j]) for k in keys for end in ("", "_stderr")}
+        return {k + end: float(getattr(self, k + end)[i, j]) for k in METRICS for end in ("", "_stderr")}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a pair of nodes, each pair once: the blocks (v, w) and (w, v) are transposes of each other."""
+        return [
+            {"v": v, "w": w, **self.at(v, w), "spectral_norm": float(self.spectral_norm[i, j + i])}
+            for i, v in enumerate(self.nodes)
+            for j, w in enumerate(self.nodes[i:])
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; the dense blocks of an exact result stay out, ``block(v, w)`` has them."""
+        found = Result.to_dict(replace(self, blocks=None))
+        del found["blocks"]
+        return found
 
     def position(self, name: str) -> int:
         if name not in self.nodes:
@@ -85,23 +105,64 @@ class InterlayerCurvature:
 
     def __str__(self) -> str:
         how = f"{self.probes} probes a node, seed {self.seed}" if self.method == "stochastic" else "exact"
-        head = (
-            f"Curvature between {len(self.nodes)} nodes in {self.space} space ({how}, {self.reduction} over "
-            f"{self.samples} samples, {self.cost:.0f} gradient-equivalents)"
-        )
         lines = [
-            head,
+            f"Curvature between {len(self.nodes)} nodes in {self.space} space ({how}, {self.reduction} over "
+            f"{self.examples} examples, {self.cost:.0f} gradient-equivalents)",
             f"GN-gap over all pairs {self.global_gap:.3g}; {100 * self.off_diagonal_mass:.0f} % of the "
             "curvature lies between different nodes",
         ]
-        for title, key, fmt in (
-            ("resonance", "resonance", "{:.2e}"),
-            ("coupling", "coupling", "{:.3f}"),
-            ("stable rank", "stable_rank", "{:.2f}"),
-            ("GN-gap", "gn_gap", "{:.2g}"),
-        ):
-            lines += ["", title, *_table(self.nodes, getattr(self, key), getattr(self, key + "_stderr"), fmt)]
-        return "\n".join(lines)
+        if len(self.nodes) <= WHOLE:
+            for title, key, fmt in _TABLES:
+                lines += ["", title, *_table(self.nodes, getattr(self, key), getattr(self, key + "_stderr"), fmt)]
+        else:
+            lines += ["", *self._own(), "", "coupling", *self._coupling(), "", "to_frame() has every pair"]
+        return "\n".join([*lines, *skipped_line(self.skipped)])
+
+    def _own(self) -> list[str]:
+        """The numbers of each node with itself."""
+        wide = max(len(n) for n in self.nodes[:SCREEN])
+        diagonal = {key: np.diag(getattr(self, key)) for _, key, _ in _TABLES}
+        rows = [
+            n.ljust(wide)
+            + "".join(fmt.format(diagonal[key][i]).rjust(13) for _, key, fmt in _TABLES if key != "coupling")
+            for i, n in enumerate(self.nodes)
+        ]
+        head = "".join(title.rjust(13) for title, key, _ in _TABLES if key != "coupling")
+        return [" " * wide + head, *shortened(rows, SCREEN)]
+
+    def _coupling(self) -> list[str]:
+        first = slice(0, SCREEN)
+        names, at = self.nodes[first], (first, first)
+        lines = _table(names, self.coupling[at], self.coupling_stderr[at], "{:.3f}")
+        more = len(self.nodes) - len(names)
+        return [*lines, *([f"… and {more} more nodes"] if more else [])]
+
+
+_TABLES = (
+    ("resonance", "resonance", "{:.2e}"),
+    ("coupling", "coupling", "{:.3f}"),
+    ("stable rank", "stable_rank", "{:.2f}"),
+    ("GN-gap", "gn_gap", "{:.2g}"),
+)
+
+
+def shortened(lines: Sequence[str], most: int = 30) -> list[str]:
+    """At most ``most`` lines, the last of which says how many are missing.
+
+    >>> shortened(["a", "b", "c"], most=2)
+    ['a', '… and 2 more']
+    """
+    return list(lines) if len(lines) <= most else [*lines[: most - 1], f"… and {len(lines) - most + 1} more"]
+
+
+def skipped_line(skipped: Mapping[str, str], most: int = 3) -> list[str]:
+    """What was not measured, in a line; nothing when all was.
+
+    >>> skipped_line({"head": "frozen"})
+    ['skipped: head (frozen)']
+    """
+    named = [f"{place} ({why})" for place, why in skipped.items()]
+    return [f"skipped: {', '.join(shortened(named, most))}"] if named else []
 
 
 def _table(names: tuple[str, ...], values: np.ndarray, errors: np.ndarray, fmt: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,18 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.lanczos import Lanczos
+from netvitals.capture.observation import Mode
+from netvitals.capture.result import Result
+from netvitals.capture.task import LossFn
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.operator import Operator, Part, operators
 from netvitals.curvature.engine.probes import generator
-from netvitals.curvature.engine.problem import Loss
 from netvitals.curvature.engine.products import Progress
 from netvitals.curvature.engine.tape import Space
+from netvitals.curvature.measure.result import shortened, skipped_line
 
 Which = Literal["LA", "SA", "LM"]
 
 
-@dataclass(frozen=True)
-class Eigenvalues:
+@dataclass(frozen=True, kw_only=True)
+class Eigenvalues(Result):
     """The k extreme eigenvalues, most extreme first; ``residuals`` bound the distance of each to a true eigenvalue."""
 
     values: np.ndarray
@@ -34,16 +37,29 @@ class Eigenvalues:
     which: str
     part: str
     cost: float
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row an eigenvalue."""
+        pairs = zip(self.values.tolist(), self.residuals.tolist())
+        return [{"place": i, "eigenvalue": v, "residual": r} for i, (v, r) in enumerate(pairs)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data without the vectors, each as long as the model has parameters."""
+        found = Result.to_dict(replace(self, vectors=self.vectors[:0]))
+        del found["vectors"]
+        return found
 
     def __str__(self) -> str:
         kind = {"LA": "largest", "SA": "smallest", "LM": "largest in size"}[self.which]
-        listed = ", ".join(f"{v:.4g} (±{r:.1g})" for v, r in zip(self.values, self.residuals))
+        listed = shortened([f"{v:.4g} (±{r:.1g})" for v, r in zip(self.values, self.residuals)])
         state = "" if self.converged else "; NOT converged: take more steps"
-        return f"{len(self.values)} {kind} eigenvalues of {self.part} after {self.steps} steps: {listed}{state}"
+        head = f"{len(self.values)} {kind} eigenvalues of {self.part} after {self.steps} steps: "
+        return "\n".join([head + ", ".join(listed) + state, *skipped_line(self.skipped)])
 
 
-@dataclass(frozen=True)
-class SpectralDensity:
+@dataclass(frozen=True, kw_only=True)
+class SpectralDensity(Result):
     """Density of eigenvalues on a grid (integrates to 1), with the spread over runs as standard error.
 
     ``nodes`` and ``weights`` are the Ritz values of each run and their shares, (runs, steps). ``negative_mass`` is the
@@ -65,44 +81,62 @@ class SpectralDensity:
     runs: int
     seed: int
     cost: float
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a point of the grid."""
+        columns = zip(self.grid.tolist(), self.density.tolist(), self.density_stderr.tolist())
+        return [{"eigenvalue": x, "density": y, "density_stderr": e} for x, y, e in columns]
 
     def __str__(self) -> str:
         low, high = self.nodes.min(), self.nodes.max()
-        return (
+        text = (
             f"Spectrum of {self.part} ({self.size} × {self.size}) from {self.runs} runs of {self.steps} steps: "
             f"[{low:.4g}, {high:.4g}], trace {self.trace:.4g} ± {self.trace_stderr:.2g}, negative mass "
             f"{self.negative_mass:.4g} ± {self.negative_mass_stderr:.2g} ({self.cost:.0f} gradient-equivalents)"
         )
+        return "\n".join([text, *skipped_line(self.skipped)])
 
 
 def top_eigenvalues(
     model: nn.Module,
-    loss_fn: Loss,
+    loss_fn: LossFn,
     batch: Any,
-    k: int = 5,
     *,
+    mode: Mode = "as_is",
+    nodes: Choice = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    k: int = 5,
     which: Which = "LA",
     part: Part = "H",
-    nodes: Choice = None,
     node: str | None = None,
     space: Space = "parameter",
     tol: float = 1e-4,
     most: int = 200,
-    seed: int = 0,
     dtype: torch.dtype | None = None,
-    train: bool | None = None,
     memory: int = 2 << 30,
-    progress: Progress | None = None,
 ) -> Eigenvalues:
     """Extreme eigenvalues by Lanczos, as many steps as it takes.
 
     Args:
+        model: any module; left exactly as it was.
+        loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
+        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
+        nodes, node, space: the whole matrix of the space; or only the diagonal block of ``node``.
+        seed: of the start vector.
+        progress: called with (steps done, at most).
         k: how many.
         which: ``"LA"`` largest, ``"SA"`` smallest, ``"LM"`` largest in absolute value.
         part: of H, its Gauss–Newton part, or the tensor part.
-        nodes, node, space: the whole matrix of the space; or only the diagonal block of ``node``.
         tol: stop when every residual is below ``tol`` times the largest eigenvalue in size.
         most: at most this many steps; ``converged`` says whether they sufficed.
+        dtype: measure a copy in this dtype.
+        memory: bytes for graph, products and Lanczos vectors.
+
+    Returns:
+        Eigenvalues with residuals, vectors, and whether they converged.
 
     >>> net = nn.Linear(2, 1, bias=False)
     >>> batch = (torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1))
@@ -113,7 +147,9 @@ def top_eigenvalues(
         raise ValueError(f"k is {k}, expected at least 1 eigenvalue")
     if which not in ("LA", "SA", "LM"):
         raise ValueError(f"which is {which!r}, expected 'LA' (largest), 'SA' (smallest) or 'LM' (largest in size)")
-    with _matrix(model, loss_fn, batch, part, nodes, node, space, dtype, train, memory) as matrix:
+    with _matrix(
+        model, loss_fn, batch, mode=mode, part=part, nodes=nodes, node=node, space=space, dtype=dtype, memory=memory
+    ) as (matrix, skipped):
         d = matrix.shape[0]
         most = _affordable(min(most, d), 1, d, matrix, memory)
         start = torch.randn(1, d, generator=generator(seed, matrix.device), dtype=matrix.dtype, device=matrix.device)
@@ -133,35 +169,56 @@ def top_eigenvalues(
         found = vectors[0][:, order].to(matrix.dtype).to(matrix.device).mT @ t.basis[0]
         cost = matrix.cost.gradients if matrix.cost else float("nan")
         done = done or bool(run.ended.all()) or run.steps == d
-    return Eigenvalues(values[0, order].numpy(), residuals.numpy(), found, done, run.steps, which, part, cost)
+    return Eigenvalues(
+        values=values[0, order].numpy(),
+        residuals=residuals.numpy(),
+        vectors=found,
+        converged=done,
+        steps=run.steps,
+        which=which,
+        part=part,
+        cost=cost,
+        skipped=skipped,
+    )
 
 
 def spectral_density(
     model: nn.Module,
-    loss_fn: Loss,
+    loss_fn: LossFn,
     batch: Any,
     *,
+    mode: Mode = "as_is",
+    nodes: Choice = None,
+    seed: int = 0,
+    progress: Progress | None = None,
     steps: int = 40,
     runs: int = 4,
     part: Part = "H",
-    nodes: Choice = None,
     node: str | None = None,
     space: Space = "parameter",
     points: int = 400,
     width: float | None = None,
-    seed: int = 0,
     dtype: torch.dtype | None = None,
-    train: bool | None = None,
     memory: int = 2 << 30,
-    progress: Progress | None = None,
 ) -> SpectralDensity:
     r"""Eigenvalue density by stochastic Lanczos quadrature: $\frac1d\sum_i\delta(\lambda-\lambda_i)$, smoothed.
 
     Args:
+        model: any module; left exactly as it was.
+        loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
+        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
+        nodes, node, space, part: as in ``top_eigenvalues``.
+        seed: of the start vectors.
+        progress: called with (steps done, steps planned).
         steps, runs: of Lanczos; all runs advance together.
-        part, nodes, node, space: as in ``top_eigenvalues``.
         points: size of the grid.
         width: standard deviation of the smoothing; default 1 % of the range.
+        dtype: measure a copy in this dtype.
+        memory: bytes for graph, products and Lanczos vectors.
+
+    Returns:
+        The density on a grid, the trace and the negative mass, with the spread over runs as standard error.
 
     >>> net = nn.Linear(4, 2)
     >>> found = spectral_density(net, nn.MSELoss(), (torch.randn(9, 4), torch.randn(9, 2)), steps=8, runs=3)
@@ -170,7 +227,9 @@ def spectral_density(
     """
     if steps < 1 or runs < 1:
         raise ValueError(f"steps and runs are {steps} and {runs}, expected at least 1 each")
-    with _matrix(model, loss_fn, batch, part, nodes, node, space, dtype, train, memory) as matrix:
+    with _matrix(
+        model, loss_fn, batch, mode=mode, part=part, nodes=nodes, node=node, space=space, dtype=dtype, memory=memory
+    ) as (matrix, skipped):
         d = matrix.shape[0]
         steps = _affordable(min(steps, d), runs, d, matrix, memory)
         source = generator(seed, matrix.device)
@@ -191,21 +250,22 @@ def spectral_density(
     trace = d * (weights * x).sum(1)
     error = lambda s: s.std(0, ddof=1) / np.sqrt(runs) if runs > 1 else np.full_like(s[0], np.nan)
     return SpectralDensity(
-        grid,
-        curves.mean(0),
-        error(curves),
-        x,
-        weights,
-        d,
-        float(mass.mean()),
-        float(error(mass)),
-        float(trace.mean()),
-        float(error(trace)),
-        part,
-        x.shape[1],
-        runs,
-        seed,
-        cost,
+        grid=grid,
+        density=curves.mean(0),
+        density_stderr=error(curves),
+        nodes=x,
+        weights=weights,
+        size=d,
+        negative_mass=float(mass.mean()),
+        negative_mass_stderr=float(error(mass)),
+        trace=float(trace.mean()),
+        trace_stderr=float(error(trace)),
+        part=part,
+        steps=x.shape[1],
+        runs=runs,
+        seed=seed,
+        cost=cost,
+        skipped=skipped,
     )
 
 
@@ -217,16 +277,17 @@ def _smooth(grid: np.ndarray, nodes: np.ndarray, weights: np.ndarray, width: flo
 @contextmanager
 def _matrix(
     model: nn.Module,
-    loss_fn: Loss,
+    loss_fn: LossFn,
     batch: Any,
+    *,
+    mode: Mode,
     part: Part,
     nodes: Choice,
     node: str | None,
     space: Space,
     dtype: torch.dtype | None,
-    train: bool | None,
     memory: int,
-) -> Iterator[Operator]:
+) -> Iterator[tuple[Operator, dict[str, str]]]:
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
     chosen = [node] if node is not None and nodes is None else nodes
@@ -237,11 +298,11 @@ def _matrix(
         nodes=chosen,
         space=space,
         dtype=dtype,
-        train=train,
+        mode=mode,
         memory=memory,
         split=part != "H" or node is not None,
     ) as of:
-        yield of.whole(part) if node is None else of.block(node, node, part)
+        yield of.whole(part) if node is None else of.block(node, node, part), of.tape.skipped
 
 
 def _affordable(steps: int, runs: int, d: int, matrix: Operator, memory: int) -> int:

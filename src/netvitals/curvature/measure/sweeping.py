@@ -32,7 +32,7 @@ KINDS = ("H", "GN", "T")
 class Sweep:
     """What the sweep keeps of every ordered pair, as arrays (S, N, N) indexed [v, w] where the probes sat at w.
 
-    S is 1, or the number of samples. Columns of nodes no wider than the probes are ``exact``: their tails are zero.
+    S is 1, or the number of examples. Columns of nodes no wider than the probes are ``exact``: their tails are zero.
     """
 
     exact: np.ndarray  # (N,)
@@ -46,21 +46,22 @@ class Sweep:
 class _Run:
     """The state of a sweep while it runs."""
 
-    def __init__(self, products: Products, probes: int, seed: int, by_sample: bool, progress: Progress | None) -> None:
+    def __init__(
+        self, products: Products, *, probes: int, seed: int, by_sample: bool, progress: Progress | None
+    ) -> None:
         self.products, self.probes, self.progress = products, probes, progress
         self.n = len(products.leaves)
-        self.copies = products.tape.samples if by_sample else 1
+        self.copies = products.tape.examples if by_sample else 1
         self.sizes = [products.size(v) // self.copies for v in range(self.n)]
         self.exact = [d <= probes for d in self.sizes]
         self.source = generator(seed, products.flat[0].device)
         shape = (self.copies, self.n, self.n)
         self.found = Sweep(
-            np.array(self.exact),
-            {k: np.zeros(shape) for k in KINDS},
-            {},
-            {k: np.zeros(shape) for k in KINDS},
-            np.full(shape, np.nan),
-            np.zeros(shape),
+            exact=np.array(self.exact),
+            head={k: np.zeros(shape) for k in KINDS},
+            spread={k: np.zeros(shape) for k in KINDS},
+            top=np.full(shape, np.nan),
+            gain=np.zeros(shape),
         )
         self.rows: dict[tuple[int, int], Tensor] = {}  # H_{v,w}Q_w of the first basis, until the second joins it
         self.leading: dict[tuple[int, int], Tensor] = {}  # best right singular vector of H_{v,w} so far, (S, d_w)
@@ -87,12 +88,12 @@ def sweep(
     refine: int = 0,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Run the sweep. ``by_sample`` keeps samples apart; ``plain`` spends all probes as fresh ones, without a basis.
+    """Run the sweep. ``by_sample`` keeps examples apart; ``plain`` spends all probes as fresh ones, without a basis.
 
     ``refine`` adds rounds of power iteration for all pairs at once, N products a node each: for blocks whose singular
     values fall slowly, where the few vectors of the bases see too little of the largest.
     """
-    run = _Run(products, probes, seed, by_sample, progress)
+    run = _Run(products, probes=probes, seed=seed, by_sample=by_sample, progress=progress)
     part = 0 if plain else max(1, probes // 4) if probes >= 4 else 0
     bases = _bases(run, part)
     for w in range(run.n):  # part 2, and the whole of nodes no wider than the probes

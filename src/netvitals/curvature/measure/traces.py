@@ -6,22 +6,25 @@ of the same product, so the traces of all tensors cost no more than the trace of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
+from netvitals.capture.observation import Mode
+from netvitals.capture.result import Result
+from netvitals.capture.task import LossFn
 from netvitals.curvature.engine.probes import Distribution, Series
-from netvitals.curvature.engine.problem import Loss
 from netvitals.curvature.engine.products import Products, Progress
 from netvitals.curvature.engine.tape import recorded_parameters
+from netvitals.curvature.measure.result import shortened, skipped_line
 
 
-@dataclass(frozen=True)
-class Trace:
-    """Traces by parameter name, and of the whole; ``samples`` is (probes, tensors) in the order of ``names``."""
+@dataclass(frozen=True, kw_only=True)
+class Trace(Result):
+    """Traces by parameter name, and of the whole; ``draws`` is (probes, tensors) in the order of ``names``."""
 
     names: tuple[str, ...]
     by_tensor: dict[str, float]
@@ -31,38 +34,56 @@ class Trace:
     probes: int
     seed: int
     part: str
-    samples: np.ndarray
+    draws: np.ndarray
     cost: float
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a parameter tensor."""
+        return [
+            {"parameter": n, "trace": self.by_tensor[n], "trace_stderr": self.by_tensor_stderr[n]} for n in self.names
+        ]
 
     def __str__(self) -> str:
         wide = max(len(n) for n in self.names)
         what = {"H": "Hessian", "GN": "Gauss–Newton", "T": "tensor part"}[self.part]
         spent = f"{self.probes} probes, {self.cost:.0f} gradient-equivalents"
         rows = [f"  {n.ljust(wide)}  {self.by_tensor[n]: .4g} ± {self.by_tensor_stderr[n]:.2g}" for n in self.names]
-        return "\n".join([f"{what} trace {self.total:.4g} ± {self.total_stderr:.2g} ({spent})", *rows])
+        head = f"{what} trace {self.total:.4g} ± {self.total_stderr:.2g} ({spent})"
+        return "\n".join([head, *shortened(rows), *skipped_line(self.skipped)])
 
 
 def trace(
     model: nn.Module,
-    loss_fn: Loss,
+    loss_fn: LossFn,
     batch: Any,
-    probes: int = 50,
-    seed: int = 0,
     *,
+    mode: Mode = "as_is",
+    seed: int = 0,
+    progress: Progress | None = None,
+    probes: int = 50,
     part: Literal["H", "GN", "T"] = "H",
     distribution: Distribution = "rademacher",
     dtype: torch.dtype | None = None,
-    train: bool | None = None,
     memory: int = 2 << 30,
-    progress: Progress | None = None,
 ) -> Trace:
     r"""$\mathrm{tr}\,\nabla^2_\theta L$ and its share in each parameter tensor, with standard errors.
 
     Args:
-        model, loss_fn, batch: the loss is ``loss_fn(model(x), y)``; frozen parameters are left out.
-        probes: number of Hessian-vector products, at least 2.
+        model: any module; left exactly as it was.
+        loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
+        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         seed: of the probes.
+        progress: called with (products done, products planned).
+        probes: number of Hessian-vector products, at least 2.
         part: the whole Hessian, its Gauss–Newton part, or what is left.
+        distribution: of the probes, ``"rademacher"`` (signs) or ``"gaussian"``.
+        dtype: measure a copy in this dtype.
+        memory: bytes for graph and products.
+
+    Returns:
+        The trace of each trainable parameter tensor and of the whole; frozen ones are in ``skipped``.
 
     >>> net = nn.Linear(2, 1, bias=False)
     >>> x = torch.tensor([[3.0, 0.0], [0.0, 1.0]])                  # H = diag(9, 1): signs are exact on a diagonal
@@ -73,7 +94,7 @@ def trace(
         raise ValueError(f"probes is {probes}, expected at least 2: a standard error needs two")
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
-    with recorded_parameters(model, loss_fn, batch, dtype=dtype, train=train, memory=memory) as tape:
+    with recorded_parameters(model, loss_fn, batch, dtype=dtype, mode=mode, memory=memory) as tape:
         products = Products(tape, memory=memory, split=part != "H")
         rows = []
         series = Series(products.flat, seed, distribution)
@@ -83,25 +104,21 @@ def trace(
             rows.append(torch.stack([torch.linalg.vecdot(a.flatten(1), b.flatten(1)) for a, b in zip(z, hz)], 1))
             if progress:
                 progress(at.stop, probes)
-        samples = torch.cat(rows).double().cpu().numpy()
+        draws = torch.cat(rows).double().cpu().numpy()
         names = tuple(n.name for n in tape.nodes)
-        cost = products.cost.gradients
-    return _trace(names, samples, seed, part, cost)
-
-
-def _trace(names: tuple[str, ...], samples: np.ndarray, seed: int, part: str, cost: float) -> Trace:
-    probes = len(samples)
-    mean, error = samples.mean(0), samples.std(0, ddof=1) / np.sqrt(probes)
-    whole = samples.sum(1)
+        cost, skipped = products.cost.gradients, tape.skipped
+    mean, error = draws.mean(0), draws.std(0, ddof=1) / np.sqrt(probes)
+    whole = draws.sum(1)
     return Trace(
-        names,
-        dict(zip(names, mean.tolist())),
-        dict(zip(names, error.tolist())),
-        float(whole.mean()),
-        float(whole.std(ddof=1) / np.sqrt(probes)),
-        probes,
-        seed,
-        part,
-        samples,
-        cost,
+        names=names,
+        by_tensor=dict(zip(names, mean.tolist())),
+        by_tensor_stderr=dict(zip(names, error.tolist())),
+        total=float(whole.mean()),
+        total_stderr=float(whole.std(ddof=1) / np.sqrt(probes)),
+        probes=probes,
+        seed=seed,
+        part=part,
+        draws=draws,
+        cost=cost,
+        skipped=skipped,
     )

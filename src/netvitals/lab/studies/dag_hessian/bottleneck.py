@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from netvitals import curvature
+from netvitals.curvature.advice.distance import averages, far_pairs
+from netvitals.curvature.measure import metrics
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.dag_hessian._measuring import SEEDS, block_nodes, dataset, moments, obstacle, table
 
@@ -58,13 +60,13 @@ def trial(config: Config) -> list[Row]:
         nodes = block_nodes(net)
         method: Any = "exact" if config["exact"] else "stochastic"
         found = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, method=method, probes=100)
-        far = curvature.far_pairs(found.nodes, depth // 2)
+        far = far_pairs(found.nodes, depth // 2)
         few = (batch[0][:4], batch[1][:4])
         apart = curvature.interlayer(net, F.cross_entropy, few, nodes=nodes, method="exact", reduction="per_sample")
         at = [(apart.position(v), apart.position(w)) for v, w in far]
         ranks = np.array([apart.per_sample["stable_rank"][:, i, j] for i, j in at])
-        gn = max(int(curvature.metrics.numerical_rank(apart.block(v, w).GN, rtol=1e-9).max()) for v, w in far)
-        means = curvature.averages(found, far)
+        gn = max(int(metrics.numerical_rank(apart.block(v, w).GN, rtol=1e-9).max()) for v, w in far)
+        means = averages(found, far)
         return {
             "far_rank": means["stable_rank"],
             "far_coupling": means["coupling"],

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from netvitals import curvature
+from netvitals.curvature.advice.distance import decay_rate
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum, fails, within
 from netvitals.lab.studies.dag_hessian import bottleneck, distance
 from netvitals.lab.studies.dag_hessian._measuring import chosen, mean, spread
@@ -26,7 +26,7 @@ def _depths(rows: Sequence[Row], net: str) -> dict[int, list[Row]]:
 
 
 def _fits(rows: Sequence[Row], net: str) -> dict[int, tuple[float, float]]:
-    return {d: (curvature.decay_rate(curve(rs)), _r2(curve(rs))) for d, rs in _depths(rows, net).items()}
+    return {d: (decay_rate(curve(rs)), _r2(curve(rs))) for d, rs in _depths(rows, net).items()}
 
 
 def _r2(values: np.ndarray) -> float:
@@ -49,7 +49,7 @@ def _rate(net: str, depth: int, expected: Expected) -> Callable[[Sequence[Row]],
     def judge(rows: Sequence[Row]) -> Verdict:
         found = chosen(rows, net=net, depth=depth, data="noise", phase="init")
         return within(
-            curvature.decay_rate(curve(found)),
+            decay_rate(curve(found)),
             expected,
             spread(found, "rate"),
             note=f"R̄(0) {curve(found)[0]:.3g}, R̄({depth - 1}) {curve(found)[-1]:.3g}",
@@ -60,7 +60,7 @@ def _rate(net: str, depth: int, expected: Expected) -> Callable[[Sequence[Row]],
 
 def _flat(rows: Sequence[Row]) -> Verdict:
     groups = _depths(rows, "residual")
-    steepest = max(abs(curvature.decay_rate(curve(rs))) for rs in groups.values())
+    steepest = max(abs(decay_rate(curve(rs))) for rs in groups.values())
     weakest = min(float(curve(rs, "coupling").min()) for rs in groups.values())
     return decide(
         steepest < 0.02 and weakest > 0.93,
@@ -106,10 +106,10 @@ def _norms(rows: Sequence[Row]) -> Verdict:
 
 def _trained(rows: Sequence[Row]) -> Verdict:
     begin, end = (
-        curvature.decay_rate(curve([r for r in rows if r["net"] == "plain" and r["epochs"] and r["phase"] == p]))
+        decay_rate(curve([r for r in rows if r["net"] == "plain" and r["epochs"] and r["phase"] == p]))
         for p in ("init", "final")
     )
-    level = curvature.decay_rate(curve([r for r in rows if r["net"] == "residual" and r["phase"] == "final"]))
+    level = decay_rate(curve([r for r in rows if r["net"] == "residual" and r["phase"] == "final"]))
     low = min(min(r["coupling"]) for r in rows if r["net"] == "residual" and r["epochs"])
     return decide(
         end > begin and abs(level) < 0.05 and low > 0.85,

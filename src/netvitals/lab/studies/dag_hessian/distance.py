@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from netvitals import curvature
+from netvitals.curvature.advice.distance import decay_rate, fixed_end
+from netvitals.curvature.measure.jacobians import lyapunov
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.dag_hessian._measuring import (
     SEEDS,
@@ -76,13 +78,13 @@ def trial(config: Config) -> list[Row]:
         found, apart = measure("mean_block"), measure("mean_of_norms")
         own = curvature.decay(apart)
         last = nodes[-1]
-        fixed = [float(curvature.fixed_end(r, last)[::-1][k]) for r in (found, apart) for k in range(len(nodes))]
+        fixed = [float(fixed_end(r, last)[::-1][k]) for r in (found, apart) for k in range(len(nodes))]
         with curvature.node_jacobians(net, F.cross_entropy, batch, nodes=["blocks.*"]) as of:
             chain = [of.jacobian(b, a) for a, b in zip(of.names, of.names[1:])]
-            rates = curvature.lyapunov(chain)
+            rates = lyapunov(chain)
             rho = max(of.edges().norms.values())
         # log R(i, w) at a fixed end w: of the averaged block, and of one sample's
-        slopes = [curvature.decay_rate(fixed[: len(nodes)]), curvature.decay_rate(fixed[len(nodes) :])]
+        slopes = [decay_rate(fixed[: len(nodes)]), decay_rate(fixed[len(nodes) :])]
         return {
             **numbers(found),
             "rho": rho,

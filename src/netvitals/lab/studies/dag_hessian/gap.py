@@ -61,7 +61,7 @@ def trial(config: Config) -> list[Row]:
         nodes = block_nodes(net)
         found = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, method="exact")
         swept = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, probes=30)
-        bend = curvature.activation_bend(net, batch[0])
+        bend = curvature.activation_bend(net, batch)
         return {**numbers(found), "bend": bend.pooled, "stochastic_gap": swept.global_gap, "floor": swept.floor}
 
     hidden = (config["width"],) * (config["depth"] + 1)

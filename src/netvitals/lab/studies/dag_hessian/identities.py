@@ -192,7 +192,7 @@ def _probes(seed: int) -> Row:
     spread = {}
     for rank in (1, 4, 16):
         h = q[:, :rank] @ q[:, :rank].mT
-        samples = estimators.frobenius(_operator(h), 400, seed=seed).samples
+        samples = estimators.frobenius(_operator(h), 400, seed=seed).draws
         spread[rank] = float(samples.std() / samples.mean())
     h = q[:, :2] @ q[:, :2].mT
     op = _operator(h)

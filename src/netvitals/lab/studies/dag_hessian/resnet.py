@@ -59,7 +59,7 @@ def trial(config: Config) -> list[Row]:
         nodes = ["stem.3", *(f"stages.{i}" for i in range(len(config["blocks"])))]
         found = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, probes=config["probes"])
         few = (batch[0][:8], batch[1][:8])
-        coupled = curvature.interlayer(net, F.cross_entropy, few, nodes=nodes, probes=4, train=True)
+        coupled = curvature.interlayer(net, F.cross_entropy, few, nodes=nodes, probes=4, mode="train")
         return {**numbers(found), "train_mode_gap": coupled.global_gap}
 
     return moments(
