@@ -5,23 +5,19 @@ import math
 import pytest
 import torch
 
-from netvitals.singular import (
+from netvitals.singular import Chain, kfac, kl_order, recover_crossing
+from netvitals.singular.laws.crossover import rotation_crossover
+from netvitals.singular.moments.factors import lambda_min
+from netvitals.singular.networks.builders import (
     Autoencoder,
     BlockPair,
-    Chain,
     DiagonalNet,
     Memorised,
     PreNormProbe,
     Superposition,
-    freeze_probe,
-    kfac,
-    kl_order,
-    lambda_min,
-    recover_crossing,
-    rotation_crossover,
-    softmax_head,
-    without_logit_shift,
 )
+from netvitals.singular.networks.ladders import freeze_probe
+from netvitals.singular.orders.cross_entropy import softmax_head, without_logit_shift
 
 
 def slopes(ladder):
@@ -100,7 +96,7 @@ def test_memorisation_that_deepens_shifts_both(deepens):
 def test_head_factor_without_the_shift():
     torch.manual_seed(0)
     net = torch.nn.Linear(5, 4).double()
-    g = kfac(net, torch.randn(200, 5, dtype=torch.float64), loss="ce")[""].G
+    g = kfac(net, "ce", torch.randn(200, 5, dtype=torch.float64))[""].G
     assert float(torch.linalg.eigvalsh(g)[0]) < 1e-12
     assert float(torch.linalg.eigvalsh(without_logit_shift(g))[0]) > 1e-3
     assert lambda_min(g)[1] == 1
@@ -110,7 +106,7 @@ def test_head_factor_pulled_back_through_a_linear_layer():
     """In a linear chain the shift's pull-back is an exact kernel of every G (erratum E3)."""
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(5, 4, bias=False), torch.nn.Linear(4, 4, bias=False)).double()
-    g = kfac(net, torch.randn(200, 5, dtype=torch.float64), loss="ce")["0"].G
+    g = kfac(net, "ce", torch.randn(200, 5, dtype=torch.float64))["0"].G
     assert float(torch.linalg.eigvalsh(g)[0]) < 1e-12
     kernel = torch.linalg.inv(net[1].weight.detach()) @ torch.ones(4, dtype=torch.float64)
     removed = without_logit_shift(g, net[1].weight.detach())

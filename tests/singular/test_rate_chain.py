@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from netvitals.singular import (
-    directional_fisher,
-    eps_scan_volume,
+from netvitals.singular import rate_fit
+from netvitals.singular.laws.geometry import (
     high_curvature_volume,
-    kl_along,
     mean_map_metric,
     order_from_fisher,
     rate_chain,
-    rate_fit,
     sectional_curvature,
 )
+from netvitals.singular.laws.volume import eps_scan_volume
+from netvitals.singular.orders.order import directional_fisher, kl_along
 
 f64 = {"dtype": torch.float64}
 TS = np.geomspace(1e-3, 1e-2, 5)

@@ -125,7 +125,7 @@ class Orders(Vital):
     ) -> None:
         if min_steps < 1:
             raise ValueError(f"spacing counts training steps and must be 1 or more, got {min_steps}")
-        check_task(loss_fn, batch)  # now, and not at the first checkpoint of a run
+        check_task(model, loss_fn, batch)  # now, and not at the first checkpoint of a run
         self.model, self.loss_fn, self.batch, self.units, self.min_steps = model, loss_fn, batch, units, min_steps
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:

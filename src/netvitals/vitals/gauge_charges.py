@@ -61,7 +61,8 @@ class GaugeCharges(Vital):
         self.gauges = tuple(found)
         if not self.gauges:
             raise ValueError(
-                "no gauge was given or found, so there is no drift to measure; find_gauges(model, batch) says why"
+                "no gauge was given or found, so there is no drift to measure; find_gauges(model, loss_fn, batch) "
+                "says why"
             )
         self._start = [(g.charge().clone(), position(g).clone()) for g in self.gauges]
 

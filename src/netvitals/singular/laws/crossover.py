@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from netvitals.capture.result import Result
 from netvitals.singular.networks.architecture import Chain
 from netvitals.singular.networks.ladders import freeze_probe
 from netvitals.singular.orders.rates import RateFit, rate_fit
@@ -21,7 +22,7 @@ ANGLES = tuple(np.geomspace(1e-3, 1e-1, 5).tolist())
 
 
 @dataclass(frozen=True)
-class Crossover:
+class Crossover(Result):
     """Where the canonical slope ends, against the angle."""
 
     layer: str

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from torch.func import jacfwd, vmap
 
+from netvitals.capture.result import Result
+
 
 @dataclass(frozen=True)
-class RateChain:
+class RateChain(Result):
     """Every exponent that follows from the order k (k ≥ 2 for curvature and volume)."""
 
     k: int

@@ -11,12 +11,13 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from netvitals.capture.result import Result
 from netvitals.singular.checkpoint.layernorm import ln_reset_rate
 from netvitals.singular.networks.architecture import Architecture, AttentionChain, Chain, SwiGLUStack
 
 
 @dataclass(frozen=True)
-class Rates:
+class Rates(Result):
     """Predicted exponents by layer name; None where the theory makes no statement."""
 
     G: dict[str, float | None]

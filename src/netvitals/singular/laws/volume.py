@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
+
 _CLOSE = 1.5  # the smallest m whose residual is at most so many times the least is taken
 
 
 @dataclass(frozen=True)
-class VolumeScan:
+class VolumeScan(Result):
     """Fit of log Vol = λ log ε + log Σ_{j<m} (−λ log ε)^j/j! + c over a range of ε."""
 
     lam: float

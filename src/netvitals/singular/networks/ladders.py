@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.singular.networks.architecture import Architecture, AttentionChain, Chain, SwiGLUStack, Trace
 from netvitals.singular.networks.builders import Builder, Memorised, inputs_of
 from netvitals.singular.orders.rates import RateFit, rate_fit
@@ -21,7 +22,7 @@ DEFAULT_TS = tuple(np.geomspace(10**-3, 10**-1.3, 6).tolist())
 
 
 @dataclass(frozen=True)
-class Ladder:
+class Ladder(Result):
     """Fitted exponents by layer and readout."""
 
     G: dict[str, RateFit]  # dead entry vᵀGv

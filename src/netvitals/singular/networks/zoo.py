@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.singular.laws.fluctuation import nu
 from netvitals.singular.laws.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
 from netvitals.singular.networks.builders import DiagonalNet
@@ -38,7 +39,7 @@ class Specimen:
 
 
 @dataclass(frozen=True)
-class Examined:
+class Examined(Result):
     """Exact values beside what our estimators return."""
 
     specimen: Specimen

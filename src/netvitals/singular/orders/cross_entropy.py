@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.singular.moments.factors import lambda_min
 
 
@@ -34,7 +35,7 @@ def without_logit_shift(g: Tensor, jacobian: Tensor | None = None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SoftmaxHead:
+class SoftmaxHead(Result):
     """Mean curvature of a batch of logits."""
 
     c0: float  # smallest eigenvalue of E[diag(p) − ppᵀ] off the shift

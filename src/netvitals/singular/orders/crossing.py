@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.singular.laws.rlct import rlct_crossing
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.order import DEFAULT_TS, check_direction, directional_fisher
@@ -19,7 +20,7 @@ from netvitals.singular.orders.rates import rate_fit
 
 
 @dataclass(frozen=True)
-class Crossing:
+class Crossing(Result):
     """Orders of the sheets, and whether the generic ray agrees with them."""
 
     ks: tuple[int, ...]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp
 
+from netvitals.capture.result import Result
 from netvitals.singular.orders import likelihood as likelihoods
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.rates import RateFit, rate_fit
@@ -26,7 +27,7 @@ _RATIO = 0.05  # relative deviation of F t²/K from 2k² that is called consiste
 
 
 @dataclass(frozen=True)
-class KLOrder:
+class KLOrder(Result):
     """Order of one direction, with the two readings it rests on."""
 
     order: int | None  # the whole number, or None with the reason in ``note``
@@ -159,7 +160,7 @@ def _conclude(t: np.ndarray, f: np.ndarray, kl: np.ndarray, scale: float, name: 
 
 
 @dataclass(frozen=True)
-class ScoreExpansion:
+class ScoreExpansion(Result):
     r"""Norms of the Taylor coefficients of the Gaussian log-likelihood ratio along a direction."""
 
     norms: tuple[float, ...]  # E[a_j²] for j = 1..order, a_j the coefficient of t^j in the output

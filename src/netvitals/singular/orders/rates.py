@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from netvitals import stats
+from netvitals.capture.result import Result
 
 _FLOOR = 1e-14  # of the largest value: below it float64 round-off decides
 
 
 @dataclass(frozen=True)
-class RateFit:
+class RateFit(Result):
     """The exponent with its uncertainty and everything needed to doubt it."""
 
     slope: float

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
+from netvitals.capture.result import Result
 from netvitals.singular.orders import likelihood as likelihoods
 from netvitals.singular.orders.likelihood import Categorical, Gaussian, Likelihood
 from netvitals.singular.orders.order import Outputs, check_direction
@@ -56,7 +57,7 @@ def fisher_spectrum(
 
 
 @dataclass(frozen=True)
-class Direction:
+class Direction(Result):
     """One eigenvalue followed along the path."""
 
     label: str  # "zero", "constant", "tangential", "transversal", "unclear"
@@ -71,7 +72,7 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class Classified:
+class Classified(Result):
     """All eigenvalues of a path, by class."""
 
     directions: tuple[Direction, ...]

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from netvitals.capture.result import Result
+
 
 @dataclass(frozen=True)
-class WatanabeTriple:
+class WatanabeTriple(Result):
     """λ, m, ν of one singularity, and what follows from them.
 
     >>> t = WatanabeTriple(lam=0.25, m=1, nu=0.172973)
@@ -46,7 +48,7 @@ class WatanabeTriple:
 
 
 @dataclass(frozen=True)
-class WAIC:
+class WAIC(Result):
     """Training loss, functional variance and their sum, all per sample."""
 
     value: float  # T_n + V_n / n
