@@ -45,7 +45,7 @@ def test_superposition(seed):
 @pytest.mark.parametrize("kinds", ["MM", "MA", "AM", "AA"])
 def test_block_pairs_are_not_additive_at_an_attention_input(kinds):
     pair = BlockPair(kinds)
-    assert slopes(freeze_probe(pair, samples=48)) == pytest.approx(pair.predicted, abs=0.05)
+    assert slopes(freeze_probe(pair, examples=48)) == pytest.approx(pair.predicted, abs=0.05)
 
 
 @pytest.mark.parametrize("probe", [0, 1, 2])
@@ -78,7 +78,7 @@ def test_at_a_fixed_level_of_memorisation_both_fishers_keep_the_ladder():
     """The printed contrast is not a loss of slope: only the size of the empirical Fisher shrinks."""
     model = Memorised()
     ts = (1e-4, 3e-4, 1e-3, 3e-3)
-    both = {f: freeze_probe(model, ts, loss="ce", fisher=f, samples=300) for f in ("expected", "empirical")}
+    both = {f: freeze_probe(model, ts, loss="ce", fisher=f, examples=300) for f in ("expected", "empirical")}
     for fisher, ladder in both.items():
         assert slopes(ladder) == pytest.approx(model.predicted(fisher), abs=0.05)
     size = {f: ladder.values["layer3"][0] for f, ladder in both.items()}
@@ -89,7 +89,7 @@ def test_at_a_fixed_level_of_memorisation_both_fishers_keep_the_ladder():
 def test_memorisation_that_deepens_shifts_both(deepens):
     model = Memorised(deepens=deepens)
     for fisher in ("expected", "empirical"):
-        ladder = freeze_probe(model, (1e-4, 3e-4, 1e-3, 3e-3), loss="ce", fisher=fisher, samples=300)
+        ladder = freeze_probe(model, (1e-4, 3e-4, 1e-3, 3e-3), loss="ce", fisher=fisher, examples=300)
         assert slopes(ladder) == pytest.approx(model.predicted(fisher), abs=0.05)
 
 

@@ -68,14 +68,14 @@ def test_an_expansion_without_a_term_says_so():
     [
         (lambda: operational_selection([], [], 2.0), "at least one"),
         (lambda: operational_selection([1.0], [1.0, 2.0], 2.0), "one magnitude per exponent"),
-        (lambda: eps_scan_volume(lambda u: u[:, 0] * NAN, 1, samples=1000), "negative or NaN"),
+        (lambda: eps_scan_volume(lambda u: u[:, 0] * NAN, 1, draws=1000), "negative or NaN"),
         (lambda: singular.nu(2, beta=math.inf), "1/4 for even"),
         (lambda: functional_variance_mc(2, data_sets=1), "two data sets"),
         (lambda: freeze_probe(Chain(), ts=[]), "three places"),
         (lambda: freeze_probe(Chain(), ts=[0.0, 0.1, 0.2]), "three places"),
         (lambda: freeze_probe(Chain(), direction=1), "1 dead direction"),
         (lambda: freeze_probe(Chain(), loss="ce", fisher="true"), "got 'true'"),
-        (lambda: freeze_probe(Chain(), samples=0), "two samples"),
+        (lambda: freeze_probe(Chain(), examples=0), "two examples"),
         (lambda: Chain(norm_after=(4,)), "p < depth"),
         (lambda: Chain(norm="batch"), "'layer' or 'rms'"),
         (lambda: singular.predict_rates(Chain(), direction=3), "1 dead direction"),
@@ -173,5 +173,5 @@ def test_a_monitor_refuses_its_task_before_the_run():
 
 
 def test_the_error_of_a_volume_scan_covers_what_it_leaves_out():
-    found = eps_scan_volume(lambda u: u.prod(1) ** 2, 2, samples=500_000)
+    found = eps_scan_volume(lambda u: u.prod(1) ** 2, 2, draws=500_000)
     assert found.m == 2 and abs(found.lam - 0.5) < 2 * found.lam_stderr < 0.1

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from netvitals.capture.result import Result, Several
-from netvitals.capture.task import LossFn, Task, in_double, inputs_of, likelihood_of, output_tensor
+from netvitals.capture.task import LossFn, Task, in_double, inputs_of, likelihood_of, output_tensor, resolve_loss
 from netvitals.singular.orders.rates import RateFit, rate_fit
 
 OUTPUTS = ("out", "out_proj", "o_proj", "wo", "proj", "c_proj", "to_out")
@@ -68,6 +68,7 @@ def value_output(
     Returns:
         One reading a head.
     """
+    resolve_loss(loss_fn)
     given = inputs_of(model, batch)
     if not given.targets or not isinstance(given.targets[0], Tensor):
         raise ValueError("the loss needs a target: give the batch as a pair (inputs, targets) or a dict with labels")

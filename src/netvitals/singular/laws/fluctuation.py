@@ -120,14 +120,14 @@ def functional_variance_mc(
     general = n * (m2 / 2 - fresh / 2)
     root = math.sqrt(data_sets)
     return FluctuationMC(
-        v.mean() / 2,
-        v.std(ddof=1) / 2 / root,
-        general.mean(),
-        general.std(ddof=1) / root,
-        train.mean(),
-        train.std(ddof=1) / root,
-        n,
-        data_sets,
+        nu=v.mean() / 2,
+        nu_stderr=v.std(ddof=1) / 2 / root,
+        generalisation=general.mean(),
+        generalisation_stderr=general.std(ddof=1) / root,
+        training=train.mean(),
+        training_stderr=train.std(ddof=1) / root,
+        n=n,
+        data_sets=data_sets,
     )
 
 

@@ -40,13 +40,13 @@ def rate_chain(k: int) -> RateChain:
         raise ValueError(f"the KL order must be at least 1, got {k}")
     nan = float("nan")
     return RateChain(
-        k,
-        2.0 * (k - 1),
-        2.0 * k,
-        -2.0 * (k - 1),
-        -k / (2 * (k - 1)) if k > 1 else nan,
-        -1 / (2 * (k - 1)) if k > 1 else nan,
-        1 / (2 * k),
+        k=k,
+        fisher=2.0 * (k - 1),
+        kl=2.0 * k,
+        curvature=-2.0 * (k - 1),
+        fisher_volume=-k / (2 * (k - 1)) if k > 1 else nan,
+        lebesgue_volume=-1 / (2 * (k - 1)) if k > 1 else nan,
+        rlct=1 / (2 * k),
     )
 
 

@@ -43,7 +43,7 @@ class SoftmaxHead(Result):
     empirical: float  # E‖p − e_y‖²: size of the empirical one
     epsilon: float  # mean 1 − p_y
     bounds_hold: bool  # both per-sample bounds, on every sample
-    samples: int
+    examples: int
 
     @property
     def contrast(self) -> float:
@@ -53,7 +53,7 @@ class SoftmaxHead(Result):
     def __str__(self) -> str:
         return (
             f"c₀ = {self.c0:.3g}, 1 − p_y = {self.epsilon:.3g}, empirical/expected Fisher = {self.contrast:.3g} "
-            f"({self.samples} samples)"
+            f"({self.examples} examples)"
         )
 
 
@@ -91,10 +91,10 @@ def softmax_head(logits: Tensor, labels: Tensor) -> SoftmaxHead:
         ).all()
     )
     return SoftmaxHead(
-        lambda_min(without_logit_shift(mean), floor=0.0)[0],
-        float(traces.mean()),
-        float(squared.mean()),
-        float(eps.mean()),
-        holds,
-        len(y),
+        c0=lambda_min(without_logit_shift(mean), floor=0.0)[0],
+        trace=float(traces.mean()),
+        empirical=float(squared.mean()),
+        epsilon=float(eps.mean()),
+        bounds_hold=holds,
+        examples=len(y),
     )

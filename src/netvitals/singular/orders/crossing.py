@@ -69,7 +69,7 @@ def recover_crossing(
     off = max(abs(e - k) for e, k in zip(estimates, ks))
     consistent = abs(total - sum(ks)) < 0.15 and off < 0.15
     note = "" if consistent else "the sheets' orders do not add up to the generic ray: no normal crossing here"
-    return Crossing(ks, tuple(estimates), total, lam, m, consistent, note)
+    return Crossing(ks=ks, estimates=tuple(estimates), generic=total, lam=lam, m=m, consistent=consistent, note=note)
 
 
 def eps_scan(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from netvitals.capture.result import Result
-from netvitals.capture.task import Task, inputs_of, output_tensor
+from netvitals.capture.task import Task, in_double, inputs_of, output_tensor
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.order import DEFAULT_TS, KLOrder, Outputs, kl_order
 
@@ -74,7 +74,7 @@ def along(model: nn.Module, batch: Any, *, direction: Mapping[str, Tensor]) -> t
     """A model as a function of the parameters that ``direction`` moves; the model itself is not touched.
 
     Args:
-        model: the model, run in the mode it is in.
+        model: a copy of it in float64 is run, in the mode it is in.
         batch: what a loader yields; a target is not used.
         direction: by parameter name, of the parameter's shape.
 
@@ -82,7 +82,7 @@ def along(model: nn.Module, batch: Any, *, direction: Mapping[str, Tensor]) -> t
         Outputs as a function of the flat parameters, θ0, and the flat direction. Positions of a sequence count as
         examples.
     """
-    return along_task(inputs_of(model, batch), direction)
+    return along_task(in_double(inputs_of(model, batch)), {n: v.double() for n, v in direction.items()})
 
 
 def along_task(task: Task, direction: Mapping[str, Tensor]) -> tuple[Outputs, Tensor, Tensor]:

@@ -156,7 +156,21 @@ def _conclude(t: np.ndarray, f: np.ndarray, kl: np.ndarray, scale: float, name: 
         )
     else:
         order = max(1, round(estimate))
-    return KLOrder(order, estimate, fit.slope, fit.stderr, ratio, kl_fit.slope, name, len(t), fit, t, f, kl, note)
+    return KLOrder(
+        order=order,
+        estimate=estimate,
+        slope=fit.slope,
+        stderr=fit.stderr,
+        ratio=ratio,
+        kl_slope=kl_fit.slope,
+        estimator=name,
+        passes=len(t),
+        fisher_fit=fit,
+        ts=t,
+        fisher=f,
+        kl=kl,
+        note=note,
+    )
 
 
 @dataclass(frozen=True)

@@ -168,23 +168,36 @@ def _classify(
 ) -> Direction:
     angle = float(torch.rad2deg(torch.arccos((vector @ v).abs().clamp(max=1))))
     if np.abs(values).max() < 1e-26:
-        return Direction("zero", float("nan"), float("nan"), None, angle, values)
+        return Direction(
+            label="zero", exponent=float("nan"), stderr=float("nan"), order=None, angle=angle, values=values
+        )
     fit = rate_fit(ts, np.maximum(values, 0), floor=1e-30)
     if fit.used < 3:
-        return Direction("zero", float("nan"), float("nan"), None, angle, values)
+        return Direction(
+            label="zero", exponent=float("nan"), stderr=float("nan"), order=None, angle=angle, values=values
+        )
     if abs(fit.slope) < _TOLERANCE:
-        return Direction("constant", fit.slope, fit.stderr, 1, angle, values)
+        return Direction(label="constant", exponent=fit.slope, stderr=fit.stderr, order=1, angle=angle, values=values)
     half = fit.slope / 2
     if abs(half - round(half)) > _TOLERANCE:
-        return Direction("unclear", fit.slope, fit.stderr, None, angle, values)
+        return Direction(label="unclear", exponent=fit.slope, stderr=fit.stderr, order=None, angle=angle, values=values)
     truth = outputs(theta)
     step = 10 * ts[0]
     along, across = (float(family.kl(truth, outputs(theta + step * w))) for w in (v, vector))
     # a tangential eigenvector at t > 0 has a small part along v, so its divergence is small but not zero
     grows = across > max(1e-26 * (1 + float(truth.square().mean())), _TANGENTIAL * along)
     if grows:
-        return Direction("transversal", fit.slope, fit.stderr, round(half) + 1, angle, values)
-    return Direction("tangential", fit.slope, fit.stderr, round(half), angle, values)
+        return Direction(
+            label="transversal",
+            exponent=fit.slope,
+            stderr=fit.stderr,
+            order=round(half) + 1,
+            angle=angle,
+            values=values,
+        )
+    return Direction(
+        label="tangential", exponent=fit.slope, stderr=fit.stderr, order=round(half), angle=angle, values=values
+    )
 
 
 def score_rows(outputs: Outputs, theta: Tensor, family: Likelihood) -> Tensor:

@@ -88,7 +88,7 @@ def waic(log_likelihood: Any) -> WAIC:
     draws, n = ll.shape
     training = -float((logsumexp(ll, axis=0) - math.log(draws)).mean())
     variance = float(ll.var(axis=0, ddof=1).sum())
-    return WAIC(training + variance / n, training, variance, draws, n)
+    return WAIC(value=training + variance / n, training=training, functional_variance=variance, draws=draws, n=n)
 
 
 def wbic(losses: Any, n: int) -> float:

@@ -90,7 +90,7 @@ def two_layers(samples: int, seed: int) -> list[Row]:
     known = {"linear": 1.0, "gelu": 0.25, "tanh": 1.0, "sigmoid-shifted": 1 / 16, "relu": 0.5}
     rows: list[Row] = []
     for name, constant in known.items():
-        found = freeze_probe(Chain(depth=2, activation=name), (1e-3, 2e-3, 4e-3), samples=10 * samples, seed=seed)
+        found = freeze_probe(Chain(depth=2, activation=name), (1e-3, 2e-3, 4e-3), examples=10 * samples, seed=seed)
         rows.append(
             {
                 "activation": name,
@@ -183,7 +183,7 @@ def crossover(samples: int, seed: int) -> list[Row]:
             "crossings": list(c.crossings),
         }
         for name in ("relu", "gelu")
-        for c in rotation_crossover(Chain(depth=4, activation=name), samples=min(samples, 1000), seed=seed)
+        for c in rotation_crossover(Chain(depth=4, activation=name), examples=min(samples, 1000), seed=seed)
     ]
 
 

@@ -235,7 +235,7 @@ def volumes(size: int, seed: int) -> list[Row]:
     ]
     rows: list[Row] = []
     for name, kl, dim, h, lam, m in cases:
-        found = eps_scan_volume(kl, dim, prior_h=h, samples=1_000_000, seed=seed)
+        found = eps_scan_volume(kl, dim, prior_h=h, draws=1_000_000, seed=seed)
         rows.append({"what": "scan", "model": name, "lam": found.lam, "m": found.m, "predicted": lam, "m_predicted": m})
     gen = torch.Generator().manual_seed(seed)
     u = torch.rand(100 * size, 2, generator=gen, dtype=f64)

@@ -49,7 +49,7 @@ def trial(config: Config) -> list[Row]:
     if config["check"] != "probe":
         return _factors.CHECKS[config["check"]](config["samples"], config["seed"])
     options = dict(config["probe"])
-    ladder = freeze_probe(network(config), config["ts"], **options)
+    ladder = freeze_probe(network(config), config["ts"], examples=options.pop("samples"), **options)
     text = predicted(config)
     found: dict[str, Mapping[str, RateFit]] = {
         "G": ladder.G,
