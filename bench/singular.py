@@ -134,7 +134,7 @@ def kfac(rounds: int) -> None:
     loss = nn.CrossEntropyLoss()
 
     def ours(fisher: str, model: nn.Module = net, inputs: Tensor = x, labels: Tensor = y) -> Callable[[], object]:
-        return lambda: singular.kfac(model, (inputs, labels), "ce", fisher, bias=True, spectra=False)
+        return lambda: singular.kfac(model, "ce", (inputs, labels), fisher=fisher, bias=True, spectra=False)
 
     def curvlinops(kind: str, model: nn.Module = net, inputs: Tensor = x, labels: Tensor = y) -> Callable[[], object]:
         def run() -> object:
@@ -224,7 +224,7 @@ def ddcadam(rounds: int) -> None:
         {
             "torch Adam(foreach=True)": stepper(lambda m: torch.optim.Adam(m.parameters(), lr=1e-4, foreach=True)),
             "DDCAdam, gauges found": stepper(
-                lambda m: optim.DDCAdam(m.parameters(), optim.find_gauges(m, tokens).gauges, lr=1e-4)
+                lambda m: optim.DDCAdam(m.parameters(), optim.find_gauges(m, "ce", tokens).gauges, lr=1e-4)
             ),
             "DDCAdam, no gauges": stepper(lambda m: optim.DDCAdam(m.parameters(), lr=1e-4)),
         },

@@ -129,7 +129,7 @@ MEASUREMENTS = {
     "gates by eval": lambda m, b: gates.measure(m, b[0], mode="eval"),
     "euler": lambda m, b: drift.euler(m, b, F.cross_entropy),
     "imbalance": lambda m, b: saddle.imbalance(m, b, F.cross_entropy),
-    "kfac": lambda m, b: singular.kfac(m, b, "ce"),
+    "kfac": lambda m, b: singular.kfac(m, "ce", b),
     "trace": lambda m, b: curvature.trace(m, F.cross_entropy, b, probes=4),
     "interlayer": lambda m, b: curvature.interlayer(m, F.cross_entropy, b, probes=4),
     "interlayer at every layer": lambda m, b: curvature.interlayer(

@@ -26,7 +26,7 @@ from netvitals.capture import (
 if TYPE_CHECKING:
     from netvitals.curvature import InterlayerCurvature
     from netvitals.findings import Findings
-    from netvitals.singular import Examination
+    from netvitals.singular import DeadDirections
 
 CURVATURE_MAX_PARAMETERS = 2_000_000  # above this, curvature is left to an explicit call of netvitals.curvature
 CURVATURE_EXAMPLES = 64  # examples of the batch behind the curvature
@@ -47,7 +47,7 @@ class Checkup:
     meta: Mapping[str, Any]
     curvature: InterlayerCurvature | None = None
     curvature_note: str = ""  # why there is none, or what it rests on
-    singular: Examination | None = None  # dead directions, if they were asked for
+    singular: DeadDirections | None = None  # dead directions, if they were asked for
 
     @cached_property
     def findings(self) -> Findings:
@@ -133,7 +133,7 @@ def checkup(
         curved = Curved(asked.history[-1][1] if asked.history else None, "measured as a vital sign")
     else:
         curved = _curvature(bare, loss_fn, x, y, progress) if curvature else Curved(note="not asked for")
-    dead = _dead_directions(bare, x, y) if singular else None
+    dead = _dead_directions(bare, loss_fn, batch) if singular else None
     meta = {
         "model": type(bare).__name__,
         "parameters": sum(p.numel() for p in bare.parameters()),
@@ -154,12 +154,19 @@ def checkup(
     )
 
 
-def _dead_directions(model: nn.Module, x: Any, y: Any) -> Examination:
-    from netvitals.singular import Examination, examination
+def _dead_directions(model: nn.Module, loss_fn: Any, batch: Any) -> DeadDirections:
+    from netvitals.capture.task import inputs_of, likelihood_of
+    from netvitals.singular import DeadDirections, measure
 
-    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-        return Examination(skipped={"dead directions": "they need a batch (x, y) of two tensors"})
-    return examination(model, (x, y), "mse" if y.is_floating_point() else "ce")
+    targets = inputs_of(model, batch).targets
+    for given in (loss_fn, None):  # a loss of the user's own is judged by its target: whole numbers are classes
+        try:
+            kind = likelihood_of(given, targets[0] if targets else None)
+        except ValueError as error:
+            why = str(error)
+        else:
+            return measure(model, kind, batch)
+    return DeadDirections(skipped={"dead directions": why})
 
 
 def _curvature(

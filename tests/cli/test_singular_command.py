@@ -109,7 +109,8 @@ def test_coefficient_over_checkpoints(call, tmp_path):
         (("coefficient", "dead_factory:make", "none.pt"), "no checkpoint none.pt"),
         (("readout", "dead_factory:nothing"), "no function 'nothing'"),
         (("readout", "dead_factory"), "PKG.MODULE:FACTORY"),
-        (("readout", "dead_factory:make", "--loss", "hinge"), "likelihood"),
+        (("readout", "dead_factory:make", "--loss", "hinge"), "no loss 'hinge'"),
+        (("readout", "dead_factory:make", "--loss", "l1"), "likelihood"),
         (("readout", "dead_factory:wordy"), "--loss ce"),
     ],
 )

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import Parameter
 
 from netvitals import optim
+from netvitals.optim.symmetry import equivariance
 
 VERTICAL = ("frozen", "sgd", "adam")
 
@@ -39,14 +40,14 @@ def build(vertical, **options):
 @pytest.mark.parametrize("vertical", VERTICAL)
 @pytest.mark.parametrize("spec", SPECS)
 def test_equivariance_after_200_steps(spec, vertical):
-    exact = optim.equivariance(SPECS[spec](torch.float64), build(vertical))
+    exact = equivariance(SPECS[spec](torch.float64), build(vertical))
     assert exact.residual <= 1e-14, str(exact)
-    single = optim.equivariance(SPECS[spec](torch.float32), build(vertical))
+    single = equivariance(SPECS[spec](torch.float32), build(vertical))
     assert single.residual <= 5e-6, str(single)
 
 
 def test_adam_is_not_equivariant_under_rescaling():
-    result = optim.equivariance(
+    result = equivariance(
         SPECS["relu"](torch.float64), lambda gauges: torch.optim.Adam([p for g in gauges for p in g.params], lr=1e-2)
     )
     assert result.residual > 0.05

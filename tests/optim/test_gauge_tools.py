@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 import netvitals as nv
 from netvitals import optim
-from netvitals.vitals import GaugeCharges
+from netvitals.optim.symmetry import equivariance
+from netvitals.vitals.gauge_charges import GaugeCharges
 
 
 def draw(*shape):
@@ -28,7 +29,7 @@ SPECS = {
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("vertical", ["frozen", "base"])
 def test_any_base_becomes_equivariant(spec, base, vertical):
-    found = optim.equivariance(
+    found = equivariance(
         SPECS[spec](),
         lambda gauges: optim.DDC(
             [p for g in gauges for p in g.params], gauges, base(), lr=1e-3, vertical=vertical, lr_vertical=1e-4
@@ -40,7 +41,7 @@ def test_any_base_becomes_equivariant(spec, base, vertical):
 
 @pytest.mark.parametrize("base", [optim.RMSBase, optim.SignBase])
 def test_without_the_decomposition_the_same_base_is_not(base):
-    found = optim.equivariance(
+    found = equivariance(
         SPECS["relu"](), lambda gauges: optim.DDC([p for g in gauges for p in g.params], [], base(), lr=1e-2), steps=100
     )
     assert found.residual > 0.05, str(found)
@@ -152,7 +153,7 @@ def test_z_loss_fixes_the_shift():
 )
 def test_logit_drift_is_read_while_watching(make, low, high):
     model = net()
-    gauges = optim.find_gauges(model, torch.randn(4, 6))
+    gauges = optim.find_gauges(model, "ce", torch.randn(4, 6))
     opt = make(model, gauges)
     x, y = torch.randn(256, 6), torch.multinomial(torch.tensor([0.6, 0.1, 0.1, 0.1, 0.1]), 256, replacement=True)
     with nv.watch(model, optimizer=opt, every=50, vitals=[GaugeCharges(gauges)]) as seen:

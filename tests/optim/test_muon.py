@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.optim import Muon, MuonAdamW, fused_parts, muon_split, newton_schulz
+from netvitals.optim import Muon, MuonAdamW, fused_parts, muon_split
+from netvitals.optim.muon import newton_schulz
 
 
 @pytest.mark.parametrize("shape", [(32, 64), (64, 32), (48, 48), (3, 16, 24)])

@@ -61,7 +61,12 @@ def test_the_coefficient_is_drawn_with_errors_and_the_loss_on_its_own_axis():
     x = torch.randn(200, 3)
     y = x[:, 0].gt(0).long()
     history = coefficient_history(
-        net, nn.functional.cross_entropy, (x, y), {0: net.state_dict(), 9: net.state_dict()}, chains=2, draws=20
+        net,
+        nn.functional.cross_entropy,
+        (x, y),
+        checkpoints={0: net.state_dict(), 9: net.state_dict()},
+        chains=2,
+        draws=20,
     )
     drawn = pictures.coefficient_plot(history)
     assert isinstance(history, CoefficientHistory) and drawn.series[0].error == [c.stderr for c in history.coefficients]

@@ -7,6 +7,10 @@ import torch
 from torch import nn
 
 from netvitals import singular
+from netvitals.singular.adapters.tangent import safe_spaces
+from netvitals.singular.orders.cross_entropy import softmax_head
+from netvitals.singular.orders.order import directional_fisher, kl_along, score_expansion
+from netvitals.singular.orders.spectrum import fisher_matrix
 
 f64 = torch.float64
 ZERO, ONE = torch.zeros(2, dtype=f64), torch.ones(2, dtype=f64)
@@ -38,10 +42,10 @@ def with_nan():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda v: singular.directional_fisher(square, ZERO, v),
-        lambda v: singular.kl_along(square, ZERO, v, [0.1]),
+        lambda v: directional_fisher(square, ZERO, v),
+        lambda v: kl_along(square, ZERO, v, [0.1]),
         lambda v: singular.kl_order(square, ZERO, v),
-        lambda v: singular.score_expansion(square, ZERO, v),
+        lambda v: score_expansion(square, ZERO, v),
         lambda v: singular.classify_spectrum(square, ZERO, v, [0.1, 0.2, 0.3]),
         lambda v: singular.gauge_or_singular(square, ZERO, v),
         lambda v: singular.recover_crossing(product, ZERO, [ONE, v]),
@@ -65,15 +69,15 @@ def test_directions(call, v, words):
     "call",
     [
         lambda: singular.kl_order(broken, ZERO, ONE),
-        lambda: singular.fisher_matrix(broken, ZERO),
+        lambda: fisher_matrix(broken, ZERO),
         lambda: singular.classify_spectrum(broken, ZERO, ONE, [0.1, 0.2, 0.3]),
-        lambda: singular.safe_directions(broken, ZERO),
-        lambda: singular.kfac(net(), with_nan(), "ce"),
+        lambda: safe_spaces(broken, ZERO),
+        lambda: singular.kfac(net(), "ce", with_nan()),
         lambda: singular.schur_profile(net(), with_nan()),
         lambda: singular.ln_kernel_test(net(), with_nan()),
         lambda: singular.readout(net(), "ce", (with_nan(), None)),
         lambda: singular.tangential_lora(net(), with_nan()),
-        lambda: singular.softmax_head(math.nan * torch.ones(3, 2), torch.zeros(3, dtype=torch.long)),
+        lambda: softmax_head(math.nan * torch.ones(3, 2), torch.zeros(3, dtype=torch.long)),
     ],
 )
 def test_nan(call):
@@ -86,8 +90,8 @@ def test_nan(call):
     [
         (lambda: singular.readout(net(), "ce", (torch.randn(0, 4), None)), "empty"),
         (lambda: singular.tangential_lora(net(), torch.randn(0, 4)), "empty"),
-        (lambda: singular.softmax_head(torch.randn(0, 4), torch.zeros(0, dtype=torch.long)), "one label per row"),
-        (lambda: singular.softmax_head(torch.randn(5, 4), torch.full((5,), 4)), "from 0 to 3"),
+        (lambda: softmax_head(torch.randn(0, 4), torch.zeros(0, dtype=torch.long)), "one label per row"),
+        (lambda: softmax_head(torch.randn(5, 4), torch.full((5,), 4)), "from 0 to 3"),
         (lambda: singular.zoo.SplitMixture(0.0), "class of size zero"),
         (lambda: singular.zoo.SplitMixture(1.0), "class of size zero"),
         (lambda: singular.kl_order(square, ZERO, ONE, ts=[-0.1, 0.1, 0.2]), "t > 0"),
@@ -100,7 +104,7 @@ def test_empty_batches_classes_and_windows(call, words):
 
 
 def test_a_class_without_samples_is_no_error():
-    found = singular.softmax_head(torch.randn(20, 5), torch.zeros(20, dtype=torch.long))
+    found = softmax_head(torch.randn(20, 5), torch.zeros(20, dtype=torch.long))
     assert found.bounds_hold and math.isfinite(found.c0) and found.c0 > 0
 
 

@@ -37,7 +37,7 @@ def test_a_checkpoint_at_the_truth_reads_the_closed_form_and_the_history_is_in_o
         net,
         half_mse,
         (x, y),
-        {500: moved, 0: far},
+        checkpoints={500: moved, 0: far},
         chains=4,
         draws=300,
         progress=lambda done, all_: ticks.append((done, all_)),
@@ -56,7 +56,7 @@ def test_a_checkpoint_that_is_no_minimum_is_called_so():
     net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
     x = torch.randn(300, 6)
     y = x[:, :3].argmax(1)
-    found = coefficient_history(net, F.cross_entropy, (x, y), {7: net.state_dict()}, chains=2, draws=60)
+    found = coefficient_history(net, F.cross_entropy, (x, y), checkpoints={7: net.state_dict()}, chains=2, draws=60)
     assert found.coefficients[0].mean < 0 and "not a minimum" in str(found) and "step 7" in str(found)
 
 
@@ -65,7 +65,14 @@ def test_diverged_chains_are_counted_in_words():
     net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
     x, y = torch.randn(100, 6), torch.randint(0, 3, (100,))
     found = coefficient_history(
-        net, F.cross_entropy, (x, y), {0: net.state_dict()}, chains=2, draws=20, step_size=1e6, batch_size=10
+        net,
+        F.cross_entropy,
+        (x, y),
+        checkpoints={0: net.state_dict()},
+        chains=2,
+        draws=20,
+        step_size=1e6,
+        batch_size=10,
     )
     assert found.coefficients[0].health.diverged and "chains diverged and are left out" in str(found)
 
@@ -74,8 +81,8 @@ def test_wrong_checkpoints_get_a_sentence():
     net = linear_net(2)
     x = torch.randn(50, 4, dtype=torch.float64)
     with pytest.raises(ValueError, match="at least one checkpoint"):
-        coefficient_history(net, half_mse, (x, x), {})
+        coefficient_history(net, half_mse, (x, x), checkpoints={})
     before = copy.deepcopy(net.state_dict())
     with pytest.raises(ValueError, match="step 3 does not fit Sequential"):
-        coefficient_history(net, half_mse, (x, x), {3: {"0.weight": torch.zeros(2, 2)}})
+        coefficient_history(net, half_mse, (x, x), checkpoints={3: {"0.weight": torch.zeros(2, 2)}})
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())

@@ -4,20 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.singular import (
-    along,
-    fisher_matrix,
-    gauge_or_singular,
-    horizontal,
-    joint_mode,
-    kl_order,
-    log_metric,
-    normal_bundle,
-    quotient_fisher,
-    rate_fit,
-    subfamily,
-    vertical,
-)
+from netvitals.singular import along, gauge_or_singular, kl_order, rate_fit
+from netvitals.singular.moments.factors import joint_mode
+from netvitals.singular.orders.fibre import horizontal, log_metric, normal_bundle, quotient_fisher, subfamily, vertical
+from netvitals.singular.orders.spectrum import fisher_matrix
 
 f64 = {"dtype": torch.float64}
 
@@ -90,19 +80,19 @@ def test_gauge_singular_and_regular_directions_of_a_model():
     both = joint_mode(net, "0", "2", 2, torch.randn(4, **f64), torch.randn(3, **f64))
     alone = {"0.weight": both["0.weight"]}
     live = {"2.weight": torch.eye(3, 5, **f64)}
-    assert [gauge_or_singular(*along(net, x, d)).verdict for d in (both, alone, live)] == [
+    assert [gauge_or_singular(*along(net, x, direction=d)).verdict for d in (both, alone, live)] == [
         "singular",
         "gauge",
         "regular",
     ]
-    assert str(gauge_or_singular(*along(net, x, both))) == "singular of order 2"
+    assert str(gauge_or_singular(*along(net, x, direction=both))) == "singular of order 2"
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: along(nn.Linear(2, 2), torch.ones(1, 2), {"x": torch.ones(2)}), "no parameter"),
-        (lambda: along(nn.Linear(2, 2), torch.ones(1, 2), {"weight": torch.ones(2)}), "has shape"),
+        (lambda: along(nn.Linear(2, 2), torch.ones(1, 2), direction={"x": torch.ones(2)}), "no parameter"),
+        (lambda: along(nn.Linear(2, 2), torch.ones(1, 2), direction={"weight": torch.ones(2)}), "has shape"),
         (lambda: log_metric(torch.zeros(2)), "not zero"),
         (lambda: vertical(lambda c, th: th + 1, torch.ones(2), 1), "at c = 0"),
         (lambda: subfamily(lambda th: th, torch.zeros(3), torch.eye(2)), "D = 3"),

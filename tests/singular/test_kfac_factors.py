@@ -8,11 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.singular import (
+from netvitals.singular import kfac, kl_order
+from netvitals.singular.moments.factors import (
     dead_entry,
     joint_mode,
-    kfac,
-    kl_order,
     kronecker_lift,
     lambda_min,
     schur_complement,
@@ -60,7 +59,7 @@ NETS = {
 def test_expected_factors_are_exact(net, loss, roots):
     build, shape = NETS[net]
     model, x = build().double(), torch.randn(shape, dtype=torch.float64)
-    found = kfac(model, x, loss)
+    found = kfac(model, loss, x)
     for name, factor in found.layers.items():
         layer = model.get_submodule(name)
         assert torch.allclose(factor.G, per_sample(model, layer, x, roots), rtol=1e-10, atol=1e-12)
@@ -70,13 +69,13 @@ def test_expected_factors_are_exact(net, loss, roots):
 
 def test_input_factor_of_a_linear_layer():
     model, x = NETS["mlp"][0]().double(), torch.randn(6, 5, dtype=torch.float64)
-    assert torch.allclose(kfac(model, x)["0"].A, x.T @ x / 6)
-    assert kfac(model, x, bias=True)["0"].A.shape == (6, 6)
+    assert torch.allclose(kfac(model, "mse", x)["0"].A, x.T @ x / 6)
+    assert kfac(model, "mse", x, bias=True)["0"].A.shape == (6, 6)
 
 
 def test_for_one_linear_layer_the_kronecker_product_is_the_fisher():
     model, x = nn.Sequential(nn.Linear(4, 3, bias=False)).double(), torch.randn(50, 4, dtype=torch.float64)
-    factor = kfac(model, x, "mse")["0"]
+    factor = kfac(model, "mse", x)["0"]
     jacobian = torch.func.jacrev(lambda w: x @ w.reshape(3, 4).T)(model[0].weight.detach().flatten())
     fisher = torch.einsum("nki,nkj->ij", jacobian, jacobian) / 50
     assert torch.allclose(torch.kron(factor.G, factor.A), fisher, atol=1e-12)
@@ -86,8 +85,8 @@ def test_monte_carlo_and_empirical_are_near_the_expected_one_when_the_model_is_r
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double(), torch.randn(6000, 4).double()
     y = torch.multinomial(model(x).softmax(-1), 1).squeeze(1)
-    exact = kfac(model, x, "ce")
-    for other in (kfac(model, x, "ce", "monte-carlo"), kfac(model, (x, y), "ce", "empirical")):
+    exact = kfac(model, "ce", x)
+    for other in (kfac(model, "ce", x, fisher="monte-carlo"), kfac(model, "ce", (x, y), fisher="empirical")):
         for name in exact.layers:
             assert torch.allclose(other[name].G, exact[name].G, atol=0.1 * float(exact[name].G.abs().max()))
 
@@ -103,8 +102,8 @@ def test_sequences_sum_over_positions():
             return self.head(h + h.mean(1, keepdim=True))
 
     model, tokens = Tagger().double(), torch.randint(0, 11, (5, 4))
-    found = kfac(model, tokens, "ce")
-    sampled = sum(kfac(model, tokens, "ce", "monte-carlo", seed=s)["mix"].G for s in range(600)) / 600
+    found = kfac(model, "ce", tokens)
+    sampled = sum(kfac(model, "ce", tokens, fisher="monte-carlo", seed=s)["mix"].G for s in range(600)) / 600
     assert torch.allclose(sampled, found["mix"].G, atol=0.1 * float(found["mix"].G.abs().max()))
     assert found["embed"].A.shape == (11, 11) and float(found["embed"].A.trace()) == pytest.approx(1)
     assert found["mix"].positions == 4
@@ -112,7 +111,7 @@ def test_sequences_sum_over_positions():
 
 def test_kernel_of_the_softmax_head_is_the_logit_shift():
     model, x = nn.Sequential(nn.Linear(4, 5)).double(), torch.randn(40, 4, dtype=torch.float64)
-    g = kfac(model, x, "ce")["0"].G
+    g = kfac(model, "ce", x)["0"].G
     ones = torch.ones(5, dtype=torch.float64)
     assert float((g @ ones).norm()) < 1e-12
     value, below = lambda_min(g)
@@ -137,7 +136,7 @@ def test_zero_mean_activations_have_no_schur_correction():
 
 def test_kronecker_lift_is_the_bottom_eigenvector():
     model, x = NETS["mlp"][0]().double(), torch.randn(40, 5, dtype=torch.float64)
-    factor = kfac(model, x)["0"]
+    factor = kfac(model, "mse", x)["0"]
     lift, value = kronecker_lift(factor)
     product = torch.kron(factor.G, factor.A)
     assert torch.allclose(product @ lift.flatten(), value * lift.flatten(), atol=1e-12)
@@ -166,7 +165,7 @@ def test_joint_mode_of_a_dead_unit_has_order_two_and_the_lift_alone_is_gauge():
 def test_model_is_left_as_it_was_and_hooks_are_gone():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
     before = copy.deepcopy(model.state_dict())
-    kfac(model, torch.randn(8, 3), "ce")
+    kfac(model, "ce", torch.randn(8, 3))
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert not any(m._forward_hooks for m in model.modules()) and model.training
     assert all(p.grad is None for p in model.parameters())
@@ -175,11 +174,11 @@ def test_model_is_left_as_it_was_and_hooks_are_gone():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda m: kfac(m, torch.randn(4, 3), "hinge"), "mse and ce"),
-        (lambda m: kfac(m, torch.randn(4, 3), fisher="true"), "expected"),
-        (lambda m: kfac(m, torch.randn(4, 3), fisher="empirical"), "needs labels"),
-        (lambda m: kfac(m, torch.full((4, 3), math.nan)), "not finite"),
-        (lambda m: kfac(nn.ReLU(), torch.randn(4, 3)), "no Linear"),
+        (lambda m: kfac(m, "hinge", torch.randn(4, 3)), "no loss"),
+        (lambda m: kfac(m, "mse", torch.randn(4, 3), fisher="true"), "expected"),
+        (lambda m: kfac(m, "mse", torch.randn(4, 3), fisher="empirical"), "needs labels"),
+        (lambda m: kfac(m, "mse", torch.full((4, 3), math.nan)), "not finite"),
+        (lambda m: kfac(nn.ReLU(), "mse", torch.randn(4, 3)), "no Linear"),
     ],
 )
 def test_wrong_input_gets_a_sentence(call, words):
@@ -196,7 +195,7 @@ def test_unused_layers_are_named():
         def forward(self, x):
             return F.relu(self.used(x))
 
-    assert kfac(Spare(), torch.randn(4, 3)).skipped == {"spare": "never called"}
+    assert kfac(Spare(), "mse", torch.randn(4, 3)).skipped == {"spare": "never called"}
 
 
 def test_float32_rounding_does_not_pass_for_the_smallest_eigenvalue():
@@ -205,7 +204,7 @@ def test_float32_rounding_does_not_pass_for_the_smallest_eigenvalue():
     narrow = nn.Sequential(nn.Linear(10, 4), nn.Linear(4, 32), nn.Linear(32, 5))
     x = torch.randn(200, 10)
     for model, name, part in ((head, "2", "G"), (narrow, "2", "A")):  # the logit shift; a rank of five
-        single, double = (kfac(m, v, "ce")[name] for m, v in ((model, x), (copy.deepcopy(model).double(), x.double())))
+        single, double = (kfac(m, "ce", v)[name] for m, v in ((model, x), (copy.deepcopy(model).double(), x.double())))
         low, zeros = lambda_min(getattr(single, part), floor=single.floor)
         assert (pytest.approx(low, rel=1e-4), zeros) == lambda_min(getattr(double, part))
         assert single.condition == pytest.approx(double.condition, rel=1e-4)
@@ -223,13 +222,13 @@ def test_batches_that_cannot_be_used():
         ((x, torch.randn(5, 1)), "mse", "empirical", "shape"),
     ]:  # would be broadcast
         with pytest.raises(ValueError, match=words):
-            kfac(model, batch, loss, fisher)
+            kfac(model, loss, batch, fisher=fisher)
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     frozen = copy.deepcopy(model).requires_grad_(False)
     with pytest.raises(ValueError, match="frozen"):
-        kfac(frozen, x)
+        kfac(frozen, "mse", x)
     depthwise = nn.Sequential(nn.Conv2d(4, 4, 3, groups=4), nn.Flatten(), nn.Linear(16, 2))
-    assert "grouped" in kfac(depthwise, torch.randn(3, 4, 4, 4)).skipped["0"]
+    assert "grouped" in kfac(depthwise, "mse", torch.randn(3, 4, 4, 4)).skipped["0"]
 
 
 def test_directions_that_do_not_fit_a_factor():
@@ -244,5 +243,5 @@ def test_directions_that_do_not_fit_a_factor():
 
 def test_fused_attention_is_said_to_be_left_out():
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-    found = kfac(layer, torch.randn(4, 5, 8), "mse", "monte-carlo")
+    found = kfac(layer, "mse", torch.randn(4, 5, 8), fisher="monte-carlo")
     assert "linear1" in found.layers and "fused call" in found.skipped["self_attn"] and "self_attn" in str(found)

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from netvitals.lab import models
-from netvitals.singular import ln_finite_t, ln_kernel, ln_kernel_test, ln_reset_rate
+from netvitals.singular import ln_kernel_test
+from netvitals.singular.checkpoint.layernorm import ln_finite_t, ln_kernel, ln_reset_rate
 
 f64 = {"dtype": torch.float64}
 
@@ -118,7 +119,7 @@ def test_reset_rates():
         (lambda: ln_finite_t(8, -1.0), "standard deviation"),
         (lambda: ln_reset_rate((1,), (), 2), "counts from 1"),
         (lambda: ln_kernel_test(nn.Linear(2, 2), torch.ones(2, 2)), "no LayerNorm"),
-        (lambda: ln_kernel_test(nn.LayerNorm(2), torch.ones(2, 2), names=["x"]), "no norm 'x'"),
+        (lambda: ln_kernel_test(nn.LayerNorm(2), torch.ones(2, 2), only=["x"]), "no norm 'x'"),
         (lambda: ln_kernel_test(nn.Sequential(nn.LayerNorm(3)), torch.full((4, 3), torch.nan)), "not finite"),
     ],
 )

@@ -5,23 +5,19 @@ import math
 import pytest
 import torch
 
-from netvitals.singular import (
+from netvitals.singular import Chain, kfac, kl_order, recover_crossing
+from netvitals.singular.laws.crossover import rotation_crossover
+from netvitals.singular.moments.factors import lambda_min
+from netvitals.singular.networks.builders import (
     Autoencoder,
     BlockPair,
-    Chain,
     DiagonalNet,
     Memorised,
     PreNormProbe,
     Superposition,
-    freeze_probe,
-    kfac,
-    kl_order,
-    lambda_min,
-    recover_crossing,
-    rotation_crossover,
-    softmax_head,
-    without_logit_shift,
 )
+from netvitals.singular.networks.ladders import freeze_probe
+from netvitals.singular.orders.cross_entropy import softmax_head, without_logit_shift
 
 
 def slopes(ladder):
@@ -49,7 +45,7 @@ def test_superposition(seed):
 @pytest.mark.parametrize("kinds", ["MM", "MA", "AM", "AA"])
 def test_block_pairs_are_not_additive_at_an_attention_input(kinds):
     pair = BlockPair(kinds)
-    assert slopes(freeze_probe(pair, samples=48)) == pytest.approx(pair.predicted, abs=0.05)
+    assert slopes(freeze_probe(pair, examples=48)) == pytest.approx(pair.predicted, abs=0.05)
 
 
 @pytest.mark.parametrize("probe", [0, 1, 2])
@@ -82,7 +78,7 @@ def test_at_a_fixed_level_of_memorisation_both_fishers_keep_the_ladder():
     """The printed contrast is not a loss of slope: only the size of the empirical Fisher shrinks."""
     model = Memorised()
     ts = (1e-4, 3e-4, 1e-3, 3e-3)
-    both = {f: freeze_probe(model, ts, loss="ce", fisher=f, samples=300) for f in ("expected", "empirical")}
+    both = {f: freeze_probe(model, ts, loss="ce", fisher=f, examples=300) for f in ("expected", "empirical")}
     for fisher, ladder in both.items():
         assert slopes(ladder) == pytest.approx(model.predicted(fisher), abs=0.05)
     size = {f: ladder.values["layer3"][0] for f, ladder in both.items()}
@@ -93,14 +89,14 @@ def test_at_a_fixed_level_of_memorisation_both_fishers_keep_the_ladder():
 def test_memorisation_that_deepens_shifts_both(deepens):
     model = Memorised(deepens=deepens)
     for fisher in ("expected", "empirical"):
-        ladder = freeze_probe(model, (1e-4, 3e-4, 1e-3, 3e-3), loss="ce", fisher=fisher, samples=300)
+        ladder = freeze_probe(model, (1e-4, 3e-4, 1e-3, 3e-3), loss="ce", fisher=fisher, examples=300)
         assert slopes(ladder) == pytest.approx(model.predicted(fisher), abs=0.05)
 
 
 def test_head_factor_without_the_shift():
     torch.manual_seed(0)
     net = torch.nn.Linear(5, 4).double()
-    g = kfac(net, torch.randn(200, 5, dtype=torch.float64), loss="ce")[""].G
+    g = kfac(net, "ce", torch.randn(200, 5, dtype=torch.float64))[""].G
     assert float(torch.linalg.eigvalsh(g)[0]) < 1e-12
     assert float(torch.linalg.eigvalsh(without_logit_shift(g))[0]) > 1e-3
     assert lambda_min(g)[1] == 1
@@ -110,7 +106,7 @@ def test_head_factor_pulled_back_through_a_linear_layer():
     """In a linear chain the shift's pull-back is an exact kernel of every G (erratum E3)."""
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(5, 4, bias=False), torch.nn.Linear(4, 4, bias=False)).double()
-    g = kfac(net, torch.randn(200, 5, dtype=torch.float64), loss="ce")["0"].G
+    g = kfac(net, "ce", torch.randn(200, 5, dtype=torch.float64))["0"].G
     assert float(torch.linalg.eigvalsh(g)[0]) < 1e-12
     kernel = torch.linalg.inv(net[1].weight.detach()) @ torch.ones(4, dtype=torch.float64)
     removed = without_logit_shift(g, net[1].weight.detach())

@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from netvitals.singular import (
-    directional_fisher,
-    eps_scan_volume,
+from netvitals.singular import rate_fit
+from netvitals.singular.laws.geometry import (
     high_curvature_volume,
-    kl_along,
     mean_map_metric,
     order_from_fisher,
     rate_chain,
-    rate_fit,
     sectional_curvature,
 )
+from netvitals.singular.laws.volume import eps_scan_volume
+from netvitals.singular.orders.order import directional_fisher, kl_along
 
 f64 = {"dtype": torch.float64}
 TS = np.geomspace(1e-3, 1e-2, 5)
@@ -36,7 +35,7 @@ def test_every_exponent_is_the_measured_one(k):
     assert rate_fit(TS, kl_along(outputs, 0 * v, v, TS.tolist())).slope == pytest.approx(chain.kl, abs=1e-6)
     curvature = [abs(sectional_curvature(mean_map_metric(mean(k)), t * v)) for t in TS]
     assert rate_fit(TS, curvature, floor=0.0).slope == pytest.approx(chain.curvature, abs=1e-3)
-    assert eps_scan_volume(lambda u: u[:, 0] ** (2 * k), 1, samples=200_000).lam == pytest.approx(chain.rlct, abs=0.02)
+    assert eps_scan_volume(lambda u: u[:, 0] ** (2 * k), 1, draws=200_000).lam == pytest.approx(chain.rlct, abs=0.02)
 
 
 @pytest.mark.parametrize("k", [2, 3])

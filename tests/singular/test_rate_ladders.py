@@ -107,13 +107,13 @@ def test_relu_with_a_norm_after_the_last_hidden_layer_follows_the_law():
 )
 def test_biases_keep_the_ladder(activation, q, expected):
     ts = np.geomspace(10**-2.5, 10**-1.3, 6)
-    found = freeze_probe(Chain(depth=4, activation=activation, bias=q), ts, samples=20_000)
+    found = freeze_probe(Chain(depth=4, activation=activation, bias=q), ts, examples=20_000)
     assert slopes(found.G) == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize("activation", ["linear", "relu", "gelu", "tanh"])
 def test_cross_entropy_keeps_the_dead_entry(activation):
-    found = freeze_probe(Chain(depth=4, activation=activation), loss="ce", samples=600)
+    found = freeze_probe(Chain(depth=4, activation=activation), loss="ce", examples=600)
     assert slopes(found.G) == pytest.approx([6, 4, 2, 0], abs=0.05)
     if activation == "linear":  # the pulled-back logit shift is an exact kernel (erratum E3)
         assert all(f.flags == ("identically zero",) for f in found.G_schur.values())
@@ -129,7 +129,7 @@ def test_linear_rotation_keeps_and_nonlinear_rotation_loses_the_ladder():
 @pytest.mark.parametrize("blocks", [1, 2, 3, 4, 5, 6])
 def test_attention_chains(blocks):
     chain = AttentionChain(blocks=blocks, tokens=5, width=6)
-    found, text = freeze_probe(chain, samples=48), predict_rates(chain)
+    found, text = freeze_probe(chain, examples=48), predict_rates(chain)
     assert {k: f.slope for k, f in found.G.items()} == pytest.approx(text.G, abs=0.05)
     assert slopes(found.forward) == pytest.approx(list(text.stream), abs=0.05)
 
@@ -137,13 +137,13 @@ def test_attention_chains(blocks):
 @pytest.mark.parametrize("options", [{"causal": True}, {"heads": 2}, {"tokens": 8, "width": 8}])
 def test_attention_law_does_not_depend_on_mask_heads_or_size(options):
     chain = AttentionChain(**{"blocks": 3, "tokens": 5, "width": 6, **options})
-    found, text = freeze_probe(chain, samples=48), predict_rates(chain)
+    found, text = freeze_probe(chain, examples=48), predict_rates(chain)
     assert {k: f.slope for k, f in found.G.items()} == pytest.approx(text.G, abs=0.05)
 
 
 @pytest.mark.parametrize("options", [{}, {"residual": True}, {"residual": True, "norm": True}, {"norm": True}])
 def test_value_minus_output_is_two_in_any_composition(options):
-    found = freeze_probe(AttentionChain(blocks=3, tokens=5, width=6, **options), samples=48)
+    found = freeze_probe(AttentionChain(blocks=3, tokens=5, width=6, **options), examples=48)
     for b in range(3):
         assert found.G[f"block{b}.v"].slope - found.G[f"block{b}.o"].slope == pytest.approx(2, abs=0.05)
 
@@ -158,7 +158,7 @@ def test_swiglu_stacks(n):
 def test_two_layer_closed_form_constants():
     constants = {"linear": 1.0, "gelu": 0.25, "tanh": 1.0, "sigmoid-shifted": 1 / 16, "relu": 0.5}
     for activation, constant in constants.items():
-        found = freeze_probe(Chain(depth=2, activation=activation), (1e-3, 2e-3, 4e-3), samples=20_000)
+        found = freeze_probe(Chain(depth=2, activation=activation), (1e-3, 2e-3, 4e-3), examples=20_000)
         assert found.values["layer1"][0] / 1e-6 == pytest.approx(constant, rel=0.03)
 
 

@@ -45,7 +45,7 @@ def test_the_spectrum_of_a_dead_unit_falls_even_with_fewer_samples_than_weights(
     """Along the whole layers the constant eigenvalues would fill the rank and hide those of the unit."""
     model, x = planted(0.0), torch.randn(8, 5)
     (hit,) = readout(model, "mse", (x, None), units=1).of("singular")
-    found = spectrum_along(model, "mse", (x, None), hit)
+    found = spectrum_along(model, "mse", (x, None), candidate=hit)
     assert found.count("constant") == 0 and len(found.directions) == 5 + 3
     assert [round(d.exponent) for d in found.of("transversal")].count(2) >= 3
 
@@ -145,7 +145,9 @@ def test_wrong_input_gets_a_sentence():
 
 
 def test_a_model_that_is_one_layer_and_a_batch_that_is_no_pair():
-    layer = nn.Linear(4, 3)
-    assert readout(layer, "ce", (torch.randn(40, 4), None)).candidates[0].name == "model"
-    with pytest.raises(ValueError, match="pair"):
-        readout(layer, "ce", torch.randn(40, 4))
+    layer, x = nn.Linear(4, 3), torch.randn(40, 4)
+    found = readout(layer, "ce", (x, None))
+    assert found.candidates[0].name == "model"
+    assert str(readout(layer, "ce", x)) == str(found)
+    with pytest.raises(ValueError, match="no input tensor"):
+        readout(layer, "ce", ["a", "b", "c"])

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.singular import directional_fisher, kl_along, kl_order, safe_directions, tangential_lora
+from netvitals.singular import kl_order, tangential_lora
+from netvitals.singular.adapters.tangent import safe_spaces
+from netvitals.singular.orders.order import directional_fisher, kl_along
 
 f64 = {"dtype": torch.float64}
 
@@ -17,7 +19,7 @@ def test_tangential_and_singular_directions_of_a_mean_map_are_told_apart():
     def outputs(th):
         return torch.stack([th[0] ** 3, th[0] * th[1], th[2]])[None]
 
-    found = safe_directions(outputs, torch.zeros(3, **f64))
+    found = safe_spaces(outputs, torch.zeros(3, **f64))
     assert (found.kernel, found.singular) == (2, 1) and len(found.spaces) == 1
     v = found.best.basis[:, 0]
     assert v.abs() == pytest.approx(torch.tensor([0.0, 1.0, 0.0], **f64), abs=1e-4)
@@ -29,7 +31,7 @@ def test_the_gauge_space_of_a_linear_model_on_a_subspace_is_found_whole():
     x = torch.randn(60, 3, generator=gen, **f64) @ torch.randn(3, 5, generator=gen, **f64)
     theta = torch.randn(10, generator=gen, **f64)
     for family in ("gaussian", "categorical"):
-        found = safe_directions(lambda th: x @ th.reshape(5, 2), theta, likelihood=family, reach=2.0)
+        found = safe_spaces(lambda th: x @ th.reshape(5, 2), theta, likelihood=family, reach=2.0)
         # (5 − 3) inputs × 2 outputs are never seen; a softmax does not see a shift of both logits either
         assert found.best.dimension == found.kernel == (4 if family == "gaussian" else 7) and found.singular == 0
         for v in found.best.basis.T:
@@ -44,7 +46,7 @@ def test_the_sheets_of_a_dead_unit_are_kept_apart():
         return torch.tanh(x @ th[:3])[:, None] * th[3:]
 
     theta = torch.zeros(5, **f64)
-    found = safe_directions(outputs, theta)
+    found = safe_spaces(outputs, theta)
     assert sorted(s.dimension for s in found.spaces) == [2, 3] and "must not be mixed" in str(found)
     one, two = (s.basis[:, 0] for s in found.spaces)
     assert kl_order(outputs, theta, one).note.startswith("gauge")
@@ -53,7 +55,7 @@ def test_the_sheets_of_a_dead_unit_are_kept_apart():
 
 def test_directions_are_ranked_by_the_new_task_and_followed_later():
     old, new = torch.eye(4, **f64)[:2], torch.diag(torch.tensor([1.0, 1, 3, 0], **f64))
-    found = safe_directions(lambda th: old @ th[:, None], torch.zeros(4, **f64), new=lambda th: new @ th[:, None])
+    found = safe_spaces(lambda th: old @ th[:, None], torch.zeros(4, **f64), new=lambda th: new @ th[:, None])
     best = found.best
     assert best.basis[:, 0].abs() == pytest.approx(torch.eye(4, **f64)[2], abs=1e-12)
     assert best.useful == pytest.approx((1.0, 0.0), abs=1e-12)
@@ -62,7 +64,7 @@ def test_directions_are_ranked_by_the_new_task_and_followed_later():
 
 
 def test_a_regular_model_has_no_safe_direction_and_says_so():
-    found = safe_directions(lambda th: th[None], torch.zeros(3, **f64))
+    found = safe_spaces(lambda th: th[None], torch.zeros(3, **f64))
     assert found.kernel == 0 and "full rank 3" in str(found)
     with pytest.raises(ValueError, match="no safe direction"):
         found.best.dimension  # noqa: B018
@@ -73,8 +75,8 @@ def test_a_curved_orbit_is_safe_only_nearby():
         return (th[0] * th[1]).reshape(1, 1)
 
     theta = torch.ones(2, **f64)
-    assert safe_directions(product, theta, reach=1.0).singular == 1
-    assert safe_directions(product, theta, reach=1e-5).singular == 0
+    assert safe_spaces(product, theta, reach=1.0).singular == 1
+    assert safe_spaces(product, theta, reach=1e-5).singular == 0
 
 
 @pytest.mark.parametrize(
@@ -86,9 +88,9 @@ def test_a_curved_orbit_is_safe_only_nearby():
         (torch.zeros(3000), {}, "at most 2000"),
     ],
 )
-def test_bad_input_of_safe_directions(theta, more, words):
+def test_bad_input_of_safe_spaces(theta, more, words):
     with pytest.raises(ValueError, match=words):
-        safe_directions(lambda th: th[None], theta, **more)
+        safe_spaces(lambda th: th[None], theta, **more)
 
 
 def subspace_net():
@@ -103,7 +105,7 @@ def subspace_net():
 
 def test_an_adapter_in_the_kernel_never_changes_the_old_task():
     net, old, new = subspace_net()
-    found = tangential_lora(net, old, rank=3, new=new, layers=["0"])
+    found = tangential_lora(net, old, rank=3, new=new, only=["0"])
     (place,) = found.placements
     assert place.exact and place.kernel == 3 and place.leak < 1e-10 and min(place.reach) > 0.1
     before_old, before_new = net(old).detach(), net(new).detach()
@@ -158,7 +160,7 @@ def test_placing_leaves_the_model_as_it_was():
     ("more", "words"),
     [
         ({"rank": 0}, "at least 1"),
-        ({"layers": ["1"]}, "no linear layer"),
+        ({"only": ["1"]}, "no linear layer"),
         ({"new": torch.full((3, 8), math.nan)}, "NaN"),
     ],
 )

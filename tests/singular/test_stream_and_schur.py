@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from netvitals.lab import models
-from netvitals.singular import schur_constant, schur_profile, schur_ratios, sigma_stream, value_output
+from netvitals.singular import schur_profile, sigma_stream, value_output
+from netvitals.singular.moments.factors import schur_constant
+from netvitals.singular.moments.schur import schur_ratios
 
 f64 = {"dtype": torch.float64}
 
@@ -82,7 +84,7 @@ def test_models_without_a_stream_are_told_so():
 def test_value_minus_output_is_two_on_real_attention(spec):
     torch.manual_seed(0)
     x, y = torch.randint(0, 256, (2, 4, 16))
-    found = value_output(models.build(spec, seed=0), (x, y))
+    found = value_output(models.build(spec, seed=0), "ce", (x, y))
     assert len(found) in (2, 4)
     for layer in found:
         assert layer.passes and layer.difference == pytest.approx(2, abs=0.05), str(layer)
@@ -103,19 +105,19 @@ class Normed(nn.Module):
 def test_something_between_values_and_output_is_noticed():
     torch.manual_seed(0)
     x, y = torch.randn(2, 6, 5, 8)
-    (plain,), (normed,) = (value_output(Normed(n), (x, y), "mse") for n in (False, True))
+    (plain,), (normed,) = (value_output(Normed(n), "mse", (x, y)) for n in (False, True))
     assert plain.passes and not normed.passes
 
 
 def test_without_attention_it_says_so():
     with pytest.raises(ValueError, match="layers="):
-        value_output(nn.Linear(2, 2), (torch.ones(2, 2), torch.ones(2, 2)), "mse")
+        value_output(nn.Linear(2, 2), "mse", (torch.ones(2, 2), torch.ones(2, 2)))
     with pytest.raises(ValueError, match="'ce' or 'mse'"):
-        value_output(nn.Linear(2, 2), (torch.ones(2, 2), torch.ones(2, 2)), "hinge")
+        value_output(nn.Linear(2, 2), "l1", (torch.ones(2, 2), torch.ones(2, 2)))
 
 
 def test_ratios_equal_the_schur_complement_and_its_constant():
-    from netvitals.singular import schur_complement
+    from netvitals.singular.moments.factors import schur_complement
 
     x = torch.relu(torch.randn(200_000, 8, generator=torch.Generator().manual_seed(0), **f64))
     a = x.T @ x / len(x)

@@ -117,13 +117,13 @@ def test_crossings_and_additive_forms():
     [((1,), (0.5, 1)), ((1, 1), (0.5, 2)), ((2, 2), (0.25, 2)), ((1, 2), (0.25, 1)), ((1, 1, 1), (0.5, 3))],
 )
 def test_volume_scan_reads_lambda_and_multiplicity(ks, expected):
-    scan = volume.eps_scan_volume(lambda x: (x ** (2 * torch.tensor(ks))).prod(1), len(ks), samples=400_000)
+    scan = volume.eps_scan_volume(lambda x: (x ** (2 * torch.tensor(ks))).prod(1), len(ks), draws=400_000)
     assert scan.m == expected[1]
     assert scan.lam == pytest.approx(expected[0], abs=0.02)
 
 
 def test_volume_scan_matches_the_exact_tied_law():
-    scan = volume.eps_scan_volume(lambda x: x.square().prod(1), 2, samples=400_000, eps=(1e-8, 1e-3))
+    scan = volume.eps_scan_volume(lambda x: x.square().prod(1), 2, draws=400_000, eps=(1e-8, 1e-3))
     exact = [volume.tied_crossing_volume(e, k=1, r=2) for e in scan.eps]
     assert np.allclose(scan.volume, exact, rtol=0.03)
 

@@ -7,8 +7,15 @@ import torch
 from torch import nn
 
 from netvitals import singular
-from netvitals.singular import Chain, freeze_probe, learning_coefficient
-from netvitals.vitals import Orders
+from netvitals.singular import Chain, learning_coefficient
+from netvitals.singular.checkpoint.layernorm import ln_finite_t
+from netvitals.singular.laws.fluctuation import functional_variance_mc
+from netvitals.singular.laws.volume import eps_scan_volume
+from netvitals.singular.moments.schur import schur_ratios
+from netvitals.singular.networks.ladders import freeze_probe
+from netvitals.singular.orders.order import directional_fisher, kl_along, score_expansion
+from netvitals.singular.orders.spectrum import operational_selection
+from netvitals.vitals.dead_directions import Orders
 
 NAN = math.nan
 ZERO, AXIS = torch.zeros(2, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
@@ -25,10 +32,10 @@ def broken(theta):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda f: singular.directional_fisher(f, ZERO, AXIS),
-        lambda f: singular.kl_along(f, ZERO, AXIS, [0.1]),
+        lambda f: directional_fisher(f, ZERO, AXIS),
+        lambda f: kl_along(f, ZERO, AXIS, [0.1]),
         lambda f: singular.kl_order(f, ZERO, AXIS),
-        lambda f: singular.score_expansion(f, ZERO, AXIS),
+        lambda f: score_expansion(f, ZERO, AXIS),
     ],
 )
 @pytest.mark.parametrize(
@@ -47,37 +54,37 @@ def test_outputs_that_are_no_samples(call, outputs, words):
 
 def test_half_precision_is_promoted_before_it_overflows():
     steep = lambda th: 300.0 * th[:1].expand(4, 1)
-    found = singular.directional_fisher(steep, ZERO.half(), AXIS.half())
+    found = directional_fisher(steep, ZERO.half(), AXIS.half())
     assert found.dtype == torch.float64 and float(found) == 90_000
 
 
 def test_an_expansion_without_a_term_says_so():
     sixth = lambda th: th[:1].pow(6).expand(3, 1)
-    assert "no coefficient up to t^4" in str(singular.score_expansion(sixth, ZERO, AXIS, 4))
+    assert "no coefficient up to t^4" in str(score_expansion(sixth, ZERO, AXIS, 4))
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: singular.operational_selection([], [], 2.0), "at least one"),
-        (lambda: singular.operational_selection([1.0], [1.0, 2.0], 2.0), "one magnitude per exponent"),
-        (lambda: singular.eps_scan_volume(lambda u: u[:, 0] * NAN, 1, samples=1000), "negative or NaN"),
+        (lambda: operational_selection([], [], 2.0), "at least one"),
+        (lambda: operational_selection([1.0], [1.0, 2.0], 2.0), "one magnitude per exponent"),
+        (lambda: eps_scan_volume(lambda u: u[:, 0] * NAN, 1, draws=1000), "negative or NaN"),
         (lambda: singular.nu(2, beta=math.inf), "1/4 for even"),
-        (lambda: singular.functional_variance_mc(2, data_sets=1), "two data sets"),
+        (lambda: functional_variance_mc(2, data_sets=1), "two data sets"),
         (lambda: freeze_probe(Chain(), ts=[]), "three places"),
         (lambda: freeze_probe(Chain(), ts=[0.0, 0.1, 0.2]), "three places"),
         (lambda: freeze_probe(Chain(), direction=1), "1 dead direction"),
         (lambda: freeze_probe(Chain(), loss="ce", fisher="true"), "got 'true'"),
-        (lambda: freeze_probe(Chain(), samples=0), "two samples"),
+        (lambda: freeze_probe(Chain(), examples=0), "two examples"),
         (lambda: Chain(norm_after=(4,)), "p < depth"),
         (lambda: Chain(norm="batch"), "'layer' or 'rms'"),
         (lambda: singular.predict_rates(Chain(), direction=3), "1 dead direction"),
-        (lambda: singular.ln_finite_t(8, NAN), "standard deviation"),
+        (lambda: ln_finite_t(8, NAN), "standard deviation"),
         (lambda: singular.ln_kernel_test(nn.LayerNorm(4), torch.randn(0, 4)), "empty"),
-        (lambda: singular.schur_ratios(torch.randn(4)), "samples, units"),
-        (lambda: singular.schur_profile(nn.Linear(3, 3), torch.randn(0, 3)), "batch with samples"),
-        (lambda: singular.sigma_stream(nn.Linear(3, 3), torch.randn(0, 3)), "batch with samples"),
-        (lambda: singular.value_output(nn.Linear(3, 3), torch.randn(4, 3)), "pair"),
+        (lambda: schur_ratios(torch.randn(4)), "examples, units"),
+        (lambda: singular.schur_profile(nn.Linear(3, 3), torch.randn(0, 3)), "batch with examples"),
+        (lambda: singular.sigma_stream(nn.Linear(3, 3), torch.randn(0, 3)), "batch with examples"),
+        (lambda: singular.value_output(nn.Linear(3, 3), "mse", torch.randn(4, 3)), "pair"),
     ],
 )
 def test_refused_with_a_sentence(call, words):
@@ -100,7 +107,7 @@ def test_layernorm_in_half_precision_still_has_its_kernel():
 def test_units_behind_a_layernorm_are_said_to_be_related():
     model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 6))
     assert "exact linear relation" in singular.schur_profile(model, torch.randn(50, 4), references=0)[0].note
-    assert "no t⁴ coefficient" in str(singular.ln_finite_t(3))
+    assert "no t⁴ coefficient" in str(ln_finite_t(3))
 
 
 def data():
@@ -150,17 +157,21 @@ def test_a_half_model_with_half_data_is_promoted():
 def test_losses_that_are_no_mean():
     with pytest.raises(ValueError, match="reduction='mean'"):
         learning_coefficient(nn.Linear(3, 1), nn.MSELoss(reduction="none"), data())
-    with pytest.raises(TypeError, match="function"):
-        learning_coefficient(nn.Linear(3, 1), "mse", data())
+    with pytest.raises(TypeError, match="the order is"):
+        learning_coefficient(nn.Linear(3, 1), data(), nn.MSELoss())
 
 
 def test_a_monitor_refuses_its_task_before_the_run():
     model, (x, y) = nn.Linear(3, 1), data()
-    for loss, batch, words in (("hinge", (x, y), "likelihood"), ("mse", x, "pair"), ("mse", (x[:0], y[:0]), "empty")):
+    for loss, batch, words in (
+        ("l1", (x, y), "likelihood"),
+        ("hinge", (x, y), "no loss"),
+        ("mse", (x[:0], y[:0]), "empty"),
+    ):
         with pytest.raises(ValueError, match=words):
             Orders(model, loss, batch)
 
 
 def test_the_error_of_a_volume_scan_covers_what_it_leaves_out():
-    found = singular.eps_scan_volume(lambda u: u.prod(1) ** 2, 2, samples=500_000)
+    found = eps_scan_volume(lambda u: u.prod(1) ** 2, 2, draws=500_000)
     assert found.m == 2 and abs(found.lam - 0.5) < 2 * found.lam_stderr < 0.1

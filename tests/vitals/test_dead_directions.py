@@ -51,7 +51,7 @@ def test_kfac_floor_is_the_empirical_factor():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
     x, y = torch.randn(64, 6), torch.randint(0, 4, (64,))
-    g = {n: kfac(model, (x, y), "ce", "empirical")[n].G for n in ("0", "2")}
+    g = {n: kfac(model, "ce", (x, y), fisher="empirical")[n].G for n in ("0", "2")}
     seen = train(model, x, y, [KFACFloor(min_steps=1)], steps=1)
     spectrum = torch.linalg.eigvalsh(g["2"])
     assert values(seen, "zeros", "2") == [1]  # the logit shift

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -42,6 +42,46 @@ class Result:
 
     def _repr_html_(self) -> str:
         return f'<pre style="line-height:1.3">{escape(str(self))}</pre>'
+
+
+Part = TypeVar("Part", bound=Result)
+
+
+@dataclass(frozen=True)
+class Several(Result, Generic[Part]):
+    """Results of several places, in order: iterate, index, or read them as a table; ``skipped`` has the others."""
+
+    parts: tuple[Part, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, index: int) -> Part:
+        return self.parts[index]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a place, of the numbers and words that it has."""
+        found = [part.to_dict() for part in self.parts]
+        return [{k: v for k, v in row.items() if v is None or isinstance(v, bool | int | float | str)} for row in found]
+
+    def __str__(self) -> str:
+        return one_screen([*map(str, self.parts), *(f"skipped: {n}: {why}" for n, why in self.skipped.items())])
+
+
+def one_screen(lines: Iterable[str], most: int = 40) -> str:
+    """Lines as text, cut to what fits on a screen.
+
+    >>> print(one_screen(["a", "b", "c"], most=2))
+    a
+    … and 2 more
+    """
+    found = [line for block in lines for line in block.split("\n")]
+    kept = found if len(found) <= most else [*found[: most - 1], f"… and {len(found) - most + 1} more"]
+    return "\n".join(kept)
 
 
 def plain(value: Any) -> Any:

@@ -5,7 +5,11 @@ Everything that runs a user's model has the signature ``(model, loss_fn, batch, 
 
 from __future__ import annotations
 
+import copy
 import difflib
+import fnmatch
+import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 LossFn = Callable[..., Tensor] | str | None
+Only = str | Sequence[str] | Callable[[str], bool] | None
 TARGETS = ("labels", "label", "targets", "target", "y")  # where a dict keeps what the loss compares with
 
 
@@ -203,6 +208,134 @@ def check_finite(nest: Any, what: str) -> None:
                 )
 
 
+def inputs_of(model: nn.Module, batch: Any) -> Task:
+    """Take a batch apart where no loss is computed: a target is set aside and not given to the model.
+
+    Args:
+        model: the model, called as ``model(*args, **kwargs)``.
+        batch: what a loader yields, with or without a target.
+
+    Returns:
+        A task without a loss function.
+
+    >>> task = inputs_of(nn.Linear(2, 1), {"input": torch.ones(3, 2), "labels": torch.zeros(3)})
+    >>> task.forward().shape, len(task.targets)
+    (torch.Size([3, 1]), 1)
+    """
+    task = task_of(model, None, batch)
+    if not isinstance(batch, Mapping):
+        return task
+    inputs = dict(batch)
+    name = next((n for n in TARGETS if n in inputs and not _demands(model, n)), None)
+    targets = () if name is None else (inputs.pop(name),)
+    return Task(model, None, (), inputs, targets)
+
+
+def in_double(task: Task) -> Task:
+    """The same task in float64: a copy of the model, and every floating-point input; the model is not touched."""
+    cast = lambda t: t.double() if t.is_floating_point() else t
+    args, kwargs = mapped(task.args, cast), mapped(dict(task.kwargs), cast)
+    return Task(copy.deepcopy(task.model).double(), task.loss_fn, args, kwargs, mapped(task.targets, cast))
+
+
+def mapped(nest: Any, change: Callable[[Tensor], Any]) -> Any:
+    """Nested tuples, lists and dicts with every tensor changed; what is no tensor stays."""
+    if isinstance(nest, Tensor):
+        return change(nest)
+    if isinstance(nest, Mapping):
+        return {key: mapped(value, change) for key, value in nest.items()}
+    if isinstance(nest, tuple | list):
+        return type(nest)(mapped(value, change) for value in nest)
+    return nest
+
+
+def output_tensor(output: Any, model: nn.Module) -> Tensor:
+    """The one tensor that a model returns: itself, ``logits``, or the only tensor inside; else a sentence."""
+    found = main_output(output)
+    inside = [found] if isinstance(found, Tensor) else list(tensors(found))
+    if len(inside) == 1:
+        return inside[0]
+    what = f"a {type(found).__name__} with {len(inside)} tensors"
+    raise ValueError(
+        f"{type(model).__name__} returns {what}; what is asked for needs one tensor. "
+        "Give a model that returns one tensor, or an output with .logits"
+    )
+
+
+_LIKELIHOODS = {"ce": "ce", "nll": "ce", "mse": "mse", "half-mse": "mse"}
+_TORCH_LIKELIHOODS: tuple[tuple[Any, type[nn.Module], str], ...] = (
+    (F.cross_entropy, nn.CrossEntropyLoss, "ce"),
+    (F.nll_loss, nn.NLLLoss, "ce"),
+    (F.mse_loss, nn.MSELoss, "mse"),
+)
+
+
+def likelihood_of(loss_fn: LossFn, target: Any = None) -> str:
+    """The likelihood behind a loss: ``"ce"`` (categorical over the last dimension) or ``"mse"`` (Gaussian).
+
+    Args:
+        loss_fn: a name, or one of torch's losses of that kind, also inside ``functools.partial``. None, for a model
+            that holds its own loss, is judged by the target.
+        target: the batch's target, which counts where ``loss_fn`` is None: whole numbers are classes.
+
+    Returns:
+        "ce" or "mse".
+
+    >>> likelihood_of(nn.CrossEntropyLoss()), likelihood_of("half-mse"), likelihood_of(None, torch.tensor([3]))
+    ('ce', 'mse', 'ce')
+    """
+    resolve_loss(loss_fn)  # a wrong order and an unknown name get their own sentences
+    plain = loss_fn.func if isinstance(loss_fn, functools.partial) else loss_fn
+    if isinstance(plain, str) and plain in _LIKELIHOODS:
+        return _LIKELIHOODS[plain]
+    for name, kind in _LIKELIHOODS.items():
+        if plain is LOSSES[name]:
+            return kind
+    for function, module, kind in _TORCH_LIKELIHOODS:
+        if plain is function or isinstance(plain, module):
+            return kind
+    if loss_fn is None and isinstance(target, Tensor):
+        return "mse" if target.is_floating_point() else "ce"
+    given = "no loss_fn and no target" if loss_fn is None else repr(loss_fn)
+    raise ValueError(
+        f"the kind of likelihood cannot be read off {given}: pass loss_fn as 'ce' or 'mse', or torch's cross_entropy "
+        "or mse_loss"
+    )
+
+
+def choose(only: Only, names: Iterable[str], what: str = "place") -> list[str]:
+    """Those names that were asked for: all, by name or pattern (``"blocks.*.fc"``), or by a function of a name.
+
+    Args:
+        only: None, a name or pattern, several of them, or a function of a name.
+        names: what there is.
+        what: one of them, in words, for the sentence about a pattern that matches nothing.
+
+    Returns:
+        The chosen names, in the order of ``names``.
+
+    >>> choose("fc*", ["fc1", "norm", "fc2"])
+    ['fc1', 'fc2']
+    >>> choose(["fc1", "fc3"], ["fc1", "norm"], "layer")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no layer 'fc3'; there are 'fc1', 'norm'
+    """
+    known = list(names)
+    if only is None or callable(only):
+        return [n for n in known if only is None or only(n)]
+    chosen: set[str] = set()
+    for pattern in [only] if isinstance(only, str) else only:
+        if not isinstance(pattern, str):
+            raise TypeError(f"only takes names, patterns or a function of a name, got a {type(pattern).__name__}")
+        found = [n for n in known if n == pattern or fnmatch.fnmatchcase(n, pattern)]
+        if not found:
+            some = ", ".join(map(repr, known[:8])) + (", …" if len(known) > 8 else "")
+            raise ValueError(f"there is no {what} {pattern!r}; there are {some or 'none'}")
+        chosen.update(found)
+    return [n for n in known if n in chosen]
+
+
 def _arguments(x: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     if isinstance(x, Mapping):
         return (), dict(x)
@@ -212,3 +345,9 @@ def _arguments(x: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
 def _what(batch: Any) -> str:
     kind = type(batch).__name__
     return f"a {kind} of {len(batch)}" if isinstance(batch, tuple | list | dict) else f"a {kind}"
+
+
+def _demands(model: nn.Module, name: str) -> bool:
+    """Whether the model cannot be called without an argument of this name."""
+    found = inspect.signature(model.forward).parameters.get(name)
+    return found is not None and found.default is inspect.Parameter.empty

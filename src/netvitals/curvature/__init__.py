@@ -6,7 +6,7 @@
   ``bandwidth``; pictures are drawn by ``netvitals.report.curvature_pictures``.
 * Build on it: ``operators`` (products with blocks or the whole matrix), ``node_jacobians``; ``advice.lowrank`` and
   ``advice.steps`` for what is done with them.
-* Follow it in training: ``Monitor``.
+* Follow it in training: ``watch(model, vitals=["default", "curvature"], probe=(x, y, loss_fn))``.
 * The theory as small graphs of functions: ``dag``; its inequalities: ``dag.bounds``.
 """
 

@@ -1,61 +1,70 @@
-"""Optimisers: DDCAdam and its gauges, Muon, and the ablation optimisers."""
+"""Optimisers that respect a network's symmetries, Muon, and optimisers for ablation.
 
-from netvitals.optim.ablations import EpsFloor, HomogeneityDial, MomentumSign
-from netvitals.optim.ddc import DDC
-from netvitals.optim.ddcadam import DDCAdam
+If unsure, use :class:`DDCAdam` with the gauges that :func:`find_gauges` proves for the model.
+"""
+
+# ruff: noqa: I001 (the order is that of a table of contents)
+from netvitals._moved import moved as _moved
+
+# the symmetries of a model's loss
 from netvitals.optim.finder import Gauges, find_gauges, orbit_change
+from netvitals.optim.gauges import Gauge, Rescale, Shift
 from netvitals.optim.gauges import (
-    Block,
-    Gauge,
-    GaugeDrift,
-    Rescale,
-    Shift,
     ce_shift_bias,
     ce_shift_rows,
     chained_rescale,
     channel_rescale,
-    gauge_energy,
     ln_scale,
-    orbit_position,
     relu_rescale,
 )
-from netvitals.optim.muon import Muon, MuonAdamW, fused_parts, muon_split, newton_schulz
-from netvitals.optim.precondition import AdamBase, Preconditioner, RMSBase, SignBase
-from netvitals.optim.symmetry import Equivariance, equivariance
-from netvitals.optim.zloss import z_loss
+
+# optimisers that respect them
+from netvitals.optim.ddcadam import DDCAdam
+from netvitals.optim.ddc import DDC  # the same with a base of one's own
+from netvitals.optim.precondition import AdamBase, RMSBase, SignBase
+from netvitals.optim.zloss import z_loss  # or fix the logit shift by a term of the loss
+
+# momentum with orthogonalised updates
+from netvitals.optim.muon import Muon, MuonAdamW, fused_parts, muon_split
+
+# how much of Adam is needed for an effect?
+from netvitals.optim.ablations import EpsFloor, HomogeneityDial, MomentumSign
 
 __all__ = [
-    "AdamBase",
-    "Block",
-    "DDC",
-    "DDCAdam",
-    "EpsFloor",
-    "Equivariance",
-    "Gauge",
-    "GaugeDrift",
     "Gauges",
-    "HomogeneityDial",
-    "MomentumSign",
-    "Muon",
-    "MuonAdamW",
-    "Preconditioner",
-    "RMSBase",
+    "find_gauges",
+    "orbit_change",
+    "Gauge",
     "Rescale",
     "Shift",
-    "SignBase",
     "ce_shift_bias",
     "ce_shift_rows",
     "chained_rescale",
     "channel_rescale",
-    "equivariance",
-    "find_gauges",
-    "fused_parts",
-    "gauge_energy",
     "ln_scale",
-    "muon_split",
-    "newton_schulz",
-    "orbit_change",
-    "orbit_position",
     "relu_rescale",
+    "DDCAdam",
+    "DDC",
+    "AdamBase",
+    "RMSBase",
+    "SignBase",
     "z_loss",
+    "Muon",
+    "MuonAdamW",
+    "fused_parts",
+    "muon_split",
+    "EpsFloor",
+    "HomogeneityDial",
+    "MomentumSign",
 ]
+
+# imported from their modules now; the old names go with the next version
+_HOMES = {
+    "gauges": "Block",
+    "muon": "newton_schulz",
+    "precondition": "Preconditioner",
+    "symmetry": "Equivariance equivariance",
+}
+__getattr__ = _moved(
+    __name__, {name: f"netvitals.optim.{home}.{name}" for home, names in _HOMES.items() for name in names.split()}
+)

@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from netvitals.capture.result import Result
 from netvitals.optim.gauges import Gauge, Shift
 
 
 @dataclass(frozen=True)
-class Equivariance:
+class Equivariance(Result):
     """Largest relative difference between the run and the transported run."""
 
     residual: float

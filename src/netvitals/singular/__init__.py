@@ -1,210 +1,129 @@
-"""Dead directions: Fisher degeneracy, KL order, K-FAC rates, learning coefficients."""
+"""Dead directions: which directions of a network are degenerate, of what order, and what that says of learning.
 
-from netvitals._moved import moved
-from netvitals.singular.adapters.adapter import LowRank, Placement, TangentialLoRA, tangential_lora
-from netvitals.singular.adapters.tangent import SafeDirections, SafeSpace, safe_directions
-from netvitals.singular.checkpoint.attention import ValueOutput, value_output
-from netvitals.singular.checkpoint.examine import Examination, examination
-from netvitals.singular.checkpoint.history import CoefficientHistory, coefficient_history
-from netvitals.singular.checkpoint.layernorm import (
-    KernelTest,
-    LNFiniteT,
-    ln_finite_t,
-    ln_kernel,
-    ln_kernel_test,
-    ln_reset_rate,
-)
+If unsure, use :func:`readout`: it looks for dead directions at one checkpoint and says what they contribute.
+
+What runs a model takes ``(model, loss_fn, batch)``, the loss as "ce", "mse" or torch's own; what needs no loss takes
+``(model, batch)``. What needs no model is a formula: ``kl_order``, ``nu``, ``rlct_…``, ``predict_rates``.
+"""
+
+# ruff: noqa: I001 (the order is that of a table of contents)
+from netvitals._moved import moved as _moved
+
+# one checkpoint, looked at once
 from netvitals.singular.checkpoint.one_checkpoint import Candidate, Readout, readout, spectrum_along
+from netvitals.singular.checkpoint.dead_directions import DeadDirections, measure  # every reading below at once
+from netvitals.singular.checkpoint.attention import value_output
+from netvitals.singular.checkpoint.layernorm import ln_kernel_test
 from netvitals.singular.checkpoint.stream import StreamSigma, sigma_stream
-from netvitals.singular.checkpoint.tracker import ChangePoint, Jump, Phase, change_points, condition_jumps, phase
-from netvitals.singular.laws.crossover import Crossover, rotation_crossover
-from netvitals.singular.laws.fluctuation import FluctuationMC, functional_variance_mc, nu, nu_data_free, nu_frozen
-from netvitals.singular.laws.geometry import (
-    RateChain,
-    high_curvature_volume,
-    mean_map_metric,
-    order_from_fisher,
-    rate_chain,
-    sectional_curvature,
-)
-from netvitals.singular.laws.prediction import Rates, compose_blocks, predict_rates, residual_distance
-from netvitals.singular.laws.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
-from netvitals.singular.laws.volume import VolumeScan, eps_scan_volume, tied_crossing_volume
-from netvitals.singular.moments.factors import (
-    Factor,
-    dead_entry,
-    joint_mode,
-    kronecker_lift,
-    lambda_min,
-    schur_complement,
-    schur_constant,
-)
+from netvitals.singular.moments.schur import schur_profile
 from netvitals.singular.moments.kronecker import KFAC, kfac
-from netvitals.singular.moments.schur import SchurProfile, schur_profile, schur_ratios
-from netvitals.singular.networks import zoo
-from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack
-from netvitals.singular.networks.builders import (
-    Autoencoder,
-    BlockPair,
-    DiagonalNet,
-    Memorised,
-    PreNormProbe,
-    Superposition,
-)
-from netvitals.singular.networks.ladders import Ladder, freeze_probe
-from netvitals.singular.orders.cross_entropy import SoftmaxHead, softmax_head, without_logit_shift
-from netvitals.singular.orders.crossing import Crossing, eps_scan, recover_crossing
-from netvitals.singular.orders.fibre import (
-    QuotientFisher,
-    horizontal,
-    log_metric,
-    normal_bundle,
-    quotient_fisher,
-    subfamily,
-    vertical,
-)
-from netvitals.singular.orders.likelihood import Categorical, Gaussian, Labelled, monte_carlo
-from netvitals.singular.orders.nature import Nature, along, gauge_or_singular
-from netvitals.singular.orders.order import (
-    KLOrder,
-    ScoreExpansion,
-    directional_fisher,
-    kl_along,
-    kl_order,
-    score_expansion,
-)
-from netvitals.singular.orders.rates import RateFit, rate_fit
-from netvitals.singular.orders.spectrum import (
-    Classified,
-    classify_spectrum,
-    fisher_matrix,
-    fisher_spectrum,
-    operational_selection,
-)
-from netvitals.singular.sampling.chains import ChainHealth
-from netvitals.singular.sampling.evidence import WAIC, WatanabeTriple, waic, wbic
+
+# the learning coefficient, by sampling
 from netvitals.singular.sampling.llc import LLC, learning_coefficient
+from netvitals.singular.checkpoint.history import CoefficientHistory, coefficient_history
+from netvitals.singular.sampling.evidence import WAIC, WatanabeTriple, waic, wbic
+
+# over a training run
+from netvitals.singular.checkpoint.tracker import change_points, condition_jumps, phase
+
+# room for a new task
+from netvitals.singular.adapters.adapter import TangentialLoRA, tangential_lora
+from netvitals.singular.adapters.tangent import SafeDirections, safe_directions
+
+# the order of one direction, for a model given as a function of its parameters
+from netvitals.singular.orders.order import KLOrder, kl_order
+from netvitals.singular.orders.nature import along, gauge_or_singular
+from netvitals.singular.orders.crossing import recover_crossing
+from netvitals.singular.orders.spectrum import Classified, classify_spectrum, fisher_spectrum
+from netvitals.singular.orders.rates import RateFit, rate_fit
+
+# what theory says
+from netvitals.singular.laws.fluctuation import nu
+from netvitals.singular.laws.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
+from netvitals.singular.laws.prediction import Rates, predict_rates
+from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack  # what rates are predicted for
+from netvitals.singular.networks import zoo  # models with known answers
 
 __all__ = [
-    "AttentionChain",
-    "Autoencoder",
-    "BlockPair",
     "Candidate",
-    "Categorical",
-    "Chain",
-    "ChainHealth",
-    "ChangePoint",
-    "Classified",
-    "CoefficientHistory",
-    "Crossing",
-    "Crossover",
-    "DiagonalNet",
-    "Examination",
-    "Factor",
-    "FluctuationMC",
-    "Gaussian",
-    "Jump",
-    "KFAC",
-    "KLOrder",
-    "KernelTest",
-    "LLC",
-    "LNFiniteT",
-    "Labelled",
-    "Ladder",
-    "LowRank",
-    "Memorised",
-    "Nature",
-    "Phase",
-    "Placement",
-    "PreNormProbe",
-    "QuotientFisher",
-    "RateChain",
-    "RateFit",
-    "Rates",
     "Readout",
-    "SafeDirections",
-    "SafeSpace",
-    "SchurProfile",
-    "ScoreExpansion",
-    "SoftmaxHead",
+    "readout",
+    "spectrum_along",
+    "DeadDirections",
+    "measure",
+    "value_output",
+    "ln_kernel_test",
     "StreamSigma",
-    "Superposition",
-    "SwiGLUStack",
-    "TangentialLoRA",
-    "ValueOutput",
-    "VolumeScan",
+    "sigma_stream",
+    "schur_profile",
+    "KFAC",
+    "kfac",
+    "LLC",
+    "learning_coefficient",
+    "CoefficientHistory",
+    "coefficient_history",
     "WAIC",
     "WatanabeTriple",
-    "along",
+    "waic",
+    "wbic",
     "change_points",
-    "classify_spectrum",
-    "coefficient_history",
-    "compose_blocks",
     "condition_jumps",
-    "dead_entry",
-    "directional_fisher",
-    "eps_scan",
-    "eps_scan_volume",
-    "examination",
-    "fisher_matrix",
-    "fisher_spectrum",
-    "freeze_probe",
-    "functional_variance_mc",
-    "gauge_or_singular",
-    "high_curvature_volume",
-    "horizontal",
-    "joint_mode",
-    "kfac",
-    "kl_along",
-    "kl_order",
-    "kronecker_lift",
-    "lambda_min",
-    "learning_coefficient",
-    "ln_finite_t",
-    "ln_kernel",
-    "ln_kernel_test",
-    "ln_reset_rate",
-    "log_metric",
-    "mean_map_metric",
-    "monte_carlo",
-    "normal_bundle",
-    "nu",
-    "nu_data_free",
-    "nu_frozen",
-    "operational_selection",
-    "order_from_fisher",
     "phase",
-    "predict_rates",
-    "quotient_fisher",
-    "rate_chain",
-    "rate_fit",
-    "readout",
+    "TangentialLoRA",
+    "tangential_lora",
+    "SafeDirections",
+    "safe_directions",
+    "KLOrder",
+    "kl_order",
+    "along",
+    "gauge_or_singular",
     "recover_crossing",
-    "residual_distance",
+    "Classified",
+    "classify_spectrum",
+    "fisher_spectrum",
+    "RateFit",
+    "rate_fit",
+    "nu",
     "rlct_additive",
     "rlct_crossing",
     "rlct_reduced_rank",
     "rlct_single",
-    "rotation_crossover",
-    "safe_directions",
-    "schur_complement",
-    "schur_constant",
-    "schur_profile",
-    "schur_ratios",
-    "score_expansion",
-    "sectional_curvature",
-    "sigma_stream",
-    "softmax_head",
-    "spectrum_along",
-    "subfamily",
-    "tangential_lora",
-    "tied_crossing_volume",
-    "value_output",
-    "vertical",
-    "waic",
-    "wbic",
-    "without_logit_shift",
+    "Rates",
+    "predict_rates",
+    "AttentionChain",
+    "Chain",
+    "SwiGLUStack",
     "zoo",
 ]
 
-__getattr__ = moved(__name__, {name: f"netvitals.vitals.{name}" for name in ("KFACFloor", "Orders", "StreamFloor")})
+# imported from their modules now; the old names go with the next version
+_HOMES = {
+    "adapters.adapter": "LowRank Placement",
+    "adapters.tangent": "SafeSpace",
+    "checkpoint.attention": "ValueOutput",
+    "checkpoint.layernorm": "KernelTest LNFiniteT ln_finite_t ln_kernel ln_reset_rate",
+    "checkpoint.tracker": "ChangePoint Jump Phase",
+    "laws.crossover": "Crossover rotation_crossover",
+    "laws.fluctuation": "FluctuationMC functional_variance_mc nu_data_free nu_frozen",
+    "laws.geometry": "RateChain high_curvature_volume mean_map_metric order_from_fisher rate_chain sectional_curvature",
+    "laws.prediction": "compose_blocks residual_distance",
+    "laws.volume": "VolumeScan eps_scan_volume tied_crossing_volume",
+    "moments.factors": "Factor dead_entry joint_mode kronecker_lift lambda_min schur_complement schur_constant",
+    "moments.schur": "SchurProfile schur_ratios",
+    "networks.builders": "Autoencoder BlockPair DiagonalNet Memorised PreNormProbe Superposition",
+    "networks.ladders": "Ladder freeze_probe",
+    "orders.cross_entropy": "SoftmaxHead softmax_head without_logit_shift",
+    "orders.crossing": "Crossing eps_scan",
+    "orders.fibre": "QuotientFisher horizontal log_metric normal_bundle quotient_fisher subfamily vertical",
+    "orders.likelihood": "Categorical Gaussian Labelled monte_carlo",
+    "orders.nature": "Nature",
+    "orders.order": "ScoreExpansion directional_fisher kl_along score_expansion",
+    "orders.spectrum": "fisher_matrix operational_selection",
+    "sampling.chains": "ChainHealth",
+}
+__getattr__ = _moved(
+    __name__,
+    {name: f"netvitals.singular.{home}.{name}" for home, names in _HOMES.items() for name in names.split()}
+    | {"Examination": "netvitals.singular.DeadDirections", "examination": "netvitals.singular.measure"}
+    | {name: f"netvitals.vitals.{name}" for name in ("KFACFloor", "Orders", "StreamFloor")},
+)

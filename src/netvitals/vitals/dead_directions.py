@@ -181,7 +181,8 @@ class Orders(Vital):
         """Now, and not at the first checkpoint of a run."""
         from netvitals.singular.checkpoint.one_checkpoint import check_task
 
-        check_task(self.loss_fn, self.batch)
+        assert self.model is not None
+        check_task(self.model, self.loss_fn, self.batch)
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         from netvitals.singular.checkpoint.one_checkpoint import distance, readout

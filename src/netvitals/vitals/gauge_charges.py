@@ -18,7 +18,8 @@ from netvitals._moved import moved
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 
 if TYPE_CHECKING:
-    from netvitals.optim import Gauge, GaugeDrift, Gauges
+    from netvitals.optim import Gauge, Gauges
+    from netvitals.optim.gauges import GaugeDrift
 
 NAMED = (F.cross_entropy, F.mse_loss)  # losses whose likelihood is known by the function itself
 
@@ -72,24 +73,25 @@ class GaugeCharges(Vital):
         self._take(find_gauges(context.model, (x, y), likelihood))
 
     def _take(self, gauges: Iterable[Gauge]) -> None:
-        from netvitals.optim import orbit_position
+        from netvitals.optim.gauges import orbit_position
 
         self.gauges = tuple(gauges)
         if not self.gauges:
             raise ValueError(
-                "no gauge was given or found, so there is no drift to measure; find_gauges(model, batch) says why"
+                "no gauge was given or found, so there is no drift to measure; find_gauges(model, loss_fn, batch) "
+                "says why"
             )
         self._start = [(g.charge().clone(), orbit_position(g).clone()) for g in self.gauges]
 
     def drifts(self) -> tuple[GaugeDrift, ...]:
         """All gauges now, against when they were taken."""
-        from netvitals.optim import GaugeDrift
+        from netvitals.optim.gauges import GaugeDrift
 
         rows = torch.stack([self._row(i) for i in range(len(self.gauges))]).tolist()
         return tuple(GaugeDrift(g.name, *row) for g, row in zip(self.gauges, rows))
 
     def _row(self, i: int) -> Tensor:
-        from netvitals.optim import gauge_energy, orbit_position
+        from netvitals.optim.gauges import gauge_energy, orbit_position
 
         gauge, (charge, place) = self.gauges[i], self._start[i]
         now, here = gauge.charge(), orbit_position(gauge)

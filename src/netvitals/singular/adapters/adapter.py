@@ -9,11 +9,15 @@ old inputs. Where the covariance has no kernel, the weakest directions are taken
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from netvitals.capture.result import Result, one_screen
+from netvitals.capture.task import Only, batches_of, check_finite, choose, inputs_of, mapped
 
 _KERNEL = 1e-10  # of the largest eigenvalue of the old covariance, float64
 
@@ -45,8 +49,8 @@ class LowRank(nn.Module):
         return out.requires_grad_(True)
 
 
-@dataclass(frozen=True)
-class Placement:
+@dataclass(frozen=True, kw_only=True)
+class Placement(Result):
     """Where the adapter of one layer goes."""
 
     layer: str
@@ -74,11 +78,11 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class TangentialLoRA:
+class TangentialLoRA(Result):
     """Placements for a model; ``attach`` puts the adapters in."""
 
     placements: tuple[Placement, ...]
-    skipped: dict[str, str]
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def attach(self, model: nn.Module) -> list[nn.Parameter]:
         """Replace the layers by adapted ones, in place, freeze everything else, and return what is to be trained."""
@@ -96,48 +100,48 @@ class TangentialLoRA:
         return out
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.placements), *(f"left out: {n}: {w}" for n, w in self.skipped.items())])
+        return one_screen([*map(str, self.placements), *(f"left out: {n}: {w}" for n, w in self.skipped.items())])
 
 
 def tangential_lora(
     model: nn.Module,
-    inputs: Tensor,
+    batch: Any,
     *,
+    only: Only = None,
     rank: int = 4,
-    new: Tensor | None = None,
-    layers: Sequence[str] | None = None,
+    new: Any = None,
     exact: bool = False,
 ) -> TangentialLoRA:
-    """Adapters that leave the model as it is on ``inputs`` and can act on ``new``.
+    """Adapters that leave the model as it is on ``batch`` and can act on ``new``; no loss is needed.
 
     Args:
-        inputs: the old task's inputs; more of them than the widest layer, or the kernel is too large.
+        model: the model; a copy of it in float64 is run, in eval mode.
+        batch: the old task's data, a batch of any kind or a loader; more examples than the widest layer has inputs, or
+            the kernel is too large.
+        only: names or patterns of linear layers, or a function of a name; by default all.
         rank: rows of each adapter.
-        new: inputs of the task to be learned.
-        layers: names of linear layers; by default all.
+        new: data of the task to be learned, of any kind.
         exact: leave out layers whose kernel is smaller than ``rank`` instead of letting some variance leak.
 
+    Returns:
+        A placement for each layer.
+
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
-    >>> print(tangential_lora(net, torch.randn(100, 4), rank=1, layers=["2"]))
+    >>> print(tangential_lora(net, torch.randn(100, 4), rank=1, only="2"))
     2: rank 1, the old task cannot change
     """
     if rank < 1:
         raise ValueError(f"the rank of an adapter is at least 1, got {rank}")
     linear = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
-    if unknown := [n for n in layers or () if n not in linear]:
-        raise ValueError(
-            f"{unknown[0]!r} is no linear layer of {type(model).__name__}; "
-            f"it has {', '.join(list(linear)[:8]) or 'none'}"
-        )
     if not linear:
         raise ValueError(f"{type(model).__name__} has no linear layer to adapt")
+    wanted = choose(only, linear, "linear layer")
     twin = copy.deepcopy(model).double().eval()
-    old = _moments(twin, inputs, "inputs")
+    old = _moments(twin, batch, "the batch")
     fresh = _moments(twin, new, "new") if new is not None else None
     placements, skipped = [], {}
-    for name, module in linear.items():
-        if layers is not None and name not in layers:
-            continue
+    for name in wanted:
+        module = linear[name]
         if name not in old or (fresh is not None and name not in fresh):
             skipped[name] = "it did not run on these inputs"
             continue
@@ -169,33 +173,39 @@ def _place(
         reach = tuple(float(v / level) for v in inner.flip(0)[:rank].clamp_min(0))
     leak = (chosen.T @ covariance @ chosen).diagonal().clamp_min(0).max()
     level = covariance.trace().clamp_min(torch.finfo(torch.float64).tiny) / len(covariance)
-    return Placement(name, chosen.T.contiguous(), mean, float(leak / level), reach, kernel)
+    return Placement(
+        layer=name,
+        down=chosen.T.contiguous(),
+        mean=mean,
+        leak=float(leak / level),
+        reach=reach,
+        kernel=kernel,
+    )
 
 
-def _moments(model: nn.Module, x: Tensor, what: str) -> dict[str, tuple[Tensor, Tensor]]:
-    """Mean and second moment of every linear layer's inputs, in float64."""
-    if x.is_floating_point() and not torch.isfinite(x).all():
-        raise ValueError(f"{what} hold NaN or infinity: clean the data first")
-    if not len(x):
-        raise ValueError(f"{what} are empty: a kernel is read off data")
-    found: dict[str, tuple[Tensor, Tensor]] = {}
+def _moments(twin: nn.Module, batch: Any, what: str) -> dict[str, tuple[Tensor, Tensor]]:
+    """Mean and second moment of every linear layer's inputs over all batches, in float64."""
+    sums: dict[str, tuple[Tensor, Tensor, int]] = {}
 
-    def keeper(name: str) -> object:
+    def keeper(name: str) -> Callable[..., None]:
         def keep(_: nn.Module, args: tuple[Tensor, ...]) -> None:
             u = args[0].detach().flatten(0, -2)
-            found[name] = (u.mean(0), u.T @ u / len(u))
+            mean, second, rows = sums.get(name, (0.0, 0.0, 0))
+            sums[name] = (mean + u.sum(0), second + u.T @ u, rows + len(u))
 
         return keep
 
-    handles = [
-        m.register_forward_pre_hook(keeper(n))  # type: ignore[arg-type]
-        for n, m in model.named_modules()
-        if isinstance(m, nn.Linear)
-    ]
+    handles = [m.register_forward_pre_hook(keeper(n)) for n, m in twin.named_modules() if isinstance(m, nn.Linear)]
     try:
-        with torch.no_grad():
-            model(x.double() if x.is_floating_point() else x)
+        for one in batches_of(batch):
+            task = inputs_of(twin, one)
+            if not task.examples:
+                raise ValueError(f"{what} is empty: a kernel is read off data")
+            check_finite((task.args, dict(task.kwargs)), what)
+            cast = mapped((task.args, dict(task.kwargs)), lambda t: t.double() if t.is_floating_point() else t)
+            with torch.no_grad():
+                twin(*cast[0], **cast[1])
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return {name: (first / rows, second / rows) for name, (first, second, rows) in sums.items()}

@@ -10,15 +10,19 @@ of two safe directions need not be safe; directions are therefore gathered into 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
+from netvitals.capture.result import Result, one_screen
+from netvitals.capture.task import LossFn, Only, check_finite, choose, in_double, inputs_of, likelihood_of
 from netvitals.singular.orders import likelihood as likelihoods
 from netvitals.singular.orders.fibre import subfamily
 from netvitals.singular.orders.likelihood import Likelihood
+from netvitals.singular.orders.nature import along_task
 from netvitals.singular.orders.order import Outputs
 from netvitals.singular.orders.spectrum import DENSE_LIMIT, fisher_spectrum, score_rows
 
@@ -29,7 +33,7 @@ _SUMS = 16  # random vectors of a space on which its safety is measured
 
 
 @dataclass(frozen=True)
-class SafeSpace:
+class SafeSpace(Result):
     """A linear space of directions, each safe for the old task."""
 
     basis: Tensor  # (D, n) orthonormal; the most useful for the new task first
@@ -58,8 +62,8 @@ class SafeSpace:
         return f"{self.dimension} directions, the old task changes by {self.drift:.1e} of the steepest{words}"
 
 
-@dataclass(frozen=True)
-class SafeDirections:
+@dataclass(frozen=True, kw_only=True)
+class SafeDirections(Result):
     """The safe spaces of an old task, the most useful or the largest first."""
 
     spaces: tuple[SafeSpace, ...]
@@ -67,6 +71,7 @@ class SafeDirections:
     singular: int  # so many of it are transversal: zero now, not along the way
     parameters: int
     reach: float
+    names: tuple[str, ...] = ()  # of the parameters that the directions move, in order
 
     @property
     def best(self) -> SafeSpace:
@@ -83,10 +88,59 @@ class SafeDirections:
         )
         if len(self.spaces) > 1:
             head += f"; {len(self.spaces)} spaces that must not be mixed (sheets cross here)"
-        return "\n".join([head, *(f"  {s}" for s in self.spaces)])
+        return one_screen([head, *(f"  {s}" for s in self.spaces)])
 
 
 def safe_directions(
+    model: nn.Module,
+    loss_fn: LossFn,
+    batch: Any,
+    *,
+    only: Only = None,
+    seed: int = 0,
+    new: Any = None,
+    reach: float = 1.0,
+    tolerance: float = 1e-8,
+) -> SafeDirections:
+    """Directions along which a model does not change on an old task, sorted by what they do for a new one.
+
+    Args:
+        model: the model; a copy of it in float64 is run, in eval mode.
+        loss_fn: "ce", "mse", or one of torch's losses of that kind; it fixes the likelihood.
+        batch: the old task's data, as a loader yields it; a target is not used.
+        only: names or patterns of parameters, or a function of a name; together at most 2,000 numbers.
+        seed: of the places that the search starts from.
+        new: a batch of the new task; without it directions are not ranked.
+        reach: how far the model will move; K is looked at there, not at θ.
+        tolerance: K at reach, over that along the steepest direction, that still counts as unchanged.
+
+    Returns:
+        Spaces of safe directions; ``names`` has the parameters in the order of the rows of each basis.
+
+    >>> net = nn.Linear(3, 1, bias=False)
+    >>> x = torch.eye(3)[:2]
+    >>> safe_directions(net, "mse", x).best.basis[:, 0].abs().round(decimals=4).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    given = inputs_of(model, batch)
+    kind = likelihood_of(loss_fn, given.targets[0] if given.targets else None)
+    check_finite((given.args, dict(given.kwargs)), "the batch")
+    old = in_double(given)
+    old.model.eval()
+    known = dict(old.model.named_parameters())
+    moved = {n: known[n].detach() for n in choose(only, known, "parameter")}
+    if not moved:
+        raise ValueError(f"no parameter of {type(model).__name__} was asked for: only refused all of {len(known)}")
+    outputs, theta, _ = along_task(old, moved)
+    ahead = None
+    if new is not None:
+        ahead = along_task(replace(in_double(inputs_of(model, new)), model=old.model), moved)[0]
+    family = {"ce": "categorical", "mse": "gaussian"}[kind]
+    found = safe_spaces(outputs, theta, new=ahead, likelihood=family, reach=reach, tolerance=tolerance, seed=seed)
+    return replace(found, names=tuple(moved))
+
+
+def safe_spaces(
     outputs: Outputs,
     theta: Tensor,
     *,
@@ -96,7 +150,7 @@ def safe_directions(
     tolerance: float = 1e-8,
     seed: int = 0,
 ) -> SafeDirections:
-    """Directions along which the old task's model does not change, sorted by what they do for a new one.
+    """The same for a model that is given as a function of its parameters.
 
     Args:
         outputs: θ (D,) → outputs (n, d) on the old task's inputs, D at most 2,000.
@@ -106,7 +160,7 @@ def safe_directions(
             curved leaves its tangent line, so a reach that is too long makes its directions unsafe: shorten it.
 
     >>> f = lambda th: torch.stack([th[0] + th[1], th[2] ** 2])[None]
-    >>> found = safe_directions(f, torch.zeros(3, dtype=torch.float64))
+    >>> found = safe_spaces(f, torch.zeros(3, dtype=torch.float64))
     >>> found.kernel, found.singular, found.best.basis[:, 0].abs().round(decimals=4).tolist()
     (2, 1, [0.7071, 0.7071, 0.0])
     """
@@ -142,7 +196,13 @@ def safe_directions(
         groups.append([u]) if home is None else home.append(u)
     spaces = [_space(torch.linalg.qr(torch.stack(g, 1))[0], kernel, drift, new, theta, family, gen) for g in groups]
     spaces.sort(key=lambda s: (-sum(s.useful), -s.dimension))
-    return SafeDirections(tuple(spaces), kernel.shape[1], kernel.shape[1] - len(found), theta.numel(), reach)
+    return SafeDirections(
+        spaces=tuple(spaces),
+        kernel=kernel.shape[1],
+        singular=kernel.shape[1] - len(found),
+        parameters=theta.numel(),
+        reach=reach,
+    )
 
 
 def _steepest(

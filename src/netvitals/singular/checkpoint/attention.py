@@ -8,7 +8,6 @@ deviates has something between its values and its output projection.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from netvitals.capture.result import Result, Several
+from netvitals.capture.task import LossFn, Task, in_double, inputs_of, likelihood_of, output_tensor, resolve_loss
 from netvitals.singular.orders.rates import RateFit, rate_fit
 
 OUTPUTS = ("out", "out_proj", "o_proj", "wo", "proj", "c_proj", "to_out")
@@ -25,8 +26,8 @@ VALUES = ("v", "v_proj", "wv", "value", "to_v", "qkv", "c_attn", "in_proj", "to_
 _TS = tuple(np.geomspace(1e-4, 1e-2, 5).tolist())
 
 
-@dataclass(frozen=True)
-class ValueOutput:
+@dataclass(frozen=True, kw_only=True)
+class ValueOutput(Result):
     """One head of one attention layer."""
 
     layer: str
@@ -46,33 +47,36 @@ class ValueOutput:
 
 def value_output(
     model: nn.Module,
-    batch: tuple[Any, Tensor],
-    loss: str = "ce",
+    loss_fn: LossFn,
+    batch: Any,
     *,
     heads: int | None = None,
     layers: Sequence[tuple[str, str]] | None = None,
     ts: Sequence[float] = _TS,
-) -> tuple[ValueOutput, ...]:
+) -> Several[ValueOutput]:
     """Scan every head's weakest output direction of every attention layer.
 
     Args:
-        batch: (inputs, targets).
-        loss: "ce" (over the last dimension) or "mse".
+        model: the model; a copy of it in float64 is run, in eval mode.
+        loss_fn: "ce" (over the last dimension), "mse", or torch's losses of that kind.
+        batch: what a loader yields, with a target.
         heads: heads per layer; by default the attribute ``heads`` or ``num_heads`` of the attention module, else 1.
         layers: pairs (value projection, output projection) by name; by default found by their usual names. A fused
             projection of 3d rows is read from its last third.
+        ts: sizes of the weakest singular value, over the largest.
 
-    The model is copied to float64 and left as it was.
+    Returns:
+        One reading a head.
     """
-    if loss not in ("ce", "mse"):
-        raise ValueError(f"the loss is 'ce' or 'mse', got {loss!r}")
-    if not isinstance(batch, tuple | list) or len(batch) != 2 or not len(batch[0]):
-        raise ValueError(
-            "the batch is a pair (inputs, targets) with at least one sample, got "
-            f"{'an empty one' if isinstance(batch, tuple | list) else type(batch).__name__}"
-        )
-    twin = copy.deepcopy(model).double().eval()
-    x = batch[0].double() if batch[0].is_floating_point() else batch[0]
+    resolve_loss(loss_fn)
+    given = inputs_of(model, batch)
+    if not given.targets or not isinstance(given.targets[0], Tensor):
+        raise ValueError("the loss needs a target: give the batch as a pair (inputs, targets) or a dict with labels")
+    loss = likelihood_of(loss_fn, given.targets[0])
+    if not given.examples:
+        raise ValueError("the batch is empty: a gradient needs at least one example")
+    task = in_double(given)
+    twin = task.model.eval()
     pairs = list(layers) if layers is not None else _find(twin)
     if not pairs:
         raise ValueError(
@@ -83,8 +87,8 @@ def value_output(
     for value, output in pairs:
         parent = twin.get_submodule(output.rpartition(".")[0])
         count = heads or getattr(parent, "heads", None) or getattr(parent, "num_heads", None) or 1
-        out += [_scan(twin, x, batch[1], loss, value, output, head, int(count), ts) for head in range(int(count))]
-    return tuple(out)
+        out += [_scan(task, loss, value, output, head, int(count), ts) for head in range(int(count))]
+    return Several(tuple(out))
 
 
 def _find(model: nn.Module) -> list[tuple[str, str]]:
@@ -99,10 +103,8 @@ def _find(model: nn.Module) -> list[tuple[str, str]]:
     return pairs
 
 
-def _scan(
-    model: nn.Module, x: Any, y: Tensor, loss: str, value: str, output: str, head: int, heads: int, ts: Sequence[float]
-) -> ValueOutput:
-    projection = model.get_submodule(output).get_parameter("weight")
+def _scan(task: Task, loss: str, value: str, output: str, head: int, heads: int, ts: Sequence[float]) -> ValueOutput:
+    projection = task.model.get_submodule(output).get_parameter("weight")
     width = projection.shape[1]
     if width % heads:
         raise ValueError(f"{output} reads {width} channels, which do not divide into {heads} heads")
@@ -114,7 +116,7 @@ def _scan(
         for t in ts:
             with torch.no_grad():
                 projection[:, mine] = kept[:, mine] + torch.outer(u[:, -1], vh[-1]) * (t * s[0] - s[-1])
-            dv, do = _gradients(model, x, y, loss, (value, output))
+            dv, do = _gradients(task, loss, (value, output))
             at = dv.shape[-1] - width + mine.start  # the values are the last rows of a fused projection
             along = dv[..., at : at + vh.shape[1]] @ vh[-1]
             moments.append((float(along.square().mean()), float((do @ u[:, -1]).square().mean())))
@@ -124,20 +126,27 @@ def _scan(
     v_fit, o_fit = (rate_fit(ts, [m[i] for m in moments], floor=0.0) for i in (0, 1))
     gap = v_fit.slope - o_fit.slope
     return ValueOutput(
-        output.rpartition(".")[0] or output, head, gap, v_fit, o_fit, float(s[-1] / s[0]), abs(gap - 2) < 0.05
+        layer=output.rpartition(".")[0] or output,
+        head=head,
+        difference=gap,
+        value=v_fit,
+        output=o_fit,
+        weakest=float(s[-1] / s[0]),
+        passes=abs(gap - 2) < 0.05,
     )
 
 
-def _gradients(model: nn.Module, x: Any, y: Tensor, loss: str, names: tuple[str, str]) -> list[Tensor]:
+def _gradients(task: Task, loss: str, names: tuple[str, str]) -> list[Tensor]:
     kept: dict[str, Tensor] = {}
+    model, y = task.model, task.targets[0]
     handles = [model.get_submodule(n).register_forward_hook(lambda m, a, o, n=n: kept.__setitem__(n, o)) for n in names]
     try:
         with torch.enable_grad():
-            out = model(x)
+            out = output_tensor(task.forward(), model)
             value = (
                 F.cross_entropy(out.flatten(0, -2), y.flatten(), reduction="sum")
                 if loss == "ce"
-                else 0.5 * (out - y.double()).square().sum()
+                else 0.5 * (out - y).square().sum()
             )
             return list(torch.autograd.grad(value, [kept[n] for n in names]))
     finally:

@@ -8,18 +8,20 @@ localisation keeps them near.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from netvitals.capture import preserved
-from netvitals.singular.sampling.llc import LLC, LossFn, learning_coefficient
+from netvitals.capture.result import Result, one_screen, plain
+from netvitals.capture.task import LossFn, Only
+from netvitals.singular.sampling.llc import LLC, learning_coefficient
 
 
 @dataclass(frozen=True)
-class CoefficientHistory:
+class CoefficientHistory(Result):
     """One learning coefficient per checkpoint, in the order of the steps."""
 
     steps: tuple[int, ...]
@@ -35,12 +37,25 @@ class CoefficientHistory:
         first, last = self.coefficients[0], self.coefficients[-1]
         return last.mean - first.mean, math.hypot(first.stderr, last.stderr)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a checkpoint."""
+        return [
+            {
+                "step": step,
+                "lambda": plain(c.mean),
+                "stderr": plain(c.stderr),
+                "loss": c.baseline,
+                "diverged": len(c.health.diverged),
+            }
+            for step, c in zip(self.steps, self.coefficients)
+        ]
+
     def __str__(self) -> str:
-        rows = [
+        lines = [
             f"step {s}: λ = {c.mean:.4g} ± {c.stderr:.2g}, loss {c.baseline:.4g}{_doubt(c)}"
             for s, c in zip(self.steps, self.coefficients)
         ]
-        return "\n".join(rows)
+        return one_screen(lines)
 
 
 def _doubt(c: LLC) -> str:
@@ -55,21 +70,30 @@ def _doubt(c: LLC) -> str:
 def coefficient_history(
     model: nn.Module,
     loss_fn: LossFn,
-    loader: Iterable[Any] | tuple[Any, Any],
-    checkpoints: Mapping[int, Mapping[str, Tensor]],
+    batch: Any,
     *,
+    checkpoints: Mapping[int, Mapping[str, Tensor]],
+    only: Only = None,
+    seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> CoefficientHistory:
-    """λ̂ at every checkpoint, with the same data and the same seeds.
+    """λ̂ at every checkpoint, with the same data and the same seeds; the model is left as it was.
+
+    Choose one ``step_size`` for all to compare like with like; "auto" tunes each.
 
     Args:
-        loader: what :func:`learning_coefficient` takes; it is read once per checkpoint.
+        model: takes each checkpoint in turn.
+        loss_fn: a function of (output, target), or a name.
+        batch: what :func:`learning_coefficient` takes; a loader is read once per checkpoint.
         checkpoints: step → state dict of ``model``.
+        only: names or patterns of parameters, or a function of a name; the others stay fixed.
+        seed: of the chains, the same at every checkpoint.
         progress: called with (checkpoints done, all).
         options: passed to :func:`learning_coefficient`.
 
-    The model is left as it was. Choose one ``step_size`` for all to compare like with like; "auto" tunes each.
+    Returns:
+        One coefficient a checkpoint, in the order of the steps.
     """
     if not checkpoints:
         raise ValueError("a history needs at least one checkpoint: a mapping from step to state dict")
@@ -84,7 +108,7 @@ def coefficient_history(
                     f"the checkpoint of step {step} does not fit {type(model).__name__}: "
                     f"{str(error).splitlines()[-1].strip()}"
                 ) from error
-            found.append(learning_coefficient(model, loss_fn, loader, **options))
+            found.append(learning_coefficient(model, loss_fn, batch, only=only, seed=seed, **options))
             if progress is not None:
                 progress(i + 1, len(steps))
     return CoefficientHistory(tuple(steps), tuple(found))

@@ -17,7 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import preserved
+from netvitals.capture import in_mode, preserved
+from netvitals.capture.observation import Mode
+from netvitals.capture.result import Result, Several
+from netvitals.capture.task import Only, choose, inputs_of
 
 NORMS = (nn.LayerNorm, nn.RMSNorm)
 _NO_VARIANCE = 1e-8  # of the mean eigenvalue: float32 rounding leaves about 1e-14, a live direction about 1
@@ -45,8 +48,8 @@ def ln_kernel(gain: Tensor) -> Tensor:
     return (inverse / inverse.norm())[:, None]
 
 
-@dataclass(frozen=True)
-class KernelTest:
+@dataclass(frozen=True, kw_only=True)
+class KernelTest(Result):
     """One norm of a model: whether γ⁻¹ is a kernel of its output's covariance."""
 
     norm: str
@@ -54,7 +57,7 @@ class KernelTest:
     passes: bool
     overlap: float  # length of the kernel direction inside the covariance's bottom space, 1 is complete
     variance: float  # along the kernel direction, over the mean eigenvalue
-    rows: int  # samples × positions behind the covariance
+    row_count: int  # examples × positions behind the covariance
     note: str = ""
 
     def __str__(self) -> str:
@@ -65,42 +68,52 @@ class KernelTest:
         )
 
 
-def ln_kernel_test(model: nn.Module, batch: Any, *, names: Sequence[str] | None = None) -> tuple[KernelTest, ...]:
-    """Every LayerNorm and RMSNorm of ``model`` on one batch: a LayerNorm passes, an RMSNorm fails.
+def ln_kernel_test(model: nn.Module, batch: Any, *, mode: Mode = "eval", only: Only = None) -> Several[KernelTest]:
+    """Every LayerNorm and RMSNorm of ``model`` on one batch: a LayerNorm passes, an RMSNorm fails. No loss is needed.
 
     Args:
-        batch: inputs, or (inputs, targets).
-        names: of the norms to look at; other classes with a ``weight`` over the last dimension may be named too.
+        model: the model, which is left as it was.
+        batch: what a loader yields; a target is not used.
+        mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
+        only: names or patterns of norms, or a function of a name; other classes with a ``weight`` over the last
+            dimension may be named too.
+
+    Returns:
+        One test a norm.
 
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 6), nn.RMSNorm(6))
     >>> [t.passes for t in ln_kernel_test(net, torch.randn(50, 4, generator=torch.Generator().manual_seed(0)))]
     [True, False]
     """
+    task = inputs_of(model, batch)
     modules = dict(model.named_modules())
-    chosen = [n for n, m in modules.items() if isinstance(m, NORMS)] if names is None else list(names)
-    unknown = [n for n in chosen if n not in modules]
-    if unknown or not chosen:
-        raise ValueError(
-            f"the model has no norm {unknown[0]!r}"
-            if unknown
-            else f"{type(model).__name__} has no LayerNorm or RMSNorm to test"
-        )
-    x = batch[0] if isinstance(batch, tuple | list) else batch
-    outputs: dict[str, list[Tensor]] = {n: [] for n in chosen}
-    handles = [modules[n].register_forward_hook(lambda m, a, o, n=n: outputs[n].append(o.detach())) for n in chosen]
+    outputs: dict[str, list[Tensor]] = {n: [] for n in _norms(model, only)}
+    handles = [modules[n].register_forward_hook(lambda m, a, o, n=n: outputs[n].append(o.detach())) for n in outputs]
     try:
-        with preserved(model, train=False), torch.no_grad():
-            model(x)
+        with preserved(model), in_mode(model, mode), torch.no_grad():
+            task.forward()
     finally:
         for handle in handles:
             handle.remove()
-    return tuple(_test(n, modules[n], outputs[n]) for n in chosen)
+    skipped = {n: "never called on this batch" for n, found in outputs.items() if not found}
+    return Several(tuple(_test(n, modules[n], found) for n, found in outputs.items() if found), skipped)
+
+
+def _norms(model: nn.Module, only: Only) -> list[str]:
+    """Names of the norms that were asked for; a module named in full counts whatever its class."""
+    known = {n for n, _ in model.named_modules()}
+    norms = [n for n, m in model.named_modules() if isinstance(m, NORMS)]
+    named = [] if only is None or callable(only) else [only] if isinstance(only, str) else list(only)
+    full = [n for n in named if n in known]
+    rest = [n for n in named if n not in known]
+    found = [*full, *(choose(rest if named else only, norms, "norm") if rest or not named else ())]
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no LayerNorm or RMSNorm to test")
+    return list(dict.fromkeys(found))
 
 
 def _test(name: str, module: nn.Module, outputs: list[Tensor]) -> KernelTest:
     kind = type(module).__name__
-    if not outputs:
-        return KernelTest(name, kind, False, math.nan, math.nan, 0, "never called on this batch")
     gain = getattr(module, "weight", None)
     width = gain.numel() if isinstance(gain, Tensor) else math.prod(getattr(module, "normalized_shape", ()) or (1,))
     if outputs[0].shape[-1] != width and outputs[0].numel() % width:
@@ -110,7 +123,7 @@ def _test(name: str, module: nn.Module, outputs: list[Tensor]) -> KernelTest:
         )
     rows = torch.cat([o.reshape(-1, width) for o in outputs]).double()
     if not len(rows):
-        raise ValueError("the batch is empty: a covariance needs samples")
+        raise ValueError("the batch is empty: a covariance needs examples")
     nothing = max(_NO_VARIANCE, (_ROUNDING * torch.finfo(outputs[0].dtype).eps) ** 2)
     if not torch.isfinite(rows).all():
         raise ValueError(f"the output of {name} is not finite: look for NaN in the batch or the parameters")
@@ -118,7 +131,10 @@ def _test(name: str, module: nn.Module, outputs: list[Tensor]) -> KernelTest:
     kernel = ln_kernel(gain if isinstance(gain, Tensor) else torch.ones(width)).to(rows)
     mean = float(centred.square().sum(1).mean()) / width
     if mean == 0:
-        return KernelTest(name, kind, False, math.nan, math.nan, len(rows), "its output does not vary on this batch")
+        note = "its output does not vary on this batch"
+        return KernelTest(
+            norm=name, kind=kind, passes=False, overlap=math.nan, variance=math.nan, row_count=len(rows), note=note
+        )
     along = float((centred @ kernel).square().mean(0).max()) / mean
     values, vectors = torch.linalg.eigh(centred.T @ centred / len(rows))
     bottom = vectors[:, values <= max(float(values[0]), nothing * mean)]
@@ -126,11 +142,19 @@ def _test(name: str, module: nn.Module, outputs: list[Tensor]) -> KernelTest:
     note = (
         f"only {len(rows)} rows for {width} channels: other directions are empty as well" if len(rows) <= width else ""
     )
-    return KernelTest(name, kind, along < nothing, overlap, along, len(rows), note)
+    return KernelTest(
+        norm=name,
+        kind=kind,
+        passes=along < nothing,
+        overlap=overlap,
+        variance=along,
+        row_count=len(rows),
+        note=note,
+    )
 
 
-@dataclass(frozen=True)
-class LNFiniteT:
+@dataclass(frozen=True, kw_only=True)
+class LNFiniteT(Result):
     r"""$F(t) = 4[\sigma_\eta^2 + \kappa_2 t^2 + \kappa_4 t^4]$ of a dead channel behind one LayerNorm of width d."""
 
     d: int
@@ -187,11 +211,11 @@ def ln_finite_t(d: int, sigma: float = 0.0) -> LNFiniteT:
     rest = d - n * b
     radius = n**2 / (n - 2) if n > 2 else math.inf
     return LNFiniteT(
-        d,
-        sigma,
-        float(weight @ (n * b / rest)),
-        radius * float(weight @ (1 / rest - 5 * b / rest**2 + 4 * b**2 / rest**3)),
-        radius * float(weight @ (1 / rest)),
+        d=d,
+        sigma=sigma,
+        kappa2=float(weight @ (n * b / rest)),
+        kappa4=radius * float(weight @ (1 / rest - 5 * b / rest**2 + 4 * b**2 / rest**3)),
+        kappa4_printed=radius * float(weight @ (1 / rest)),
     )
 
 

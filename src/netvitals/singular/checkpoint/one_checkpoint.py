@@ -8,30 +8,37 @@ along which the divergence is zero is a gauge direction and counts for nothing.
 
 from __future__ import annotations
 
-import copy
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from netvitals.capture.result import Result, one_screen, plain
+from netvitals.capture.task import (
+    LossFn,
+    Only,
+    Task,
+    check_finite,
+    choose,
+    in_double,
+    inputs_of,
+    likelihood_of,
+    mapped,
+)
+from netvitals.singular.checkpoint.candidates import candidate_directions
 from netvitals.singular.laws.fluctuation import nu
 from netvitals.singular.laws.rlct import rlct_additive
-from netvitals.singular.moments.factors import joint_mode, kronecker_lift
-from netvitals.singular.moments.kronecker import kfac
-from netvitals.singular.orders.nature import along, verdict_of
+from netvitals.singular.orders.nature import along_task, verdict_of
 from netvitals.singular.orders.order import KLOrder, kl_order
 from netvitals.singular.orders.spectrum import DENSE_LIMIT, Classified, classify_spectrum
 from netvitals.singular.sampling.evidence import WatanabeTriple
 
 SCAN = tuple(np.geomspace(3e-3, 1.0, 10).tolist())  # relative to the size of the weights along the direction
 NEARBY = 0.1  # Fisher form at the checkpoint, over its largest on the way out: above it the point is regular
-ANSWERS = 64  # outputs per sample up to which K-FAC factors sum over all of them
 EMPTY = {
     "joint mode": "the unit is silent on this batch, or nothing reads it",
     "K-FAC bottom": "the layer's inputs do not vary along it, or its outputs are not read",
@@ -40,8 +47,8 @@ EMPTY = {
 CONDITIONS = ("canonical alignment", "equivariant optimiser", "noise regime", "asymptotic window", "expected Fisher")
 
 
-@dataclass(frozen=True)
-class Candidate:
+@dataclass(frozen=True, kw_only=True)
+class Candidate(Result):
     """One direction and what was found along it."""
 
     name: str
@@ -75,20 +82,30 @@ class Candidate:
             )
         return self.scan.note or "; ".join(self.scan.fisher_fit.flags)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Without the direction itself, which has as many numbers as the weights it moves."""
+        found = {"name": self.name, "kind": self.kind, "verdict": self.verdict, "why": self.why}
+        order = {"order": self.scan.order, "slope": plain(self.scan.slope), "stderr": plain(self.scan.stderr)}
+        return {**found, **order, "share": plain(self.share), "skipped": {}}
+
     def __str__(self) -> str:
         return f"{self.verdict:9s} {self.kind:13s} {self.name}: {self.why}"
 
 
-@dataclass(frozen=True)
-class Readout:
+@dataclass(frozen=True, kw_only=True)
+class Readout(Result):
     """Orders found at one checkpoint and the invariants that follow, or why there are none."""
 
     candidates: tuple[Candidate, ...]
     triple: WatanabeTriple | None  # contribution of the singular directions together
     interval: tuple[float, float] | None  # of the λ contribution, from the slopes' errors
     conditions: dict[str, str]  # "holds", "fails: …" or "not checked: …"
-    skipped: dict[str, str]
+    skipped: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a candidate direction."""
+        return [{k: v for k, v in c.to_dict().items() if k != "skipped"} for c in self.candidates]
 
     def of(self, verdict: str) -> list[Candidate]:
         return [c for c in self.candidates if c.verdict == verdict]
@@ -119,33 +136,46 @@ class Readout:
             name, why = next(iter(self.skipped.items()))
             lines.append(f"  not looked at: {len(self.skipped)} places, such as {name}: {why}")
         lines += [f"  condition {name}: {state}" for name, state in self.conditions.items()]
-        return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
+        return one_screen([*lines, *(f"  note: {n}" for n in self.notes)])
 
 
 def readout(
-    model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], *, units: int = 4, scan: Sequence[float] = SCAN
+    model: nn.Module,
+    loss_fn: LossFn,
+    batch: Any,
+    *,
+    only: Only = None,
+    progress: Callable[[int, int], None] | None = None,
+    units: int = 4,
+    scan: Sequence[float] = SCAN,
 ) -> Readout:
     """Order, λ, m and ν of one checkpoint, or why not.
 
     Args:
+        model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce", "mse", or one of torch's losses of that kind; it fixes the likelihood.
-        batch: (inputs, targets); targets may be anything, the Fisher is the expected one.
+        batch: what a loader yields; targets may be anything, the Fisher is the expected one.
+        only: names or patterns of layers, or a function of a name: directions that move one of them.
+        progress: called with (directions scanned, all).
         units: hidden units per pair of layers, the weakest first.
+        scan: how far to go along a direction, relative to the size of the weights along it.
 
-    The model is copied to float64 and left as it was.
+    Returns:
+        Every direction that was tried, and what the singular ones contribute.
     """
-    family = check_task(loss_fn, batch)
+    family, task = check_task(model, loss_fn, batch)
+    task = _in_eval(task)
     notes = []
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
         notes.append("half precision was promoted to float64")
-    twin = copy.deepcopy(model).double().eval()
-    x = batch[0].double() if batch[0].is_floating_point() else batch[0]
-    if x.is_floating_point() and not torch.isfinite(x).all():
-        raise ValueError("the batch holds NaN or infinity: clean the data first")
+    wanted = set(choose(only, [n for n, _ in model.named_modules()], "module"))
+    directions, skipped = candidate_directions(task, "ce" if family == "categorical" else "mse", units)
+    directions = [d for d in directions if any(name.rpartition(".")[0] in wanted for name in d[2])]
     found: list[Candidate] = []
-    directions, skipped = _directions(twin, x, "ce" if family == "categorical" else "mse", units)
     for name, kind, direction in directions:
-        found.append(_scan(twin, x, family, name, kind, direction, scan))
+        found.append(_scan(task, family, name, kind, direction, scan))
+        if progress is not None:
+            progress(len(found), len(directions))
     singular = [c for c in found if c.verdict == "singular"]
     triple = interval = None
     if singular:
@@ -158,20 +188,39 @@ def readout(
             "directions are added as if they met nowhere; where two of them cross, λ is that of the crossing "
             "(singular.recover_crossing), never the ray's"
         )
-    return Readout(tuple(found), triple, interval, _conditions(found), skipped, tuple(notes))
+    return Readout(
+        candidates=tuple(found),
+        triple=triple,
+        interval=interval,
+        conditions=_conditions(found),
+        skipped=skipped,
+        notes=tuple(notes),
+    )
 
 
 def spectrum_along(
-    model: nn.Module, loss_fn: Any, batch: tuple[Tensor, Tensor], candidate: Candidate, *, samples: int = 200
+    model: nn.Module, loss_fn: LossFn, batch: Any, *, candidate: Candidate, examples: int = 200
 ) -> Classified:
     """The Fisher spectrum of the parameters that a candidate moves, along its scan, by class.
 
     Of a unit these are its incoming row and outgoing column, not all the weights of their layers, among whose
-    eigenvalues those of one unit would hide. At most 2,000; the first ``samples`` of the batch are used.
+    eigenvalues those of one unit would hide. At most 2,000 are followed.
+
+    Args:
+        model: the model; a copy of it in float64 is run, in eval mode.
+        loss_fn: "ce", "mse", or one of torch's losses of that kind.
+        batch: what a loader yields; a target is not used.
+        candidate: one of a readout's.
+        examples: the first of the batch, at most so many.
+
+    Returns:
+        Eigenvalues by class.
     """
-    twin = copy.deepcopy(model).double().eval()
-    x = batch[0][:samples].double() if batch[0].is_floating_point() else batch[0][:samples]
-    outputs, theta, v = along(twin, x, candidate.direction)
+    family, task = check_task(model, loss_fn, batch)
+    task = _in_eval(task)
+    all_of_them, first = task.examples, lambda t: t[:examples] if t.ndim and len(t) == all_of_them else t
+    task = replace(task, args=mapped(task.args, first), kwargs=mapped(dict(task.kwargs), first))
+    outputs, theta, v = along_task(task, candidate.direction)
     free = v.nonzero()[:, 0]
     if len(free) > DENSE_LIMIT:
         raise ValueError(
@@ -182,116 +231,36 @@ def spectrum_along(
         theta[free],
         v[free],
         candidate.scan.ts.tolist(),
-        likelihood=_family(loss_fn),
+        likelihood=family,
     )
 
 
-def check_task(loss_fn: Any, batch: Any) -> str:
-    """The likelihood's name; a sentence for a loss or a batch that a readout cannot use."""
-    family = _family(loss_fn)
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise ValueError(f"the batch is a pair (inputs, targets), got {type(batch).__name__}")
-    if not len(batch[0]):
+def check_task(model: nn.Module, loss_fn: LossFn, batch: Any) -> tuple[str, Task]:
+    """The likelihood's name and the batch taken apart; a sentence for a loss or a batch that a readout cannot use."""
+    task = inputs_of(model, batch)
+    kind = likelihood_of(loss_fn, task.targets[0] if task.targets else None)
+    if not task.examples:
         raise ValueError("the batch is empty: a readout needs inputs to see the model's answers on")
-    return family
+    check_finite((task.args, dict(task.kwargs)), "the batch")
+    return {"ce": "categorical", "mse": "gaussian"}[kind], task
 
 
-def _family(loss_fn: Any) -> str:
-    names = {"ce": "categorical", "mse": "gaussian"}
-    if isinstance(loss_fn, str) and loss_fn in names:
-        return names[loss_fn]
-    if loss_fn in (F.cross_entropy, F.nll_loss) or isinstance(loss_fn, nn.CrossEntropyLoss):
-        return "categorical"
-    if loss_fn is F.mse_loss or isinstance(loss_fn, nn.MSELoss):
-        return "gaussian"
-    raise ValueError(
-        "the readout needs to know the likelihood: pass loss_fn as 'ce' or 'mse', or torch's "
-        f"cross_entropy or mse_loss; got {loss_fn!r}"
-    )
-
-
-def _directions(
-    model: nn.Module, x: Tensor, loss: str, units: int
-) -> tuple[list[tuple[str, str, dict[str, Tensor]]], dict[str, str]]:
-    from netvitals.anatomy.wiring import find_links, recorded
-
-    out: list[tuple[str, str, dict[str, Tensor]]] = []  # joint modes, K-FAC bottoms, norm kernels
-    with recorded(model) as runs, torch.enable_grad():
-        answers = model(x)[0].numel()
-    links = find_links(runs)
-    uses = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
-    skipped = dict(links.skipped)
-    for link in links.links:
-        first, second = (model.get_submodule(n) for n in (link.first, link.second))
-        into, out_of = first.get_parameter("weight").detach(), second.get_parameter("weight").detach()
-        if into.shape[0] != out_of.shape[1] or max(getattr(m, "groups", 1) for m in (first, second)) > 1:
-            skipped[f"{link.first} → {link.second}"] = "joint modes are built between layers of one width, not grouped"
-            continue
-        if any(uses[id(m.weight)] > 1 for m in (first, second)):
-            skipped[f"{link.first} → {link.second}"] = "a weight is tied to another layer: it is no unit's own"
-            continue
-        strength = into.flatten(1).norm(dim=1) * out_of.transpose(0, 1).flatten(1).norm(dim=1)
-        for unit in torch.argsort(strength)[:units].tolist():
-            out.append(
-                (
-                    f"{link.first} → {link.second}, unit {unit}",
-                    "joint mode",
-                    joint_mode(model, link.first, link.second, unit),
-                )
-            )
-    # to find candidates, sampled labels do; the scans along them use the expected Fisher (§2.5)
-    factors = kfac(model, x, loss, "expected" if answers <= ANSWERS else "monte-carlo")
-    for name, factor in factors.layers.items():
-        module = model.get_submodule(name)
-        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d) and getattr(module, "groups", 1) == 1:
-            bottom = kronecker_lift(factor)[0].reshape(module.weight.shape)
-            out.append((name or "model", "K-FAC bottom", {f"{name}.weight".lstrip("."): bottom}))
-    for name, module in model.named_modules():
-        if isinstance(module, nn.LayerNorm) and module.elementwise_affine:
-            reader = next(
-                (
-                    n
-                    for n, m in model.named_modules()
-                    if isinstance(m, nn.Linear)
-                    and n in runs
-                    and m.in_features == module.weight.numel()
-                    and runs[n].u.shape[-1] == module.weight.numel()
-                    and _reads(runs[n].u, module, x, model)
-                ),
-                None,
-            )
-            if reader is None or not bool((module.weight != 0).all()):
-                skipped[name] = "no linear layer reads this norm directly, or a gain is zero"
-                continue
-            weight = model.get_submodule(reader).get_parameter("weight")
-            kernel = 1 / module.weight.detach()
-            row = torch.outer(torch.ones(weight.shape[0], dtype=weight.dtype), kernel / kernel.norm())
-            out.append((f"{name} read by {reader}", "norm kernel", {f"{reader}.weight": row / row.norm()}))
-    return out, skipped
-
-
-def _reads(u: Tensor, norm: nn.LayerNorm, x: Tensor, model: nn.Module) -> bool:
-    """Whether ``u`` is the norm's output, by value."""
-    kept: list[Tensor] = []
-    handle = norm.register_forward_hook(lambda m, a, o: kept.append(o.detach()))
-    try:
-        with torch.no_grad():
-            model(x)
-    finally:
-        handle.remove()
-    return bool(kept) and kept[0].shape == u.shape and torch.equal(kept[0], u.detach())
+def _in_eval(task: Task) -> Task:
+    twin = in_double(task)
+    twin.model.eval()
+    return twin
 
 
 def _scan(
-    model: nn.Module, x: Tensor, family: str, name: str, kind: str, direction: dict[str, Tensor], scan: Sequence[float]
+    task: Task, family: str, name: str, kind: str, direction: dict[str, Tensor], scan: Sequence[float]
 ) -> Candidate:
-    outputs, theta, v = along(model, x, direction)
+    outputs, theta, v = along_task(task, direction)
     size = max(float((theta * v / v.norm()).norm()), 1e-2 * float(theta.norm()), 1e-3)
     result = kl_order(outputs, theta, v, family, ts=[s * size for s in scan], shift=True)
     verdict = verdict_of(result)
     if verdict == "unclear" and result.fisher[0] >= NEARBY * result.fisher.max() > 0:
         verdict = "regular"  # the form does not vanish here: an exponent further out says nothing of this point
-    return Candidate(name, kind, verdict, result, direction)
+    return Candidate(name=name, kind=kind, verdict=verdict, scan=result, direction=direction)
 
 
 def _contribution_range(scan: KLOrder) -> tuple[float, float]:

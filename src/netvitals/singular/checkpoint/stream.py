@@ -7,7 +7,6 @@ weakest active direction. Everything runs in float64; in float32 the rounding of
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import Recorder, TensorView, Vital, observe
+from netvitals.capture import Recorder, TensorView, Vital, in_mode, observe, preserved
+from netvitals.capture.observation import Mode
+from netvitals.capture.result import Result
+from netvitals.capture.task import Task, in_double, inputs_of
 
 _RANK = 1e-9  # of the largest singular value; float64 leaves about 1e-15
 _COLLAPSE = 0.01  # ratio below which the identity counts as cancelled
 
 
-@dataclass(frozen=True)
-class StreamSigma:
+@dataclass(frozen=True, kw_only=True)
+class StreamSigma(Result):
     """Singular values of the stream by node, divided by √rows."""
 
     nodes: tuple[str, ...]  # "input", then one per block
@@ -31,7 +33,7 @@ class StreamSigma:
     largest: tuple[float, ...]
     ranks: tuple[int, ...]  # numerical rank at each node
     rank: int  # r
-    rows: int
+    row_count: int
 
     @property
     def ratio(self) -> tuple[float, ...]:
@@ -43,6 +45,11 @@ class StreamSigma:
         """Whether the weakest active direction survives to every node."""
         return all(r > _COLLAPSE for r in self.ratio)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a node."""
+        columns = zip(self.nodes, self.sigma, self.largest, self.ranks, self.ratio)
+        return [dict(zip(("node", "sigma_r", "sigma_1", "rank", "ratio"), column)) for column in columns]
+
     def __str__(self) -> str:
         words = (
             "kept at every depth"
@@ -52,26 +59,29 @@ class StreamSigma:
         return (
             f"σ_{self.rank} of the stream, {words}: "
             + " → ".join(f"{s:.3g}" for s in self.sigma)
-            + f" ({self.rows} rows)"
+            + f" ({self.row_count} rows)"
         )
 
 
-def sigma_stream(model: nn.Module, batch: Any, *, nodes: Sequence[str] | None = None, rows: int = 4096) -> StreamSigma:
-    """σ_r of the residual stream at the input of the first block and after each block.
+def sigma_stream(
+    model: nn.Module, batch: Any, *, mode: Mode = "eval", nodes: Sequence[str] | None = None, rows: int = 4096
+) -> StreamSigma:
+    """σ_r of the residual stream at the input of the first block and after each block; no loss is needed.
 
     Args:
-        batch: inputs, or (inputs, targets).
+        model: the model; a copy of it in float64 is run.
+        batch: what a loader yields; a target is not used.
+        mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         nodes: modules whose outputs are the stream, in order; by default those that add to a stream.
         rows: at most so many tokens (or pixels), evenly strided.
 
-    The model is copied to float64 and left as it was.
+    Returns:
+        Singular values by node.
     """
-    twin = copy.deepcopy(model).double()
-    x = batch[0] if isinstance(batch, tuple | list) else batch
-    x = x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
-    if rows < 1 or (nodes is not None and not len(nodes)) or (isinstance(x, Tensor) and not len(x)):
-        raise ValueError("the stream needs a batch with samples, rows ≥ 1, and nodes by name or None")
-    found = _stream(twin, x, nodes)
+    task = in_double(inputs_of(model, batch))
+    if rows < 1 or (nodes is not None and not len(nodes)) or not task.examples:
+        raise ValueError("the stream needs a batch with examples, rows ≥ 1, and nodes by name or None")
+    found = _stream(task, nodes, mode)
     matrices = [_thinned(m, rows) for m in found.values()]
     if not all(bool(torch.isfinite(m).all()) for m in matrices):
         raise ValueError("the stream is not finite: look for NaN in the batch or the parameters")
@@ -79,12 +89,12 @@ def sigma_stream(model: nn.Module, batch: Any, *, nodes: Sequence[str] | None = 
     ranks = [int((s > _RANK * s[0]).sum()) for s in spectra]
     r = max(ranks[0], 1)
     return StreamSigma(
-        tuple(found),
-        tuple(float(s[r - 1]) if len(s) >= r else 0.0 for s in spectra),
-        tuple(float(s[0]) for s in spectra),
-        tuple(ranks),
-        r,
-        len(matrices[0]),
+        nodes=tuple(found),
+        sigma=tuple(float(s[r - 1]) if len(s) >= r else 0.0 for s in spectra),
+        largest=tuple(float(s[0]) for s in spectra),
+        ranks=tuple(ranks),
+        rank=r,
+        row_count=len(matrices[0]),
     )
 
 
@@ -99,11 +109,13 @@ class _Collector(Vital):
         self.seen[view.site.name] = (view.site.module, view.channels.clone())
 
 
-def _stream(model: nn.Module, x: Any, nodes: Sequence[str] | None) -> dict[str, Tensor]:
+def _stream(task: Task, nodes: Sequence[str] | None, mode: Mode) -> dict[str, Tensor]:
     """Stream matrices (rows, channels) by node, the first block's input first."""
+    model = task.model
     if nodes is None:
         collector = _Collector()
-        observe(model, x, vitals=[collector], mode="eval")
+        pair = (dict(task.kwargs) if task.kwargs else task.args, None)  # inputs, and no target
+        observe(model, loss_fn=None, batch=pair, vitals=[collector], mode=mode)
         if not collector.seen:
             raise ValueError(
                 f"no residual stream was found in {type(model).__name__}; name the modules whose outputs "
@@ -124,14 +136,9 @@ def _stream(model: nn.Module, x: Any, nodes: Sequence[str] | None) -> dict[str, 
             )
             for n in nodes
         ]
-        try:
-            with torch.no_grad():
-                model.eval()(x)
-        finally:
-            for handle in handles:
-                handle.remove()
+        _run(task, mode, handles)
     width = next(iter(values.values())).shape[1]
-    start = _input_of(model, first, x, width)
+    start = _input_of(task, first, mode, width)
     return {"input": start, **values} if start is not None else values
 
 
@@ -141,7 +148,7 @@ def inside(module: str, owners: set[str]) -> bool:
     return any(".".join(parts[:i]) in owners for i in range(1, len(parts)))
 
 
-def _input_of(model: nn.Module, name: str, x: Any, width: int) -> Tensor | None:
+def _input_of(task: Task, name: str, mode: Mode, width: int) -> Tensor | None:
     """What enters the first block, if it has the stream's width."""
     kept: list[Tensor] = []
 
@@ -149,18 +156,22 @@ def _input_of(model: nn.Module, name: str, x: Any, width: int) -> Tensor | None:
         if not kept and args and isinstance(args[0], Tensor):
             kept.append(args[0].detach())
 
-    handle = model.get_submodule(name).register_forward_pre_hook(note)
-    try:
-        with torch.no_grad():
-            model.eval()(x)
-    finally:
-        handle.remove()
+    _run(task, mode, [task.model.get_submodule(name).register_forward_pre_hook(note)])
     if not kept or not kept[0].is_floating_point():
         return None
     value = kept[0]
     if value.ndim == 4:
         value = value.movedim(1, -1)
     return value.reshape(-1, value.shape[-1]) if value.shape[-1] == width else None
+
+
+def _run(task: Task, mode: Mode, handles: Sequence[Any]) -> None:
+    try:
+        with preserved(task.model), in_mode(task.model, mode), torch.no_grad():
+            task.forward()
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _thinned(m: Tensor, rows: int) -> Tensor:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from netvitals import stats
+from netvitals.capture.result import Result
 
 
 @dataclass(frozen=True)
-class ChangePoint:
+class ChangePoint(Result):
     """The order changed between two checkpoints and stayed changed."""
 
     step: int
@@ -49,7 +50,7 @@ def change_points(steps: Sequence[float], orders: Sequence[float], *, stay: int 
 
 
 @dataclass(frozen=True)
-class Phase:
+class Phase(Result):
     """Whether a network fills directions or empties them."""
 
     name: str  # "accumulation", "compression", "steady"
@@ -88,7 +89,7 @@ def phase(steps: Sequence[float], smallest: Sequence[float], *, least: float = 0
 
 
 @dataclass(frozen=True)
-class Jump:
+class Jump(Result):
     """G of a layer far above what it was: the flag of Algorithm 1."""
 
     step: int

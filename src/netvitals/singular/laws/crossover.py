@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from netvitals.capture.result import Result
 from netvitals.singular.networks.architecture import Chain
 from netvitals.singular.networks.ladders import freeze_probe
 from netvitals.singular.orders.rates import RateFit, rate_fit
@@ -21,7 +22,7 @@ ANGLES = tuple(np.geomspace(1e-3, 1e-1, 5).tolist())
 
 
 @dataclass(frozen=True)
-class Crossover:
+class Crossover(Result):
     """Where the canonical slope ends, against the angle."""
 
     layer: str
@@ -40,7 +41,7 @@ def rotation_crossover(
     angles: Sequence[float] = ANGLES,
     *,
     ts: Sequence[float] | None = None,
-    samples: int = 2000,
+    examples: int = 2000,
     seed: int = 0,
 ) -> tuple[Crossover, ...]:
     """Crossovers of every layer below the last, by a freeze probe at each angle."""
@@ -49,7 +50,7 @@ def rotation_crossover(
         raise ValueError(f"a fit against the angle needs three positive angles or more, got {tuple(angles)}")
     found: list[list[float]] = []
     for angle in angles:
-        values = freeze_probe(replace(chain, rotation=float(angle)), grid.tolist(), samples=samples, seed=seed).values
+        values = freeze_probe(replace(chain, rotation=float(angle)), grid.tolist(), examples=examples, seed=seed).values
         found.append([_crossing(grid, values[f"layer{i + 1}"], chain.depth - 1 - i) for i in range(chain.depth - 1)])
     out = []
     for i in range(chain.depth - 1):
@@ -57,7 +58,16 @@ def rotation_crossover(
         known = [(s, t) for s, t in zip(angles, crossings) if math.isfinite(t)]
         fit = rate_fit([s for s, _ in known], [t for _, t in known], floor=0.0)
         rungs = chain.depth - 1 - i
-        out.append(Crossover(f"layer{i + 1}", rungs, 1 / rungs, fit, tuple(map(float, angles)), tuple(crossings)))
+        out.append(
+            Crossover(
+                layer=f"layer{i + 1}",
+                rungs=rungs,
+                predicted=1 / rungs,
+                fit=fit,
+                angles=tuple(map(float, angles)),
+                crossings=tuple(crossings),
+            )
+        )
     return tuple(out)
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netvitals.capture.result import Result
+
 _PANELS, _NODES = 12, 40  # Gauss–Legendre panels on the half line, nodes in each
 _Z_NODES, _Z_SPAN = 241, 9.0  # trapezoid rule in Z, exponentially accurate for a Gaussian weight
 _COLDEST = 1e4  # β above which ν is its limit to 1e-4 and the rule would need too many nodes
@@ -64,7 +66,7 @@ def nu_frozen(k: int, h: float = 0.0) -> float:
 
 
 @dataclass(frozen=True)
-class FluctuationMC:
+class FluctuationMC(Result):
     """Monte Carlo over data sets of the power-law model, each posterior integrated exactly on a grid."""
 
     nu: float  # ½ E[V_n]
@@ -118,14 +120,14 @@ def functional_variance_mc(
     general = n * (m2 / 2 - fresh / 2)
     root = math.sqrt(data_sets)
     return FluctuationMC(
-        v.mean() / 2,
-        v.std(ddof=1) / 2 / root,
-        general.mean(),
-        general.std(ddof=1) / root,
-        train.mean(),
-        train.std(ddof=1) / root,
-        n,
-        data_sets,
+        nu=v.mean() / 2,
+        nu_stderr=v.std(ddof=1) / 2 / root,
+        generalisation=general.mean(),
+        generalisation_stderr=general.std(ddof=1) / root,
+        training=train.mean(),
+        training_stderr=train.std(ddof=1) / root,
+        n=n,
+        data_sets=data_sets,
     )
 
 

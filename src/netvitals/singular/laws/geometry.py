@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from torch.func import jacfwd, vmap
 
+from netvitals.capture.result import Result
+
 
 @dataclass(frozen=True)
-class RateChain:
+class RateChain(Result):
     """Every exponent that follows from the order k (k ≥ 2 for curvature and volume)."""
 
     k: int
@@ -38,13 +40,13 @@ def rate_chain(k: int) -> RateChain:
         raise ValueError(f"the KL order must be at least 1, got {k}")
     nan = float("nan")
     return RateChain(
-        k,
-        2.0 * (k - 1),
-        2.0 * k,
-        -2.0 * (k - 1),
-        -k / (2 * (k - 1)) if k > 1 else nan,
-        -1 / (2 * (k - 1)) if k > 1 else nan,
-        1 / (2 * k),
+        k=k,
+        fisher=2.0 * (k - 1),
+        kl=2.0 * k,
+        curvature=-2.0 * (k - 1),
+        fisher_volume=-k / (2 * (k - 1)) if k > 1 else nan,
+        lebesgue_volume=-1 / (2 * (k - 1)) if k > 1 else nan,
+        rlct=1 / (2 * k),
     )
 
 

@@ -8,15 +8,17 @@ at min(4k, 4p+8) (E1), SwiGLU stacks as 3(2ⁿ−1) (E2).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from netvitals.capture.result import Result, one_screen
 from netvitals.singular.checkpoint.layernorm import ln_reset_rate
 from netvitals.singular.networks.architecture import Architecture, AttentionChain, Chain, SwiGLUStack
 
 
-@dataclass(frozen=True)
-class Rates:
+@dataclass(frozen=True, kw_only=True)
+class Rates(Result):
     """Predicted exponents by layer name; None where the theory makes no statement."""
 
     G: dict[str, float | None]
@@ -30,9 +32,13 @@ class Rates:
         """Exponent of λ_min(A)·λ_min(G): the same in every layer of a plain chain (duality)."""
         return {k: None if g is None or a is None else g + a for (k, g), a in zip(self.G.items(), self.A.values())}
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a layer."""
+        return [{"layer": k, "G": g, "A": self.A[k], "product": self.product[k]} for k, g in self.G.items()]
+
     def __str__(self) -> str:
-        rows = [f"  {k:14s} G t^{g}   A t^{self.A[k]}" for k, g in self.G.items()]
-        return "\n".join([self.law, *rows, *(f"  note: {n}" for n in self.notes)])
+        lines = [f"  {k:14s} G t^{g}   A t^{self.A[k]}" for k, g in self.G.items()]
+        return one_screen([self.law, *lines, *(f"  note: {n}" for n in self.notes)])
 
 
 def predict_rates(architecture: Architecture, *, noisy: bool = True, direction: int = 0) -> Rates:
@@ -111,58 +117,89 @@ def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
 
 
 def _chain(c: Chain, noisy: bool, direction: int) -> Rates:
-    depth, notes = c.depth, list[str]()
     if not 0 <= direction < len(c.powers):
         raise ValueError(f"this chain has {len(c.powers)} dead direction(s), counted from 0; got {direction}")
-    names = [f"layer{i + 1}" for i in range(depth)]
     powers = c.powers[direction]
-    if c.rotation and c.activation != "linear":
-        gone: dict[str, float | None] = dict.fromkeys(names)
-        return Rates(
-            gone,
-            dict(gone),
-            (None,) * (depth + 1),
-            "no ladder: the dead axis is turned out of the frame",
-            ("nonlinear activations lose the ladder under rotation (Proposition 119)",),
-        )
-    if c.norm_after and c.norm != "layer":
-        raise ValueError(f"there is no rate law for {c.norm} norms yet; it is known for LayerNorm")
-    skips = set(c.skips)
-    if skips and (len(c.powers) > 1 or any(p != 1 for p in powers) or c.norm_after):
-        raise ValueError(
-            "rates with skips are known for one direction of exponent 1 without norms; composition does "
-            "not apply to this mixture"
-        )
-    edges = {(i, i + 1): powers[i] for i in range(depth)}
-    edges.update(dict.fromkeys(skips, 0))
-    to_node, to_output = residual_distance(edges, depth + 1)
-    g: list[float | None] = [2 * to_output[i + 1] for i in range(depth)]
-    a: list[float | None] = [2 * to_node[i] for i in range(depth)]
-    stream: list[float | None] = list(to_node)
-    law = "shortest weighted path" if skips else "ladder 2(L−ℓ)"
-    if c.norm_after:
-        law = "LayerNorm reset: distance to the next norm above"
-        for i in range(depth):
-            g[i] = ln_reset_rate(powers, c.norm_after, i + 1)
-        a, stream = [None for _ in a], [None for _ in stream]
-        if c.activation == "relu":
-            notes.append(
-                "above a LayerNorm a ReLU closes the dead channel for every sample: dead entries of G in "
-                "hidden layers there are identically zero, not a rate"
-            )
-            for i in range(depth - 1):
-                below = [p for p in c.norm_after if p < i + 1]
-                if below:
-                    g[i] = None
+    law = next(law for applies, law in _CHAIN_LAWS if applies(c))
+    found = law(c, powers)
+    if law is _turned:
+        return found
     if c.bias is not None:
-        a, stream = [None for _ in a], [None for _ in stream]
-        notes.append("biases keep the G ladder; the forward rate is capped by the bias (erratum E14)")
-    if not noisy:
-        if c.norm_after or skips:
-            raise ValueError("the noise-free shift +2L is known for plain chains only")
-        g = [v + 2 * sum(powers) if v is not None else None for v in g]
-        law += ", noise-free: +2L"
-    return Rates(dict(zip(names, g)), dict(zip(names, a)), tuple(stream), law, tuple(notes))
+        note = "biases keep the G ladder; the forward rate is capped by the bias (erratum E14)"
+        found = replace(_without_forward(found), notes=(*found.notes, note))
+    return found if noisy else _noise_free(found, c, powers)
+
+
+def _turned(c: Chain, _: Sequence[float]) -> Rates:
+    return Rates(
+        G=_by_layer([None] * c.depth),
+        A=_by_layer([None] * c.depth),
+        stream=(None,) * (c.depth + 1),
+        law="no ladder: the dead axis is turned out of the frame",
+        notes=("nonlinear activations lose the ladder under rotation (Proposition 119)",),
+    )
+
+
+def _ladder(c: Chain, powers: Sequence[float], skips: Sequence[tuple[int, int]] = ()) -> Rates:
+    edges = {(i, i + 1): powers[i] for i in range(c.depth)} | dict.fromkeys(skips, 0)
+    to_node, to_output = residual_distance(edges, c.depth + 1)
+    return Rates(
+        G=_by_layer([2 * d for d in to_output[1:]]),
+        A=_by_layer([2 * d for d in to_node[: c.depth]]),
+        stream=tuple(to_node),
+        law="ladder 2(L−ℓ)",
+    )
+
+
+def _shortest_path(c: Chain, powers: Sequence[float]) -> Rates:
+    if len(c.powers) > 1 or any(p != 1 for p in powers):
+        raise ValueError(_MIXTURE)
+    return replace(_ladder(c, powers, tuple(c.skips)), law="shortest weighted path")
+
+
+def _reset(c: Chain, powers: Sequence[float]) -> Rates:
+    if c.norm != "layer":
+        raise ValueError(f"there is no rate law for {c.norm} norms yet; it is known for LayerNorm")
+    if c.skips:
+        raise ValueError(_MIXTURE)
+    g: list[float | None] = [ln_reset_rate(powers, c.norm_after, layer) for layer in range(1, c.depth + 1)]
+    notes: tuple[str, ...] = ()
+    if c.activation == "relu":
+        notes = (
+            "above a LayerNorm a ReLU closes the dead channel for every example: dead entries of G in "
+            "hidden layers there are identically zero, not a rate",
+        )
+        g = [None if i < c.depth - 1 and min(c.norm_after) < i + 1 else v for i, v in enumerate(g)]
+    law = "LayerNorm reset: distance to the next norm above"
+    return replace(_without_forward(_ladder(c, powers)), G=_by_layer(g), law=law, notes=notes)
+
+
+def _noise_free(found: Rates, c: Chain, powers: Sequence[float]) -> Rates:
+    if c.norm_after or c.skips:
+        raise ValueError("the noise-free shift +2L is known for plain chains only")
+    shifted = {name: v + 2 * sum(powers) if v is not None else None for name, v in found.G.items()}
+    return replace(found, G=shifted, law=found.law + ", noise-free: +2L")
+
+
+def _without_forward(found: Rates) -> Rates:
+    return replace(found, A=dict.fromkeys(found.A), stream=(None,) * len(found.stream))
+
+
+def _by_layer(values: Sequence[float | None]) -> dict[str, float | None]:
+    return {f"layer{i + 1}": v for i, v in enumerate(values)}
+
+
+_MIXTURE = (
+    "rates with skips are known for one direction of exponent 1 without norms; composition does not apply to this "
+    "mixture"
+)
+_ChainLaw = Callable[[Chain, Sequence[float]], Rates]
+_CHAIN_LAWS: tuple[tuple[Callable[[Chain], bool], _ChainLaw], ...] = (  # the first that applies
+    (lambda c: bool(c.rotation) and c.activation != "linear", _turned),
+    (lambda c: bool(c.norm_after), _reset),
+    (lambda c: bool(c.skips), _shortest_path),
+    (lambda c: True, _ladder),
+)
 
 
 def _attention(c: AttentionChain) -> Rates:
@@ -180,11 +217,11 @@ def _attention(c: AttentionChain) -> Rates:
     law = "attention chain: R_O = min(4k, 4p+8), R_V = R_O + 2, R_Q = R_K = 4p + 2"
     stream: list[float | None] = [0 if c.residual else 2 * p for p in range(blocks + 1)]
     return Rates(
-        g,
-        dict.fromkeys(g),
-        tuple(stream) if not c.norm else (None,) * (blocks + 1),
-        law,
-        ("V minus O is 2 in any composition",),
+        G=g,
+        A=dict.fromkeys(g),
+        stream=tuple(stream) if not c.norm else (None,) * (blocks + 1),
+        law=law,
+        notes=("V minus O is 2 in any composition",),
     )
 
 
@@ -193,9 +230,9 @@ def _swiglu(c: SwiGLUStack) -> Rates:
     stream = tuple(3 * (2**n - 1) for n in range(c.blocks + 1))
     nothing: dict[str, float | None] = dict.fromkeys(names)
     return Rates(
-        nothing,
-        dict(nothing),
-        stream,
-        "SwiGLU stack: amplitude order 3(2ⁿ−1)",
-        ("quadratic blocks do not transfer a scalar rate; only the forward amplitude has a law",),
+        G=nothing,
+        A=dict(nothing),
+        stream=stream,
+        law="SwiGLU stack: amplitude order 3(2ⁿ−1)",
+        notes=("quadratic blocks do not transfer a scalar rate; only the forward amplitude has a law",),
     )

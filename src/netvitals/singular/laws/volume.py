@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
+
 _CLOSE = 1.5  # the smallest m whose residual is at most so many times the least is taken
 
 
 @dataclass(frozen=True)
-class VolumeScan:
+class VolumeScan(Result):
     """Fit of log Vol = λ log ε + log Σ_{j<m} (−λ log ε)^j/j! + c over a range of ε."""
 
     lam: float
@@ -26,12 +28,12 @@ class VolumeScan:
     residual: float  # root mean square of the fit that was chosen
     eps: np.ndarray
     volume: np.ndarray
-    samples: int
+    draws: int
 
     def __str__(self) -> str:
         return (
             f"λ = {self.lam:.4f} ± {self.lam_stderr:.4f}, m = {self.m} from the volume of {{K < ε}} "
-            f"({self.samples} samples)"
+            f"({self.draws} draws)"
         )
 
 
@@ -43,45 +45,45 @@ def eps_scan_volume(
     prior_h: float = 0.0,
     eps: tuple[float, float] = (1e-8, 1e-3),
     points: int = 24,
-    samples: int = 2_000_000,
+    draws: int = 2_000_000,
     max_m: int = 3,
     seed: int = 0,
 ) -> VolumeScan:
     r"""Monte Carlo of $\mathrm{Vol}\{K < \varepsilon\}$ in the box $[0, r]^{dim}$ under the prior $\prod |u_i|^h$.
 
-    Points are drawn log-uniformly in each coordinate and reweighted, so that small ε has samples.
+    Points are drawn log-uniformly in each coordinate and reweighted, so that small ε has draws.
 
     Args:
-        kl: batched function (samples, dim) → (samples,).
+        kl: batched function (draws, dim) → (draws,).
         max_m: multiplicities 1..max_m are compared by the residuals of their fits.
     """
-    if dim < 1 or samples < 1:
-        raise ValueError(f"a volume needs at least one dimension and one sample, got {dim} and {samples}")
+    if dim < 1 or draws < 1:
+        raise ValueError(f"a volume needs at least one dimension and one draw, got {dim} and {draws}")
     if not 0 < eps[0] < eps[1] < 1:
         raise ValueError(f"eps must be an increasing pair inside (0, 1), got {eps}")
     generator = torch.Generator().manual_seed(seed)
     depth = -math.log(eps[0]) + 3.0  # how far down, in log units, a single coordinate may sit
-    u = torch.rand(samples, dim, generator=generator, dtype=torch.float64)
+    u = torch.rand(draws, dim, generator=generator, dtype=torch.float64)
     x = radius * torch.exp(-depth * u)
     weight = ((x / radius) ** (1 + prior_h)).prod(1) * ((1 + prior_h) * depth) ** dim
     values = kl(x)
-    if values.shape != (samples,) or not torch.isfinite(values).all() or bool((values < 0).any()):
+    if values.shape != (draws,) or not torch.isfinite(values).all() or bool((values < 0).any()):
         raise ValueError(
-            f"kl must give one finite, non-negative number a sample, ({samples},); got shape "
+            f"kl must give one finite, non-negative number a draw, ({draws},); got shape "
             f"{tuple(values.shape)} with {int((~(values >= 0)).sum())} negative or NaN"
         )
     grid = np.geomspace(eps[0], eps[1], points)
     inside = int((values < eps[0]).sum())
     if inside < 100:
-        raise ValueError(f"only {inside} samples have K below {eps[0]:g}: raise eps[0] or samples")
+        raise ValueError(f"only {inside} draws have K below {eps[0]:g}: raise eps[0] or draws")
     volume = _volumes(values, weight, grid)
     axis = np.log(grid)
     fits = [_fit(axis, np.log(volume), m) for m in range(1, max_m + 1)]
     least = min(rms for *_, rms in fits)
     m, (lam, bend, rms) = next((m, fit) for m, fit in enumerate(fits, 1) if fit[2] <= _CLOSE * least)
-    # points of one scan share their samples, so that the residuals are one slow wave
+    # points of one scan share their draws, so that the residuals are one slow wave
     wave = math.sqrt(12) * rms / float(axis[-1] - axis[0])
-    return VolumeScan(lam, max(bend, wave), m, rms, grid, volume, samples)
+    return VolumeScan(lam=lam, lam_stderr=max(bend, wave), m=m, residual=rms, eps=grid, volume=volume, draws=draws)
 
 
 def _volumes(values: Tensor, weight: Tensor, grid: np.ndarray) -> np.ndarray:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from netvitals.capture.result import Result
 
 FLOOR = 1e-14  # of the largest eigenvalue: float64 rounding
 FLOOR_SINGLE = 1e-11  # where activations or gradients were float32; their rounding of 6e-8 enters squared
 
 
-@dataclass(frozen=True)
-class Factor:
+@dataclass(frozen=True, kw_only=True)
+class Factor(Result):
     """One layer's factors with the spectra they are read by."""
 
     A: Tensor  # (in [+1 with bias], …) float64
     G: Tensor  # (out, out) float64
     A_spectrum: Tensor  # ascending
     G_spectrum: Tensor
-    positions: int  # tokens or pixels a sample contributes
+    positions: int  # tokens or pixels an example contributes
     floor: float = FLOOR  # of the largest eigenvalue, below which rounding decides
 
     @property
@@ -29,6 +32,15 @@ class Factor:
         spectrum = self.G_spectrum if len(self.G_spectrum) else torch.linalg.eigvalsh(self.G)
         low, _ = lambda_min(self.G, spectrum, self.floor)
         return float(spectrum[-1]) / low if low > 0 else math.inf
+
+    def row(self) -> dict[str, Any]:
+        """Sizes, and the ends of both spectra where they were computed."""
+        ends = {
+            f"{name}_{end}": float(values[i]) if len(values) else math.nan
+            for name, values in (("A", self.A_spectrum), ("G", self.G_spectrum))
+            for end, i in (("smallest", 0), ("largest", -1))
+        }
+        return {"inputs": len(self.A), "outputs": len(self.G), "positions": self.positions, **ends}
 
     def __str__(self) -> str:
         if not len(self.A_spectrum):

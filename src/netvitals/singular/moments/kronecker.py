@@ -1,6 +1,6 @@
 r"""K-FAC factors of a real model: $A_\ell = E[x_{\ell-1} x_{\ell-1}^\top]$, $G_\ell = E[\delta_\ell \delta_\ell^\top]$.
 
-$\delta_\ell$ is the per-sample gradient of the loss at the layer's output. Its covariance is taken over labels drawn
+$\delta_\ell$ is the per-example gradient of the loss at the layer's output. Its covariance is taken over labels drawn
 from the model: exactly (*expected*, one backward pass per output in one batched call), by sampling (*monte-carlo*), or
 with the given labels (*empirical*). Convolutions use unfolded patches; positions are averaged in A and summed in G.
 Moments are summed in float64 wherever spectra are asked for: summed in float32, a zero of G or A shows as 1e-7 of the
@@ -9,120 +9,160 @@ largest eigenvalue and passes for the smallest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from netvitals.capture import preserved
+from netvitals.capture import in_mode, preserved
+from netvitals.capture.observation import Mode
+from netvitals.capture.result import Result, one_screen
+from netvitals.capture.task import LossFn, Only, Task, choose, inputs_of, likelihood_of, output_tensor
 from netvitals.singular.moments.factors import FLOOR, FLOOR_SINGLE, Factor
 from netvitals.singular.moments.second_moments import gram, input_moment
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding)
 FISHERS = ("expected", "monte-carlo", "empirical")
+_FUSED = "its projections run inside one fused call; separate nn.Linear projections are covered"
 
 
-@dataclass(frozen=True)
-class KFAC:
+@dataclass(frozen=True, kw_only=True)
+class KFAC(Result):
     """Factors by layer name, and what was not covered."""
 
     layers: dict[str, Factor]
     fisher: str
-    loss: str
-    samples: int
-    skipped: dict[str, str]  # layer → reason
+    loss: str  # "mse" or "ce"
+    examples: int
+    skipped: dict[str, str] = field(default_factory=dict)  # layer → reason
 
     def __getitem__(self, name: str) -> Factor:
         if name not in self.layers:
             raise KeyError(f"there is no layer {name!r}; K-FAC has {', '.join(self.layers)}")
         return self.layers[name]
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Sizes and the ends of both spectra, one row a layer."""
+        return [{"layer": name, **factor.row()} for name, factor in self.layers.items()]
+
     def __str__(self) -> str:
-        head = f"K-FAC, {self.fisher} Fisher of {self.loss}, {self.samples} samples"
+        head = f"K-FAC, {self.fisher} Fisher of {self.loss}, {self.examples} examples"
         rows = [f"  {n:24s} {f}" for n, f in self.layers.items()]
-        return "\n".join([head, *rows, *(f"  not covered: {n}, {why}" for n, why in self.skipped.items())])
+        return one_screen([head, *rows, *(f"  not covered: {n}, {why}" for n, why in self.skipped.items())])
+
+
+@dataclass
+class Call:
+    """One layer of the model and what it was given and gave, for each time it ran."""
+
+    name: str
+    module: nn.Module
+    passes: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # input, output
+
+    def record(self, _: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        self.passes.append((args[0].detach(), output))
+
+
+def why_not(call: Call) -> str:
+    """Why a layer has no pair of factors; empty where it has one."""
+    if isinstance(call.module, nn.MultiheadAttention):
+        return _FUSED
+    if not call.passes:
+        return "never called"
+    if getattr(call.module, "groups", 1) > 1:
+        return "a grouped convolution has one pair of factors for each group"
+    if not any(z.requires_grad for _, z in call.passes):
+        return "its output needs no gradient"
+    return ""
 
 
 def kfac(
     model: nn.Module,
+    loss_fn: LossFn,
     batch: Any,
-    loss: str = "mse",
-    fisher: str = "expected",
     *,
-    bias: bool = False,
-    only: Callable[[str], bool] | None = None,
+    mode: Mode = "as_is",
+    only: Only = None,
     seed: int = 0,
+    fisher: str = "expected",
+    bias: bool = False,
     spectra: bool = True,
 ) -> KFAC:
-    """A and G of every Linear, Conv1d, Conv2d and Embedding of ``model``.
+    """A and G of every Linear, Conv1d, Conv2d and Embedding of ``model``, which is left as it was.
 
     Args:
-        batch: (inputs, targets), or inputs alone where no labels are needed.
-        loss: "mse" (½‖y − f‖²) or "ce" (softmax over the last dimension; (N, C) or (N, T, C)).
+        model: any model that returns one tensor, or an output with ``logits``.
+        loss_fn: "mse" (½‖y − f‖²), "ce" (softmax over the last dimension; (N, C) or (N, T, C)), or torch's losses of
+            that kind. It fixes the likelihood.
+        batch: what a loader yields; a target is needed for the empirical Fisher only.
+        mode: "as_is", "train" (batch statistics, dropout modules off) or "eval".
+        only: names or patterns of layers, or a function of a name.
+        seed: of the labels drawn for "monte-carlo".
         fisher: "expected", "monte-carlo" or "empirical".
         bias: append a constant 1 to the layer input, so that A covers the bias.
-        only: keep layers whose name it accepts.
         spectra: also eigenvalues, from moments summed in float64. Without them products are made in the model's own
             precision, which is faster.
 
-    The model runs in its own mode with BatchNorm on batch statistics if training; everything is restored.
+    Returns:
+        Factors by layer name.
+
+    >>> print(kfac(nn.Linear(2, 1), "mse", torch.eye(2))[""].A)
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]], dtype=torch.float64)
     """
-    if loss not in ("mse", "ce"):
-        raise ValueError(f"K-FAC knows the losses mse and ce, got {loss!r}")
     if fisher not in FISHERS:
         raise ValueError(f"fisher is one of {', '.join(FISHERS)}, got {fisher!r}")
-    inputs, targets = batch if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, None)
-    if isinstance(inputs, Tensor) and not len(inputs):
-        raise ValueError("the batch is empty: factors are means over samples")
+    task = inputs_of(model, batch)
+    targets = task.targets[0] if task.targets else None
+    loss = likelihood_of(loss_fn, targets)
+    if not task.examples:
+        raise ValueError("the batch is empty: factors are means over examples")
     if fisher == "empirical" and targets is None:
         raise ValueError("the empirical Fisher needs labels: give batch as (inputs, targets)")
-    chosen = {n: m for n, m in model.named_modules() if isinstance(m, LAYERS) and (only is None or only(n))}
-    if not chosen:
-        raise ValueError(f"{type(model).__name__} has no Linear, Conv or Embedding layer that was asked for")
-    seen: dict[str, list[tuple[Tensor, Tensor]]] = {n: [] for n in chosen}
-    handles = []
-    with preserved(model):
-        try:
-            for name, module in chosen.items():
-                handles.append(module.register_forward_hook(_recorder(seen[name])))
-            with torch.enable_grad():
-                outputs = model(inputs)
-        finally:
-            for handle in handles:
-                handle.remove()
-        if not isinstance(outputs, Tensor):
-            raise ValueError(
-                f"{type(model).__name__} returns a {type(outputs).__name__}; K-FAC needs a model that "
-                "returns one tensor"
-            )
-        if not torch.isfinite(outputs).all():
-            raise ValueError("the model's outputs are not finite: look for NaN in the batch or the parameters")
-        skipped = {n: "never called" for n, calls in seen.items() if not calls}
-        skipped |= {
-            n: "its projections run inside one fused call; separate nn.Linear projections are covered"
-            for n, m in model.named_modules()
-            if isinstance(m, nn.MultiheadAttention) and (only is None or only(n))
-        }
-        calls = [(n, x, z) for n, pairs in seen.items() for x, z in pairs]
-        grouped = {n for n, m in chosen.items() if getattr(m, "groups", 1) > 1}
-        skipped |= dict.fromkeys(grouped, "a grouped convolution has one pair of factors for each group")
-        usable = [(n, x, z) for n, x, z in calls if z.requires_grad and n not in grouped]
-        skipped |= {n: "its output needs no gradient" for n, _, z in calls if not z.requires_grad}
+    calls = _asked_for(model, only)
+    with preserved(model), in_mode(model, mode), torch.enable_grad():
+        outputs = _run(task, calls)
+        skipped = {call.name: why for call in calls if (why := why_not(call))}
+        usable = [call for call in calls if call.name not in skipped]
         if not usable:
             raise ValueError(
                 "no layer's output needs a gradient: everything that was asked for is frozen or was not called"
             )
         if fisher == "empirical":
             _check_targets(outputs, targets, loss)
-        deltas = _deltas(outputs, [z for *_, z in usable], targets, loss, fisher, seed)
-        layers: dict[str, Factor] = {}
-        for name in dict.fromkeys(n for n, *_ in usable):
-            mine = [(x, z, d) for (n, x, z), d in zip(usable, deltas) if n == name]
-            layers[name] = _factor(chosen[name], mine, bias, spectra)
-    return KFAC(layers, fisher, loss, len(outputs), skipped)
+        passes = [(call, x, z) for call in usable for x, z in call.passes if z.requires_grad]
+        deltas = _deltas(outputs, [z for *_, z in passes], targets, loss, fisher, seed)
+        layers = {}
+        for call in usable:
+            mine = [(x, z, d) for (owner, x, z), d in zip(passes, deltas) if owner is call]
+            layers[call.name] = _factor(call.module, mine, bias, spectra)
+    return KFAC(layers=layers, fisher=fisher, loss=loss, examples=len(outputs), skipped=skipped)
+
+
+def _asked_for(model: nn.Module, only: Only) -> list[Call]:
+    known = {n: m for n, m in model.named_modules() if isinstance(m, (*LAYERS, nn.MultiheadAttention))}
+    calls = [Call(n, known[n]) for n in choose(only, known, "layer")]
+    if not any(isinstance(call.module, LAYERS) for call in calls):
+        raise ValueError(f"{type(model).__name__} has no Linear, Conv or Embedding layer that was asked for")
+    return calls
+
+
+def _run(task: Task, calls: list[Call]) -> Tensor:
+    """The model's outputs, with every call recorded on the way."""
+    handles = []
+    try:
+        for call in calls:
+            if isinstance(call.module, LAYERS):
+                handles.append(call.module.register_forward_hook(call.record))
+        outputs = output_tensor(task.forward(), task.model)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not torch.isfinite(outputs).all():
+        raise ValueError("the model's outputs are not finite: look for NaN in the batch or the parameters")
+    return outputs
 
 
 def _check_targets(outputs: Tensor, targets: Any, loss: str) -> None:
@@ -141,17 +181,10 @@ def _check_targets(outputs: Tensor, targets: Any, loss: str) -> None:
         )
 
 
-def _recorder(calls: list[tuple[Tensor, Tensor]]) -> Callable[..., None]:
-    def record(_: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        calls.append((args[0].detach(), output))
-
-    return record
-
-
 def _deltas(
     outputs: Tensor, zs: list[Tensor], targets: Tensor | None, loss: str, fisher: str, seed: int
 ) -> list[Tensor]:
-    """Per-sample gradients at every z; the expected Fisher has a leading dimension over outputs."""
+    """Per-example gradients at every z; the expected Fisher has a leading dimension over outputs."""
     classes = outputs.shape[-1]
     out = outputs.detach()
     generator = torch.Generator(out.device).manual_seed(seed)
@@ -211,10 +244,10 @@ def _factor(module: nn.Module, calls: list[tuple[Tensor, Tensor, Tensor]], bias:
     a = a / len(calls) if len(calls) > 1 else a
     empty = torch.empty(0, dtype=torch.float64)
     return Factor(
-        a,
-        g,
-        torch.linalg.eigvalsh(a) if spectra else empty,
-        torch.linalg.eigvalsh(g) if spectra else empty,
-        positions,
-        FLOOR if calls[0][1].dtype == torch.float64 else FLOOR_SINGLE,
+        A=a,
+        G=g,
+        A_spectrum=torch.linalg.eigvalsh(a) if spectra else empty,
+        G_spectrum=torch.linalg.eigvalsh(g) if spectra else empty,
+        positions=positions,
+        floor=FLOOR if calls[0][1].dtype == torch.float64 else FLOOR_SINGLE,
     )

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import preserved
+from netvitals.capture import in_mode, preserved
+from netvitals.capture.observation import Mode
+from netvitals.capture.result import Result, Several
+from netvitals.capture.task import Only, Task, choose, inputs_of
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _DEAD = 1e-12  # second moment, over the mean of the layer, below which a unit is silent
@@ -25,8 +28,8 @@ RELATED = "its units obey an exact linear relation, as behind a LayerNorm withou
 _FLOOR = 1e-10  # relative eigenvalue that a singular A is lifted to
 
 
-@dataclass(frozen=True)
-class SchurProfile:
+@dataclass(frozen=True, kw_only=True)
+class SchurProfile(Result):
     """Schur ratios of one layer's input units, beside a random start's."""
 
     layer: str
@@ -35,7 +38,7 @@ class SchurProfile:
     reference_stderr: float  # over draws
     ratios: Tensor  # one per unit, NaN for silent ones
     silent: int
-    rows: int
+    row_count: int  # examples × positions
     note: str = ""
 
     @property
@@ -50,19 +53,19 @@ class SchurProfile:
             else f", {self.reference:.3g} ± {self.reference_stderr:.1g} at a random start"
         )
         return (
-            f"{self.layer}: a unit's own share is {self.median:.3g}{against} ({self.rows} rows, {self.silent} "
+            f"{self.layer}: a unit's own share is {self.median:.3g}{against} ({self.row_count} rows, {self.silent} "
             f"silent units){'; ' + self.note if self.note else ''}"
         )
 
 
 def schur_ratios(rows: Tensor) -> Tensor:
-    r"""$1/(A_{ii}(A^{-1})_{ii})$ for every column of ``rows`` (samples, units), in float64; NaN for silent columns.
+    r"""$1/(A_{ii}(A^{-1})_{ii})$ for every column of ``rows`` (examples, units), in float64; NaN for silent columns.
 
     >>> schur_ratios(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
     tensor([0.7500, 0.7500], dtype=torch.float64)
     """
     if rows.ndim != 2 or not rows.numel():
-        raise ValueError(f"activations are (samples, units) with at least one of each, got {tuple(rows.shape)}")
+        raise ValueError(f"activations are (examples, units) with at least one of each, got {tuple(rows.shape)}")
     x = rows.detach().double()
     if not torch.isfinite(x).all():
         raise ValueError("the activations are not finite: look for NaN in the batch or the parameters")
@@ -78,56 +81,76 @@ def schur_ratios(rows: Tensor) -> Tensor:
 
 
 def schur_profile(
-    model: nn.Module, batch: Any, *, references: int = 3, seed: int = 0, rows: int = 8192
-) -> tuple[SchurProfile, ...]:
-    """Schur ratios at the input of every Linear and convolution that follows another one.
+    model: nn.Module,
+    batch: Any,
+    *,
+    mode: Mode = "eval",
+    only: Only = None,
+    seed: int = 0,
+    references: int = 3,
+    rows: int = 8192,
+) -> Several[SchurProfile]:
+    """Schur ratios at the input of every Linear and convolution that follows another one; no loss is needed.
 
     Args:
-        batch: inputs, or (inputs, targets).
+        model: the model, which is left as it was.
+        batch: what a loader yields; a target is not used.
+        mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
+        only: names or patterns of layers, or a function of a name.
+        seed: of the networks drawn anew.
         references: networks drawn anew for the reference; 0 for none. Modules need ``reset_parameters``.
-        rows: at most so many samples × positions, evenly strided.
+        rows: at most so many examples × positions, evenly strided.
+
+    Returns:
+        One profile a layer.
     """
-    x = batch[0] if isinstance(batch, tuple | list) else batch
-    if rows < 1 or references < 0 or (isinstance(x, Tensor) and not len(x)):
-        raise ValueError(f"a batch with samples, rows ≥ 1 and references ≥ 0 are needed, got {rows} and {references}")
-    found = _inputs(model, x, rows)
+    task = inputs_of(model, batch)
+    if rows < 1 or references < 0 or not task.examples:
+        raise ValueError(f"a batch with examples, rows ≥ 1 and references ≥ 0 are needed, got {rows} and {references}")
+    seen = _inputs(task, rows, mode)
+    found = {n: seen[n] for n in choose(only, seen, "hidden layer")}
     if not found:
         raise ValueError(f"{type(model).__name__} has no hidden Linear or convolution layer to look at")
+    drawn = _drawn_anew(task, found, references, rows, mode, seed)
+    return Several(tuple(_profile(name, value, drawn[name]) for name, value in found.items()))
+
+
+def _drawn_anew(
+    task: Task, found: dict[str, Tensor], references: int, rows: int, mode: Mode, seed: int
+) -> dict[str, list[float]]:
+    """The median ratio of every layer in networks drawn anew."""
     drawn: dict[str, list[float]] = {n: [] for n in found}
     with torch.random.fork_rng(devices=[]):
         for i in range(references):
             torch.manual_seed(seed + i)
-            twin = copy.deepcopy(model)
+            twin = copy.deepcopy(task.model)
             for module in twin.modules():
                 reset = getattr(module, "reset_parameters", None)
                 if callable(reset):
                     reset()
-            for name, value in _inputs(twin, x, rows).items():
-                drawn[name].append(_median(schur_ratios(value)))
-    out = []
-    for name, value in found.items():
-        ratios, ref = schur_ratios(value), torch.tensor(drawn[name], dtype=torch.float64)
-        stderr = float(ref.std() / len(ref) ** 0.5) if len(ref) > 1 else math.nan
-        note = (
-            f"only {len(value)} rows for {value.shape[1]} units: every ratio is biased down"
-            if len(value) < 4 * value.shape[1]
-            else RELATED
-            if _median(ratios) < _RELATED
-            else ""
-        )
-        out.append(
-            SchurProfile(
-                name,
-                _median(ratios),
-                float(ref.mean()) if len(ref) else math.nan,
-                stderr,
-                ratios,
-                int(ratios.isnan().sum()),
-                len(value),
-                note,
-            )
-        )
-    return tuple(out)
+            values = _inputs(replace(task, model=twin), rows, mode)
+            for name in found:
+                drawn[name].append(_median(schur_ratios(values[name])))
+    return drawn
+
+
+def _profile(name: str, value: Tensor, drawn: list[float]) -> SchurProfile:
+    ratios, ref = schur_ratios(value), torch.tensor(drawn, dtype=torch.float64)
+    note = ""
+    if len(value) < 4 * value.shape[1]:
+        note = f"only {len(value)} rows for {value.shape[1]} units: every ratio is biased down"
+    elif _median(ratios) < _RELATED:
+        note = RELATED
+    return SchurProfile(
+        layer=name,
+        median=_median(ratios),
+        reference=float(ref.mean()) if len(ref) else math.nan,
+        reference_stderr=float(ref.std() / len(ref) ** 0.5) if len(ref) > 1 else math.nan,
+        ratios=ratios,
+        silent=int(ratios.isnan().sum()),
+        row_count=len(value),
+        note=note,
+    )
 
 
 def _median(ratios: Tensor) -> float:
@@ -135,8 +158,9 @@ def _median(ratios: Tensor) -> float:
     return float(live.median()) if len(live) else math.nan
 
 
-def _inputs(model: nn.Module, x: Any, rows: int) -> dict[str, Tensor]:
+def _inputs(task: Task, rows: int, mode: Mode) -> dict[str, Tensor]:
     """Input rows of every layer but the first, by name; a convolution's input channels count as units."""
+    model = task.model
     kept: dict[str, Tensor] = {}
     handles = []
 
@@ -154,8 +178,8 @@ def _inputs(model: nn.Module, x: Any, rows: int) -> dict[str, Tensor]:
         if isinstance(module, LAYERS):
             handles.append(module.register_forward_pre_hook(hook(name)))
     try:
-        with preserved(model, train=False), torch.no_grad():
-            model(x)
+        with preserved(model), in_mode(model, mode), torch.no_grad():
+            task.forward()
     finally:
         for handle in handles:
             handle.remove()

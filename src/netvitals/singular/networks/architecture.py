@@ -122,7 +122,15 @@ class Chain:
                     h = h + stream[a]
             stream.append(h)
         dead = [f[:, r - q :] for f in frames]
-        return Trace(h, [f"layer{i + 1}" for i in range(self.depth)], inputs, zs, stream, dead[1:], dead[:-1])
+        return Trace(
+            output=h,
+            names=[f"layer{i + 1}" for i in range(self.depth)],
+            inputs=inputs,
+            preactivations=zs,
+            stream=stream,
+            dead=dead[1:],
+            dead_in=dead[:-1],
+        )
 
 
 @dataclass(frozen=True)
@@ -164,7 +172,15 @@ class AttentionChain:
                 inputs.append(into)
             h = h + o if self.residual else o
             stream.append(h)
-        return Trace(h, names, inputs, zs, stream, [axis] * len(names), [axis] * len(names))
+        return Trace(
+            output=h,
+            names=names,
+            inputs=inputs,
+            preactivations=zs,
+            stream=stream,
+            dead=[axis] * len(names),
+            dead_in=[axis] * len(names),
+        )
 
 
 @dataclass(frozen=True)
@@ -187,7 +203,15 @@ class SwiGLUStack:
             h = z
             stream.append(h)
         names = [f"block{i}.down" for i in range(self.blocks)]
-        return Trace(h, names, inputs, zs, stream, [axis] * self.blocks, [axis] * self.blocks)
+        return Trace(
+            output=h,
+            names=names,
+            inputs=inputs,
+            preactivations=zs,
+            stream=stream,
+            dead=[axis] * self.blocks,
+            dead_in=[axis] * self.blocks,
+        )
 
 
 Architecture = Chain | AttentionChain | SwiGLUStack

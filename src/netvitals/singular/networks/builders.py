@@ -50,7 +50,15 @@ class Autoencoder:
         h = ACTIVATIONS[self.activation](z)
         out = h @ second.T
         unit = torch.eye(self.hidden, dtype=f64)[:, -1:]
-        return Trace(out, ["layer1", "layer2"], [x, h], [z, out], [x, h, out], [unit, v[:, None]], [u[:, None], unit])
+        return Trace(
+            output=out,
+            names=["layer1", "layer2"],
+            inputs=[x, h],
+            preactivations=[z, out],
+            stream=[x, h, out],
+            dead=[unit, v[:, None]],
+            dead_in=[u[:, None], unit],
+        )
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,15 @@ class Superposition:
         z = (x @ w.T).requires_grad_()
         out = z @ w
         unit = torch.eye(self.hidden, dtype=f64)[:, -1:]
-        return Trace(out, ["hidden", "output"], [x, z], [z, out], [x, z, out], [unit, u[:, None]], [u[:, None], unit])
+        return Trace(
+            output=out,
+            names=["hidden", "output"],
+            inputs=[x, z],
+            preactivations=[z, out],
+            stream=[x, z, out],
+            dead=[unit, u[:, None]],
+            dead_in=[u[:, None], unit],
+        )
 
 
 @dataclass(frozen=True)
@@ -111,7 +127,15 @@ class BlockPair:
                 h = (h @ h.mT / math.sqrt(d)).softmax(-1) @ h
             nodes.append(h @ weight)
         axis = torch.eye(d, dtype=f64)[:, -1:]
-        return Trace(nodes[-1], ["input", "middle", "output"], nodes, nodes, nodes, [axis] * 3, [axis] * 3)
+        return Trace(
+            output=nodes[-1],
+            names=["input", "middle", "output"],
+            inputs=nodes,
+            preactivations=nodes,
+            stream=nodes,
+            dead=[axis] * 3,
+            dead_in=[axis] * 3,
+        )
 
 
 @dataclass(frozen=True)
@@ -153,7 +177,15 @@ class PreNormProbe:
             stream.append(h)
             if b == self.probe:
                 zs, inputs = [z1, z2], [source, inside]
-        return Trace(h, ["fc1", "fc2"], inputs, zs, [x, h], [axis] * 2, [axis] * 2)
+        return Trace(
+            output=h,
+            names=["fc1", "fc2"],
+            inputs=inputs,
+            preactivations=zs,
+            stream=[x, h],
+            dead=[axis] * 2,
+            dead_in=[axis] * 2,
+        )
 
 
 @dataclass(frozen=True)
@@ -190,13 +222,13 @@ class Memorised:
         out = h + level * F.one_hot(self.labels(x), self.width).to(h)
         axis = torch.eye(self.width, dtype=f64)[:, -1:]
         return Trace(
-            out,
-            [f"layer{i + 1}" for i in range(self.depth)],
-            inputs,
-            zs,
-            stream,
-            [axis] * self.depth,
-            [axis] * self.depth,
+            output=out,
+            names=[f"layer{i + 1}" for i in range(self.depth)],
+            inputs=inputs,
+            preactivations=zs,
+            stream=stream,
+            dead=[axis] * self.depth,
+            dead_in=[axis] * self.depth,
         )
 
 

@@ -1,18 +1,21 @@
 r"""The freeze probe: set a network exactly on its path at several t, read the K-FAC factors, fit the exponents.
 
-No training happens. Samples and noise are the same at every t, arithmetic is float64, and each rate says its regime and
+No training happens. Inputs and noise are the same at every t, arithmetic is float64, and each rate says its regime and
 estimator. A readout that is zero at every t is called so and never fitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result, one_screen
 from netvitals.singular.networks.architecture import Architecture, AttentionChain, Chain, SwiGLUStack, Trace
 from netvitals.singular.networks.builders import Builder, Memorised, inputs_of
 from netvitals.singular.orders.rates import RateFit, rate_fit
@@ -20,8 +23,21 @@ from netvitals.singular.orders.rates import RateFit, rate_fit
 DEFAULT_TS = tuple(np.geomspace(10**-3, 10**-1.3, 6).tolist())
 
 
+READOUTS = ("G", "G_schur", "A", "A_schur", "product", "stream", "forward")
+
+
 @dataclass(frozen=True)
-class Ladder:
+class Rung:
+    """One number at one t: what was read, and where."""
+
+    t: float
+    readout: str  # one of READOUTS
+    place: str  # layer, or number of the stream's node
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder(Result):
     """Fitted exponents by layer and readout."""
 
     G: dict[str, RateFit]  # dead entry vᵀGv
@@ -35,11 +51,20 @@ class Ladder:
     ts: tuple[float, ...]
     regime: str
     estimator: str
-    samples: int
+    examples: int
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a layer and readout: the exponent and its standard error."""
+        tables = {name: getattr(self, name) for name in READOUTS[:5]}
+        return [
+            {"readout": name, "layer": layer, "slope": fit.slope, "stderr": fit.stderr}
+            for name, fits in tables.items()
+            for layer, fit in fits.items()
+        ]
 
     def __str__(self) -> str:
-        rows = [f"  {k:14s} G {self.G[k]}   A {self.A[k]}" for k in self.G]
-        return "\n".join([f"freeze probe, {self.regime}, {self.estimator}, {self.samples} samples", *rows])
+        lines = [f"  {k:14s} G {self.G[k]}   A {self.A[k]}" for k in self.G]
+        return one_screen([f"freeze probe, {self.regime}, {self.estimator}, {self.examples} examples", *lines])
 
 
 def freeze_probe(
@@ -48,7 +73,7 @@ def freeze_probe(
     *,
     loss: str = "mse",
     noise: float = 1.0,
-    samples: int = 2000,
+    examples: int = 2000,
     seed: int = 0,
     direction: int = 0,
     fisher: str = "expected",
@@ -56,16 +81,56 @@ def freeze_probe(
     """Measure the exponents of ``architecture``.
 
     Args:
+        architecture: a builder, such as a chain.
+        ts: places on the path, three or more.
         loss: "mse" (½‖y − f‖², target = output at t = 0 plus noise) or "ce" (softmax over the outputs).
         noise: σ of the target's noise; 0 is the noise-free regime.
+        examples: inputs, the same at every t.
+        seed: of inputs, noise and labels.
         direction: which dead direction (0 is the last channel).
         fisher: for "ce": "expected", or "empirical" with labels drawn at t = 0. For "mse" the loss gradient is used,
             which is the noisy or noise-free regime of the theory.
+
+    Returns:
+        A fit for every layer and readout.
     """
+    _check(architecture, ts, noise, examples, direction, fisher)
+    generator = torch.Generator().manual_seed(seed)
+    x = _inputs(architecture, examples, generator)
+    own = getattr(architecture, "target", None)
+    target = own(x) if own is not None else architecture.trace(0.0, x).output.detach()
+    xi = torch.randn(target.shape, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(target.flatten(0, -2).softmax(-1), 1, generator=generator).reshape(target.shape[:-1])
+    labels = architecture.labels(x) if isinstance(architecture, Memorised) else labels
+    rungs: list[Rung] = []
+    for t in map(float, ts):
+        trace = architecture.trace(t, x)
+        rungs += _rungs(t, trace, _deltas(trace, loss, target + noise * xi, labels, fisher), direction)
+    table = pl.DataFrame(rungs)
+    fits: dict[str, dict[str, RateFit]] = {name: {} for name in READOUTS}
+    for (name, place), group in table.group_by("readout", "place", maintain_order=True):
+        fits[str(name)][str(place)] = rate_fit(group["t"].to_list(), group["value"].to_list(), floor=0.0)
+    entries = table.filter(pl.col("readout") == "G")
+    regime = f"{loss}, " + ("noise-free" if noise == 0 and loss == "mse" else "noisy" if loss == "mse" else "softmax")
+    return Ladder(
+        **{name: fits[name] for name in READOUTS[:5]},
+        stream=tuple(fits["stream"].values()),
+        forward=tuple(fits["forward"].values()),
+        values={n: entries.filter(pl.col("place") == n)["value"].to_numpy() for n in fits["G"]},
+        ts=tuple(map(float, ts)),
+        regime=regime,
+        estimator=f"{fisher} Fisher" if loss == "ce" else "loss gradient",
+        examples=examples,
+    )
+
+
+def _check(architecture: object, ts: Sequence[float], noise: float, examples: int, direction: int, fisher: str) -> None:
     if len(ts) < 3 or not all(0 < t < float("inf") for t in ts):
         raise ValueError(f"an exponent is read from at least three places t > 0, got {list(ts)}")
-    if samples < 2 or not noise >= 0 or direction < 0:
-        raise ValueError(f"two samples, noise ≥ 0 and direction ≥ 0 are needed, got {samples}, {noise} and {direction}")
+    if examples < 2 or not noise >= 0 or direction < 0:
+        raise ValueError(
+            f"two examples, noise ≥ 0 and direction ≥ 0 are needed, got {examples}, {noise} and {direction}"
+        )
     if fisher not in ("expected", "empirical"):
         raise ValueError(f"fisher is 'expected' or 'empirical', got {fisher!r}")
     if isinstance(architecture, Chain) and direction >= len(architecture.powers):
@@ -76,67 +141,39 @@ def freeze_probe(
         raise TypeError(
             f"the freeze probe takes a builder such as Chain or AttentionChain, got {type(architecture).__name__}"
         )
-    generator = torch.Generator().manual_seed(seed)
-    x = _inputs(architecture, samples, generator)
-    own = getattr(architecture, "target", None)
-    target = own(x) if own is not None else architecture.trace(0.0, x).output.detach()
-    xi = torch.randn(target.shape, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(target.flatten(0, -2).softmax(-1), 1, generator=generator).reshape(target.shape[:-1])
-    labels = architecture.labels(x) if isinstance(architecture, Memorised) else labels
-    rows: dict[str, list[list[float]]] = {k: [] for k in ("G", "Gs", "A", "As", "P")}
-    sigma, amplitude, names = [], [], []
-    for t in ts:
-        trace = architecture.trace(float(t), x)
-        names = trace.names
-        deltas = _deltas(trace, loss, target + noise * xi, labels, fisher)
-        dead, dead_in = ([v[:, -1 - direction] for v in part] for part in (trace.dead, trace.dead_in))
-        g = [_dead_moments(d, v) for d, v in zip(deltas, dead)]
-        a = [_dead_moments(x_in, v) for x_in, v in zip(trace.inputs, dead_in)]
-        rows["G"].append([entry for entry, _ in g])
-        rows["A"].append([entry for entry, _ in a])
-        rows["Gs"].append([schur for _, schur in g])
-        rows["As"].append([schur for _, schur in a])
-        rows["P"].append([p * q for (_, p), (_, q) in zip(g, a)])
-        frame = [trace.dead_in[0][:, -1 - direction], *(v[:, -1 - direction] for v in _stream_frames(trace))]
-        nodes = [_dead_moments(s, v) for s, v in zip(trace.stream, frame)]
-        sigma.append([schur**0.5 for _, schur in nodes])
-        amplitude.append([entry**0.5 for entry, _ in nodes])
-    fits = {key: {n: _fit(ts, [row[i] for row in table]) for i, n in enumerate(names)} for key, table in rows.items()}
-    values = {n: np.array([row[i] for row in rows["G"]]) for i, n in enumerate(names)}
-    regime = f"{loss}, " + ("noise-free" if noise == 0 and loss == "mse" else "noisy" if loss == "mse" else "softmax")
-    estimator = f"{fisher} Fisher" if loss == "ce" else "loss gradient"
-    return Ladder(
-        fits["G"],
-        fits["Gs"],
-        fits["A"],
-        fits["As"],
-        fits["P"],
-        _columns(ts, sigma),
-        _columns(ts, amplitude),
-        values,
-        tuple(map(float, ts)),
-        regime,
-        estimator,
-        samples,
-    )
 
 
-def _inputs(architecture: Architecture | Builder, samples: int, generator: torch.Generator) -> Tensor:
+def _rungs(t: float, trace: Trace, deltas: list[Tensor], direction: int) -> Iterator[Rung]:
+    """Every readout of every layer, and of every node of the stream, at one t."""
+    column = -1 - direction
+    for name, delta, dead, x, dead_in in zip(trace.names, deltas, trace.dead, trace.inputs, trace.dead_in):
+        g, g_schur = _dead_moments(delta, dead[:, column])
+        a, a_schur = _dead_moments(x, dead_in[:, column])
+        numbers = (g, g_schur, a, a_schur, g_schur * a_schur)
+        yield from (Rung(t, readout, name, value) for readout, value in zip(READOUTS, numbers))
+    frames = [trace.dead_in[0], *_stream_frames(trace)]
+    for node, (x, dead) in enumerate(zip(trace.stream, frames)):
+        entry, schur = _dead_moments(x, dead[:, column])
+        yield Rung(t, "stream", str(node), schur**0.5)
+        yield Rung(t, "forward", str(node), entry**0.5)
+
+
+def _inputs(architecture: Architecture | Builder, examples: int, generator: torch.Generator) -> Tensor:
     if not isinstance(architecture, Chain | AttentionChain | SwiGLUStack):
-        return inputs_of(architecture)(samples, generator)
+        return inputs_of(architecture)(examples, generator)
     if isinstance(architecture, AttentionChain):
-        return torch.randn(samples, architecture.tokens, architecture.width, generator=generator, dtype=torch.float64)
+        return torch.randn(examples, architecture.tokens, architecture.width, generator=generator, dtype=torch.float64)
     widths = getattr(architecture, "widths", ())
-    x = torch.randn(samples, widths[0] if widths else architecture.width, generator=generator, dtype=torch.float64)
+    x = torch.randn(examples, widths[0] if widths else architecture.width, generator=generator, dtype=torch.float64)
     if isinstance(architecture, Chain) and architecture.norm_after and architecture.activation == "relu":
-        # a sample with no live unit leaves the norm nothing but the dead channel, whose exact gradient is zero and
+        # an example with no live unit leaves the norm nothing but the dead channel, whose exact gradient is zero and
         # whose computed one is rounding divided by t^p
         x = x[(x[:, :-1] > 0).any(1)]
     return x
 
 
 def _deltas(trace: Trace, loss: str, target: Tensor, labels: Tensor, fisher: str) -> list[Tensor]:
-    """δ_l per sample; for the expected Fisher one slice per class, so that moments sum over classes."""
+    """δ_l per example; for the expected Fisher one slice per class, so that moments sum over classes."""
     out = trace.output
     if loss == "mse":
         return list(torch.autograd.grad(0.5 * (out - target).square().sum(), trace.preactivations))
@@ -159,7 +196,7 @@ def _deltas(trace: Trace, loss: str, target: Tensor, labels: Tensor, fisher: str
 def _dead_moments(x: Tensor, dead: Tensor) -> tuple[float, float]:
     """Second moment of the dead component, and its Schur complement D − bᵀB⁻¹b.
 
-    Both come from the samples and not from the d × d moment matrix, whose rounding would hide anything below 1e-16.
+    Both come from the examples and not from the d × d moment matrix, whose rounding would hide anything below 1e-16.
     The Schur complement is what is left of the dead component after regression on the live ones.
     """
     rows = x.detach().reshape(-1, x.shape[-1])
@@ -178,11 +215,3 @@ def _stream_frames(trace: Trace) -> list[Tensor]:
     """Dead axes of X_1 … X_L; blocks with several projections contribute one node each."""
     step = len(trace.dead) // (len(trace.stream) - 1)
     return trace.dead[step - 1 :: step]
-
-
-def _fit(ts: Sequence[float], values: list[float]) -> RateFit:
-    return rate_fit(ts, values, floor=0.0)
-
-
-def _columns(ts: Sequence[float], table: list[list[float]]) -> tuple[RateFit, ...]:
-    return tuple(_fit(ts, [row[i] for row in table]) for i in range(len(table[0])))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.singular.laws.fluctuation import nu
 from netvitals.singular.laws.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
 from netvitals.singular.networks.builders import DiagonalNet
@@ -38,7 +39,7 @@ class Specimen:
 
 
 @dataclass(frozen=True)
-class Examined:
+class Examined(Result):
     """Exact values beside what our estimators return."""
 
     specimen: Specimen
@@ -88,20 +89,42 @@ def specimens() -> list[Specimen]:
     out = []
     for k in (1, 2, 3, 4):
         lam, m = rlct_single(k)
-        out.append(Specimen(f"power law N(t^{k}, 1)", _power(k), zeros(1), eye(1)[0], k, lam, m, nu(k)))
-    out.append(Specimen("regular, 5 parameters", lambda th: th[None], zeros(5), eye(5)[0], 1, 2.5, 1, 2.5))
+        out.append(
+            Specimen(
+                name=f"power law N(t^{k}, 1)",
+                outputs=_power(k),
+                theta0=zeros(1),
+                direction=eye(1)[0],
+                order=k,
+                lam=lam,
+                m=m,
+                nu=nu(k),
+            )
+        )
+    out.append(
+        Specimen(
+            name="regular, 5 parameters",
+            outputs=lambda th: th[None],
+            theta0=zeros(5),
+            direction=eye(5)[0],
+            order=1,
+            lam=2.5,
+            m=1,
+            nu=2.5,
+        )
+    )
     for w in (0.5, 0.3):
         mixture = SplitMixture(w)
         out.append(
             Specimen(
-                f"mixture split, weight {w:g}",
-                mixture.outputs,
-                zeros(1),
-                eye(1)[0],
-                2,
-                0.25,
-                1,
-                nu(2),
+                name=f"mixture split, weight {w:g}",
+                outputs=mixture.outputs,
+                theta0=zeros(1),
+                direction=eye(1)[0],
+                order=2,
+                lam=0.25,
+                m=1,
+                nu=nu(2),
                 likelihood=mixture,
                 note="the direction alone; with the mean λ is 3/4",
             )
@@ -110,13 +133,13 @@ def specimens() -> list[Specimen]:
         lam, m = rlct_crossing([1] * depth)
         out.append(
             Specimen(
-                f"scalar chain of depth {depth}",
-                lambda th: th.prod().reshape(1, 1),
-                zeros(depth),
-                torch.ones(depth, dtype=f64),
-                depth,
-                lam,
-                m,
+                name=f"scalar chain of depth {depth}",
+                outputs=lambda th: th.prod().reshape(1, 1),
+                theta0=zeros(depth),
+                direction=torch.ones(depth, dtype=f64),
+                order=depth,
+                lam=lam,
+                m=m,
                 normals=tuple(eye(depth)),
             )
         )
@@ -125,27 +148,27 @@ def specimens() -> list[Specimen]:
         r = len(ks)
         out.append(
             Specimen(
-                f"crossing of orders {ks}",
-                _monomial(ks),
-                zeros(r),
-                torch.ones(r, dtype=f64),
-                sum(ks),
-                lam,
-                m,
+                name=f"crossing of orders {ks}",
+                outputs=_monomial(ks),
+                theta0=zeros(r),
+                direction=torch.ones(r, dtype=f64),
+                order=sum(ks),
+                lam=lam,
+                m=m,
                 normals=tuple(eye(r)),
             )
         )
     lam, m = rlct_additive([2, 3], m_perp=1)
     out.append(
         Specimen(
-            "additive, orders 2 and 3 and one regular",
-            lambda th: torch.stack([th[0] ** 2, th[1] ** 3, th[2]])[None],
-            zeros(3),
-            eye(3)[1],
-            3,
-            lam,
-            m,
-            nu(2) + nu(3) + 0.5,
+            name="additive, orders 2 and 3 and one regular",
+            outputs=lambda th: torch.stack([th[0] ** 2, th[1] ** 3, th[2]])[None],
+            theta0=zeros(3),
+            direction=eye(3)[1],
+            order=3,
+            lam=lam,
+            m=m,
+            nu=nu(2) + nu(3) + 0.5,
         )
     )
     net = DiagonalNet(width=1, active=0)
@@ -167,14 +190,14 @@ def specimens() -> list[Specimen]:
     out.append(_reduced_rank())
     out.append(
         Specimen(
-            "gauge: mean depends on a sum",
-            lambda th: (th[0] + th[1]).reshape(1, 1),
-            zeros(2),
-            torch.tensor([1.0, -1.0], dtype=f64),
-            None,
-            0.5,
-            1,
-            0.5,
+            name="gauge: mean depends on a sum",
+            outputs=lambda th: (th[0] + th[1]).reshape(1, 1),
+            theta0=zeros(2),
+            direction=torch.tensor([1.0, -1.0], dtype=f64),
+            order=None,
+            lam=0.5,
+            m=1,
+            nu=0.5,
             note="K is zero along the direction",
         )
     )
@@ -192,7 +215,9 @@ def examine(specimen: Specimen) -> Examined:
         lam, m = (crossing.lam, crossing.m) if crossing.consistent else (math.nan, 0)
     elif specimen.theta0.numel() == 1 and result.order is not None:
         lam, m = rlct_single(result.order)
-    return Examined(specimen, result.order, result.estimate, result.ratio, lam, m, result)
+    return Examined(
+        specimen=specimen, order=result.order, estimate=result.estimate, ratio=result.ratio, lam=lam, m=m, scan=result
+    )
 
 
 def _power(k: int) -> Callable[[Tensor], Tensor]:
@@ -237,12 +262,12 @@ def _reduced_rank() -> Specimen:
 
     lam, m = rlct_reduced_rank(4, 3, 4, 2)
     return Specimen(
-        "reduced-rank regression (4, 3, 4), rank 2",
-        outputs,
-        torch.cat([a.flatten(), b.flatten()]),
-        torch.cat([row.flatten(), column.flatten()]),
-        2,
-        lam,
-        m,
+        name="reduced-rank regression (4, 3, 4), rank 2",
+        outputs=outputs,
+        theta0=torch.cat([a.flatten(), b.flatten()]),
+        direction=torch.cat([row.flatten(), column.flatten()]),
+        order=2,
+        lam=lam,
+        m=m,
         note="λ by Aoyagi and Watanabe",
     )

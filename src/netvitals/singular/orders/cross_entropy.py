@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.singular.moments.factors import lambda_min
 
 
@@ -34,7 +35,7 @@ def without_logit_shift(g: Tensor, jacobian: Tensor | None = None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SoftmaxHead:
+class SoftmaxHead(Result):
     """Mean curvature of a batch of logits."""
 
     c0: float  # smallest eigenvalue of E[diag(p) − ppᵀ] off the shift
@@ -42,7 +43,7 @@ class SoftmaxHead:
     empirical: float  # E‖p − e_y‖²: size of the empirical one
     epsilon: float  # mean 1 − p_y
     bounds_hold: bool  # both per-sample bounds, on every sample
-    samples: int
+    examples: int
 
     @property
     def contrast(self) -> float:
@@ -52,7 +53,7 @@ class SoftmaxHead:
     def __str__(self) -> str:
         return (
             f"c₀ = {self.c0:.3g}, 1 − p_y = {self.epsilon:.3g}, empirical/expected Fisher = {self.contrast:.3g} "
-            f"({self.samples} samples)"
+            f"({self.examples} examples)"
         )
 
 
@@ -90,10 +91,10 @@ def softmax_head(logits: Tensor, labels: Tensor) -> SoftmaxHead:
         ).all()
     )
     return SoftmaxHead(
-        lambda_min(without_logit_shift(mean), floor=0.0)[0],
-        float(traces.mean()),
-        float(squared.mean()),
-        float(eps.mean()),
-        holds,
-        len(y),
+        c0=lambda_min(without_logit_shift(mean), floor=0.0)[0],
+        trace=float(traces.mean()),
+        empirical=float(squared.mean()),
+        epsilon=float(eps.mean()),
+        bounds_hold=holds,
+        examples=len(y),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.singular.laws.rlct import rlct_crossing
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.order import DEFAULT_TS, check_direction, directional_fisher
@@ -19,7 +20,7 @@ from netvitals.singular.orders.rates import rate_fit
 
 
 @dataclass(frozen=True)
-class Crossing:
+class Crossing(Result):
     """Orders of the sheets, and whether the generic ray agrees with them."""
 
     ks: tuple[int, ...]
@@ -68,7 +69,7 @@ def recover_crossing(
     off = max(abs(e - k) for e, k in zip(estimates, ks))
     consistent = abs(total - sum(ks)) < 0.15 and off < 0.15
     note = "" if consistent else "the sheets' orders do not add up to the generic ray: no normal crossing here"
-    return Crossing(ks, tuple(estimates), total, lam, m, consistent, note)
+    return Crossing(ks=ks, estimates=tuple(estimates), generic=total, lam=lam, m=m, consistent=consistent, note=note)
 
 
 def eps_scan(

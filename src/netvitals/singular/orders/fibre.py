@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import jacfwd
 
+from netvitals.capture.result import Result
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.order import Outputs
 from netvitals.singular.orders.spectrum import fisher_matrix
@@ -63,7 +64,7 @@ def log_metric(theta: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class QuotientFisher:
+class QuotientFisher(Result):
     """The Fisher form on the horizontal space."""
 
     matrix: Tensor  # (H, H) in the metric's orthonormal horizontal coordinates

@@ -7,19 +7,22 @@ row and column of the second (dead-directions Corollary 28).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from netvitals.capture.result import Result
+from netvitals.capture.task import Task, in_double, inputs_of, output_tensor
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.order import DEFAULT_TS, KLOrder, Outputs, kl_order
 
 
 @dataclass(frozen=True)
-class Nature:
+class Nature(Result):
     """What a direction is."""
 
     verdict: str  # "gauge", "singular", "regular", "unclear"
@@ -67,11 +70,24 @@ def verdict_of(scan: KLOrder) -> str:
     return "singular" if asymptotic else "unclear"
 
 
-def along(model: nn.Module, inputs: Tensor, direction: dict[str, Tensor]) -> tuple[Outputs, Tensor, Tensor]:
-    """A model as a function of the parameters that ``direction`` moves: outputs, θ0 and the flat direction.
+def along(model: nn.Module, batch: Any, *, direction: Mapping[str, Tensor]) -> tuple[Outputs, Tensor, Tensor]:
+    """A model as a function of the parameters that ``direction`` moves; the model itself is not touched.
 
-    Positions of a sequence count as samples. The model itself is not touched.
+    Args:
+        model: a copy of it in float64 is run, in the mode it is in.
+        batch: what a loader yields; a target is not used.
+        direction: by parameter name, of the parameter's shape.
+
+    Returns:
+        Outputs as a function of the flat parameters, θ0, and the flat direction. Positions of a sequence count as
+        examples.
     """
+    return along_task(in_double(inputs_of(model, batch)), {n: v.double() for n, v in direction.items()})
+
+
+def along_task(task: Task, direction: Mapping[str, Tensor]) -> tuple[Outputs, Tensor, Tensor]:
+    """The same for a batch that was taken apart before."""
+    model = task.model
     params = dict(model.named_parameters(remove_duplicate=False))  # a tied weight moves wherever it is used
     if missing := [n for n in direction if n not in params]:
         raise ValueError(f"the direction names {missing[0]!r}, which is no parameter of {type(model).__name__}")
@@ -92,6 +108,7 @@ def along(model: nn.Module, inputs: Tensor, direction: dict[str, Tensor]) -> tup
     def outputs(flat: Tensor) -> Tensor:
         pieces = torch.split(flat, [s.numel() for s in shapes])
         moved = {n: p.reshape(s) for n, p, s in zip(names, pieces, shapes)}
-        return functional_call(model, {**rest, **moved}, (inputs,)).flatten(0, -2)
+        found = functional_call(model, {**rest, **moved}, task.args, dict(task.kwargs))
+        return output_tensor(found, model).flatten(0, -2)
 
     return outputs, theta, v

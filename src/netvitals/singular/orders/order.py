@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp
 
+from netvitals.capture.result import Result
 from netvitals.singular.orders import likelihood as likelihoods
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.rates import RateFit, rate_fit
@@ -26,7 +27,7 @@ _RATIO = 0.05  # relative deviation of F t²/K from 2k² that is called consiste
 
 
 @dataclass(frozen=True)
-class KLOrder:
+class KLOrder(Result):
     """Order of one direction, with the two readings it rests on."""
 
     order: int | None  # the whole number, or None with the reason in ``note``
@@ -155,11 +156,25 @@ def _conclude(t: np.ndarray, f: np.ndarray, kl: np.ndarray, scale: float, name: 
         )
     else:
         order = max(1, round(estimate))
-    return KLOrder(order, estimate, fit.slope, fit.stderr, ratio, kl_fit.slope, name, len(t), fit, t, f, kl, note)
+    return KLOrder(
+        order=order,
+        estimate=estimate,
+        slope=fit.slope,
+        stderr=fit.stderr,
+        ratio=ratio,
+        kl_slope=kl_fit.slope,
+        estimator=name,
+        passes=len(t),
+        fisher_fit=fit,
+        ts=t,
+        fisher=f,
+        kl=kl,
+        note=note,
+    )
 
 
 @dataclass(frozen=True)
-class ScoreExpansion:
+class ScoreExpansion(Result):
     r"""Norms of the Taylor coefficients of the Gaussian log-likelihood ratio along a direction."""
 
     norms: tuple[float, ...]  # E[a_j²] for j = 1..order, a_j the coefficient of t^j in the output

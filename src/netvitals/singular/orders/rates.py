@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from netvitals import stats
+from netvitals.capture.result import Result
 
 _FLOOR = 1e-14  # of the largest value: below it float64 round-off decides
 
 
 @dataclass(frozen=True)
-class RateFit:
+class RateFit(Result):
     """The exponent with its uncertainty and everything needed to doubt it."""
 
     slope: float
@@ -28,7 +29,7 @@ class RateFit:
     coefficient: float  # c in c·t^slope
     shift: float  # s0, zero unless fitted
     used: int  # points inside window and above floor
-    dropped: int
+    below_floor: int
     drift: float  # last local slope minus first: large means not yet asymptotic
     flags: tuple[str, ...] = ()
 
@@ -61,7 +62,18 @@ def rate_fit(
     nan = math.nan
     peak = np.abs(y).max() if y.size else 0.0
     if peak == 0:
-        return RateFit(nan, nan, (nan, nan), nan, 0.0, 0.0, 0, int(t.size), nan, ("identically zero",))
+        return RateFit(
+            slope=nan,
+            stderr=nan,
+            interval=(nan, nan),
+            r2=nan,
+            coefficient=0.0,
+            shift=0.0,
+            used=0,
+            below_floor=int(t.size),
+            drift=nan,
+            flags=("identically zero",),
+        )
     floor = _FLOOR * peak if floor is None else floor
     keep = (t > 0) & (y > floor)
     if window is not None:
@@ -69,7 +81,18 @@ def rate_fit(
     t, y, dropped = t[keep], y[keep], int((~keep).sum())
     if t.size < 3:
         few = ("too few points above the floor",)
-        return RateFit(nan, nan, (nan, nan), nan, nan, 0.0, int(t.size), dropped, nan, few)
+        return RateFit(
+            slope=nan,
+            stderr=nan,
+            interval=(nan, nan),
+            r2=nan,
+            coefficient=nan,
+            shift=0.0,
+            used=int(t.size),
+            below_floor=dropped,
+            drift=nan,
+            flags=few,
+        )
     flags = []
     s0 = _best_shift(t, y) if shift else 0.0
     fit = stats.loglog_slope(t + s0, y)
@@ -79,7 +102,16 @@ def rate_fit(
     if shift and s0 > t[-1] / 3:
         flags.append("the shift is as large as the window: scan further out")
     return RateFit(
-        fit.value, fit.stderr, fit.interval(), fit.r2, math.exp(fit.intercept), s0, fit.n, dropped, drift, tuple(flags)
+        slope=fit.value,
+        stderr=fit.stderr,
+        interval=fit.interval(),
+        r2=fit.r2,
+        coefficient=math.exp(fit.intercept),
+        shift=s0,
+        used=fit.n,
+        below_floor=dropped,
+        drift=drift,
+        flags=tuple(flags),
     )
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
+from netvitals.capture.result import Result
 from netvitals.singular.orders import likelihood as likelihoods
 from netvitals.singular.orders.likelihood import Categorical, Gaussian, Likelihood
 from netvitals.singular.orders.order import Outputs, check_direction
@@ -56,7 +57,7 @@ def fisher_spectrum(
 
 
 @dataclass(frozen=True)
-class Direction:
+class Direction(Result):
     """One eigenvalue followed along the path."""
 
     label: str  # "zero", "constant", "tangential", "transversal", "unclear"
@@ -71,7 +72,7 @@ class Direction:
 
 
 @dataclass(frozen=True)
-class Classified:
+class Classified(Result):
     """All eigenvalues of a path, by class."""
 
     directions: tuple[Direction, ...]
@@ -167,23 +168,36 @@ def _classify(
 ) -> Direction:
     angle = float(torch.rad2deg(torch.arccos((vector @ v).abs().clamp(max=1))))
     if np.abs(values).max() < 1e-26:
-        return Direction("zero", float("nan"), float("nan"), None, angle, values)
+        return Direction(
+            label="zero", exponent=float("nan"), stderr=float("nan"), order=None, angle=angle, values=values
+        )
     fit = rate_fit(ts, np.maximum(values, 0), floor=1e-30)
     if fit.used < 3:
-        return Direction("zero", float("nan"), float("nan"), None, angle, values)
+        return Direction(
+            label="zero", exponent=float("nan"), stderr=float("nan"), order=None, angle=angle, values=values
+        )
     if abs(fit.slope) < _TOLERANCE:
-        return Direction("constant", fit.slope, fit.stderr, 1, angle, values)
+        return Direction(label="constant", exponent=fit.slope, stderr=fit.stderr, order=1, angle=angle, values=values)
     half = fit.slope / 2
     if abs(half - round(half)) > _TOLERANCE:
-        return Direction("unclear", fit.slope, fit.stderr, None, angle, values)
+        return Direction(label="unclear", exponent=fit.slope, stderr=fit.stderr, order=None, angle=angle, values=values)
     truth = outputs(theta)
     step = 10 * ts[0]
     along, across = (float(family.kl(truth, outputs(theta + step * w))) for w in (v, vector))
     # a tangential eigenvector at t > 0 has a small part along v, so its divergence is small but not zero
     grows = across > max(1e-26 * (1 + float(truth.square().mean())), _TANGENTIAL * along)
     if grows:
-        return Direction("transversal", fit.slope, fit.stderr, round(half) + 1, angle, values)
-    return Direction("tangential", fit.slope, fit.stderr, round(half), angle, values)
+        return Direction(
+            label="transversal",
+            exponent=fit.slope,
+            stderr=fit.stderr,
+            order=round(half) + 1,
+            angle=angle,
+            values=values,
+        )
+    return Direction(
+        label="tangential", exponent=fit.slope, stderr=fit.stderr, order=round(half), angle=angle, values=values
+    )
 
 
 def score_rows(outputs: Outputs, theta: Tensor, family: Likelihood) -> Tensor:

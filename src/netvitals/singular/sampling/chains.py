@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netvitals.capture.result import Result
+
 
 @dataclass(frozen=True)
-class ChainHealth:
+class ChainHealth(Result):
     """What must be looked at before a chain's mean is believed."""
 
     effective_draws: float  # over all healthy chains

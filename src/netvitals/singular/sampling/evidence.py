@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from netvitals.capture.result import Result
+
 
 @dataclass(frozen=True)
-class WatanabeTriple:
+class WatanabeTriple(Result):
     """λ, m, ν of one singularity, and what follows from them.
 
     >>> t = WatanabeTriple(lam=0.25, m=1, nu=0.172973)
@@ -46,7 +48,7 @@ class WatanabeTriple:
 
 
 @dataclass(frozen=True)
-class WAIC:
+class WAIC(Result):
     """Training loss, functional variance and their sum, all per sample."""
 
     value: float  # T_n + V_n / n
@@ -86,7 +88,7 @@ def waic(log_likelihood: Any) -> WAIC:
     draws, n = ll.shape
     training = -float((logsumexp(ll, axis=0) - math.log(draws)).mean())
     variance = float(ll.var(axis=0, ddof=1).sum())
-    return WAIC(training + variance / n, training, variance, draws, n)
+    return WAIC(value=training + variance / n, training=training, functional_variance=variance, draws=draws, n=n)
 
 
 def wbic(losses: Any, n: int) -> float:

@@ -11,17 +11,20 @@ itself is about $(m-1)/\log(n\beta)$ below λ at finite n.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from netvitals.anatomy.replicas import LossFn, Replicas
+from netvitals.anatomy.replicas import Replicas
 from netvitals.capture import preserved
+from netvitals.capture.result import Result
+from netvitals.capture.task import LossFn, Only
 from netvitals.singular.sampling.chains import ChainHealth, examine
+from netvitals.singular.sampling.data import gathered
 from netvitals.singular.sampling.langevin import Langevin
 from netvitals.singular.sampling.noise import LAWS
 
@@ -29,8 +32,8 @@ _MOVES = 20  # so many refusals in a row are no accident
 _RUNAWAY = 1e3  # a chain whose nβ(L − L*) exceeds this many times the parameter count has left the basin
 
 
-@dataclass(frozen=True)
-class LLC:
+@dataclass(frozen=True, kw_only=True)
+class LLC(Result):
     """Learning coefficient with its uncertainty and the chains behind it."""
 
     mean: float
@@ -60,8 +63,11 @@ class LLC:
 def learning_coefficient(
     model: nn.Module,
     loss_fn: LossFn,
-    loader: Iterable[Any] | tuple[Any, Any],
+    batch: Any,
     *,
+    only: Only = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
     chains: int = 4,
     draws: int = 400,
     burn_in: int | None = None,
@@ -71,31 +77,36 @@ def learning_coefficient(
     nbeta: float | None = None,
     batch_size: int | None = None,
     preconditioned: bool = False,
-    only: str | Sequence[str] | None = None,
     noise: str = "three-point",
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
 ) -> LLC:
     r"""Estimate λ at the parameters the model has now.
 
     Args:
-        loader: a DataLoader of (inputs, targets), or the two tensors themselves. It is read once.
-        loss_fn: ``loss_fn(model(inputs), targets)``, averaged over samples.
-        draws: samples kept per chain, after ``burn_in`` steps (default: half the draws), every ``thin``-th step.
+        model: run in eval mode (dropout off, running statistics) and left as it was.
+        loss_fn: ``loss_fn(model(inputs), targets)``, averaged over examples; or a name.
+        batch: all the data: a DataLoader, which is read once, or one batch of any kind that a loader yields.
+        only: names or patterns of parameters, or a function of a name; the others stay fixed (the refined coefficient
+            of a layer).
+        seed: of the chains, each with a stream of its own.
+        progress: called with (steps done, all).
+        chains: how many run together.
+        draws: kept per chain, after ``burn_in`` steps (default: half the draws), every ``thin``-th step.
+        burn_in: steps before the first draw.
+        thin: steps from one draw to the next.
         step_size: ε, or "auto": the largest of a short geometric search with enough Metropolis acceptance, adapted
             during burn-in and then frozen.
         localization: γ, the pull back to w*.
         nbeta: n·β; default n/log n.
         batch_size: None uses all data in every step (no minibatch noise).
         preconditioned: scale steps by a running RMS of the gradient, frozen after burn-in.
-        only: globs of parameter names; the others stay fixed (the refined coefficient of a layer).
         noise: on minibatches, "three-point" (0 or ±√3, the first five moments of the normal, three times cheaper) or
             "normal". With all data in every step, or preconditioned, noise is normal.
 
-    The model is run in eval mode (dropout off, running statistics) and is left as it was.
+    Returns:
+        The coefficient with its standard error and the health of its chains.
     """
-    x, y = _collect(loader)
-    n = len(y)
+    data = gathered(model, loss_fn, batch)
+    x, y, n = data.x, data.y, len(data.y)
     nbeta = n / math.log(n) if nbeta is None else nbeta
     if chains < 1 or draws < 2 or thin < 1:
         raise ValueError(f"at least 1 chain, 2 draws and thin 1 are needed, got {chains}, {draws}, {thin}")
@@ -105,26 +116,34 @@ def learning_coefficient(
         raise ValueError(f"step_size is a positive number or 'auto', got {step_size!r}")
     if (batch_size is not None and batch_size < 1) or (burn_in is not None and burn_in < 0):
         raise ValueError(f"batch_size must be 1 or more and burn_in 0 or more, got {batch_size} and {burn_in}")
-    if not callable(loss_fn):
-        raise TypeError(f"loss_fn(model(inputs), targets) must be a function, got {type(loss_fn).__name__}")
     if noise not in LAWS:
         raise ValueError(f"noise is one of {', '.join(LAWS)}, got {noise!r}")
     burn = draws // 2 if burn_in is None else burn_in
     with preserved(model, train=False):
-        copies = Replicas(model, loss_fn, only)
+        copies = Replicas(data.model, data.loss_fn, data.names(only))
         if copies.note:  # half precision is promoted, and the data with it
             x, y = (t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (x, y))
         with torch.no_grad():
             first = copies.losses(copies.start[None], x, y)
         if first.numel() != 1:
             raise ValueError(
-                f"loss_fn must return one number, the mean over samples, got shape "
+                f"loss_fn must return one number, the mean over examples, got shape "
                 f"{tuple(first.shape[1:])}: use reduction='mean'"
             )
         baseline = float(first)
         if not math.isfinite(baseline):
             raise ValueError(f"the loss at the given parameters is {baseline}: look for NaN in the data or the model")
-        sampler = Langevin(copies, (x, y), chains, nbeta, localization, batch_size, preconditioned, noise, seed)
+        sampler = Langevin(
+            copies,
+            (x, y),
+            chains=chains,
+            nbeta=nbeta,
+            gamma=localization,
+            batch=batch_size,
+            preconditioned=preconditioned,
+            law=noise,
+            seed=seed,
+        )
         searched: list[tuple[float, float]] = []
         if step_size == "auto":
             step, searched = sampler.search()
@@ -133,77 +152,36 @@ def learning_coefficient(
         trace, step, acceptance = sampler.run(step, burn, draws, thin, step_size == "auto", progress)
     scaled = nbeta * (trace - baseline)
     health, good = examine(scaled, _RUNAWAY * max(copies.size, 1))
-    note = copies.note
-    if good.size == 0:
-        return LLC(
-            math.nan,
-            math.nan,
-            (),
-            scaled,
-            health,
-            baseline,
-            n,
-            nbeta,
-            step,
-            localization,
-            copies.size,
-            sampler.work,
-            acceptance,
-            tuple(searched),
-            "every chain diverged: use a smaller step size",
-        )
-    if acceptance == 0 and chains * ((draws - 1) * thin + 1) >= _MOVES:
-        return LLC(
-            math.nan,
-            math.nan,
-            (),
-            scaled,
-            health,
-            baseline,
-            n,
-            nbeta,
-            step,
-            localization,
-            copies.size,
-            sampler.work,
-            acceptance,
-            tuple(searched),
-            "no move was accepted: use a smaller step size",
-        )
-    per_chain = good.mean(1)
-    within = float(good.std() / math.sqrt(max(health.effective_draws, 1.0)))
-    between = float(per_chain.std(ddof=1) / math.sqrt(len(per_chain))) if len(per_chain) > 1 else 0.0
-    if good.mean() < -2 * max(within, between):
-        note = "; ".join(filter(None, (note, "not a minimum: the chains found lower loss; raise localization")))
+    stuck = acceptance == 0 and chains * ((draws - 1) * thin + 1) >= _MOVES
+    mean, stderr, per_chain, note = _averaged(good, health, stuck)
     return LLC(
-        float(good.mean()),
-        max(within, between),
-        tuple(per_chain.tolist()),
-        scaled,
-        health,
-        baseline,
-        n,
-        nbeta,
-        step,
-        localization,
-        copies.size,
-        sampler.work,
-        acceptance,
-        tuple(searched),
-        note,
+        mean=mean,
+        stderr=stderr,
+        per_chain=per_chain,
+        trace=scaled,
+        health=health,
+        baseline=baseline,
+        n=n,
+        nbeta=nbeta,
+        step_size=step,
+        localization=localization,
+        parameters=copies.size,
+        cost=sampler.work,
+        acceptance=acceptance,
+        searched=tuple(searched),
+        note="; ".join(filter(None, (copies.note, note))),
     )
 
 
-def _collect(loader: Iterable[Any] | tuple[Any, Any]) -> tuple[Tensor, Tensor]:
-    if isinstance(loader, tuple | list) and len(loader) == 2 and all(isinstance(t, Tensor) for t in loader):
-        x, y = loader
-    else:
-        pairs = [(b[0], b[1]) for b in loader]
-        if not pairs:
-            raise ValueError("the loader gave no batch: there is nothing to estimate from")
-        x, y = torch.cat([p[0] for p in pairs]), torch.cat([p[1] for p in pairs])
-    if len(x) != len(y) or len(y) < 3:
-        raise ValueError(f"inputs and targets must be equally many, at least 3: got {len(x)} and {len(y)}")
-    if x.is_floating_point() and not torch.isfinite(x).all():
-        raise ValueError("the inputs hold NaN or infinity: clean the data first")
-    return x, y
+def _averaged(good: np.ndarray, health: ChainHealth, stuck: bool) -> tuple[float, float, tuple[float, ...], str]:
+    """Mean, standard error, the mean of each chain, and what is to be said of them."""
+    if good.size == 0:
+        return math.nan, math.nan, (), "every chain diverged: use a smaller step size"
+    if stuck:
+        return math.nan, math.nan, (), "no move was accepted: use a smaller step size"
+    per_chain = good.mean(1)
+    within = float(good.std() / math.sqrt(max(health.effective_draws, 1.0)))
+    between = float(per_chain.std(ddof=1) / math.sqrt(len(per_chain))) if len(per_chain) > 1 else 0.0
+    lower = good.mean() < -2 * max(within, between)
+    note = "not a minimum: the chains found lower loss; raise localization" if lower else ""
+    return float(good.mean()), max(within, between), tuple(per_chain.tolist()), note

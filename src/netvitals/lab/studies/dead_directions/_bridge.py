@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from netvitals import optim, stats
 from netvitals.lab.studies import Row
+from netvitals.optim import symmetry
 from netvitals.singular import rate_fit
 
 f64 = torch.float64
@@ -141,7 +142,7 @@ def equivariance(spec: str, vertical: str, dtype: str, steps: int) -> Row:
         build = lambda gauges: optim.DDCAdam(
             [p for g in gauges for p in g.params], gauges, lr=1e-3, vertical=vertical, lr_vertical=1e-4
         )
-    found = optim.equivariance(specs[spec](), build, steps=steps)
+    found = symmetry.equivariance(specs[spec](), build, steps=steps)
     return {"spec": spec, "vertical": vertical, "dtype": dtype, "residual": found.residual}
 
 

@@ -13,7 +13,15 @@ from torch.nn import functional as F
 from netvitals import singular
 from netvitals.lab import models
 from netvitals.lab.studies import Row
-from netvitals.singular import Chain, freeze_probe
+from netvitals.singular import Chain
+from netvitals.singular.checkpoint.layernorm import ln_finite_t
+from netvitals.singular.laws.crossover import rotation_crossover
+from netvitals.singular.moments import factors
+from netvitals.singular.moments.factors import Factor, kronecker_lift
+from netvitals.singular.moments.schur import schur_ratios
+from netvitals.singular.networks.ladders import freeze_probe
+from netvitals.singular.orders import cross_entropy
+from netvitals.singular.orders.fibre import quotient_fisher, vertical
 
 f64 = torch.float64
 
@@ -25,8 +33,8 @@ def schur_constant(samples: int, seed: int) -> list[Row]:
         gen = torch.Generator().manual_seed(seed + h)
         drawn = samples * max(1, 32 // h)  # the constant of a narrow layer is the hardest to measure
         x = torch.relu(torch.randn(drawn, h, generator=gen, dtype=f64))
-        measured = 1 - float(singular.schur_ratios(x).mean())  # every unit is one draw of the same constant
-        rows.append({"width": h, "drawn": drawn, "measured": measured, "predicted": singular.schur_constant(h)})
+        measured = 1 - float(schur_ratios(x).mean())  # every unit is one draw of the same constant
+        rows.append({"width": h, "drawn": drawn, "measured": measured, "predicted": factors.schur_constant(h)})
     return rows
 
 
@@ -53,7 +61,7 @@ def lift(samples: int, seed: int) -> list[Row]:
     a, g = (torch.randn(5, 5, generator=gen, dtype=f64) for _ in range(2))
     a, g = a @ a.T, g @ g.T
     empty = torch.empty(0, dtype=f64)
-    matrix, value = singular.kronecker_lift(singular.Factor(a, g, empty, empty, 1))
+    matrix, value = kronecker_lift(Factor(A=a, G=g, A_spectrum=empty, G_spectrum=empty, positions=1))
     spectrum = torch.linalg.eigh(torch.kron(g, a))
     overlap = float((spectrum.eigenvectors[:, 0] @ matrix.flatten()).abs())
     rows: list[Row] = [{"what": "lift", "overlap": overlap, "ratio": value / float(spectrum.eigenvalues[0])}]
@@ -82,7 +90,7 @@ def two_layers(samples: int, seed: int) -> list[Row]:
     known = {"linear": 1.0, "gelu": 0.25, "tanh": 1.0, "sigmoid-shifted": 1 / 16, "relu": 0.5}
     rows: list[Row] = []
     for name, constant in known.items():
-        found = freeze_probe(Chain(depth=2, activation=name), (1e-3, 2e-3, 4e-3), samples=10 * samples, seed=seed)
+        found = freeze_probe(Chain(depth=2, activation=name), (1e-3, 2e-3, 4e-3), examples=10 * samples, seed=seed)
         rows.append(
             {
                 "activation": name,
@@ -135,7 +143,7 @@ def finite_t(samples: int, seed: int) -> list[Row]:
     rows: list[Row] = []
     for d in (8, 16, 64):
         gen = torch.Generator().manual_seed(seed + d)
-        law = singular.ln_finite_t(d)
+        law = ln_finite_t(d)
         t = 0.1
         total = square = 0.0
         count = 0
@@ -175,7 +183,7 @@ def crossover(samples: int, seed: int) -> list[Row]:
             "crossings": list(c.crossings),
         }
         for name in ("relu", "gelu")
-        for c in singular.rotation_crossover(Chain(depth=4, activation=name), samples=min(samples, 1000), seed=seed)
+        for c in rotation_crossover(Chain(depth=4, activation=name), examples=min(samples, 1000), seed=seed)
     ]
 
 
@@ -192,9 +200,7 @@ def quotient(samples: int, seed: int) -> list[Row]:
         values = []
         for t in ts:
             theta = torch.full((depth,), float(t), dtype=f64)
-            found = singular.quotient_fisher(
-                lambda th: th.prod().reshape(1, 1), theta, singular.vertical(act, theta, depth - 1)
-            )
+            found = quotient_fisher(lambda th: th.prod().reshape(1, 1), theta, vertical(act, theta, depth - 1))
             values.append(float(found.spectrum[0]))
         fit = singular.rate_fit(ts, values)
         rows.append({"depth": depth, "slope": fit.slope, "coefficient": fit.coefficient})
@@ -214,9 +220,9 @@ def softmax_head(samples: int, seed: int) -> list[Row]:
         with torch.no_grad():
             for p in net.parameters():
                 p.copy_(torch.randn(p.shape, generator=gen, dtype=f64) / 2)
-        factors = singular.kfac(net, torch.randn(samples, 6, generator=gen, dtype=f64), loss="ce")
+        found = singular.kfac(net, "ce", torch.randn(samples, 6, generator=gen, dtype=f64))
         for layer in ("0", "2"):
-            values, vectors = torch.linalg.eigh(factors[layer].G)
+            values, vectors = torch.linalg.eigh(found[layer].G)
             ones = torch.ones(6, dtype=f64) / math.sqrt(6)
             rows.append(
                 {
@@ -236,7 +242,7 @@ def memorisation(samples: int, seed: int) -> list[Row]:
     logits, labels = torch.randn(samples, 8, generator=gen), torch.randint(0, 8, (samples,), generator=gen)
     rows: list[Row] = []
     for level in (0.0, 2.0, 4.0, 8.0, 12.0):
-        found = singular.softmax_head(logits + level * F.one_hot(labels, 8), labels)
+        found = cross_entropy.softmax_head(logits + level * F.one_hot(labels, 8), labels)
         rows.append(
             {
                 "level": level,
@@ -272,7 +278,7 @@ def trained_nets(samples: int, seed: int) -> list[Row]:
     ]
     rows += [
         {"what": "value minus output", "site": f"{a.layer} {a.head}", "difference": a.difference}
-        for a in singular.value_output(vit, (digits.test.x[:16], digits.test.y[:16]))
+        for a in singular.value_output(vit, "ce", (digits.test.x[:16], digits.test.y[:16]))
     ]
     return rows
 

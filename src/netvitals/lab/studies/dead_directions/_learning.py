@@ -17,7 +17,9 @@ from netvitals import optim, singular
 from netvitals.lab import data, models
 from netvitals.lab.studies import Row
 from netvitals.lab.training import Recipe, train
-from netvitals.singular import DiagonalNet
+from netvitals.singular.laws.fluctuation import nu_data_free
+from netvitals.singular.moments.factors import lambda_min
+from netvitals.singular.networks.builders import DiagonalNet
 
 f64 = torch.float64
 DRIVERS = ("sgd", "adam", "eps 1e-08", "eps 0.0001", "eps 0.01", "eps 1", "dial 1", "sign")
@@ -69,14 +71,14 @@ def expansion(steps: int, seed: int, readings: int = 10) -> list[Row]:
         out: list[Row] = []
         for _ in range(readings):
             x, y = batch(classes)
-            factor = singular.kfac(net, (x, y), "ce", "empirical", only=lambda n: n == "2").layers["2"]
+            factor = singular.kfac(net, "ce", (x, y), fisher="empirical", only="2").layers["2"]
             g, a = torch.linalg.eigvalsh(factor.G.double()), torch.linalg.eigvalsh(factor.A.double())
             out.append(
                 {
                     "when": when,
                     "kappa": float(g[-1] / g[1].clamp_min(1e-300)),
                     "largest": float(g[-1]),
-                    "inputs": float(a[-1] / singular.lambda_min(factor.A, a)[0]),
+                    "inputs": float(a[-1] / lambda_min(factor.A, a)[0]),
                 }
             )
         return out  # g[0] is the logit shift's zero
@@ -119,7 +121,7 @@ def grokking(steps: int, seed: int, p: int = 19) -> list[Row]:
                     "step": i,
                     "train": float(right[seen].mean()),
                     "test": float(right[unseen].mean()),
-                    "smallest": singular.lambda_min(a.T @ a / len(a))[0],
+                    "smallest": lambda_min(a.T @ a / len(a))[0],
                 }
             )
         loss = (out[seen] - target[seen]).square().sum(1).mean()
@@ -174,8 +176,8 @@ def _addition_rates(steps: int, seed: int, p: int = 19) -> list[Row]:
     observations = set(np.unique(np.geomspace(10, 5 * steps, 16).astype(int)).tolist())
     for i in range(5 * steps + 1):
         if i in observations:
-            factor = singular.kfac(net, x[seen], "ce", only=lambda n: n == "0").layers["0"]
-            rows.append({"step": i, "smallest": singular.lambda_min(factor.G)[0], "trace": float(factor.G.trace())})
+            factor = singular.kfac(net, "ce", x[seen], only="0").layers["0"]
+            rows.append({"step": i, "smallest": lambda_min(factor.G)[0], "trace": float(factor.G.trace())})
         optimizer.zero_grad()
         F.cross_entropy(net(x[seen]), y[seen]).backward()
         optimizer.step()
@@ -197,7 +199,9 @@ def coefficient(steps: int, draws: int, seed: int) -> list[Row]:
         optimizer.step()
         if i in observations:
             states[i] = {k: v.clone() for k, v in net.state_dict().items()}
-    found = singular.coefficient_history(net, F.cross_entropy, (x, y), states, chains=2, draws=draws, seed=seed)
+    found = singular.coefficient_history(
+        net, F.cross_entropy, (x, y), checkpoints=states, chains=2, draws=draws, seed=seed
+    )
     return [
         {
             "step": s,
@@ -238,7 +242,7 @@ def mixture(weight: float, data_sets: int, seed: int, n: int = 1_000_000) -> Row
         "nu": float(half.mean()),
         "nu_stderr": float(half.std() / math.sqrt(data_sets)),
         "predicted": singular.nu(2),
-        "data_free": singular.nu_data_free(2),
+        "data_free": nu_data_free(2),
         "edge": float(torch.maximum(posterior[:, 0], posterior[:, -1]).max()),
     }
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.func import jacfwd
 
 from netvitals.lab.studies import Row
-from netvitals.singular import rate_fit, sectional_curvature
+from netvitals.singular import rate_fit
+from netvitals.singular.laws.geometry import sectional_curvature
 
 f64 = torch.float64
 GRID = torch.linspace(-14, 14, 2801, dtype=f64)

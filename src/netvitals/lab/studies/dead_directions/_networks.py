@@ -8,17 +8,8 @@ from typing import Any
 import numpy as np
 
 from netvitals.lab.studies import Config
-from netvitals.singular import (
-    AttentionChain,
-    Autoencoder,
-    BlockPair,
-    Chain,
-    Memorised,
-    PreNormProbe,
-    Superposition,
-    SwiGLUStack,
-    predict_rates,
-)
+from netvitals.singular import AttentionChain, Chain, SwiGLUStack, predict_rates
+from netvitals.singular.networks.builders import Autoencoder, BlockPair, Memorised, PreNormProbe, Superposition
 
 KINDS: dict[str, Any] = {
     "chain": Chain,

@@ -29,7 +29,7 @@ def race(architecture: str, optimizer: str, lr: float, seed: int, rescaled: floa
     dataset = source(data)
     model = models.build(NETWORKS[architecture], data=dataset, seed=seed)
     x = dataset.train.x[:8]
-    gauges = find_gauges(model, x)
+    gauges = find_gauges(model, "ce", x)
     if rescaled:
         turn(gauges, rescaled, seed)
     start = {g.name: orbit_position(g).clone() for g in gauges}

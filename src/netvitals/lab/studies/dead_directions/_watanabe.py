@@ -12,7 +12,11 @@ from torch import Tensor
 
 from netvitals import singular
 from netvitals.lab.studies import Row
+from netvitals.singular.laws.fluctuation import functional_variance_mc, nu_data_free, nu_frozen
+from netvitals.singular.laws.geometry import high_curvature_volume, mean_map_metric, sectional_curvature
+from netvitals.singular.laws.volume import eps_scan_volume, tied_crossing_volume
 from netvitals.singular.networks import zoo
+from netvitals.singular.orders.spectrum import fisher_matrix
 
 f64 = torch.float64
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -182,13 +186,13 @@ def fluctuation(size: int, seed: int) -> list[Row]:
                 "what": "table",
                 "k": k,
                 "nu": singular.nu(k),
-                "free": singular.nu_data_free(k),
-                "frozen": singular.nu_frozen(k),
+                "free": nu_data_free(k),
+                "frozen": nu_frozen(k),
             }
         )
     for k in (1, 2, 3, 4):
         for i, scale in enumerate((0.5, 2.0)):  # data of their own: with the same ones the answer is the same
-            found = singular.functional_variance_mc(k, n=1000, data_sets=size, scale=scale, seed=seed + i)
+            found = functional_variance_mc(k, n=1000, data_sets=size, scale=scale, seed=seed + i)
             rows.append(
                 {
                     "what": "simulation",
@@ -213,7 +217,7 @@ def fluctuation(size: int, seed: int) -> list[Row]:
                 "k": 2,
                 "h": h,
                 "nu": singular.nu(2, h),
-                "free": singular.nu_data_free(2, h),
+                "free": nu_data_free(2, h),
                 "lam": singular.rlct_single(2, h=h)[0],
             }
         )
@@ -231,13 +235,13 @@ def volumes(size: int, seed: int) -> list[Row]:
     ]
     rows: list[Row] = []
     for name, kl, dim, h, lam, m in cases:
-        found = singular.eps_scan_volume(kl, dim, prior_h=h, samples=1_000_000, seed=seed)
+        found = eps_scan_volume(kl, dim, prior_h=h, draws=1_000_000, seed=seed)
         rows.append({"what": "scan", "model": name, "lam": found.lam, "m": found.m, "predicted": lam, "m_predicted": m})
     gen = torch.Generator().manual_seed(seed)
     u = torch.rand(100 * size, 2, generator=gen, dtype=f64)
     for eps in (1e-2, 1e-3):
         share = float(((u[:, 0] * u[:, 1]) ** 2 < eps).double().mean())
-        exact = singular.tied_crossing_volume(eps, 1, 2)
+        exact = tied_crossing_volume(eps, 1, 2)
         rows.append(
             {
                 "what": "tied",
@@ -249,7 +253,7 @@ def volumes(size: int, seed: int) -> list[Row]:
         )
     for k in (2, 3):
         level = 1e4 if k == 2 else 1e6
-        high = singular.high_curvature_volume(_mean_map(k), level, reach=0.02 if k == 2 else 0.03)
+        high = high_curvature_volume(_mean_map(k), level, reach=0.02 if k == 2 else 0.03)
         # the constants of the paper belong to t^(k−1) dt; the Fisher density has the factor k as well
         rows.append(
             {
@@ -263,7 +267,7 @@ def volumes(size: int, seed: int) -> list[Row]:
 
 
 def _mean_map(k: int) -> Callable[[Tensor], Tensor]:
-    return singular.mean_map_metric(lambda th: torch.stack([th[0] ** k + th[1] ** 2, th[1], th[0] * th[1]]))
+    return mean_map_metric(lambda th: torch.stack([th[0] ** k + th[1] ** 2, th[1], th[0] * th[1]]))
 
 
 def curvature(size: int, seed: int) -> list[Row]:
@@ -271,7 +275,7 @@ def curvature(size: int, seed: int) -> list[Row]:
     rows: list[Row] = []
     for k in (2, 3, 4):
         for t in (0.1, 0.3):
-            measured = singular.sectional_curvature(_mean_map(k), torch.tensor([t, 0.0], dtype=f64))
+            measured = sectional_curvature(_mean_map(k), torch.tensor([t, 0.0], dtype=f64))
             rows.append(
                 {
                     "what": "mean map",
@@ -281,11 +285,11 @@ def curvature(size: int, seed: int) -> list[Row]:
                     "predicted": -1 / (k**2 * t ** (2 * (k - 1)) * (1 + t**2) ** 2),
                 }
             )
-    flat = singular.mean_map_metric(lambda th: torch.stack([th[0] ** 2, th[1] * (1 + th[0])]))
+    flat = mean_map_metric(lambda th: torch.stack([th[0] ** 2, th[1] * (1 + th[0])]))
     rows.append(
         {
             "what": "flat",
-            "measured": singular.sectional_curvature(flat, torch.tensor([0.05, 0.3], dtype=f64)),
+            "measured": sectional_curvature(flat, torch.tensor([0.05, 0.3], dtype=f64)),
             "predicted": 0.0,
         }
     )
@@ -308,7 +312,7 @@ def trajectories(size: int, seed: int) -> list[Row]:
             a, b = a - 0.05 * b.T @ error, b - 0.05 * error @ a.T
             if i in observations:
                 product = lambda th: (th[h * d :].reshape(o, h) @ th[: h * d].reshape(h, d)).reshape(1, -1)
-                f = singular.fisher_matrix(product, torch.cat([a.flatten(), b.flatten()]))
+                f = fisher_matrix(product, torch.cat([a.flatten(), b.flatten()]))
                 spectra.append(torch.linalg.eigvalsh(f).clamp_min(0).numpy())
                 losses.append(float(error.square().sum()) / 2)
         axis = np.array(losses)[::-1] ** 0.25  # (loss − floor)^(1/2k), k = 2 on the ray

@@ -10,7 +10,8 @@ from typing import Any
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.dead_directions import _factors
 from netvitals.lab.studies.dead_directions._networks import configurations, network, predicted
-from netvitals.singular import RateFit, freeze_probe
+from netvitals.singular import RateFit
+from netvitals.singular.networks.ladders import freeze_probe
 
 LADDERS = ("ladder",)  # topics whose claims are about λ_min
 CHECKS = (
@@ -48,7 +49,7 @@ def trial(config: Config) -> list[Row]:
     if config["check"] != "probe":
         return _factors.CHECKS[config["check"]](config["samples"], config["seed"])
     options = dict(config["probe"])
-    ladder = freeze_probe(network(config), config["ts"], **options)
+    ladder = freeze_probe(network(config), config["ts"], examples=options.pop("samples"), **options)
     text = predicted(config)
     found: dict[str, Mapping[str, RateFit]] = {
         "G": ladder.G,

@@ -5,27 +5,30 @@ These readings are static: they hold in any phase of training and for any optimi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from netvitals.capture import Reading
+from netvitals.capture.result import Result, one_screen
+from netvitals.capture.task import LossFn, inputs_of, likelihood_of
 from netvitals.singular.checkpoint.attention import ValueOutput, value_output
 from netvitals.singular.checkpoint.layernorm import KernelTest, ln_kernel_test
 from netvitals.singular.checkpoint.stream import StreamSigma, sigma_stream
 from netvitals.singular.moments.schur import SchurProfile, schur_profile
 
 
-@dataclass(frozen=True)
-class Examination:
+@dataclass(frozen=True, kw_only=True)
+class DeadDirections(Result):
     """What could be measured, and for the rest why not."""
 
     kernels: tuple[KernelTest, ...] = ()
     stream: StreamSigma | None = None
     attention: tuple[ValueOutput, ...] = ()
     schur: tuple[SchurProfile, ...] = ()
-    skipped: dict[str, str] | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def readings(self) -> tuple[Reading, ...]:
         """The numbers, as a checkup stores them."""
@@ -58,6 +61,10 @@ class Examination:
         ]
         return tuple(out)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a reading: what was read, where, and the value."""
+        return [{"reading": r.vital, "site": r.site, "metric": r.metric, "value": r.value} for r in self.readings()]
+
     def __str__(self) -> str:
         lines = [
             *map(str, self.kernels),
@@ -65,29 +72,44 @@ class Examination:
             *map(str, self.attention),
             *map(str, self.schur),
         ]
-        return "\n".join([*lines, *(f"not measured: {n}: {why}" for n, why in (self.skipped or {}).items())])
+        return one_screen([*lines, *(f"not measured: {n}: {why}" for n, why in self.skipped.items())])
 
 
-def examination(model: nn.Module, batch: tuple[Any, Tensor], loss: str = "ce") -> Examination:
-    """All static readings of ``model`` on one batch (inputs, targets); the model is left as it was.
+def measure(model: nn.Module, loss_fn: LossFn, batch: Any, *, seed: int = 0) -> DeadDirections:
+    """All static readings of ``model`` on one batch; the model is run in eval mode and left as it was.
+
+    Args:
+        model: the model.
+        loss_fn: "ce", "mse", or torch's losses of that kind; it fixes the likelihood that V–O is read under.
+        batch: what a loader yields. Without a target the attention layers are skipped.
+        seed: of the networks drawn anew, beside which redundancy is read.
+
+    Returns:
+        What could be measured, and for the rest why not.
 
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 3))
-    >>> found = examination(net, (torch.randn(40, 4), torch.zeros(40, dtype=torch.long)))
+    >>> found = measure(net, "ce", (torch.randn(40, 4), torch.zeros(40, dtype=torch.long)))
     >>> found.kernels[0].passes, found.stream is None, [p.layer for p in found.schur]
     (True, True, ['3'])
     """
+    task = inputs_of(model, batch)
+    kind = likelihood_of(loss_fn, task.targets[0] if task.targets else None)
     skipped: dict[str, str] = {}
 
-    def attempt(name: str, measure: Any) -> Any:
+    def attempt(name: str, reading: Callable[[], Any]) -> Any:
         try:
-            return measure()
+            found = reading()
         except (ValueError, RuntimeError, TypeError) as error:  # one that does not apply must not hide the others
             skipped[name] = str(error).split("\n")[0]
             return None
+        skipped.update({f"{name}: {place}": why for place, why in found.skipped.items()})
+        return found
 
-    kernels = attempt("norm kernels", lambda: ln_kernel_test(model, batch))
-    stream = attempt("stream", lambda: sigma_stream(model, batch))
-    attention = attempt("attention", lambda: value_output(model, batch, loss))
-    schur = attempt("redundancy", lambda: schur_profile(model, batch))
-    return Examination(kernels or (), stream, attention or (), schur or (), skipped)
+    return DeadDirections(
+        kernels=tuple(attempt("norm kernels", lambda: ln_kernel_test(model, batch)) or ()),
+        stream=attempt("stream", lambda: sigma_stream(model, batch)),
+        attention=tuple(attempt("attention", lambda: value_output(model, kind, batch)) or ()),
+        schur=tuple(attempt("redundancy", lambda: schur_profile(model, batch, seed=seed)) or ()),
+        skipped=skipped,
+    )

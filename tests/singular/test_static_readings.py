@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import netvitals as nv
 from netvitals.lab import models
-from netvitals.singular import examination
+from netvitals.singular import measure
 
 
 def test_checkup_offers_dead_directions(tmp_path):
@@ -25,7 +25,7 @@ def test_checkup_offers_dead_directions(tmp_path):
 
 def test_what_does_not_apply_is_said():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
-    found = examination(net, (torch.randn(40, 4), torch.zeros(40, dtype=torch.long)))
+    found = measure(net, "ce", (torch.randn(40, 4), torch.zeros(40, dtype=torch.long)))
     assert set(found.skipped) == {"norm kernels", "stream", "attention"} and len(found.schur) == 1
     assert "not measured: stream" in str(found)
 

@@ -1,0 +1,19 @@
+"""``netvitals singular``: models with known answers, the singular fluctuation, and the readout of a checkpoint.
+
+One file a command.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from netvitals.cli.singular import coefficient, nu, readout, zoo
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, help="Dead directions: orders, learning coefficients, readouts.")
+    app.add_typer(group, name="singular")
+    group.command("zoo")(zoo.run)
+    group.command("nu")(nu.run)
+    group.command("readout")(readout.run)
+    group.command("coefficient")(coefficient.run)

@@ -1,0 +1,88 @@
+"""``netvitals singular readout``: orders, λ, m and ν of one checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def run(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="PKG.MODULE:FACTORY", help="A function without arguments that returns model, loss_fn, batch."
+        ),
+    ],
+    loss: Annotated[
+        str | None, typer.Option(help="ce or mse; by default from the loss function or the targets.")
+    ] = None,
+    units: Annotated[int, typer.Option(help="Hidden units per pair of layers, the weakest first.")] = 4,
+    html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Orders, λ, m and ν of one checkpoint, or why there are none."""
+    from rich.console import Console
+
+    from netvitals import singular
+    from netvitals.cli.checkup import made
+
+    model, loss_fn, batch = made(target)
+    with Console(stderr=True, emoji=False).status("scanning directions"):
+        kind = loss or _kind(model, loss_fn, batch)
+        found = singular.readout(model, kind, batch, units=units)
+        page = _page(found, model, kind, batch) if html is not None else ""
+    if html is not None:
+        from netvitals.report.dead_directions import saved
+
+        typer.echo(saved(page, html, "readout.html"), err=True)
+    if not as_json:
+        typer.echo(str(found))
+        return
+    typer.echo(json.dumps(_data(found)))
+
+
+def _data(found: Any) -> dict[str, Any]:
+    """What ``--json`` prints: λ, m and ν at the top, then the rest of the result."""
+    triple = found.triple
+    return {
+        "lambda": triple.lam if triple else None,
+        "m": triple.m if triple else None,
+        "nu": triple.nu if triple else None,
+        "interval": found.interval,
+        "conditions": found.conditions,
+        "skipped": found.skipped,
+        "notes": list(found.notes),
+        "candidates": [
+            {key: row[key] for key in ("name", "kind", "verdict", "order", "slope", "stderr")} for row in found.rows()
+        ],
+    }
+
+
+def _page(found: Any, model: Any, kind: Any, batch: Any) -> str:
+    """The readout's page, with the stream and the spectrum where there are such."""
+    from netvitals import singular
+    from netvitals.report.dead_directions import readout_page
+
+    stream = spectrum = None
+    with contextlib.suppress(ValueError, RuntimeError, TypeError):  # a model without a residual stream
+        stream = singular.sigma_stream(model, batch)
+    small = [c for c in found.of("singular") if sum(d.numel() for d in c.direction.values()) <= 2000]
+    if small:
+        spectrum = singular.spectrum_along(model, kind, batch, candidate=small[0])
+    return readout_page(found, title=f"Readout of {type(model).__name__}", stream=stream, spectrum=spectrum)
+
+
+def _kind(model: Any, loss_fn: Any, batch: Any) -> str:
+    """The likelihood of the loss where it is known, else by the targets: whole numbers are classes."""
+    from netvitals.capture.task import inputs_of, likelihood_of
+
+    targets = inputs_of(model, batch).targets
+    target = targets[0] if targets else None
+    for given in (loss_fn, None):
+        with contextlib.suppress(ValueError):
+            return likelihood_of(given, target)
+    raise ValueError("the kind of loss cannot be told from this batch: say --loss ce or --loss mse")
