@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from netvitals.lab.engine.judges import matches, one
 from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide, erratum, fails, within
 from netvitals.lab.studies.activations import reference as ref
 from netvitals.lab.studies.activations.tables import POPULATIONS, THETAS
 
 STUDY = "activations"
 GATES, SADDLE, DRIFT = "gate-density", "saddle-escape", "weight-drift"
-
-
-def _pick(rows: Sequence[Row], quantity: str, **where: Any) -> Row:
-    found = [r for r in rows if r["quantity"] == quantity and all(r.get(k) == v for k, v in where.items())]
-    if len(found) != 1:
-        raise LookupError(f"{len(found)} rows hold {quantity} {where}")
-    return found[0]
 
 
 def _number(
@@ -40,13 +34,9 @@ def _number(
         want,
         section=section,
         paper=paper,
-        uses=_uses(uses),
-        judge=lambda rows: within(float(_pick(rows, quantity, **where)["value"]), want),
+        uses=matches(**uses),
+        judge=lambda rows: within(float(one(rows, quantity=quantity, **where)["value"]), want),
     )
-
-
-def _uses(what: dict[str, Any]) -> Callable[[dict[str, Any]], bool]:
-    return lambda config: all(config.get(k) == v for k, v in what.items())
 
 
 def _crossing(a: str, theta: float) -> dict[str, Any]:
@@ -186,7 +176,7 @@ def _class_claims() -> Iterator[Claim]:
             _judge_class(label, centred, everywhere),
             section="§2.4, §4.1",
             paper=SADDLE,
-            uses=_uses(_classed(a)),
+            uses=matches(**_classed(a)),
         )
     for a, value in ref.LEADING.items():
         yield _number(
@@ -217,11 +207,11 @@ def _class_claims() -> Iterator[Claim]:
 
 def _judge_class(label: str, centred: str, everywhere: bool) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
-        got = tuple(_pick(rows, q)["text"] for q in ("label", "centred label", "almost everywhere"))
+        got = tuple(one(rows, quantity=q)["text"] for q in ("label", "centred label", "almost everywhere"))
         return decide(
             got == (label, centred, str(everywhere)),
             _spoken(got[0], got[1], got[2] == "True"),
-            note=str(_pick(rows, "why")["text"]),
+            note=str(one(rows, quantity="why")["text"]),
         )
 
     return judge
@@ -266,7 +256,7 @@ def _constant_claims() -> Iterator[Claim]:
             _judge_hermite,
             section="§2.5, claim 41",
             paper=SADDLE,
-            uses=_uses(_classed(a)),
+            uses=matches(**_classed(a)),
         )
     cubic = "poly:0:1:0:-0.5"
     yield _number(
@@ -333,7 +323,7 @@ _WORDS = {
 
 
 def _judge_hermite(rows: Sequence[Row]) -> Verdict:
-    gap = float(_pick(rows, "h_3 from Hermite")["value"]) - float(_pick(rows, "h_q")["value"])
+    gap = float(one(rows, quantity="h_3 from Hermite")["value"]) - float(one(rows, quantity="h_q")["value"])
     return within(gap, Expected(0.0, tolerance=1e-10))
 
 
@@ -343,14 +333,14 @@ _NAMES = {"gelu": "GELU", "silu": "SiLU", "mish": "Mish"}
 def _judge_definition(rows: Sequence[Row]) -> Verdict:
     """The printed definition inf{z : |f'| > θ} against the printed table: wrong for GELU and Mish, right for SiLU."""
     literal, signed = (
-        max(abs(float(_pick(rows, kind, activation=a)["value"]) - ref.PRINTED[a]) for a in _NAMES)
+        max(abs(float(one(rows, quantity=kind, activation=a)["value"]) - ref.PRINTED[a]) for a in _NAMES)
         for kind in ("literal", "signed")
     )
     if literal <= 1e-3:
         return decide(True, literal, note="the printed definition gives the printed table")
     if signed > 1e-3:
         return fails(literal, note=f"neither definition gives the table: off by {literal:.3g} and {signed:.3g}")
-    text = ", ".join(f"{w} {_pick(rows, 'literal', activation=a)['value']:.3f}" for a, w in _NAMES.items())
+    text = ", ".join(f"{w} {one(rows, quantity='literal', activation=a)['value']:.3f}" for a, w in _NAMES.items())
     return erratum(
         text,
         note=f"as defined, with |f'|, z_low misses the table by up to {literal:.3g}; the signed "

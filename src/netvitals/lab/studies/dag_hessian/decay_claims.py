@@ -8,9 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from netvitals import curvature
+from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum, fails, within
 from netvitals.lab.studies.dag_hessian import bottleneck, distance
-from netvitals.lab.studies.dag_hessian._measuring import chosen, mean, spread
+from netvitals.lab.studies.dag_hessian._measuring import mean, spread
 
 D, B = distance.NAME, bottleneck.NAME
 
@@ -21,7 +22,7 @@ def curve(rows: Sequence[Row], key: str = "resonance") -> np.ndarray:
 
 
 def _depths(rows: Sequence[Row], net: str) -> dict[int, list[Row]]:
-    found = chosen(rows, net=net, data="noise", phase="init")
+    found = some(rows, net=net, data="noise", phase="init")
     return {d: [r for r in found if r["depth"] == d] for d in sorted({r["depth"] for r in found})}
 
 
@@ -47,7 +48,7 @@ def _exponential(rows: Sequence[Row]) -> Verdict:
 
 def _rate(net: str, depth: int, expected: Expected) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
-        found = chosen(rows, net=net, depth=depth, data="noise", phase="init")
+        found = some(rows, net=net, depth=depth, data="noise", phase="init")
         return within(
             curvature.decay_rate(curve(found)),
             expected,
@@ -70,7 +71,7 @@ def _flat(rows: Sequence[Row]) -> Verdict:
 
 
 def _coupling(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, net="plain", depth=12, data="noise", phase="init")
+    found = some(rows, net="plain", depth=12, data="noise", phase="init")
     return within(mean(found, "coupling", -1), COUPLING, spread(found, "coupling", -1))
 
 
@@ -88,13 +89,13 @@ def _lyapunov(rows: Sequence[Row]) -> Verdict:
 
 
 def _orders(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, net="plain", depth=12, data="noise", phase="init")
+    found = some(rows, net="plain", depth=12, data="noise", phase="init")
     ratio = float(curve(found)[0] / curve(found)[-1])
     return decide(ratio > 1e3, ratio, note="R̄(0)/R̄(11) at the start; the paper's own tables give about 4 as well (E31)")
 
 
 def _norms(rows: Sequence[Row]) -> Verdict:
-    seen = {(n, d): mean(chosen(rows, net=n, depth=d, data="noise", phase="init"), "rho") for n, d in RHO}
+    seen = {(n, d): mean(some(rows, net=n, depth=d, data="noise", phase="init"), "rho") for n, d in RHO}
     worst = max(abs(seen[k] / RHO[k] - 1) for k in RHO)
     return decide(
         worst <= 0.15,
@@ -119,7 +120,7 @@ def _trained(rows: Sequence[Row]) -> Verdict:
 
 
 def _cancellation(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, net="plain", data="noise", phase="init")
+    found = some(rows, net="plain", data="noise", phase="init")
     ours, theirs = mean(found, "fixed_apart_rate"), mean(found, "fixed_rate")
     gain = -mean(found, "gain")
     return decide(
@@ -158,7 +159,7 @@ def _decay_plot(rows: Sequence[Row]) -> Plot:
 
 
 def _by_neck(rows: Sequence[Row], key: str) -> dict[int, float]:
-    found = chosen(rows, phase="init")
+    found = some(rows, phase="init")
     return {n: mean([r for r in found if r["neck"] == n], key) for n in sorted({r["neck"] for r in found})}
 
 
@@ -174,7 +175,7 @@ def _rank_rises(rows: Sequence[Row]) -> Verdict:
 
 
 def _rank_bound(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, phase="init")
+    found = some(rows, phase="init")
     per_sample = all(
         r["sample_rank"] <= min(r["neck"], r["classes"] - 1) * (1 + 1e-6) and r["gn_rank"] <= r["neck"]
         for r in found

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum
 from netvitals.lab.studies.dag_hessian import diamond, gap
-from netvitals.lab.studies.dag_hessian._measuring import chosen, mean
+from netvitals.lab.studies.dag_hessian._measuring import mean
 
 G, M = gap.NAME, diamond.NAME
 SMOOTH = ("softplus", "silu", "gelu")
@@ -20,11 +21,11 @@ SILU_SUMS = {0: 1.17e-1, 2: 9.59e-3, 4: 7.88e-4, 5: 2.08e-4}  # sums of ‖GN‖
 
 
 def _start(rows: Sequence[Row], norm: str, act: str) -> list[Row]:
-    return chosen(rows, norm=norm, act=act, data="noise", phase="init")
+    return some(rows, norm=norm, act=act, data="noise", phase="init")
 
 
 def _piecewise(rows: Sequence[Row]) -> Verdict:
-    worst = max(r["gap"] for a in PIECEWISE for r in chosen(rows, norm="none", act=a))
+    worst = max(r["gap"] for a in PIECEWISE for r in some(rows, norm="none", act=a))
     return decide(worst < 1e-7, worst, note="largest global gap of relu and leaky relu without norm")
 
 
@@ -72,7 +73,7 @@ def _norm_alone(rows: Sequence[Row]) -> Verdict:
 
 
 def _linear_head(rows: Sequence[Row]) -> Verdict:
-    worst = max(r["t_sums"][-1] for r in chosen(rows, data="noise", phase="init"))
+    worst = max(r["t_sums"][-1] for r in some(rows, data="noise", phase="init"))
     return decide(worst < 2e-11, worst, note="largest ‖T‖ at the greatest distance, over all activations and norms")
 
 
@@ -97,7 +98,7 @@ def _stochastic(rows: Sequence[Row]) -> Verdict:
 
 
 def _trained_falls(rows: Sequence[Row]) -> Verdict:
-    by = lambda a, p: mean(chosen([r for r in rows if r["epochs"]], norm="layer", act=a, phase=p), "gap")
+    by = lambda a, p: mean(some([r for r in rows if r["epochs"]], norm="layer", act=a, phase=p), "gap")
     falls = {a: (by(a, "init"), by(a, "final")) for a in (*PIECEWISE, *SMOOTH)}
     ok = all(falls[a][1] < falls[a][0] for a in ("silu", "gelu"))
     ranked = sorted(falls, key=lambda a: falls[a][1])
@@ -126,7 +127,7 @@ def _kinds(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 
 def _within(rows: Sequence[Row]) -> Verdict:
-    found = [r for r in chosen(rows, data="noise") if len(r["within"]) > 1]
+    found = [r for r in some(rows, data="noise") if len(r["within"]) > 1]
     steps = [(a, b) for r in found for a, b in zip(r["within"], r["within"][1:])]
     share = float(np.mean([b < 1.05 * a for a, b in steps]))
     return decide(
@@ -167,7 +168,7 @@ def _across_trained(rows: Sequence[Row]) -> Verdict:
 
 
 def _merge(rows: Sequence[Row]) -> Verdict:
-    bent = [r["end_gap"] for r in chosen(rows, merge="cat", act="silu")]
+    bent = [r["end_gap"] for r in some(rows, merge="cat", act="silu")]
     straight = [r["end_gap"] for r in rows if (r["merge"], r["act"]) != ("cat", "silu")]
     worst = max(straight)
     apart = min(bent) / max(worst, 1e-16)
@@ -180,7 +181,7 @@ def _merge(rows: Sequence[Row]) -> Verdict:
 
 
 def _merge_values(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, merge="cat", act="silu", data="noise", phase="init")
+    found = some(rows, merge="cat", act="silu", data="noise", phase="init")
     by = {k: mean([r for r in found if r["length"] == k], "end_gap") for k in sorted({r["length"] for r in found})}
     low, high = min(by.values()), max(by.values())
     return decide(

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, erratum
 from netvitals.lab.studies.dag_hessian import attention, resnet
-from netvitals.lab.studies.dag_hessian._measuring import chosen, mean, spread
+from netvitals.lab.studies.dag_hessian._measuring import mean, spread
 
 A, R = attention.NAME, resnet.NAME
 # resonance (Table 9) and gap (Table N.8) by distance at the start, means of five seeds on CIFAR-10
@@ -22,19 +23,19 @@ GAPS = {True: (0.426, 0.526, 0.619, 0.642), False: (0.003, 0.028, 0.080, 0.132)}
 
 
 def _start_gap(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, net="toy-attention", phase="init")
+    found = some(rows, net="toy-attention", phase="init")
     value = mean(found, "gap")
     return decide(30 <= value <= 100, value, spread(found, "gap"), note="‖T‖/‖GN‖ between query and key")
 
 
 def _control(rows: Sequence[Row]) -> Verdict:
-    worst = max(max(r["gap"], r["gap32"]) for r in chosen(rows, net="position-mlp"))
+    worst = max(max(r["gap"], r["gap32"]) for r in some(rows, net="position-mlp"))
     return decide(worst < 1e-6, worst, note="largest gap of the relu net at any checkpoint, in either precision")
 
 
 def _apart(rows: Sequence[Row]) -> Verdict:
-    low = min(r["gap"] for r in chosen(rows, net="toy-attention"))
-    high = max(r["gap32"] for r in chosen(rows, net="position-mlp"))
+    low = min(r["gap"] for r in some(rows, net="toy-attention"))
+    high = max(r["gap32"] for r in some(rows, net="position-mlp"))
     return decide(
         low > 1 and low > 1e7 * max(high, 1e-12),
         low,
@@ -43,9 +44,9 @@ def _apart(rows: Sequence[Row]) -> Verdict:
 
 
 def _trained(rows: Sequence[Row]) -> Verdict:
-    end = chosen(rows, net="toy-attention", phase="final")
+    end = some(rows, net="toy-attention", phase="final")
     value = mean(end, "gap")
-    begin = mean(chosen(rows, net="toy-attention", phase="init"), "loss")
+    begin = mean(some(rows, net="toy-attention", phase="init"), "loss")
     note = (
         f"gap after training; loss {begin:.2f} → {mean(end, 'loss'):.2f}. The stated data recipe cannot give the "
         "printed losses, so its trained gaps are no target (E40)"
@@ -55,7 +56,7 @@ def _trained(rows: Sequence[Row]) -> Verdict:
 
 def _learn(rows: Sequence[Row]) -> Verdict:
     drops = {
-        n: mean(chosen(rows, net=n, phase="final"), "loss") / mean(chosen(rows, net=n, phase="init"), "loss")
+        n: mean(some(rows, net=n, phase="final"), "loss") / mean(some(rows, net=n, phase="init"), "loss")
         for n in attention.NODES
     }
     return decide(
@@ -66,7 +67,7 @@ def _learn(rows: Sequence[Row]) -> Verdict:
 
 
 def _sources(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, net="toy-attention", phase="init")
+    found = some(rows, net="toy-attention", phase="init")
     parts = {k[2:]: mean(found, k) for k in sorted(found[0]) if k.startswith("t_")}
     silent = parts["vv"]
     loud = min(v for k, v in parts.items() if k != "vv")
@@ -84,7 +85,7 @@ def _sources(rows: Sequence[Row]) -> Verdict:
 
 
 def _tower(rows: Sequence[Row], act: str, shortcut: bool, key: str = "resonance") -> np.ndarray:
-    return np.mean([r[key] for r in chosen(rows, act=act, shortcut=shortcut, phase="init")], axis=0)
+    return np.mean([r[key] for r in some(rows, act=act, shortcut=shortcut, phase="init")], axis=0)
 
 
 def _shortcuts(rows: Sequence[Row]) -> Verdict:
@@ -107,8 +108,8 @@ def _table(rows: Sequence[Row]) -> Verdict:
 
 
 def _straight(rows: Sequence[Row]) -> Verdict:
-    worst = max(r["gap"] for r in chosen(rows, act="relu"))
-    train = min(r["train_mode_gap"] for r in chosen(rows, act="relu"))
+    worst = max(r["gap"] for r in some(rows, act="relu"))
+    train = min(r["train_mode_gap"] for r in some(rows, act="relu"))
     return decide(
         worst < 1e-5 and train > 0.1,
         worst,

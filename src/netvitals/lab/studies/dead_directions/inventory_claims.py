@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from netvitals.lab.engine.judges import one, some
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, erratum, fails
-from netvitals.lab.studies.dead_directions._judging import SLOPE, check_is, claim, one, some
+from netvitals.lab.studies.dead_directions._judging import SLOPE, check_is, claim
 
 STUDY = "dead-directions-inventory"
 NU = {

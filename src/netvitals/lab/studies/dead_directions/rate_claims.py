@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from netvitals.lab.engine.judges import one, some
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum, fails
-from netvitals.lab.studies.dead_directions._judging import SLOPE, agree, check_is, claim, gap_of, one, some, topic_is
+from netvitals.lab.studies.dead_directions._judging import SLOPE, agree, check_is, claim, gap_of, topic_is
 
 STUDY = "dead-directions-rates"
 GAP = Expected(0.0, tolerance=SLOPE)

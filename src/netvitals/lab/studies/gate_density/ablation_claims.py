@@ -7,9 +7,10 @@ from functools import partial
 
 import numpy as np
 
+from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide
 from netvitals.lab.studies.gate_density import _pictures as pictures
-from netvitals.lab.studies.gate_density._reading import acts, changes, shrinkage, some, span, split, test, uses
+from netvitals.lab.studies.gate_density._reading import acts, changes, shrinkage, some, span, split, test
 from netvitals.lab.studies.gate_density._training import SMOOTH
 from netvitals.lab.studies.gate_density.ablations import CONVOLUTIONAL
 
@@ -149,7 +150,7 @@ CLAIMS = (
         Expected(direction="all fall"),
         _accuracy,
         section="§4",
-        uses=uses(act="relu"),
+        uses=matches(act="relu"),
         plot=partial(pictures.density_by_epoch, theta=0.01),
     ),
     Claim(

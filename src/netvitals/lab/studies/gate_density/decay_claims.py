@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide
 from netvitals.lab.studies.gate_density import _pictures as pictures
-from netvitals.lab.studies.gate_density._reading import poolings, shrinkage, some, span, split, uses
+from netvitals.lab.studies.gate_density._reading import poolings, shrinkage, some, span, split
 from netvitals.lab.studies.gate_density._training import S
 
 DECAY, IMAGES = "gate-density-decay", "gate-density-images"
@@ -126,6 +127,6 @@ CLAIMS = (
         Expected(direction="below half under all"),
         _images,
         plot=pictures.sigma_by_optimizer,
-        uses=uses(optimizer=("sgd", "adam", "adamw")),
+        uses=matches(optimizer=("sgd", "adam", "adamw")),
     ),
 )

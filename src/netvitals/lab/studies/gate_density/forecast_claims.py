@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
-from netvitals.lab.studies.gate_density._reading import acts, some, uses
+from netvitals.lab.studies.gate_density._reading import acts, some
 
 STUDY = "gate-density-forecast"
 RATE = 0.75  # hits that the study's hypothesis asks for
@@ -83,7 +84,7 @@ CLAIMS = (
         "made after a fifth of the training under SGD at S = 2.44, come true",
         Expected(direction="hit rate above 0.75"),
         _hits,
-        uses=uses(optimizer="sgd"),
+        uses=matches(optimizer="sgd"),
         plot=_drawn,
     ),
     Claim(
@@ -92,6 +93,6 @@ CLAIMS = (
         "Beyond the paper: where variance does not collapse (AdamW, the paper's decay) the watch keeps silent",
         Expected(direction="no forecast"),
         _silence,
-        uses=uses(optimizer="adamw"),
+        uses=matches(optimizer="adamw"),
     ),
 )

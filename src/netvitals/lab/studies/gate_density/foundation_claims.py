@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, erratum, fails
-from netvitals.lab.studies.gate_density._reading import some, uses
+from netvitals.lab.studies.gate_density._reading import some
 from netvitals.lab.studies.gate_density._training import FOUR
 
 STUDY = "gate-density-foundations"
@@ -132,7 +133,7 @@ CLAIMS = (
         Expected(direction="equal to rounding"),
         _ratio,
         section="§3",
-        uses=uses(check="ratio"),
+        uses=matches(check="ratio"),
     ),
     Claim(
         "gate-density/C2",
@@ -142,7 +143,7 @@ CLAIMS = (
         _half,
         section="§3, Table 2",
         plot=_draw,
-        uses=uses(check="init"),
+        uses=matches(check="init"),
     ),
     Claim(
         "gate-density/E1",
@@ -151,7 +152,7 @@ CLAIMS = (
         Expected(0.555, tolerance=0.02),
         _table_2,
         section="Table 2",
-        uses=uses(check="init", network=("resnet18", "vgg11")),
+        uses=matches(check="init", network=("resnet18", "vgg11")),
     ),
     Claim(
         "gate-density/E1-zero-head",
@@ -161,7 +162,7 @@ CLAIMS = (
         Expected(direction="100% and 0%"),
         _zero_head,
         section="A.2",
-        uses=uses(check="zero head"),
+        uses=matches(check="zero head"),
     ),
     Claim(
         "gate-density/C3",
@@ -170,7 +171,7 @@ CLAIMS = (
         Expected(0.0, tolerance=1e-7),
         _mean_is_density,
         section="§3",
-        uses=uses(check="init", act="relu"),
+        uses=matches(check="init", act="relu"),
     ),
     Claim(
         "gate-density/C7",
@@ -179,7 +180,7 @@ CLAIMS = (
         Expected(0.0, tolerance=1e-3),
         _norm_moments,
         section="§5",
-        uses=uses(check="norm moments"),
+        uses=matches(check="norm moments"),
     ),
     Claim(
         "gate-density/C11",
@@ -188,7 +189,7 @@ CLAIMS = (
         Expected(0.0, tolerance=1e-12),
         _softplus,
         section="§5",
-        uses=uses(check="softplus"),
+        uses=matches(check="softplus"),
     ),
     Claim(
         "gate-density/C15",
@@ -197,6 +198,6 @@ CLAIMS = (
         Expected(0.0, tolerance=1e-9),
         _equilibrium,
         section="§5",
-        uses=uses(check=("equilibrium", "equilibrium of shifts")),
+        uses=matches(check=("equilibrium", "equilibrium of shifts")),
     ),
 )

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from netvitals.gates import trends as gate_trends
+from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Verdict, decide, erratum, fails, holds
 from netvitals.lab.studies.gate_density import _pictures as pictures
 from netvitals.lab.studies.gate_density._reading import (
@@ -26,7 +27,6 @@ from netvitals.lab.studies.gate_density._reading import (
     span,
     split,
     test,
-    uses,
 )
 from netvitals.lab.studies.gate_density._recorder import THETAS, key
 from netvitals.lab.studies.gate_density._training import SMOOTH, S
@@ -247,7 +247,7 @@ def _declining_pooling(rows: Sequence[Row]) -> Verdict:
 def _per_data(name: str) -> Iterator[Claim]:
     data, tag = (TEACHER, "-teacher") if name == "teacher" else ("digits", "-digits")
     where = f"BatchNorm perceptron, {name}"
-    sgd = uses(data=data, optimizer="sgd")
+    sgd = matches(data=data, optimizer="sgd")
     epoch = partial(pictures.density_by_epoch, theta=0.1)
     yield Claim(
         f"gate-density/C4{tag}",
@@ -286,7 +286,7 @@ def _per_data(name: str) -> Iterator[Claim]:
         Expected(direction="σ below half under SGD, within 15 % under AdamW"),
         _collapse,
         section="§5, Table 1",
-        uses=uses(data=data),
+        uses=matches(data=data),
         plot=pictures.sigma_by_optimizer,
     )
     yield Claim(
@@ -306,7 +306,7 @@ def _per_data(name: str) -> Iterator[Claim]:
         Expected(direction="most channels agree, in every cell"),
         _transfer,
         section="§5.3",
-        uses=uses(data=data, optimizer=("adam", "adamw")),
+        uses=matches(data=data, optimizer=("adam", "adamw")),
         plot=pictures.margins,
     )
     yield Claim(
@@ -316,7 +316,7 @@ def _per_data(name: str) -> Iterator[Claim]:
         Expected(direction="ReLU down, smooth up"),
         partial(_optimizer, name="adam", falls=("relu",)),
         section="§4.5",
-        uses=uses(data=data, optimizer="adam"),
+        uses=matches(data=data, optimizer="adam"),
     )
     yield Claim(
         f"gate-density/E12-adamw{tag}",
@@ -325,7 +325,7 @@ def _per_data(name: str) -> Iterator[Claim]:
         Expected(direction="all down"),
         partial(_optimizer, name="adamw", falls=("relu", *SMOOTH)),
         section="§4.5",
-        uses=uses(data=data, optimizer="adamw"),
+        uses=matches(data=data, optimizer="adamw"),
     )
     yield Claim(
         f"gate-density/X-law{tag}",
@@ -355,7 +355,7 @@ def _image(
         judge,
         section=section,
         plot=plot,
-        uses=uses(optimizer="sgd"),
+        uses=matches(optimizer="sgd"),
     )
 
 
@@ -423,7 +423,7 @@ def _image_claims() -> Iterator[Claim]:
         Expected(direction="most channels agree, in every cell"),
         _transfer,
         section="§5.3",
-        uses=uses(optimizer=("adam", "adamw")),
+        uses=matches(optimizer=("adam", "adamw")),
         plot=pictures.margins,
     )
     yield _image(

@@ -10,9 +10,10 @@ from itertools import pairwise
 import numpy as np
 
 from netvitals import activations, stats
+from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, fails
 from netvitals.lab.studies.gate_density import _pictures as pictures
-from netvitals.lab.studies.gate_density._reading import COINCIDE, acts, changes, some, span, test, uses
+from netvitals.lab.studies.gate_density._reading import COINCIDE, acts, changes, some, span, test
 from netvitals.lab.studies.gate_density._recorder import key
 from netvitals.lab.studies.gate_density.sweep import LADDER, NINE, SOFTPLUS, THIRTEEN
 from netvitals.lab.studies.gate_density.trajectories import TEACHER
@@ -192,7 +193,7 @@ def _drawn(rows: Sequence[Row]) -> Plot:
 
 def _claims(name: str) -> Iterator[Claim]:
     data, tag, where = (TEACHER, "", "teacher") if name == "teacher" else ("digits", "-digits", "digits")
-    mine = uses(data=data)
+    mine = matches(data=data)
     index = partial(
         pictures.by_condition,
         x="variance",

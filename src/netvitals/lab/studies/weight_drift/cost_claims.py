@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from netvitals import stats
+from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, fails, holds, not_run
 from netvitals.lab.studies.weight_drift._cliff import cliff, picture
 from netvitals.lab.studies.weight_drift._grid import REFERENCE
@@ -22,13 +22,6 @@ GAIN = 0.1  # zeros that ReLUfication must bring to be worth its name
 COST = 0.01  # accuracy that ReLUfication may cost
 
 
-def _some(rows: Sequence[Row], **where: Any) -> list[Row]:
-    found = [r for r in rows if all(r.get(k) == v for k, v in where.items())]
-    if not found:
-        raise LookupError(f"no rows hold {where}")
-    return found
-
-
 def _mean(rows: Sequence[Row], key: str) -> float:
     return float(np.mean([r[key] for r in rows]))
 
@@ -36,7 +29,7 @@ def _mean(rows: Sequence[Row], key: str) -> float:
 def _losses(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
     """Validation loss by activation and seed, of the runs that ended."""
     found: dict[str, dict[int, float]] = {}
-    for r in _some(rows, quantity="run"):
+    for r in some(rows, quantity="run"):
         if not r["stopped"]:
             found.setdefault(r["act"], {})[r["seed"]] = r["val_loss"]
     return found
@@ -59,8 +52,8 @@ def _noted(losses: dict[str, dict[int, float]]) -> str:
 
 
 def _growth(rows: Sequence[Row]) -> Verdict:
-    layers = _some(rows, quantity="layer", act="relu")
-    start, end = (_some(layers, step=s) for s in (min(r["step"] for r in layers), max(r["step"] for r in layers)))
+    layers = some(rows, quantity="layer", act="relu")
+    start, end = (some(layers, step=s) for s in (min(r["step"] for r in layers), max(r["step"] for r in layers)))
     after = [r["hard"] for r in end]
     return decide(
         _mean(end, "hard") > _mean(start, "hard") + 0.05 and _mean(end, "preact_drift") < 0,
@@ -74,16 +67,16 @@ def _growth(rows: Sequence[Row]) -> Verdict:
 def _growth_plot(rows: Sequence[Row]) -> Plot:
     series = []
     for act in dict.fromkeys(r["act"] for r in rows):
-        mine = _some(rows, quantity="layer", act=act)
+        mine = some(rows, quantity="layer", act=act)
         steps = sorted({r["step"] for r in mine})
-        series.append(Series(act, steps, [_mean(_some(mine, step=s), "neg_preact") for s in steps], line=True))
+        series.append(Series(act, steps, [_mean(some(mine, step=s), "neg_preact") for s in steps], line=True))
     return Plot("training step", "share of negative inputs", series)
 
 
 def _controllable(rows: Sequence[Row]) -> Verdict:
     levels = {
         r["level"]: _mean([q for q in rows if q["level"] == r["level"]], "sparsity")
-        for r in _some(rows, mechanism="quantile norm", architecture="mlp")
+        for r in some(rows, mechanism="quantile norm", architecture="mlp")
     }
     ordered = [levels[q] for q in sorted(levels)]
     gap = max(abs(s - q) for q, s in levels.items())
@@ -131,9 +124,9 @@ def _cliff_plot(rows: Sequence[Row]) -> Plot:
 def _relufication(rows: Sequence[Row]) -> Verdict:
     facts, worst, sparse = [], 0.0, 1.0
     for act in dict.fromkeys(r["act"] for r in rows):
-        mine = _some(rows, act=act)
+        mine = some(rows, act=act)
         stages = {
-            s: (_mean(_some(mine, stage=s), "accuracy"), _mean(_some(mine, stage=s), "hard"))
+            s: (_mean(some(mine, stage=s), "accuracy"), _mean(some(mine, stage=s), "hard"))
             for s in dict.fromkeys(r["stage"] for r in mine)
         }
         first = stages["trained"][0] - stages["relu from the start"][0]
@@ -148,7 +141,7 @@ def _relufication(rows: Sequence[Row]) -> Verdict:
 
 
 def _relufied_gpt(rows: Sequence[Row]) -> Verdict:
-    stages = {r["stage"]: (r["val_loss"], r["hard"]) for r in _some(rows, quantity="relufied")}
+    stages = {r["stage"]: (r["val_loss"], r["hard"]) for r in some(rows, quantity="relufied")}
     relu, gelu = (float(np.mean(list(_losses(rows)[a].values()))) for a in ("relu", "gelu"))
     cost = stages["tuned"][0] / stages["trained"][0] - 1
     return decide(
@@ -164,7 +157,7 @@ def _relufied_gpt(rows: Sequence[Row]) -> Verdict:
 def _squared_ratio(rows: Sequence[Row]) -> Verdict:
     losses = _losses(rows)
     plain, squared = (float(np.mean(list(losses[a].values()))) for a in ("relu", "relu2"))
-    sparse = {a: _mean(_some(rows, quantity="final", act=a), "hard") for a in ("relu", "relu2")}
+    sparse = {a: _mean(some(rows, quantity="final", act=a), "hard") for a in ("relu", "relu2")}
     better = squared <= 1.01 * plain and sparse["relu2"] >= sparse["relu"]
     return decide(
         better,
@@ -176,7 +169,7 @@ def _squared_ratio(rows: Sequence[Row]) -> Verdict:
 
 
 def _profiles(rows: Sequence[Row], act: str, key: str) -> dict[int, list[float]]:
-    mine = sorted(_some(rows, quantity="final", act=act), key=lambda r: r["layer"])
+    mine = sorted(some(rows, quantity="final", act=act), key=lambda r: r["layer"])
     return {seed: [r[key] for r in mine if r["seed"] == seed] for seed in dict.fromkeys(r["seed"] for r in mine)}
 
 
@@ -201,7 +194,7 @@ def _spikes(rows: Sequence[Row]) -> Verdict:
 
 
 def _spike_plot(rows: Sequence[Row]) -> Plot:
-    acts = dict.fromkeys(r["act"] for r in _some(rows, quantity="final"))
+    acts = dict.fromkeys(r["act"] for r in some(rows, quantity="final"))
     first = {act: next(iter(_profiles(rows, act, "max_abs").values())) for act in acts}
     return Plot(
         "layer",
@@ -216,7 +209,7 @@ def _clipping(rows: Sequence[Row]) -> Verdict:
     free, clipped = losses["relu2"], losses["relu2:15"]
     gains = [free[s] - clipped[s] for s in clipped if s in free]
     height = max(v for p in _profiles(rows, "relu2:15", "max_abs").values() for v in p)
-    share = _mean(_some(rows, quantity="final", act="relu2:15"), "clipped")
+    share = _mean(some(rows, quantity="final", act="relu2:15"), "clipped")
     others = {a: v for a, v in losses.items() if a.startswith("gelu2")}
     return decide(
         min(gains) > 0 and height <= 15,
@@ -242,10 +235,10 @@ def _dial(rows: Sequence[Row]) -> Verdict:
     scales = sorted(dict.fromkeys(r["scale"] for r in dial))
     points = [
         (
-            _mean(_some(dial, scale=a), "push"),
-            _mean(_some(dial, scale=a), "sparsity"),
-            _mean(_some(dial, scale=a), "drift_z"),
-            _mean(_some(dial, scale=a), "accuracy"),
+            _mean(some(dial, scale=a), "push"),
+            _mean(some(dial, scale=a), "sparsity"),
+            _mean(some(dial, scale=a), "drift_z"),
+            _mean(some(dial, scale=a), "accuracy"),
         )
         for a in scales
     ]
@@ -279,13 +272,13 @@ def _dial_plot(rows: Sequence[Row]) -> Plot:
 def _suppression(rows: Sequence[Row]) -> Verdict:
     drift, facts = {}, []
     for tool in TOOLS:
-        mine = _some(rows, tool=tool)
-        drift[tool] = _mean(_some(mine, data="fresh", optimizer="sgd"), "drift_z")
-        zeros, score = (_mean(_some(mine, data="digits"), k) for k in ("sparsity", "accuracy"))
+        mine = some(rows, tool=tool)
+        drift[tool] = _mean(some(mine, data="fresh", optimizer="sgd"), "drift_z")
+        zeros, score = (_mean(some(mine, data="digits"), k) for k in ("sparsity", "accuracy"))
         facts.append(
             f"{tool}: drift_z {drift[tool]:+.4f} (SGD), "
-            f"{_mean(_some(mine, data='fresh', optimizer='adam'), 'drift_z'):+.4f} (Adam), negative inputs "
-            f"{_mean(_some(mine, data='fresh', optimizer='sgd'), 'neg_preact'):.2f}; digits {score:.3f} at "
+            f"{_mean(some(mine, data='fresh', optimizer='adam'), 'drift_z'):+.4f} (Adam), negative inputs "
+            f"{_mean(some(mine, data='fresh', optimizer='sgd'), 'neg_preact'):.2f}; digits {score:.3f} at "
             f"{zeros:.2f} zeros"
         )
     left = max(abs(drift[t] / drift["none"]) for t in TOOLS[1:])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 from netvitals import stats
+from netvitals.lab.engine.judges import matches, some
 from netvitals.lab.studies import (
     Claim,
-    Config,
     Expected,
     Plot,
     Row,
@@ -31,20 +31,9 @@ ENOUGH = 50  # steps that a claim on architectures may rest on
 START = 0.06  # |cov| over |prod| at step 0 in the reference run
 
 
-def _uses(**where: Any) -> Callable[[Config], bool]:
-    return lambda c: all(c.get(k) in v if isinstance(v, tuple) else c.get(k) == v for k, v in where.items())
-
-
-def _some(rows: Sequence[Row], **where: Any) -> list[Row]:
-    found = [r for r in rows if all(r.get(k) == v for k, v in where.items())]
-    if not found:
-        raise LookupError(f"no rows hold {where}")
-    return found
-
-
 def _hidden(rows: Sequence[Row], **where: Any) -> stats.Mean:
     """Mean hidden drift_z over seeds; with one seed there is no error."""
-    values = list(hidden_drift(_some(rows, **where)).values())
+    values = list(hidden_drift(some(rows, **where)).values())
     return stats.mean(values) if len(values) > 1 else stats.Mean(values[0], float("nan"), 1)
 
 
@@ -55,7 +44,7 @@ def _say(drift: stats.Mean) -> str:
 def _covariance(rows: Sequence[Row]) -> Verdict:
     """E4: hidden layers of the cross-entropy run; the ratio only at step 0, where the product is not near zero."""
     chosen = [
-        r for r in _some(rows, quantity="split", loss="ce", gain=1.0, data="digits") if 1 < r["layer"] <= r["depth"]
+        r for r in some(rows, quantity="split", loss="ce", gain=1.0, data="digits") if 1 < r["layer"] <= r["depth"]
     ]
     at_start = max(abs(r["cov"][0] / r["prod"][0]) for r in chosen)
     later = max(abs(v) for r in chosen for v in r["cov"][1:])
@@ -91,7 +80,7 @@ def _early_drift(rows: Sequence[Row]) -> Verdict:
 
 def _intrinsic(rows: Sequence[Row]) -> Verdict:
     ce, mse = (_hidden(rows, check="random data", act="relu", loss=loss) for loss in ("ce", "onehot-mse"))
-    low = list(hidden_drift(_some(rows, check="random data", act="relu", loss="ce")).values())
+    low = list(hidden_drift(some(rows, check="random data", act="relu", loss="ce")).values())
     others = "; ".join(f"{d} {_say(_hidden(rows, check='source', data=d))}" for d in ("fixed", "permuted", "digits"))
     return decide(
         max(low) < 0 and ce.z(0) < -4.5 and mse.value < 0,
@@ -170,7 +159,7 @@ def _optimisers(rows: Sequence[Row]) -> Verdict:
 def _symmetric(rows: Sequence[Row]) -> Verdict:
     """tanh and identity everywhere, and the first layer (zero-mean input) of the ReLU network."""
     drifts = {a: _hidden(rows, check="random data", act=a, loss="ce") for a in ("tanh", "identity")}
-    first = stats.mean([r["drift_z"] for r in _some(rows, check="random data", act="relu", loss="ce", place="first")])
+    first = stats.mean([r["drift_z"] for r in some(rows, check="random data", act="relu", loss="ce", place="first")])
     worst = max(abs(d.value) for d in (*drifts.values(), first))
     return decide(
         worst <= NONE,
@@ -195,7 +184,7 @@ def _batch_norm(rows: Sequence[Row]) -> Verdict:
     bare = _hidden(rows, check="random data", act="relu", loss="ce")
     shifts = [
         r["moved"]
-        for r in _some(rows, check="batch norm", quantity="weights", place="norm_shift")
+        for r in some(rows, check="batch norm", quantity="weights", place="norm_shift")
         if r["name"].split(".")[1] == str(r["depth"] - 1)
     ]
     shift = stats.mean(shifts)
@@ -216,7 +205,7 @@ def _persistence(rows: Sequence[Row]) -> Verdict:
         ("squared error", {"loss": "onehot-mse"}),
         ("permuted labels", {"data": "permuted"}),
     ):
-        layers, runs = _some(rows, quantity="layer", **where), _some(rows, quantity="run", **where)
+        layers, runs = some(rows, quantity="layer", **where), some(rows, quantity="run", **where)
         flips = [r["t_flip"] for r in layers]
         stays &= all(t is None for t in flips)
         known = [t for t in flips if t is not None]
@@ -227,11 +216,11 @@ def _persistence(rows: Sequence[Row]) -> Verdict:
             f"{name}: g_pos flips at step {min(known)}–{max(known)}" if known else f"{name}: g_pos never flips"
         )
         facts[-1] += f", ⟨o, ∇ℓ⟩ at {pushes}; positive on {share:.0%} of steps, sign as ⟨o, ∇ℓ⟩ on {agree:.0%}"
-    return decide(stays, note="; ".join(facts) + f" ({_some(rows, quantity='run')[0]['per_epoch']} steps an epoch)")
+    return decide(stays, note="; ".join(facts) + f" ({some(rows, quantity='run')[0]['per_epoch']} steps an epoch)")
 
 
 def _first_step(rows: Sequence[Row]) -> Verdict:
-    chosen = [r for r in _some(rows, check="first step", quantity="first step") if r["layer"] > 1]
+    chosen = [r for r in some(rows, check="first step", quantity="first step") if r["layer"] > 1]
     ratio = [r["mean"] / r["expected"] for r in chosen]
     worst = max(abs(r["gap"]) / r["gap_stderr"] for r in chosen)
     return decide(
@@ -246,12 +235,12 @@ def _gradient_sign(rows: Sequence[Row]) -> Verdict:
     facts = {}
     weakest = float("inf")
     for loss in ("ce", "onehot-mse"):
-        chosen = _some(rows, check="init", quantity="signs", act="relu", loss=loss)
+        chosen = some(rows, check="init", quantity="signs", act="relu", loss=loss)
         weakest = min(weakest, *(r["mean"] / r["stderr"] for r in chosen if r["metric"] == "g_pos"))
         rho = [r["mean"] for r in chosen if r["metric"] == "rho_pos"]
         facts[loss] = f"{min(rho):+.3f} … {max(rho):+.3f}"
     flat = max(
-        abs(r["mean"]) for r in _some(rows, check="init", quantity="signs", act="tanh", loss="ce", metric="rho_all")
+        abs(r["mean"]) for r in some(rows, check="init", quantity="signs", act="tanh", loss="ce", metric="rho_all")
     )
     return decide(
         weakest > 3 and flat <= 0.02,
@@ -263,7 +252,7 @@ def _gradient_sign(rows: Sequence[Row]) -> Verdict:
 
 
 def _flip_plot(rows: Sequence[Row]) -> Plot:
-    runs = [r for r in _some(rows, quantity="run") if r["seed"] == 0]
+    runs = [r for r in some(rows, quantity="run") if r["seed"] == 0]
     names = {
         ("ce", "digits", 1.0): "cross-entropy",
         ("onehot-mse", "digits", 1.0): "squared error",
@@ -308,8 +297,8 @@ def _sweep_plot(rows: Sequence[Row]) -> Plot:
 
 
 def _claims() -> Iterator[Claim]:
-    persistence = _uses(check="persistence")
-    random = _uses(check="random data")
+    persistence = matches(check="persistence")
+    random = matches(check="random data")
     yield Claim(
         "weight-drift/C7",
         SIGNS,
@@ -344,7 +333,7 @@ def _claims() -> Iterator[Claim]:
         Expected(direction="negative"),
         _activations,
         "abstract",
-        _uses(check="random data", act=("relu", "gelu", "silu")),
+        matches(check="random data", act=("relu", "gelu", "silu")),
     )
     yield Claim(
         "weight-drift/C11",
@@ -361,7 +350,7 @@ def _claims() -> Iterator[Claim]:
         Expected(direction="monotone"),
         _optimisers,
         "paragraph on optimisers",
-        _uses(check="sweep"),
+        matches(check="sweep"),
         _sweep_plot,
     )
     yield Claim(
@@ -409,7 +398,7 @@ def _claims() -> Iterator[Claim]:
         Expected(direction="positive"),
         _gradient_sign,
         "Theorem 1.2",
-        _uses(check="init"),
+        matches(check="init"),
     )
     yield Claim(
         "weight-drift/P10",
@@ -418,7 +407,7 @@ def _claims() -> Iterator[Claim]:
         Expected(1.0, tolerance=0.1),
         _first_step,
         "beyond the paper",
-        _uses(check="first step"),
+        matches(check="first step"),
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from netvitals.lab.engine.judges import agree, matches, some
+from netvitals.lab.engine.judges.combinators import Z, departure
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum, fails
 from netvitals.lab.studies.weight_drift._rules import PATTERNS
 
 STUDY = "weight-drift-theorems"
-Z = 4.5  # limit of §3.3 on |mean − closed form| / standard error
 CLOSED_CE = {0: 0.1270, 2: 0.0339, 3: 0.1694, 5: 0.0085, 6: 0.0762}
 CLOSED_GELU = {
     2.0: 1.3257,
@@ -24,33 +25,14 @@ CLOSED_GELU = {
 WITHIN = Expected(direction=f"|z| < {Z}")
 
 
-def _z(row: Row) -> float:
-    gap = row["mean"] - row["expected"]
-    if abs(gap) < 1e-12:  # a column of Rademacher weights has the same length in every draw: nothing but rounding
-        return 0.0
-    return gap / row["stderr"] if row["stderr"] else float("inf")
-
-
-def _some(rows: Sequence[Row], **where: Any) -> list[Row]:
-    found = [r for r in rows if all(r.get(k) == v for k, v in where.items())]
-    if not found:
-        raise LookupError(f"no rows hold {where}")
-    return found
-
-
 def _uses(check: str, **where: Any) -> Callable[[Config], bool]:
-    return lambda c: c["check"] == check and all(c.get(k) == v for k, v in where.items())
+    return matches(check=check, **where)
 
 
 def _agreement(**where: Any) -> Callable[[Sequence[Row]], Verdict]:
     """Holds if every row meets its expectation; measured is the largest |z|."""
 
-    def judge(rows: Sequence[Row]) -> Verdict:
-        chosen = _some(rows, **where)
-        worst = max(abs(_z(r)) for r in chosen)
-        return decide(worst < Z, worst, note=f"largest of {len(chosen)} comparisons, in standard errors")
-
-    return judge
+    return lambda rows: agree(some(rows, **where))
 
 
 def _claim(
@@ -66,8 +48,8 @@ def _claim(
 
 
 def _signs(rows: Sequence[Row]) -> Verdict:
-    chosen = [r for r in _some(rows, quantity="gradient") if r["loss"] in ("ce", "huber")]
-    pushes = [r for r in _some(rows, quantity="push") if r["loss"] in ("ce", "huber")]
+    chosen = [r for r in some(rows, quantity="gradient") if r["loss"] in ("ce", "huber")]
+    pushes = [r for r in some(rows, quantity="push") if r["loss"] in ("ce", "huber")]
     weakest, push = (min(r["mean"] / r["stderr"] for r in rs) for rs in (chosen, pushes))
     return decide(
         weakest > -Z and push > Z,
@@ -77,13 +59,13 @@ def _signs(rows: Sequence[Row]) -> Verdict:
 
 
 def _gaussian_needed(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(_z(r)) for r in _some(rows, quantity="any-loss gap", loss="huber"))
+    worst = max(abs(departure(r)) for r in some(rows, quantity="any-loss gap", loss="huber"))
     return decide(worst > Z, worst, note="largest departure from the Gaussian formula, in standard errors")
 
 
 def _gain(rows: Sequence[Row]) -> Verdict:
     """Σ a_i E[g_i] / ‖a‖² = c_l, pooled over the twelve cases with weights 1/se²."""
-    rows = _some(rows, quantity="push", loss="mse")
+    rows = some(rows, quantity="push", loss="mse")
     power = rows[0]["expected"] / 0.625
     weights = [1 / r["stderr"] ** 2 for r in rows]
     value = sum(w * r["mean"] for w, r in zip(weights, rows)) / sum(weights) / power
@@ -95,7 +77,7 @@ def _reference(
     quantity: str, key: str, known: dict[Any, float], column: str, tolerance: float
 ) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
-        values = {r[key]: r[column] for r in _some(rows, quantity=quantity)}
+        values = {r[key]: r[column] for r in some(rows, quantity=quantity)}
         worst = max(abs(values[k] - v) for k, v in known.items())
         return decide(worst <= tolerance, worst, note="largest gap to the reference values")
 
@@ -104,8 +86,8 @@ def _reference(
 
 def _weights(loss: str) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
-        (row,) = _some(rows, quantity="weight gradient", loss=loss)
-        ok = abs(_z(row)) < Z and row["correlation"] > 0.999
+        (row,) = some(rows, quantity="weight gradient", loss=loss)
+        ok = abs(departure(row)) < Z and row["correlation"] > 0.999
         return decide(
             ok,
             row["mean"] / row["expected"],
@@ -118,7 +100,7 @@ def _weights(loss: str) -> Callable[[Sequence[Row]], Verdict]:
 
 
 def _euler(rows: Sequence[Row]) -> Verdict:
-    chosen = _some(rows, quantity="euler", dtype="float64")
+    chosen = some(rows, quantity="euler", dtype="float64")
     worst = max(r["defect"] for r in chosen)
     steps = sorted({r["step"] for r in chosen})
     return decide(
@@ -131,7 +113,7 @@ def _euler(rows: Sequence[Row]) -> Verdict:
 
 
 def _euler_single(rows: Sequence[Row]) -> Verdict:
-    worst = max(_some(rows, quantity="euler", dtype="float32"), key=lambda r: r["defect"])
+    worst = max(some(rows, quantity="euler", dtype="float32"), key=lambda r: r["defect"])
     return decide(
         worst["defect"] <= 2e-8,
         worst["defect"],
@@ -141,7 +123,7 @@ def _euler_single(rows: Sequence[Row]) -> Verdict:
 
 
 def _theorem_1_1(rows: Sequence[Row]) -> Verdict:
-    skewed = _some(rows, law="skewed", activation=[1, 1])[0]
+    skewed = some(rows, law="skewed", activation=[1, 1])[0]
     symmetric = [r for r in rows if r["law"] != "skewed" and r["ties"] == 0]
     if skewed["inner"] >= 0:
         return decide(True, skewed["inner"], note="no counterexample was found")
@@ -156,7 +138,7 @@ def _theorem_1_1(rows: Sequence[Row]) -> Verdict:
 
 
 def _counted(rows: Sequence[Row]) -> Verdict:
-    row = _some(rows, law="skewed", activation=[1, 1])[0]
+    row = some(rows, law="skewed", activation=[1, 1])[0]
     got = (row["exact"], row["given alive"], row["push"])
     return decide(
         got == ("-9/16", "-9/7", "15/8"), ", ".join(got), note="E[1(z>0) w₁w₂], the same given survival, E[w₁ relu(z)]"
@@ -165,7 +147,7 @@ def _counted(rows: Sequence[Row]) -> Verdict:
 
 def _rule(rows: Sequence[Row]) -> Verdict:
     """Every layer's drift has the predicted sign; where none is predicted it is within 4.5 standard errors of zero."""
-    chosen = _some(rows, quantity="first step")
+    chosen = some(rows, quantity="first step")
     zs = {r["layer"]: r["mean"] / r["stderr"] if r["stderr"] else 0.0 for r in chosen}
     ok = all(abs(zs[r["layer"]]) < Z if r["sign"] == 0 else zs[r["layer"]] * r["sign"] > Z for r in chosen)
     hidden = [r for r in chosen if r["layer"] > 1]
@@ -182,8 +164,8 @@ def _rule(rows: Sequence[Row]) -> Verdict:
 
 
 def _sign_test_is_blind(rows: Sequence[Row]) -> Verdict:
-    push = min(r["mean"] / r["stderr"] for r in _some(rows, quantity="gradient where p > 0"))
-    drift = max(abs(r["mean"]) / r["stderr"] for r in _some(rows, quantity="first step"))
+    push = min(r["mean"] / r["stderr"] for r in some(rows, quantity="gradient where p > 0"))
+    drift = max(abs(r["mean"]) / r["stderr"] for r in some(rows, quantity="first step"))
     return decide(
         push > Z and drift < Z,
         push,
@@ -193,7 +175,7 @@ def _sign_test_is_blind(rows: Sequence[Row]) -> Verdict:
 
 
 def _batch_norm(rows: Sequence[Row]) -> Verdict:
-    (row,) = _some(rows, quantity="batch norm")
+    (row,) = some(rows, quantity="batch norm")
     return decide(
         row["with"] < 1e-12 and row["without"] > 1e-3,
         row["with"],
@@ -202,7 +184,7 @@ def _batch_norm(rows: Sequence[Row]) -> Verdict:
 
 
 def _readout(rows: Sequence[Row]) -> Verdict:
-    moved = {(r["loss"], r["optimizer"], r["momentum"]): r["moved"] for r in _some(rows, quantity="readout mean")}
+    moved = {(r["loss"], r["optimizer"], r["momentum"]): r["moved"] for r in some(rows, quantity="readout mean")}
     kept = max(v for (loss, kind, _), v in moved.items() if (loss, kind) == ("ce", "sgd"))
     others = moved["ce", "adam", 0.0], moved["mse", "sgd", 0.0]
     return decide(
@@ -214,7 +196,7 @@ def _readout(rows: Sequence[Row]) -> Verdict:
 
 def _scatter(rows: Sequence[Row]) -> Plot:
     """Monte Carlo mean with standard errors against the closed form."""
-    chosen = _some(rows, quantity="gradient", loss="mse")
+    chosen = some(rows, quantity="gradient", loss="mse")
     series = []
     for law in dict.fromkeys(r["law"] for r in chosen):
         mine = [r for r in chosen if r["law"] == law]
@@ -227,7 +209,7 @@ def _scatter(rows: Sequence[Row]) -> Plot:
 
 
 def _gelu_curve(rows: Sequence[Row]) -> Plot:
-    chosen = sorted(_some(rows, quantity="gelu gradient"), key=lambda r: r["p"])
+    chosen = sorted(some(rows, quantity="gelu gradient"), key=lambda r: r["p"])
     closed = {r["p"]: r["expected"] for r in chosen}
     return Plot(
         "pre-activation p",
