@@ -45,9 +45,9 @@ def test_rows_are_chosen_by_what_they_hold():
     assert some(ROWS, by=None) == [ROWS[2]]
     assert one(ROWS, act="gelu") is ROWS[2]
     assert not matches(act="tanh")(ROWS[0])
-    with pytest.raises(LookupError, match="no row holds {'act': 'tanh'}"):
+    with pytest.raises(LookupError, match=r"no row holds {'act': 'tanh'}"):
         some(ROWS, act="tanh")
-    with pytest.raises(LookupError, match="2 rows hold {'act': 'relu'} and one was expected"):
+    with pytest.raises(LookupError, match=r"2 rows hold {'act': 'relu'} and one was expected"):
         one(ROWS, act="relu")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from netvitals.lab.engine.study import Config, Row
@@ -45,7 +45,7 @@ def one(rows: Iterable[Row], **where: Any) -> Row:
     return found[0]
 
 
-def frame(rows: Sequence[Mapping[str, Any]], *columns: str, **where: Any) -> pl.DataFrame:
+def frame(rows: Sequence[Row], *columns: str, **where: Any) -> pl.DataFrame:
     """Columns of the rows that hold ``where``, as a polars frame; what a row lacks is null.
 
     >>> frame([{"a": 1, "b": "x"}, {"a": 2}], "a", "b").rows()
