@@ -139,11 +139,11 @@ def _class_claims() -> Iterator[Claim]:
     for a, (label, centred, everywhere) in ref.CLASSES.items():
         text = _spoken(label, centred, everywhere)
         yield Claim(
-            f"activations/class-{a}",
-            STUDY,
-            f"{a} belongs to class {text}",
-            Expected(direction=text),
-            _judge_class(label, centred, everywhere),
+            id=f"activations/class-{a}",
+            study=STUDY,
+            statement=f"{a} belongs to class {text}",
+            expected=Expected(direction=text),
+            judge=_judge_class(label, centred, everywhere),
             section="§2.4, §4.1",
             paper=SADDLE,
             uses=matches(**classed(a)),
@@ -214,11 +214,11 @@ def _judge_definition(rows: Sequence[Row]) -> Verdict:
 
 def _definition_claim() -> Claim:
     return Claim(
-        "activations/definition",
-        STUDY,
-        "z_low(θ) = inf{z : |f'(z)| > θ} gives the z_low of Table 3",
-        Expected(direction="GELU −0.554, SiLU −0.912, Mish −0.891"),
-        _judge_definition,
+        id="activations/definition",
+        study=STUDY,
+        statement="z_low(θ) = inf{z : |f'(z)| > θ} gives the z_low of Table 3",
+        expected=Expected(direction="GELU −0.554, SiLU −0.912, Mish −0.891"),
+        judge=_judge_definition,
         section="§2.2, Table 3",
         paper=GATES,
         uses=lambda c: c["table"] == "crossings" and c["activation"] in _NAMES and c["theta"] == 0.1,

@@ -38,11 +38,11 @@ def constant_claims() -> Iterator[Claim]:
             )
     for a in ("tanh", "erf", "sin", "arctan", "sigmoid"):
         yield Claim(
-            f"activations/hermite-{a}",
-            STUDY,
-            f"{a}: E[f(g) g³] = 6 s₃ + 3 h with Hermite coefficient s₃",
-            Expected(0.0, tolerance=1e-10),
-            judge_hermite,
+            id=f"activations/hermite-{a}",
+            study=STUDY,
+            statement=f"{a}: E[f(g) g³] = 6 s₃ + 3 h with Hermite coefficient s₃",
+            expected=Expected(0.0, tolerance=1e-10),
+            judge=judge_hermite,
             section="§2.5, claim 41",
             paper=SADDLE,
             uses=matches(**classed(a)),

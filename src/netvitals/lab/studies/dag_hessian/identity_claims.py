@@ -106,7 +106,12 @@ def clipping(rows: Sequence[Row]) -> Verdict:
 
 def claims() -> Iterator[Claim]:
     put = lambda id, text, expected, judge, where: Claim(
-        f"dag-hessian/{id}", NAME, text, Expected(direction=expected), judge, where
+        id=f"dag-hessian/{id}",
+        study=NAME,
+        statement=text,
+        expected=Expected(direction=expected),
+        judge=judge,
+        section=where,
     )
     yield put(
         "T7",

@@ -153,62 +153,69 @@ def _full(
 ) -> Claim:
     """A claim about the whole ResNet-18, not about its smoke-sized cousin."""
     return Claim(
-        id, R, statement, Expected(direction=expected), judge, section, plot=plot, uses=lambda c: c["width"] == 64
+        id=id,
+        study=R,
+        statement=statement,
+        expected=Expected(direction=expected),
+        judge=judge,
+        section=section,
+        plot=plot,
+        uses=lambda c: c["width"] == 64,
     )
 
 
 def _claims() -> Iterator[Claim]:
     yield Claim(
-        "dag-hessian/H5.1",
-        A,
-        "At the start almost all curvature between query and key is outside Gauss–Newton.",
-        Expected(direction="gap between 30 and 100"),
-        _start_gap,
-        "Table 7",
+        id="dag-hessian/H5.1",
+        study=A,
+        statement="At the start almost all curvature between query and key is outside Gauss–Newton.",
+        expected=Expected(direction="gap between 30 and 100"),
+        judge=_start_gap,
+        section="Table 7",
         uses=lambda c: c["width"] == 16,
     )
     yield Claim(
-        "dag-hessian/H5.2",
-        A,
-        "The relu net of the same size has none.",
-        Expected(direction="below 1e-6"),
-        _control,
-        "Table 7",
+        id="dag-hessian/H5.2",
+        study=A,
+        statement="The relu net of the same size has none.",
+        expected=Expected(direction="below 1e-6"),
+        judge=_control,
+        section="Table 7",
     )
     yield Claim(
-        "dag-hessian/H5.3",
-        A,
-        "The attention gap exceeds 1 at every checkpoint, seven orders above the control.",
-        Expected(direction="above 1 always"),
-        _apart,
-        "Table 7",
+        id="dag-hessian/H5.3",
+        study=A,
+        statement="The attention gap exceeds 1 at every checkpoint, seven orders above the control.",
+        expected=Expected(direction="above 1 always"),
+        judge=_apart,
+        section="Table 7",
         uses=lambda c: c["width"] == 16,
     )
     yield Claim(
-        "dag-hessian/H5.4",
-        A,
-        "After training the gap is still about 70.",
-        Expected(direction="about 70"),
-        _trained,
-        "Table 7",
+        id="dag-hessian/H5.4",
+        study=A,
+        statement="After training the gap is still about 70.",
+        expected=Expected(direction="about 70"),
+        judge=_trained,
+        section="Table 7",
         uses=lambda c: c["width"] == 16,
     )
     yield Claim(
-        "dag-hessian/H5.5",
-        A,
-        "Both nets learn the teacher.",
-        Expected(direction="losses fall"),
-        _learn,
-        "Table 7",
+        id="dag-hessian/H5.5",
+        study=A,
+        statement="Both nets learn the teacher.",
+        expected=Expected(direction="losses fall"),
+        judge=_learn,
+        section="Table 7",
         uses=lambda c: c["epochs"] > 10,
     )
     yield Claim(
-        "dag-hessian/H5.6",
-        A,
-        "The softmax is the source of the tensor part in attention.",
-        Expected(direction="only query–key"),
-        _sources,
-        "Prop. 102",
+        id="dag-hessian/H5.6",
+        study=A,
+        statement="The softmax is the source of the tensor part in attention.",
+        expected=Expected(direction="only query–key"),
+        judge=_sources,
+        section="Prop. 102",
         uses=lambda c: c["net"] == "toy-attention",
     )
     yield _full(
@@ -223,23 +230,23 @@ def _claims() -> Iterator[Claim]:
         _table, "dag-hessian/H6.2", "Resonance by distance at the start of all four towers.", "within 20 %", "Table 9"
     )
     yield Claim(
-        "dag-hessian/H6.3",
-        R,
-        "Relu towers with batch norm in eval mode have no gap.",
-        Expected(direction="below 1e-5; of order one in train mode"),
-        _straight,
-        "Table 8",
+        id="dag-hessian/H6.3",
+        study=R,
+        statement="Relu towers with batch norm in eval mode have no gap.",
+        expected=Expected(direction="below 1e-5; of order one in train mode"),
+        judge=_straight,
+        section="Table 8",
     )
     yield _full(
         _silu, "dag-hessian/H6.4", "Gaps of the silu towers by distance at the start.", "within 25 %", "Table N.8"
     )
     yield Claim(
-        "dag-hessian/H6.5",
-        R,
-        "The gap collapses at the stage before the linear head.",
-        Expected(direction="below 1e-5"),
-        _collapse,
-        "Table N.8",
+        id="dag-hessian/H6.5",
+        study=R,
+        statement="The gap collapses at the stage before the linear head.",
+        expected=Expected(direction="below 1e-5"),
+        judge=_collapse,
+        section="Table N.8",
     )
 
 

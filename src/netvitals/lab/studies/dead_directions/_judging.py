@@ -55,4 +55,13 @@ def claim(
     uses: Callable[[Config], bool],
     **more: Any,
 ) -> Claim:
-    return Claim(f"dead-directions/{number}", study, statement, expected, judge, section=section, uses=uses, **more)
+    return Claim(
+        id=f"dead-directions/{number}",
+        study=study,
+        statement=statement,
+        expected=expected,
+        judge=judge,
+        section=section,
+        uses=uses,
+        **more,
+    )

@@ -33,7 +33,7 @@ def _rate(
     )
 
 
-def _check(
+def check(
     number: str,
     statement: str,
     section: str,
@@ -66,7 +66,7 @@ CLAIMS = (
     _rate("C8", "λ_min(A_ℓ)·λ_min(G_ℓ) ~ t^{2(L−1)} in every layer", "Corollary 25", ("ladder",), "product"),
     _rate("C9", "σ_min(X_ℓ) ~ √N t^ℓ", "Corollary 26", ("ladder",), "stream"),
     _rate("C10", "without noise every rate of G is 2L higher", "Remark 23", ("noise-free",), "G"),
-    _check(
+    check(
         "C11",
         "bᵀB⁻¹b/D = (h−1)/(π(h−2+π)) for ReLU",
         "Lemma 18",
@@ -74,7 +74,7 @@ CLAIMS = (
         Expected(0.0, 0.01),
         rate_judges.schur,
     ),
-    _check(
+    check(
         "C12",
         "the lift g_min a_minᵀ is the bottom eigenvector of A ⊗ G",
         "Corollary 28",
@@ -82,7 +82,7 @@ CLAIMS = (
         Expected(1.0, 1e-8),
         rate_judges.lift,
     ),
-    _check(
+    check(
         "C13",
         "a single-layer lift has K ≡ 0; the joint mode of L layers has order L",
         "Corollary 28",
@@ -107,7 +107,7 @@ CLAIMS = (
     ),
     _rate("C16", "a skip over every layer leaves no rate", "Corollary 47", ("per-layer skips",), "G", "stream"),
     _rate("C17", "under cross-entropy the dead entry keeps the ladder", "Theorem 36", ("cross-entropy",), "G"),
-    _check(
+    check(
         "C18",
         "the kernel of the head's G is span(1)",
         "Lemma 33",
@@ -115,7 +115,7 @@ CLAIMS = (
         Expected(1.0, 1e-9),
         rate_judges.head,
     ),
-    _check(
+    check(
         "C19",
         "per sample ‖p − e_y‖² is ε² and tr H is ε, up to factors of two",
         "Corollary 39",
@@ -123,7 +123,7 @@ CLAIMS = (
         Expected(direction="bounds hold, contrast of order ε"),
         rate_judges.memorised,
     ),
-    _check(
+    check(
         "C20",
         "Cov(LN(X))·γ⁻¹ = 0 exactly",
         "Proposition 63",
@@ -131,7 +131,7 @@ CLAIMS = (
         Expected(1.0, 1e-3),
         rate_judges.kernel("layer"),
     ),
-    _check(
+    check(
         "C21",
         "RMSNorm has no such kernel",
         "Proposition 63",
@@ -155,7 +155,7 @@ CLAIMS = (
         "Theorem 60, v2",
         topic_is("layer norm closes ReLU"),
     ),
-    _check(
+    check(
         "C23",
         "F(t) = 4[σ² + κ₂t² + κ₄t⁴] behind a LayerNorm",
         "Theorem 122",
@@ -228,7 +228,7 @@ CLAIMS = (
         "Proposition 119",
         topic_is("rotation"),
     ),
-    _check(
+    check(
         "N1-crossover",
         "the canonical slope survives down to t_× ~ s^{1/K}",
         "Corollary 120, v2",
@@ -236,7 +236,7 @@ CLAIMS = (
         Expected(0.0, 0.06),
         rate_judges.crossover,
     ),
-    _check(
+    check(
         "C32",
         "on the quotient the scalar chain has λ = L t^{2(L−1)}",
         "Corollary 27",
@@ -244,7 +244,7 @@ CLAIMS = (
         Expected(0.0, 1e-6),
         rate_judges.quotient,
     ),
-    _check(
+    check(
         "C44",
         "two layers: λ_min(G_1) = φ'(0)²σ²t², ½σ²t² for ReLU",
         "§9.5, Table 5",
@@ -252,7 +252,7 @@ CLAIMS = (
         Expected(0.0, 0.05),
         rate_judges.two_layers,
     ),
-    _check(
+    check(
         "X3",
         "off-diagonals of G are sampling noise",
         "X3",
@@ -269,7 +269,7 @@ CLAIMS = (
     ),
     _rate("X8", "autoencoder with a dead unit: 2 and 0 for the identity target", "Table 7", ("autoencoder",), "G"),
     _rate("X20", "one block in a pre-norm stack reads as without norms", "Remark 62", ("pre-norm",), "G"),
-    _check(
+    check(
         "X31-stream",
         "a trained transformer keeps the weakest active direction of its stream",
         "Corollary 58",
@@ -278,7 +278,7 @@ CLAIMS = (
         rate_judges.trained("stream"),
         plot=rate_judges.profile,
     ),
-    _check(
+    check(
         "X31-schur",
         "training makes units redundant: the Schur ratio falls below its value at the start",
         "X31",
@@ -286,73 +286,12 @@ CLAIMS = (
         Expected(direction="falls"),
         rate_judges.trained("schur"),
     ),
-    _check(
+    check(
         "X31-attention",
         "R_V − R_O = 2 on trained attention",
         "Proposition 54",
         "trained networks",
         Expected(0.0, SLOPE),
         rate_judges.trained("value minus output"),
-    ),
-    claim(
-        STUDY,
-        "E1",
-        "printed: R_O = 4·min(k, 2)",
-        Expected(0.0, SLOPE),
-        rate_judges.saturation,
-        "Proposition 69, Conjecture 70",
-        topic_is("attention"),
-    ),
-    claim(
-        STUDY,
-        "E2",
-        "printed: SwiGLU blocks add, order 3n",
-        Expected(direction="3n"),
-        rate_judges.swiglu_printed,
-        "Remark 115",
-        topic_is("swiglu"),
-    ),
-    _check(
-        "E3",
-        "printed: under cross-entropy λ_min(G_ℓ) ~ t^{2(L−ℓ)}",
-        "Theorem 36(c)",
-        "softmax head",
-        Expected(direction="positive"),
-        rate_judges.shift_kernel,
-    ),
-    claim(
-        STUDY,
-        "E8",
-        "printed: a bracket for LayerNorm's exponent",
-        GAP,
-        rate_judges.bracket,
-        "Proposition 60",
-        topic_is("layer norm"),
-    ),
-    _check(
-        "E9",
-        "printed: κ₄ is ((d−1)/d)²·E[1/σ₀²]",
-        "Theorem 122",
-        "finite t",
-        Expected(direction="κ₄'"),
-        rate_judges.printed_kappa,
-    ),
-    claim(
-        STUDY,
-        "X15",
-        "printed: memorisation takes the ladder from the empirical Fisher",
-        Expected(direction="collapses"),
-        rate_judges.contrast_verdict,
-        "Corollary 39, X15",
-        topic_is("memorised"),
-    ),
-    claim(
-        STUDY,
-        "X17",
-        "printed: block pairs of attention and MLP add up to (8, 4, 0)",
-        Expected(direction="8"),
-        rate_judges.additive,
-        "Corollary 68",
-        topic_is("pair"),
     ),
 )

@@ -22,7 +22,16 @@ def _claim(
     def uses(config: Config) -> bool:
         return config["check"] == check
 
-    return Claim(f"gate-density/{name}", STUDY, statement, expected, judge, section="A.9", uses=uses, plot=plot)
+    return Claim(
+        id=f"gate-density/{name}",
+        study=STUDY,
+        statement=statement,
+        expected=expected,
+        judge=judge,
+        section="A.9",
+        uses=uses,
+        plot=plot,
+    )
 
 
 CLAIMS = (

@@ -72,11 +72,11 @@ def _borrowed(number: int, name: str, statement: str, section: str) -> Claim:
     """The same evidence under the number that the claim has in the paper's list."""
     base = next(c for c in THEOREMS if c.id == f"weight-drift/{name}")
     return Claim(
-        f"weight-drift/C{number}",
-        STUDY,
-        statement,
-        base.expected,
-        base.judge,
+        id=f"weight-drift/C{number}",
+        study=STUDY,
+        statement=statement,
+        expected=base.expected,
+        judge=base.judge,
         section=section,
         uses=base.uses,
         plot=base.plot,
@@ -86,25 +86,31 @@ def _borrowed(number: int, name: str, statement: str, section: str) -> Claim:
 def _claims() -> Iterator[Claim]:
     positive = Expected(direction="not negative")
     yield Claim(
-        "weight-drift/C1",
-        STUDY,
-        "Squared error: the expected gradient on a positive pre-activation is not negative at initialisation",
-        positive,
-        _not_negative("mse"),
-        "Theorem 1.2",
-        _fixed,
+        id="weight-drift/C1",
+        study=STUDY,
+        statement="Squared error: the expected gradient on a positive pre-activation is not negative at initialisation",
+        expected=positive,
+        judge=_not_negative("mse"),
+        section="Theorem 1.2",
+        uses=_fixed,
     )
     yield Claim(
-        "weight-drift/C2", STUDY, "Cross-entropy: the same", positive, _not_negative("ce"), "cross-entropy case", _fixed
+        id="weight-drift/C2",
+        study=STUDY,
+        statement="Cross-entropy: the same",
+        expected=positive,
+        judge=_not_negative("ce"),
+        section="cross-entropy case",
+        uses=_fixed,
     )
     yield Claim(
-        "weight-drift/C3",
-        STUDY,
-        "It is strictly positive where p > 0",
-        Expected(direction="positive"),
-        _strict,
-        "Theorem 1.2",
-        _fixed,
+        id="weight-drift/C3",
+        study=STUDY,
+        statement="It is strictly positive where p > 0",
+        expected=Expected(direction="positive"),
+        judge=_strict,
+        section="Theorem 1.2",
+        uses=_fixed,
     )
     yield _borrowed(
         4,
@@ -113,22 +119,22 @@ def _claims() -> Iterator[Claim]:
         "Theorem 1.1",
     )
     yield Claim(
-        "weight-drift/C5",
-        STUDY,
-        "It holds at any depth",
-        Expected(direction="positive at every depth"),
-        _every_depth,
-        "extension to arbitrary depth",
-        lambda c: _fixed(c) and c["law"] == "gaussian",
+        id="weight-drift/C5",
+        study=STUDY,
+        statement="It holds at any depth",
+        expected=Expected(direction="positive at every depth"),
+        judge=_every_depth,
+        section="extension to arbitrary depth",
+        uses=lambda c: _fixed(c) and c["law"] == "gaussian",
     )
     yield Claim(
-        "weight-drift/C6",
-        STUDY,
-        "The term of the label vanishes in expectation",
-        Expected(direction=f"|z| < {Z}"),
-        _label_term,
-        "Theorem 1.2, Eq. 6",
-        lambda c: _fixed(c) or c["check"] == "weight gradient",
+        id="weight-drift/C6",
+        study=STUDY,
+        statement="The term of the label vanishes in expectation",
+        expected=Expected(direction=f"|z| < {Z}"),
+        judge=_label_term,
+        section="Theorem 1.2, Eq. 6",
+        uses=lambda c: _fixed(c) or c["check"] == "weight gradient",
     )
     yield _borrowed(
         24, "V7", "Σ p ∂ℓ/∂p = ⟨o, ∇ℓ⟩ per sample and layer at any time, which decides the sign", "beyond the paper"

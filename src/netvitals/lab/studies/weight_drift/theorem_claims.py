@@ -39,7 +39,16 @@ def _claim(
     uses: Callable[[Config], bool],
     plot: Callable[[Sequence[Row]], Plot] | None = None,
 ) -> Claim:
-    return Claim(f"weight-drift/{name}", STUDY, statement, expected, judge, section=section, uses=uses, plot=plot)
+    return Claim(
+        id=f"weight-drift/{name}",
+        study=STUDY,
+        statement=statement,
+        expected=expected,
+        judge=judge,
+        section=section,
+        uses=uses,
+        plot=plot,
+    )
 
 
 def _claims() -> Iterator[Claim]:
