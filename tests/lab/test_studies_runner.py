@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from netvitals.lab.engine.versions import forget
 from netvitals.lab.studies import Claim, Expected, Results, Study, code_version, decide, judge, run
 
 
@@ -71,10 +72,10 @@ def test_fresh_runs_all_trials_again(toys, tmp_path):
 
 
 def test_changed_code_runs_again_and_changed_comments_do_not(tmp_path, monkeypatch):
-    from netvitals.lab.engine import source
-
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "codeful.py").write_text("import codeful_part\ndef trial(config):\n    return [{'v': 1}]\n")
+    (tmp_path / "codeful.py").write_text(
+        "import codeful_part\ndef trial(config):\n    return [{'v': codeful_part.V}]\n"
+    )
     part = tmp_path / "codeful_part.py"
     part.write_text("V = 1\n")
     import codeful
@@ -84,19 +85,18 @@ def test_changed_code_runs_again_and_changed_comments_do_not(tmp_path, monkeypat
         pass
 
     study = Study(
-        "codeful",
-        "x",
-        "x",
-        dict.fromkeys(("smoke", "small", "paper"), Nothing()),
-        lambda p: [{"seed": 0}],
-        codeful.trial,
-        lambda rows: {},
+        name="codeful",
+        paper="x",
+        title="x",
+        scales=dict.fromkeys(("smoke", "small", "paper"), Nothing()),
+        trials=lambda p: [{"seed": 0}],
+        trial=codeful.trial,
+        summary=lambda rows: {},
         depends=("codeful_part",),
     )
 
     def version():
-        for cached in (source._version, source._meaning, source._tree, source._file):
-            cached.cache_clear()
+        forget()
         return code_version(study)
 
     before = version()
@@ -104,14 +104,6 @@ def test_changed_code_runs_again_and_changed_comments_do_not(tmp_path, monkeypat
     assert version() == before
     part.write_text("V = 2\n")
     assert version() != before
-
-
-def test_the_code_of_a_trial_is_what_it_imports_but_not_the_machinery():
-    from netvitals.lab.engine import source
-
-    closure = source._closure("netvitals.lab.models")
-    assert "netvitals.activations" in closure
-    assert not any(n.startswith("netvitals.lab.studies") for n in closure)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from netvitals.lab import data, models
 from netvitals.lab.studies import all_claims, find_claim, find_study
-from netvitals.lab.studies.gate_density import compounding_claims, fine_tuning, privacy, pruning, transition_claims
+from netvitals.lab.studies.gate_density import compounding_claims, fine_tuning, privacy, pruning, transition_judges
 
 PREFIX = "gate-density-"
 STUDIES = ("transition", "compounding", "pruning", "privacy", "fine-tuning")
@@ -61,25 +61,25 @@ def test_levels_that_do_not_reproduce_say_what_was_tried(smoke):
 
 
 def test_judges_recognise_the_papers_own_numbers():
-    rows = [{"check": "methods", "method": m, "alpha": 20.0, "iou": [v]} for m, v in transition_claims.TABLE_6.items()]
-    assert transition_claims._levels_by_method(rows).status == "holds"
-    assert transition_claims._best_at_20(rows).status == "holds"
+    rows = [{"check": "methods", "method": m, "alpha": 20.0, "iou": [v]} for m, v in transition_judges.TABLE_6.items()]
+    assert transition_judges.levels_by_method(rows).status == "holds"
+    assert transition_judges.best_at_20(rows).status == "holds"
     alphas = (1, 1.5, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30, 40, 60)
-    curve = transition_claims.rec.curve(np.array(alphas, float), 0.782, 28.97, 6.29)
+    curve = transition_judges.rec.curve(np.array(alphas, float), 0.782, 28.97, 6.29)
     noise = np.random.default_rng(0).normal(0, 0.002, (14, 6))
     rows = [
         {"check": "transition", "alpha": float(a), "iou": (c + n).tolist()} for a, c, n in zip(alphas, curve, noise)
     ]
-    assert transition_claims._transition(rows).status == "holds"
+    assert transition_judges.transition(rows).status == "holds"
     oracle = [
         {"check": "oracle", "method": m, "padding": "zero", "block": 8, "alpha": a, "iou": [v, v + 0.01]}
         for m, v in (("adam", 0.9), ("oracle", 0.6), ("pgd", 0.7))
         for a in (1.0, 10.0, 16.0, 25.0)
     ]
-    assert transition_claims._momentum(oracle).status == "holds"
-    assert transition_claims._reversal(oracle).status == "holds"
+    assert transition_judges.momentum(oracle).status == "holds"
+    assert transition_judges.reversal(oracle).status == "holds"
     swapped = [{**r, "method": {"adam": "oracle", "oracle": "adam"}.get(r["method"], r["method"])} for r in oracle]
-    assert transition_claims._momentum(swapped).status == "fails"
+    assert transition_judges.momentum(swapped).status == "fails"
 
 
 def test_pruning_silences_the_lowest_channels_and_leaves_the_network_as_it_was():

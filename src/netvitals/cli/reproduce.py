@@ -104,4 +104,4 @@ def _note(verdict: Verdict) -> str:
         if verdict.excluded
         else ""
     )
-    return escape("; ".join(filter(None, (verdict.note, excluded))))
+    return escape("; ".join(filter(None, (verdict.words, excluded))))

@@ -8,11 +8,10 @@ none of them but for its step size; Adam does, though no gradient points there (
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from netvitals._moved import moved
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from netvitals.optim import Gauge, Gauges
     from netvitals.optim.gauges import GaugeDrift
 
-NAMED = (F.cross_entropy, F.mse_loss)  # losses whose likelihood is known by the function itself
 
 
 class GaugeCharges(Vital):
@@ -67,10 +65,8 @@ class GaugeCharges(Vital):
                 raise ValueError(f"{error} (to watch: probe=(x, y, loss_fn))") from error
             return
         x, y, loss_fn = context.probe
-        likelihood: Any = loss_fn
-        if loss_fn not in NAMED and not isinstance(loss_fn, nn.CrossEntropyLoss | nn.MSELoss):
-            likelihood = "ce" if isinstance(y, Tensor) and not y.is_floating_point() else "mse"
-        self._take(find_gauges(context.model, (x, y), likelihood))
+        guess = "ce" if isinstance(y, Tensor) and not y.is_floating_point() else "mse"
+        self._take(find_gauges(context.model, guess if loss_fn is None else loss_fn, (x, y)))
 
     def _take(self, gauges: Iterable[Gauge]) -> None:
         from netvitals.optim.gauges import orbit_position

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from netvitals.lab.engine.plot import Plot
@@ -12,6 +12,7 @@ from netvitals.lab.engine.study import Config, Row
 
 Status = Literal["holds", "fails", "erratum", "not-run"]
 Measured = float | str | None
+Fact = float | int | str | Sequence[float] | Sequence[str] | None
 STATUSES: tuple[Status, ...] = ("holds", "fails", "erratum", "not-run")
 
 
@@ -55,6 +56,7 @@ class Verdict:
     cost: float = 0.0  # seconds of computing behind it
     trials: int = 0  # finished trials behind it
     excluded: tuple[tuple[str, str], ...] = ()  # (trial, why)
+    facts: Mapping[str, Fact] = field(default_factory=dict, hash=False)  # named numbers, worded where they are shown
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -72,9 +74,18 @@ class Verdict:
         text = f"{self.measured:.6g}" if isinstance(self.measured, float) else str(self.measured)
         return text + (f" ± {self.uncertainty:.2g}" if self.uncertainty is not None else "")
 
+    @property
+    def words(self) -> str:
+        """The note and the facts as one text.
+
+        >>> holds(0.5, note="share of zeros", facts={"before": 0.25, "by layer": [0.4, 0.6]}).words
+        'share of zeros; before 0.25; by layer 0.4, 0.6'
+        """
+        return "; ".join(filter(None, (self.note, *(f"{name} {worded(fact)}" for name, fact in self.facts.items()))))
+
     def __str__(self) -> str:
         parts = [self.status + (f": {self.number}" if self.number else "")]
-        parts += [self.note] if self.note else []
+        parts += [self.words] if self.words else []
         if self.trials:
             parts.append(
                 f"{self.trials} trial{'s' * (self.trials != 1)}"
@@ -92,6 +103,19 @@ class Verdict:
         values = {k: record[k] for k in cls.__dataclass_fields__ if k in record}
         values["excluded"] = tuple((str(t), str(w)) for t, w in values.get("excluded", ()))
         return cls(**values)
+
+
+def worded(fact: Fact) -> str:
+    """A fact as text: numbers to three digits, several of them in a row.
+
+    >>> worded(0.123456), worded([1, 2.0]), worded(None), worded("never")
+    ('0.123', '1, 2', 'none', 'never')
+    """
+    if fact is None:
+        return "none"
+    if isinstance(fact, str):
+        return fact
+    return f"{fact:.3g}" if isinstance(fact, float | int) else ", ".join(worded(part) for part in fact)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from netvitals.lab.engine.claim import worded
 from netvitals.lab.engine.judging import rows_of
 from netvitals.lab.engine.store import Results
 
@@ -47,6 +48,7 @@ def export(results: Results, folder: str | os.PathLike[str], studies: Iterable[s
             "code": v.code,
             **v.verdict.to_dict(),
             "measured": v.verdict.number,
+            "facts": [f"{name}: {worded(fact)}" for name, fact in v.verdict.facts.items()],
             "excluded": [f"{t}: {why}" for t, why in v.verdict.excluded],
         }
         for v in results.verdicts()

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from netvitals.lab.engine.claim import Claim, Verdict, not_run
-from netvitals.lab.engine.source import code_version
 from netvitals.lab.engine.store import Results, TrialRecord, fingerprint
 from netvitals.lab.engine.study import Config, Row, Study, trial_key, trial_name
+from netvitals.lab.engine.versions import code_version
 
 
 def judge(claims: Iterable[Claim], study: Study, scale: str, results: Results) -> dict[str, Verdict]:

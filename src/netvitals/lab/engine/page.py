@@ -91,7 +91,7 @@ def _row(standing: Standing, results: Results | None) -> dict[str, Any]:
         "status": verdict.status,
         "tone": TONES[verdict.status],
         "number": verdict.number,
-        "note": verdict.note,
+        "note": verdict.words,
         "basis": basis,
         "excluded": verdict.excluded,
         "stale": standing.stale,

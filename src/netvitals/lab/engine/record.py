@@ -62,7 +62,7 @@ def _row(standing: Standing) -> str:
         basis += f", {verdict.scale}" if verdict.scale else ""
     if verdict.excluded:
         basis += f", {len(verdict.excluded)} excluded"
-    measured = " — ".join(part for part in (verdict.number, verdict.note) if part)
+    measured = " — ".join(part for part in (verdict.number, verdict.words) if part)
     cells = (
         claim.id.partition("/")[2],
         claim.statement + (f" ({claim.section})" if claim.section else ""),

@@ -13,9 +13,9 @@ from netvitals.lab.engine.claim import STATUSES, Claim, Verdict
 from netvitals.lab.engine.judging import changed_hypothesis, judge, rows_of
 from netvitals.lab.engine.progress import shown
 from netvitals.lab.engine.registry import check_scale, claims_of, find_claim, find_studies, find_study
-from netvitals.lab.engine.source import code_version
 from netvitals.lab.engine.store import DEFAULT, Results, TrialRecord
 from netvitals.lab.engine.study import Row, Study, trial_key
+from netvitals.lab.engine.versions import code_version
 from netvitals.lab.engine.workers import Engine, Outcome, Task, make_engine
 
 ATTEMPTS = 2  # a trial that raises or is killed is tried once more
@@ -190,15 +190,15 @@ def _run(
     store.save_verdicts(verdicts, scale, code)
     rows = rows_of(ordered)
     return StudyRun(
-        study.name,
-        scale,
-        rows,
-        verdicts,
-        study.summary(rows) if rows else {},
-        len(tasks),
-        reused,
-        sum(not t.done for t in ordered),
-        time.monotonic() - begin,
+        study=study.name,
+        scale=scale,
+        rows=rows,
+        verdicts=verdicts,
+        summary=study.summary(rows) if rows else {},
+        trials=len(tasks),
+        reused=reused,
+        failed=sum(not t.done for t in ordered),
+        seconds=time.monotonic() - begin,
     )
 
 
@@ -235,5 +235,13 @@ def _work(
 
 def _record(study: Study, code: str, task: Task, outcome: Outcome, attempts: int, engine: str) -> TrialRecord:
     return TrialRecord(
-        task.key, study.name, task.config, code, outcome.rows, outcome.error, attempts, outcome.seconds, engine
+        key=task.key,
+        study=study.name,
+        config=task.config,
+        code=code,
+        rows=outcome.rows,
+        error=outcome.error,
+        attempts=attempts,
+        seconds=outcome.seconds,
+        engine=engine,
     )

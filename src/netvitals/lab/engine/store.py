@@ -24,9 +24,8 @@ from netvitals.lab.engine.study import Config, Row, canonical
 
 DEFAULT = Path("runs/studies.sqlite")
 APPLICATION = 0x4E565354  # "NVST": marks the file as netvitals results
-LAYOUT_NUMBER = 1  # raised when the layout changes
-MIGRATIONS: dict[int, str] = {}  # layout n → SQL that makes it layout n + 1
-
+LAYOUT_NUMBER = 2  # raised when the layout changes
+MIGRATIONS: dict[int, str] = {1: ""}  # layout n → SQL that makes it layout n + 1
 LAYOUT = """
 CREATE TABLE trial (key TEXT PRIMARY KEY, study TEXT NOT NULL, config TEXT NOT NULL, code TEXT NOT NULL,
                     status TEXT NOT NULL CHECK (status IN ('done', 'failed')), rows TEXT, error TEXT,
@@ -39,6 +38,16 @@ CREATE TABLE hypothesis (study TEXT PRIMARY KEY, text TEXT NOT NULL, hash TEXT N
 CREATE TABLE verdict (claim TEXT NOT NULL, scale TEXT NOT NULL, record TEXT NOT NULL, code TEXT NOT NULL,
                       judged TEXT NOT NULL, PRIMARY KEY (claim, scale));
 """
+
+
+def _carry_over(db: sqlite3.Connection) -> None:
+    """Versions name what code means, no longer the modules it stands in."""
+    from netvitals.lab.engine import carry
+
+    carry.carry(db, carry.carried())
+
+
+STEPS = {1: _carry_over}  # layout n → what SQL cannot do, after it and within its transaction
 
 
 @dataclass(frozen=True)
@@ -134,7 +143,15 @@ class Results:
         ):
             if wanted is None or key in wanted:
                 found[key] = TrialRecord(
-                    key, name, json.loads(config), code, json.loads(rows), error or "", attempts, seconds, engine
+                    key=key,
+                    study=name,
+                    config=json.loads(config),
+                    code=code,
+                    rows=json.loads(rows),
+                    error=error or "",
+                    attempts=attempts,
+                    seconds=seconds,
+                    engine=engine,
                 )
         return found
 
@@ -175,7 +192,9 @@ class Results:
 
     def verdicts(self) -> list[StoredVerdict]:
         return [
-            StoredVerdict(claim, scale, Verdict.from_dict(json.loads(record)), code, judged)
+            StoredVerdict(
+                claim=claim, scale=scale, verdict=Verdict.from_dict(json.loads(record)), code=code, judged=judged
+            )
             for claim, scale, record, code, judged in self._db.execute(
                 "SELECT claim, scale, record, code, judged FROM verdict ORDER BY claim, judged"
             )
@@ -309,9 +328,14 @@ def _check(db: sqlite3.Connection, path: Path) -> int:
 def _migrate(db: sqlite3.Connection, path: Path, version: int) -> None:
     if version == LAYOUT_NUMBER:
         return
-    steps = " ".join(MIGRATIONS[step] for step in range(version, LAYOUT_NUMBER))
     try:
-        db.executescript(f"BEGIN IMMEDIATE; {steps} PRAGMA user_version={LAYOUT_NUMBER}; COMMIT;")
+        db.executescript("BEGIN IMMEDIATE;")
+        for step in range(_pragma(db, "user_version"), LAYOUT_NUMBER):  # another driver may have done it meanwhile
+            for statement in MIGRATIONS[step].split(";"):
+                db.execute(statement)
+            STEPS.get(step, lambda db: None)(db)
+        db.execute(f"PRAGMA user_version={LAYOUT_NUMBER}")
+        db.execute("COMMIT")
     except sqlite3.Error as error:
         if db.in_transaction:
             db.execute("ROLLBACK")

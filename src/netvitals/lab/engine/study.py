@@ -30,8 +30,8 @@ class Study:
         trial: configuration → rows. Pure: it draws from its own seed, writes nothing, and stands at the top level of a
             module, because it is run in other processes.
         summary: rows → a few named results for the terminal.
-        depends: modules whose source decides whether a stored trial is still good; by default everything of this
-            project that the trial's module imports, directly or not.
+        depends: modules whose code decides whether a stored trial is still good; by default every function, class and
+            constant that the trial reaches.
         hypothesis: text stored with time and hash before the first trial; verdicts refuse a changed one.
         ready: parameters → why the study cannot run here (``"needs CIFAR-10 in …"``), or an empty string.
     """

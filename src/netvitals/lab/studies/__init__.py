@@ -32,10 +32,10 @@ from netvitals.lab.engine.registry import (
     papers,
 )
 from netvitals.lab.engine.runner import State, StudyRun, reproduce, run
-from netvitals.lab.engine.source import code_version
 from netvitals.lab.engine.standing import Standing, standings
 from netvitals.lab.engine.store import DEFAULT, Hypothesis, Results, StoredVerdict, TrialRecord
 from netvitals.lab.engine.study import SCALES, Config, Row, Study
+from netvitals.lab.engine.versions import code_version
 from netvitals.lab.engine.workers import ENGINES
 
 __all__ = [

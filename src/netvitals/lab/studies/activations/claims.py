@@ -5,62 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide, erratum, fails, within
+from netvitals.lab.engine.judges import matches, one
+from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide, erratum, fails
 from netvitals.lab.studies.activations import reference as ref
+from netvitals.lab.studies.activations.constant_claims import constant_claims
+from netvitals.lab.studies.activations.number_claim import GATES, SADDLE, STUDY, classed, number
 from netvitals.lab.studies.activations.tables import POPULATIONS, THETAS
-
-STUDY = "activations"
-GATES, SADDLE, DRIFT = "gate-density", "saddle-escape", "weight-drift"
-
-
-def _pick(rows: Sequence[Row], quantity: str, **where: Any) -> Row:
-    found = [r for r in rows if r["quantity"] == quantity and all(r.get(k) == v for k, v in where.items())]
-    if len(found) != 1:
-        raise LookupError(f"{len(found)} rows hold {quantity} {where}")
-    return found[0]
-
-
-def _number(
-    name: str,
-    paper: str,
-    section: str,
-    statement: str,
-    quantity: str,
-    expected: float,
-    tolerance: float,
-    uses: dict[str, Any],
-    **where: Any,
-) -> Claim:
-    """A claim that one number of the tables has one value."""
-    want = Expected(expected, tolerance=tolerance)
-    return Claim(
-        f"activations/{name}",
-        STUDY,
-        statement,
-        want,
-        section=section,
-        paper=paper,
-        uses=_uses(uses),
-        judge=lambda rows: within(float(_pick(rows, quantity, **where)["value"]), want),
-    )
-
-
-def _uses(what: dict[str, Any]) -> Callable[[dict[str, Any]], bool]:
-    return lambda config: all(config.get(k) == v for k, v in what.items())
 
 
 def _crossing(a: str, theta: float) -> dict[str, Any]:
     return {"table": "crossings", "activation": a, "theta": theta}
 
 
-def _classed(a: str) -> dict[str, Any]:
-    return {"table": "class", "activation": a}
-
-
 def _crossing_claims() -> Iterator[Claim]:
     for a, values in ref.SIGNED.items():
         for theta, value in zip(THETAS, values):
-            yield _number(
+            yield number(
                 f"z_low-{a}-{theta}",
                 GATES,
                 "§2.2",
@@ -71,7 +31,7 @@ def _crossing_claims() -> Iterator[Claim]:
                 _crossing(a, theta),
             )
     for (a, theta), value in ref.SIGNED_ONE.items():
-        yield _number(
+        yield number(
             f"z_low-{a}-{theta}",
             GATES,
             "§2.2",
@@ -83,7 +43,7 @@ def _crossing_claims() -> Iterator[Claim]:
         )
     for a, pair in ref.LITERAL.items():
         for theta, value in zip((0.01, 0.1), pair):
-            yield _number(
+            yield number(
                 f"z_literal-{a}-{theta}",
                 GATES,
                 "§2.2",
@@ -94,7 +54,7 @@ def _crossing_claims() -> Iterator[Claim]:
                 _crossing(a, theta),
             )
     for a, value in ref.SLIT.items():
-        yield _number(
+        yield number(
             f"slit-{a}",
             GATES,
             "§2.2",
@@ -105,7 +65,7 @@ def _crossing_claims() -> Iterator[Claim]:
             _crossing(a, 0.01),
         )
     for a, value in ref.TAIL.items():
-        yield _number(
+        yield number(
             f"tail-{a}",
             GATES,
             "§2.2",
@@ -116,7 +76,7 @@ def _crossing_claims() -> Iterator[Claim]:
             _crossing(a, 0.1),
         )
     for a, value in ref.PRINTED.items():
-        yield _number(
+        yield number(
             f"table3-{a}",
             GATES,
             "Table 3",
@@ -135,7 +95,7 @@ def _density_claims() -> Iterator[Claim]:
                 continue  # ReLU's crossing is 0 at every θ; its row is computed once
             for (mu, sigma), (exact, half) in zip(POPULATIONS, values):
                 for kind, value in (("density", exact), ("half-line density", half)):
-                    yield _number(
+                    yield number(
                         f"{kind.replace(' ', '-')}-{a}-{theta}-sigma{sigma:g}",
                         GATES,
                         "§2.3",
@@ -149,7 +109,7 @@ def _density_claims() -> Iterator[Claim]:
                     )
     for a, means in ref.MEAN_GATE.items():
         for (mu, sigma), value in zip(POPULATIONS, means):
-            yield _number(
+            yield number(
                 f"mean-gate-{a}-sigma{sigma:g}",
                 GATES,
                 "§2.3",
@@ -157,12 +117,12 @@ def _density_claims() -> Iterator[Claim]:
                 "mean gate",
                 value,
                 1e-4,
-                _classed(a),
+                classed(a),
                 mu=mu,
                 sigma=sigma,
             )
     for sigma, value in ref.INACTIVE.items():
-        yield _number(
+        yield number(
             f"inactive-gelu-sigma{sigma:g}",
             GATES,
             "§2.3",
@@ -179,17 +139,17 @@ def _class_claims() -> Iterator[Claim]:
     for a, (label, centred, everywhere) in ref.CLASSES.items():
         text = _spoken(label, centred, everywhere)
         yield Claim(
-            f"activations/class-{a}",
-            STUDY,
-            f"{a} belongs to class {text}",
-            Expected(direction=text),
-            _judge_class(label, centred, everywhere),
+            id=f"activations/class-{a}",
+            study=STUDY,
+            statement=f"{a} belongs to class {text}",
+            expected=Expected(direction=text),
+            judge=_judge_class(label, centred, everywhere),
             section="§2.4, §4.1",
             paper=SADDLE,
-            uses=_uses(_classed(a)),
+            uses=matches(**classed(a)),
         )
     for a, value in ref.LEADING.items():
-        yield _number(
+        yield number(
             f"phi-{a}",
             SADDLE,
             "§2.4",
@@ -197,10 +157,10 @@ def _class_claims() -> Iterator[Claim]:
             "phi leading",
             value,
             1e-9,
-            _classed(a),
+            classed(a),
         )
     for a in ("identity", "relu", "leaky_relu:0.01", *ref.LEADING):
-        yield _number(
+        yield number(
             f"phi-closed-{a}",
             SADDLE,
             "§2.4",
@@ -208,20 +168,20 @@ def _class_claims() -> Iterator[Claim]:
             "phi defect",
             0.0,
             1e-12,
-            _classed(a),
+            classed(a),
         )
     for a, (slope, second) in ref.TAYLOR.items():
-        yield _number(f"slope-{a}", SADDLE, "§4.1", f"{a}: f'(0)", "slope", slope, 1e-9, _classed(a))
-        yield _number(f"second-{a}", SADDLE, "§4.1", f"{a}: f''(0)/2", "a_q", second, 1e-9, _classed(a))
+        yield number(f"slope-{a}", SADDLE, "§4.1", f"{a}: f'(0)", "slope", slope, 1e-9, classed(a))
+        yield number(f"second-{a}", SADDLE, "§4.1", f"{a}: f''(0)/2", "a_q", second, 1e-9, classed(a))
 
 
 def _judge_class(label: str, centred: str, everywhere: bool) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
-        got = tuple(_pick(rows, q)["text"] for q in ("label", "centred label", "almost everywhere"))
+        got = tuple(one(rows, quantity=q)["text"] for q in ("label", "centred label", "almost everywhere"))
         return decide(
             got == (label, centred, str(everywhere)),
             _spoken(got[0], got[1], got[2] == "True"),
-            note=str(_pick(rows, "why")["text"]),
+            note=str(one(rows, quantity="why")["text"]),
         )
 
     return judge
@@ -231,126 +191,20 @@ def _spoken(label: str, centred: str, everywhere: bool) -> str:
     return label + (" almost everywhere" if everywhere else "") + (f", {centred} once centred" if centred else "")
 
 
-def _constant_claims() -> Iterator[Claim]:
-    for a, values in ref.CONSTANTS.items():
-        for (quantity, tolerance), value in zip(ref.CONSTANT_NAMES, values):
-            exact = ref.EXACT.get((a, quantity))
-            yield _number(
-                f"{quantity.replace(' ', '-')}-{a}",
-                SADDLE,
-                "§2.5",
-                f"{a}: {_WORDS[quantity]}",
-                quantity,
-                value if exact is None else exact,
-                tolerance if exact is None else 1e-9,
-                _classed(a),
-            )
-    for a, (fast, slow) in ref.DRIVE.items():
-        for quantity, value, tolerance in (("K_t", fast, 1e-6), ("K_s", slow, 1e-8)):
-            yield _number(
-                f"{quantity}-{a}",
-                SADDLE,
-                "§2.5",
-                f"{a}: drive {quantity} at L = 4, N = 64, β = 1",
-                quantity,
-                value,
-                tolerance,
-                _classed(a),
-            )
-    for a in ("tanh", "erf", "sin", "arctan", "sigmoid"):
-        yield Claim(
-            f"activations/hermite-{a}",
-            STUDY,
-            f"{a}: E[f(g) g³] = 6 s₃ + 3 h with Hermite coefficient s₃",
-            Expected(0.0, tolerance=1e-10),
-            _judge_hermite,
-            section="§2.5, claim 41",
-            paper=SADDLE,
-            uses=_uses(_classed(a)),
-        )
-    cubic = "poly:0:1:0:-0.5"
-    yield _number(
-        "h-sign",
-        SADDLE,
-        "§2.5, claim 40",
-        "u − u³/2 is of class B3 and yet has h = 1 − 3/2 < 0",
-        "h",
-        -0.5,
-        1e-10,
-        _classed(cubic),
-    )
-    for a, (where, least) in ref.LEAST_SLOPE.items():
-        yield _number(
-            f"least-slope-at-{a}",
-            GATES,
-            "§2.2",
-            f"{a}: f' is least at this z",
-            "least slope at",
-            where,
-            1e-4,
-            _classed(a),
-        )
-        yield _number(
-            f"least-slope-{a}",
-            GATES,
-            "§2.2",
-            f"{a}: least f'",
-            "least slope",
-            least,
-            1e-4 if a == "gelu" else 1e-5,
-            _classed(a),
-        )
-    for a, (where, least) in ref.MINIMUM.items():
-        yield _number(
-            f"minimum-at-{a}", DRIFT, "§2.6", f"{a}: f is least at this z", "minimum at", where, 1e-4, _classed(a)
-        )
-        yield _number(f"minimum-{a}", DRIFT, "§2.6", f"{a}: least f", "minimum", least, 1e-5, _classed(a))
-    for a, value in ref.BUMP.items():
-        yield _number(
-            f"bump-{a}",
-            DRIFT,
-            "§2.6",
-            f"{a} squared: height of the bump on the negative side",
-            "bump of the square",
-            value,
-            1e-5,
-            _classed(a),
-        )
-
-
-_WORDS = {
-    "slope": "α = f'(0)",
-    "q": "order of the first nonlinear term",
-    "a_q": "coefficient of that term",
-    "h": "h = E[g f(g)]",
-    "h_q": "E[f(g) g^q]",
-    "half power": "½E[f(g)²]",
-    "lambda prime": "λ' = a_q h_q / (α h)",
-    "lambda": "λ = 2q/(q+1) λ'",
-    "gamma printed": "γ_C as printed",
-    "nlo 1": "qλ', next order of the first layer",
-}
-
-
-def _judge_hermite(rows: Sequence[Row]) -> Verdict:
-    gap = float(_pick(rows, "h_3 from Hermite")["value"]) - float(_pick(rows, "h_q")["value"])
-    return within(gap, Expected(0.0, tolerance=1e-10))
-
-
 _NAMES = {"gelu": "GELU", "silu": "SiLU", "mish": "Mish"}
 
 
 def _judge_definition(rows: Sequence[Row]) -> Verdict:
     """The printed definition inf{z : |f'| > θ} against the printed table: wrong for GELU and Mish, right for SiLU."""
     literal, signed = (
-        max(abs(float(_pick(rows, kind, activation=a)["value"]) - ref.PRINTED[a]) for a in _NAMES)
+        max(abs(float(one(rows, quantity=kind, activation=a)["value"]) - ref.PRINTED[a]) for a in _NAMES)
         for kind in ("literal", "signed")
     )
     if literal <= 1e-3:
         return decide(True, literal, note="the printed definition gives the printed table")
     if signed > 1e-3:
         return fails(literal, note=f"neither definition gives the table: off by {literal:.3g} and {signed:.3g}")
-    text = ", ".join(f"{w} {_pick(rows, 'literal', activation=a)['value']:.3f}" for a, w in _NAMES.items())
+    text = ", ".join(f"{w} {one(rows, quantity='literal', activation=a)['value']:.3f}" for a, w in _NAMES.items())
     return erratum(
         text,
         note=f"as defined, with |f'|, z_low misses the table by up to {literal:.3g}; the signed "
@@ -360,15 +214,15 @@ def _judge_definition(rows: Sequence[Row]) -> Verdict:
 
 def _definition_claim() -> Claim:
     return Claim(
-        "activations/definition",
-        STUDY,
-        "z_low(θ) = inf{z : |f'(z)| > θ} gives the z_low of Table 3",
-        Expected(direction="GELU −0.554, SiLU −0.912, Mish −0.891"),
-        _judge_definition,
+        id="activations/definition",
+        study=STUDY,
+        statement="z_low(θ) = inf{z : |f'(z)| > θ} gives the z_low of Table 3",
+        expected=Expected(direction="GELU −0.554, SiLU −0.912, Mish −0.891"),
+        judge=_judge_definition,
         section="§2.2, Table 3",
         paper=GATES,
         uses=lambda c: c["table"] == "crossings" and c["activation"] in _NAMES and c["theta"] == 0.1,
     )
 
 
-CLAIMS = (*_crossing_claims(), _definition_claim(), *_density_claims(), *_class_claims(), *_constant_claims())
+CLAIMS = (*_crossing_claims(), _definition_claim(), *_density_claims(), *_class_claims(), *constant_claims())

@@ -125,14 +125,6 @@ def block_nodes(net: nn.Module) -> list[str]:
     return [f"blocks.{i}" for i in range(1, len(net.blocks))]  # type: ignore[arg-type]
 
 
-def chosen(rows: Sequence[Row], **where: Any) -> list[Row]:
-    """Rows that hold all of ``where``; a claim without rows is not judged."""
-    found = [r for r in rows if all(r.get(k) == v for k, v in where.items())]
-    if not found:
-        raise LookupError(f"no rows hold {where}")
-    return found
-
-
 def mean(rows: Sequence[Row], key: str, at: int | None = None) -> float:
     """Mean over rows of a number, or of entry ``at`` of a list."""
     return float(np.mean([r[key] if at is None else r[key][at] for r in rows]))

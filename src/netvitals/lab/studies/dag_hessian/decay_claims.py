@@ -8,9 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from netvitals.curvature.advice.distance import decay_rate
+from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum, fails, within
 from netvitals.lab.studies.dag_hessian import bottleneck, distance
-from netvitals.lab.studies.dag_hessian._measuring import chosen, mean, spread
+from netvitals.lab.studies.dag_hessian._measuring import mean, spread
 
 D, B = distance.NAME, bottleneck.NAME
 
@@ -21,7 +22,7 @@ def curve(rows: Sequence[Row], key: str = "resonance") -> np.ndarray:
 
 
 def _depths(rows: Sequence[Row], net: str) -> dict[int, list[Row]]:
-    found = chosen(rows, net=net, data="noise", phase="init")
+    found = some(rows, net=net, data="noise", phase="init")
     return {d: [r for r in found if r["depth"] == d] for d in sorted({r["depth"] for r in found})}
 
 
@@ -47,7 +48,7 @@ def _exponential(rows: Sequence[Row]) -> Verdict:
 
 def _rate(net: str, depth: int, expected: Expected) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
-        found = chosen(rows, net=net, depth=depth, data="noise", phase="init")
+        found = some(rows, net=net, depth=depth, data="noise", phase="init")
         return within(
             decay_rate(curve(found)),
             expected,
@@ -70,7 +71,7 @@ def _flat(rows: Sequence[Row]) -> Verdict:
 
 
 def _coupling(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, net="plain", depth=12, data="noise", phase="init")
+    found = some(rows, net="plain", depth=12, data="noise", phase="init")
     return within(mean(found, "coupling", -1), COUPLING, spread(found, "coupling", -1))
 
 
@@ -88,13 +89,13 @@ def _lyapunov(rows: Sequence[Row]) -> Verdict:
 
 
 def _orders(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, net="plain", depth=12, data="noise", phase="init")
+    found = some(rows, net="plain", depth=12, data="noise", phase="init")
     ratio = float(curve(found)[0] / curve(found)[-1])
     return decide(ratio > 1e3, ratio, note="R̄(0)/R̄(11) at the start; the paper's own tables give about 4 as well (E31)")
 
 
 def _norms(rows: Sequence[Row]) -> Verdict:
-    seen = {(n, d): mean(chosen(rows, net=n, depth=d, data="noise", phase="init"), "rho") for n, d in RHO}
+    seen = {(n, d): mean(some(rows, net=n, depth=d, data="noise", phase="init"), "rho") for n, d in RHO}
     worst = max(abs(seen[k] / RHO[k] - 1) for k in RHO)
     return decide(
         worst <= 0.15,
@@ -119,7 +120,7 @@ def _trained(rows: Sequence[Row]) -> Verdict:
 
 
 def _cancellation(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, net="plain", data="noise", phase="init")
+    found = some(rows, net="plain", data="noise", phase="init")
     ours, theirs = mean(found, "fixed_apart_rate"), mean(found, "fixed_rate")
     gain = -mean(found, "gain")
     return decide(
@@ -158,7 +159,7 @@ def _decay_plot(rows: Sequence[Row]) -> Plot:
 
 
 def _by_neck(rows: Sequence[Row], key: str) -> dict[int, float]:
-    found = chosen(rows, phase="init")
+    found = some(rows, phase="init")
     return {n: mean([r for r in found if r["neck"] == n], key) for n in sorted({r["neck"] for r in found})}
 
 
@@ -174,7 +175,7 @@ def _rank_rises(rows: Sequence[Row]) -> Verdict:
 
 
 def _rank_bound(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, phase="init")
+    found = some(rows, phase="init")
     per_sample = all(
         r["sample_rank"] <= min(r["neck"], r["classes"] - 1) * (1 + 1e-6) and r["gn_rank"] <= r["neck"]
         for r in found
@@ -223,122 +224,122 @@ def _at(net: str, depth: int | None = None) -> Callable[[Config], bool]:
 
 def _claims() -> Iterator[Claim]:
     yield Claim(
-        "dag-hessian/H1.1",
-        D,
-        "Resonance of an untrained plain net falls exponentially with distance.",
-        Expected(direction="R² of the log-linear fit above 0.91"),
-        _exponential,
-        "Experiment 1, Fig. 2",
+        id="dag-hessian/H1.1",
+        study=D,
+        statement="Resonance of an untrained plain net falls exponentially with distance.",
+        expected=Expected(direction="R² of the log-linear fit above 0.91"),
+        judge=_exponential,
+        section="Experiment 1, Fig. 2",
         uses=_at("plain"),
         plot=_decay_plot,
     )
     for (net, depth), value in RATES.items():
         title = "spectrally normalised" if net == "spectral" else net
         yield Claim(
-            f"dag-hessian/R{net[0]}{depth}",
-            D,
-            f"The {title} net of {depth} blocks falls at {value.value} a layer.",
-            value,
-            _rate(net, depth, value),
-            "Experiments 1 and 1b",
+            id=f"dag-hessian/R{net[0]}{depth}",
+            study=D,
+            statement=f"The {title} net of {depth} blocks falls at {value.value} a layer.",
+            expected=value,
+            judge=_rate(net, depth, value),
+            section="Experiments 1 and 1b",
             uses=_at(net, depth),
         )
     yield Claim(
-        "dag-hessian/H1.2",
-        D,
-        "Residual nets keep resonance level and coupling above 0.93 at every distance.",
-        Expected(direction="rate about 0, C > 0.93"),
-        _flat,
-        "Experiment 1",
+        id="dag-hessian/H1.2",
+        study=D,
+        statement="Residual nets keep resonance level and coupling above 0.93 at every distance.",
+        expected=Expected(direction="rate about 0, C > 0.93"),
+        judge=_flat,
+        section="Experiment 1",
         uses=_at("residual"),
     )
     yield Claim(
-        "dag-hessian/H1.3",
-        D,
-        "Coupling of the plain 12-block net falls from 1 to 0.24 across it.",
-        COUPLING,
-        _coupling,
-        "Experiment 1",
+        id="dag-hessian/H1.3",
+        study=D,
+        statement="Coupling of the plain 12-block net falls from 1 to 0.24 across it.",
+        expected=COUPLING,
+        judge=_coupling,
+        section="Experiment 1",
         uses=_at("plain", 12),
     )
     yield Claim(
-        "dag-hessian/H1.4",
-        D,
-        "At the start the Lyapunov exponent of Eq. 8 is negative, which guarantees decay.",
-        Expected(direction="λ₁ < 0"),
-        _lyapunov,
-        "Table 2",
+        id="dag-hessian/H1.4",
+        study=D,
+        statement="At the start the Lyapunov exponent of Eq. 8 is negative, which guarantees decay.",
+        expected=Expected(direction="λ₁ < 0"),
+        judge=_lyapunov,
+        section="Table 2",
         uses=_at("plain"),
     )
     yield Claim(
-        "dag-hessian/H1.5",
-        D,
-        "Resonance falls by three to four orders of magnitude at L = 12.",
-        Expected(direction="R̄(0)/R̄(11) above 1000"),
-        _orders,
-        "Experiment 1, text",
+        id="dag-hessian/H1.5",
+        study=D,
+        statement="Resonance falls by three to four orders of magnitude at L = 12.",
+        expected=Expected(direction="R̄(0)/R̄(11) above 1000"),
+        judge=_orders,
+        section="Experiment 1, text",
         uses=_at("plain", 12),
     )
     yield Claim(
-        "dag-hessian/H1.6",
-        D,
-        "Largest block norms: 2.6–2.7 plain, 1.25–1.20 residual.",
-        Expected(direction="within 15 % of the table"),
-        _norms,
-        "Table 2",
+        id="dag-hessian/H1.6",
+        study=D,
+        statement="Largest block norms: 2.6–2.7 plain, 1.25–1.20 residual.",
+        expected=Expected(direction="within 15 % of the table"),
+        judge=_norms,
+        section="Table 2",
         uses=lambda c: (c["net"], c["depth"]) in RHO and c["data"] == "noise",
     )
     yield Claim(
-        "dag-hessian/H1.7",
-        D,
-        "Training steepens the plain net's decay; the residual net stays coupled.",
-        Expected(direction="plain rate rises, residual C > 0.85"),
-        _trained,
-        "Experiment 1",
+        id="dag-hessian/H1.7",
+        study=D,
+        statement="Training steepens the plain net's decay; the residual net stays coupled.",
+        expected=Expected(direction="plain rate rises, residual C > 0.85"),
+        judge=_trained,
+        section="Experiment 1",
         uses=lambda c: c["epochs"] > 0,
     )
     yield Claim(
-        "dag-hessian/H1.8",
-        D,
-        "The decay is that of the Jacobian product.",
-        Expected(direction="one sample's blocks fall far more slowly than the average block"),
-        _cancellation,
-        "Remark 38",
+        id="dag-hessian/H1.8",
+        study=D,
+        statement="The decay is that of the Jacobian product.",
+        expected=Expected(direction="one sample's blocks fall far more slowly than the average block"),
+        judge=_cancellation,
+        section="Remark 38",
         uses=_at("plain"),
     )
     yield Claim(
-        "dag-hessian/H1b",
-        D,
-        "With spectral norm ρ ≤ 1, decay is exponential and coupling stays high.",
-        Expected(direction="ρ ≤ 1, R² ≥ 0.99, C > 0.6"),
-        _spectral,
-        "Experiment 1b, Table N.2",
+        id="dag-hessian/H1b",
+        study=D,
+        statement="With spectral norm ρ ≤ 1, decay is exponential and coupling stays high.",
+        expected=Expected(direction="ρ ≤ 1, R² ≥ 0.99, C > 0.6"),
+        judge=_spectral,
+        section="Experiment 1b, Table N.2",
         uses=_at("spectral"),
     )
     yield Claim(
-        "dag-hessian/H2.1",
-        B,
-        "The stable rank across a bottleneck grows with its width.",
-        Expected(direction="rises"),
-        _rank_rises,
-        "Experiment 2, Table 3",
+        id="dag-hessian/H2.1",
+        study=B,
+        statement="The stable rank across a bottleneck grows with its width.",
+        expected=Expected(direction="rises"),
+        judge=_rank_rises,
+        section="Experiment 2, Table 3",
         plot=_neck_plot,
     )
     yield Claim(
-        "dag-hessian/H2.2",
-        B,
-        "The stable rank across a bottleneck is at most min(d_u, K − 1).",
-        Expected(direction="never above"),
-        _rank_bound,
-        "Prop. 31, Remark 60",
+        id="dag-hessian/H2.2",
+        study=B,
+        statement="The stable rank across a bottleneck is at most min(d_u, K − 1).",
+        expected=Expected(direction="never above"),
+        judge=_rank_bound,
+        section="Prop. 31, Remark 60",
     )
     yield Claim(
-        "dag-hessian/H2.3",
-        B,
-        "Coupling grows with the neck too, but less than the rank.",
-        Expected(direction="rises, by a smaller factor"),
-        _coupling_rises,
-        "Experiment 2",
+        id="dag-hessian/H2.3",
+        study=B,
+        statement="Coupling grows with the neck too, but less than the rank.",
+        expected=Expected(direction="rises, by a smaller factor"),
+        judge=_coupling_rises,
+        section="Experiment 2",
     )
 
 

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum
 from netvitals.lab.studies.dag_hessian import diamond, gap
-from netvitals.lab.studies.dag_hessian._measuring import chosen, mean
+from netvitals.lab.studies.dag_hessian._measuring import mean
 
 G, M = gap.NAME, diamond.NAME
 SMOOTH = ("softplus", "silu", "gelu")
@@ -20,11 +21,11 @@ SILU_SUMS = {0: 1.17e-1, 2: 9.59e-3, 4: 7.88e-4, 5: 2.08e-4}  # sums of ‖GN‖
 
 
 def _start(rows: Sequence[Row], norm: str, act: str) -> list[Row]:
-    return chosen(rows, norm=norm, act=act, data="noise", phase="init")
+    return some(rows, norm=norm, act=act, data="noise", phase="init")
 
 
 def _piecewise(rows: Sequence[Row]) -> Verdict:
-    worst = max(r["gap"] for a in PIECEWISE for r in chosen(rows, norm="none", act=a))
+    worst = max(r["gap"] for a in PIECEWISE for r in some(rows, norm="none", act=a))
     return decide(worst < 1e-7, worst, note="largest global gap of relu and leaky relu without norm")
 
 
@@ -72,7 +73,7 @@ def _norm_alone(rows: Sequence[Row]) -> Verdict:
 
 
 def _linear_head(rows: Sequence[Row]) -> Verdict:
-    worst = max(r["t_sums"][-1] for r in chosen(rows, data="noise", phase="init"))
+    worst = max(r["t_sums"][-1] for r in some(rows, data="noise", phase="init"))
     return decide(worst < 2e-11, worst, note="largest ‖T‖ at the greatest distance, over all activations and norms")
 
 
@@ -97,7 +98,7 @@ def _stochastic(rows: Sequence[Row]) -> Verdict:
 
 
 def _trained_falls(rows: Sequence[Row]) -> Verdict:
-    by = lambda a, p: mean(chosen([r for r in rows if r["epochs"]], norm="layer", act=a, phase=p), "gap")
+    by = lambda a, p: mean(some([r for r in rows if r["epochs"]], norm="layer", act=a, phase=p), "gap")
     falls = {a: (by(a, "init"), by(a, "final")) for a in (*PIECEWISE, *SMOOTH)}
     ok = all(falls[a][1] < falls[a][0] for a in ("silu", "gelu"))
     ranked = sorted(falls, key=lambda a: falls[a][1])
@@ -126,7 +127,7 @@ def _kinds(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 
 def _within(rows: Sequence[Row]) -> Verdict:
-    found = [r for r in chosen(rows, data="noise") if len(r["within"]) > 1]
+    found = [r for r in some(rows, data="noise") if len(r["within"]) > 1]
     steps = [(a, b) for r in found for a, b in zip(r["within"], r["within"][1:])]
     share = float(np.mean([b < 1.05 * a for a, b in steps]))
     return decide(
@@ -167,7 +168,7 @@ def _across_trained(rows: Sequence[Row]) -> Verdict:
 
 
 def _merge(rows: Sequence[Row]) -> Verdict:
-    bent = [r["end_gap"] for r in chosen(rows, merge="cat", act="silu")]
+    bent = [r["end_gap"] for r in some(rows, merge="cat", act="silu")]
     straight = [r["end_gap"] for r in rows if (r["merge"], r["act"]) != ("cat", "silu")]
     worst = max(straight)
     apart = min(bent) / max(worst, 1e-16)
@@ -180,7 +181,7 @@ def _merge(rows: Sequence[Row]) -> Verdict:
 
 
 def _merge_values(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, merge="cat", act="silu", data="noise", phase="init")
+    found = some(rows, merge="cat", act="silu", data="noise", phase="init")
     by = {k: mean([r for r in found if r["length"] == k], "end_gap") for k in sorted({r["length"] for r in found})}
     low, high = min(by.values()), max(by.values())
     return decide(
@@ -196,137 +197,137 @@ def _started(c: Config) -> bool:
 
 def _claims() -> Iterator[Claim]:
     yield Claim(
-        "dag-hessian/H3.1",
-        G,
-        "Piecewise-linear nets without norm have no gap, at any checkpoint.",
-        Expected(direction="below 1e-7"),
-        _piecewise,
-        "Prop. 10, Table 5",
+        id="dag-hessian/H3.1",
+        study=G,
+        statement="Piecewise-linear nets without norm have no gap, at any checkpoint.",
+        expected=Expected(direction="below 1e-7"),
+        judge=_piecewise,
+        section="Prop. 10, Table 5",
         uses=lambda c: c["norm"] == "none" and c["act"] in PIECEWISE,
     )
     yield Claim(
-        "dag-hessian/H3.2",
-        G,
-        "Without norm the gap rises from relu over softplus and silu to gelu.",
-        Expected(direction="relu < softplus < silu < gelu"),
-        _ordering,
-        "Table 5",
+        id="dag-hessian/H3.2",
+        study=G,
+        statement="Without norm the gap rises from relu over softplus and silu to gelu.",
+        expected=Expected(direction="relu < softplus < silu < gelu"),
+        judge=_ordering,
+        section="Table 5",
         plot=_gap_plot,
         uses=_started,
     )
     yield Claim(
-        "dag-hessian/H3.3",
-        G,
-        "The gap is linear in E[σ''²].",
-        Expected(direction="R² above 0.9"),
-        _law,
-        "Fig. 5",
+        id="dag-hessian/H3.3",
+        study=G,
+        statement="The gap is linear in E[σ''²].",
+        expected=Expected(direction="R² above 0.9"),
+        judge=_law,
+        section="Fig. 5",
         uses=_started,
     )
     yield Claim(
-        "dag-hessian/H3.4",
-        G,
-        "Layer norm alone gives relu nets a gap of about 0.6.",
-        Expected(direction="above 0.3"),
-        _norm_alone,
-        "Table 4",
+        id="dag-hessian/H3.4",
+        study=G,
+        statement="Layer norm alone gives relu nets a gap of about 0.6.",
+        expected=Expected(direction="above 0.3"),
+        judge=_norm_alone,
+        section="Table 4",
         uses=_started,
     )
     yield Claim(
-        "dag-hessian/H3.5",
-        G,
-        "The tensor part vanishes at the greatest distance, before a linear head.",
-        Expected(direction="below 2e-11"),
-        _linear_head,
-        "Remark 39, Table N.5",
+        id="dag-hessian/H3.5",
+        study=G,
+        statement="The tensor part vanishes at the greatest distance, before a linear head.",
+        expected=Expected(direction="below 2e-11"),
+        judge=_linear_head,
+        section="Remark 39, Table N.5",
         uses=_started,
     )
     yield Claim(
-        "dag-hessian/H3.6",
-        G,
-        "Sums of ‖GN‖ by distance of the silu net, Table N.5.",
-        Expected(direction="within 3 %"),
-        _sums,
-        "Table N.5",
+        id="dag-hessian/H3.6",
+        study=G,
+        statement="Sums of ‖GN‖ by distance of the silu net, Table N.5.",
+        expected=Expected(direction="within 3 %"),
+        judge=_sums,
+        section="Table N.5",
         uses=lambda c: _started(c) and c["depth"] == 6 and c["act"] == "silu",
     )
     yield Claim(
-        "dag-hessian/H3.7",
-        G,
-        "Thirty probes reproduce the exact gap.",
-        Expected(direction="within 5 %"),
-        _stochastic,
-        "Table N.6",
+        id="dag-hessian/H3.7",
+        study=G,
+        statement="Thirty probes reproduce the exact gap.",
+        expected=Expected(direction="within 5 %"),
+        judge=_stochastic,
+        section="Table N.6",
         uses=_started,
     )
     yield Claim(
-        "dag-hessian/H3.8",
-        G,
-        "Gaps at the start without norm: .145, .262, .418.",
-        Expected(direction="within 25 %"),
-        _values(BARE, "none"),
-        "Table 5",
+        id="dag-hessian/H3.8",
+        study=G,
+        statement="Gaps at the start without norm: .145, .262, .418.",
+        expected=Expected(direction="within 25 %"),
+        judge=_values(BARE, "none"),
+        section="Table 5",
         uses=lambda c: _started(c) and c["depth"] == 6,
     )
     yield Claim(
-        "dag-hessian/H3.9",
-        G,
-        "Gaps at the start with layer norm: .70, .70, .56, 2.04, 2.36.",
-        Expected(direction="within 25 %"),
-        _values(NORMED, "layer"),
-        "Table 4",
+        id="dag-hessian/H3.9",
+        study=G,
+        statement="Gaps at the start with layer norm: .70, .70, .56, 2.04, 2.36.",
+        expected=Expected(direction="within 25 %"),
+        judge=_values(NORMED, "layer"),
+        section="Table 4",
         uses=lambda c: _started(c) and c["depth"] == 6,
     )
     yield Claim(
-        "dag-hessian/H3.10",
-        G,
-        "Training shrinks the gap of silu and gelu nets with layer norm.",
-        Expected(direction="final below initial"),
-        _trained_falls,
-        "Table 4",
+        id="dag-hessian/H3.10",
+        study=G,
+        statement="Training shrinks the gap of silu and gelu nets with layer norm.",
+        expected=Expected(direction="final below initial"),
+        judge=_trained_falls,
+        section="Table 4",
         uses=lambda c: c["epochs"] > 10,
     )
     yield Claim(
-        "dag-hessian/H4.1",
-        M,
-        "Within a branch resonance falls with distance.",
-        Expected(direction="falls"),
-        _within,
-        "Experiment 4",
+        id="dag-hessian/H4.1",
+        study=M,
+        statement="Within a branch resonance falls with distance.",
+        expected=Expected(direction="falls"),
+        judge=_within,
+        section="Experiment 4",
     )
     yield Claim(
-        "dag-hessian/H4.2a",
-        M,
-        "Across branches resonance falls at the start, by .28–.39 from d to d + 2.",
-        Expected(direction="ratio below 0.5"),
-        _across_start,
-        "Experiment 4",
+        id="dag-hessian/H4.2a",
+        study=M,
+        statement="Across branches resonance falls at the start, by .28–.39 from d to d + 2.",
+        expected=Expected(direction="ratio below 0.5"),
+        judge=_across_start,
+        section="Experiment 4",
         uses=_started,
     )
     yield Claim(
-        "dag-hessian/H4.2b",
-        M,
-        "After training it grows with distance across branches.",
-        Expected(direction="ratio above 1"),
-        _across_trained,
-        "Experiment 4",
+        id="dag-hessian/H4.2b",
+        study=M,
+        statement="After training it grows with distance across branches.",
+        expected=Expected(direction="ratio above 1"),
+        judge=_across_trained,
+        section="Experiment 4",
         uses=lambda c: c["epochs"] > 10,
     )
     yield Claim(
-        "dag-hessian/H4.3",
-        M,
-        "A linear merge leaves no gap between the branches, a smooth one does.",
-        Expected(direction="six orders of magnitude apart"),
-        _merge,
-        "Table 6",
+        id="dag-hessian/H4.3",
+        study=M,
+        statement="A linear merge leaves no gap between the branches, a smooth one does.",
+        expected=Expected(direction="six orders of magnitude apart"),
+        judge=_merge,
+        section="Table 6",
     )
     yield Claim(
-        "dag-hessian/H4.4",
-        M,
-        "Gap of cat+silu at the start: 1.30, 1.36, 1.20 for lengths 1, 2, 3.",
-        Expected(direction="between 0.8 and 1.9"),
-        _merge_values,
-        "Table 6",
+        id="dag-hessian/H4.4",
+        study=M,
+        statement="Gap of cat+silu at the start: 1.30, 1.36, 1.20 for lengths 1, 2, 3.",
+        expected=Expected(direction="between 0.8 and 1.9"),
+        judge=_merge_values,
+        section="Table 6",
         uses=lambda c: _started(c) and c["width"] == 32,
     )
 

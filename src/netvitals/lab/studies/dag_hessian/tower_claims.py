@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, erratum
 from netvitals.lab.studies.dag_hessian import attention, resnet
-from netvitals.lab.studies.dag_hessian._measuring import chosen, mean, spread
+from netvitals.lab.studies.dag_hessian._measuring import mean, spread
 
 A, R = attention.NAME, resnet.NAME
 # resonance (Table 9) and gap (Table N.8) by distance at the start, means of five seeds on CIFAR-10
@@ -22,19 +23,19 @@ GAPS = {True: (0.426, 0.526, 0.619, 0.642), False: (0.003, 0.028, 0.080, 0.132)}
 
 
 def _start_gap(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, net="toy-attention", phase="init")
+    found = some(rows, net="toy-attention", phase="init")
     value = mean(found, "gap")
     return decide(30 <= value <= 100, value, spread(found, "gap"), note="‖T‖/‖GN‖ between query and key")
 
 
 def _control(rows: Sequence[Row]) -> Verdict:
-    worst = max(max(r["gap"], r["gap32"]) for r in chosen(rows, net="position-mlp"))
+    worst = max(max(r["gap"], r["gap32"]) for r in some(rows, net="position-mlp"))
     return decide(worst < 1e-6, worst, note="largest gap of the relu net at any checkpoint, in either precision")
 
 
 def _apart(rows: Sequence[Row]) -> Verdict:
-    low = min(r["gap"] for r in chosen(rows, net="toy-attention"))
-    high = max(r["gap32"] for r in chosen(rows, net="position-mlp"))
+    low = min(r["gap"] for r in some(rows, net="toy-attention"))
+    high = max(r["gap32"] for r in some(rows, net="position-mlp"))
     return decide(
         low > 1 and low > 1e7 * max(high, 1e-12),
         low,
@@ -43,9 +44,9 @@ def _apart(rows: Sequence[Row]) -> Verdict:
 
 
 def _trained(rows: Sequence[Row]) -> Verdict:
-    end = chosen(rows, net="toy-attention", phase="final")
+    end = some(rows, net="toy-attention", phase="final")
     value = mean(end, "gap")
-    begin = mean(chosen(rows, net="toy-attention", phase="init"), "loss")
+    begin = mean(some(rows, net="toy-attention", phase="init"), "loss")
     note = (
         f"gap after training; loss {begin:.2f} → {mean(end, 'loss'):.2f}. The stated data recipe cannot give the "
         "printed losses, so its trained gaps are no target (E40)"
@@ -55,7 +56,7 @@ def _trained(rows: Sequence[Row]) -> Verdict:
 
 def _learn(rows: Sequence[Row]) -> Verdict:
     drops = {
-        n: mean(chosen(rows, net=n, phase="final"), "loss") / mean(chosen(rows, net=n, phase="init"), "loss")
+        n: mean(some(rows, net=n, phase="final"), "loss") / mean(some(rows, net=n, phase="init"), "loss")
         for n in attention.NODES
     }
     return decide(
@@ -66,7 +67,7 @@ def _learn(rows: Sequence[Row]) -> Verdict:
 
 
 def _sources(rows: Sequence[Row]) -> Verdict:
-    found = chosen(rows, net="toy-attention", phase="init")
+    found = some(rows, net="toy-attention", phase="init")
     parts = {k[2:]: mean(found, k) for k in sorted(found[0]) if k.startswith("t_")}
     silent = parts["vv"]
     loud = min(v for k, v in parts.items() if k != "vv")
@@ -84,7 +85,7 @@ def _sources(rows: Sequence[Row]) -> Verdict:
 
 
 def _tower(rows: Sequence[Row], act: str, shortcut: bool, key: str = "resonance") -> np.ndarray:
-    return np.mean([r[key] for r in chosen(rows, act=act, shortcut=shortcut, phase="init")], axis=0)
+    return np.mean([r[key] for r in some(rows, act=act, shortcut=shortcut, phase="init")], axis=0)
 
 
 def _shortcuts(rows: Sequence[Row]) -> Verdict:
@@ -107,8 +108,8 @@ def _table(rows: Sequence[Row]) -> Verdict:
 
 
 def _straight(rows: Sequence[Row]) -> Verdict:
-    worst = max(r["gap"] for r in chosen(rows, act="relu"))
-    train = min(r["train_mode_gap"] for r in chosen(rows, act="relu"))
+    worst = max(r["gap"] for r in some(rows, act="relu"))
+    train = min(r["train_mode_gap"] for r in some(rows, act="relu"))
     return decide(
         worst < 1e-5 and train > 0.1,
         worst,
@@ -152,62 +153,69 @@ def _full(
 ) -> Claim:
     """A claim about the whole ResNet-18, not about its smoke-sized cousin."""
     return Claim(
-        id, R, statement, Expected(direction=expected), judge, section, plot=plot, uses=lambda c: c["width"] == 64
+        id=id,
+        study=R,
+        statement=statement,
+        expected=Expected(direction=expected),
+        judge=judge,
+        section=section,
+        plot=plot,
+        uses=lambda c: c["width"] == 64,
     )
 
 
 def _claims() -> Iterator[Claim]:
     yield Claim(
-        "dag-hessian/H5.1",
-        A,
-        "At the start almost all curvature between query and key is outside Gauss–Newton.",
-        Expected(direction="gap between 30 and 100"),
-        _start_gap,
-        "Table 7",
+        id="dag-hessian/H5.1",
+        study=A,
+        statement="At the start almost all curvature between query and key is outside Gauss–Newton.",
+        expected=Expected(direction="gap between 30 and 100"),
+        judge=_start_gap,
+        section="Table 7",
         uses=lambda c: c["width"] == 16,
     )
     yield Claim(
-        "dag-hessian/H5.2",
-        A,
-        "The relu net of the same size has none.",
-        Expected(direction="below 1e-6"),
-        _control,
-        "Table 7",
+        id="dag-hessian/H5.2",
+        study=A,
+        statement="The relu net of the same size has none.",
+        expected=Expected(direction="below 1e-6"),
+        judge=_control,
+        section="Table 7",
     )
     yield Claim(
-        "dag-hessian/H5.3",
-        A,
-        "The attention gap exceeds 1 at every checkpoint, seven orders above the control.",
-        Expected(direction="above 1 always"),
-        _apart,
-        "Table 7",
+        id="dag-hessian/H5.3",
+        study=A,
+        statement="The attention gap exceeds 1 at every checkpoint, seven orders above the control.",
+        expected=Expected(direction="above 1 always"),
+        judge=_apart,
+        section="Table 7",
         uses=lambda c: c["width"] == 16,
     )
     yield Claim(
-        "dag-hessian/H5.4",
-        A,
-        "After training the gap is still about 70.",
-        Expected(direction="about 70"),
-        _trained,
-        "Table 7",
+        id="dag-hessian/H5.4",
+        study=A,
+        statement="After training the gap is still about 70.",
+        expected=Expected(direction="about 70"),
+        judge=_trained,
+        section="Table 7",
         uses=lambda c: c["width"] == 16,
     )
     yield Claim(
-        "dag-hessian/H5.5",
-        A,
-        "Both nets learn the teacher.",
-        Expected(direction="losses fall"),
-        _learn,
-        "Table 7",
+        id="dag-hessian/H5.5",
+        study=A,
+        statement="Both nets learn the teacher.",
+        expected=Expected(direction="losses fall"),
+        judge=_learn,
+        section="Table 7",
         uses=lambda c: c["epochs"] > 10,
     )
     yield Claim(
-        "dag-hessian/H5.6",
-        A,
-        "The softmax is the source of the tensor part in attention.",
-        Expected(direction="only query–key"),
-        _sources,
-        "Prop. 102",
+        id="dag-hessian/H5.6",
+        study=A,
+        statement="The softmax is the source of the tensor part in attention.",
+        expected=Expected(direction="only query–key"),
+        judge=_sources,
+        section="Prop. 102",
         uses=lambda c: c["net"] == "toy-attention",
     )
     yield _full(
@@ -222,23 +230,23 @@ def _claims() -> Iterator[Claim]:
         _table, "dag-hessian/H6.2", "Resonance by distance at the start of all four towers.", "within 20 %", "Table 9"
     )
     yield Claim(
-        "dag-hessian/H6.3",
-        R,
-        "Relu towers with batch norm in eval mode have no gap.",
-        Expected(direction="below 1e-5; of order one in train mode"),
-        _straight,
-        "Table 8",
+        id="dag-hessian/H6.3",
+        study=R,
+        statement="Relu towers with batch norm in eval mode have no gap.",
+        expected=Expected(direction="below 1e-5; of order one in train mode"),
+        judge=_straight,
+        section="Table 8",
     )
     yield _full(
         _silu, "dag-hessian/H6.4", "Gaps of the silu towers by distance at the start.", "within 25 %", "Table N.8"
     )
     yield Claim(
-        "dag-hessian/H6.5",
-        R,
-        "The gap collapses at the stage before the linear head.",
-        Expected(direction="below 1e-5"),
-        _collapse,
-        "Table N.8",
+        id="dag-hessian/H6.5",
+        study=R,
+        statement="The gap collapses at the stage before the linear head.",
+        expected=Expected(direction="below 1e-5"),
+        judge=_collapse,
+        section="Table N.8",
     )
 
 

@@ -5,32 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict, decide
 
 SLOPE = 0.05  # tolerance of a fitted exponent (spec §5–6)
 
 
-def some(rows: Sequence[Row], **where: Any) -> list[Row]:
-    """Rows with these values; asking for what no trial measured is an error, not an empty success."""
-    found = [r for r in rows if all(r.get(k) == v for k, v in where.items())]
-    if not found:
-        raise LookupError(f"no row holds {where}")
-    return found
-
-
-def one(rows: Sequence[Row], **where: Any) -> Row:
-    found = some(rows, **where)
-    if len(found) > 1:
-        raise LookupError(f"{len(found)} rows hold {where}")
-    return found[0]
-
-
 def check_is(*names: str) -> Callable[[Config], bool]:
-    return lambda config: config["check"] in names
+    return matches(check=names)
 
 
 def topic_is(*names: str) -> Callable[[Config], bool]:
-    return lambda config: config["check"] == "probe" and config["topic"] in names
+    return matches(check="probe", topic=names)
 
 
 def gap_of(rows: Sequence[Row]) -> tuple[float, int, str]:
@@ -69,4 +55,13 @@ def claim(
     uses: Callable[[Config], bool],
     **more: Any,
 ) -> Claim:
-    return Claim(f"dead-directions/{number}", study, statement, expected, judge, section=section, uses=uses, **more)
+    return Claim(
+        id=f"dead-directions/{number}",
+        study=study,
+        statement=statement,
+        expected=expected,
+        judge=judge,
+        section=section,
+        uses=uses,
+        **more,
+    )

@@ -83,11 +83,11 @@ def _uses(architecture: str) -> Callable[[Config], bool]:
 
 CLAIMS = tuple(
     Claim(
-        f"dead-directions/ddcadam-{kind}-{a}",
-        "ddcadam-images" if a == "images" else "ddcadam",
-        statement.format(NAMES[a]),
-        Expected(direction=expected),
-        judge(a),
+        id=f"dead-directions/ddcadam-{kind}-{a}",
+        study="ddcadam-images" if a == "images" else "ddcadam",
+        statement=statement.format(NAMES[a]),
+        expected=Expected(direction=expected),
+        judge=judge(a),
         section="§8, X24",
         uses=_uses(a),
     )

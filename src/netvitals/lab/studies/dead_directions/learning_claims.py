@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, fails, not_run
-from netvitals.lab.studies.dead_directions._judging import check_is, claim, some
+from netvitals.lab.studies.dead_directions._judging import check_is, claim
 from netvitals.singular import rate_fit
 
 STUDY = "dead-directions-learning"

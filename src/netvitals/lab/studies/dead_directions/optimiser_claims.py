@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict, decide, erratum, fails
-from netvitals.lab.studies.dead_directions._judging import SLOPE, check_is, claim, some
+from netvitals.lab.studies.dead_directions._judging import SLOPE, check_is, claim
 
 STUDY = "dead-directions-optimisers"
 LATTICE = 12.0  # decades: a fixed step that lands on zero itself is no descent along the rate

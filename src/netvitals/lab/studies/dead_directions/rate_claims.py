@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum, fails
-from netvitals.lab.studies.dead_directions._judging import SLOPE, agree, check_is, claim, gap_of, one, some, topic_is
+from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict
+from netvitals.lab.studies.dead_directions import rate_judges
+from netvitals.lab.studies.dead_directions._judging import SLOPE, agree, check_is, claim, topic_is
 
 STUDY = "dead-directions-rates"
 GAP = Expected(0.0, tolerance=SLOPE)
@@ -21,350 +22,18 @@ def _rate(
     judge: Callable[[Sequence[Row]], Verdict] | None = None,
 ) -> Claim:
     return claim(
-        STUDY, number, statement, GAP, judge or agree(*(readouts or ("G",))), section, topic_is(*topics), plot=_picture
+        STUDY,
+        number,
+        statement,
+        GAP,
+        judge or agree(*(readouts or ("G",))),
+        section,
+        topic_is(*topics),
+        plot=rate_judges.picture,
     )
 
 
-def _picture(rows: Sequence[Row]) -> Plot:
-    both = [r for r in rows if r.get("predicted") is not None and r.get("measured") is not None]
-    span = [min(r["predicted"] for r in both), max(r["predicted"] for r in both)]
-    return Plot(
-        "predicted exponent",
-        "measured exponent",
-        (
-            Series("measured", [r["predicted"] for r in both], [r["measured"] for r in both]),
-            Series("equal", span, span, line=True, dashed=True),
-        ),
-    )
-
-
-def _schur(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["measured"] / r["predicted"] - 1) for r in rows)
-    return decide(
-        worst <= 0.01,
-        worst,
-        note=f"largest relative gap over widths {[r['width'] for r in rows]}, from "
-        f"{min(r['drawn'] for r in rows)} samples on",
-    )
-
-
-def _lift(rows: Sequence[Row]) -> Verdict:
-    row = one(rows, what="lift")
-    return decide(
-        abs(row["overlap"] - 1) < 1e-8 and abs(row["ratio"] - 1) < 1e-8,
-        row["overlap"],
-        note="overlap with the bottom eigenvector of A ⊗ G",
-    )
-
-
-def _joint(rows: Sequence[Row]) -> Verdict:
-    found = some(rows, what="joint mode")
-    ok = all(r["order"] == r["depth"] and r["single"] == "gauge" for r in found)
-    return decide(ok, ", ".join(f"L={r['depth']}: k={r['order']}, one layer {r['single']}" for r in found))
-
-
-def _kernel(norm: str) -> Callable[[Sequence[Row]], Verdict]:
-    def judge(rows: Sequence[Row]) -> Verdict:
-        found = some(rows, norm=norm)
-        if norm == "layer":
-            least = min(r["overlap"] for r in found)
-            leak = max(r["variance"] for r in found)
-            return decide(
-                all(r["passes"] for r in found) and least > 0.999 and leak < 1e-12,
-                least,
-                note="smallest "
-                f"overlap over {len(found)} norms of two models with random gains; variance along γ⁻¹ at "
-                f"most {leak:.0e} of the mean",
-            )
-        largest = max(r["overlap"] for r in found)
-        return decide(
-            not any(r["passes"] for r in found),
-            largest,
-            note=f"largest overlap over {len(found)} norms; "
-            f"the least variance along γ⁻¹ is {min(r['variance'] for r in found):.2g} of the mean",
-        )
-
-    return judge
-
-
-def _closed(rows: Sequence[Row]) -> Verdict:
-    dead = [r["zero"] for r in rows if r["readout"] == "G" and r["layer"] in ("layer2", "layer3")]
-    return decide(bool(dead) and all(dead), f"{sum(dead)} of {len(dead)} hidden entries are identically zero")
-
-
-def _finite_t(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["measured"] - r["predicted"]) / abs(r["stderr"]) for r in rows)
-    tight = max(abs(r["stderr"]) / r["predicted"] for r in rows) < 0.02
-    return decide(worst < 4 and tight, worst, note="largest gap in standard errors, E[z_h²] at t = 0.1, d = 8, 16, 64")
-
-
-def _printed_kappa(rows: Sequence[Row]) -> Verdict:
-    row = one(rows, width=8)
-    off = row["kappa4_printed"] / row["kappa4"] - 1
-    tells, ours = (abs(row["measured"] - row[k]) / abs(row["stderr"]) for k in ("printed", "predicted"))
-    if ours > 4 or tells < ours or not 0.15 < off < 0.3:
-        return fails(off, note=f"the corrected expansion is {ours:.1f} standard errors off, the printed {tells:.1f}")
-    return erratum(
-        row["kappa4"],
-        note=f"the printed κ₄ = {row['kappa4_printed']:.4f} is {off:.0%} too large at d = 8 "
-        f"({tells:.1f} standard errors off in this simulation); E[z_h²] needs the change of σ(t)",
-    )
-
-
-def _memorised(rows: Sequence[Row]) -> Verdict:
-    contrast = [r["contrast"] / r["epsilon"] for r in rows if r["level"] >= 4]
-    ok = all(r["bounds"] for r in rows) and all(0.3 < c < 3 for c in contrast)
-    return decide(
-        ok,
-        max(contrast),
-        note="per-sample bounds hold on every sample; empirical over expected Fisher is "
-        "of order ε once labels are memorised (largest ratio to ε given)",
-    )
-
-
-def _contrast(rows: Sequence[Row]) -> Verdict:
-    """Printed: the empirical Fisher loses its ladder under memorisation. It does not: only its size shrinks."""
-    fixed = [r for r in rows if r["readout"] == "G" and r["options"]["deepens"] == 0.0]
-    gap, count, _ = gap_of(fixed)
-    deeper, _, _ = gap_of([r for r in rows if r["readout"] == "G" and r["options"]["deepens"] > 0])
-    if gap > SLOPE:
-        return fails(gap, note="at a fixed level of memorisation the ladder is lost")
-    return erratum(
-        gap,
-        note=f"at a fixed level of memorisation both estimators keep the ladder (largest gap over "
-        f"{count} exponents); where memorisation deepens as ε ~ t^a both shift, the expected one by a and "
-        f"the empirical one by 2a (gap {deeper:.3f})",
-    )
-
-
-def _saturation(rows: Sequence[Row]) -> Verdict:
-    """Printed: R_O = 4·min(k, 2)."""
-    worst, cells = 0.0, []
-    for r in rows:
-        name = str(r["layer"])
-        if r["readout"] != "G" or not name.endswith(".o") or r["topic"] != "attention":
-            continue
-        k = r["options"]["blocks"] - 1 - int(name.removeprefix("block").split(".")[0])
-        gap = r["measured"] - 4 * min(k, 2)
-        worst = max(worst, abs(gap))
-        if abs(gap) > 1:
-            cells.append(f"({r['options']['blocks']}, {name.split('.')[0].removeprefix('block')}) {r['measured']:.2f}")
-    right, count, _ = gap_of([r for r in rows if r["readout"] == "G"])
-    if right > SLOPE or worst < 1:
-        return fails(worst, note=f"the corrected law is off by {right:.3f}, the printed one by {worst:.3f}")
-    return erratum(
-        worst,
-        note=f"saturation is not at a constant depth: {', '.join(sorted(set(cells))) or 'no cell'} "
-        f"against 8; min(4k, 4p+8) holds to {right:.3f} over {count} exponents",
-    )
-
-
-def _vo(rows: Sequence[Row]) -> Verdict:
-    by: dict[tuple[str, str], dict[str, float]] = {}
-    for r in rows:
-        if r["readout"] == "G":
-            block, part = str(r["layer"]).split(".")
-            by.setdefault((str(r["options"]), block), {})[part] = r["measured"]
-    gaps = [abs(v["v"] - v["o"] - 2) for v in by.values()]
-    return decide(
-        max(gaps) <= SLOPE,
-        max(gaps),
-        note=f"largest |R_V − R_O − 2| over {len(gaps)} blocks: chains, masks, heads, skips, norms",
-    )
-
-
-def _single(rows: Sequence[Row]) -> Verdict:
-    alone = [r for r in rows if r["topic"] == "attention"]
-    back = one(rows, topic="pair", readout="G", layer="middle")["measured"] / 2  # the input of the last block
-    forward, values = (
-        one(alone, readout="forward", layer="X1")["measured"],
-        one(alone, readout="G", layer="block0.v")["measured"],
-    )
-    worst = max(abs(forward - 2), abs(back - 2), abs(values - 2))
-    return decide(
-        worst <= SLOPE,
-        forward,
-        note=f"forward amplitude order; backward {back:.3f} at the block's input; R_V = {values:.3f}",
-    )
-
-
-def _swiglu(rows: Sequence[Row]) -> Verdict:
-    last = [r for r in rows if r["readout"] == "forward" and r["layer"] == f"X{r['options']['blocks']}"]
-    gap, _, _ = gap_of(last)
-    return decide(
-        gap <= 0.15,
-        gap,
-        note=", ".join(f"n={r['options']['blocks']}: {r['measured']:.2f}" for r in last)
-        + " on t in [0.01, 0.1], where the O(t) correction is up to 0.1",
-    )
-
-
-def _swiglu_printed(rows: Sequence[Row]) -> Verdict:
-    last = [r for r in rows if r["readout"] == "forward" and r["layer"] == f"X{r['options']['blocks']}"]
-    deep = max(last, key=lambda r: r["options"]["blocks"])
-    n = deep["options"]["blocks"]
-    if abs(deep["measured"] - 3 * (2**n - 1)) > 0.15:
-        return fails(deep["measured"], note=f"{n} blocks do not have order 3(2ⁿ − 1) = {3 * (2**n - 1)} either")
-    return erratum(
-        deep["measured"],
-        note=f"{n} blocks have order 3(2ⁿ − 1) = {3 * (2**n - 1)}, not 3n = {3 * n}: a "
-        "gated block is quadratic in its input",
-    )
-
-
-def _rotation(rows: Sequence[Row]) -> Verdict:
-    lost = {
-        r["options"]["activation"]: r["measured"]
-        for r in rows
-        if r["readout"] == "G" and r["layer"] == "layer1" and r["options"]["activation"] != "linear"
-    }
-    worst = max(abs(v) for v in lost.values())
-    return decide(
-        worst < 0.25,
-        worst,
-        note="slope of layer 1 (6 without rotation): " + ", ".join(f"{k} {v:.2f}" for k, v in lost.items()),
-    )
-
-
-def _linear_rotation(rows: Sequence[Row]) -> Verdict:
-    gap, count, _ = gap_of([r for r in rows if r["readout"] == "G" and r["options"]["activation"] == "linear"])
-    return decide(gap <= SLOPE, gap, note=f"largest gap over {count} exponents at an angle of 0.1")
-
-
-def _crossover(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["measured"] - r["predicted"]) for r in rows)
-    return decide(
-        worst < 0.06,
-        worst,
-        note=", ".join(f"{r['activation']} {r['layer']}: {r['measured']:.2f} ({r['predicted']:.2f})" for r in rows),
-    )
-
-
-def _quotient(rows: Sequence[Row]) -> Verdict:
-    worst = max(max(abs(r["slope"] - 2 * (r["depth"] - 1)), abs(r["coefficient"] / r["depth"] - 1)) for r in rows)
-    return decide(worst < 1e-6, worst, note="slope and coefficient of L t^{2(L−1)}, L = 2 … 5")
-
-
-def _head(rows: Sequence[Row]) -> Verdict:
-    heads = some(rows, layer="2")
-    ok = all(abs(r["smallest"]) < 1e-12 and r["overlap"] > 1 - 1e-9 and r["second"] > 1e-6 for r in heads)
-    return decide(
-        ok,
-        min(r["overlap"] for r in heads),
-        note="overlap of the kernel with 1/√C; the next eigenvalue is "
-        f"{min(r['second'] for r in heads):.2g} of the largest",
-    )
-
-
-def _shift_kernel(rows: Sequence[Row]) -> Verdict:
-    linear = one(rows, activation="linear", layer="0")
-    curved = one(rows, activation="tanh", layer="0")
-    if abs(linear["smallest"]) > 1e-12 or curved["smallest"] < 1e-9:
-        return fails(linear["smallest"], note=f"with tanh {curved['smallest']:.2g}")
-    return erratum(
-        linear["smallest"],
-        note="in a linear chain λ_min(G) is exactly 0 in every layer (the pulled-back "
-        f"logit shift), not t^{{2(L−ℓ)}}; with tanh the kernel is broken below the head "
-        f"({curved['smallest']:.2g}); read the dead entry, or take the shift out",
-    )
-
-
-def _two_layers(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["coefficient"] / r["predicted"] - 1) for r in rows)
-    return decide(worst < 0.05, worst, note=", ".join(f"{r['activation']} {r['coefficient']:.4f}" for r in rows))
-
-
-def _off(rows: Sequence[Row]) -> Verdict:
-    by = {n: max(r["correlation"] for r in rows if r["samples"] == n) for n in sorted({r["samples"] for r in rows})}
-    scaled = [c * n**0.5 for n, c in by.items()]
-    return decide(
-        all(s < 5 for s in scaled),
-        max(scaled),
-        note="largest dead–live correlation of G times √N, at N = " + ", ".join(f"{n}: {c:.3f}" for n, c in by.items()),
-    )
-
-
-def _biases_alone(rows: Sequence[Row]) -> Verdict:
-    found = [r for r in rows if r["readout"] == "G"]
-    worst = max(abs(r["measured"]) for r in found)
-    return decide(
-        worst <= SLOPE,
-        worst,
-        note="weights alive, biases t; with dead weights the hidden entries are exactly zero and have no slope at all",
-    )
-
-
-def _bracket(rows: Sequence[Row]) -> Verdict:
-    """Printed bracket: the exponent lies between the number of weights outside norm crossings and L − ℓ."""
-    gap, count, _ = gap_of([r for r in rows if r["readout"] == "G"])
-    broken = [
-        r
-        for r in rows
-        if r["readout"] == "G"
-        and r["options"].get("norm_after") == [3]
-        and r["options"]["depth"] == 4
-        and r["layer"] == "layer1"
-    ]
-    if gap > SLOPE:
-        return fails(gap, note="the corrected law does not hold either")
-    return erratum(
-        gap,
-        note=f"the exponent is 2·(distance to the next norm above), exactly: {count} exponents; with a "
-        f"norm after the last hidden layer layer 1 reads {broken[0]['measured']:.2f}"
-        if broken
-        else f"the exponent is 2·(distance to the next norm above), exactly: {count} exponents",
-    )
-
-
-def _additive(rows: Sequence[Row]) -> Verdict:
-    """Printed: pairs of blocks add up to (8, 4, 0)."""
-    gap, _, _ = gap_of([r for r in rows if r["readout"] == "G"])
-    inputs = {r["options"]["kinds"]: r["measured"] for r in rows if r["readout"] == "G" and r["layer"] == "input"}
-    text = ", ".join(f"{k} {v:.2f}" for k, v in inputs.items())
-    if gap > SLOPE:
-        return fails(gap, note=text)
-    return erratum(
-        text,
-        note="exponents at the input of a pair; additivity (8) fails where the first block is "
-        "attention, whose score path carries t² of its own",
-    )
-
-
-def _profile(rows: Sequence[Row]) -> Plot:
-    found = some(rows, what="stream")
-    depth = list(range(len(found)))
-    return Plot(
-        "depth: 0 is the input of the first block",
-        "singular values of the stream",
-        (
-            Series("σ_r, the weakest active direction", depth, [r["sigma"] for r in found], line=True),
-            Series("σ_1, the strongest", depth, [r["largest"] for r in found], line=True, dashed=True),
-        ),
-        log_y=True,
-    )
-
-
-def _trained(what: str) -> Callable[[Sequence[Row]], Verdict]:
-    def judge(rows: Sequence[Row]) -> Verdict:
-        found = some(rows, what=what)
-        if what == "stream":
-            least = min(r["ratio"] for r in found)
-            return decide(least > 0.01, least, note="smallest σ_r(X_ℓ)/σ_r(X_0) over depth of a trained transformer")
-        if what == "schur":
-            shrink = max(r["after"] / r["before"] for r in found)
-            return decide(
-                shrink < 0.7,
-                shrink,
-                note="own share of units after training over before, largest layer: "
-                + ", ".join(f"{r['site']} {r['before']:.2f} → {r['after']:.2f}" for r in found),
-            )
-        worst = max(abs(r["difference"] - 2) for r in found)
-        return decide(worst <= SLOPE, worst, note=f"over {len(found)} heads of a trained transformer")
-
-    return judge
-
-
-def _check(
+def check(
     number: str,
     statement: str,
     section: str,
@@ -397,22 +66,29 @@ CLAIMS = (
     _rate("C8", "λ_min(A_ℓ)·λ_min(G_ℓ) ~ t^{2(L−1)} in every layer", "Corollary 25", ("ladder",), "product"),
     _rate("C9", "σ_min(X_ℓ) ~ √N t^ℓ", "Corollary 26", ("ladder",), "stream"),
     _rate("C10", "without noise every rate of G is 2L higher", "Remark 23", ("noise-free",), "G"),
-    _check("C11", "bᵀB⁻¹b/D = (h−1)/(π(h−2+π)) for ReLU", "Lemma 18", "schur constant", Expected(0.0, 0.01), _schur),
-    _check(
+    check(
+        "C11",
+        "bᵀB⁻¹b/D = (h−1)/(π(h−2+π)) for ReLU",
+        "Lemma 18",
+        "schur constant",
+        Expected(0.0, 0.01),
+        rate_judges.schur,
+    ),
+    check(
         "C12",
         "the lift g_min a_minᵀ is the bottom eigenvector of A ⊗ G",
         "Corollary 28",
         "lift",
         Expected(1.0, 1e-8),
-        _lift,
+        rate_judges.lift,
     ),
-    _check(
+    check(
         "C13",
         "a single-layer lift has K ≡ 0; the joint mode of L layers has order L",
         "Corollary 28",
         "lift",
         Expected(direction="gauge; k = L"),
-        _joint,
+        rate_judges.joint,
     ),
     _rate(
         "C14",
@@ -431,25 +107,37 @@ CLAIMS = (
     ),
     _rate("C16", "a skip over every layer leaves no rate", "Corollary 47", ("per-layer skips",), "G", "stream"),
     _rate("C17", "under cross-entropy the dead entry keeps the ladder", "Theorem 36", ("cross-entropy",), "G"),
-    _check("C18", "the kernel of the head's G is span(1)", "Lemma 33", "softmax head", Expected(1.0, 1e-9), _head),
-    _check(
+    check(
+        "C18",
+        "the kernel of the head's G is span(1)",
+        "Lemma 33",
+        "softmax head",
+        Expected(1.0, 1e-9),
+        rate_judges.head,
+    ),
+    check(
         "C19",
         "per sample ‖p − e_y‖² is ε² and tr H is ε, up to factors of two",
         "Corollary 39",
         "memorisation",
         Expected(direction="bounds hold, contrast of order ε"),
-        _memorised,
+        rate_judges.memorised,
     ),
-    _check(
-        "C20", "Cov(LN(X))·γ⁻¹ = 0 exactly", "Proposition 63", "norm kernels", Expected(1.0, 1e-3), _kernel("layer")
+    check(
+        "C20",
+        "Cov(LN(X))·γ⁻¹ = 0 exactly",
+        "Proposition 63",
+        "norm kernels",
+        Expected(1.0, 1e-3),
+        rate_judges.kernel("layer"),
     ),
-    _check(
+    check(
         "C21",
         "RMSNorm has no such kernel",
         "Proposition 63",
         "norm kernels",
         Expected(direction="fails"),
-        _kernel("rms"),
+        rate_judges.kernel("rms"),
     ),
     _rate(
         "C22",
@@ -463,19 +151,24 @@ CLAIMS = (
         "C22-relu",
         "above a LayerNorm a ReLU closes the dead channel: entries are exactly zero",
         Expected(direction="identically zero"),
-        _closed,
+        rate_judges.closed,
         "Theorem 60, v2",
         topic_is("layer norm closes ReLU"),
     ),
-    _check(
-        "C23", "F(t) = 4[σ² + κ₂t² + κ₄t⁴] behind a LayerNorm", "Theorem 122", "finite t", Expected(0.0, 4.0), _finite_t
+    check(
+        "C23",
+        "F(t) = 4[σ² + κ₂t² + κ₄t⁴] behind a LayerNorm",
+        "Theorem 122",
+        "finite t",
+        Expected(0.0, 4.0),
+        rate_judges.finite_t,
     ),
     claim(
         STUDY,
         "C24",
         "single-head attention: forward and backward order 2",
         Expected(2.0, SLOPE),
-        _single,
+        rate_judges.single,
         "Theorems 66, 67",
         _attention,
     ),
@@ -484,7 +177,7 @@ CLAIMS = (
         "C25",
         "R_V − R_O = 2 in any composition",
         Expected(0.0, SLOPE),
-        _vo,
+        rate_judges.vo,
         "Proposition 54",
         topic_is("attention", "attention, reset"),
     ),
@@ -501,7 +194,7 @@ CLAIMS = (
         "C27",
         "n SwiGLU blocks have forward order 3(2ⁿ−1), 3 for one",
         Expected(0.0, 0.15),
-        _swiglu,
+        rate_judges.swiglu,
         "Proposition 114, corrected",
         topic_is("swiglu"),
     ),
@@ -511,7 +204,7 @@ CLAIMS = (
         "C28-alone",
         "a perturbation of biases alone has rate 0",
         GAP,
-        _biases_alone,
+        rate_judges.biases_alone,
         "Theorem 112",
         topic_is("biases alone"),
     ),
@@ -522,7 +215,7 @@ CLAIMS = (
         "C31",
         "a rotation of linear chains changes nothing",
         GAP,
-        _linear_rotation,
+        rate_judges.linear_rotation,
         "Proposition 118",
         topic_is("rotation"),
     ),
@@ -531,36 +224,41 @@ CLAIMS = (
         "N1",
         "a rotation of nonlinear chains loses the ladder",
         Expected(direction="slope of layer 1 falls from 6"),
-        _rotation,
+        rate_judges.rotation,
         "Proposition 119",
         topic_is("rotation"),
     ),
-    _check(
+    check(
         "N1-crossover",
         "the canonical slope survives down to t_× ~ s^{1/K}",
         "Corollary 120, v2",
         "crossover",
         Expected(0.0, 0.06),
-        _crossover,
+        rate_judges.crossover,
     ),
-    _check(
+    check(
         "C32",
         "on the quotient the scalar chain has λ = L t^{2(L−1)}",
         "Corollary 27",
         "quotient",
         Expected(0.0, 1e-6),
-        _quotient,
+        rate_judges.quotient,
     ),
-    _check(
+    check(
         "C44",
         "two layers: λ_min(G_1) = φ'(0)²σ²t², ½σ²t² for ReLU",
         "§9.5, Table 5",
         "two layers",
         Expected(0.0, 0.05),
-        _two_layers,
+        rate_judges.two_layers,
     ),
-    _check(
-        "X3", "off-diagonals of G are sampling noise", "X3", "off-diagonals", Expected(direction="below 5/√N"), _off
+    check(
+        "X3",
+        "off-diagonals of G are sampling noise",
+        "X3",
+        "off-diagonals",
+        Expected(direction="below 5/√N"),
+        rate_judges.off_verdict,
     ),
     _rate(
         "X5",
@@ -571,85 +269,29 @@ CLAIMS = (
     ),
     _rate("X8", "autoencoder with a dead unit: 2 and 0 for the identity target", "Table 7", ("autoencoder",), "G"),
     _rate("X20", "one block in a pre-norm stack reads as without norms", "Remark 62", ("pre-norm",), "G"),
-    _check(
+    check(
         "X31-stream",
         "a trained transformer keeps the weakest active direction of its stream",
         "Corollary 58",
         "trained networks",
         Expected(direction="ratio above 0.01"),
-        _trained("stream"),
-        plot=_profile,
+        rate_judges.trained("stream"),
+        plot=rate_judges.profile,
     ),
-    _check(
+    check(
         "X31-schur",
         "training makes units redundant: the Schur ratio falls below its value at the start",
         "X31",
         "trained networks",
         Expected(direction="falls"),
-        _trained("schur"),
+        rate_judges.trained("schur"),
     ),
-    _check(
+    check(
         "X31-attention",
         "R_V − R_O = 2 on trained attention",
         "Proposition 54",
         "trained networks",
         Expected(0.0, SLOPE),
-        _trained("value minus output"),
-    ),
-    claim(
-        STUDY,
-        "E1",
-        "printed: R_O = 4·min(k, 2)",
-        Expected(0.0, SLOPE),
-        _saturation,
-        "Proposition 69, Conjecture 70",
-        topic_is("attention"),
-    ),
-    claim(
-        STUDY,
-        "E2",
-        "printed: SwiGLU blocks add, order 3n",
-        Expected(direction="3n"),
-        _swiglu_printed,
-        "Remark 115",
-        topic_is("swiglu"),
-    ),
-    _check(
-        "E3",
-        "printed: under cross-entropy λ_min(G_ℓ) ~ t^{2(L−ℓ)}",
-        "Theorem 36(c)",
-        "softmax head",
-        Expected(direction="positive"),
-        _shift_kernel,
-    ),
-    claim(
-        STUDY,
-        "E8",
-        "printed: a bracket for LayerNorm's exponent",
-        GAP,
-        _bracket,
-        "Proposition 60",
-        topic_is("layer norm"),
-    ),
-    _check(
-        "E9", "printed: κ₄ is ((d−1)/d)²·E[1/σ₀²]", "Theorem 122", "finite t", Expected(direction="κ₄'"), _printed_kappa
-    ),
-    claim(
-        STUDY,
-        "X15",
-        "printed: memorisation takes the ladder from the empirical Fisher",
-        Expected(direction="collapses"),
-        _contrast,
-        "Corollary 39, X15",
-        topic_is("memorised"),
-    ),
-    claim(
-        STUDY,
-        "X17",
-        "printed: block pairs of attention and MLP add up to (8, 4, 0)",
-        Expected(direction="8"),
-        _additive,
-        "Corollary 68",
-        topic_is("pair"),
+        rate_judges.trained("value minus output"),
     ),
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from netvitals import stats
-from netvitals.lab.studies import Config, Row
+from netvitals.lab.engine import judges
+from netvitals.lab.studies import Row
 from netvitals.lab.studies.gate_density._recorder import POOLINGS, key
 from netvitals.lab.studies.gate_density._training import SMOOTH
 
@@ -16,20 +17,8 @@ COINCIDE = "layers of one width, so element, site and channel pooling coincide"
 
 
 def some(rows: Iterable[Row], quantity: str | None = "run", **where: Any) -> list[Row]:
-    """Rows that hold all of ``where``; there must be one."""
-    found = [
-        r
-        for r in rows
-        if (quantity is None or r.get("quantity") == quantity) and all(r.get(k) == v for k, v in where.items())
-    ]
-    if not found:
-        raise LookupError(f"no {quantity or 'row'} holds {where}")
-    return found
-
-
-def uses(**where: Any) -> Callable[[Config], bool]:
-    """Configurations that hold all of ``where``; a tuple lists the values that will do."""
-    return lambda c: all(c.get(k) in v if isinstance(v, tuple) else c.get(k) == v for k, v in where.items())
+    """Rows of a quantity that hold all of ``where``; there must be one."""
+    return judges.some(rows, **(where if quantity is None else {"quantity": quantity, **where}))
 
 
 def changes(runs: Sequence[Row], theta: float, pooling: str = "element", kind: str = "all") -> list[float]:

@@ -7,9 +7,10 @@ from functools import partial
 
 import numpy as np
 
+from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide
 from netvitals.lab.studies.gate_density import _pictures as pictures
-from netvitals.lab.studies.gate_density._reading import acts, changes, shrinkage, some, span, split, test, uses
+from netvitals.lab.studies.gate_density._reading import acts, changes, shrinkage, some, span, split, test
 from netvitals.lab.studies.gate_density._training import SMOOTH
 from netvitals.lab.studies.gate_density.ablations import CONVOLUTIONAL
 
@@ -118,11 +119,11 @@ _rank_picture = partial(
 
 CLAIMS = (
     Claim(
-        "gate-density/C5",
-        NORMS,
-        "The split is the same under GroupNorm",
-        Expected(direction="same signs"),
-        _norms,
+        id="gate-density/C5",
+        study=NORMS,
+        statement="The split is the same under GroupNorm",
+        expected=Expected(direction="same signs"),
+        judge=_norms,
         section="§4.2",
         plot=partial(
             pictures.by_condition,
@@ -133,31 +134,31 @@ CLAIMS = (
         ),
     ),
     Claim(
-        "gate-density/C16",
-        ARCHITECTURES,
-        "The rise of smooth activations generalises to other architectures; the "
+        id="gate-density/C16",
+        study=ARCHITECTURES,
+        statement="The rise of smooth activations generalises to other architectures; the "
         "decline of ReLU and the rise of rank belong to convolutional networks",
-        Expected(direction="smooth up everywhere, ReLU down and rank up in convolutional networks only"),
-        _smooth,
+        expected=Expected(direction="smooth up everywhere, ReLU down and rank up in convolutional networks only"),
+        judge=_smooth,
         section="§7",
         plot=partial(pictures.density_by_epoch, theta=0.01),
     ),
     Claim(
-        "gate-density/E2",
-        ARCHITECTURES,
-        "In convolutional ReLU networks density falls in every run while accuracy rises",
-        Expected(direction="all fall"),
-        _accuracy,
+        id="gate-density/E2",
+        study=ARCHITECTURES,
+        statement="In convolutional ReLU networks density falls in every run while accuracy rises",
+        expected=Expected(direction="all fall"),
+        judge=_accuracy,
         section="§4",
-        uses=uses(act="relu"),
+        uses=matches(act="relu"),
         plot=partial(pictures.density_by_epoch, theta=0.01),
     ),
     Claim(
-        "gate-density/E17",
-        ARCHITECTURES,
-        "Effective rank rises in every condition",
-        Expected(direction="all rise"),
-        _rank,
+        id="gate-density/E17",
+        study=ARCHITECTURES,
+        statement="Effective rank rises in every condition",
+        expected=Expected(direction="all rise"),
+        judge=_rank,
         section="§4",
         plot=_rank_picture,
     ),

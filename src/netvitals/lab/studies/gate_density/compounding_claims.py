@@ -271,11 +271,11 @@ def _claim(
         return config["check"] == check
 
     return Claim(
-        f"gate-density/{name}",
-        STUDY,
-        statement,
-        Expected(direction=expected),
-        judge,
+        id=f"gate-density/{name}",
+        study=STUDY,
+        statement=statement,
+        expected=Expected(direction=expected),
+        judge=judge,
         section="A.9",
         uses=uses,
         plot=plot,

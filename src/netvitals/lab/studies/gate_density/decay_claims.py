@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide
 from netvitals.lab.studies.gate_density import _pictures as pictures
-from netvitals.lab.studies.gate_density._reading import poolings, shrinkage, some, span, split, uses
+from netvitals.lab.studies.gate_density._reading import poolings, shrinkage, some, span, split
 from netvitals.lab.studies.gate_density._training import S
 
 DECAY, IMAGES = "gate-density-decay", "gate-density-images"
@@ -92,40 +93,40 @@ def _images(rows: Sequence[Row]) -> Verdict:
 
 CLAIMS = (
     Claim(
-        "gate-density/X-decay",
-        DECAY,
-        "Beyond the paper: the integrated decay S decides how far σ collapses, coupled or not",
-        Expected(direction="below half at S = 2.44, within 15 % at S = 0.0024, under all"),
-        _amount,
+        id="gate-density/X-decay",
+        study=DECAY,
+        statement="Beyond the paper: the integrated decay S decides how far σ collapses, coupled or not",
+        expected=Expected(direction="below half at S = 2.44, within 15 % at S = 0.0024, under all"),
+        judge=_amount,
         plot=pictures.collapse_by_decay,
         uses=lambda c: not c.get("exempt"),
     ),
     Claim(
-        "gate-density/X-decay-signs",
-        DECAY,
-        "Beyond the paper: at S = 2.44 ReLU falls and the smooth activations "
+        id="gate-density/X-decay-signs",
+        study=DECAY,
+        statement="Beyond the paper: at S = 2.44 ReLU falls and the smooth activations "
         "rise under coupled and decoupled decay alike",
-        Expected(direction="all arms"),
-        _signs,
+        expected=Expected(direction="all arms"),
+        judge=_signs,
         plot=pictures.sigma_by_optimizer,
         uses=lambda c: c["S"] == S and not c.get("exempt"),
     ),
     Claim(
-        "gate-density/X-exempt",
-        DECAY,
-        "Beyond the paper: without decay on the norms' scales and shifts σ does not collapse",
-        Expected(0.0, tolerance=STEADY),
-        _exempt,
+        id="gate-density/X-exempt",
+        study=DECAY,
+        statement="Beyond the paper: without decay on the norms' scales and shifts σ does not collapse",
+        expected=Expected(0.0, tolerance=STEADY),
+        judge=_exempt,
         plot=pictures.sigma_by_optimizer,
         uses=lambda c: (c["optimizer"], c["coupling"], c["S"]) == ("sgd", "coupled", S),
     ),
     Claim(
-        "gate-density/X-decay-images",
-        IMAGES,
-        "Beyond the paper: at matched integrated decay σ collapses under SGD, AdamW and Adam (images)",
-        Expected(direction="below half under all"),
-        _images,
+        id="gate-density/X-decay-images",
+        study=IMAGES,
+        statement="Beyond the paper: at matched integrated decay σ collapses under SGD, AdamW and Adam (images)",
+        expected=Expected(direction="below half under all"),
+        judge=_images,
         plot=pictures.sigma_by_optimizer,
-        uses=uses(optimizer=("sgd", "adam", "adamw")),
+        uses=matches(optimizer=("sgd", "adam", "adamw")),
     ),
 )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
-from netvitals.lab.studies.gate_density._reading import acts, some, uses
+from netvitals.lab.studies.gate_density._reading import acts, some
 
 STUDY = "gate-density-forecast"
 RATE = 0.75  # hits that the study's hypothesis asks for
@@ -77,21 +78,22 @@ def _drawn(rows: Sequence[Row]) -> Plot:
 
 CLAIMS = (
     Claim(
-        "gate-density/X-forecast",
-        STUDY,
-        "Beyond the paper: more than three quarters of the watch's forecasts, "
+        id="gate-density/X-forecast",
+        study=STUDY,
+        statement="Beyond the paper: more than three quarters of the watch's forecasts, "
         "made after a fifth of the training under SGD at S = 2.44, come true",
-        Expected(direction="hit rate above 0.75"),
-        _hits,
-        uses=uses(optimizer="sgd"),
+        expected=Expected(direction="hit rate above 0.75"),
+        judge=_hits,
+        uses=matches(optimizer="sgd"),
         plot=_drawn,
     ),
     Claim(
-        "gate-density/X-forecast-silence",
-        STUDY,
-        "Beyond the paper: where variance does not collapse (AdamW, the paper's decay) the watch keeps silent",
-        Expected(direction="no forecast"),
-        _silence,
-        uses=uses(optimizer="adamw"),
+        id="gate-density/X-forecast-silence",
+        study=STUDY,
+        statement="Beyond the paper: where variance does not collapse (AdamW, the paper's decay) "
+        "the watch keeps silent",
+        expected=Expected(direction="no forecast"),
+        judge=_silence,
+        uses=matches(optimizer="adamw"),
     ),
 )

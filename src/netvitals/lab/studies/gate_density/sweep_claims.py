@@ -10,9 +10,10 @@ from itertools import pairwise
 import numpy as np
 
 from netvitals import activations, stats
+from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, fails
 from netvitals.lab.studies.gate_density import _pictures as pictures
-from netvitals.lab.studies.gate_density._reading import COINCIDE, acts, changes, some, span, test, uses
+from netvitals.lab.studies.gate_density._reading import COINCIDE, acts, changes, some, span, test
 from netvitals.lab.studies.gate_density._recorder import key
 from netvitals.lab.studies.gate_density.sweep import LADDER, NINE, SOFTPLUS, THIRTEEN
 from netvitals.lab.studies.gate_density.trajectories import TEACHER
@@ -192,7 +193,7 @@ def _drawn(rows: Sequence[Row]) -> Plot:
 
 def _claims(name: str) -> Iterator[Claim]:
     data, tag, where = (TEACHER, "", "teacher") if name == "teacher" else ("digits", "-digits", "digits")
-    mine = uses(data=data)
+    mine = matches(data=data)
     index = partial(
         pictures.by_condition,
         x="variance",
@@ -201,59 +202,60 @@ def _claims(name: str) -> Iterator[Claim]:
         y_label="change of density, θ = 0.10",
     )
     yield Claim(
-        f"gate-density/C9{tag}",
-        STUDY,
-        f"Means drift negative, nearly alike for nine activations ({where})",
-        Expected(direction="9 negative, spread small against z_low"),
-        _drift,
+        id=f"gate-density/C9{tag}",
+        study=STUDY,
+        statement=f"Means drift negative, nearly alike for nine activations ({where})",
+        expected=Expected(direction="9 negative, spread small against z_low"),
+        judge=_drift,
         section="§5.1, Table 4",
         uses=mine,
         plot=_drawn,
     )
     yield Claim(
-        f"gate-density/C10{tag}",
-        STUDY,
-        f"The sign of μ − z_low gives the direction for nine activations ({where})",
-        Expected(direction="9 of 9"),
-        _direction,
+        id=f"gate-density/C10{tag}",
+        study=STUDY,
+        statement=f"The sign of μ − z_low gives the direction for nine activations ({where})",
+        expected=Expected(direction="9 of 9"),
+        judge=_direction,
         section="Table 4",
         uses=mine,
         plot=_drawn,
     )
     yield Claim(
-        f"gate-density/E6{tag}",
-        STUDY,
-        f"ReLU, leaky ReLU and Softplus 50 decline, Softplus 20 and all smoother ones rise ({where})",
-        Expected(direction="6 rise, 3 fall"),
-        _family,
+        id=f"gate-density/E6{tag}",
+        study=STUDY,
+        statement=f"ReLU, leaky ReLU and Softplus 50 decline, Softplus 20 and all smoother ones rise ({where})",
+        expected=Expected(direction="6 rise, 3 fall"),
+        judge=_family,
         section="Table 3",
         uses=mine,
     )
     yield Claim(
-        f"gate-density/C14{tag}",
-        STUDY,
-        f"The smoother the activation, the more density rises: Var f' and trend correlate negatively ({where})",
-        Expected(-0.71, tolerance=0.71),
-        _dose,
+        id=f"gate-density/C14{tag}",
+        study=STUDY,
+        statement=f"The smoother the activation, the more density rises: Var f' and trend "
+        f"correlate negatively ({where})",
+        expected=Expected(-0.71, tolerance=0.71),
+        judge=_dose,
         section="§6",
         uses=mine,
         plot=index,
     )
     yield Claim(
-        f"gate-density/C6-softplus{tag}",
-        STUDY,
-        f"The sign does not depend on the threshold, for Softplus 50 either ({where})",
-        Expected(direction="no flip"),
-        _stiff_threshold,
+        id=f"gate-density/C6-softplus{tag}",
+        study=STUDY,
+        statement=f"The sign does not depend on the threshold, for Softplus 50 either ({where})",
+        expected=Expected(direction="no flip"),
+        judge=_stiff_threshold,
         section="§4.3",
         uses=mine,
     )
     yield Claim(
-        f"gate-density/X-transition{tag}",
-        STUDY,
-        f"Beyond the paper: inside softplus the trend turns at β* = ln((1−θ)/θ)/|μ| ({where})",
-        Expected(direction="between the neighbours of β* on the ladder"),
-        _transition,
+        id=f"gate-density/X-transition{tag}",
+        study=STUDY,
+        statement=f"Beyond the paper: inside softplus the trend turns at β* = ln((1−θ)/θ)/|μ| ({where})",
+        expected=Expected(direction="between the neighbours of β* on the ladder"),
+        judge=_transition,
         uses=mine,
     )
 

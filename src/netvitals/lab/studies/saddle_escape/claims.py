@@ -12,11 +12,11 @@ from netvitals.lab.studies.saddle_escape.theorems import NAME, numbers
 
 def claim(n: str, section: str, statement: str, expected: str, check: str, judge: judges.Judge) -> Claim:
     return Claim(
-        f"saddle-escape/{n}",
-        NAME,
-        statement,
-        Expected(direction=expected),
-        judge,
+        id=f"saddle-escape/{n}",
+        study=NAME,
+        statement=statement,
+        expected=Expected(direction=expected),
+        judge=judge,
         section=section,
         uses=lambda config: config["check"] == check,
     )

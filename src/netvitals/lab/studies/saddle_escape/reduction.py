@@ -117,23 +117,23 @@ def _plot(rows: Sequence[Row]) -> Plot:
 
 STUDIES = (
     Study(
-        "saddle-reduction",
-        "saddle-escape",
-        "Does the full network follow the scalar chain? (E1)",
-        SCALES,
-        trials,
-        trial,
-        summary,
+        name="saddle-reduction",
+        paper="saddle-escape",
+        title="Does the full network follow the scalar chain? (E1)",
+        scales=SCALES,
+        trials=trials,
+        trial=trial,
+        summary=summary,
     ),
 )
 CLAIMS = (
     Claim(
-        "saddle-escape/C10",
-        "saddle-reduction",
-        "On the symmetric manifold the full network equals an ODE in "
+        id="saddle-escape/C10",
+        study="saddle-reduction",
+        statement="On the symmetric manifold the full network equals an ODE in "
         "L scalars: the trajectories agree through escape (T4, E1)",
-        Expected(direction="largest deviation at most 2e-3"),
-        _judge,
+        expected=Expected(direction="largest deviation at most 2e-3"),
+        judge=_judge,
         section="Theorem 4, Fig. 1",
         plot=_plot,
     ),

@@ -64,12 +64,12 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 STUDIES = (
     Study(
-        NAME,
-        "saddle-escape",
-        "Do the theorems of saddle escape hold, number by number? (T1–T27)",
-        SCALES,
-        trials,
-        trial,
-        summary,
+        name=NAME,
+        paper="saddle-escape",
+        title="Do the theorems of saddle escape hold, number by number? (T1–T27)",
+        scales=SCALES,
+        trials=trials,
+        trial=trial,
+        summary=summary,
     ),
 )

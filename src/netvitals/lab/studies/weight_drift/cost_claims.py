@@ -2,400 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
-
-from netvitals import stats
-from netvitals.drift import amplification, intermediate_peak
-from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, fails, holds, not_run
-from netvitals.lab.studies.weight_drift._cliff import cliff, picture
-from netvitals.lab.studies.weight_drift._grid import REFERENCE
-from netvitals.lab.studies.weight_drift.cliff import CLASSIFIERS
-from netvitals.lab.studies.weight_drift.steering import TOOLS, predicted_sparsity
+from netvitals.lab.studies import Claim, Expected
+from netvitals.lab.studies.weight_drift import cost_judges
+from netvitals.lab.studies.weight_drift.cost_judges import COST, NEAR
 
 CLIFF, GPT, STEERING = "weight-drift-cliff", "weight-drift-gpt", "weight-drift-steering"
-NEAR = (0.60, 0.85)  # a breakpoint in this range is "about 70 %"
-ENOUGH = 200  # steps of a language model that claims may rest on
-GAIN = 0.1  # zeros that ReLUfication must bring to be worth its name
-COST = 0.01  # accuracy that ReLUfication may cost
-
-
-def _some(rows: Sequence[Row], **where: Any) -> list[Row]:
-    found = [r for r in rows if all(r.get(k) == v for k, v in where.items())]
-    if not found:
-        raise LookupError(f"no rows hold {where}")
-    return found
-
-
-def _mean(rows: Sequence[Row], key: str) -> float:
-    return float(np.mean([r[key] for r in rows]))
-
-
-def _losses(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
-    """Validation loss by activation and seed, of the runs that ended."""
-    found: dict[str, dict[int, float]] = {}
-    for r in _some(rows, quantity="run"):
-        if not r["stopped"]:
-            found.setdefault(r["act"], {})[r["seed"]] = r["val_loss"]
-    return found
-
-
-def _grown(judge: Callable[[Sequence[Row]], Verdict]) -> Callable[[Sequence[Row]], Verdict]:
-    """A judge that says nothing about runs too short to show anything."""
-
-    def judged(rows: Sequence[Row]) -> Verdict:
-        steps = max(r["steps"] for r in rows)
-        if steps < ENOUGH:
-            return not_run(f"{steps} steps are too few for this claim; run it at a larger scale")
-        return judge(rows)
-
-    return judged
-
-
-def _noted(losses: dict[str, dict[int, float]]) -> str:
-    return ", ".join(f"{act} {'/'.join(f'{v:.3f}' for v in of.values())}" for act, of in losses.items())
-
-
-def _growth(rows: Sequence[Row]) -> Verdict:
-    layers = _some(rows, quantity="layer", act="relu")
-    start, end = (_some(layers, step=s) for s in (min(r["step"] for r in layers), max(r["step"] for r in layers)))
-    after = [r["hard"] for r in end]
-    return decide(
-        _mean(end, "hard") > _mean(start, "hard") + 0.05 and _mean(end, "preact_drift") < 0,
-        _mean(end, "hard"),
-        note=f"hard sparsity of ReLU layers after {end[0]['step']} steps, from "
-        f"{_mean(start, 'hard'):.2f}; by layer {min(after):.2f}–{max(after):.2f}, inputs at "
-        f"{_mean(end, 'preact_drift'):+.2f} σ. 90 % is the figure of a long run of a large model",
-    )
-
-
-def _growth_plot(rows: Sequence[Row]) -> Plot:
-    series = []
-    for act in dict.fromkeys(r["act"] for r in rows):
-        mine = _some(rows, quantity="layer", act=act)
-        steps = sorted({r["step"] for r in mine})
-        series.append(Series(act, steps, [_mean(_some(mine, step=s), "neg_preact") for s in steps], line=True))
-    return Plot("training step", "share of negative inputs", series)
-
-
-def _controllable(rows: Sequence[Row]) -> Verdict:
-    levels = {
-        r["level"]: _mean([q for q in rows if q["level"] == r["level"]], "sparsity")
-        for r in _some(rows, mechanism="quantile norm", architecture="mlp")
-    }
-    ordered = [levels[q] for q in sorted(levels)]
-    gap = max(abs(s - q) for q, s in levels.items())
-    return decide(
-        ordered == sorted(ordered) and gap < 0.1,
-        gap,
-        note="largest |measured − q| of quantile norms "
-        "directly before ReLU: " + ", ".join(f"{q:g} → {s:.2f}" for q, s in sorted(levels.items())),
-    )
-
-
-def _cliff(rows: Sequence[Row]) -> Verdict:
-    """The breakpoint over all architectures and the two estimators; by mechanism in the note."""
-    found = cliff(rows, REFERENCE)
-    if found.fit is None or found.onset is None:
-        return not_run(f"{len(found.points)} configurations are too few for a fit; run it at a larger scale")
-    classes = cliff([r for r in rows if r["architecture"] in CLASSIFIERS], REFERENCE)
-    chosen = classes.fit or found.fit
-    onset = classes.onset or found.onset
-    steep = chosen.right < min(chosen.left, 0) and chosen.rss < chosen.rss_line
-    quantile, topk = (
-        ([p for p in found.points if p.mechanism == m and p.sparsity > NEAR[0]]) for m in ("quantile norm", "top-k")
-    )
-    sparse = "; ".join(
-        f"{name} beyond {NEAR[0]:.0%}: "
-        + ", ".join(f"{p.architecture} {p.relative:.3f} at {p.sparsity:.2f}" for p in points)
-        for name, points in (("quantile norm", quantile), ("top-k", topk))
-        if points
-    )
-    lost = "never" if onset.sparsity is None else f"{onset.sparsity:.2f} [{onset.low:.2f}, {onset.high:.2f}]"
-    return decide(
-        steep and NEAR[0] <= chosen.breakpoint <= NEAR[1],
-        chosen.breakpoint,
-        note=f"accuracy of classifiers against measured sparsity, two segments [{chosen.low:.2f}, "
-        f"{chosen.high:.2f}], slope {chosen.left:+.3f} before and {chosen.right:+.2f} after; 1 % lost at "
-        f"{lost}; all architectures with losses {found.fit.breakpoint:.2f} [{found.fit.low:.2f}, "
-        f"{found.fit.high:.2f}]; {len(found.points)} configurations, {len(found.excluded)} runs excluded. " + sparse,
-    )
-
-
-def _cliff_plot(rows: Sequence[Row]) -> Plot:
-    return picture(cliff(rows, REFERENCE))
-
-
-def _relufication(rows: Sequence[Row]) -> Verdict:
-    facts, worst, sparse = [], 0.0, 1.0
-    for act in dict.fromkeys(r["act"] for r in rows):
-        mine = _some(rows, act=act)
-        stages = {
-            s: (_mean(_some(mine, stage=s), "accuracy"), _mean(_some(mine, stage=s), "hard"))
-            for s in dict.fromkeys(r["stage"] for r in mine)
-        }
-        first = stages["trained"][0] - stages["relu from the start"][0]
-        worst, sparse = max(worst, first), min(sparse, stages["relu from the start"][1])
-        facts.append(f"{act}: " + ", ".join(f"{s} {a:.3f} at {h:.2f} zeros" for s, (a, h) in stages.items()))
-    return decide(
-        worst <= COST and sparse > GAIN,
-        worst,
-        note="accuracy lost by training with ReLU instead; " + "; ".join(facts),
-        seeds=len({r["seed"] for r in rows}),
-    )
-
-
-def _relufied_gpt(rows: Sequence[Row]) -> Verdict:
-    stages = {r["stage"]: (r["val_loss"], r["hard"]) for r in _some(rows, quantity="relufied")}
-    relu, gelu = (float(np.mean(list(_losses(rows)[a].values()))) for a in ("relu", "gelu"))
-    cost = stages["tuned"][0] / stages["trained"][0] - 1
-    return decide(
-        cost < 0.02 and stages["tuned"][1] > GAIN,
-        cost,
-        note="relative loss added by ReLU after fine-tuning "
-        "for 5 % of the steps: "
-        + ", ".join(f"{s} {v:.3f} at {h:.2f} zeros" for s, (v, h) in stages.items())
-        + f"; trained with ReLU from the start {relu:.3f} against {gelu:.3f}",
-    )
-
-
-def _squared_ratio(rows: Sequence[Row]) -> Verdict:
-    losses = _losses(rows)
-    plain, squared = (float(np.mean(list(losses[a].values()))) for a in ("relu", "relu2"))
-    sparse = {a: _mean(_some(rows, quantity="final", act=a), "hard") for a in ("relu", "relu2")}
-    better = squared <= 1.01 * plain and sparse["relu2"] >= sparse["relu"]
-    return decide(
-        better,
-        squared - plain,
-        note=f"loss of ReLU² minus ReLU ({_noted({a: losses[a] for a in sparse})}); "
-        f"zeros {sparse['relu2']:.2f} against {sparse['relu']:.2f}. At micro scale; the paper's model is "
-        "a hundred times larger",
-    )
-
-
-def _profiles(rows: Sequence[Row], act: str, key: str) -> dict[int, list[float]]:
-    mine = sorted(_some(rows, quantity="final", act=act), key=lambda r: r["layer"])
-    return {seed: [r[key] for r in mine if r["seed"] == seed] for seed in dict.fromkeys(r["seed"] for r in mine)}
-
-
-def _spikes(rows: Sequence[Row]) -> Verdict:
-    plain, squared = (_profiles(rows, a, "max_abs") for a in ("relu", "relu2"))
-    ratios = [amplification(squared[s], plain[s]) for s in squared if s in plain]
-    relative = _profiles(rows, "relu2", "max_over_mean")
-    raw_inside, relative_inside = ([intermediate_peak(p) for p in of.values()] for of in (squared, relative))
-    value = float(np.mean(ratios))
-    spread = float(np.std(ratios, ddof=1) / len(ratios) ** 0.5) if len(ratios) > 1 else None
-    return decide(
-        value > 10,
-        value,
-        spread,
-        note="mean layer maximum of ReLU² over that of ReLU, by seed "
-        + ", ".join(f"{r:.0f}" for r in ratios)
-        + f"; the peak is in an intermediate layer for the raw "
-        f"maximum in {sum(raw_inside)} of {len(raw_inside)} runs and for max/mean in {sum(relative_inside)}; "
-        "raw " + "/".join(f"{v:.0f}" for v in next(iter(squared.values()))),
-        seeds=len(ratios),
-    )
-
-
-def _spike_plot(rows: Sequence[Row]) -> Plot:
-    acts = dict.fromkeys(r["act"] for r in _some(rows, quantity="final"))
-    first = {act: next(iter(_profiles(rows, act, "max_abs").values())) for act in acts}
-    return Plot(
-        "layer",
-        "largest activation",
-        [Series(act, list(range(1, len(p) + 1)), p, line=True) for act, p in first.items()],
-        log_y=True,
-    )
-
-
-def _clipping(rows: Sequence[Row]) -> Verdict:
-    losses = _losses(rows)
-    free, clipped = losses["relu2"], losses["relu2:15"]
-    gains = [free[s] - clipped[s] for s in clipped if s in free]
-    height = max(v for p in _profiles(rows, "relu2:15", "max_abs").values() for v in p)
-    share = _mean(_some(rows, quantity="final", act="relu2:15"), "clipped")
-    others = {a: v for a, v in losses.items() if a.startswith("gelu2")}
-    return decide(
-        min(gains) > 0 and height <= 15,
-        float(np.mean(gains)),
-        note="loss saved by the clip, by seed "
-        + ", ".join(f"{g:+.3f}" for g in gains)
-        + f"; largest activation {height:.3g}, {share:.2%} of the "
-        f"entries at the clip; {_noted(others)}",
-        seeds=len(gains),
-    )
-
-
-def _lowest(rows: Sequence[Row]) -> Verdict:
-    losses = _losses(rows)
-    means = {a: float(np.mean(list(v.values()))) for a, v in losses.items()}
-    best = min(means, key=lambda a: means[a])
-    verdict = holds if best == "gelu2" else fails
-    return verdict(means["gelu2"] - means[best], note=f"loss of GELU² above the best, {best}: {_noted(losses)}")
-
-
-def _dial(rows: Sequence[Row]) -> Verdict:
-    dial = [r for r in rows if r["scale"] is not None]
-    scales = sorted(dict.fromkeys(r["scale"] for r in dial))
-    points = [
-        (
-            _mean(_some(dial, scale=a), "push"),
-            _mean(_some(dial, scale=a), "sparsity"),
-            _mean(_some(dial, scale=a), "drift_z"),
-            _mean(_some(dial, scale=a), "accuracy"),
-        )
-        for a in scales
-    ]
-    text = predicted_sparsity(rows)
-    worst = max((abs(s - m) for _, s, m in text), default=float("nan"))
-    order = stats.spearman([p for p, *_ in points], [s for _, s, *_ in points]).value
-    return decide(
-        order > 0.9 and worst < 0.05,
-        worst,
-        note="largest gap between predicted and measured sparsity; push "
-        "→ sparsity (drift_z, accuracy): "
-        + ", ".join(f"{p:.2g} → {s:.2f} ({z:+.3f}, {a:.3f})" for p, s, z, a in points)
-        + "; predicted/measured "
-        + ", ".join(f"{s:.2f}/{m:.2f} at {t:g}" for t, s, m in text),
-    )
-
-
-def _dial_plot(rows: Sequence[Row]) -> Plot:
-    dial = [r for r in rows if r["scale"] is not None]
-    aimed = [r for r in rows if r["target"] is not None]
-    return Plot(
-        "⟨o, ∇ℓ⟩ at the start",
-        "hard sparsity of layers 2–4 after training",
-        [
-            Series("readout scaled", [r["push"] for r in dial], [r["sparsity"] for r in dial]),
-            Series("push set by the dial", [r["push"] for r in aimed], [r["sparsity"] for r in aimed]),
-        ],
-    )
-
-
-def _suppression(rows: Sequence[Row]) -> Verdict:
-    drift, facts = {}, []
-    for tool in TOOLS:
-        mine = _some(rows, tool=tool)
-        drift[tool] = _mean(_some(mine, data="fresh", optimizer="sgd"), "drift_z")
-        zeros, score = (_mean(_some(mine, data="digits"), k) for k in ("sparsity", "accuracy"))
-        facts.append(
-            f"{tool}: drift_z {drift[tool]:+.4f} (SGD), "
-            f"{_mean(_some(mine, data='fresh', optimizer='adam'), 'drift_z'):+.4f} (Adam), negative inputs "
-            f"{_mean(_some(mine, data='fresh', optimizer='sgd'), 'neg_preact'):.2f}; digits {score:.3f} at "
-            f"{zeros:.2f} zeros"
-        )
-    left = max(abs(drift[t] / drift["none"]) for t in TOOLS[1:])
-    return decide(
-        left < 0.25, left, note="largest share of the drift that is left, random data, SGD. " + "; ".join(facts)
-    )
 
 
 def _claims() -> Iterator[Claim]:
     yield Claim(
-        "weight-drift/C15",
-        GPT,
-        "With ReLU, drift makes GPT activations sparse, up to 90 %",
-        Expected(direction="sparsity grows"),
-        _grown(_growth),
-        "abstract",
-        lambda c: c["act"] == "relu",
-        _growth_plot,
+        id="weight-drift/C15",
+        study=GPT,
+        statement="With ReLU, drift makes GPT activations sparse, up to 90 %",
+        expected=Expected(direction="sparsity grows"),
+        judge=cost_judges.grown(cost_judges.growth),
+        section="abstract",
+        uses=lambda c: c["act"] == "relu",
+        plot=cost_judges.growth_plot,
     )
     yield Claim(
-        "weight-drift/C16",
-        CLIFF,
-        "Sparsity can be set by the point a norm centres on",
-        Expected(0.0, tolerance=0.1),
-        _controllable,
-        "quantile shift",
-        lambda c: c["architecture"] == "mlp" and c["mechanism"] == "quantile norm",
+        id="weight-drift/C16",
+        study=CLIFF,
+        statement="Sparsity can be set by the point a norm centres on",
+        expected=Expected(0.0, tolerance=0.1),
+        judge=cost_judges.controllable,
+        section="quantile shift",
+        uses=lambda c: c["architecture"] == "mlp" and c["mechanism"] == "quantile norm",
     )
     yield Claim(
-        "weight-drift/C17",
-        CLIFF,
-        "Accuracy is flat up to about 70 % sparsity and falls off a cliff beyond",
-        Expected(direction=f"breakpoint in {NEAR[0]:g}–{NEAR[1]:g}"),
-        _cliff,
-        "79 configurations",
-        None,
-        _cliff_plot,
+        id="weight-drift/C17",
+        study=CLIFF,
+        statement="Accuracy is flat up to about 70 % sparsity and falls off a cliff beyond",
+        expected=Expected(direction=f"breakpoint in {NEAR[0]:g}–{NEAR[1]:g}"),
+        judge=cost_judges.cliff_verdict,
+        section="79 configurations",
+        uses=None,
+        plot=cost_judges.cliff_plot,
     )
     yield Claim(
-        "weight-drift/C18",
-        STEERING,
-        "ReLUfication recovers sparsity at negligible cost (digits)",
-        Expected(direction=f"at most {COST:g} of accuracy lost"),
-        _relufication,
-        "§4.1",
-        lambda c: c["check"] == "relufication",
+        id="weight-drift/C18",
+        study=STEERING,
+        statement="ReLUfication recovers sparsity at negligible cost (digits)",
+        expected=Expected(direction=f"at most {COST:g} of accuracy lost"),
+        judge=cost_judges.relufication,
+        section="§4.1",
+        uses=lambda c: c["check"] == "relufication",
     )
     yield Claim(
-        "weight-drift/C18-gpt",
-        GPT,
-        "ReLUfication of a trained GPT recovers sparsity at negligible cost",
-        Expected(direction="at most 2 % more loss after fine-tuning"),
-        _grown(_relufied_gpt),
-        "§4.1",
-        lambda c: c["act"] in ("relu", "gelu"),
+        id="weight-drift/C18-gpt",
+        study=GPT,
+        statement="ReLUfication of a trained GPT recovers sparsity at negligible cost",
+        expected=Expected(direction="at most 2 % more loss after fine-tuning"),
+        judge=cost_judges.grown(cost_judges.relufied_gpt),
+        section="§4.1",
+        uses=lambda c: c["act"] in ("relu", "gelu"),
     )
     yield Claim(
-        "weight-drift/C19",
-        GPT,
-        "ReLU² has a good ratio of sparsity and accuracy in GPT",
-        Expected(direction="as sparse and as good as ReLU"),
-        _grown(_squared_ratio),
-        "abstract",
-        lambda c: c["act"] in ("relu", "relu2"),
+        id="weight-drift/C19",
+        study=GPT,
+        statement="ReLU² has a good ratio of sparsity and accuracy in GPT",
+        expected=Expected(direction="as sparse and as good as ReLU"),
+        judge=cost_judges.grown(cost_judges.squared_ratio),
+        section="abstract",
+        uses=lambda c: c["act"] in ("relu", "relu2"),
     )
     yield Claim(
-        "weight-drift/C20",
-        GPT,
-        "ReLU² amplifies activation spikes in intermediate layers about 25 times",
-        Expected(direction="about 25 times"),
-        _grown(_spikes),
-        "announcement",
-        lambda c: c["act"] in ("relu", "relu2"),
-        _spike_plot,
+        id="weight-drift/C20",
+        study=GPT,
+        statement="ReLU² amplifies activation spikes in intermediate layers about 25 times",
+        expected=Expected(direction="about 25 times"),
+        judge=cost_judges.grown(cost_judges.spikes),
+        section="announcement",
+        uses=lambda c: c["act"] in ("relu", "relu2"),
+        plot=cost_judges.spike_plot,
     )
     yield Claim(
-        "weight-drift/C21",
-        GPT,
-        "Clipping removes the spikes of ReLU² and lowers its loss",
-        Expected(direction="lower loss in every seed"),
-        _grown(_clipping),
-        "abstract",
-        lambda c: c["act"].startswith(("relu2", "gelu2")),
+        id="weight-drift/C21",
+        study=GPT,
+        statement="Clipping removes the spikes of ReLU² and lowers its loss",
+        expected=Expected(direction="lower loss in every seed"),
+        judge=cost_judges.grown(cost_judges.clipping),
+        section="abstract",
+        uses=lambda c: c["act"].startswith(("relu2", "gelu2")),
     )
     yield Claim(
-        "weight-drift/C22",
-        GPT,
-        "GELU² has the lowest validation loss of the GPT configurations",
-        Expected(direction="lowest"),
-        _grown(_lowest),
-        "abstract",
+        id="weight-drift/C22",
+        study=GPT,
+        statement="GELU² has the lowest validation loss of the GPT configurations",
+        expected=Expected(direction="lowest"),
+        judge=cost_judges.grown(cost_judges.lowest),
+        section="abstract",
     )
     yield Claim(
-        "weight-drift/F23",
-        STEERING,
-        "The readout's scale sets ⟨o, ∇ℓ⟩ and with it the sparsity that follows",
-        Expected(0.0, tolerance=0.05),
-        _dial,
-        "beyond the paper",
-        lambda c: c["check"] == "dial",
-        _dial_plot,
+        id="weight-drift/F23",
+        study=STEERING,
+        statement="The readout's scale sets ⟨o, ∇ℓ⟩ and with it the sparsity that follows",
+        expected=Expected(0.0, tolerance=0.05),
+        judge=cost_judges.dial_verdict,
+        section="beyond the paper",
+        uses=lambda c: c["check"] == "dial",
+        plot=cost_judges.dial_plot,
     )
     yield Claim(
-        "weight-drift/F24",
-        STEERING,
-        "Centred weights, projected gradients and centred activations each remove the drift of hidden weights",
-        Expected(direction="less than a quarter is left"),
-        _suppression,
-        "beyond the paper",
-        lambda c: c["check"] == "suppression",
+        id="weight-drift/F24",
+        study=STEERING,
+        statement="Centred weights, projected gradients and centred activations each remove the drift "
+        "of hidden weights",
+        expected=Expected(direction="less than a quarter is left"),
+        judge=cost_judges.suppression,
+        section="beyond the paper",
+        uses=lambda c: c["check"] == "suppression",
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
+from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict, decide
 from netvitals.lab.studies.weight_drift.theorem_claims import CLAIMS as THEOREMS
 from netvitals.lab.studies.weight_drift.theorem_claims import STUDY, Z
@@ -16,18 +16,11 @@ def _fixed(config: Config) -> bool:
     return config["check"] == "fixed activation"
 
 
-def _rows(rows: Sequence[Row], **where: Any) -> list[Row]:
-    found = [r for r in rows if all(r.get(k) == v for k, v in where.items())]
-    if not found:
-        raise LookupError(f"no rows hold {where}")
-    return found
-
-
 def _not_negative(loss: str) -> Callable[[Sequence[Row]], Verdict]:
     """No positive unit's mean gradient is below zero by 4.5 standard errors, and their weighted sum is above."""
 
     def judge(rows: Sequence[Row]) -> Verdict:
-        units, sums = _rows(rows, quantity="gradient", loss=loss), _rows(rows, quantity="push", loss=loss)
+        units, sums = some(rows, quantity="gradient", loss=loss), some(rows, quantity="push", loss=loss)
         weakest, push = (min(r["mean"] / r["stderr"] for r in rs) for rs in (units, sums))
         return decide(
             weakest > -Z and push > Z,
@@ -42,8 +35,8 @@ def _not_negative(loss: str) -> Callable[[Sequence[Row]], Verdict]:
 def _strict(rows: Sequence[Row]) -> Verdict:
     """Strictness needs a lower bound: pooled over laws and depths, every unit's gradient is above zero."""
     pooled = {}
-    for unit in sorted({r["unit"] for r in _rows(rows, quantity="gradient", loss="mse")}):
-        mine = _rows(rows, quantity="gradient", loss="mse", unit=unit)
+    for unit in sorted({r["unit"] for r in some(rows, quantity="gradient", loss="mse")}):
+        mine = some(rows, quantity="gradient", loss="mse", unit=unit)
         weight = sum(1 / r["stderr"] ** 2 for r in mine)
         pooled[unit] = sum(r["mean"] / r["stderr"] ** 2 for r in mine) / weight**0.5
     weakest = min(pooled.values())
@@ -52,7 +45,7 @@ def _strict(rows: Sequence[Row]) -> Verdict:
 
 def _every_depth(rows: Sequence[Row]) -> Verdict:
     pushes = {
-        tuple(r["hidden"]): r["mean"] / r["stderr"] for r in _rows(rows, quantity="push", loss="mse", law="gaussian")
+        tuple(r["hidden"]): r["mean"] / r["stderr"] for r in some(rows, quantity="push", loss="mse", law="gaussian")
     }
     return decide(
         min(pushes.values()) > Z,
@@ -64,9 +57,9 @@ def _every_depth(rows: Sequence[Row]) -> Verdict:
 
 def _label_term(rows: Sequence[Row]) -> Verdict:
     """The label is e_0 in every draw: if its term did not vanish, the mean would miss c_l a_i."""
-    chosen = _rows(rows, quantity="gradient", loss="mse")
+    chosen = some(rows, quantity="gradient", loss="mse")
     worst = max(abs(r["mean"] - r["expected"]) / r["stderr"] for r in chosen)
-    (single,) = _rows(rows, quantity="weight gradient", loss="mse")
+    (single,) = some(rows, quantity="weight gradient", loss="mse")
     return decide(
         worst < Z,
         worst,
@@ -79,11 +72,11 @@ def _borrowed(number: int, name: str, statement: str, section: str) -> Claim:
     """The same evidence under the number that the claim has in the paper's list."""
     base = next(c for c in THEOREMS if c.id == f"weight-drift/{name}")
     return Claim(
-        f"weight-drift/C{number}",
-        STUDY,
-        statement,
-        base.expected,
-        base.judge,
+        id=f"weight-drift/C{number}",
+        study=STUDY,
+        statement=statement,
+        expected=base.expected,
+        judge=base.judge,
         section=section,
         uses=base.uses,
         plot=base.plot,
@@ -93,25 +86,31 @@ def _borrowed(number: int, name: str, statement: str, section: str) -> Claim:
 def _claims() -> Iterator[Claim]:
     positive = Expected(direction="not negative")
     yield Claim(
-        "weight-drift/C1",
-        STUDY,
-        "Squared error: the expected gradient on a positive pre-activation is not negative at initialisation",
-        positive,
-        _not_negative("mse"),
-        "Theorem 1.2",
-        _fixed,
+        id="weight-drift/C1",
+        study=STUDY,
+        statement="Squared error: the expected gradient on a positive pre-activation is not negative at initialisation",
+        expected=positive,
+        judge=_not_negative("mse"),
+        section="Theorem 1.2",
+        uses=_fixed,
     )
     yield Claim(
-        "weight-drift/C2", STUDY, "Cross-entropy: the same", positive, _not_negative("ce"), "cross-entropy case", _fixed
+        id="weight-drift/C2",
+        study=STUDY,
+        statement="Cross-entropy: the same",
+        expected=positive,
+        judge=_not_negative("ce"),
+        section="cross-entropy case",
+        uses=_fixed,
     )
     yield Claim(
-        "weight-drift/C3",
-        STUDY,
-        "It is strictly positive where p > 0",
-        Expected(direction="positive"),
-        _strict,
-        "Theorem 1.2",
-        _fixed,
+        id="weight-drift/C3",
+        study=STUDY,
+        statement="It is strictly positive where p > 0",
+        expected=Expected(direction="positive"),
+        judge=_strict,
+        section="Theorem 1.2",
+        uses=_fixed,
     )
     yield _borrowed(
         4,
@@ -120,22 +119,22 @@ def _claims() -> Iterator[Claim]:
         "Theorem 1.1",
     )
     yield Claim(
-        "weight-drift/C5",
-        STUDY,
-        "It holds at any depth",
-        Expected(direction="positive at every depth"),
-        _every_depth,
-        "extension to arbitrary depth",
-        lambda c: _fixed(c) and c["law"] == "gaussian",
+        id="weight-drift/C5",
+        study=STUDY,
+        statement="It holds at any depth",
+        expected=Expected(direction="positive at every depth"),
+        judge=_every_depth,
+        section="extension to arbitrary depth",
+        uses=lambda c: _fixed(c) and c["law"] == "gaussian",
     )
     yield Claim(
-        "weight-drift/C6",
-        STUDY,
-        "The term of the label vanishes in expectation",
-        Expected(direction=f"|z| < {Z}"),
-        _label_term,
-        "Theorem 1.2, Eq. 6",
-        lambda c: _fixed(c) or c["check"] == "weight gradient",
+        id="weight-drift/C6",
+        study=STUDY,
+        statement="The term of the label vanishes in expectation",
+        expected=Expected(direction=f"|z| < {Z}"),
+        judge=_label_term,
+        section="Theorem 1.2, Eq. 6",
+        uses=lambda c: _fixed(c) or c["check"] == "weight gradient",
     )
     yield _borrowed(
         24, "V7", "Σ p ∂ℓ/∂p = ⟨o, ∇ℓ⟩ per sample and layer at any time, which decides the sign", "beyond the paper"

@@ -1,0 +1,293 @@
+"""How training runs decide whether weights drift, where, and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from netvitals import stats
+from netvitals.lab.engine.judges import some
+from netvitals.lab.studies import (
+    Plot,
+    Row,
+    Series,
+    Verdict,
+    decide,
+    erratum,
+    fails,
+    holds,
+    not_run,
+)
+from netvitals.lab.studies.weight_drift._networks import hidden_drift
+from netvitals.lab.studies.weight_drift.controls import RATES
+
+NONE = 0.003  # |drift_z| of a control that must not drift (reference runs)
+EARLY = 1.2e-4  # largest |cov| after the start in the reference run
+ENOUGH = 50  # steps that a claim on architectures may rest on
+START = 0.06  # |cov| over |prod| at step 0 in the reference run
+
+
+def hidden(rows: Sequence[Row], **where: Any) -> stats.Mean:
+    """Mean hidden drift_z over seeds; with one seed there is no error."""
+    values = list(hidden_drift(some(rows, **where)).values())
+    return stats.mean(values) if len(values) > 1 else stats.Mean(values[0], float("nan"), 1)
+
+
+def say(drift: stats.Mean) -> str:
+    return f"{drift.value:+.4f}" + (f" ± {drift.stderr:.4f}" if drift.stderr == drift.stderr else "")
+
+
+def covariance(rows: Sequence[Row]) -> Verdict:
+    """E4: hidden layers of the cross-entropy run; the ratio only at step 0, where the product is not near zero."""
+    chosen = [
+        r for r in some(rows, quantity="split", loss="ce", gain=1.0, data="digits") if 1 < r["layer"] <= r["depth"]
+    ]
+    at_start = max(abs(r["cov"][0] / r["prod"][0]) for r in chosen)
+    later = max(abs(v) for r in chosen for v in r["cov"][1:])
+    product = max(abs(v) for r in chosen for v in r["prod"])
+    changes = min(sum(a * b < 0 for a, b in pairwise(r["cov"])) for r in chosen)
+    return decide(
+        at_start <= START and later < 0.1 * product and changes > 0,
+        at_start,
+        note=f"largest |cov|/|prod| at step 0; afterwards |cov| ≤ {later:.1e} (reference {EARLY:g}) with at "
+        f"least {changes} changes of sign, while |prod| reaches {product:.1e}",
+    )
+
+
+def early_drift(rows: Sequence[Row]) -> Verdict:
+    cases: dict[str, dict[str, Any]] = {
+        "squared error, digits": {"loss": "onehot-mse"},
+        "permuted labels": {"data": "permuted"},
+        "cross-entropy, digits, weights × 1.5": {"gain": 1.5},
+    }
+    down = {name: hidden(rows, **where) for name, where in cases.items()}
+    easy = hidden(rows, loss="ce", data="digits", gain=1.0)
+    facts = "; ".join(f"{name} {say(d)}" for name, d in {**down, "cross-entropy, digits": easy}.items())
+    if any(d.value >= 0 for d in down.values()):
+        return fails(facts, note="hidden drift_z after the run")
+    if easy.value < 0:
+        return holds(facts, note="hidden drift_z after the run")
+    return erratum(
+        facts,
+        note="hidden drift_z: negative only while ⟨o, ∇ℓ⟩ > 0; cross-entropy on data that is learned "
+        "at once turns it positive within the first epoch",
+    )
+
+
+def intrinsic(rows: Sequence[Row]) -> Verdict:
+    ce, mse = (hidden(rows, check="random data", act="relu", loss=loss) for loss in ("ce", "onehot-mse"))
+    low = list(hidden_drift(some(rows, check="random data", act="relu", loss="ce")).values())
+    others = "; ".join(f"{d} {say(hidden(rows, check='source', data=d))}" for d in ("fixed", "permuted", "digits"))
+    return decide(
+        max(low) < 0 and ce.z(0) < -4.5 and mse.value < 0,
+        ce.value,
+        ce.stderr,
+        note="hidden drift_z on fresh random data, sign test over seeds p = "
+        f"{stats.sign_test(low).p_below:.2g}; squared error {say(mse)}. Data can reverse it: {others}",
+        seeds=len(low),
+    )
+
+
+def activations(rows: Sequence[Row]) -> Verdict:
+    drifts = {a: hidden(rows, check="random data", act=a, loss="ce") for a in ("relu", "gelu", "silu")}
+    weakest = max(drifts.values(), key=lambda d: d.value)
+    return decide(
+        weakest.z(0) < -3,
+        weakest.value,
+        weakest.stderr,
+        note="hidden drift_z on random data: " + ", ".join(f"{a} {say(d)}" for a, d in drifts.items()),
+    )
+
+
+def architectures(rows: Sequence[Row]) -> Verdict:
+    """E7: pre-activations sink in training. An exception on real data that sinks on random data is reversed by
+    learning, as in claim 8. BatchNorm holds the pre-activations (claim 26), so its network is told and not counted."""
+    if rows[0]["steps"] < ENOUGH:
+        return not_run(f"{rows[0]['steps']} steps are too few for this claim; run it at a larger scale")
+    facts, exceptions, refuted = [], [], []
+    networks = list(dict.fromkeys(r["network"] for r in rows))
+    for network in networks:
+        sinks, words = {}, []
+        for way in ("real", "random"):
+            mine = [r for r in rows if r["network"] == network and (r["data"] == "random") == (way == "random")]
+            sites = [r for r in mine if r["quantity"] == "site"]
+            if not sites:
+                continue
+            sinks[way], negative = (
+                sum(r[k] - r[f"{k}_0"] for r in sites) / len(sites) for k in ("preact_drift", "neg_preact")
+            )
+            weights = [r["drift_z"] for r in mine if r["quantity"] == "weights" and r.get("place") == "hidden"]
+            words.append(
+                f"{way} data preact_drift {sinks[way]:+.3f}, negative share {negative:+.3f}, hidden drift_z "
+                f"{sum(weights) / len(weights):+.4f}"
+            )
+        facts.append(f"{network}: {', '.join(words)}")
+        if network != "resnet-bn" and sinks["real"] >= 0:
+            exceptions.append(network)
+            refuted += [network] if sinks.get("random", 0.0) >= 0 else []
+    counted = len(networks) - ("resnet-bn" in networks)
+    measured = f"{counted - len(exceptions)} of {counted} sink on real data"
+    note = "change over training, mean over sites, activations and seeds. " + "; ".join(facts)
+    if refuted or not exceptions:
+        return decide(not refuted, measured, note=note)
+    return erratum(
+        measured, note=f"{', '.join(exceptions)} sinks only where learning does not reverse it (random data); " + note
+    )
+
+
+def optimisers(rows: Sequence[Row]) -> Verdict:
+    facts, ordered = [], True
+    for name, rates in RATES.items():
+        found = [
+            (lr, hidden(rows, check="sweep", optimizer=name, lr=lr).value)
+            for lr in rates
+            if any(r["check"] == "sweep" and r["optimizer"] == name and r["lr"] == lr for r in rows)
+        ]
+        ordered &= all(b < a < 0 for (_, a), (_, b) in pairwise(found))
+        facts.append(f"{name} " + "/".join(f"{z:+.3f}" for _, z in found))
+    return decide(
+        ordered,
+        "monotone" if ordered else "not monotone",
+        note="hidden drift_z by rising learning rate: " + "; ".join(facts),
+    )
+
+
+def symmetric(rows: Sequence[Row]) -> Verdict:
+    """tanh and identity everywhere, and the first layer (zero-mean input) of the ReLU network."""
+    drifts = {a: hidden(rows, check="random data", act=a, loss="ce") for a in ("tanh", "identity")}
+    first = stats.mean([r["drift_z"] for r in some(rows, check="random data", act="relu", loss="ce", place="first")])
+    worst = max(abs(d.value) for d in (*drifts.values(), first))
+    return decide(
+        worst <= NONE,
+        worst,
+        note="largest |drift_z|: "
+        + ", ".join(f"{a} {say(d)}" for a, d in {**drifts, "first layer of the ReLU network": first}.items()),
+    )
+
+
+def sign_rule(rows: Sequence[Row]) -> Verdict:
+    up, neg = (hidden(rows, check="random data", act=a, loss="ce") for a in ("alternating", "neg_relu"))
+    return decide(
+        up.z(0) > 3 and neg.z(0) < -3,
+        up.value,
+        up.stderr,
+        note=f"hidden drift_z of ReLU and −ReLU(−x) in turn; −ReLU(−x) everywhere {say(neg)}",
+    )
+
+
+def batch_norm(rows: Sequence[Row]) -> Verdict:
+    weights = hidden(rows, check="batch norm")
+    bare = hidden(rows, check="random data", act="relu", loss="ce")
+    shifts = [
+        r["moved"]
+        for r in some(rows, check="batch norm", quantity="weights", place="norm_shift")
+        if r["name"].split(".")[1] == str(r["depth"] - 1)
+    ]
+    shift = stats.mean(shifts)
+    return decide(
+        abs(weights.value) < 0.1 * abs(bare.value) and shift.value < 0,
+        weights.value,
+        weights.stderr,
+        note=f"hidden drift_z with BatchNorm, without it {say(bare)}; the last shift β moved by {say(shift)}",
+    )
+
+
+def persistence(rows: Sequence[Row]) -> Verdict:
+    """Does g_pos stay positive for ten epochs?"""
+    facts = []
+    stays = True
+    for name, where in (
+        ("cross-entropy", {"loss": "ce", "data": "digits", "gain": 1.0}),
+        ("squared error", {"loss": "onehot-mse"}),
+        ("permuted labels", {"data": "permuted"}),
+    ):
+        layers, runs = some(rows, quantity="layer", **where), some(rows, quantity="run", **where)
+        flips = [r["t_flip"] for r in layers]
+        stays &= all(t is None for t in flips)
+        known = [t for t in flips if t is not None]
+        pushes = ", ".join("never" if r["push_flip"] is None else str(r["push_flip"]) for r in runs)
+        share = sum(sum(r["positive"]) / len(r["positive"]) for r in layers) / len(layers)
+        agree = sum(r["agreement"] for r in layers) / len(layers)
+        facts.append(
+            f"{name}: g_pos flips at step {min(known)}–{max(known)}" if known else f"{name}: g_pos never flips"
+        )
+        facts[-1] += f", ⟨o, ∇ℓ⟩ at {pushes}; positive on {share:.0%} of steps, sign as ⟨o, ∇ℓ⟩ on {agree:.0%}"
+    return decide(stays, note="; ".join(facts) + f" ({some(rows, quantity='run')[0]['per_epoch']} steps an epoch)")
+
+
+def first_step(rows: Sequence[Row]) -> Verdict:
+    chosen = [r for r in some(rows, check="first step", quantity="first step") if r["layer"] > 1]
+    ratio = [r["mean"] / r["expected"] for r in chosen]
+    worst = max(abs(r["gap"]) / r["gap_stderr"] for r in chosen)
+    return decide(
+        worst < 4.5,
+        sum(ratio) / len(ratio),
+        note="measured over predicted mean step of the hidden weights; "
+        f"largest gap {worst:.1f} standard errors over {chosen[0]['inits']} initialisations",
+    )
+
+
+def gradient_sign(rows: Sequence[Row]) -> Verdict:
+    facts = {}
+    weakest = float("inf")
+    for loss in ("ce", "onehot-mse"):
+        chosen = some(rows, check="init", quantity="signs", act="relu", loss=loss)
+        weakest = min(weakest, *(r["mean"] / r["stderr"] for r in chosen if r["metric"] == "g_pos"))
+        rho = [r["mean"] for r in chosen if r["metric"] == "rho_pos"]
+        facts[loss] = f"{min(rho):+.3f} … {max(rho):+.3f}"
+    flat = max(
+        abs(r["mean"]) for r in some(rows, check="init", quantity="signs", act="tanh", loss="ce", metric="rho_all")
+    )
+    return decide(
+        weakest > 3 and flat <= 0.02,
+        weakest,
+        note=f"weakest g_pos over standard error; rho_pos over active "
+        f"entries {facts['ce']} (cross-entropy), {facts['onehot-mse']} (squared error); with |g| averaged over "
+        f"all entries it would be larger (by how much was not measured); tanh |rho_all| ≤ {flat:.3f}",
+    )
+
+
+def flip_plot(rows: Sequence[Row]) -> Plot:
+    runs = [r for r in some(rows, quantity="run") if r["seed"] == 0]
+    names = {
+        ("ce", "digits", 1.0): "cross-entropy",
+        ("onehot-mse", "digits", 1.0): "squared error",
+        ("ce", "permuted", 1.0): "permuted labels",
+        ("ce", "digits", 1.5): "weights × 1.5",
+    }
+    return Plot(
+        "training step",
+        "⟨o, ∇ℓ⟩ over its start",
+        [
+            Series(
+                names[r["loss"], r["data"], r["gain"]],
+                r["steps"],
+                [v / abs(r["push"][0]) for v in r["push"]],
+                line=True,
+            )
+            for r in runs
+        ],
+    )
+
+
+def sweep_plot(rows: Sequence[Row]) -> Plot:
+    return Plot(
+        "learning rate",
+        "hidden |drift_z|",
+        [
+            Series(
+                name,
+                [lr for lr in rates if any(r["lr"] == lr and r["optimizer"] == name for r in rows)],
+                [
+                    abs(hidden(rows, optimizer=name, lr=lr).value)
+                    for lr in rates
+                    if any(r["lr"] == lr and r["optimizer"] == name for r in rows)
+                ],
+                line=True,
+            )
+            for name, rates in RATES.items()
+        ],
+        log_x=True,
+        log_y=True,
+    )

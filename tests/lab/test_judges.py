@@ -1,0 +1,100 @@
+"""The one row filter and the six ways in which numbers decide a claim, each of them able to fail."""
+
+from __future__ import annotations
+
+import doctest
+import json
+
+import pytest
+
+from netvitals import stats
+from netvitals.lab.engine import claim
+from netvitals.lab.engine.judges import (
+    agree,
+    at_most,
+    combinators,
+    corrected,
+    frame,
+    matches,
+    means,
+    near,
+    one,
+    rows,
+    sign_of,
+    slope_of,
+    some,
+)
+from netvitals.lab.studies import Verdict, decide
+
+ROWS = [
+    {"act": "relu", "seed": 0, "loss": 1.0, "by": [1.0, 2.0]},
+    {"act": "relu", "seed": 1, "loss": 2.0, "by": [1.0, 3.0]},
+    {"act": "gelu", "seed": 0, "loss": 0.5},
+]
+
+
+@pytest.mark.parametrize("module", [claim, rows, combinators])
+def test_examples(module):
+    assert doctest.testmod(module).failed == 0
+
+
+def test_rows_are_chosen_by_what_they_hold():
+    assert some(ROWS, act="relu", seed=1) == [ROWS[1]]
+    assert some(ROWS, act=("relu", "gelu"), seed=0) == [ROWS[0], ROWS[2]]
+    assert some(ROWS, by=[1.0, 2.0]) == [ROWS[0]]
+    assert some(ROWS, by=None) == [ROWS[2]]
+    assert one(ROWS, act="gelu") is ROWS[2]
+    assert not matches(act="tanh")(ROWS[0])
+    with pytest.raises(LookupError, match=r"no row holds {'act': 'tanh'}"):
+        some(ROWS, act="tanh")
+    with pytest.raises(LookupError, match=r"2 rows hold {'act': 'relu'} and one was expected"):
+        one(ROWS, act="relu")
+
+
+def test_frames_and_means():
+    table = frame(ROWS, "act", "loss", seed=0)
+    assert table.rows() == [("relu", 1.0), ("gelu", 0.5)]
+    assert means(ROWS, "loss", "act") == {"relu": 1.5, "gelu": 0.5}
+    assert means(ROWS, "loss", "act", seed=1) == {"relu": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (at_most(0.1, 0.1), at_most(0.1001, 0.1)),
+        (near(1.04, 1.0, 0.05), near(1.06, 1.0, 0.05)),
+        (sign_of(stats.Mean(0.4, 0.1, 9), 1), sign_of(stats.Mean(0.4, 0.1, 9), -1)),
+        (sign_of(stats.Mean(-0.4, 0.1, 9), -1), sign_of(stats.Mean(-0.2, 0.1, 9), -1)),
+        (slope_of([0, 1, 2], [1, 3, 5], 2.0, 0.01), slope_of([0, 1, 2], [1, 3, 5], 1.9, 0.01)),
+        (slope_of([1, 2, 4], [1, 4, 16], 2.0, 0.01, log=True), slope_of([1, 2, 4], [1, 4, 16], 2.0, 0.01)),
+        (
+            agree([{"mean": 1.1, "expected": 1.0, "stderr": 0.1}]),
+            agree([{"mean": 1.1, "expected": 1.0, "stderr": 0.1}, {"mean": 2.0, "expected": 1.0, "stderr": 0.1}]),
+        ),
+        (
+            agree([{"mean": 1.0, "expected": 1.0, "stderr": 0.0}]),
+            agree([{"mean": 1.1, "expected": 1.0, "stderr": 0.0}]),
+        ),
+    ],
+)
+def test_each_combinator_holds_and_fails(good, bad):
+    assert (good.status, bad.status) == ("holds", "fails")
+
+
+def test_a_correction_is_an_erratum_only_where_the_printed_statement_is_wrong_and_it_is_right():
+    verdicts = [
+        corrected(printed=p, right=r, measured=1.0, note="right", otherwise="neither")
+        for p, r in ((True, True), (True, False), (False, True), (False, False))
+    ]
+    assert [v.status for v in verdicts] == ["holds", "holds", "erratum", "fails"]
+    assert verdicts[2].note == "right" and verdicts[3].note == "neither"
+
+
+def test_facts_survive_storage_and_are_worded():
+    verdict = decide(True, 0.5, note="share of zeros", facts={"before": 0.25, "lost at": None, "by seed": [1.0, 2.5]})
+    again = Verdict.from_dict(json.loads(json.dumps(verdict.to_dict())))
+    assert again == verdict and again.facts["by seed"] == [1.0, 2.5]
+    assert again.words == "share of zeros; before 0.25; lost at none; by seed 1, 2.5"
+    assert "before 0.25" in str(again)
+    assert hash(verdict) == hash(again)
+    assert Verdict.from_dict({"status": "holds", "note": "old"}).words == "old"
