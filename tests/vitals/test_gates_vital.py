@@ -118,7 +118,7 @@ def test_half_precision_is_reduced_in_single(made):
 
 def test_density_counts_what_could_be_measured():
     found = density(torch.tensor([0.0, 0.2, 1.0, float("nan")]), theta=0.1)
-    assert (found.density, found.measured, found.skipped) == (2 / 3, 3, 1)
+    assert (found.density, found.measured, found.undefined) == (2 / 3, 3, 1)
     nothing = density(torch.tensor([float("nan")]), theta=0.1)
     assert np.isnan(nothing.density) and nothing.valid == 0
 

@@ -220,6 +220,21 @@ def test_a_vital_sign_of_ones_own_is_given_the_context():
     assert not own.context.training and own.context.optimizer("own") is None
 
 
+def test_the_schedule_keeps_what_the_registry_says():
+    class Slow(Vital):
+        name, min_steps = "slow", 5
+
+        def parameters(self, recorder, view):
+            recorder.write("model", ("one",), torch.ones(1))
+
+    class Rare(Slow):
+        name, min_steps, every = "rare", 1, 3
+
+    seen = watched(normed, [Slow(), Rare(), "kfac_floor"], with_probe=False, steps=13)
+    steps = {v: sorted({r.step for r in seen.readings if r.vital == v}) for v in ("slow", "rare", "kfac_floor")}
+    assert steps == {"slow": [0, 5, 10], "rare": [0, 3, 6, 9, 12], "kfac_floor": [0]}
+
+
 def test_watching_with_every_vital_sign_changes_nothing():
     def run(names):
         net, x, y, loss_fn = conv()

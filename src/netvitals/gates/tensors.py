@@ -21,11 +21,11 @@ class GateDensity:
     theta: float
     density: float  # in [0, 1]; NaN only if nothing could be measured
     measured: int  # elements behind the number
-    skipped: int  # elements whose gate is undefined there
+    undefined: int  # elements without a gate there
 
     @property
     def valid(self) -> float:
-        return self.measured / max(1, self.measured + self.skipped)
+        return self.measured / max(1, self.measured + self.undefined)
 
     def __str__(self) -> str:
         return f"D({self.theta:g}) = {self.density:.4f} over {self.measured} elements ({self.valid:.1%} valid)"
