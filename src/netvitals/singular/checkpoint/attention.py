@@ -8,7 +8,7 @@ deviates has something between its values and its output projection.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,7 @@ def value_output(
     loss_fn: LossFn,
     batch: Any,
     *,
+    progress: Callable[[int, int], None] | None = None,
     heads: int | None = None,
     layers: Sequence[tuple[str, str]] | None = None,
     ts: Sequence[float] = _TS,
@@ -60,6 +61,7 @@ def value_output(
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce" (over the last dimension), "mse", or torch's losses of that kind.
         batch: what a loader yields, with a target.
+        progress: called with (heads scanned, all).
         heads: heads per layer; by default the attribute ``heads`` or ``num_heads`` of the attention module, else 1.
         layers: pairs (value projection, output projection) by name; by default found by their usual names. A fused
             projection of 3d rows is read from its last third.
@@ -83,12 +85,19 @@ def value_output(
             f"no attention layer with separate value and output projections was found in "
             f"{type(model).__name__}; name them with layers=[(value, output), ...]"
         )
-    out = []
-    for value, output in pairs:
-        parent = twin.get_submodule(output.rpartition(".")[0])
-        count = heads or getattr(parent, "heads", None) or getattr(parent, "num_heads", None) or 1
-        out += [_scan(task, loss, value, output, head, int(count), ts) for head in range(int(count))]
+    counts = [heads or _heads(twin, output) for _, output in pairs]
+    out: list[ValueOutput] = []
+    for (value, output), count in zip(pairs, counts):
+        for head in range(count):
+            out.append(_scan(task, loss, value, output, head, count, ts))
+            if progress is not None:
+                progress(len(out), sum(counts))
     return Several(tuple(out))
+
+
+def _heads(model: nn.Module, output: str) -> int:
+    parent = model.get_submodule(output.rpartition(".")[0])
+    return int(getattr(parent, "heads", None) or getattr(parent, "num_heads", None) or 1)
 
 
 def _find(model: nn.Module) -> list[tuple[str, str]]:

@@ -33,14 +33,14 @@ class DeadDirections(Result):
     def readings(self) -> tuple[Reading, ...]:
         """The numbers, as a checkup stores them."""
         out = [
-            Reading(0, "norm_kernel", t.norm, m, v)
+            _reading("norm_kernel", t.norm, m, v)
             for t in self.kernels
             for m, v in (("overlap", t.overlap), ("variance", t.variance), ("passes", float(t.passes)))
         ]
         if self.stream is not None:
             s = self.stream
             out += [
-                Reading(0, "stream_floor", node, m, v)
+                _reading("stream_floor", node, m, v)
                 for i, node in enumerate(s.nodes)
                 for m, v in (
                     ("sigma_r", s.sigma[i]),
@@ -50,12 +50,12 @@ class DeadDirections(Result):
                 )
             ]
         out += [
-            Reading(0, "value_output", f"{a.layer}, head {a.head}", m, v)
+            _reading("value_output", f"{a.layer}, head {a.head}", m, v)
             for a in self.attention
             for m, v in (("difference", a.difference), ("weakest", a.weakest))
         ]
         out += [
-            Reading(0, "schur", p.layer, m, v)
+            _reading("schur", p.layer, m, v)
             for p in self.schur
             for m, v in (("share", p.median), ("reference", p.reference), ("silent", float(p.silent)))
         ]
@@ -73,6 +73,10 @@ class DeadDirections(Result):
             *map(str, self.schur),
         ]
         return one_screen([*lines, *(f"not measured: {n}: {why}" for n, why in self.skipped.items())])
+
+
+def _reading(vital: str, site: str, metric: str, value: float) -> Reading:
+    return Reading(step=0, vital=vital, site=site, metric=metric, value=value)
 
 
 def measure(model: nn.Module, loss_fn: LossFn, batch: Any, *, seed: int = 0) -> DeadDirections:

@@ -89,11 +89,11 @@ def gathered(model: nn.Module, loss_fn: LossFn, batch: Any) -> Data:
     for task in tasks:
         check_finite((task.args, dict(task.kwargs)), "the data")
     whole = Task(
-        model,
-        loss,
-        _joined([task.args for task in tasks]),
-        _joined([dict(task.kwargs) for task in tasks]),
-        _joined([task.targets for task in tasks]),
+        model=model,
+        loss_fn=loss,
+        args=_joined([task.args for task in tasks]),
+        kwargs=_joined([dict(task.kwargs) for task in tasks]),
+        targets=_joined([task.targets for task in tasks]),
     )
     counts = {len(t) for t in tensors((whole.args, dict(whole.kwargs), whole.targets)) if t.ndim}
     if len(counts) != 1 or min(counts) < 3:
