@@ -148,7 +148,7 @@ def _finding(place: int, finding: Any, built: list[Card]) -> dict[str, Any]:
         "advice": finding.advice,
         "evidence": [str(e) for e in finding.evidence],
         "anchor": target,
-        "panel": name,
+        "card": name,
         "vital": vital,
         "show": json.dumps(show),
     }
