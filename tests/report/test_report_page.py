@@ -211,7 +211,7 @@ def test_an_empty_source_is_still_a_page():
 def test_writing_replaces_only_when_whole_and_takes_a_folder(run, tmp_path, monkeypatch):
     assert report.write(run, tmp_path).name == "report.html"
     before = (tmp_path / "report.html").read_text()
-    monkeypatch.setattr("netvitals.report.page.cards", lambda table: 1 / 0)
+    monkeypatch.setattr("netvitals.report.model.cards", lambda table: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         report.write(run, tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text() == before
