@@ -1,6 +1,7 @@
-"""The command line: one file per command.
+"""The command line: one file per command, one folder per group of commands.
 
-Every module of this room has a function ``register(app)`` that adds its command to the typer app. Heavy imports
+Every module of this room has a function ``register(app)`` that adds its command to the typer app; those that begin with
+an underscore are shared. Heavy imports
 belong inside the command, so that ``netvitals --help`` answers at once.
 """
 
@@ -40,7 +41,7 @@ def _root(
     pass
 
 
-for _module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
+for _module in sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")):
     importlib.import_module(f"{__name__}.{_module}").register(app)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from netvitals.capture import ArrayReading, Reading
+from netvitals.capture.result import plain
 from netvitals.runs import Evidence, Run
 
 WINDOW = 0.1  # "start" and "end" of a series are its first and last tenth, so that one odd step decides nothing
@@ -151,7 +152,7 @@ def _meta(source: Any) -> dict[str, Any]:
     for key in ("sites", "unseen"):
         places = getattr(source, key, None)
         if places and key not in meta:
-            meta[key] = [asdict(p) if is_dataclass(p) and not isinstance(p, type) else p for p in places]
+            meta[key] = plain(list(places), odd=float)
     specs = getattr(source, "activations", None)
     if isinstance(specs, Mapping) and "activations" not in meta:
         meta["activations"] = dict(specs)
