@@ -49,16 +49,28 @@ class Curve:
     def _window(self) -> int:
         return max(1, round(WINDOW * len(self.finite)))
 
-    def evidence(self, *, change: bool = False, value: float | None = None, step: int | None = None) -> Evidence:
-        """This series as the ground of a finding: its end, and with ``change`` its start as well."""
+    def evidence(
+        self, *, change: bool = False, value: float | None = None, step: int | None = None, metric: str = ""
+    ) -> Evidence:
+        """This series as the ground of a finding: its end, and with ``change`` its start as well.
+
+        Args:
+            change: whether change is the point.
+            value: the number to name instead of the end.
+            step: where that number is; by default the last finite one.
+            metric: what the number is, where it is not the metric itself.
+
+        Returns:
+            The evidence.
+        """
         good = self.steps[np.isfinite(self.values)]
         return Evidence(
-            self.vital,
-            self.site,
-            self.metric,
-            int((good if len(good) else self.steps)[-1]) if step is None else step,
-            self.end if value is None else value,
-            self.start if change else None,
+            vital=self.vital,
+            site=self.site,
+            metric=metric or self.metric,
+            step=int((good if len(good) else self.steps)[-1]) if step is None else step,
+            value=self.end if value is None else value,
+            before=self.start if change else None,
         )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from netvitals.findings.rules import Context, Hit, called, rule, together
-from netvitals.runs import Evidence, Finding
+from netvitals.findings.rules import Context, Hit, called, hit, rule, together
+from netvitals.runs import Finding
 
 # dead-directions Cor. 58: with identity skips σ_r(X_l)/σ_r(X_0) stays of order one. How small is small is our choice.
 LOST = 0.01
@@ -25,15 +26,9 @@ ORBIT = 0.1
     optional=True,
 )
 def stream_floor(context: Context) -> Iterator[Finding]:
-    hits = [
-        Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), 1 / max(s.end, 1e-12))
-        for s in context.table.at("stream_floor", "ratio")
-        if s.end < LOST
-    ]
+    hits = [hit(s, "warning", 1 / max(s.end, 1e-12)) for s in context.table.at("stream_floor", "ratio") if s.end < LOST]
     yield from together(
         hits,
-        rule="stream floor",
-        vital="stream_floor",
         what=lambda where, worst: (
             f"The residual stream loses its weakest active direction at {where}: "
             f"{worst.evidence[0].value:.1e} of it is left after {called(worst.site)}."
@@ -66,8 +61,6 @@ def task_expansion(context: Context) -> Iterator[Finding]:
             hits.append(Hit(s.site, "watch", tuple(ground), max(jump.condition, jump.largest)))
     yield from together(
         hits,
-        rule="task expansion",
-        vital="kfac",
         what=lambda where, worst: (
             f"The gradients of {where} jumped {worst.size:.0f}-fold at step "
             f"{worst.evidence[0].step} (largest eigenvalue or condition of G); it began in the "
@@ -89,7 +82,7 @@ def compression(context: Context) -> Iterator[Finding]:
         if (s.finite > 0).sum() >= 6:
             found = phase(s.steps.tolist(), s.values.tolist())
             if found.name in named:
-                named[found.name].append(Hit(s.site, "info", (s.evidence(change=True),), abs(found.trend)))
+                named[found.name].append(hit(s, "info", abs(found.trend), change=True))
     words = {
         "accumulation": (
             "accumulate: their weakest direction gains gradient",
@@ -103,8 +96,6 @@ def compression(context: Context) -> Iterator[Finding]:
     for name, hits in named.items():
         yield from together(
             hits,
-            rule="phase",
-            vital="kfac",
             what=lambda where, worst, name=name: f"The gradients of {where} {words[name][0]}.",  # type: ignore[misc]
             why="λ_min(G) rises while a network memorises and falls while it compresses.",
             advice=words[name][1],
@@ -126,18 +117,15 @@ def order_change(context: Context) -> Iterator[Finding]:
         points = change_points(s.steps.tolist(), s.values.tolist())
         if points:
             last = points[-1]
-            ground = Evidence("orders", s.site, "order", last.step, last.after, last.before)
+            ground = replace(s.evidence(step=last.step, value=last.after), before=last.before)
             yield Finding(
                 "watch",
                 s.site,
                 f"The order of the nearest singular direction changed at step {last.step}: "
                 f"from {last.before} to {last.after}.",
-                "A direction has begun or ceased to be degenerate: a unit has died or come to life.",
-                "Compare the two checkpoints with netvitals.singular.readout; it names the unit.",
-                (ground,),
-                (s.site,),
-                "order change",
-                "orders",
+                why="A direction has begun or ceased to be degenerate: a unit has died or come to life.",
+                advice="Compare the two checkpoints with netvitals.singular.readout; it names the unit.",
+                evidence=(ground,),
             )
 
 
@@ -151,14 +139,10 @@ def order_change(context: Context) -> Iterator[Finding]:
 )
 def gauge_drift(context: Context) -> Iterator[Finding]:
     hits = [
-        Hit(s.site, "info", (s.evidence(change=True),), s.end)
-        for s in context.table.at("gauge_charges", "orbit_moved")
-        if s.end > ORBIT
+        hit(s, "info", s.end, change=True) for s in context.table.at("gauge_charges", "orbit_moved") if s.end > ORBIT
     ]
     yield from together(
         hits,
-        rule="gauge drift",
-        vital="gauge_charges",
         what=lambda where, worst: (
             f"The optimiser drifts along gauge directions at {where}: by {worst.size:.2g} since the start."
         ),

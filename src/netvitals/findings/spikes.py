@@ -43,8 +43,6 @@ def spike_findings(context: Context) -> Iterator[Finding]:
     worst = max(hits, key=lambda h: h.size, default=None)
     yield from together(
         hits,
-        rule="spikes",
-        vital="spikes",
         what=lambda where, worst: (
             f"Spikes in {where}: the largest activation of "
             f"{called(worst.site)}{_channel(table, worst.site)} "

@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import repeat
 from pathlib import Path
@@ -303,7 +304,7 @@ def _storable(array: ArrayReading) -> ArrayReading:
     value = np.asarray(array.value)
     if value.dtype.kind not in "biufc":
         raise TypeError(f"{array.vital}/{array.metric} at {array.site}: arrays hold numbers, got dtype {value.dtype}")
-    return array if value is array.value else ArrayReading(array.step, array.vital, array.site, array.metric, value)
+    return array if value is array.value else replace(array, value=value)
 
 
 def _versions() -> dict[str, str]:
