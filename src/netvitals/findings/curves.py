@@ -172,6 +172,7 @@ def _meta(source: Any) -> dict[str, Any]:
 
 
 def is_pooled(site: str) -> bool:
+    """Whether a site's numbers are those of the whole model."""
     return site in ("", POOLED) or site.startswith(f"{POOLED}/")
 
 

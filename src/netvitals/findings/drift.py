@@ -25,6 +25,7 @@ WEIGHTS = -0.05
     least=3,
 )
 def negative(context: Context) -> Iterator[Finding]:
+    """Pre-activations that sank, or else weights that drifted below zero; with the push of the loss as the outlook."""
     table = context.table
     push = output_push(table)
     outlook = _outlook(push)

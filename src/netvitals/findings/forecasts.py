@@ -88,6 +88,7 @@ def turned(series: Curve) -> int | None:
 
 @rule("drift forecast", "Where are drift and sparsity heading?", "drift", ("drift", "euler"), ("sparsity", "hard"))
 def forecast(context: Context) -> Iterator[Finding]:
+    """When drift turns round and when sparsity meets the cliff, where the recent trend carries that far."""
     table = context.table
     push = output_push(table)
     if push is not None:

@@ -47,6 +47,7 @@ def densities(table: Table) -> list[str]:
     "dead units", "Are there units whose gates never open?", "gates", ("gates", "density@"), ("sparsity", "dead_units")
 )
 def dead_units(context: Context) -> Iterator[Finding]:
+    """Units whose gates were shut on the whole batch, and units that are nearly so."""
     table, metric = context.table, theta_of(context.table)
     dead, dying = [], []
     if not any((v, m) == ("gates", metric) for v, _, m in table.arrays):
@@ -92,6 +93,7 @@ def _gravity(share: float) -> Severity:
 
 @rule("gate density falls", "Does gate density hold its level?", "gates", ("gates", "density@"))
 def density_falls(context: Context) -> Iterator[Finding]:
+    """Layers whose gate density fell further than a shrinking variance explains, and layers with hardly a gate open."""
     shut, hits = [], []
     for s in context.table.at("gates", theta_of(context.table)):
         fall = s.start - s.end if len(s.finite) > 2 else 0.0
@@ -131,6 +133,7 @@ def density_falls(context: Context) -> Iterator[Finding]:
     least=5,
 )
 def forecast(context: Context) -> Iterator[Finding]:
+    """Where gate density goes when σ halves once more, by the interval-union law where it explains the present."""
     table, metrics = context.table, densities(context.table)
     down: list[Hit] = []
     up: list[Hit] = []

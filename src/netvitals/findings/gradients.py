@@ -22,6 +22,7 @@ RATIO = (1e-5, 1e-1)  # update length against weight length
 
 @rule("vanishing gradients", "Does gradient reach every layer?", "gradients", ("gradients", "grad_norm"))
 def vanishing(context: Context) -> Iterator[Finding]:
+    """Weights without any gradient, and weights whose gradient is tiny beside the largest."""
     weights = _weights(context.table, "grad_norm")
     silent = [hit(s, "critical", 1.0, change=False) for s in weights if s.end == 0]
     yield from together(
@@ -50,6 +51,7 @@ def vanishing(context: Context) -> Iterator[Finding]:
 
 @rule("exploding gradients", "Does the gradient norm stay in bounds?", "gradients", ("gradients", "grad_norm"), least=3)
 def exploding(context: Context) -> Iterator[Finding]:
+    """A gradient norm that is not finite, that grew over the run, or that burst once."""
     whole = context.table.get("gradients", "model", "grad_norm")
     if whole is None or len(whole.values) < 3:
         return
@@ -108,6 +110,7 @@ def exploding(context: Context) -> Iterator[Finding]:
     ("gradients", "update_ratio"),
 )
 def update_ratio(context: Context) -> Iterator[Finding]:
+    """Steps that are too long or too short for the weights they move."""
     weights = _weights(context.table, "update_ratio")
     long = [hit(s, "warning", s.end) for s in weights if s.end > RATIO[1]]
     yield from together(

@@ -16,6 +16,7 @@ ALONE = 0.9
 
 @rule("imbalance growth", "Do neighbouring layers stay balanced?", "imbalance", ("imbalance", "relative"), least=3)
 def growth(context: Context) -> Iterator[Finding]:
+    """Neighbouring layers of which one takes over the squared weight that they share."""
     hits = []
     for s in context.table.at("imbalance", "relative"):
         shift = abs(s.end) - abs(s.start)

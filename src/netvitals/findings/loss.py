@@ -22,6 +22,7 @@ RISE = 1.5  # the loss ends this many times above its smoothed lowest
 
 @rule("loss not finite", "Was the loss a finite number on every step?", "loss", ("loss", "loss"))
 def not_finite(context: Context) -> Iterator[Finding]:
+    """A loss that is NaN or infinite, and the first number of the model that broke."""
     loss = context.table.loss
     if loss is None or len(loss.finite) == len(loss.values):
         return
@@ -45,6 +46,7 @@ def not_finite(context: Context) -> Iterator[Finding]:
 
 @rule("plateau", "Is the loss stuck on a plateau?", "loss", ("loss", "loss"), least=READINGS)
 def plateau(context: Context) -> Iterator[Finding]:
+    """A loss that is flat far above zero, or that stood still for long before it fell."""
     loss = context.table.loss
     if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):
         return
@@ -83,6 +85,7 @@ def plateau(context: Context) -> Iterator[Finding]:
 
 @rule("loss rises", "Does the loss end near its lowest?", "loss", ("loss", "loss"), least=READINGS)
 def rises(context: Context) -> Iterator[Finding]:
+    """A loss that ends well above its lowest."""
     loss = context.table.loss
     if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):
         return

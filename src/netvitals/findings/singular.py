@@ -26,6 +26,7 @@ ORBIT = 0.1
     optional=True,
 )
 def stream_floor(context: Context) -> Iterator[Finding]:
+    """Blocks after which the weakest active direction of the residual stream is all but gone."""
     hits = [hit(s, "warning", 1 / max(s.end, 1e-12)) for s in context.table.at("stream_floor", "ratio") if s.end < LOST]
     yield from together(
         hits,
@@ -43,6 +44,7 @@ def stream_floor(context: Context) -> Iterator[Finding]:
 
 @rule("task expansion", "Did the gradients of a layer jump?", "kfac", ("kfac", "condition"), least=4, optional=True)
 def task_expansion(context: Context) -> Iterator[Finding]:
+    """Layers whose gradient spectrum jumped, as it does when the task grows."""
     from netvitals.singular import condition_jumps
 
     hits = []
@@ -75,6 +77,7 @@ def task_expansion(context: Context) -> Iterator[Finding]:
 
 @rule("phase", "Is the network accumulating or compressing?", "kfac", ("kfac", "lambda_min"), least=6, optional=True)
 def compression(context: Context) -> Iterator[Finding]:
+    """Layers whose weakest gradient direction rises (accumulation) or falls (compression)."""
     from netvitals.singular import phase
 
     named: dict[str, list[Hit]] = {"accumulation": [], "compression": []}
@@ -111,6 +114,7 @@ def compression(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def order_change(context: Context) -> Iterator[Finding]:
+    """The last change of the order of the nearest singular direction."""
     from netvitals.singular import change_points
 
     for s in context.table.at("orders", "order", pooled=True):
@@ -138,6 +142,7 @@ def order_change(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def gauge_drift(context: Context) -> Iterator[Finding]:
+    """Movement along directions that leave the loss as it is."""
     hits = [
         hit(s, "info", s.end, change=True) for s in context.table.at("gauge_charges", "orbit_moved") if s.end > ORBIT
     ]

@@ -16,6 +16,7 @@ NEAR = 0.60  # and rising by more than 5 points
 
 @rule("sparsity cliff", "Is activation sparsity below the cliff near 70 %?", "sparsity", ("sparsity", "hard"))
 def cliff(context: Context) -> Iterator[Finding]:
+    """Layers with more exact zeros than accuracy stands, and layers on their way there."""
     hits, near = [], []
     for s in context.table.at("sparsity", "hard"):
         if s.end > CLIFF:

@@ -15,6 +15,7 @@ CONSTANT = 1e-3  # a σ so small leaves a constant, whatever it was at the start
 
 @rule("variance collapse", "Do pre-activations keep their variance?", "preactivations", ("preactivations", "sigma"))
 def collapse(context: Context) -> Iterator[Finding]:
+    """Activations whose inputs hardly vary, and those whose σ fell far below its start."""
     still, hits = [], []
     for s in context.table.at("preactivations", "sigma"):
         ratio = s.end / s.start if s.start else float("nan")

@@ -271,4 +271,5 @@ def sign(vital: str) -> Sign:
 
 
 def rank(vital: str) -> tuple[int, str]:
+    """Where a vital sign stands on the page: the known ones in their order, then others by name."""
     return (ORDER.index(vital) if vital in ORDER else len(ORDER), vital)
