@@ -41,6 +41,5 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"netvitals.{name}")
     if name == "open_run":
-        importlib.import_module("netvitals.findings")  # so that Run.findings() has somebody to ask
         return importlib.import_module("netvitals.runs").open_run
     raise AttributeError(f"netvitals has no {name!r}; it has {', '.join(_ROOMS)}")

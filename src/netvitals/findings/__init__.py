@@ -2,9 +2,7 @@
 
 from netvitals.findings.curves import Curve, Table, is_pooled, table
 from netvitals.findings.diagnosis import RULES, Checked, Findings, activations_of, diagnose
-from netvitals.runs import Evidence, Finding, judged_by
-
-judged_by(diagnose)
+from netvitals.runs import Evidence, Finding
 
 __all__ = [
     "RULES",

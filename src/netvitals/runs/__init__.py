@@ -2,7 +2,7 @@
 
 from netvitals.runs.exporting import FORMATS, export
 from netvitals.runs.finding import SEVERITIES, Evidence, Finding, Severity
-from netvitals.runs.reader import Run, judged_by, open_run
+from netvitals.runs.reader import Run, open_run
 from netvitals.runs.store import run_file
 from netvitals.runs.writer import RunWriter
 
@@ -15,7 +15,6 @@ __all__ = [
     "RunWriter",
     "Severity",
     "export",
-    "judged_by",
     "open_run",
     "run_file",
 ]
