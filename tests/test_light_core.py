@@ -117,6 +117,21 @@ def test_the_demo_says_it_in_one_line_too(tmp_path):
     )
 
 
+def test_a_bare_import_error_of_a_command_becomes_the_sentence(tmp_path):
+    code = """
+    from netvitals.cli import app, main
+    def bare():
+        import sklearn.cluster
+    app.command("bare")(bare)
+    main(["bare"])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT + textwrap.dedent(code)], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("needs scikit-learn, which is not installed: pip install 'netvitals[lab]'")
+
+
 def test_the_core_is_small_and_every_extra_part_has_its_extra():
     assert named(PROJECT["dependencies"]) == CORE
     extras = {name: named(parts) for name, parts in PROJECT["optional-dependencies"].items()}

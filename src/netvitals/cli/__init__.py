@@ -15,6 +15,7 @@ import sys
 
 import typer
 
+from netvitals._extras import PARTS, missing
 from netvitals._version import __version__
 
 app = typer.Typer(
@@ -61,8 +62,15 @@ def main(arguments: list[str] | None = None) -> None:
     except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
         if os.environ.get("NETVITALS_DEBUG"):
             raise
-        message = error.args[0] if isinstance(error, KeyError) and error.args else error
-        _refuse(str(message) or type(error).__name__)
+        _refuse(_sentence(error))
+
+
+def _sentence(error: Exception) -> str:
+    """What to tell of an error: its own words, or what to install where an extra is missing."""
+    if isinstance(error, ModuleNotFoundError) and (part := (error.name or "").split(".")[0]) in PARTS:
+        return str(missing("this command", part))
+    message = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return str(message) or type(error).__name__
 
 
 def _refuse(sentence: str) -> None:
