@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -220,3 +221,14 @@ def test_the_package_is_a_command():
         [sys.executable, "-m", "netvitals", "--version"], capture_output=True, text=True, check=True
     )
     assert nv.__version__ in wording.stdout
+
+
+def test_no_function_of_the_command_line_has_the_name_of_its_module():
+    folder = Path(nv.__file__).parent / "cli"
+    named = {
+        (path.stem, node.name)
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert len(named) > 40 and [module for module, function in named if module == function] == []

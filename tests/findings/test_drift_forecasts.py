@@ -9,15 +9,15 @@ import torch.nn.functional as F
 
 import netvitals as nv
 from netvitals.capture import Reading
-from netvitals.findings import Series, diagnose
+from netvitals.findings import Curve, diagnose
 from netvitals.findings.forecasts import crossing, turned
 from netvitals.lab import data, models
 
 STEPS = np.arange(0, 300, 10)
 
 
-def series(values) -> Series:
-    return Series("drift", "output", "euler", STEPS, np.asarray(values, dtype=float))
+def series(values) -> Curve:
+    return Curve("drift", "output", "euler", STEPS, np.asarray(values, dtype=float))
 
 
 def readings(**by_metric) -> list[Reading]:

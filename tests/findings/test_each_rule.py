@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import polars as pl
 import pytest
 
 from netvitals.capture import ArrayReading, Reading
-from netvitals.findings import RULES, Findings, diagnose, table
+from netvitals.findings import RULES, diagnose, table
 
 STEPS = range(0, 1000, 10)
 ACT = ("a.act", "b.act", "c.act")
@@ -284,22 +283,6 @@ def test_a_healthy_run_gives_nothing_alarming_and_says_what_was_checked():
     assert len(found.checked) == sum(not rule.optional for rule in RULES)
 
 
-def test_missing_readings_are_said_and_nothing_breaks():
-    found = diagnose([Reading(0, "gates", "a", "density@0.01", 0.5)])
-    assert isinstance(found, Findings) and not found.alarming
-    assert "Not checked, for want of readings" in str(found)
-    assert len(diagnose([])) == 0
-
-
-def test_no_rule_stumbles_over_series_of_one_point_or_of_nothing_but_nan():
-    names = {(v, m) for r in RULES for v, m in r.needs}
-    for value in (0.5, float("nan"), float("inf"), 0.0):
-        readings = [
-            Reading(0, v, s, m + "0.01" if m.endswith("@") else m, value) for v, m in names for s in (*ACT, "model")
-        ]
-        assert [c.trouble for c in diagnose(readings).checked if c.trouble] == []
-
-
 def test_twelve_layers_with_one_trouble_give_one_finding():
     sites = tuple(f"blocks.{i}.act" for i in range(12))
     (found,) = Source({}).series("sparsity", "hard", sites, 0.75).rules("sparsity cliff")
@@ -328,22 +311,6 @@ def test_a_rule_that_fails_hides_nothing_else(monkeypatch):
     found = diagnose(Source().series("sparsity", "hard", value=0.75))
     assert len(found) == 1
     assert "The rule 'broken' failed: RuntimeError: oops" in str(found)
-
-
-def test_sources_that_cannot_be_read_get_a_sentence():
-    with pytest.raises(TypeError, match="open a run with"):
-        diagnose("runs/first")
-    with pytest.raises(TypeError, match="expected Reading"):
-        diagnose([1, 2, 3])
-    with pytest.raises(ValueError, match="lacks value"):
-        diagnose(pl.DataFrame({"step": [1], "vital": ["a"], "site": ["b"], "metric": ["c"]}))
-
-
-def test_a_frame_is_a_source():
-    frame = pl.DataFrame(
-        [{"step": i, "vital": "sparsity", "site": "a", "metric": "hard", "value": 0.75} for i in range(30)]
-    )
-    assert [f.rule for f in diagnose(frame)] == ["sparsity cliff"]
 
 
 def test_sites_come_in_the_order_of_depth_with_parameters_beside_their_module_and_the_model_last():

@@ -6,6 +6,8 @@ import contextlib
 import json
 import math
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -287,3 +289,16 @@ def test_an_export_holds_every_number(run, tmp_path, to):
 def test_an_unknown_export_format_is_refused(run):
     with pytest.raises(ValueError, match="parquet, csv, json, not to 'xml'"):
         export(run, "xml")
+
+
+def test_a_run_is_judged_whoever_opened_it(tmp_path):
+    """Without anybody having imported the room of findings before."""
+    with RunWriter(tmp_path / "r") as writer:
+        for step in range(30):
+            writer.write([Reading(step, "sparsity", "fc1.act", "hard", 0.95)])
+    code = (
+        "import sys; from netvitals.runs import open_run; assert 'netvitals.findings' not in sys.modules; "
+        f"print([f.rule for f in open_run({str(tmp_path / 'r')!r}).findings()])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['sparsity cliff']"

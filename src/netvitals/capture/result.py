@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -84,30 +85,42 @@ def one_screen(lines: Iterable[str], most: int = 40) -> str:
     return "\n".join(kept)
 
 
-def plain(value: Any) -> Any:
-    """Tensors, arrays, enums and nested results as what JSON has.
+def plain(value: Any, *, odd: Callable[[float], Any] | None = None, other: Callable[[Any], Any] = str) -> Any:
+    """Tensors, arrays, enums, dataclasses and nested results as what JSON has.
+
+    Args:
+        value: anything.
+        odd: what becomes of a float that JSON cannot hold (NaN, infinities): ``str`` for its text, ``float`` to keep
+            it; None by default.
+        other: what becomes of a value of another kind; its text by default.
+
+    Returns:
+        Numbers, strings, lists, dicts and None.
 
     >>> plain({"a": torch.tensor([1.0, float("nan")]), "b": (1, np.float64(2))})
     {'a': [1.0, None], 'b': [1, 2.0]}
+    >>> plain([float("inf"), 1.5], odd=str)
+    ['inf', 1.5]
     """
+    again = partial(plain, odd=odd, other=other)
     if isinstance(value, Result):
         return value.to_dict()
     if isinstance(value, torch.Tensor):
-        return plain(
+        return again(
             value.detach().cpu().double().tolist() if value.is_floating_point() else value.detach().cpu().tolist()
         )
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return again(value.tolist())
     if isinstance(value, Enum):
-        return plain(value.value)
+        return again(value.value)
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): again(v) for k, v in value.items()}
     if isinstance(value, tuple | list | set | frozenset):
-        return [plain(v) for v in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
+        return [again(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if odd is None else odd(value)
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value) if not f.name.startswith("_")}
-    return str(value)
+        return {f.name: again(getattr(value, f.name)) for f in fields(value) if not f.name.startswith("_")}
+    return other(value)

@@ -1,6 +1,7 @@
-"""The command line: one file per command.
+"""The command line: one file per command, one folder per group of commands.
 
-Every module of this room has a function ``register(app)`` that adds its command to the typer app. Heavy imports
+Every module of this room has a function ``register(app)`` that adds its command to the typer app; those that begin with
+an underscore are shared. Heavy imports
 belong inside the command, so that ``netvitals --help`` answers at once.
 """
 
@@ -14,6 +15,7 @@ import sys
 
 import typer
 
+from netvitals._extras import PARTS, missing
 from netvitals._version import __version__
 
 app = typer.Typer(
@@ -40,7 +42,7 @@ def _root(
     pass
 
 
-for _module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
+for _module in sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")):
     importlib.import_module(f"{__name__}.{_module}").register(app)
 
 
@@ -60,8 +62,15 @@ def main(arguments: list[str] | None = None) -> None:
     except (ValueError, TypeError, LookupError, OSError, ImportError) as error:
         if os.environ.get("NETVITALS_DEBUG"):
             raise
-        message = error.args[0] if isinstance(error, KeyError) and error.args else error
-        _refuse(str(message) or type(error).__name__)
+        _refuse(_sentence(error))
+
+
+def _sentence(error: Exception) -> str:
+    """What to tell of an error: its own words, or what to install where an extra is missing."""
+    if isinstance(error, ModuleNotFoundError) and (part := (error.name or "").split(".")[0]) in PARTS:
+        return str(missing("this command", part))
+    message = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return str(message) or type(error).__name__
 
 
 def _refuse(sentence: str) -> None:

@@ -19,31 +19,34 @@ COLLAPSED = 0.33  # σ falls about threefold over a published run, and μ settle
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
-    def activation(
-        name: str = typer.Argument(
-            help="A spec: gelu, softplus:20, relu2:15, topk:gelu:0.75; or "
-            "PKG.MODULE:NAME of your own function or module."
-        ),
-        theta: Annotated[
-            list[float] | None, typer.Option(help="Gate threshold; may be repeated. [default: 0.01, 0.1]")
-        ] = None,
-        mu: float = typer.Option(-0.05, help="Mean pre-activation at which density is predicted."),
-        depth: int = typer.Option(4, help="Weight matrices of the network, for the drive."),
-        width: int = typer.Option(64, help="Hidden width of the network, for the drive."),
-        beta: float = typer.Option(1.0, help="Strength of the teacher mode, for the drive."),
-        as_json: bool = typer.Option(
-            False, "--json", help='Print one JSON object; infinities are the strings "inf" and "-inf".'
-        ),
-    ) -> None:
-        """Formula values, class, gate crossings, constants and predictions of an activation."""
-        from rich.console import Console
+    app.command("activation")(describe_activation)
 
-        facts = page(name, theta or (0.01, 0.1), mu, depth, width, beta)
-        if as_json:
-            typer.echo(json.dumps(_plain(facts), ensure_ascii=False))
-        else:
-            _print(Console(emoji=False), facts, _module(name))
+
+def describe_activation(
+    name: str = typer.Argument(
+        help="A spec: gelu, softplus:20, relu2:15, topk:gelu:0.75; or PKG.MODULE:NAME of your own function or module."
+    ),
+    theta: Annotated[
+        list[float] | None, typer.Option(help="Gate threshold; may be repeated. [default: 0.01, 0.1]")
+    ] = None,
+    mu: float = typer.Option(-0.05, help="Mean pre-activation at which density is predicted."),
+    depth: int = typer.Option(4, help="Weight matrices of the network, for the drive."),
+    width: int = typer.Option(64, help="Hidden width of the network, for the drive."),
+    beta: float = typer.Option(1.0, help="Strength of the teacher mode, for the drive."),
+    as_json: bool = typer.Option(
+        False, "--json", help='Print one JSON object; infinities are the strings "inf" and "-inf".'
+    ),
+) -> None:
+    """Formula values, class, gate crossings, constants and predictions of an activation."""
+    from rich.console import Console
+
+    from netvitals.capture.result import plain
+
+    facts = page(name, theta or (0.01, 0.1), mu, depth, width, beta)
+    if as_json:
+        typer.echo(json.dumps(plain(facts, odd=_word), ensure_ascii=False))
+    else:
+        _print(Console(emoji=False), facts, _module(name))
 
 
 def page(name: str, thetas: Sequence[float], mu: float, depth: int, width: int, beta: float) -> dict[str, Any]:
@@ -159,15 +162,9 @@ def _formula(spec: str) -> str:
         return "a function of your own"
 
 
-def _plain(value: Any) -> Any:
+def _word(value: float) -> str | None:
     """JSON has no infinities and no NaN: strings for the first, null for the second."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value
+    return None if math.isnan(value) else str(value)
 
 
 def _print(console: Console, facts: dict[str, Any], module: nn.Module) -> None:

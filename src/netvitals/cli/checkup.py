@@ -12,37 +12,38 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
-    def checkup(
-        target: Annotated[
-            str,
-            typer.Argument(
-                metavar="PKG.MODULE:FACTORY", help="A function without arguments that returns model, loss_fn, batch."
-            ),
-        ],
-        html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="Print readings and findings as JSON.")] = False,
-        curvature: Annotated[bool, typer.Option(help="Also look at the curvature between layers.")] = True,
-        singular: Annotated[bool, typer.Option(help="Also look for dead directions.")] = False,
-    ) -> None:
-        """Measure every vital sign of a model on one batch, and say what they mean."""
-        from rich.console import Console
+    app.command("checkup")(examine_model)
 
-        found = examined(target, curvature=curvature, singular=singular)
-        if as_json:
-            typer.echo(json.dumps(plain(found), default=str))
-        else:
-            console = Console(emoji=False)
-            console.print(
-                f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, "
-                f"{len(found.readings)} readings"
-            )
-            console.print(found.findings)
-            if found.singular is not None:
-                console.print(str(found.singular), markup=False)
-        if html is not None:
-            page = found.to_html(html)
-            typer.echo(page, err=as_json)
+
+def examine_model(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="PKG.MODULE:FACTORY", help="A function without arguments that returns model, loss_fn, batch."
+        ),
+    ],
+    html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print readings and findings as JSON.")] = False,
+    curvature: Annotated[bool, typer.Option(help="Also look at the curvature between layers.")] = True,
+    singular: Annotated[bool, typer.Option(help="Also look for dead directions.")] = False,
+) -> None:
+    """Measure every vital sign of a model on one batch, and say what they mean."""
+    from rich.console import Console
+
+    found = examined(target, curvature=curvature, singular=singular)
+    if as_json:
+        typer.echo(json.dumps(as_plain(found)))
+    else:
+        console = Console(emoji=False)
+        console.print(
+            f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, {len(found.readings)} readings"
+        )
+        console.print(found.findings)
+        if found.singular is not None:
+            console.print(str(found.singular), markup=False)
+    if html is not None:
+        page = found.to_html(html)
+        typer.echo(page, err=as_json)
 
 
 def examined(target: str, *, curvature: bool, singular: bool) -> Any:
@@ -106,19 +107,18 @@ def made(target: str) -> tuple[Any, Any, Any]:
     return result[0], result[1], result[2]
 
 
-def plain(found: Any) -> dict[str, Any]:
+def as_plain(found: Any) -> dict[str, Any]:
     """A checkup in plain values; numbers that JSON cannot hold are null."""
+    from netvitals.capture.result import plain
 
-    def number(value: float) -> float | None:
-        return value if abs(value) < float("inf") else None
-
-    return {
-        "model": found.model,
-        "loss": found.loss,
-        "meta": dict(found.meta),
-        "readings": [
-            {"vital": r.vital, "site": r.site, "metric": r.metric, "value": number(r.value)} for r in found.readings
-        ],
-        "findings": found.findings.to_dicts(),
-        "unseen": [{"name": u.name, "reason": u.reason} for u in found.unseen],
-    }
+    readings = [{"vital": r.vital, "site": r.site, "metric": r.metric, "value": r.value} for r in found.readings]
+    return plain(
+        {
+            "model": found.model,
+            "loss": found.loss,
+            "meta": found.meta,
+            "readings": readings,
+            "findings": found.findings.to_dicts(),
+            "unseen": [{"name": u.name, "reason": u.reason} for u in found.unseen],
+        }
+    )

@@ -19,46 +19,48 @@ SHARES = {"open gates": ("gates", "density@0.01"), "dead units": ("sparsity", "d
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
-    def demo(
-        out: Annotated[Path, typer.Option(help="Folder for the runs and reports.")] = Path("runs/demo"),
-        steps: Annotated[int, typer.Option(min=50, help="Training steps of each network.")] = 600,
-        seed: Annotated[int, typer.Option(help="Seed of weights and batches.")] = 0,
-        show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
-    ) -> None:
-        """Train a small network with every vital sign, twice, and write the reports."""
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    app.command("demo")(run_demo)
 
-        console = Console(emoji=False)
-        folder = free(out)
-        console.print(
-            f"One MLP-Mixer ({MODEL}) on 8×8 digits, trained twice with SGD: once with little weight decay, "
-            f"once with fifty times as much.\nRuns go to {folder}.",
-            highlight=False,
-            soft_wrap=True,
-        )
-        results = {}
-        with Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("loss {task.fields[loss]:.3f}"),
-            TimeRemainingColumn(),
-            console=console,
-        ) as progress:
-            for name, decay in DECAYS.items():
-                task = progress.add_task(f"{name:<9} decay {decay:g}", total=steps, loss=float("nan"))
 
-                def tell(done: int, loss: float, task: Any = task) -> None:
-                    progress.update(task, completed=done, loss=loss)
+def run_demo(
+    out: Annotated[Path, typer.Option(help="Folder for the runs and reports.")] = Path("runs/demo"),
+    steps: Annotated[int, typer.Option(min=50, help="Training steps of each network.")] = 600,
+    seed: Annotated[int, typer.Option(help="Seed of weights and batches.")] = 0,
+    show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
+) -> None:
+    """Train a small network with every vital sign, twice, and write the reports."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-                results[name] = train(folder / name, decay, steps, seed, tell)
-        pages = conclude(console, results, folder)
-        typer.echo("The reports open offline in any browser:")
-        for page in pages:
-            typer.echo(f"  {page}")
-        if show:
-            typer.launch(pages[0].resolve().as_uri())
+    console = Console(emoji=False)
+    folder = free(out)
+    console.print(
+        f"One MLP-Mixer ({MODEL}) on 8×8 digits, trained twice with SGD: once with little weight decay, "
+        f"once with fifty times as much.\nRuns go to {folder}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    results = {}
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}"),
+        TimeRemainingColumn(),
+        console=console,
+    ) as progress:
+        for name, decay in DECAYS.items():
+            task = progress.add_task(f"{name:<9} decay {decay:g}", total=steps, loss=float("nan"))
+
+            def tell(done: int, loss: float, task: Any = task) -> None:
+                progress.update(task, completed=done, loss=loss)
+
+            results[name] = train(folder / name, decay, steps, seed, tell)
+    pages = conclude(console, results, folder)
+    typer.echo("The reports open offline in any browser:")
+    for page in pages:
+        typer.echo(f"  {page}")
+    if show:
+        typer.launch(pages[0].resolve().as_uri())
 
 
 def train(path: Path, decay: float, steps: int, seed: int, tell: Callable[[int, float], None]) -> dict[str, Any]:

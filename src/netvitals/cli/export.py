@@ -9,13 +9,15 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
-    def export(
-        run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
-        to: Annotated[str, typer.Option(help="parquet, csv or json.")] = "parquet",
-        out: Annotated[Path | None, typer.Option(help="The file to write; beside the run if left out.")] = None,
-    ) -> None:
-        """Write every number of a run to one file."""
-        from netvitals import findings, runs
+    app.command("export")(export_run)
 
-        typer.echo(runs.export(findings.open_run(run), to, out))
+
+def export_run(
+    run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
+    to: Annotated[str, typer.Option(help="parquet, csv or json.")] = "parquet",
+    out: Annotated[Path | None, typer.Option(help="The file to write; beside the run if left out.")] = None,
+) -> None:
+    """Write every number of a run to one file."""
+    from netvitals import findings, runs
+
+    typer.echo(runs.export(findings.open_run(run), to, out))

@@ -9,22 +9,24 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
-    def report(
-        run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
-        out: Annotated[Path | None, typer.Option(help="The page; by default report.html beside the run")] = None,
-        show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-    ) -> None:
-        """Write the report of a run as one HTML file that opens offline, and print its findings."""
-        from rich.console import Console
+    app.command("report")(write_report)
 
-        from netvitals import findings, runs
-        from netvitals.report import write
 
-        source = runs.open_run(run)
-        found = findings.diagnose(source)
-        Console(emoji=False).print(found)
-        page = write(source, out or source.path.with_name("report.html"), findings=found)
-        typer.echo(page)
-        if show:
-            typer.launch(page.resolve().as_uri())
+def write_report(
+    run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
+    out: Annotated[Path | None, typer.Option(help="The page; by default report.html beside the run")] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Write the report of a run as one HTML file that opens offline, and print its findings."""
+    from rich.console import Console
+
+    from netvitals import findings, runs
+    from netvitals.report import write
+
+    source = runs.open_run(run)
+    found = findings.diagnose(source)
+    Console(emoji=False).print(found)
+    page = write(source, out or source.path.with_name("report.html"), findings=found)
+    typer.echo(page)
+    if show:
+        typer.launch(page.resolve().as_uri())

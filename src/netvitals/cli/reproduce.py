@@ -7,64 +7,67 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netvitals.cli._tables import coloured, note_of
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from netvitals.lab.studies import StudyRun, Verdict
+    from netvitals.lab.studies import StudyRun
 
-COLOURS = {"holds": "green", "fails": "red", "erratum": "yellow", "not-run": "bright_black"}
 MOST = 40  # a longer list of claims that hold is counted, not shown
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
-    def reproduce(
-        studies: Annotated[
-            list[str] | None,
-            typer.Argument(metavar="[STUDY]...", help="Studies or papers; all of them if none is named."),
-        ] = None,
-        claim: Annotated[
-            list[str] | None, typer.Option(help="Only this claim, and only the trials it rests on; may be repeated.")
-        ] = None,
-        scale: Annotated[str, typer.Option(help="smoke (seconds), small (minutes), paper (its sizes).")] = "small",
-        engine: Annotated[str, typer.Option(help="local (worker processes), ray, or inline (to debug).")] = "local",
-        jobs: Annotated[int | None, typer.Option(help="Trials at a time. [default: one per core]")] = None,
-        address: Annotated[str | None, typer.Option(help="Ray cluster. [default: a local one is started]")] = None,
-        resume: Annotated[
-            bool, typer.Option("--resume/--fresh", help="Use the trials that are stored, or run all of them again.")
-        ] = True,
-        results: Annotated[Path, typer.Option(help="The results file.")] = Path("runs/studies.sqlite"),
-        html: Annotated[Path | None, typer.Option(help="Also write the claims page here.")] = None,
-    ) -> None:
-        """Run a paper's studies and judge its claims; what was interrupted goes on where it stopped."""
-        from rich.console import Console
+    app.command("reproduce")(reproduce_studies)
 
-        from netvitals.lab import studies as lab
 
-        console = Console(emoji=False)
-        try:
-            runs = lab.reproduce(
-                studies or (),
-                claims=claim or (),
-                scale=scale,
-                engine=engine,
-                jobs=jobs,
-                address=address,
-                resume=resume,
-                results=results,
-                each=lambda r: _show(console, r),
-            )
-        except KeyboardInterrupt:
-            typer.echo(
-                f"\nstopped; the trials done so far are in {results}, and the same command goes on from there", err=True
-            )
-            raise typer.Exit(130) from None
-        if html is not None:
-            with lab.Results(results, write=False) as store:
-                page = lab.write_page(lab.standings(lab.all_claims(), store), html, store)
-            typer.echo(page)
-        if any(r.failed for r in runs):
-            raise typer.Exit(1)
+def reproduce_studies(
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[STUDY]...", help="Studies or papers; all of them if none is named."),
+    ] = None,
+    claim: Annotated[
+        list[str] | None, typer.Option(help="Only this claim, and only the trials it rests on; may be repeated.")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="smoke (seconds), small (minutes), paper (its sizes).")] = "small",
+    engine: Annotated[str, typer.Option(help="local (worker processes), ray, or inline (to debug).")] = "local",
+    jobs: Annotated[int | None, typer.Option(help="Trials at a time. [default: one per core]")] = None,
+    address: Annotated[str | None, typer.Option(help="Ray cluster. [default: a local one is started]")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="Use the trials that are stored, or run all of them again.")
+    ] = True,
+    results: Annotated[Path, typer.Option(help="The results file.")] = Path("runs/studies.sqlite"),
+    html: Annotated[Path | None, typer.Option(help="Also write the claims page here.")] = None,
+) -> None:
+    """Run a paper's studies and judge its claims; what was interrupted goes on where it stopped."""
+    from rich.console import Console
+
+    from netvitals.lab import studies as lab
+
+    console = Console(emoji=False)
+    try:
+        runs = lab.reproduce(
+            studies or (),
+            claims=claim or (),
+            scale=scale,
+            engine=engine,
+            jobs=jobs,
+            address=address,
+            resume=resume,
+            results=results,
+            each=lambda r: _show(console, r),
+        )
+    except KeyboardInterrupt:
+        typer.echo(
+            f"\nstopped; the trials done so far are in {results}, and the same command goes on from there", err=True
+        )
+        raise typer.Exit(130) from None
+    if html is not None:
+        with lab.Results(results, write=False) as store:
+            page = lab.write_page(lab.standings(lab.all_claims(), store), html, store)
+        typer.echo(page)
+    if any(r.failed for r in runs):
+        raise typer.Exit(1)
 
 
 def _show(console: Console, run: StudyRun) -> None:
@@ -87,21 +90,5 @@ def _show(console: Console, run: StudyRun) -> None:
             max_width=24 if column == "measured" else None,
         )
     for name, verdict in shown.items():
-        table.add_row(name, _word(verdict), verdict.number, _note(verdict))
+        table.add_row(name, coloured(verdict), verdict.number, note_of(verdict))
     console.print(table, highlight=False)
-
-
-def _word(verdict: Verdict) -> str:
-    return f"[{COLOURS[verdict.status]}]{verdict.status}[/]"
-
-
-def _note(verdict: Verdict) -> str:
-    from rich.markup import escape
-
-    excluded = (
-        f"{len(verdict.excluded)} of {verdict.trials + len(verdict.excluded)} trials excluded: "
-        + "; ".join(f"{t} ({why})" for t, why in verdict.excluded[:3])
-        if verdict.excluded
-        else ""
-    )
-    return escape("; ".join(filter(None, (verdict.words, excluded))))

@@ -9,46 +9,48 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
-    def studies(
-        paper: Annotated[str | None, typer.Option(help="Only studies of this paper.")] = None,
-        results: Annotated[
-            Path | None, typer.Option(help="The results file. [default: runs/studies.sqlite, if it is there]")
-        ] = None,
-        parquet: Annotated[
-            Path | None, typer.Option(metavar="FOLDER", help="Export the stored rows, one Parquet file per study.")
-        ] = None,
-    ) -> None:
-        """List the studies, with the number of trials at each scale and how many are stored."""
-        from contextlib import nullcontext
+    app.command("studies")(list_studies)
 
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
 
-        from netvitals.lab import studies as lab
+def list_studies(
+    paper: Annotated[str | None, typer.Option(help="Only studies of this paper.")] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="The results file. [default: runs/studies.sqlite, if it is there]")
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Export the stored rows, one Parquet file per study.")
+    ] = None,
+) -> None:
+    """List the studies, with the number of trials at each scale and how many are stored."""
+    from contextlib import nullcontext
 
-        if results is None and (lab.DEFAULT.is_file() or parquet is not None):
-            results = lab.DEFAULT
-        with lab.Results(results, write=False) if results is not None else nullcontext() as store:
-            if parquet is not None and store is not None:
-                for file in lab.export(store, parquet, [s.name for s in lab.all_studies(paper)] if paper else None):
-                    typer.echo(file)
-                return
-            table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-            for column in ("study", *lab.SCALES, "claims", "question"):
-                table.add_column(column, justify="right" if column in (*lab.SCALES, "claims") else "left")
-            for study in lab.all_studies(paper):
-                done = set() if store is None else {k for k, t in store.trials(study=study.name).items() if t.done}
-                cells = [_cell(lab.trial_keys(study, scale), done) for scale in lab.SCALES]
-                table.add_row(study.name, *cells, str(len(lab.claims_of(study))), escape(study.title))
-        console = Console(emoji=False)
-        console.print(table, highlight=False)
-        console.print(
-            "trials stored / trials at that scale; run them with: netvitals reproduce STUDY",
-            style="dim",
-            highlight=False,
-        )
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from netvitals.lab import studies as lab
+
+    if results is None and (lab.DEFAULT.is_file() or parquet is not None):
+        results = lab.DEFAULT
+    with lab.Results(results, write=False) if results is not None else nullcontext() as store:
+        if parquet is not None and store is not None:
+            for file in lab.export(store, parquet, [s.name for s in lab.all_studies(paper)] if paper else None):
+                typer.echo(file)
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in ("study", *lab.SCALES, "claims", "question"):
+            table.add_column(column, justify="right" if column in (*lab.SCALES, "claims") else "left")
+        for study in lab.all_studies(paper):
+            done = set() if store is None else {k for k, t in store.trials(study=study.name).items() if t.done}
+            cells = [_cell(lab.trial_keys(study, scale), done) for scale in lab.SCALES]
+            table.add_row(study.name, *cells, str(len(lab.claims_of(study))), escape(study.title))
+    console = Console(emoji=False)
+    console.print(table, highlight=False)
+    console.print(
+        "trials stored / trials at that scale; run them with: netvitals reproduce STUDY",
+        style="dim",
+        highlight=False,
+    )
 
 
 def _cell(keys: list[str], done: set[str]) -> str:

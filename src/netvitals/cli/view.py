@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from netvitals._extras import missing
+
 
 def register(app: typer.Typer) -> None:
     app.command("view")(serve_page)
@@ -20,7 +22,7 @@ def serve_page(
     try:
         import uvicorn
     except ImportError:
-        raise ImportError("the live page needs the extra 'serve': pip install netvitals[serve]") from None
+        raise missing("the live page", "uvicorn") from None
     from netvitals.report.live import create_app
 
     application = create_app(runs)

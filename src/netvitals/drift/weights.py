@@ -94,6 +94,7 @@ def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module]) -> Role
 
 
 def weight_columns(w: Tensor) -> list[Tensor]:
+    """Of each row: mean, spread, extremes, norm, shares of negative and positive weights, and a high quantile of |w|."""
     mean = w.mean(1, keepdim=True)
     scratch = torch.empty_like(w)
     negative = torch.lt(w, 0, out=scratch).mean(1)
@@ -112,6 +113,7 @@ def weight_columns(w: Tensor) -> list[Tensor]:
 
 
 def drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:
+    """Of each row's change since the start: its mean in units of the average spread, and its own t value."""
     mean = delta.mean(1, keepdim=True)
     z = mean[:, 0] / ((std0 + std + STD_FLOOR) * 0.5)
     return [z, mean[:, 0] * delta.shape[1] ** 0.5 / row_std(delta, mean)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from netvitals.capture import ArrayReading, Reading
+from netvitals.capture.result import plain
 from netvitals.runs import Evidence, Run
 
 WINDOW = 0.1  # "start" and "end" of a series are its first and last tenth, so that one odd step decides nothing
@@ -48,16 +49,28 @@ class Curve:
     def _window(self) -> int:
         return max(1, round(WINDOW * len(self.finite)))
 
-    def evidence(self, *, change: bool = False, value: float | None = None, step: int | None = None) -> Evidence:
-        """This series as the ground of a finding: its end, and with ``change`` its start as well."""
+    def evidence(
+        self, *, change: bool = False, value: float | None = None, step: int | None = None, metric: str = ""
+    ) -> Evidence:
+        """This series as the ground of a finding: its end, and with ``change`` its start as well.
+
+        Args:
+            change: whether change is the point.
+            value: the number to name instead of the end.
+            step: where that number is; by default the last finite one.
+            metric: what the number is, where it is not the metric itself.
+
+        Returns:
+            The evidence.
+        """
         good = self.steps[np.isfinite(self.values)]
         return Evidence(
-            self.vital,
-            self.site,
-            self.metric,
-            int((good if len(good) else self.steps)[-1]) if step is None else step,
-            self.end if value is None else value,
-            self.start if change else None,
+            vital=self.vital,
+            site=self.site,
+            metric=metric or self.metric,
+            step=int((good if len(good) else self.steps)[-1]) if step is None else step,
+            value=self.end if value is None else value,
+            before=self.start if change else None,
         )
 
 
@@ -151,7 +164,7 @@ def _meta(source: Any) -> dict[str, Any]:
     for key in ("sites", "unseen"):
         places = getattr(source, key, None)
         if places and key not in meta:
-            meta[key] = [asdict(p) if is_dataclass(p) and not isinstance(p, type) else p for p in places]
+            meta[key] = plain(list(places), odd=float)
     specs = getattr(source, "activations", None)
     if isinstance(specs, Mapping) and "activations" not in meta:
         meta["activations"] = dict(specs)
@@ -159,6 +172,7 @@ def _meta(source: Any) -> dict[str, Any]:
 
 
 def is_pooled(site: str) -> bool:
+    """Whether a site's numbers are those of the whole model."""
     return site in ("", POOLED) or site.startswith(f"{POOLED}/")
 
 

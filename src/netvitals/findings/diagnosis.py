@@ -137,7 +137,7 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
                 found += rule.observe(context)
             except Exception as error:  # one rule that stumbles must not hide what the others found
                 trouble = f"{type(error).__name__}: {error}"
-        checked.append(Checked(rule.name, rule.question, series, str(rule), trouble))
+        checked.append(Checked(rule=rule.name, question=rule.question, series=series, needs=str(rule), trouble=trouble))
     order = {name: i for i, name in enumerate(SEVERITIES)}
     return Findings(
         tuple(sorted(found, key=lambda f: order[f.severity])),

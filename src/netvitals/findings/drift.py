@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from netvitals.findings.curves import Curve, Table
-from netvitals.findings.rules import Context, Hit, called, names, rule, together
+from netvitals.findings.rules import Context, called, hit, names, rule, together
 from netvitals.runs import Finding
 
 # weight-drift E12: in a small GPT whose sparsity grew to 72–83 % the mean pre-activation went to −0.30 … −0.54 σ.
@@ -24,17 +25,18 @@ WEIGHTS = -0.05
     least=3,
 )
 def negative(context: Context) -> Iterator[Finding]:
+    """Pre-activations that sank, or else weights that drifted below zero; with the push of the loss as the outlook."""
     table = context.table
-    push = _push(table)
+    push = output_push(table)
     outlook = _outlook(push)
     inputs = [
-        Hit(s.site, "watch", (s.evidence(change=True),), -s.end)
+        hit(s, "watch", -s.end, change=True)
         for s in table.at("preactivations", "preact_drift")
         if len(s.finite) > 2 and s.end < PREACT and s.start - s.end > SUNK
     ]
     drifts = [s for s in table.at("drift", "drift_z") if s.site.split(".")[-1] == "weight" and not _gain(table, s.site)]
     weights = [
-        Hit(s.site, "watch", (s.evidence(),), -s.end)
+        hit(s, "watch", -s.end, change=False)
         for s in drifts[:-1]  # the readout shuts no gate
         if s.end < WEIGHTS
     ]
@@ -50,8 +52,6 @@ def negative(context: Context) -> Iterator[Finding]:
     )
     found = together(
         inputs,
-        rule="negative drift",
-        vital="preactivations",
         why=why,
         advice=advice,
         what=lambda where, worst: (
@@ -62,7 +62,6 @@ def negative(context: Context) -> Iterator[Finding]:
     )
     found = found or together(
         weights,
-        rule="negative drift",
         vital="drift",
         why=why,
         advice=advice,
@@ -71,7 +70,7 @@ def negative(context: Context) -> Iterator[Finding]:
         ),
     )
     for f in found:
-        yield Finding(f.severity, f.site, f.what, f.why, f.advice, f.evidence + ground, f.sites, f.rule, f.vital)
+        yield replace(f, evidence=f.evidence + ground)
 
 
 def _gain(table: Table, parameter: str) -> bool:
@@ -82,7 +81,7 @@ def _gain(table: Table, parameter: str) -> bool:
     return "norm" in kinds or (mean is not None and std is not None and std.start < 0.5 * abs(mean.start))
 
 
-def _push(table: Table) -> Curve | None:
+def output_push(table: Table) -> Curve | None:
     """⟨o, ∇ℓ⟩ at the model's output."""
     known = {str(s.get("name")) for s in table.meta.get("sites", ()) if s.get("kind") == "output"} or {"output"}
     return next((s for s in table.at("drift", "euler") if s.site in known), None)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from netvitals.findings.curves import Curve, Table
-from netvitals.findings.rules import Context, Hit, names, percent, rule, together
+from netvitals.findings.drift import output_push
+from netvitals.findings.rules import Context, hit, names, percent, rule, together
 from netvitals.findings.sparsity import CLIFF
 from netvitals.runs import Evidence, Finding
 
@@ -68,11 +69,11 @@ def crossing(series: Curve, level: float) -> Crossing | None:
         return None
     fast, slow = abs(slope) + SURE * stderr, abs(slope) - SURE * stderr
     return Crossing(
-        float(t[-1] + wait),
-        float(t[-1] + abs(gap) / fast),
-        float(t[-1] + abs(gap) / slow) if slow > 0 else math.inf,
-        slope,
-        stderr,
+        step=float(t[-1] + wait),
+        low=float(t[-1] + abs(gap) / fast),
+        high=float(t[-1] + abs(gap) / slow) if slow > 0 else math.inf,
+        slope=slope,
+        stderr=stderr,
     )
 
 
@@ -87,8 +88,9 @@ def turned(series: Curve) -> int | None:
 
 @rule("drift forecast", "Where are drift and sparsity heading?", "drift", ("drift", "euler"), ("sparsity", "hard"))
 def forecast(context: Context) -> Iterator[Finding]:
+    """When drift turns round and when sparsity meets the cliff, where the recent trend carries that far."""
     table = context.table
-    push = _push(table)
+    push = output_push(table)
     if push is not None:
         yield from _reversal(table, push)
     yield from _cliff(table, push)
@@ -109,30 +111,18 @@ def _reversal(table: Table, push: Curve) -> Iterator[Finding]:
     at = turned(push)
     soon = crossing(push, 0.0)
     if at is not None:
-        yield Finding(
-            "info",
-            worst.site,
+        what = (
             f"Drift turned round at step {at}: ⟨o, ∇ℓ⟩ has been negative since. Inputs "
-            f"of {where} had sunk by {worst.start - worst.end:.2f} standard deviations in {worst.site}.",
-            law,
-            "Nothing: what drifted so far stays, and the pressure is off.",
-            evidence,
-            tuple(s.site for s in sunk),
-            "drift forecast",
-            "drift",
+            f"of {where} had sunk by {worst.start - worst.end:.2f} standard deviations in {worst.site}."
         )
+        advice = "Nothing: what drifted so far stays, and the pressure is off."
     elif soon is not None:
-        yield Finding(
-            "info",
-            worst.site,
-            f"Drift in {where} is expected to turn round {soon}: ⟨o, ∇ℓ⟩ is {push.end:+.3g} and falls.",
-            law,
-            "Nothing: wait for it. If it should end now, lower the learning rate until then.",
-            evidence,
-            tuple(s.site for s in sunk),
-            "drift forecast",
-            "drift",
-        )
+        what = f"Drift in {where} is expected to turn round {soon}: ⟨o, ∇ℓ⟩ is {push.end:+.3g} and falls."
+        advice = "Nothing: wait for it. If it should end now, lower the learning rate until then."
+    else:
+        return
+    sites = tuple(s.site for s in sunk)
+    yield Finding("info", worst.site, what, why=law, advice=advice, evidence=evidence, sites=sites)
 
 
 def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
@@ -141,7 +131,7 @@ def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
         soon = crossing(s, CLIFF) if s.end < CLIFF else None
         if soon is not None:
             when[s.site] = soon
-            hits.append(Hit(s.site, "watch", (s.evidence(change=True),), -soon.step))
+            hits.append(hit(s, "watch", -soon.step, change=True))
     outlook = (
         ""
         if push is None
@@ -153,7 +143,6 @@ def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
     )
     yield from together(
         hits,
-        rule="drift forecast",
         vital="sparsity",
         what=lambda where, worst: (
             f"Sparsity of {where} will reach the cliff at {percent(CLIFF)} if it goes on like "
@@ -164,12 +153,6 @@ def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
         advice="Lower the learning rate, keep the rows of the weights centred (drift.suppression.centre_weights), put "
         "a norm before the activation, or widen the layer. If sparsity is wanted, top-k keeps more accuracy.",
     )
-
-
-def _push(table: Table) -> Curve | None:
-    """⟨o, ∇ℓ⟩ at the model's output."""
-    known = {str(s.get("name")) for s in table.meta.get("sites", ()) if s.get("kind") == "output"} or {"output"}
-    return next((s for s in table.at("drift", "euler") if s.site in known), None)
 
 
 RULES = (forecast,)

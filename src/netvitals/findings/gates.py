@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from netvitals.findings.curves import Curve, Table
-from netvitals.findings.rules import Context, Hit, called, percent, rule, together
+from netvitals.findings.rules import Context, Hit, called, hit, percent, rule, together
 from netvitals.runs import Evidence, Finding, Severity
 
 if TYPE_CHECKING:
@@ -46,14 +47,11 @@ def densities(table: Table) -> list[str]:
     "dead units", "Are there units whose gates never open?", "gates", ("gates", "density@"), ("sparsity", "dead_units")
 )
 def dead_units(context: Context) -> Iterator[Finding]:
+    """Units whose gates were shut on the whole batch, and units that are nearly so."""
     table, metric = context.table, theta_of(context.table)
     dead, dying = [], []
     if not any((v, m) == ("gates", metric) for v, _, m in table.arrays):
-        dead = [
-            Hit(s.site, _gravity(s.end), (s.evidence(change=len(s.finite) > 2),), s.end)
-            for s in table.at("sparsity", "dead_units")
-            if s.end >= DEAD_WATCH
-        ]
+        dead = [hit(s, _gravity(s.end), s.end) for s in table.at("sparsity", "dead_units") if s.end >= DEAD_WATCH]
     for s in table.at("gates", metric):
         shares = table.array("gates", s.site, metric)
         if shares is None or shares.size < 2:
@@ -61,27 +59,13 @@ def dead_units(context: Context) -> Iterator[Finding]:
         share, fading = float((shares <= 0).mean()), float(((shares > 0) & (shares <= DYING)).mean())
         step = int(s.steps[-1])
         if share >= DEAD_WATCH:
-            dead.append(
-                Hit(
-                    s.site,
-                    _gravity(share),
-                    (Evidence("gates", s.site, f"share of units with {metric} = 0", step, share),),
-                    share,
-                )
-            )
+            ground = s.evidence(metric=f"share of units with {metric} = 0", step=step, value=share)
+            dead.append(Hit(s.site, _gravity(share), (ground,), share))
         if fading >= DYING_WATCH:
-            dying.append(
-                Hit(
-                    s.site,
-                    "watch",
-                    (Evidence("gates", s.site, f"share of units with {metric} ≤ {DYING:g}", step, fading),),
-                    fading,
-                )
-            )
+            ground = s.evidence(metric=f"share of units with {metric} ≤ {DYING:g}", step=step, value=fading)
+            dying.append(Hit(s.site, "watch", (ground,), fading))
     yield from together(
         dead,
-        rule="dead units",
-        vital="gates",
         what=lambda where, worst: (
             f"Dead units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
             f"passed no gradient on the measured batch."
@@ -93,8 +77,6 @@ def dead_units(context: Context) -> Iterator[Finding]:
     )
     yield from together(
         dying,
-        rule="dead units",
-        vital="gates",
         what=lambda where, worst: (
             f"Dying units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
             f"are open on at most {percent(DYING)} of the samples."
@@ -111,18 +93,17 @@ def _gravity(share: float) -> Severity:
 
 @rule("gate density falls", "Does gate density hold its level?", "gates", ("gates", "density@"))
 def density_falls(context: Context) -> Iterator[Finding]:
+    """Layers whose gate density fell further than a shrinking variance explains, and layers with hardly a gate open."""
     shut, hits = [], []
     for s in context.table.at("gates", theta_of(context.table)):
         fall = s.start - s.end if len(s.finite) > 2 else 0.0
         if fall > FALL_WATCH:
             grave = s.end < max(SPARSE, FALL_WARNING * s.start)
-            hits.append(Hit(s.site, "warning" if grave else "watch", (s.evidence(change=True),), fall))
+            hits.append(hit(s, "warning" if grave else "watch", fall, change=True))
         elif s.end < SPARSE:
-            shut.append(Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), 1 - s.end))
+            shut.append(hit(s, "warning", 1 - s.end))
     yield from together(
         hits,
-        rule="gate density falls",
-        vital="gates",
         what=lambda where, worst: (
             f"Gate density is down in {where}: {worst.evidence[0].before:.2f} → "
             f"{worst.evidence[0].value:.2f} in {called(worst.site)}."
@@ -135,8 +116,6 @@ def density_falls(context: Context) -> Iterator[Finding]:
     )
     yield from together(
         shut,
-        rule="gate density falls",
-        vital="gates",
         what=lambda where, worst: (
             f"Hardly any gate is open in {where}: {percent(worst.evidence[0].value)} in {called(worst.site)}."
         ),
@@ -154,6 +133,7 @@ def density_falls(context: Context) -> Iterator[Finding]:
     least=5,
 )
 def forecast(context: Context) -> Iterator[Finding]:
+    """Where gate density goes when σ halves once more, by the interval-union law where it explains the present."""
     table, metrics = context.table, densities(context.table)
     down: list[Hit] = []
     up: list[Hit] = []
@@ -163,17 +143,12 @@ def forecast(context: Context) -> Iterator[Finding]:
             continue
         seen, steps = outlook
         step = int(sigma.steps[-1])
+        predicted = f"density@{seen.theta:g} predicted at σ/2, in about {steps:,} steps"
+        ground = partial(Evidence, vital="gates", site=sigma.site, step=step)
         evidence = (
-            Evidence(
-                "gates",
-                sigma.site,
-                f"density@{seen.theta:g} predicted at σ/2, in about {steps:,} steps",
-                step,
-                seen.later,
-                seen.now,
-            ),
-            Evidence("gates", sigma.site, "median margin (μ − z_low)/σ", step, seen.margin),
-            Evidence("gates", sigma.site, "confidence: agreement of channels", step, seen.confidence),
+            ground(metric=predicted, value=seen.later, before=seen.now),
+            ground(metric="median margin (μ − z_low)/σ", value=seen.margin),
+            ground(metric="confidence: agreement of channels", value=seen.confidence),
             sigma.evidence(change=True),
         )
         severity: Severity = "warning" if seen.later < SPARSE else "watch" if seen.direction < 0 else "info"
@@ -185,8 +160,6 @@ def forecast(context: Context) -> Iterator[Finding]:
     )
     yield from together(
         down,
-        rule="gate forecast",
-        vital="gates",
         what=lambda where, worst: (
             f"Gate density is predicted to fall further in {where} if the variance keeps "
             f"shrinking: {_noted(worst)} when its σ has halved once more."
@@ -198,8 +171,6 @@ def forecast(context: Context) -> Iterator[Finding]:
     )
     yield from together(
         up,
-        rule="gate forecast",
-        vital="gates",
         what=lambda where, worst: (
             f"Gate density is predicted to rise in {where} as the variance shrinks: {_noted(worst)}."
         ),

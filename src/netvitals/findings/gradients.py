@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from netvitals.findings.curves import Curve, Table
-from netvitals.findings.rules import Context, Hit, called, rule, together
+from netvitals.findings.rules import Context, called, hit, rule, together
 from netvitals.runs import Finding
 
 # Choices of this project; the five papers give no thresholds for these. The range of the update ratio brackets the
@@ -22,12 +22,11 @@ RATIO = (1e-5, 1e-1)  # update length against weight length
 
 @rule("vanishing gradients", "Does gradient reach every layer?", "gradients", ("gradients", "grad_norm"))
 def vanishing(context: Context) -> Iterator[Finding]:
+    """Weights without any gradient, and weights whose gradient is tiny beside the largest."""
     weights = _weights(context.table, "grad_norm")
-    silent = [Hit(s.site, "critical", (s.evidence(),), 1.0) for s in weights if s.end == 0]
+    silent = [hit(s, "critical", 1.0, change=False) for s in weights if s.end == 0]
     yield from together(
         silent,
-        rule="vanishing gradients",
-        vital="gradients",
         what=lambda where, worst: f"No gradient reaches {where}: its norm is exactly zero.",
         why="A parameter without gradient does not learn: everything above it is dead, it is cut off from the loss, or "
         "it is not used.",
@@ -35,15 +34,9 @@ def vanishing(context: Context) -> Iterator[Finding]:
         "above.",
     )
     largest = max((s.end for s in weights), default=0.0)
-    faint = [
-        Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), largest / s.end)
-        for s in weights
-        if 0 < s.end < VANISHED * largest
-    ]
+    faint = [hit(s, "warning", largest / s.end) for s in weights if 0 < s.end < VANISHED * largest]
     yield from together(
         faint,
-        rule="vanishing gradients",
-        vital="gradients",
         what=lambda where, worst: (
             f"Gradients vanish in {where}: in {called(worst.site)} the norm is "
             f"{worst.evidence[0].value:.2g}, {_times(worst.size)} times below the model's "
@@ -58,6 +51,7 @@ def vanishing(context: Context) -> Iterator[Finding]:
 
 @rule("exploding gradients", "Does the gradient norm stay in bounds?", "gradients", ("gradients", "grad_norm"), least=3)
 def exploding(context: Context) -> Iterator[Finding]:
+    """A gradient norm that is not finite, that grew over the run, or that burst once."""
     whole = context.table.get("gradients", "model", "grad_norm")
     if whole is None or len(whole.values) < 3:
         return
@@ -71,8 +65,6 @@ def exploding(context: Context) -> Iterator[Finding]:
             advice="Skip steps with a gradient that is not finite, lower the learning rate, check "
             "mixed-precision scaling.",
             evidence=(whole.evidence(value=float("inf"), step=first),),
-            rule="exploding gradients",
-            vital="gradients",
         )
         return
     growth = whole.end / whole.start if whole.start else float("inf")
@@ -85,8 +77,6 @@ def exploding(context: Context) -> Iterator[Finding]:
             why="Growing gradients make steps that overshoot, until the loss diverges.",
             advice="Clip the gradient norm, lower the learning rate, or add a norm before that layer.",
             evidence=(whole.evidence(change=True), worst.evidence(change=True)),
-            rule="exploding gradients",
-            vital="gradients",
         )
         return
     usual = _surroundings(whole.values)
@@ -110,8 +100,6 @@ def exploding(context: Context) -> Iterator[Finding]:
                 whole.evidence(value=float(whole.values[peak]), step=step),
                 worst.evidence(value=size, step=step),
             ),
-            rule="exploding gradients",
-            vital="gradients",
         )
 
 
@@ -122,29 +110,22 @@ def exploding(context: Context) -> Iterator[Finding]:
     ("gradients", "update_ratio"),
 )
 def update_ratio(context: Context) -> Iterator[Finding]:
+    """Steps that are too long or too short for the weights they move."""
     weights = _weights(context.table, "update_ratio")
-    long = [Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), s.end) for s in weights if s.end > RATIO[1]]
+    long = [hit(s, "warning", s.end) for s in weights if s.end > RATIO[1]]
     yield from together(
         long,
-        rule="update ratio",
-        vital="gradients",
         what=lambda where, worst: (
             f"Updates are too long in {where}: one step changes {called(worst.site)} by {worst.size:.0%} of its norm."
         ),
         why="Steps of that length throw away what was learned; healthy training moves weights by about a thousandth.",
         advice="Lower the learning rate of these tensors or lengthen the warm-up.",
     )
-    short = [
-        Hit(s.site, "watch", (s.evidence(change=len(s.finite) > 2),), 1 / s.end)
-        for s in weights
-        if 0 < s.end < RATIO[0]
-    ]
+    short = [hit(s, "watch", 1 / s.end) for s in weights if 0 < s.end < RATIO[0]]
     learning_ended = bool(short) and all(s.start > 10 * s.end for s in weights if s.site in {h.site for h in short})
     if not learning_ended:  # a schedule that ends at zero makes short steps on purpose
         yield from together(
             short,
-            rule="update ratio",
-            vital="gradients",
             what=lambda where, worst: (
                 f"Updates are very short in {where}: {worst.evidence[0].value:.1e} of the "
                 f"weights in {called(worst.site)}."

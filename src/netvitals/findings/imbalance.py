@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rules import Context, Hit, rule, together
+from netvitals.findings.rules import Context, Hit, hit, rule, together
 from netvitals.runs import Finding
 
 # saddle-escape §1, §2.3: gradient flow conserves ‖W_{l+1}‖² − ‖W_l‖² − ‖b_l‖² across a homogeneous activation and moves
@@ -16,15 +16,14 @@ ALONE = 0.9
 
 @rule("imbalance growth", "Do neighbouring layers stay balanced?", "imbalance", ("imbalance", "relative"), least=3)
 def growth(context: Context) -> Iterator[Finding]:
+    """Neighbouring layers of which one takes over the squared weight that they share."""
     hits = []
     for s in context.table.at("imbalance", "relative"):
         shift = abs(s.end) - abs(s.start)
         if len(s.finite) > 2 and shift > SHIFT:
-            hits.append(Hit(s.site, "warning" if abs(s.end) > ALONE else "watch", (s.evidence(change=True),), shift))
+            hits.append(hit(s, "warning" if abs(s.end) > ALONE else "watch", shift, change=True))
     yield from together(
         hits,
-        rule="imbalance growth",
-        vital="imbalance",
         what=lambda where, worst: f"Neighbouring layers grow apart at {where}: {_heavier(worst)}",
         why="Gradient flow conserves the imbalance ‖Wₗ₊₁‖² − ‖Wₗ‖² across ReLU and linear layers and moves it "
         "slowly elsewhere. A large shift comes from what is not gradient flow: long steps, decay that differs by "

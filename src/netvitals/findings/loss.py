@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ RISE = 1.5  # the loss ends this many times above its smoothed lowest
 
 @rule("loss not finite", "Was the loss a finite number on every step?", "loss", ("loss", "loss"))
 def not_finite(context: Context) -> Iterator[Finding]:
+    """A loss that is NaN or infinite, and the first number of the model that broke."""
     loss = context.table.loss
     if loss is None or len(loss.finite) == len(loss.values):
         return
@@ -38,14 +40,13 @@ def not_finite(context: Context) -> Iterator[Finding]:
         why="A loss of NaN or infinity gives gradients without meaning: every parameter it reached is lost.",
         advice="Go back to the last good checkpoint; lower the learning rate or lengthen the warm-up, clip the "
         "gradient norm, and look for a logarithm or a division that can meet zero.",
-        evidence=(Evidence("loss", loss.site, loss.metric, first, float("nan")), *([origin] if origin else [])),
-        rule="loss not finite",
-        vital="loss",
+        evidence=(loss.evidence(step=first, value=float("nan")), *([origin] if origin else [])),
     )
 
 
 @rule("plateau", "Is the loss stuck on a plateau?", "loss", ("loss", "loss"), least=READINGS)
 def plateau(context: Context) -> Iterator[Finding]:
+    """A loss that is flat far above zero, or that stood still for long before it fell."""
     loss = context.table.loss
     if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):
         return
@@ -67,8 +68,6 @@ def plateau(context: Context) -> Iterator[Finding]:
             "or start the small layers at a larger scale or use fewer of them. No growth means dead units, a "
             "learning rate that is far too small, or labels that do not fit the data.",
             evidence=ground,
-            rule="plateau",
-            vital="loss",
         )
         return
     stay = _first_descent(loss)
@@ -81,13 +80,12 @@ def plateau(context: Context) -> Iterator[Finding]:
             advice="If that wait is too long, start with larger weights in the layers that are small: fewer layers at "
             "a small scale shorten it by a power of the scale.",
             evidence=ground,
-            rule="plateau",
-            vital="loss",
         )
 
 
 @rule("loss rises", "Does the loss end near its lowest?", "loss", ("loss", "loss"), least=READINGS)
 def rises(context: Context) -> Iterator[Finding]:
+    """A loss that ends well above its lowest."""
     loss = context.table.loss
     if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):
         return
@@ -102,9 +100,7 @@ def rises(context: Context) -> Iterator[Finding]:
             why="A training loss that climbs means steps that overshoot, or a change in the data.",
             advice="Look at the update ratio and the gradient norm around that step; lower the learning rate from "
             "there on or clip the gradient norm.",
-            evidence=(Evidence("loss", loss.site, loss.metric, int(loss.steps[-1]), loss.end, float(smooth[lowest])),),
-            rule="loss rises",
-            vital="loss",
+            evidence=(replace(loss.evidence(step=int(loss.steps[-1])), before=float(smooth[lowest])),),
         )
 
 

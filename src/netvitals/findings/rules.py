@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from netvitals.findings.curves import Table
+from netvitals.findings.curves import Curve, Table
 from netvitals.runs import SEVERITIES, Evidence, Finding, Severity
 
 NAMED = 4  # so many layers are named one by one; more are given as a range
@@ -47,10 +47,28 @@ class Rule:
 def rule(
     name: str, question: str, vital: str, *needs: tuple[str, str], least: int = 1, optional: bool = False
 ) -> Callable[[Callable[[Context], Any]], Rule]:
-    """Make a rule of a function that yields findings. A need ``("gates", "density@")`` stands for any threshold."""
+    """Make a rule of a function that yields findings; they get its name, and its vital sign where they name none.
+
+    Args:
+        name: of the rule.
+        question: that it asks of the readings.
+        vital: the vital sign whose card shows what it finds.
+        needs: (vital, metric) pairs, any of which makes the question answerable; ``("gates", "density@")`` stands for
+            any threshold.
+        least: readings that a series must have for the question to make sense.
+        optional: asked only where the vital sign was on.
+
+    Returns:
+        The decorator.
+    """
 
     def made(observe: Callable[[Context], Iterable[Finding]]) -> Rule:
-        return Rule(name, question, vital, needs, lambda context: list(observe(context)), least, optional)
+        def signed(context: Context) -> list[Finding]:
+            return [replace(f, rule=name, vital=f.vital or vital) for f in observe(context)]
+
+        return Rule(
+            name=name, question=question, vital=vital, needs=needs, observe=signed, least=least, optional=optional
+        )
 
     return made
 
@@ -65,32 +83,52 @@ class Hit:
     size: float = 0.0  # how bad it is, to name the worst
 
 
+def hit(curve: Curve, severity: Severity, size: float, *, change: bool | None = None) -> Hit:
+    """A site's trouble, grounded on one of its series.
+
+    Args:
+        curve: the series.
+        severity: how grave it is here.
+        size: how bad it is, to name the worst.
+        change: whether the series' start is part of the evidence; by default where it has more than two readings.
+
+    Returns:
+        The hit.
+    """
+    change = len(curve.finite) > 2 if change is None else change
+    return Hit(curve.site, severity, (curve.evidence(change=change),), size)
+
+
 def together(
-    hits: Sequence[Hit], *, rule: str, vital: str, what: Callable[[str, Hit], str], why: str, advice: str
+    hits: Sequence[Hit], *, what: Callable[[str, Hit], str], why: str, advice: str, vital: str = ""
 ) -> list[Finding]:
     """One finding for all sites with the same trouble: as grave as the gravest, evidence of the worst first.
 
     Args:
         hits: the sites, in order of depth.
         what: from the sites' names ("fc1, fc2 and fc3") and the worst hit to the sentence.
+        why: why it matters.
+        advice: what to do.
+        vital: the vital sign whose card shows it, where it is not the rule's own.
+
+    Returns:
+        One finding, or none where there is no hit.
     """
     if not hits:
         return []
-    gravest = min(hits, key=lambda h: (SEVERITIES.index(h.severity), -h.size))
-    severity = gravest.severity
     ordered = sorted(hits, key=lambda h: (SEVERITIES.index(h.severity), -h.size))
+    gravest = ordered[0]
     sites = tuple(h.site for h in hits)
     return [
         Finding(
-            severity,
-            gravest.site,
-            what(names(sites), gravest),
-            why,
-            advice,
-            tuple(e for h in ordered for e in h.evidence),
-            sites,
-            rule,
-            vital,
+            severity=gravest.severity,
+            site=gravest.site,
+            what=what(names(sites), gravest),
+            why=why,
+            advice=advice,
+            evidence=tuple(e for h in ordered for e in h.evidence),
+            sites=sites,
+            vital=vital,
         )
     ]
 

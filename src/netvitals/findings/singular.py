@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from netvitals.findings.rules import Context, Hit, called, rule, together
-from netvitals.runs import Evidence, Finding
+from netvitals.findings.rules import Context, Hit, called, hit, rule, together
+from netvitals.runs import Finding
 
 # dead-directions Cor. 58: with identity skips σ_r(X_l)/σ_r(X_0) stays of order one. How small is small is our choice.
 LOST = 0.01
@@ -25,15 +26,10 @@ ORBIT = 0.1
     optional=True,
 )
 def stream_floor(context: Context) -> Iterator[Finding]:
-    hits = [
-        Hit(s.site, "warning", (s.evidence(change=len(s.finite) > 2),), 1 / max(s.end, 1e-12))
-        for s in context.table.at("stream_floor", "ratio")
-        if s.end < LOST
-    ]
+    """Blocks after which the weakest active direction of the residual stream is all but gone."""
+    hits = [hit(s, "warning", 1 / max(s.end, 1e-12)) for s in context.table.at("stream_floor", "ratio") if s.end < LOST]
     yield from together(
         hits,
-        rule="stream floor",
-        vital="stream_floor",
         what=lambda where, worst: (
             f"The residual stream loses its weakest active direction at {where}: "
             f"{worst.evidence[0].value:.1e} of it is left after {called(worst.site)}."
@@ -55,6 +51,7 @@ def stream_floor(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def task_expansion(context: Context) -> Iterator[Finding]:
+    """Layers whose gradient spectrum jumped, as it does when the task grows."""
     from netvitals.singular import condition_jumps
 
     hits = []
@@ -73,8 +70,6 @@ def task_expansion(context: Context) -> Iterator[Finding]:
             hits.append(Hit(s.site, "watch", tuple(ground), max(jump.condition, jump.largest)))
     yield from together(
         hits,
-        rule="task expansion",
-        vital="kfac_floor",
         what=lambda where, worst: (
             f"The gradients of {where} jumped {worst.size:.0f}-fold at step "
             f"{worst.evidence[0].step} (largest eigenvalue or condition of G); it began in the "
@@ -96,6 +91,7 @@ def task_expansion(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def compression(context: Context) -> Iterator[Finding]:
+    """Layers whose weakest gradient direction rises (accumulation) or falls (compression)."""
     from netvitals.singular import phase
 
     named: dict[str, list[Hit]] = {"accumulation": [], "compression": []}
@@ -103,7 +99,7 @@ def compression(context: Context) -> Iterator[Finding]:
         if (s.finite > 0).sum() >= 6:
             found = phase(s.steps.tolist(), s.values.tolist())
             if found.name in named:
-                named[found.name].append(Hit(s.site, "info", (s.evidence(change=True),), abs(found.trend)))
+                named[found.name].append(hit(s, "info", abs(found.trend), change=True))
     words = {
         "accumulation": (
             "accumulate: their weakest direction gains gradient",
@@ -117,8 +113,6 @@ def compression(context: Context) -> Iterator[Finding]:
     for name, hits in named.items():
         yield from together(
             hits,
-            rule="phase",
-            vital="kfac_floor",
             what=lambda where, worst, name=name: f"The gradients of {where} {words[name][0]}.",  # type: ignore[misc]
             why="λ_min(G) rises while a network memorises and falls while it compresses.",
             advice=words[name][1],
@@ -134,24 +128,22 @@ def compression(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def order_change(context: Context) -> Iterator[Finding]:
+    """The last change of the order of the nearest singular direction."""
     from netvitals.singular import change_points
 
     for s in context.table.at("orders", "order", pooled=True):
         points = change_points(s.steps.tolist(), s.values.tolist())
         if points:
             last = points[-1]
-            ground = Evidence("orders", s.site, "order", last.step, last.after, last.before)
+            ground = replace(s.evidence(step=last.step, value=last.after), before=last.before)
             yield Finding(
                 "watch",
                 s.site,
                 f"The order of the nearest singular direction changed at step {last.step}: "
                 f"from {last.before} to {last.after}.",
-                "A direction has begun or ceased to be degenerate: a unit has died or come to life.",
-                "Compare the two checkpoints with netvitals.singular.readout; it names the unit.",
-                (ground,),
-                (s.site,),
-                "order change",
-                "orders",
+                why="A direction has begun or ceased to be degenerate: a unit has died or come to life.",
+                advice="Compare the two checkpoints with netvitals.singular.readout; it names the unit.",
+                evidence=(ground,),
             )
 
 
@@ -164,15 +156,12 @@ def order_change(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def gauge_drift(context: Context) -> Iterator[Finding]:
+    """Movement along directions that leave the loss as it is."""
     hits = [
-        Hit(s.site, "info", (s.evidence(change=True),), s.end)
-        for s in context.table.at("gauge_charges", "orbit_moved")
-        if s.end > ORBIT
+        hit(s, "info", s.end, change=True) for s in context.table.at("gauge_charges", "orbit_moved") if s.end > ORBIT
     ]
     yield from together(
         hits,
-        rule="gauge drift",
-        vital="gauge_charges",
         what=lambda where, worst: (
             f"The optimiser drifts along gauge directions at {where}: by {worst.size:.2g} since the start."
         ),

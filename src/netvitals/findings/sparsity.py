@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rules import Context, Hit, called, percent, rule, together
+from netvitals.findings.rules import Context, called, hit, percent, rule, together
 from netvitals.runs import Finding, Severity
 
 # weight-drift E11 (quantile-norm ReLU on digits): accuracy .978 at 70 % sparsity, .899 at 84 %, .646 at 91 %.
@@ -16,17 +16,16 @@ NEAR = 0.60  # and rising by more than 5 points
 
 @rule("sparsity cliff", "Is activation sparsity below the cliff near 70 %?", "sparsity", ("sparsity", "hard"))
 def cliff(context: Context) -> Iterator[Finding]:
+    """Layers with more exact zeros than accuracy stands, and layers on their way there."""
     hits, near = [], []
     for s in context.table.at("sparsity", "hard"):
         if s.end > CLIFF:
             severity: Severity = "critical" if s.end > DEEP else "warning" if s.end > OVER else "watch"
-            hits.append(Hit(s.site, severity, (s.evidence(change=len(s.finite) > 2),), s.end))
+            hits.append(hit(s, severity, s.end))
         elif s.end > NEAR and len(s.finite) > 2 and s.end - s.start > 0.05:
-            near.append(Hit(s.site, "info", (s.evidence(change=True),), s.end))
+            near.append(hit(s, "info", s.end, change=True))
     yield from together(
         hits,
-        rule="sparsity cliff",
-        vital="sparsity",
         what=lambda where, worst: (
             f"Sparsity is past the cliff in {where}: {percent(worst.size)} of the activations of "
             f"{called(worst.site)} are exactly zero."
@@ -38,8 +37,6 @@ def cliff(context: Context) -> Iterator[Finding]:
     )
     yield from together(
         near,
-        rule="sparsity cliff",
-        vital="sparsity",
         what=lambda where, worst: (
             f"Sparsity rises in {where} and reached {percent(worst.size)} in {called(worst.site)}."
         ),

@@ -17,6 +17,7 @@ SQUARED = ("relu2", "gelu2", "silu2", "squared")
 
 @rule("spikes", "Are there activation spikes?", "spikes", ("spikes", "max_over_mean"))
 def spike_findings(context: Context) -> Iterator[Finding]:
+    """Activations far above the mean of their layer: where, in which channel, and where to clip."""
     table = context.table
     hits = []
     for s in table.at("spikes", "max_over_mean"):
@@ -43,8 +44,6 @@ def spike_findings(context: Context) -> Iterator[Finding]:
     worst = max(hits, key=lambda h: h.size, default=None)
     yield from together(
         hits,
-        rule="spikes",
-        vital="spikes",
         what=lambda where, worst: (
             f"Spikes in {where}: the largest activation of "
             f"{called(worst.site)}{_channel(table, worst.site)} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rules import Context, Hit, called, rule, together
+from netvitals.findings.rules import Context, called, hit, rule, together
 from netvitals.runs import Finding
 
 # gate-density E8: under SGD with weight decay the norm scale of healthy ResNets shrinks by 73 to 81 % over training.
@@ -15,17 +15,16 @@ CONSTANT = 1e-3  # a σ so small leaves a constant, whatever it was at the start
 
 @rule("variance collapse", "Do pre-activations keep their variance?", "preactivations", ("preactivations", "sigma"))
 def collapse(context: Context) -> Iterator[Finding]:
+    """Activations whose inputs hardly vary, and those whose σ fell far below its start."""
     still, hits = [], []
     for s in context.table.at("preactivations", "sigma"):
         ratio = s.end / s.start if s.start else float("nan")
         if s.end < CONSTANT:
-            still.append(Hit(s.site, "critical", (s.evidence(change=len(s.finite) > 2),), -s.end))
+            still.append(hit(s, "critical", -s.end))
         elif len(s.finite) > 2 and ratio < COLLAPSED:
-            hits.append(Hit(s.site, "warning" if ratio < BEYOND else "watch", (s.evidence(change=True),), 1 - ratio))
+            hits.append(hit(s, "warning" if ratio < BEYOND else "watch", 1 - ratio, change=True))
     yield from together(
         still,
-        rule="variance collapse",
-        vital="preactivations",
         what=lambda where, worst: (
             f"The inputs of {where} hardly vary: σ is {worst.evidence[0].value:.2g} in {called(worst.site)}."
         ),
@@ -36,8 +35,6 @@ def collapse(context: Context) -> Iterator[Finding]:
     )
     yield from together(
         hits,
-        rule="variance collapse",
-        vital="preactivations",
         what=lambda where, worst: (
             f"The variance of the inputs collapses in {where}: σ fell from "
             f"{worst.evidence[0].before:.3g} to {worst.evidence[0].value:.3g} in "

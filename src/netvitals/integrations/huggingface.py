@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-
+from netvitals._extras import missing
 from netvitals.watch import Watch, watch
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ImportError:
+    raise missing("the Hugging Face callback", "transformers") from None
 
 
 class VitalsCallback(TrainerCallback):

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 
+from netvitals._extras import missing
 from netvitals.watch import Watch, watch
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError:
+    raise missing("the Lightning callback", "lightning") from None
 
 
 class VitalsCallback(Callback):

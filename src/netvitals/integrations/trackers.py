@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from netvitals._extras import missing
 from netvitals.runs import open_run
 
 Log = Callable[[dict[str, float], int], None]
@@ -47,7 +48,10 @@ def _name(vital: str, site: str, metric: str) -> str:
 
 @contextmanager
 def _wandb(**options: Any) -> Iterator[Log]:
-    import wandb
+    try:
+        import wandb
+    except ImportError:
+        raise missing("sending a run to Weights & Biases", "wandb") from None
 
     with wandb.init(**options) as session:
         yield lambda numbers, step: session.log(numbers, step=step)
@@ -55,7 +59,10 @@ def _wandb(**options: Any) -> Iterator[Log]:
 
 @contextmanager
 def _tensorboard(**options: Any) -> Iterator[Log]:
-    from torch.utils.tensorboard import SummaryWriter
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise missing("sending a run to TensorBoard", "tensorboard") from None
 
     writer = SummaryWriter(**options)
 
@@ -71,7 +78,10 @@ def _tensorboard(**options: Any) -> Iterator[Log]:
 
 @contextmanager
 def _mlflow(**options: Any) -> Iterator[Log]:
-    import mlflow
+    try:
+        import mlflow
+    except ImportError:
+        raise missing("sending a run to MLflow", "mlflow") from None
 
     def plain(name: str) -> str:  # MLflow allows letters, digits and a few signs in a name
         return "".join(c if c.isalnum() or c in "/_-. " else "_" for c in name)

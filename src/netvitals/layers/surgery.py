@@ -55,10 +55,14 @@ def replace_activation(
     """Exchange activation modules in place.
 
     Args:
+        model: the model, which is changed.
         frm: a name (``"gelu"`` is GELU only, ``"leaky_relu"`` any slope, ``"leaky_relu:0.1"`` that slope), several
             names, a class, or None for every activation.
         to: a spec, a module (copied), a class, or a factory that is given the old module.
         only: a pattern of dotted names (``"blocks.*.act"``) or a function of (name, module).
+
+    Returns:
+        What was exchanged, place by place, and what could not be.
 
     An activation kept as a function in an attribute (``nn.TransformerEncoderLayer``) is exchanged too; one that is
     called inside a ``forward`` cannot be and is listed in ``.unreached``.

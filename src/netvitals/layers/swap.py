@@ -40,8 +40,13 @@ def replace_norm(
     """Exchange norms in place; γ, β and running statistics go over where the new norm has them.
 
     Args:
+        model: the model, which is changed.
         frm: ``"batch"``, ``"layer"``, ``"group"``, ``"rms"``, a class, or None for every norm.
         to: a spec of :func:`netvitals.layers.norm`, or a factory that is given the old norm.
+        only: a pattern of dotted names (``"blocks.*.norm"``) or a function of (name, module).
+
+    Returns:
+        What was exchanged, place by place, with the tensors that went over.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
     >>> replace_norm(net, "batch", "quantile:0.75")[0].kept

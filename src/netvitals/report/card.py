@@ -105,7 +105,7 @@ def _card(vital: str, metrics: dict[str, list[Curve]], arrays: list[ArrayReading
     rows = tuple((site, tuple(last.get((site, name), np.nan) for name in names)) for site in sites)
     place = {site: i for i, site in enumerate(sites)}
     arrays = sorted(arrays, key=lambda a: (a.metric, place.get(a.site, len(place))))
-    return Card(vital, built, tuple(arrays), wanted[0] if wanted else 0, rows)
+    return Card(vital, built, arrays=tuple(arrays), first=wanted[0] if wanted else 0, rows=rows)
 
 
 def matrix(name: str, series: Sequence[Curve], columns: int, meaning: str = "") -> Metric:
@@ -116,14 +116,23 @@ def matrix(name: str, series: Sequence[Curve], columns: int, meaning: str = "") 
         values[row, np.searchsorted(steps, s.steps)] = s.values
     sites = tuple(s.site for s in series)
     if len(steps) <= columns:
-        return Metric(name, meaning, sites, steps, values)
+        return Metric(name=name, meaning=meaning, sites=sites, steps=steps, values=values)
     edges = np.linspace(0, len(steps), columns + 1).astype(int)
     known = ~np.isnan(values)
     total, count = (np.add.reduceat(v, edges[:-1], axis=1) for v in (np.where(known, values, 0.0), known.astype(float)))
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = total / count  # NaN where a column holds no reading
     low, high = (f.reduceat(values, edges[:-1], axis=1) for f in (np.fmin, np.fmax))
-    return Metric(name, meaning, sites, _marks(steps, edges), mean, low, high, int(np.diff(edges).max()))
+    return Metric(
+        name=name,
+        meaning=meaning,
+        sites=sites,
+        steps=_marks(steps, edges),
+        values=mean,
+        low=low,
+        high=high,
+        gathered=int(np.diff(edges).max()),
+    )
 
 
 def _marks(steps: np.ndarray, edges: np.ndarray) -> np.ndarray:

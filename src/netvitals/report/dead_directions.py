@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from html import escape
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from netvitals._version import __version__
 from netvitals.report.plot import Plot, Series
-from netvitals.report.plot import style as plot_style
+from netvitals.report.shell import render_html, write_html
 from netvitals.singular import Classified, CoefficientHistory, KLOrder, Readout, StreamSigma
 
-TEMPLATES = Path(__file__).with_name("templates")
 CLASSES = {"transversal": 1, "tangential": 2, "constant": 0, "unclear": 7, "zero": 3}  # class → colour
 MOST = 8  # directions in one picture of orders
+
+saved = write_html  # the name under which the commands know it
 
 
 def order_plot(scans: KLOrder | Mapping[str, KLOrder], verdicts: Mapping[str, str] | None = None) -> Plot:
@@ -96,6 +94,23 @@ def stream_plot(stream: StreamSigma) -> Plot:
     )
 
 
+@dataclass(frozen=True)
+class Section:
+    """One card of a page without script."""
+
+    title: str
+    meaning: str
+    body: Any  # markup
+
+
+@dataclass(frozen=True)
+class SectionsModel:
+    """What ``sections.html.j2`` knows."""
+
+    title: str
+    sections: Sequence[Section]
+
+
 def readout_page(
     found: Readout,
     *,
@@ -103,110 +118,101 @@ def readout_page(
     stream: StreamSigma | None = None,
     spectrum: Classified | None = None,
 ) -> str:
-    """The readout as one HTML page: verdict in words, candidates, conditions, pictures."""
-    scans = {c.name: c.scan for v in ("singular", "unclear", "regular") for c in found.of(v)}
-    sections = [("What was found", "", f"<pre>{escape(str(found))}</pre>")]
-    if scans:
-        sections.append(
-            (
-                "Orders",
-                "The Fisher form along a direction, scanned outward. A singular direction falls "
-                "towards the left with the dashed slope 2(k − 1); a regular one is flat."
-                + (f" The first {MOST} of {len(scans)} are drawn." if len(scans) > MOST else ""),
-                order_plot(scans, {c.name: c.verdict for c in found.candidates}).html(),
-            )
-        )
+    """The readout as one HTML page: verdict in words, candidates, conditions, pictures.
+
+    Args:
+        found: what :func:`netvitals.singular.readout` gave.
+        title: the headline.
+        stream: the residual stream's singular values, drawn over depth where given.
+        spectrum: the Fisher eigenvalues along the first singular direction, drawn where given.
+
+    Returns:
+        One HTML document.
+    """
+    sections = [Section("What was found", "", _text(found)), *_order_sections(found)]
     if spectrum is not None:
-        sections.append(
-            (
-                "Spectrum",
-                f"Eigenvalues of the parameters that the first singular direction moves, along it: {spectrum}.",
-                spectrum_plot(spectrum).html(),
-            )
-        )
+        meaning = f"Eigenvalues of the parameters that the first singular direction moves, along it: {spectrum}."
+        sections.append(Section("Spectrum", meaning, _picture(spectrum_plot(spectrum))))
     if stream is not None:
-        sections.append(("Stream", f"{stream}.", stream_plot(stream).html()))
-    rows = "".join(
-        f"<tr><td>{escape(c.name)}</td><td>{c.kind}</td><td>{c.verdict}</td><td>{escape(c.why)}</td></tr>"
-        for c in found.candidates
-    )
-    sections.append(
-        (
-            "Candidates",
-            "Every direction that was scanned.",
-            "<div class='table'><table class='words'>"
-            "<thead><tr><th>direction</th><th>kind</th><th>verdict</th><th>why</th></tr></thead><tbody>"
-            f"{rows}</tbody></table></div>",
-        )
-    )
-    conditions = "".join(f"<tr><td>{escape(n)}</td><td>{escape(s)}</td></tr>" for n, s in found.conditions.items())
-    sections.append(
-        (
-            "Conditions",
-            "What the theory asks for, and whether it was met.",
-            f"<div class='table'><table class='words'><tbody>{conditions}</tbody></table></div>",
-        )
-    )
+        sections.append(Section("Stream", f"{stream}.", _picture(stream_plot(stream))))
+    rows = [(c.name, c.kind, c.verdict, c.why) for c in found.candidates]
+    scanned = _table(("direction", "kind", "verdict", "why"), rows)
+    sections.append(Section("Candidates", "Every direction that was scanned.", scanned))
+    met = _table((), found.conditions.items())
+    sections.append(Section("Conditions", "What the theory asks for, and whether it was met.", met))
     if found.skipped:
-        sections.append(
-            (
-                "Not looked at",
-                "",
-                "<ul class='unseen'>"
-                + "".join(f"<li><code>{escape(n)}</code>: {escape(w)}</li>" for n, w in found.skipped.items())
-                + "</ul>",
-            )
-        )
-    return page(title, sections)
+        sections.append(Section("Not looked at", "", _list(found.skipped)))
+    return page_of(title, sections)
 
 
 def history_page(history: CoefficientHistory, *, title: str = "Learning coefficient over training") -> str:
-    return page(
+    """λ̂ over training as one HTML page: the picture, and the numbers.
+
+    Args:
+        history: what :func:`netvitals.singular.coefficient_history` gave.
+        title: the headline.
+
+    Returns:
+        One HTML document.
+    """
+    meaning = "The effective number of parameters at each checkpoint, beside the loss."
+    return page_of(
         title,
         [
-            (
-                "λ over training",
-                "The effective number of parameters at each checkpoint, beside the loss.",
-                coefficient_plot(history).html(),
-            ),
-            ("Numbers", "", f"<pre>{escape(str(history))}</pre>"),
+            Section("λ over training", meaning, _picture(coefficient_plot(history))),
+            Section("Numbers", "", _text(history)),
         ],
     )
 
 
-def page(title: str, sections: Sequence[tuple[str, str, str]]) -> str:
-    """One HTML file without script or network: headline and cards of (title, meaning, body)."""
-    style = (TEMPLATES / "style.css").read_text(encoding="utf-8") + plot_style()
-    own = (
-        ".card pre { white-space: pre-wrap; font-size: 13px; margin: 8px 0 0; } .keys { margin-top: 6px; "
-        "font-size: 13px; color: var(--soft); } table.words td, table.words th { white-space: normal; text-align: "
-        "left; font-family: var(--sans); font-size: 13.5px; vertical-align: top; "
-        "overflow-wrap: break-word; padding-right: 14px; }"
-    )
-    cards = "".join(
-        f'<section class="card"><header><h2>{escape(name)}</h2></header>'
-        + (f'<p class="meaning">{escape(meaning)}</p>' if meaning else "")
-        + body
-        + "</section>"
-        for name, meaning, body in sections
-    )
-    return (
-        '<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escape(title)} · netvitals</title><style>{style}{own}</style></head><body><main>"
-        f'<section class="hero"><h1>{escape(title)}</h1></section>{cards}'
-        f"<footer>Written by netvitals {__version__}. This file needs no network.</footer></main></body></html>"
-    )
+def page_of(title: str, sections: Sequence[Section]) -> str:
+    """One HTML file without script or network: headline and cards.
+
+    Args:
+        title: the headline.
+        sections: the cards, from top to bottom.
+
+    Returns:
+        One HTML document.
+    """
+    return render_html("sections.html.j2", SectionsModel(title, sections), styles=("sections.css",))
 
 
-def saved(text: str, path: str | os.PathLike[str], name: str) -> Path:
-    """Write a page, whole or not at all; a folder gets ``name``."""
-    target: Any = Path(path)
-    if target.is_dir():
-        target = target / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(target.name + ".part")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(target)
-    return Path(target)
+def _order_sections(found: Readout) -> list[Section]:
+    scans = {c.name: c.scan for v in ("singular", "unclear", "regular") for c in found.of(v)}
+    if not scans:
+        return []
+    meaning = (
+        "The Fisher form along a direction, scanned outward. A singular direction falls towards the left with the "
+        "dashed slope 2(k − 1); a regular one is flat."
+    )
+    meaning += f" The first {MOST} of {len(scans)} are drawn." if len(scans) > MOST else ""
+    return [Section("Orders", meaning, _picture(order_plot(scans, {c.name: c.verdict for c in found.candidates})))]
+
+
+def _text(value: Any) -> Any:
+    from markupsafe import Markup
+
+    return Markup("<pre>{}</pre>").format(str(value))
+
+
+def _picture(plot: Plot) -> Any:
+    from markupsafe import Markup
+
+    return Markup(plot.html())
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
+    from markupsafe import Markup
+
+    cells = lambda tag, row: Markup("").join(Markup(f"<{tag}>{{}}</{tag}>").format(c) for c in row)
+    top = Markup("<thead><tr>{}</tr></thead>").format(cells("th", head)) if head else ""
+    body = Markup("").join(Markup("<tr>{}</tr>").format(cells("td", row)) for row in rows)
+    return Markup("<div class='table'><table class='words'>{}<tbody>{}</tbody></table></div>").format(top, body)
+
+
+def _list(places: Mapping[str, str]) -> Any:
+    from markupsafe import Markup
+
+    items = Markup("").join(Markup("<li><code>{}</code>: {}</li>").format(n, why) for n, why in places.items())
+    return Markup("<ul class='unseen'>{}</ul>").format(items)

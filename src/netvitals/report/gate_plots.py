@@ -20,6 +20,8 @@ FAR = 6.0  # standard deviations; margins beyond are drawn there
 
 
 class Picture(NamedTuple):
+    """A plot with its headline and what to see in it."""
+
     title: str
     caption: str
     plot: Plot

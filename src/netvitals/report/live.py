@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from netvitals._extras import missing
 from netvitals.report import render
 from netvitals.runs import open_run
 
@@ -25,10 +26,13 @@ def runs_below(folder: str | os.PathLike[str]) -> list[str]:
 
 def create_app(folder: str | os.PathLike[str]) -> Any:
     """The ASGI application. Needs the extra ``serve``."""
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import HTMLResponse
-    from starlette.routing import Route
+    try:
+        from starlette.applications import Starlette
+        from starlette.requests import Request
+        from starlette.responses import HTMLResponse
+        from starlette.routing import Route
+    except ImportError:
+        raise missing("the live page", "starlette") from None
 
     root = Path(folder).resolve()
     runs_below(root)  # a wrong folder is said now, not at the first request

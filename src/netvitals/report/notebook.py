@@ -7,20 +7,26 @@ from typing import Any
 
 import numpy as np
 
+from netvitals._extras import missing
 from netvitals.findings.curves import table
 
 
 def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> Any:
-    """``metric`` of ``vital`` at every site over the steps.
+    """``metric`` of ``vital`` at every site over the steps. Needs the extra ``notebook``.
 
     Args:
         source: a Run, a Watch, a frame or readings.
+        vital: name of the vital sign, e.g. "gates".
+        metric: name of the metric, e.g. "density@0.01".
         kind: "heatmap" (layers × steps) or "lines".
 
     Returns:
-        a ``plotly.graph_objects.Figure``.
+        A ``plotly.graph_objects.Figure``.
     """
-    import plotly.graph_objects as go
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        raise missing("report.figure, which draws for a notebook,", "plotly") from None
 
     if kind not in ("heatmap", "lines"):
         raise ValueError(f"kind is heatmap or lines, got {kind!r}")

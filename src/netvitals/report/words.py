@@ -56,6 +56,7 @@ def tally(findings: Sequence[Finding]) -> str:
 
 
 def loss_caption(loss: Curve) -> str:
+    """From where to where the loss went, and its lowest."""
     finite = loss.finite
     if not len(finite):
         return "no finite loss"

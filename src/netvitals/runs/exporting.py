@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from pathlib import Path
-from typing import Any
 
+from netvitals.capture.result import plain
 from netvitals.runs.reader import Run
 
 FORMATS = ("parquet", "csv", "json")
@@ -50,19 +49,9 @@ def export(run: Run, to: str = "parquet", out: str | os.PathLike[str] | None = N
             ],
             "findings": [f.to_dict() for f in run.findings()],
         }
-        path.write_text(json.dumps(_finite(document), default=str), encoding="utf-8")
+        path.write_text(json.dumps(plain(document, odd=str)), encoding="utf-8")
     elif to == "csv":
         run.frame().write_csv(path)
     else:
         run.frame().write_parquet(path)
     return path
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return value

@@ -97,7 +97,12 @@ class Run:
         """Readings in long form: step, vital, site, metric, value.
 
         Args:
-            vital, site, metric: a name, several names, or a pattern with ``*`` and ``?``; None takes all.
+            vital: a name, several names, or a pattern with ``*`` and ``?``; None takes all.
+            site: the same for sites.
+            metric: the same for metrics.
+
+        Returns:
+            One row a reading, in the order of steps.
         """
         import polars as pl
 
@@ -156,8 +161,14 @@ class Run:
         """Array readings, in the order of their steps, with the dtype and shape they were written with.
 
         Args:
-            vital, site, metric: as in :meth:`frame`.
-            first, last: only the earliest, or only the latest array of each series.
+            vital: a name, several names or a pattern, as in :meth:`frame`.
+            site: the same for sites.
+            metric: the same for metrics.
+            first: only the earliest array of each series.
+            last: only the latest array of each series.
+
+        Returns:
+            The arrays.
         """
         if first and last:
             raise ValueError("ask for the first or for the last arrays, not for both at once")

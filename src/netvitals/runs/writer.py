@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import repeat
 from pathlib import Path
@@ -23,6 +23,7 @@ import torch
 
 from netvitals._version import __version__
 from netvitals.capture import ArrayReading, Reading, StepColumns
+from netvitals.capture.result import plain
 from netvitals.runs.finding import Finding
 from netvitals.runs.store import claim, create
 
@@ -133,18 +134,18 @@ class RunWriter:
     def note(self, key: str, value: Any) -> None:
         """Set one entry of the run's metadata (kept as JSON; what JSON cannot hold is kept as its text)."""
         with self._wake:
-            self._notes[key] = json.dumps(_plain(value))
+            self._notes[key] = _json(value)
 
     def finding(self, *findings: Finding) -> None:
         """Add findings to the run."""
         with self._wake:
-            self._findings += [json.dumps(_plain(f.to_dict())) for f in findings]
+            self._findings += [_json(f) for f in findings]
 
     def replace_findings(self, findings: Iterable[Finding]) -> None:
         """Put these findings in the place of all earlier ones."""
         with self._wake:
             self._replace_findings = True
-            self._findings = [json.dumps(_plain(f.to_dict())) for f in findings]
+            self._findings = [_json(f) for f in findings]
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything handed over so far is on disk; False if that did not happen in time."""
@@ -303,7 +304,7 @@ def _storable(array: ArrayReading) -> ArrayReading:
     value = np.asarray(array.value)
     if value.dtype.kind not in "biufc":
         raise TypeError(f"{array.vital}/{array.metric} at {array.site}: arrays hold numbers, got dtype {value.dtype}")
-    return array if value is array.value else ArrayReading(array.step, array.vital, array.site, array.metric, value)
+    return array if value is array.value else replace(array, value=value)
 
 
 def _versions() -> dict[str, str]:
@@ -315,15 +316,6 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(v) for v in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, str | int | float | bool) or value is None:
-        return value
-    return str(value)
+def _json(value: Any) -> str:
+    """JSON as Python reads it back: NaN and infinities stay what they are."""
+    return json.dumps(plain(value, odd=float))

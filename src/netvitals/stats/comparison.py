@@ -12,6 +12,8 @@ from netvitals.stats._sample import Array, pair, sample, varying
 
 @dataclass(frozen=True)
 class Anova:
+    """One-way analysis of variance: do the means of several groups differ by more than their spread allows?"""
+
     f: float
     p: float
     df: tuple[int, int]  # between, within
@@ -27,6 +29,8 @@ class Anova:
 
 @dataclass(frozen=True)
 class PairedT:
+    """Student's t on the differences of pairs."""
+
     t: float
     p: float  # two-sided
     df: int

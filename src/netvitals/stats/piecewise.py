@@ -50,7 +50,16 @@ def two_segments(
     r"""$\min_{a,b,c,k}\sum_i (y_i - a - b x_i - c\,(x_i-k)_+)^2$, the knot k profiled out on a grid and then refined.
 
     Args:
+        x: where the points are; at least five different values.
+        y: their heights.
+        level: coverage of the breakpoint's interval.
+        resamples: bootstrap draws behind that interval.
+        seed: of the draws.
+        grid: knots tried before the best one is refined.
         groups: one label per point; whole groups (runs) are resampled instead of points.
+
+    Returns:
+        The breakpoint with its interval, and the slopes on both sides.
 
     >>> fit = two_segments([0, .1, .2, .3, .4, .5, .6, .7], [1, 1, 1, 1, 1, .8, .6, .4], resamples=50)
     >>> print(f"{fit.breakpoint:.3f} {fit.right:.2f}")

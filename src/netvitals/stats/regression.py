@@ -37,7 +37,12 @@ def logistic(x: Any, y: Any, *, steps: int = 100) -> Logistic:
     inverse Fisher information $(X^\top \mathrm{diag}(p(1-p)) X)^{-1}$.
 
     Args:
-        x: (n,) or (n, features).  y: zeros and ones.
+        x: one number or one row of features per case.
+        y: the outcome of each case, zero or one; both must occur.
+        steps: Newton steps at most.
+
+    Returns:
+        Intercept and coefficients with standard errors and p-values.
 
     >>> print(logistic([0, 1, 2, 3, 4, 5], [0, 0, 1, 0, 1, 1]))
     intercept -3.035 ± 2.5 (p = 0.233); x1 +1.214 ± 0.91 (p = 0.183); n=6

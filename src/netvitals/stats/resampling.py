@@ -47,8 +47,15 @@ def bootstrap(
     Args:
         values: one observation per row: a vector, or a matrix whose rows stay together (paired data).
         statistic: maps such an array to one number.
+        method: "bca" (corrected for bias and skew) or "percentile".
+        level: coverage of the interval.
+        resamples: how many times to draw.
+        seed: of the draws.
         groups: one label per row; whole groups are resampled. Epochs of one run are not independent: pass the run's
             label here, so that runs are drawn and not epochs.
+
+    Returns:
+        The statistic of the whole sample with its interval.
 
     >>> interval = bootstrap([1.0, 2.0, 3.0, 4.0, 10.0], method="percentile", seed=1)
     >>> print(f"{interval.estimate:.1f} in [{interval.low:.1f}, {interval.high:.1f}]")

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals._extras import missing as missing_extra
 from netvitals.lab.data.dataset import Dataset, Split, probe_of
 from netvitals.lab.data.folder import missing, places
 
@@ -61,7 +62,10 @@ class Digits(ImageOptions):
     seed: int = 0  # of the split
 
     def load(self, folder: Path | None) -> Dataset:
-        from sklearn.datasets import load_digits
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError:
+            raise missing_extra("the data set digits", "sklearn") from None
 
         raw = load_digits()
         every = Split(torch.from_numpy(raw.images).unsqueeze(1), torch.from_numpy(raw.target))

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from netvitals.lab.engine.plot import Plot
 from netvitals.lab.engine.study import Config, Row
+from netvitals.report.plot import Plot
 
 Status = Literal["holds", "fails", "erratum", "not-run"]
 Measured = float | str | None

@@ -2,60 +2,73 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from netvitals import __version__
 from netvitals.lab.engine.claim import STATUSES, Status
 from netvitals.lab.engine.progress import duration
 from netvitals.lab.engine.standing import Standing, plot_of
 from netvitals.lab.engine.store import Results
+from netvitals.report.shell import render_html, write_html
 
+TEMPLATES = Path(__file__).with_name("templates")
 TONES = {"holds": "good", "fails": "critical", "erratum": "warning", "not-run": "info"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimRow:
+    """One claim as the template shows it."""
+
+    id: str
+    paper: str
+    section: str
+    statement: str
+    expected: str
+    status: Status
+    tone: str
+    number: str
+    note: str
+    basis: tuple[str, ...]  # trials, seeds, scale, computing time
+    excluded: Sequence[tuple[str, str]]
+    stale: bool
+    plot: Any  # markup
+    legend: Sequence[tuple[int, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimsModel:
+    """What ``claims.html.j2`` knows, field by field."""
+
+    title: str
+    words: str
+    counts: Mapping[Status, int]
+    tones: Mapping[str, str]
+    statuses: Sequence[Status]
+    papers: Sequence[str]
+    rows: Sequence[ClaimRow]
 
 
 def write_page(standings: Sequence[Standing], path: str | os.PathLike[str], results: Results | None = None) -> Path:
     """Write the page and return its path; with ``results`` the pictures of the claims are drawn too."""
-    path = Path(path)
-    if path.is_dir():
-        path = path / "claims.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(render_page(standings, results), encoding="utf-8")
-    draft.replace(path)
-    return path
+    return write_html(render_page(standings, results), path, "claims.html")
 
 
 def render_page(standings: Sequence[Standing], results: Results | None = None) -> str:
     """The page as text."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    here = files("netvitals.lab.engine") / "templates"
-    text = {name: (here / name).read_text(encoding="utf-8") for name in ("claims.html.j2", "claims.css", "claims.js")}
-    style = "".join(
-        (files("netvitals.report") / "templates" / name).read_text(encoding="utf-8")
-        for name in ("style.css", "plot.css")
-    )
     counts = {s: sum(x.verdict.status == s for x in standings) for s in STATUSES}
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return environment.from_string(text["claims.html.j2"]).render(
-        version=__version__,
-        rows=[_row(s, results) for s in standings],
+    model = ClaimsModel(
+        title="Claims",
+        words=_words(counts, standings),
         counts=counts,
         tones=TONES,
-        words=_words(counts, standings),
-        papers=sorted({s.claim.paper for s in standings}),
         statuses=STATUSES,
-        style=Markup(style + text["claims.css"]),
-        script=Markup(text["claims.js"]),
-        script_hash=base64.b64encode(hashlib.sha256(text["claims.js"].encode()).digest()).decode(),
+        papers=sorted({s.claim.paper for s in standings}),
+        rows=[_row(s, results) for s in standings],
     )
+    return render_html("claims.html.j2", model, styles=("claims.css",), script="claims.js", folder=TEMPLATES)
 
 
 def _words(counts: Mapping[Status, int], standings: Sequence[Standing]) -> str:
@@ -70,32 +83,35 @@ def _words(counts: Mapping[Status, int], standings: Sequence[Standing]) -> str:
     )
 
 
-def _row(standing: Standing, results: Results | None) -> dict[str, Any]:
+def _row(standing: Standing, results: Results | None) -> ClaimRow:
     from markupsafe import Markup
 
     claim, verdict = standing.claim, standing.verdict
     plot = plot_of(standing, results) if results is not None else None
-    basis = []
-    if verdict.trials:
-        basis.append(f"{verdict.trials} trial{'s' * (verdict.trials != 1)}")
-        basis += [f"{verdict.seeds} seed{'s' * (verdict.seeds != 1)}"] if verdict.seeds else []
-        spent = duration(verdict.cost) if verdict.cost >= 1 else "under 1 s"
-        basis += [f"scale {verdict.scale}", f"{spent} of computing"]
-    return {
-        "id": claim.id,
-        "paper": claim.paper,
-        "study": claim.study,
-        "section": claim.section,
-        "statement": claim.statement,
-        "expected": str(claim.expected),
-        "status": verdict.status,
-        "tone": TONES[verdict.status],
-        "number": verdict.number,
-        "note": verdict.words,
-        "basis": basis,
-        "excluded": verdict.excluded,
-        "stale": standing.stale,
-        "judged": standing.judged,
-        "plot": Markup(plot.svg()) if plot else "",
-        "legend": plot.legend if plot else [],
-    }
+    return ClaimRow(
+        id=claim.id,
+        paper=claim.paper,
+        section=claim.section,
+        statement=claim.statement,
+        expected=str(claim.expected),
+        status=verdict.status,
+        tone=TONES[verdict.status],
+        number=verdict.number,
+        note=verdict.words,
+        basis=_basis(standing),
+        excluded=verdict.excluded,
+        stale=standing.stale,
+        plot=Markup(plot.svg()) if plot else "",
+        legend=plot.legend if plot else (),
+    )
+
+
+def _basis(standing: Standing) -> tuple[str, ...]:
+    """What a verdict rests on, in a few words."""
+    verdict = standing.verdict
+    if not verdict.trials:
+        return ()
+    spent = duration(verdict.cost) if verdict.cost >= 1 else "under 1 s"
+    seeds = (f"{verdict.seeds} seed{'s' * (verdict.seeds != 1)}",) if verdict.seeds else ()
+    trials = f"{verdict.trials} trial{'s' * (verdict.trials != 1)}"
+    return (trials, *seeds, f"scale {verdict.scale}", f"{spent} of computing")

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from netvitals.capture import result
+
 
 def plain(value: Any) -> Any:
-    """``value`` with numpy and torch numbers and arrays turned into Python ones.
+    """``value`` with numpy and torch numbers and arrays turned into Python ones; NaN and infinities stay.
 
     >>> import numpy as np
     >>> plain({"loss": np.float32(0.5), "curve": np.arange(3)})
     {'loss': 0.5, 'curve': [0, 1, 2]}
     """
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(v) for v in value]
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-    if hasattr(value, "tolist"):
-        return value.tolist()
+    return result.plain(value, odd=float, other=_refused)
+
+
+def _refused(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not a number, text, list or dict")
 
 

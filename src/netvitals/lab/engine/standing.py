@@ -10,11 +10,11 @@ from typing import Any
 
 from netvitals.lab.engine.claim import Claim, Verdict, not_run
 from netvitals.lab.engine.judging import rows_of
-from netvitals.lab.engine.plot import Plot
 from netvitals.lab.engine.registry import find_study
 from netvitals.lab.engine.store import Results, StoredVerdict
 from netvitals.lab.engine.study import SCALES, trial_key
 from netvitals.lab.engine.versions import code_version
+from netvitals.report.plot import Plot
 
 
 @dataclass(frozen=True)

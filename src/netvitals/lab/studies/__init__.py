@@ -18,7 +18,6 @@ from netvitals.lab.engine.claim import (
 from netvitals.lab.engine.exporting import export
 from netvitals.lab.engine.judging import judge, trial_keys
 from netvitals.lab.engine.page import render_page, write_page
-from netvitals.lab.engine.plot import Plot, Series
 from netvitals.lab.engine.record import render_record, write_record
 from netvitals.lab.engine.registry import (
     all_claims,
@@ -37,6 +36,11 @@ from netvitals.lab.engine.store import DEFAULT, Hypothesis, Results, StoredVerdi
 from netvitals.lab.engine.study import SCALES, Config, Row, Study
 from netvitals.lab.engine.versions import code_version
 from netvitals.lab.engine.workers import ENGINES
+from netvitals.report import plot as _drawing
+
+# assigned rather than imported: how a picture is drawn must not make stored trials stale
+Plot = _drawing.Plot
+Series = _drawing.Series
 
 __all__ = [
     "DEFAULT",

@@ -13,7 +13,8 @@ from netvitals.lab import models
 from netvitals.lab.data import Dataset
 from netvitals.lab.studies import Row
 from netvitals.lab.training import Recipe, evaluate, train
-from netvitals.optim import DDCAdam, Gauges, Rescale, find_gauges, orbit_position
+from netvitals.optim import DDCAdam, Gauges, Rescale, find_gauges
+from netvitals.optim.gauges import orbit_position
 
 NETWORKS = {
     "mlp": "mlp:64-64x2-10",

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from netvitals import stats
+from netvitals.drift import amplification, intermediate_peak
 from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, fails, holds, not_run
 from netvitals.lab.studies.weight_drift._cliff import cliff, picture
 from netvitals.lab.studies.weight_drift._grid import REFERENCE
 from netvitals.lab.studies.weight_drift.cliff import CLASSIFIERS
 from netvitals.lab.studies.weight_drift.steering import TOOLS, predicted_sparsity
-from netvitals.vitals.spikes import amplification, intermediate_peak
 
 NEAR = (0.60, 0.85)  # a breakpoint in this range is "about 70 %"
 ENOUGH = 200  # steps of a language model that claims may rest on

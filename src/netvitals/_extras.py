@@ -1,0 +1,34 @@
+"""Parts that not everybody installs: which extra brings them, and the sentence when they are not there."""
+
+from __future__ import annotations
+
+# the name that is imported → the name on the package index, and the extra of netvitals that brings it
+PARTS = {
+    "plotly": ("plotly", "notebook"),
+    "sklearn": ("scikit-learn", "lab"),
+    "ray": ("ray", "ray"),
+    "lightning": ("lightning", "lightning"),
+    "transformers": ("transformers", "hf"),
+    "wandb": ("wandb", "trackers"),
+    "tensorboard": ("tensorboard", "trackers"),
+    "mlflow": ("mlflow-skinny", "trackers"),
+    "starlette": ("starlette", "serve"),
+    "uvicorn": ("uvicorn", "serve"),
+}
+
+
+def missing(what: str, part: str) -> ImportError:
+    """The error to raise where an extra is not installed.
+
+    Args:
+        what: what the caller wanted, as the beginning of a sentence.
+        part: the name that could not be imported, one of :data:`PARTS`.
+
+    Returns:
+        An ``ImportError`` that says what to install; its ``name`` is ``part``.
+
+    >>> print(missing("a figure for a notebook", "plotly"))
+    a figure for a notebook needs plotly, which is not installed: pip install 'netvitals[notebook]'
+    """
+    package, extra = PARTS[part]
+    return ImportError(f"{what} needs {package}, which is not installed: pip install 'netvitals[{extra}]'", name=part)

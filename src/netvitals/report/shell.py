@@ -1,0 +1,86 @@
+"""The shell that every page has: one HTML file with its style and its script inside, and a policy that lets in nothing
+else.
+
+A page is a frozen dataclass (its fields are the names that the template knows) and a template that extends
+``shell.html.j2``. Values are escaped; what is markup already says so with ``markupsafe.Markup``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from netvitals._version import __version__
+
+TEMPLATES = Path(__file__).with_name("templates")
+STYLES = ("style.css", "plot.css")  # of every page
+SUPPLIED = frozenset({"version", "style", "script", "script_hash"})  # names that the shell adds to those of the model
+
+
+def render_html(
+    template: str, model: Any, *, styles: Sequence[str] = (), script: str = "", folder: Path = TEMPLATES
+) -> str:
+    """The page of ``model`` as text.
+
+    Args:
+        template: file name of the template.
+        model: a dataclass; the template sees its fields by name, and a name it does not have is an error.
+        styles: style sheets of this page, after those that every page has.
+        script: file name of the page's script; without one the policy admits none.
+        folder: where template, styles and script are.
+
+    Returns:
+        One HTML document that needs no network.
+    """
+    from markupsafe import Markup
+
+    shared = [(TEMPLATES / name).read_text(encoding="utf-8") for name in STYLES]
+    style = "".join(shared + [(folder / name).read_text(encoding="utf-8") for name in styles])
+    code = (folder / script).read_text(encoding="utf-8") if script else ""
+    return str(
+        environment(folder)
+        .get_template(template)
+        .render(
+            {f.name: getattr(model, f.name) for f in fields(model)},
+            version=__version__,
+            style=Markup(style),
+            script=Markup(code),
+            script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
+        )
+    )
+
+
+def write_html(text: str, path: str | os.PathLike[str], name: str) -> Path:
+    """Write a page, whole or not at all.
+
+    Args:
+        text: the page.
+        path: the file, which is replaced if it is there, or a folder. Folders on the way are made.
+        name: the file's name in a folder.
+
+    Returns:
+        The file that was written.
+    """
+    target = Path(path)
+    if target.is_dir():
+        target = target / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(target.name + ".part")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(target)
+    return target
+
+
+@cache
+def environment(folder: Path = TEMPLATES) -> Any:
+    """The templates of ``folder`` with the shell beside them: escaped, and strict about unknown names."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader([folder, TEMPLATES])
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)

@@ -1,0 +1,43 @@
+"""Readings may be few, broken or of the wrong kind: that is said, and no rule stumbles."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from netvitals.capture import Reading
+from netvitals.findings import RULES, Findings, diagnose
+
+ACT = ("a.act", "b.act", "c.act")
+
+
+def test_missing_readings_are_said_and_nothing_breaks():
+    found = diagnose([Reading(0, "gates", "a", "density@0.01", 0.5)])
+    assert isinstance(found, Findings) and not found.alarming
+    assert "Not checked, for want of readings" in str(found)
+    assert len(diagnose([])) == 0
+
+
+def test_no_rule_stumbles_over_series_of_one_point_or_of_nothing_but_nan():
+    names = {(v, m) for r in RULES for v, m in r.needs}
+    for value in (0.5, float("nan"), float("inf"), 0.0):
+        readings = [
+            Reading(0, v, s, m + "0.01" if m.endswith("@") else m, value) for v, m in names for s in (*ACT, "model")
+        ]
+        assert [c.trouble for c in diagnose(readings).checked if c.trouble] == []
+
+
+def test_sources_that_cannot_be_read_get_a_sentence():
+    with pytest.raises(TypeError, match="open a run with"):
+        diagnose("runs/first")
+    with pytest.raises(TypeError, match="expected Reading"):
+        diagnose([1, 2, 3])
+    with pytest.raises(ValueError, match="lacks value"):
+        diagnose(pl.DataFrame({"step": [1], "vital": ["a"], "site": ["b"], "metric": ["c"]}))
+
+
+def test_a_frame_is_a_source():
+    frame = pl.DataFrame(
+        [{"step": i, "vital": "sparsity", "site": "a", "metric": "hard", "value": 0.75} for i in range(30)]
+    )
+    assert [f.rule for f in diagnose(frame)] == ["sparsity cliff"]

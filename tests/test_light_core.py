@@ -1,0 +1,157 @@
+"""The core needs neither plotly nor scikit-learn; who asks for what they bring is told what to install."""
+
+import ast
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from netvitals._extras import PARTS, missing
+
+HOUSE = Path(__file__).parents[1]
+PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CORE = {"torch", "numpy", "scipy", "polars", "typer", "rich", "jinja2"}
+OURS = CORE | {"netvitals", "markupsafe"}  # markupsafe is the part of jinja2 that escapes
+ROOMS_WITH_EXTRAS = ("integrations", "lab", "report/live.py", "report/notebook.py", "cli/view.py")
+
+WITHOUT = """
+import sys
+for name in ("plotly", "sklearn"):
+    sys.modules[name] = None          # as if it were not installed
+"""
+
+WATCHED = """
+import torch
+import netvitals as nv
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(32, 4), torch.randint(2, (32,))
+with nv.watch(model, optimizer=optimizer, run="first", every=1) as vitals:
+    for _ in range(4):
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        vitals.step(loss)
+assert [c.rule for c in vitals.findings().checked if c.series]
+"""
+
+
+def alone(code: str, folder: Path) -> str:
+    """What a fresh Python prints that has neither of the two."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT + textwrap.dedent(code)], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def named(requirements: list[str]) -> set[str]:
+    return {r.split(">")[0].split("[")[0] for r in requirements}
+
+
+def test_watch_findings_report_page_and_checkup_do_without(tmp_path):
+    code = """
+    run = nv.open_run("first")
+    assert len(run.findings().checked) > 5
+    page = nv.report.write(run, "report.html")
+    assert "Gates" in page.read_text()
+    found = nv.checkup(model, nn.functional.cross_entropy, (x, y))
+    assert "Checkup of Sequential" in open(found.to_html("checkup.html")).read()
+    plot = nv.report.Plot("x", "y", [nv.report.Series("a", [1, 2], [3, 4], line=True)])
+    assert "<svg" in plot._repr_html_()
+    from netvitals import stats
+    print(round(stats.silhouette([0.0, 0.1, 5.0, 5.1]), 2))
+    """
+    assert alone(WATCHED + textwrap.dedent(code), tmp_path).strip() == "0.98"
+
+
+def test_the_command_line_reports_a_run_without_them(tmp_path):
+    code = """
+    from netvitals.cli import main
+    try:
+        main(["report", "first"])
+    except SystemExit as end:
+        assert not end.code
+    """
+    assert "report.html" in alone(WATCHED + textwrap.dedent(code), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("nv.report.figure([], 'gates', 'density@0.01')", ("plotly", "pip install 'netvitals[notebook]'")),
+        ("from netvitals.lab import data; data.load('digits')", ("scikit-learn", "pip install 'netvitals[lab]'")),
+    ],
+)
+def test_who_asks_for_a_part_that_is_not_there_is_told_what_to_install(call, words, tmp_path):
+    code = f"""
+    import netvitals as nv
+    try:
+        {call}
+    except ImportError as error:
+        print(error)
+    """
+    sentence = alone(code, tmp_path)
+    assert all(word in sentence for word in words), sentence
+
+
+def test_the_demo_says_it_in_one_line_too(tmp_path):
+    code = """
+    from netvitals.cli import main
+    try:
+        main(["demo", "--out", "d"])
+    except SystemExit as end:
+        print(end.code)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT + textwrap.dedent(code)], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout.strip().endswith("2") and "Traceback" not in done.stderr
+    assert done.stderr.strip() == "netvitals: the data set digits needs scikit-learn, which is not installed: " + (
+        "pip install 'netvitals[lab]'"
+    )
+
+
+def test_a_bare_import_error_of_a_command_becomes_the_sentence(tmp_path):
+    code = """
+    from netvitals.cli import app, main
+    def bare():
+        import sklearn.cluster
+    app.command("bare")(bare)
+    main(["bare"])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT + textwrap.dedent(code)], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("needs scikit-learn, which is not installed: pip install 'netvitals[lab]'")
+
+
+def test_the_core_is_small_and_every_extra_part_has_its_extra():
+    assert named(PROJECT["dependencies"]) == CORE
+    extras = {name: named(parts) for name, parts in PROJECT["optional-dependencies"].items()}
+    for package, extra in PARTS.values():
+        assert package in extras[extra]
+    whole = PROJECT["optional-dependencies"]["dev"][0] + PROJECT["optional-dependencies"]["all"][0]
+    assert whole.count("notebook") == whole.count("lab") == 2
+    assert "netvitals[lab]" in str(missing("x", "sklearn")) and missing("x", "sklearn").name == "sklearn"
+
+
+def test_no_file_of_the_core_imports_a_part_that_only_an_extra_brings():
+    package = HOUSE / "src" / "netvitals"
+    strangers = []
+    for path in sorted(package.rglob("*.py")):
+        place = path.relative_to(package).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            tops = {n.split(".")[0] for n in names} - sys.stdlib_module_names - OURS
+            assert tops <= PARTS.keys(), (place, tops)
+            if tops and not place.startswith(ROOMS_WITH_EXTRAS):
+                strangers.append((place, *tops))
+    assert strangers == []
