@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from netvitals.capture.engine.functions import MEANING, RESHAPING, Meaning
 from netvitals.capture.engine.pass_state import Frame, PassState
 from netvitals.capture.engine.provenance import UNKNOWN, Origin
+from netvitals.capture.engine.replay import Replay
 from netvitals.capture.engine.roles import REASONS
 from netvitals.capture.engine.schedule import detached_context
 from netvitals.capture.site import Unseen
@@ -21,8 +22,8 @@ _SHOWN = frozenset({"activation", "ambiguous", "clamp", "attention"})
 
 class _Input(NamedTuple):
     x: Tensor  # a copy where the function overwrites it
-    in_place: bool
     origin: Origin
+    f: Callable[[Tensor], Any]  # the function of this one argument, to be run again
 
 
 class FunctionCalls(TorchFunctionMode):
@@ -58,7 +59,7 @@ class FunctionCalls(TorchFunctionMode):
         given = None
         try:
             if meaning.what in ("activation", "ambiguous", "clamp"):
-                given = self._activation_input(meaning, x, args, kwargs)
+                given = self._activation_input(meaning, func, x, args, kwargs)
         except Exception as error:
             self._state.give_up(error)
         output = func(*args, **kwargs)
@@ -74,7 +75,7 @@ class FunctionCalls(TorchFunctionMode):
         return output
 
     def _activation_input(
-        self, meaning: Meaning, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, meaning: Meaning, func: Any, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _Input | None:
         if not isinstance(x, Tensor) or not x.is_floating_point() or "out" in kwargs:
             return None
@@ -84,7 +85,10 @@ class FunctionCalls(TorchFunctionMode):
         if meaning.what == "clamp" and not _is_relu(args, kwargs):
             return None
         in_place = meaning.in_place or bool(kwargs.get("inplace")) or (len(args) > 1 and args[-1] is True)
-        return _Input(x.detach().clone() if in_place else x, in_place, origin)
+        f = _of_one(func, args, kwargs, in_place)
+        if meaning.random:
+            f = Replay(f, x.device)
+        return _Input(x.detach().clone() if in_place else x, origin, f)
 
     def _follow(
         self,
@@ -108,7 +112,7 @@ class FunctionCalls(TorchFunctionMode):
                 given.x,
                 given.origin,
                 output,
-                _of_one(func, args, kwargs, given.in_place),
+                given.f,
                 _alike(op, args, kwargs),
             )
         elif what == "moving" and isinstance(x, Tensor) and isinstance(output, Tensor):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from netvitals.capture.engine.replay import Replay
-from netvitals.capture.engine.roles import ACTIVATIONS, REASONS, Role, is_compiled, is_elementwise, role
+from netvitals.capture.engine.roles import REASONS, Role, is_compiled, is_elementwise, may_change, role
 from netvitals.capture.engine.schedule import detached_context, warn
 from netvitals.capture.site import Unseen
 
@@ -65,12 +65,7 @@ class Modules:
     def _met(self, name: str, module: nn.Module, is_a: Role) -> ModuleInfo:
         module_info = ModuleInfo(name, is_a, in_place=bool(getattr(module, "inplace", False)))
         module_info.trains = any(True for _ in module.parameters())
-        # the user's and our own activations may draw random numbers, as nn.RReLU does
-        module_info.replays = (
-            is_a == "candidate"
-            or type(module) is nn.RReLU
-            or (is_a == "activation" and not isinstance(module, ACTIVATIONS))
-        )
+        module_info.replays = is_a == "candidate" or (is_a == "activation" and may_change(module))
         if is_a == "activation" and not module_info.replays and not isinstance(module, nn.PReLU):
             module_info.alike = "relu" if type(module) is nn.ReLU else repr(module)
         if is_a in REASONS:

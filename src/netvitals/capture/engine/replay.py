@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,19 +10,30 @@ from torch import Tensor, nn
 
 
 class Replay:
-    """``f`` of an activation module that may draw random numbers or keep buffers, as it was when this was made.
+    """An activation that may draw random numbers or keep buffers, as it was when this was made.
 
-    Make it right before the module runs. Calling it gives the output of that run for any input, from the same
+    Make it right before the activation runs. Calling it gives the output of that run for any input, from the same
     generator state and buffers, and leaves generator and buffers as they are at the time of the call.
+
+    Args:
+        activation: a module, or a function of one tensor.
+        device: where it runs.
+        in_place: it overwrites its input, so that it gets a copy.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device, *, in_place: bool = False) -> None:
-        self._module = module
+    def __init__(
+        self, activation: nn.Module | Callable[[Tensor], Tensor], device: torch.device, *, in_place: bool = False
+    ) -> None:
+        module = activation if isinstance(activation, nn.Module) else None
+        self._call = activation if module is None else module.forward
         self._device = device
         self._in_place = in_place
         self._random = random_state(device)
         self._buffers = [
-            (m, key, b.detach().clone()) for m in module.modules() for key, b in m._buffers.items() if b is not None
+            (m, key, b.detach().clone())
+            for m in (() if module is None else module.modules())
+            for key, b in m._buffers.items()
+            if b is not None
         ]
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -31,7 +43,7 @@ class Replay:
             set_random_state(self._device, self._random)
             for module, key, value in self._buffers:
                 module._buffers[key] = value.clone()
-            return self._module.forward(x.clone() if self._in_place else x)
+            return self._call(x.clone() if self._in_place else x)
         finally:
             for module, key, buffer in mine:
                 module._buffers[key] = buffer

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals.activations import is_activation
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.problem import Loss, Problem, laboratory
 from netvitals.curvature.engine.tape import Tape, recorded
@@ -227,8 +228,4 @@ def activation_bend(model: nn.Module, x: Any, *, layers: Sequence[str] | None = 
 
 
 def _is_activation(m: nn.Module) -> bool:
-    mixing = (nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.MultiheadAttention)
-    if any(True for _ in m.children()) or isinstance(m, mixing):
-        return False
-    home = type(m).__module__
-    return home == "torch.nn.modules.activation" or home.startswith("netvitals.activations")
+    return is_activation(m) and not any(True for _ in m.children())
