@@ -13,7 +13,7 @@ _BY_REASON: Mapping[str, str] = {
         dequantize detach detach_copy double float from_dlpack half positive real requires_grad_ resolve_conj
         resolve_neg slice_copy squeeze squeeze_copy sym_sum tensor to to_dense Identity""",
     "it turns numbers into whole numbers, truth values or complex ones, through which no gradient goes": """
-        bool byte cdouble cfloat char int isfinite isinf isnan isneginf isposinf isreal logical_not long short
+        bool byte cdouble cfloat chalf char int isfinite isinf isnan isneginf isposinf isreal logical_not long short
         signbit""",
     "it is affine, so that it moves with the layer before it": """
         deg2rad neg negative rad2deg""",

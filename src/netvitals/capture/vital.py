@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from netvitals.capture.reading import Recorder
-from netvitals.capture.views import LinearView, ParameterView, TensorView
+from netvitals.capture.views import ActivationView, LinearView, ParameterView, TensorView
 
 KINDS = ("activation", "linear", "norm", "attention", "stream", "output")
 
@@ -27,13 +27,9 @@ class Vital:
     min_steps: int = 1  # and on steps that are at least so many training steps apart; slow ones raise it
     tensors_of: tuple[str, ...] = KINDS  # kinds of sites that ``tensor`` is shown
     gradients_of: tuple[str, ...] = KINDS  # kinds of sites whose ``gradient`` it is shown
-    takes_stacks: bool = False  # may be shown several like activations in one call; it looks at ``view.stack`` only
 
-    def activation(self, recorder: Recorder, view: Any) -> None:
-        """Right after an activation ran in the measured forward pass: an ``ActivationView``.
-
-        With ``takes_stacks``, at the latest when the pass ends: an ``ActivationView`` or an ``ActivationStack``.
-        """
+    def activation(self, recorder: Recorder, view: ActivationView) -> None:
+        """Right after an activation ran in the measured forward pass."""
 
     def linear(self, recorder: Recorder, view: LinearView) -> None:
         """Right after a linear or convolution layer ran."""

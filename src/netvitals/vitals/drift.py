@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture import (
-    ActivationStack,
     ActivationView,
     LinearView,
     ParameterView,
@@ -148,7 +147,6 @@ class Drift(Vital):
     """
 
     name = "drift"
-    takes_stacks = True
     every = 10
     gradients_of = ("activation", "linear", "output")
 
@@ -157,21 +155,17 @@ class Drift(Vital):
         if min_steps < 1:
             raise ValueError(f"spacing counts training steps and must be 1 or more, got {min_steps}")
         self.reduction = reduction
-        self.min_steps = min_steps
+        self.weights_min_steps = min_steps
         self._read_at: int | None = None
         self._recorder: Recorder | None = None
         self._splits: dict[tuple[Any, ...], list[tuple[Site, Tensor, Tensor]]] = {}
         self._initial_std: dict[str, tuple[weakref.ref[Tensor], Tensor]] = {}
         self._roles: dict[tuple[object, ...], tuple[list[str], Tensor]] = {}
 
-    def gradient(
-        self, recorder: Recorder, view: ActivationView | ActivationStack | LinearView | TensorView, g: Tensor
-    ) -> None:
+    def gradient(self, recorder: Recorder, view: ActivationView | LinearView | TensorView, g: Tensor) -> None:
         if isinstance(view, ActivationView):
             if g.numel():
-                self._signs(recorder, view.stack, view.as_view(g)[None])
-        elif isinstance(view, ActivationStack):
-            self._signs(recorder, view, g)
+                self._signs(recorder, view, view.as_view(g))
         elif isinstance(view, LinearView):
             self._split(recorder, view, g)
         elif view.site.kind == "output" and g.numel():
@@ -200,44 +194,40 @@ class Drift(Vital):
             )
         self._recorder, self._splits = None, {}
 
-    def _signs(self, recorder: Recorder, stack: ActivationStack, g: Tensor) -> None:
-        a, on = stack.a, stack.positive
+    def _signs(self, recorder: Recorder, view: ActivationView, g: Tensor) -> None:
+        a, on = view.a_view, view.positive
         g = g.to(a.dtype)
-        if stack.is_relu:  # the gradient vanishes where the input is not positive, and x = a where it is
+        if view.is_relu:  # the gradient vanishes where the input is not positive, and x = a where it is
             active = g * on
-            by_unit = active.sum(stack.over)
-            pos = all_ = by_unit.sum(1)
-            abs_pos = abs_all = _flat(torch.abs(active, out=stack.scratch)).sum(1)
-            along = euler_sum = _flat(active.mul_(a)).sum(1)
-            energy = torch.linalg.vector_norm(_flat(a), dim=1).square()
+            by_unit = active.sum(view.over)
+            pos = all_ = by_unit.sum()
+            abs_pos = abs_all = torch.abs(active, out=view.scratch).sum()
+            along = euler_sum = active.mul_(a).sum()
+            energy = torch.linalg.vector_norm(a).square()
         else:
-            gp = g * stack.derivative.reshape(a.shape)
+            gp = g * view.as_view(view.derivative)
             active = gp * on
-            by_unit = active.sum(stack.over)
-            pos, all_ = by_unit.sum(1), _flat(gp).sum(1)
-            abs_pos, abs_all = _flat(active.abs()).sum(1), _flat(gp.abs()).sum(1)
-            along, euler_sum = _flat(active * a).sum(1), _flat(gp * stack.x).sum(1)
-            energy = torch.linalg.vector_norm(_flat(a * on), dim=1).square()
-        share = stack.positive_share
-        edge = torch.empty_like(share)
-        units, seen = torch.gt(by_unit, 0, out=edge).sum(1), torch.gt(share, 0, out=edge).sum(1)
-        per = stack.samples if self.reduction == "mean" else 1
-        values = torch.stack(
-            [
-                pos * (per / stack.rows) / share.sum(1),
-                all_ * (per / stack.elements),
-                pos / abs_pos,
-                all_ / abs_all,
-                units / seen,
-                along * per / energy,
-                euler_sum * (per / stack.samples),
-            ],
-            dim=1,
-        )
-        recorder.write(stack.sites, SIGN_METRICS, values)
+            by_unit = active.sum(view.over)
+            pos, all_ = by_unit.sum(), gp.sum()
+            abs_pos, abs_all = active.abs().sum(), gp.abs().sum()
+            along, euler_sum = (active * a).sum(), (gp * view.x_view).sum()
+            energy = torch.linalg.vector_norm(a * on).square()
+        share = view.positive_share
+        units, seen = (by_unit > 0).sum(), (share > 0).sum()
+        per = view.samples if self.reduction == "mean" else 1
+        values = [
+            pos * (per / view.rows) / share.sum(),
+            all_ * (per / view.elements),
+            pos / abs_pos,
+            all_ / abs_all,
+            units / seen,
+            along * per / energy,
+            euler_sum * (per / view.samples),
+        ]
+        recorder.write(view.site, SIGN_METRICS, torch.stack(values))
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        if self._read_at is not None and 0 < recorder.step - self._read_at < self.min_steps:
+        if self._read_at is not None and 0 < recorder.step - self._read_at < self.weights_min_steps:
             return
         self._read_at = recorder.step
         rows: list[Tensor] = []
@@ -308,7 +298,3 @@ def _std(w: Tensor, mean: Tensor, scratch: Tensor | None = None) -> Tensor:
     """Sample standard deviation of each row from its mean; far faster than ``torch.std`` on a CPU."""
     centred = torch.sub(w, mean, out=scratch) if scratch is not None else w - mean
     return torch.linalg.vector_norm(centred, dim=1) / max(1, w.shape[1] - 1) ** 0.5
-
-
-def _flat(t: Tensor) -> Tensor:
-    return t.reshape(len(t), -1)

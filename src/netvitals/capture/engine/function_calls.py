@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,6 @@ from netvitals.capture.engine.provenance import UNKNOWN, Origin
 from netvitals.capture.engine.replay import Replay
 from netvitals.capture.engine.roles import REASONS
 from netvitals.capture.engine.schedule import detached_context
-from netvitals.capture.site import Unseen
 
 _SHOWN = frozenset({"activation", "ambiguous", "clamp", "attention"})
 
@@ -27,10 +26,10 @@ class _Input(NamedTuple):
 
 
 class FunctionCalls(TorchFunctionMode):
-    """Shows the scene what functional calls do. Inside a call the mode is off, so what torch calls in turn is not seen.
+    """Tells the state of a pass what functional calls do. Inside a call the mode is off: what torch calls is not seen.
 
     Args:
-        scene: where the calls happen; while it is blind they pass unlooked at.
+        state: of the pass in which the calls happen; while it is blind they pass unseen.
     """
 
     def __init__(self, state: PassState) -> None:
@@ -105,16 +104,7 @@ class FunctionCalls(TorchFunctionMode):
         owner = frame.module_info.name
         if given is not None:
             op = "relu" if what == "clamp" else meaning.op
-            state.activation(
-                _named(owner, op),
-                op,
-                owner,
-                given.x,
-                given.origin,
-                output,
-                given.f,
-                _alike(op, args, kwargs),
-            )
+            state.activation(_named(owner, op), op, owner, given.x, given.origin, output, given.f)
         elif what == "moving" and isinstance(x, Tensor) and isinstance(output, Tensor):
             origin = provenance.origin(x)
             provenance.mark(output, origin.follows, None if meaning.op in RESHAPING else origin.channel_dim)
@@ -125,21 +115,19 @@ class FunctionCalls(TorchFunctionMode):
         elif what == "addition":
             self._addition(frame, x, args[1] if len(args) > 1 else kwargs.get("other"), output)
         elif what == "mixing":
-            state.cannot_see(Unseen(_named(owner, meaning.op), REASONS["mixing"]))
+            state.cannot_see(_named(owner, meaning.op), REASONS["mixing"])
         elif what == "maximum":
             if self._is_maxout(x, args, kwargs):
-                state.cannot_see(Unseen(_named(owner, "maxout"), REASONS["mixing"]))
+                state.cannot_see(_named(owner, "maxout"), REASONS["mixing"])
         elif what == "attention":
             name = _named(owner, meaning.op)
-            state.cannot_see(Unseen(name, "the softmax runs inside a fused kernel; only the output is looked at"))
+            state.cannot_see(name, "the softmax runs inside a fused kernel; only the output is looked at")
             state.tensor(name, "attention", meaning.op, UNKNOWN, output, owner)
         elif what == "linear" or what == "convolution":
             provenance.mark(output, "linear", 1 if what == "convolution" else -1)
             state.cannot_see(
-                Unseen(
-                    _named(owner, meaning.op),
-                    "a layer called as a function has no module; its parameters are looked at under their own names",
-                )
+                _named(owner, meaning.op),
+                "a layer called as a function has no module; its parameters are looked at under their own names",
             )
         elif what in ("batch norm", "channel norm", "last norm"):
             provenance.mark(
@@ -173,14 +161,6 @@ class FunctionCalls(TorchFunctionMode):
 
 def _named(owner: str, op: str) -> str:
     return f"{owner}.{op}()" if owner else f"{op}()"
-
-
-def _alike(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-    """Equal for calls that are one and the same function of their first argument, of any shape; None if unsure."""
-    if op == "relu":
-        return op
-    options = (*args[1:], *(v for k, v in sorted(kwargs.items()) if k not in ("input", "self", "inplace")))
-    return (op, *options) if all(isinstance(o, str | int | float | None) for o in options) else None
 
 
 def _of_one(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> Callable[[Tensor], Any]:

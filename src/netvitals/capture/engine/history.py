@@ -41,8 +41,8 @@ class History(Generic[T]):
             self._past = [e for e in self._past if e[0] % self._stride == 0]
 
     def __iter__(self) -> Iterator[T]:
-        for module_info in (self._past, self._recent):
-            for _, entry in module_info:
+        for part in (self._past, self._recent):
+            for _, entry in part:
                 yield from entry
 
     def __len__(self) -> int:
