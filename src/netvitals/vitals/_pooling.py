@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 from torch import Tensor
@@ -27,6 +28,11 @@ class Rows:
         self.elements = np.array([layout.elements for layout in layouts])
         self.ends = np.cumsum(self.channels)
         self.starts = self.ends - self.channels
+        self._runs: list[tuple[tuple[Site, ...], int, int, int]] = []  # neighbours with as many channels are one block
+        for channels, run in groupby(range(len(layouts)), key=lambda i: layouts[i].channels):
+            i, *rest = run
+            last = rest[-1] if rest else i
+            self._runs.append((self.sites[i : last + 1], channels, int(self.starts[i]), int(self.ends[last])))
 
     def mean(self, by_channel: np.ndarray) -> np.ndarray:
         """Mean over the channels of each site."""
@@ -38,8 +44,8 @@ class Rows:
 
     def write_arrays(self, recorder: Recorder, metric: str, by_channel: np.ndarray) -> None:
         """Note the numbers by channel, one array a site."""
-        for site, start, end in zip(self.sites, self.starts, self.ends):
-            recorder.put_array([site], metric, by_channel[None, start:end])
+        for sites, channels, start, end in self._runs:
+            recorder.put_array(sites, metric, by_channel[start:end].reshape(-1, channels))
 
 
 class Table:

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from netvitals.capture.engine.functions import MEANING, RESHAPING, Meaning
-from netvitals.capture.engine.pass_state import Frame, PassState
-from netvitals.capture.engine.provenance import UNKNOWN, Origin
-from netvitals.capture.engine.replay import Replay
+from netvitals.capture.engine.modules import Replay
+from netvitals.capture.engine.pass_state import UNKNOWN, Frame, Origin, PassState
 from netvitals.capture.engine.roles import REASONS
 from netvitals.capture.engine.schedule import detached_context
 

@@ -14,10 +14,8 @@ from torch import Tensor, nn
 
 from netvitals.capture.engine.function_calls import FunctionCalls, is_transformed
 from netvitals.capture.engine.hook import Hook
-from netvitals.capture.engine.modules import ModuleInfo, Modules
-from netvitals.capture.engine.pass_state import Frame, PassState, tensors
-from netvitals.capture.engine.provenance import UNKNOWN
-from netvitals.capture.engine.replay import Replay
+from netvitals.capture.engine.modules import ModuleInfo, Modules, Replay
+from netvitals.capture.engine.pass_state import UNKNOWN, Frame, PassState, tensors
 from netvitals.capture.engine.roles import BATCH_NORMS, CHANNEL_NORMS, CONVOLUTIONS
 from netvitals.capture.engine.schedule import Schedule, detached_context
 from netvitals.capture.reading import Recorder

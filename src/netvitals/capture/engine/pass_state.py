@@ -2,18 +2,62 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from netvitals.capture.engine.modules import ModuleInfo
-from netvitals.capture.engine.provenance import UNKNOWN, Origin, Provenance, channel_dim
 from netvitals.capture.engine.route import Route
 from netvitals.capture.engine.schedule import Schedule, SiteView, detached_context, warn
 from netvitals.capture.reading import Recorder
 from netvitals.capture.site import Follows, Kind, Site
 from netvitals.capture.views import ActivationView, LinearView, TensorView
+
+
+class Origin(NamedTuple):
+    """What produced a tensor, and its dimension of channels where that is known."""
+
+    follows: Follows = "other"
+    channel_dim: int | None = None
+
+
+UNKNOWN = Origin()
+
+
+class Provenance:
+    """Remembers the origin of live tensors without keeping them alive.
+
+    >>> import torch
+    >>> provenance, x = Provenance(), torch.zeros(2, 3)
+    >>> provenance.mark(x, "input")
+    >>> provenance.origin(x).follows, provenance.origin(torch.zeros(1)).follows
+    ('input', 'other')
+    """
+
+    def __init__(self) -> None:
+        self._marks: dict[int, tuple[weakref.ref[Tensor], Origin]] = {}
+
+    def mark(self, tensor: Tensor, follows: Follows, channel_dim: int | None = None) -> None:
+        self._marks[id(tensor)] = (weakref.ref(tensor), Origin(follows, channel_dim))
+
+    def origin(self, tensor: Tensor) -> Origin:
+        mark = self._marks.get(id(tensor))
+        # the id of a tensor that is gone may belong to another one by now
+        return mark[1] if mark is not None and mark[0]() is tensor else UNKNOWN
+
+    def clear(self) -> None:
+        self._marks.clear()
+
+
+def channel_dim(tensor: Tensor, known: int | None) -> int:
+    """The dimension of channels: as the producing layer says, else 1 for 2-D and images, the last for (B, T, F)."""
+    if tensor.ndim <= 2:
+        return min(1, tensor.ndim - 1) if tensor.ndim else 0
+    if known is not None:
+        return known
+    return -1 if tensor.ndim == 3 else 1
 
 
 class Frame:
