@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.capture import ActivationStack, ActivationView, LinearView, ParameterView, Recorder, Site, TensorView
+from netvitals.capture import ActivationView, LinearView, ParameterView, Recorder, Site, TensorView
 
 torch.set_num_threads(1)
 
@@ -114,7 +114,6 @@ def shown(vital, *views, grads=(), parameters=None, step=0):
         for view in views:
             method = {
                 ActivationView: "activation",
-                ActivationStack: "activation",
                 LinearView: "linear",
                 TensorView: "tensor",
             }[type(view)]
@@ -125,18 +124,6 @@ def shown(vital, *views, grads=(), parameters=None, step=0):
             vital.parameters(recorder, parameters)
     scalars, arrays = recorder.readings()
     return {(r.site, r.metric): r.value for r in scalars} | {(r.site, r.metric, "array"): r.value for r in arrays}
-
-
-def stacked(views):
-    first = views[0].stack
-    return ActivationStack(
-        tuple(s.site for s in views),
-        torch.cat([s.stack.x for s in views]),
-        torch.cat([s.stack.a for s in views]),
-        first.f,
-        first.raw,
-        first.dtype,
-    )
 
 
 def parameter_view(model, initial=None, grads=None, before=None):
@@ -162,7 +149,6 @@ class Made:
 
     activation = staticmethod(activation)
     shown = staticmethod(shown)
-    stacked = staticmethod(stacked)
     parameter_view = staticmethod(parameter_view)
     relu_net = staticmethod(relu_net)
 

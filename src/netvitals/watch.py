@@ -176,7 +176,6 @@ class Watch:
     def _moved(self, grads: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
         if self._recorder is None:
             return
-        self._observer.settle()
         try:
             with detached_context():
                 modules = self._observer.modules if self._bare is self._model else dict(self._bare.named_modules())
@@ -187,7 +186,6 @@ class Watch:
     def _finish(self) -> None:
         recorder = self._recorder
         assert recorder is not None
-        self._observer.settle()
         self._hooks.settle()
         seen = self._observer.observed
         self._disarm()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.capture import Schedule, Vital, observe, warn
+from netvitals.capture import Recorder, Schedule, Vital, observe, warn
 
 
 class Fragile(Vital):
@@ -68,6 +68,30 @@ def test_cadence_counts_measured_steps():
             model(torch.randn(4, 2)).sum().backward()
             watching.step()
     assert sorted({r.step for r in watching.readings}) == [0, 6, 12]
+
+
+def test_a_slow_vital_sign_looks_on_steps_that_are_far_enough_apart():
+    import netvitals as nv
+
+    class Slow(Vital):
+        name, min_steps = "slow", 5
+
+        def activation(self, recorder, view):
+            recorder.write(view.site, ("x",), view.x.mean())
+
+    model = net()
+    with nv.watch(model, every=2, vitals=[Slow()]) as watching:
+        for _ in range(14):
+            model(torch.randn(4, 2)).sum().backward()
+            watching.step()
+    assert sorted({r.step for r in watching.readings}) == [0, 6, 12]
+
+
+def test_arrays_keep_the_precision_they_were_written_in():
+    recorder = Recorder(step=0)
+    recorder.write_array("layer", "values", torch.tensor([1 / 3], dtype=torch.float64))
+    recorder.leave_device()  # as a watch does, before it finishes the numbers
+    assert recorder.columns().arrays[0].item() == 1 / 3
 
 
 def test_a_single_method_may_look_less_often():

@@ -7,7 +7,7 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.capture import Vital
-from netvitals.capture.engine import observer as observer
+from netvitals.capture.engine import route
 
 
 class Height(Vital):
@@ -127,6 +127,54 @@ def test_a_second_call_that_appears_is_found():
     assert [sorted(site for site, _ in seen[s]) for s in range(4)] == [["act"], ["act"], ["act"], ["act", "act#2"]]
 
 
+def test_a_short_pass_reads_tensors_before_they_are_overwritten():
+    class Overwriting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers, self.act = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)), nn.Sigmoid()
+
+        def forward(self, x):
+            for layer in self.layers:
+                a = self.act(layer(x))
+                x = a.mul(1.0)
+                with torch.no_grad():
+                    a.detach().zero_()  # nobody needs it any more, or so the user thinks
+            return x
+
+    model = Overwriting()
+    with nv.watch(model, every=1, vitals=[Height()]) as watching:
+        for _ in range(3):
+            model(torch.ones(5, 4))
+            watching.step()
+    assert len(watching.readings) == 9 and all(r.value > 0 for r in watching.readings)
+
+
+def test_branches_with_and_without_a_gradient():
+    class Push(Vital):
+        name, gradients_of = "push", ("activation",)
+
+        def gradient(self, recorder, view, g):
+            recorder.write(view.site, ("g",), g.sum())
+
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers, self.acts = (
+                nn.ModuleList(make() for _ in range(3)) for make in (lambda: nn.Linear(4, 4), nn.Tanh)
+            )
+
+        def forward(self, x):
+            return [act(layer(x)) for layer, act in zip(self.layers, self.acts)]
+
+    model = Branches()
+    with nv.watch(model, every=1, vitals=[Push()]) as watching:
+        for _ in range(3):
+            first, _, third = model(torch.randn(5, 4))
+            (first + third).sum().backward()
+            watching.step()
+    assert [(r.site, r.value) for r in watching.readings] == [("acts.2", 20.0), ("acts.0", 20.0)] * 3
+
+
 def test_a_functional_call_that_appears_is_found_on_the_next_full_pass(monkeypatch):
     class Net(nn.Module):
         def __init__(self):
@@ -137,7 +185,7 @@ def test_a_functional_call_that_appears_is_found_on_the_next_full_pass(monkeypat
             x = self.act(self.layer(x))
             return F.silu(x) if self.more else x
 
-    monkeypatch.setattr(observer, "FULL", 4)
+    monkeypatch.setattr(route, "FULL", 4)
     model = Net()
 
     def change(step):
@@ -151,7 +199,7 @@ def test_a_functional_call_that_appears_is_found_on_the_next_full_pass(monkeypat
 def test_short_and_full_passes_read_the_same(names, monkeypatch):
     def readings(full):
         torch.manual_seed(0)
-        monkeypatch.setattr(observer, "FULL", full)
+        monkeypatch.setattr(route, "FULL", full)
         model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 2))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with nv.watch(model, optimizer=optimizer, every=1, vitals=names) as watching:

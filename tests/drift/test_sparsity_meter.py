@@ -47,9 +47,9 @@ def test_every_share_equals_its_definition(made, op, shape, dim):
         assert getattr(found, metric) == pytest.approx(value, abs=1e-9), metric
 
 
-def test_a_stack_reads_what_its_sites_read_alone(made):
+def test_several_sites_read_what_each_reads_alone(made):
     views = [made.activation(lopsided((16, 8), 1, i), torch.relu, op="relu", name=f"a{i}") for i in range(3)]
-    together = made.shown(Sparsity(), made.stacked(views))
+    together = made.shown(Sparsity(), *views)
     for view in views:
         for key, value in made.shown(Sparsity(), view).items():
             if key[0] != "model":

@@ -59,11 +59,11 @@ def test_quantiles_are_elements_near_the_exact_ones(made, op):
 
 
 @pytest.mark.parametrize("op", ["ReLU", "GELU"])
-def test_a_stack_reads_what_its_sites_read_alone(made, op):
+def test_several_sites_read_what_each_reads_alone(made, op):
     torch.manual_seed(2)
     views = [made.activation(torch.randn(16, 8) + i, FUNCTIONS[op], op=op, name=f"a{i}") for i in range(3)]
     alone = [made.shown(Gates(), s) for s in views]
-    together = made.shown(Gates(), made.stacked(views))
+    together = made.shown(Gates(), *views)
     for one in alone:
         for key, value in one.items():
             if key[0].startswith("a"):

@@ -16,6 +16,7 @@ from netvitals.activations.functions import (
     relu2,
     silu2,
 )
+from netvitals.activations.ignored import IGNORED
 from netvitals.activations.lookalike import look_alike
 from netvitals.activations.moments import expect, gauss_hermite, hermite_coefficients, moment
 from netvitals.activations.recognise import (
@@ -30,10 +31,13 @@ from netvitals.activations.recognise import (
 from netvitals.activations.registry import canonical, formula, get, names
 from netvitals.activations.sparse import QuantileReLU, TopK, kth, quantile_relu, topk_mask
 from netvitals.activations.surrogate import NoisyReLU, SugarBSiLU, noisy_relu, sugar_b_silu
+from netvitals.activations.table import ACTIVATIONS, MIXING, Activation
 from netvitals.activations.theory import Constants, constants
 from netvitals.activations.thresholds import Crossings, crossings
 
 __all__ = [
+    "ACTIVATIONS",
+    "Activation",
     "ActivationClass",
     "BSiLU",
     "Centered",
@@ -42,6 +46,8 @@ __all__ = [
     "ELEMENTWISE",
     "FUNCTIONAL",
     "Function",
+    "IGNORED",
+    "MIXING",
     "MODULES",
     "NoisyReLU",
     "Polynomial",

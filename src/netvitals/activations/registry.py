@@ -15,24 +15,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.activations.functions import (
-    B_SILU_ALPHA,
-    Arctan,
-    BSiLU,
-    Centered,
-    Erf,
-    Function,
-    Identity,
-    NegReLU,
-    Polynomial,
-    QuickGELU,
-    Sin,
-    Squared,
-    StiffSigmoid,
-    ZeroMean,
-)
+from netvitals.activations.functions import Centered, Function, Polynomial, Squared, StiffSigmoid, ZeroMean
 from netvitals.activations.sparse import GRANULARITIES, MODES, QuantileReLU, TopK
-from netvitals.activations.surrogate import NoisyReLU, SugarBSiLU
+from netvitals.activations.table import ACTIVATIONS
 
 
 @dataclass(frozen=True)
@@ -58,50 +43,26 @@ def _softplus(beta: float = 1.0) -> nn.Module:
     return nn.Softplus(beta)
 
 
+_MAKERS: dict[str, Callable[..., nn.Module]] = {  # where it is not the class with its numbers in order
+    "prelu": lambda slope=0.25: nn.PReLU(init=slope),
+    "softplus": _softplus,
+    "sigmoid": _sigmoid,
+    "poly": lambda *a: Polynomial(*(a or (0.0, 1.0))),
+}
 ENTRIES: dict[str, Entry] = {
-    "relu": Entry(nn.ReLU, "max(0, x)"),
-    "leaky_relu": Entry(lambda slope=0.01: nn.LeakyReLU(slope), "x if x > 0 else a x", ("slope",)),
-    "prelu": Entry(lambda slope=0.25: nn.PReLU(init=slope), "x if x > 0 else a x, a learned", ("slope",)),
-    "rrelu": Entry(
-        lambda lower=1 / 8, upper=1 / 3: nn.RReLU(lower, upper),
-        "x if x > 0 else a x, a random in training",
-        ("lower", "upper"),
-    ),
-    "relu6": Entry(nn.ReLU6, "min(max(0, x), 6)"),
-    "neg_relu": Entry(NegReLU, "min(0, x)"),
-    "relu2": Entry(lambda clip=None: Squared(nn.ReLU(), clip), "min(max(0, x)^2, c)", ("clip",)),
-    "gelu": Entry(nn.GELU, "x Phi(x)"),
+    **{
+        row.name: Entry(
+            _MAKERS.get(row.name, row.modules[0]), row.formula, row.shown, most=64 if row.name == "poly" else None
+        )
+        for row in ACTIVATIONS
+        if row.described
+    },
+    # forms of these that have no class of their own, and what is not elementwise
     "gelu_tanh": Entry(lambda: nn.GELU(approximate="tanh"), "x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))"),
-    "quick_gelu": Entry(QuickGELU, "x s(1.702 x)"),
+    "relu2": Entry(lambda clip=None: Squared(nn.ReLU(), clip), "min(max(0, x)^2, c)", ("clip",)),
     "gelu2": Entry(lambda clip=None: Squared(nn.GELU(), clip), "min((x Phi(x))^2, c)", ("clip",)),
-    "silu": Entry(nn.SiLU, "x s(x)"),
     "silu2": Entry(lambda clip=None: Squared(nn.SiLU(), clip), "min((x s(x))^2, c)", ("clip",)),
-    "b_silu": Entry(lambda alpha=B_SILU_ALPHA: BSiLU(alpha), "(x + a) s(x) - a/2", ("alpha",)),
-    "sugar_b_silu": Entry(lambda alpha=B_SILU_ALPHA: SugarBSiLU(alpha), "max(0, x), backward with B-SiLU'", ("alpha",)),
-    "mish": Entry(nn.Mish, "x tanh(ln(1 + e^x))"),
-    "softplus": Entry(_softplus, "ln(1 + e^(b x)) / b", ("beta",)),
-    "elu": Entry(lambda alpha=1.0: nn.ELU(alpha), "x if x > 0 else a (e^x - 1)", ("alpha",)),
-    "celu": Entry(lambda alpha=1.0: nn.CELU(alpha), "x if x > 0 else a (e^(x/a) - 1)", ("alpha",)),
-    "selu": Entry(nn.SELU, "1.0507 (x if x > 0 else 1.6733 (e^x - 1))"),
-    "tanh": Entry(nn.Tanh, "tanh(x)"),
-    "erf": Entry(Erf, "erf(x)"),
-    "sin": Entry(Sin, "sin(x)"),
-    "arctan": Entry(Arctan, "arctan(x)"),
-    "softsign": Entry(nn.Softsign, "x / (1 + |x|)"),
-    "sigmoid": Entry(_sigmoid, "1 / (1 + e^(-a (x - c)))", ("alpha", "center")),
-    "logsigmoid": Entry(nn.LogSigmoid, "ln s(x)"),
-    "hardswish": Entry(nn.Hardswish, "x min(max(0, x + 3), 6) / 6"),
-    "hardsigmoid": Entry(nn.Hardsigmoid, "min(max(0, x + 3), 6) / 6"),
-    "hardtanh": Entry(lambda low=-1.0, high=1.0: nn.Hardtanh(low, high), "min(max(l, x), h)", ("low", "high")),
-    "tanhshrink": Entry(nn.Tanhshrink, "x - tanh(x)"),
-    "softshrink": Entry(lambda lam=0.5: nn.Softshrink(lam), "x -+ l outside (-l, l), else 0", ("lambda",)),
-    "hardshrink": Entry(lambda lam=0.5: nn.Hardshrink(lam), "x outside (-l, l), else 0", ("lambda",)),
-    "identity": Entry(Identity, "x"),
-    "noisy_relu": Entry(
-        lambda alpha=1.0, scale=1.0: NoisyReLU(alpha, scale), "max(0, x); in training noise below 0", ("alpha", "scale")
-    ),
     "quantile_relu": Entry(QuantileReLU, "x if x >= its feature's q-quantile over the batch, else 0", ("q", "mode")),
-    "poly": Entry(lambda *a: Polynomial(*(a or (0.0, 1.0))), "sum of a_k x^k", ("a0", "a1", "..."), most=64),
 }
 
 ALIASES = {

@@ -9,13 +9,11 @@ from netvitals.capture.engine.schedule import Schedule, detached_context, warn
 from netvitals.capture.observation import Observation, check_finite, in_mode, observe, probe, split_batch
 from netvitals.capture.reading import ArrayReading, Reading, Recorder, StepColumns
 from netvitals.capture.site import Site, Unseen
-from netvitals.capture.stack import ActivationStack, Layout
-from netvitals.capture.views import ActivationView, LinearView, ParameterView, TensorView
+from netvitals.capture.views import ActivationView, Layout, LinearView, ParameterView, TensorView
 from netvitals.capture.vital import Metric, Vital, WatchContext
 
 __all__ = [
     "ActivationView",
-    "ActivationStack",
     "ArrayReading",
     "Buffer",
     "LinearView",

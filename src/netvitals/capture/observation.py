@@ -121,7 +121,6 @@ def probe(
                     found = torch.autograd.grad(loss, [p for _, p in named], allow_unused=True)
                     grads = {n: g for (n, _), g in zip(named, found) if g is not None}
                 loss = loss.detach()
-            observer.settle()
         finally:
             observer.disarm()
     if parameters and schedule.wants("parameters"):

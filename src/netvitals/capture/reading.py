@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,14 +51,12 @@ class Recorder:
     def __init__(self, step: int) -> None:
         self.step = step
         self.vital = ""  # the engine sets it before it calls a vital sign
-        self._scalars: list[tuple[Entry, Tensor]] = []
-        self._arrays: list[tuple[Entry, Tensor]] = []
         self._later: list[tuple[str, Callable[[], None]]] = []
-        self._finishers: list[tuple[str, list[Tensor], Callable[..., None]]] = []
-        self._unfinished: list[tuple[str, list[np.ndarray], Callable[..., None]]] = []
+        self._on_device: list[tuple[str, list[Tensor], Callable[..., None]]] = []
+        self._on_host: list[tuple[str, list[np.ndarray], Callable[..., None]]] = []
         self._narrow: np.dtype[Any] = np.dtype(np.float32)  # the precision the tensors had
         self._numbers: list[tuple[Entry, np.ndarray]] = []
-        self._blocks: list[tuple[Entry, np.ndarray]] = []
+        self._arrays: list[tuple[Entry, np.ndarray]] = []
 
     def write(self, site: Site | str | Sequence[Site | str], metrics: Sequence[str], values: Tensor) -> None:
         """Note ``values`` (one per metric, still on the device; no synchronisation happens here).
@@ -65,12 +64,8 @@ class Recorder:
         With several sites, ``values`` has a row for each.
         """
         sites = _names(site)
-        if values.numel() != len(metrics) * len(sites):
-            raise ValueError(
-                f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for "
-                f"{values.numel()} values"
-            )
-        self._scalars.append(((self.vital, sites, tuple(metrics)), values.detach()))
+        self._check(sites, metrics, values.numel())
+        self.on_host((values,), partial(self.put, sites, metrics))
 
     def write_array(self, site: Site | str | Sequence[Site | str], metric: str, values: Tensor) -> None:
         """Note a whole small array, for example one number per channel; with several sites, ``values`` has a row for
@@ -80,7 +75,7 @@ class Recorder:
             values = values[None]
         if len(sites) != len(values):
             raise ValueError(f"{self.vital}: {len(values)} arrays {metric!r} for {len(sites)} sites")
-        self._arrays.append(((self.vital, sites, (metric,)), values.detach()))
+        self.on_host((values,), partial(self.put_array, sites, metric))
 
     def on_host(self, tensors: Sequence[Tensor], finish: Callable[..., None]) -> None:
         """Have ``finish(*arrays)`` called when these tensors have left the device, in double precision.
@@ -88,80 +83,73 @@ class Recorder:
         What is cheap is cheaper there: a mean over channels costs a fraction of an operation on the device. ``finish``
         writes with :meth:`put` and :meth:`put_array`.
         """
-        self._finishers.append((self.vital, [t.detach() if t.requires_grad else t for t in tensors], finish))
+        self._on_device.append((self.vital, [t.detach() if t.requires_grad else t for t in tensors], finish))
 
     def put(self, site: Site | str | Sequence[Site | str], metrics: Sequence[str], values: np.ndarray) -> None:
         """As :meth:`write`, for numbers that have left the device."""
         sites, values = _names(site), np.asarray(values, dtype=np.float64)
-        if values.size != len(metrics) * len(sites):
-            raise ValueError(
-                f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for {values.size} values"
-            )
+        self._check(sites, metrics, values.size)
         self._numbers.append(((self.vital, sites, tuple(metrics)), values.reshape(-1)))
 
     def put_array(self, sites: Sequence[Site | str], metric: str, values: np.ndarray) -> None:
         """As :meth:`write_array` with several sites, for arrays that have left the device."""
-        self._blocks.append(((self.vital, _names(sites), (metric,)), values))
+        self._arrays.append(((self.vital, _names(sites), (metric,)), values))
 
     def later(self, work: Callable[[], None]) -> None:
         """Have ``work`` done before the readings leave the device."""
         self._later.append((self.vital, work))
 
-    def mark(self) -> tuple[int, ...]:
-        """How far the recorder is filled; ``erase`` goes back there."""
-        return tuple(len(module_info) for module_info in (self._scalars, self._arrays, self._finishers))
-
-    def erase(self, mark: tuple[int, ...]) -> None:
-        """Forget what was written since ``mark``."""
-        del self._scalars[mark[0] :], self._arrays[mark[1] :], self._finishers[mark[2] :]
-
     def leave_device(self) -> None:
         """Move everything written so far to the host, in one transfer per device, and let go of the tensors.
 
-        Nothing can be written any more; :meth:`page` finishes the numbers, now or later.
+        Nothing can be written any more; :meth:`columns` finishes the numbers, now or later.
         """
         with torch.no_grad(), np.errstate(all="ignore"):
             while self._later:
                 self.vital, work = self._later.pop(0)
                 self._guarded(work)
-            tensors = [v for _, v in self._scalars] + [v for _, v in self._arrays]
-            place = {id(t): i for i, t in enumerate(tensors)}
-            for _, given, _ in self._finishers:
+            place: dict[int, int] = {}  # a tensor that several ask for goes once
+            tensors: list[Tensor] = []
+            for _, given, _ in self._on_device:
                 for t in given:
                     if place.setdefault(id(t), len(tensors)) == len(tensors):
                         tensors.append(t)
-            flat, self._narrow = _to_host(tensors)
-        self._numbers += [(entry, piece.reshape(-1)) for (entry, _), piece in zip(self._scalars, flat)]
-        self._blocks += [(entry, piece) for (entry, _), piece in zip(self._arrays, flat[len(self._scalars) :])]
-        self._unfinished += [
-            (vital, [flat[place[id(t)]] for t in given], finish) for vital, given, finish in self._finishers
+            if tensors:
+                flat, self._narrow = _to_host(tensors)
+        self._on_host += [
+            (vital, [flat[place[id(t)]] for t in given], finish) for vital, given, finish in self._on_device
         ]
-        self._scalars, self._arrays, self._finishers = [], [], []
+        self._on_device = []
 
     def columns(self) -> StepColumns:
         """Everything written so far, in plain numbers."""
         self.leave_device()
-        queue, self._unfinished = self._unfinished, []
+        queue, self._on_host = self._on_host, []
         with np.errstate(all="ignore"):
             while queue:
                 self.vital, arrays, finish = queue.pop(0)
                 self._guarded(finish, *arrays)
                 # what is asked for on the host comes last
-                queue += [(vital, [], work) for vital, _, work in self._finishers]
-                self._finishers = []
-        values = np.concatenate([v for _, v in self._numbers]) if self._numbers else np.empty(0)
+                queue += [(vital, [], work) for vital, _, work in self._on_device]
+                self._on_device = []
         return StepColumns(
-            self.step,
-            tuple(e for e, _ in self._numbers),
-            values,
-            tuple(e for e, _ in self._blocks),
-            [block.astype(self._narrow) for _, block in self._blocks],
+            step=self.step,
+            layout=tuple(entry for entry, _ in self._numbers),
+            values=np.concatenate([v for _, v in self._numbers]) if self._numbers else np.empty(0),
+            array_layout=tuple(entry for entry, _ in self._arrays),
+            arrays=[array.astype(self._narrow) for _, array in self._arrays],
         )
 
     def readings(self) -> tuple[list[Reading], list[ArrayReading]]:
         """Everything written so far as readings."""
         columns = self.columns()
         return columns.readings(), columns.array_readings()
+
+    def _check(self, sites: tuple[str, ...], metrics: Sequence[str], size: int) -> None:
+        if size != len(metrics) * len(sites):
+            raise ValueError(
+                f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for {size} values"
+            )
 
     def _guarded(self, work: Callable[..., None], *args: np.ndarray) -> None:
         try:

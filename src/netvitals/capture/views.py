@@ -6,7 +6,7 @@ once, when first asked for, and is dropped as soon as every vital sign has looke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -15,33 +15,31 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture.site import Site
-from netvitals.capture.stack import RELU, ActivationStack, Scratch
+
+RELU = frozenset({"relu", "relu_", "ReLU"})
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What is known of a site without its tensors: enough to finish its numbers when the tensors are gone."""
+
+    site: Site
+    elements: int
+    channels: int
+    positions: int  # tokens or pixels of one example; the examples themselves if it has only one
 
 
 @dataclass
 class ActivationView:
-    """An activation as it ran: input ``x``, output ``a`` (both detached), and the function ``f`` itself."""
+    """An activation as it ran: input ``x``, output ``a`` (both detached), and the function ``f`` itself.
+
+    ``x_view`` and ``a_view`` are the same by channel; what several vital signs need of them is reduced once.
+    """
 
     site: Site
     x: Tensor
     a: Tensor
     f: Callable[[Tensor], Tensor]
-    alike: Hashable = None  # equal for activations that may be stacked; None for one that stands alone
-    memory: Scratch | None = None  # memory that is kept from look to look
-
-    @cached_property
-    def stack(self) -> ActivationStack:
-        """This activation alone, in the shape that serves several."""
-        return LoneStack(self.site, self.x_view[None], self.a, self.f, tuple(self.x.shape), self.x.dtype, self.memory)
-
-    @cached_property
-    def x_channels(self) -> Tensor:
-        """Input as (samples × positions, channels)."""
-        return _by_channel(self.x, self.site.channel_dim)
-
-    @cached_property
-    def a_channels(self) -> Tensor:
-        return _by_channel(self.a, self.site.channel_dim)
 
     @property
     def is_relu(self) -> bool:
@@ -60,10 +58,54 @@ class ActivationView:
         """Any tensor of the input's shape (a gradient, say) in the layout of ``x_view``."""
         return channel_view(t, self.site.channel_dim)
 
+    @cached_property
+    def layout(self) -> Layout:
+        rows = self.rows
+        if self.x_view.ndim == 3:
+            positions = self.x_view.shape[2]
+        else:
+            positions = rows // self.samples if rows > self.samples else rows
+        return Layout(self.site, self.elements, self.channels, positions)
+
+    @property
+    def samples(self) -> int:
+        """Examples in the batch."""
+        return self.x.shape[0] if self.x.ndim else 1
+
+    @property
+    def elements(self) -> int:
+        return self.x.numel()
+
+    @property
+    def channels(self) -> int:
+        return self.x_view.shape[1]
+
+    @property
+    def rows(self) -> int:
+        """Elements of a channel."""
+        return self.elements // max(1, self.channels)
+
     @property
     def over(self) -> tuple[int, ...]:
         """The dimensions of ``x_view`` and ``a_view`` that are not channels."""
         return (0,) if self.x_view.ndim == 2 else (0, 2)
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Mean of the input by channel."""
+        return self.x_view.mean(self.over)
+
+    @cached_property
+    def variance(self) -> Tensor:
+        """Population variance of the input by channel (from centred values; ``torch.var`` is far slower)."""
+        mean = self.mean if self.x_view.ndim == 2 else self.mean[:, None]
+        centred = torch.sub(self.x_view, mean, out=self.scratch)
+        return centred.mul_(centred).mean(self.over)
+
+    @cached_property
+    def scratch(self) -> Tensor:
+        """Room for an intermediate of the size of ``x_view``; overwritten by the next user."""
+        return torch.empty_like(self.x_view)
 
     @cached_property
     def positive(self) -> Tensor:
@@ -71,34 +113,28 @@ class ActivationView:
         return torch.gt(self.x_view, 0, out=torch.empty_like(self.x_view))
 
     @cached_property
+    def positive_share(self) -> Tensor:
+        """Share of positive inputs by channel."""
+        return torch.gt(self.x_view, 0, out=self.scratch).mean(self.over)
+
+    @cached_property
+    def size(self) -> Tensor:
+        """|a| in the layout of ``a_view``; the output of a ReLU is its own absolute value."""
+        return self.a_view if self.is_relu else self.a_view.abs()
+
+    @cached_property
+    def channel_max(self) -> Tensor:
+        """max |a| by channel."""
+        return self.size.amax(0) if self.size.ndim == 2 else self.size.amax(2).amax(0)  # one by one is quicker
+
+    @cached_property
     def derivative(self) -> Tensor:
         """f'(x) elementwise by a local vector-Jacobian product: needs no loss and never divides by zero."""
         if self.is_relu:
-            return self.positive.reshape(self.x.shape)
+            return torch.gt(self.x, 0, out=torch.empty_like(self.x))
         with torch.enable_grad():
             x = self.x.detach().requires_grad_(True)
             return torch.autograd.grad(self.f(x).sum(), x)[0]
-
-
-class LoneStack(ActivationStack):
-    """A stack of one, whose output is brought into shape when somebody asks for it: of a ReLU, few do."""
-
-    def __init__(
-        self,
-        site: Site,
-        x: Tensor,
-        a: Tensor,
-        f: Callable[[Tensor], Tensor],
-        raw: tuple[int, ...],
-        dtype: torch.dtype,
-        memory: Scratch | None,
-    ) -> None:
-        self.sites, self.x, self.f, self.raw, self.dtype, self.memory = (site,), x, f, raw, dtype, memory
-        self._a = a
-
-    @cached_property
-    def a(self) -> Tensor:  # type: ignore[override]
-        return channel_view(self._a, self.sites[0].channel_dim)[None]
 
 
 @dataclass
@@ -110,10 +146,6 @@ class LinearView:
     y: Tensor
     module: nn.Module
 
-    @cached_property
-    def y_channels(self) -> Tensor:
-        return _by_channel(self.y, self.site.channel_dim)
-
 
 @dataclass
 class TensorView:
@@ -122,7 +154,6 @@ class TensorView:
     site: Site
     value: Tensor
     module: nn.Module | None = None
-    memory: Scratch | None = None  # memory that is kept from look to look
 
     @cached_property
     def view(self) -> Tensor:

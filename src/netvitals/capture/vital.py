@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from netvitals.capture.reading import Recorder
-from netvitals.capture.views import LinearView, ParameterView, TensorView
+from netvitals.capture.views import ActivationView, LinearView, ParameterView, TensorView
 
 KINDS = ("activation", "linear", "norm", "attention", "stream", "output")
 
@@ -89,7 +89,6 @@ class Vital:
     min_steps: int = 1  # and on steps that are at least so many training steps apart; slow ones raise it
     tensors_of: tuple[str, ...] = KINDS  # kinds of sites that ``tensor`` is shown
     gradients_of: tuple[str, ...] = KINDS  # kinds of sites whose ``gradient`` it is shown
-    takes_stacks: bool = False  # may be shown several like activations in one call; it looks at ``view.stack`` only
 
     @classmethod
     def described(cls, metric: str) -> str | None:
@@ -110,11 +109,8 @@ class Vital:
         """Once, before the first look. Take what is needed from ``context``, or raise a sentence that says what is
         missing: nothing has been trained yet."""
 
-    def activation(self, recorder: Recorder, view: Any) -> None:
-        """Right after an activation ran in the measured forward pass: an ``ActivationView``.
-
-        With ``takes_stacks``, at the latest when the pass ends: an ``ActivationView`` or an ``ActivationStack``.
-        """
+    def activation(self, recorder: Recorder, view: ActivationView) -> None:
+        """Right after an activation ran in the measured forward pass."""
 
     def linear(self, recorder: Recorder, view: LinearView) -> None:
         """Right after a linear or convolution layer ran."""

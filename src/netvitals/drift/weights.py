@@ -94,7 +94,7 @@ def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module]) -> Role
 
 
 def weight_columns(w: Tensor) -> list[Tensor]:
-    """Of each row: mean, spread, extremes, norm, shares of negative and positive weights, and a high quantile of |w|."""
+    """Of each row: mean, spread, extremes, norm, shares of negative and positive weights, a high quantile of |w|."""
     mean = w.mean(1, keepdim=True)
     scratch = torch.empty_like(w)
     negative = torch.lt(w, 0, out=scratch).mean(1)

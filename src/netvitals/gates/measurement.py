@@ -133,7 +133,7 @@ class _Collector(Vital):
             if measured
             else np.full(99, math.nan)
         )
-        size, stack = kept.abs(), view.stack
+        size = kept.abs()
         self.found[view.site.name] = SiteGates(
             view.site,
             densities,
@@ -144,8 +144,8 @@ class _Collector(Vital):
             _variance(size),
             measured,
             slope.numel() - measured,
-            stack.mean[0].double().cpu().numpy(),
-            stack.variance[0].double().sqrt().cpu().numpy(),
+            view.mean.double().cpu().numpy(),
+            view.variance.double().sqrt().cpu().numpy(),
             view.f,
         )
 

@@ -11,7 +11,8 @@ from torch import nn
 
 from netvitals import activations
 
-_NAMES = set(activations.FUNCTIONAL.values()) | {f"{name}_" for name in activations.FUNCTIONAL.values()}
+_CALLED = {name: row.name for row in activations.ACTIVATIONS if not row.after_layer for name in row.functions}
+_NAMES = set(_CALLED) | {f"{name}_" for name in _CALLED}
 
 
 @lru_cache(maxsize=1024)
@@ -33,9 +34,9 @@ def _calls(kind: type[nn.Module]) -> tuple[tuple[str, int], ...]:
             if isinstance(owner, ast.Name) and owner.id == "self":
                 continue
             if isinstance(owner, (ast.Name, ast.Attribute, ast.Call, ast.BinOp, ast.Subscript)):
-                found.append((called.attr.rstrip("_"), first + node.lineno - 1))
+                found.append((_CALLED[called.attr.rstrip("_")], first + node.lineno - 1))
         elif isinstance(called, ast.Name) and called.id in _NAMES:
-            found.append((called.id.rstrip("_"), first + node.lineno - 1))
+            found.append((_CALLED[called.id.rstrip("_")], first + node.lineno - 1))
     return tuple(found)
 
 

@@ -136,26 +136,8 @@ def _exchange_attributes(
 
 #: Activations that ReLU can stand in for. Squashing ones (sigmoid, tanh) are gates and outputs: they stay.
 RELUFIABLE = (
-    "gelu",
-    "gelu_tanh",
-    "quick_gelu",
-    "silu",
-    "mish",
-    "softplus",
-    "elu",
-    "celu",
-    "selu",
-    "leaky_relu",
-    "prelu",
-    "rrelu",
-    "hardswish",
-    "relu6",
-    "b_silu",
-    "sugar_b_silu",
-    "noisy_relu",
-    "relu2",
-    "gelu2",
-    "silu2",
+    *(row.name for row in activations.ACTIVATIONS if row.relu_like),
+    *("gelu_tanh", "relu2", "gelu2", "silu2"),  # forms of them
 )
 
 

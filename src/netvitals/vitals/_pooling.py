@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 from torch import Tensor
@@ -20,13 +21,18 @@ KINDS = ("bn_direct", "post_add")  # inputs with and without a known Gaussian sh
 class Rows:
     """The sites of one step, in the order in which their channels stand in a flat array."""
 
-    def __init__(self, outlines: list[Layout]) -> None:
-        self.outlines = outlines
-        self.sites: tuple[Site, ...] = tuple(site for o in outlines for site in o.sites)
-        self.channels = np.array([o.channels for o in outlines for _ in o.sites])
-        self.elements = np.array([o.elements for o in outlines for _ in o.sites])
+    def __init__(self, layouts: list[Layout]) -> None:
+        self.layouts = layouts
+        self.sites: tuple[Site, ...] = tuple(layout.site for layout in layouts)
+        self.channels = np.array([layout.channels for layout in layouts])
+        self.elements = np.array([layout.elements for layout in layouts])
         self.ends = np.cumsum(self.channels)
         self.starts = self.ends - self.channels
+        self._runs: list[tuple[tuple[Site, ...], int, int, int]] = []  # neighbours with as many channels are one block
+        for channels, run in groupby(range(len(layouts)), key=lambda i: layouts[i].channels):
+            i, *rest = run
+            last = rest[-1] if rest else i
+            self._runs.append((self.sites[i : last + 1], channels, int(self.starts[i]), int(self.ends[last])))
 
     def mean(self, by_channel: np.ndarray) -> np.ndarray:
         """Mean over the channels of each site."""
@@ -38,42 +44,39 @@ class Rows:
 
     def write_arrays(self, recorder: Recorder, metric: str, by_channel: np.ndarray) -> None:
         """Note the numbers by channel, one array a site."""
-        start = 0
-        for o in self.outlines:
-            end = start + o.channels * len(o.sites)
-            recorder.put_array(o.sites, metric, by_channel[start:end].reshape(-1, o.channels))
-            start = end
+        for sites, channels, start, end in self._runs:
+            recorder.put_array(sites, metric, by_channel[start:end].reshape(-1, channels))
 
 
 class Table:
-    """Collects tensors of every stack of a step; ``finish(recorder, rows, *columns)`` is called once, when it ends.
+    """Collects tensors of every site of a step; ``finish(recorder, rows, *columns)`` is called once, when it ends.
 
-    A column is what was given at one place of ``tensors``, by channel or by site, of all stacks in one flat array.
+    A column is what was given at one place of ``tensors``, by channel or by site, of all sites in one flat array.
     """
 
     def __init__(self, finish: Callable[..., None]) -> None:
         self._finish = finish
         self._recorder: Recorder | None = None
-        self._outlines: list[Layout] = []
+        self._layouts: list[Layout] = []
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._rows: Rows | None = None
 
-    def add(self, recorder: Recorder, outline: Layout, tensors: Sequence[Tensor]) -> None:
-        recorder.on_host(tensors, partial(self._take, recorder, outline))
+    def add(self, recorder: Recorder, layout: Layout, tensors: Sequence[Tensor]) -> None:
+        recorder.on_host(tensors, partial(self._take, recorder, layout))
 
-    def _take(self, recorder: Recorder, outline: Layout, *arrays: np.ndarray) -> None:
+    def _take(self, recorder: Recorder, layout: Layout, *arrays: np.ndarray) -> None:
         if self._recorder is not recorder:
-            self._recorder, self._outlines, self._parts = recorder, [], []
+            self._recorder, self._layouts, self._parts = recorder, [], []
             recorder.on_host((), self._end)
-        self._outlines.append(outline)
+        self._layouts.append(layout)
         self._parts.append(arrays)
 
     def _end(self) -> None:
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
-        if self._rows is None or self._rows.outlines != self._outlines:
-            self._rows = Rows(self._outlines)
+        if self._rows is None or self._rows.layouts != self._layouts:
+            self._rows = Rows(self._layouts)
         self._finish(
             recorder, self._rows, *(np.concatenate([a.reshape(-1) for a in column]) for column in zip(*self._parts))
         )
@@ -104,18 +107,18 @@ class Pool:
         if recorder is None:
             return
         values = np.concatenate([v for _, v in self._parts])
-        takes_stacks = [rows for rows, _ in self._parts]
-        if takes_stacks != self._known[0]:
-            self._known = takes_stacks, list(_weights(takes_stacks))
+        parts = [rows for rows, _ in self._parts]
+        if parts != self._known[0]:
+            self._known = parts, list(_weights(parts))
         for where, chosen, weights in self._known[1]:
             recorder.put(where, self._metrics, weights @ values[chosen])
 
 
-def _weights(takes_stacks: Sequence[Rows]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def _weights(parts: Sequence[Rows]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Name, sites and their weights under the three poolings, for the model and for each kind of site in it."""
-    follows = [site.follows for rows in takes_stacks for site in rows.sites]
-    elements = np.concatenate([rows.elements for rows in takes_stacks])
-    channels = np.concatenate([rows.channels for rows in takes_stacks])
+    follows = [site.follows for rows in parts for site in rows.sites]
+    elements = np.concatenate([rows.elements for rows in parts])
+    channels = np.concatenate([rows.channels for rows in parts])
     raw = np.array([elements, np.ones(len(follows)), channels], dtype=float)
     for kind in ("", *(k for k in KINDS if k in follows)):
         chosen = np.array([kind in ("", f) for f in follows])

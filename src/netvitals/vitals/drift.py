@@ -16,7 +16,6 @@ from torch import Tensor
 
 from netvitals._moved import moved
 from netvitals.capture import (
-    ActivationStack,
     ActivationView,
     LinearView,
     Metric,
@@ -88,7 +87,6 @@ class Drift(Vital):
     }
     headline = ("drift_z", "weight_mean")
     default = True
-    takes_stacks = True
     every = 10
     gradients_of = ("activation", "linear", "output")
 
@@ -104,14 +102,10 @@ class Drift(Vital):
         self._initial_std: dict[str, tuple[weakref.ref[Tensor], Tensor]] = {}
         self._roles: dict[tuple[object, ...], tuple[list[str], Tensor]] = {}
 
-    def gradient(
-        self, recorder: Recorder, view: ActivationView | ActivationStack | LinearView | TensorView, g: Tensor
-    ) -> None:
+    def gradient(self, recorder: Recorder, view: ActivationView | LinearView | TensorView, g: Tensor) -> None:
         if isinstance(view, ActivationView):
             if g.numel():
-                self._signs(recorder, view.stack, view.as_view(g)[None])
-        elif isinstance(view, ActivationStack):
-            self._signs(recorder, view, g)
+                self._signs(recorder, view, view.as_view(g))
         elif isinstance(view, LinearView):
             self._split(recorder, view, g)
         elif view.site.kind == "output" and g.numel():
@@ -140,41 +134,37 @@ class Drift(Vital):
             )
         self._recorder, self._splits = None, {}
 
-    def _signs(self, recorder: Recorder, stack: ActivationStack, g: Tensor) -> None:
-        a, on = stack.a, stack.positive
+    def _signs(self, recorder: Recorder, view: ActivationView, g: Tensor) -> None:
+        a, on = view.a_view, view.positive
         g = g.to(a.dtype)
-        if stack.is_relu:  # the gradient vanishes where the input is not positive, and x = a where it is
+        if view.is_relu:  # the gradient vanishes where the input is not positive, and x = a where it is
             active = g * on
-            by_unit = active.sum(stack.over)
-            pos = all_ = by_unit.sum(1)
-            abs_pos = abs_all = _flat(torch.abs(active, out=stack.scratch)).sum(1)
-            along = euler_sum = _flat(active.mul_(a)).sum(1)
-            energy = torch.linalg.vector_norm(_flat(a), dim=1).square()
+            by_unit = active.sum(view.over)
+            pos = all_ = by_unit.sum()
+            abs_pos = abs_all = torch.abs(active, out=view.scratch).sum()
+            along = euler_sum = active.mul_(a).sum()
+            energy = torch.linalg.vector_norm(a).square()
         else:
-            gp = g * stack.derivative.reshape(a.shape)
+            gp = g * view.as_view(view.derivative)
             active = gp * on
-            by_unit = active.sum(stack.over)
-            pos, all_ = by_unit.sum(1), _flat(gp).sum(1)
-            abs_pos, abs_all = _flat(active.abs()).sum(1), _flat(gp.abs()).sum(1)
-            along, euler_sum = _flat(active * a).sum(1), _flat(gp * stack.x).sum(1)
-            energy = torch.linalg.vector_norm(_flat(a * on), dim=1).square()
-        share = stack.positive_share
-        edge = torch.empty_like(share)
-        units, seen = torch.gt(by_unit, 0, out=edge).sum(1), torch.gt(share, 0, out=edge).sum(1)
-        per = stack.samples if self.reduction == "mean" else 1
-        values = torch.stack(
-            [
-                pos * (per / stack.rows) / share.sum(1),
-                all_ * (per / stack.elements),
-                pos / abs_pos,
-                all_ / abs_all,
-                units / seen,
-                along * per / energy,
-                euler_sum * (per / stack.samples),
-            ],
-            dim=1,
-        )
-        recorder.write(stack.sites, SIGN_METRICS, values)
+            by_unit = active.sum(view.over)
+            pos, all_ = by_unit.sum(), gp.sum()
+            abs_pos, abs_all = active.abs().sum(), gp.abs().sum()
+            along, euler_sum = (active * a).sum(), (gp * view.x_view).sum()
+            energy = torch.linalg.vector_norm(a * on).square()
+        share = view.positive_share
+        units, seen = (by_unit > 0).sum(), (share > 0).sum()
+        per = view.samples if self.reduction == "mean" else 1
+        values = [
+            pos * (per / view.rows) / share.sum(),
+            all_ * (per / view.elements),
+            pos / abs_pos,
+            all_ / abs_all,
+            units / seen,
+            along * per / energy,
+            euler_sum * (per / view.samples),
+        ]
+        recorder.write(view.site, SIGN_METRICS, torch.stack(values))
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if self._read_at is not None and 0 < recorder.step - self._read_at < self.weights_min_steps:
@@ -218,10 +208,6 @@ class Drift(Vital):
             weights = [[float(e == r) / each.count(r) for e in each] for r in roles]  # type: ignore[arg-type]
             self._roles = {key: (roles, torch.tensor(weights, dtype=like.dtype, device=like.device))}
         return self._roles[key]
-
-
-def _flat(t: Tensor) -> Tensor:
-    return t.reshape(len(t), -1)
 
 
 __getattr__ = moved(

@@ -11,10 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from netvitals._moved import moved
-from netvitals.capture import ActivationStack, ActivationView, Metric, Recorder, Vital
+from netvitals.capture import ActivationView, Metric, Recorder, Vital
 from netvitals.gates.measurement import checked_thetas
 from netvitals.stats import order as _order
 from netvitals.vitals._pooling import Pool, Rows, Table
@@ -48,7 +47,6 @@ class Gates(Vital):
     }
     headline = ("density@0.01", "density@0.1", "mean")
     default = True
-    takes_stacks = True
 
     def __init__(self, thetas: Sequence[float] = (0.01, 0.1)) -> None:
         self.thetas = checked_thetas(thetas)
@@ -57,21 +55,18 @@ class Gates(Vital):
         self._pool = Pool(self._densities)
         self._relu, self._smooth = Table(self._finish_relu), Table(self._finish_smooth)
 
-    def activation(self, recorder: Recorder, view: ActivationView | ActivationStack) -> None:
-        stack = view.stack
-        if stack.elements == 0:
+    def activation(self, recorder: Recorder, view: ActivationView) -> None:
+        if view.elements == 0:
             return
-        if stack.is_relu:
-            self._relu.add(recorder, stack.outline, (stack.mean, stack.positive_share))
+        if view.is_relu:
+            self._relu.add(recorder, view.layout, (view.mean, view.positive_share))
             return
-        slope = stack.derivative.reshape(stack.x.shape)
-        gate, flat, scratch = slope.abs(), _flat(slope), stack.scratch
-        shares = [torch.gt(gate, t, out=scratch).mean(stack.over) for t in self.thetas]
-        mean = flat.mean(1, keepdim=True)
-        centred = torch.sub(flat, mean, out=scratch.view(flat.shape))
-        spread = torch.linalg.vector_norm(centred, dim=1)
-        quantiles = _order.quantiles(_order.sampled(_flat(gate)), QUANTILES)
-        self._smooth.add(recorder, stack.outline, (stack.mean, _flat(gate).mean(1), spread, *quantiles, *shares))
+        slope = view.as_view(view.derivative)
+        gate, scratch = slope.abs(), view.scratch
+        shares = [torch.gt(gate, t, out=scratch).mean(view.over) for t in self.thetas]
+        spread = torch.linalg.vector_norm(torch.sub(slope, slope.mean(), out=scratch))
+        quantiles = _order.quantiles(_order.sampled(gate.reshape(-1)), QUANTILES)
+        self._smooth.add(recorder, view.layout, (view.mean, gate.mean(), spread, *quantiles, *shares))
 
     def _finish_relu(self, recorder: Recorder, rows: Rows, mean: np.ndarray, share: np.ndarray) -> None:
         """Gates are 0 or 1, so everything follows from the share of positive inputs: density is its value at each
@@ -109,10 +104,6 @@ class Gates(Vital):
         for metric, share in zip(self._densities, shares):
             rows.write_arrays(recorder, metric, share)
         self._pool.add(recorder, rows, columns[: len(densities)].T)
-
-
-def _flat(t: Tensor) -> Tensor:
-    return t.reshape(t.shape[0], -1)
 
 
 __getattr__ = moved(

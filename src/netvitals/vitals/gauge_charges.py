@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from netvitals.optim.gauges import GaugeDrift
 
 
-
 class GaugeCharges(Vital):
     """``charge``, ``charge_moved`` and ``orbit_moved`` of every gauge, at a site with the gauge's name.
 

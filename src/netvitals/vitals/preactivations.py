@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from netvitals._moved import moved
-from netvitals.capture import ActivationStack, ActivationView, Metric, Recorder, Site, TensorView, Vital
+from netvitals.capture import ActivationView, Metric, Recorder, Site, TensorView, Vital
 from netvitals.vitals._pooling import Pool, Rows, Table
 
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
@@ -47,7 +47,6 @@ class Preactivations(Vital):
     }
     headline = ("preact_drift", "sigma", "mean")
     default = True
-    takes_stacks = True
     tensors_of = ("norm",)
     every_by_method: ClassVar = {"tensor": 5}  # the scale and shift of a norm move slowly
 
@@ -56,10 +55,9 @@ class Preactivations(Vital):
         self._recorder: Recorder | None = None
         self._norms: list[tuple[Site, str, np.ndarray]] = []
 
-    def activation(self, recorder: Recorder, view: ActivationView | ActivationStack) -> None:
-        stack = view.stack
-        if stack.elements:
-            self._table.add(recorder, stack.outline, (stack.mean, stack.variance, stack.positive_share))
+    def activation(self, recorder: Recorder, view: ActivationView) -> None:
+        if view.elements:
+            self._table.add(recorder, view.layout, (view.mean, view.variance, view.positive_share))
 
     def _finish(
         self, recorder: Recorder, rows: Rows, mu: np.ndarray, variance: np.ndarray, positive: np.ndarray

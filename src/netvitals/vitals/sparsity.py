@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from netvitals._moved import moved
-from netvitals.capture import ActivationStack, ActivationView, Metric, Recorder, Vital
+from netvitals.capture import ActivationView, Metric, Recorder, Vital
 from netvitals.drift.sparsity_meter import SOFT_ABSOLUTE, SOFT_RELATIVE
 from netvitals.vitals._pooling import Pool, Rows, Table
 
@@ -49,7 +49,6 @@ class Sparsity(Vital):
     }
     headline = ("hard", "soft")
     default = True
-    takes_stacks = True
 
     def __init__(self, tau: float = SOFT_RELATIVE, tau_abs: float = SOFT_ABSOLUTE) -> None:
         if not 0 <= tau < 1:
@@ -60,20 +59,18 @@ class Sparsity(Vital):
         self._recorder: Recorder | None = None
         self._observations = 0
 
-    def activation(self, recorder: Recorder, view: ActivationView | ActivationStack) -> None:
-        stack = view.stack
-        if stack.elements == 0:
+    def activation(self, recorder: Recorder, view: ActivationView) -> None:
+        if view.elements == 0:
             return
         # a ReLU is zero exactly where its input is not positive
-        on = stack.positive_share if stack.is_relu else torch.ne(stack.size, 0, out=stack.scratch).mean(stack.over)
-        self._table.add(recorder, stack.outline, (on, stack.positive_share))
+        on = view.positive_share if view.is_relu else torch.ne(view.size, 0, out=view.scratch).mean(view.over)
+        self._table.add(recorder, view.layout, (on, view.positive_share))
         if self._recorder is not recorder:
             self._recorder, self._observations = recorder, self._observations + 1
         if self._observations % SOFT_EVERY == 1:
-            flat, scratch = (t.reshape(len(stack.sites), -1) for t in (stack.size, stack.scratch))
-            soft = torch.le(flat, (stack.max * self.tau)[:, None], out=scratch).mean(1)
-            soft_abs = torch.le(flat, self.tau_abs, out=scratch).mean(1)
-            self._soft_table.add(recorder, stack.outline, (soft, soft_abs))
+            soft = torch.le(view.size, view.channel_max.amax() * self.tau, out=view.scratch).mean()
+            soft_abs = torch.le(view.size, self.tau_abs, out=view.scratch).mean()
+            self._soft_table.add(recorder, view.layout, (soft, soft_abs))
 
     def _finish(self, recorder: Recorder, rows: Rows, on: np.ndarray, positive: np.ndarray) -> None:
         values = np.array([1 - rows.mean(on), 1 - rows.mean(positive), rows.mean(on == 0), rows.mean(on == 1)]).T

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from netvitals._moved import moved
-from netvitals.capture import ActivationStack, ActivationView, Layout, Metric, Recorder, TensorView, Vital
+from netvitals.capture import ActivationView, Layout, Metric, Recorder, TensorView, Vital
 from netvitals.drift.spike_meter import MASSIVE, MASSIVE_OVER_MEDIAN, SPIKE_RMS
 from netvitals.stats import order as _order
 
@@ -61,7 +61,6 @@ class Spikes(Vital):
     default = True
     every = 5
     every_by_method: ClassVar = {"tensor": 10}
-    takes_stacks = True
     tensors_of = ("stream",)
 
     def __init__(self, k: float = SPIKE_RMS) -> None:
@@ -72,42 +71,35 @@ class Spikes(Vital):
         self._maxima: list[tuple[int, float]] = []
         self._depth: dict[str, int] = {}  # sites in the order of the first look, which is the order of the pass
 
-    def activation(self, recorder: Recorder, view: ActivationView | ActivationStack) -> None:
-        stack = view.stack
-        if stack.elements:
-            self._observe(recorder, stack, pooled=True)
+    def activation(self, recorder: Recorder, view: ActivationView) -> None:
+        if view.elements:
+            self._observe(recorder, view, pooled=True)
 
     def tensor(self, recorder: Recorder, view: TensorView) -> None:
         if view.site.kind == "stream" and view.value.numel():
-            h = view.view[None]
-            self._observe(
-                recorder,
-                ActivationStack(
-                    (view.site,), h, h, torch.clone, tuple(view.value.shape), view.value.dtype, view.memory
-                ),
-                pooled=False,
-            )
+            self._observe(recorder, ActivationView(view.site, view.value, view.value, torch.clone), pooled=False)
 
-    def _observe(self, recorder: Recorder, stack: ActivationStack, *, pooled: bool) -> None:
-        a, size = (t.reshape(len(t), -1) for t in (stack.a, stack.size))
-        mean = a.mean(1, keepdim=True)
-        squares = torch.sub(a, mean, out=stack.scratch.view(a.shape))
+    def _observe(self, recorder: Recorder, view: ActivationView, *, pooled: bool) -> None:
+        a, size = view.a_view, view.size
+        mean = a.mean()
+        squares = torch.sub(a, mean, out=view.scratch)
         squares.mul_(squares)
-        variance, fourth = squares.mean(1, keepdim=True), torch.linalg.vector_norm(squares, dim=1)
-        p999, limit = _order.upper_quantile(size), (variance + mean * mean).sqrt() * self.k
-        count = torch.gt(size, limit, out=squares).sum(1)
-        sample = _order.sampled(size, MEDIAN_SAMPLE)
-        row = stack.size.amax(2).reshape(len(a), -1).argmax(1)
-        mean_abs = mean if stack.is_relu else size.mean(1)
+        variance, fourth = squares.mean(), torch.linalg.vector_norm(squares)
+        flat = size.reshape(1, -1)
+        p999, limit = _order.upper_quantile(flat), (variance + mean * mean).sqrt() * self.k
+        count = torch.gt(size, limit, out=squares).sum()
+        sample = _order.sampled(flat, MEDIAN_SAMPLE)
+        row = size.amax(1).reshape(-1).argmax()
+        mean_abs = mean if view.is_relu else size.mean()
         recorder.on_host(
-            (stack.channel_max, mean_abs, variance, fourth, p999, count, sample, row),
-            partial(self._finish, recorder, stack.outline, pooled),
+            (view.channel_max, mean_abs, variance, fourth, p999, count, sample, row),
+            partial(self._finish, recorder, view.layout, pooled),
         )
 
     def _finish(
         self,
         recorder: Recorder,
-        stack: Layout,
+        layout: Layout,
         pooled: bool,
         channel_max: np.ndarray,
         mean_abs: np.ndarray,
@@ -118,32 +110,17 @@ class Spikes(Vital):
         sample: np.ndarray,
         row: np.ndarray,
     ) -> None:
-        largest = channel_max.max(1)
-        over_median = largest / _order.host_nonzero_median(sample)
-        massive = (largest > MASSIVE) & (over_median > MASSIVE_OVER_MEDIAN)
-        kurtosis = (fourth / variance[:, 0]) ** 2 / stack.elements
-        recorder.put(
-            stack.sites,
-            METRICS,
-            np.column_stack(
-                [
-                    largest,
-                    p999,
-                    largest / mean_abs.reshape(-1),
-                    over_median,
-                    kurtosis,
-                    count,
-                    row % stack.positions,
-                    channel_max.argmax(1),
-                    massive,
-                ]
-            ),
-        )
+        largest = channel_max.max()
+        over_median = largest / _order.host_nonzero_median(sample)[0]
+        massive = largest > MASSIVE and over_median > MASSIVE_OVER_MEDIAN
+        kurtosis = (fourth / variance) ** 2 / layout.elements
+        numbers = (largest, p999[0], largest / mean_abs, over_median, kurtosis, count, row % layout.positions)
+        recorder.put(layout.site, METRICS, np.array([*numbers, channel_max.argmax(), massive], dtype=float))
         if pooled:
             if self._recorder is not recorder:
                 self._recorder, self._maxima = recorder, []
                 recorder.on_host((), self._end)
-            self._maxima += zip([self._depth.setdefault(s.name, len(self._depth)) for s in stack.sites], largest)
+            self._maxima.append((self._depth.setdefault(layout.site.name, len(self._depth)), largest))
 
     def _end(self) -> None:
         if self._recorder is not None:

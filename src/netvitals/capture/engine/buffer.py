@@ -1,4 +1,4 @@
-"""The journal of a watch: takes losses and looks as they come, finishes them in bundles, keeps a bounded memory.
+"""The buffer of a watch: takes losses and looks as they come, finishes them in bundles, keeps a bounded memory.
 
 Looks are finished several at a time, because the code that does it is then warm. What is finished goes into memory
 (everything recent, the past thinned out evenly) and, when there is one, to the writer of a run.
@@ -7,14 +7,14 @@ Looks are finished several at a time, because the code that does it is then warm
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture.engine.history import History
 from netvitals.capture.reading import ArrayReading, Reading, Recorder, StepColumns
 
 STEPS_KEPT = 400  # measured steps whose readings stay in memory, fewer for a model with very many
@@ -27,10 +27,11 @@ ARRAYS_EVERY = 5  # values by channel are written on every so many looks, and at
 LAYOUTS_KEPT = 256  # of pages and arrays; a model that changes all the time must not fill the memory
 
 _NOTHING = np.empty(0)
+T = TypeVar("T")
 
 
 class Writer(Protocol):
-    """What a journal needs of the writer of a run."""
+    """What a buffer needs of the writer of a run."""
 
     def write(self, readings: Iterable[Reading]) -> None: ...
 
@@ -48,6 +49,46 @@ class Losses(NamedTuple):
             Reading(step, "loss", "model", "loss", value)
             for step, value in zip(self.steps.tolist(), self.values.tolist())
         ]
+
+
+class History(Generic[T]):
+    """Keeps at most ``limit`` entries: the last half of them whole, and of what came before every 2^k-th.
+
+    The first entry stays for ever, so that a change since the beginning can always be told.
+
+    >>> history = History(limit=8)
+    >>> for step in range(40):
+    ...     history.add([step])
+    >>> list(history)
+    [0, 16, 32, 36, 37, 38, 39]
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(1, limit // 2)
+        self._recent: deque[tuple[int, Sequence[T]]] = deque()
+        self._past: list[tuple[int, Sequence[T]]] = []
+        self._stride = 1
+        self._count = 0
+
+    def add(self, entry: Sequence[T]) -> None:
+        self._recent.append((self._count, entry))
+        self._count += 1
+        if len(self._recent) <= self._half:
+            return
+        oldest = self._recent.popleft()
+        if oldest[0] % self._stride == 0:
+            self._past.append(oldest)
+        while len(self._past) > self._half:
+            self._stride *= 2
+            self._past = [e for e in self._past if e[0] % self._stride == 0]
+
+    def __iter__(self) -> Iterator[T]:
+        for part in (self._past, self._recent):
+            for _, entry in part:
+                yield from entry
+
+    def __len__(self) -> int:
+        return len(self._past) + len(self._recent)
 
 
 class Buffer:

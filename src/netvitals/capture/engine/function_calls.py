@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -10,26 +10,25 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from netvitals.capture.engine.functions import MEANING, RESHAPING, Meaning
-from netvitals.capture.engine.pass_state import Frame, PassState
-from netvitals.capture.engine.provenance import UNKNOWN, Origin
+from netvitals.capture.engine.modules import Replay
+from netvitals.capture.engine.pass_state import UNKNOWN, Frame, Origin, PassState
 from netvitals.capture.engine.roles import REASONS
 from netvitals.capture.engine.schedule import detached_context
-from netvitals.capture.site import Unseen
 
 _SHOWN = frozenset({"activation", "ambiguous", "clamp", "attention"})
 
 
 class _Input(NamedTuple):
     x: Tensor  # a copy where the function overwrites it
-    in_place: bool
     origin: Origin
+    f: Callable[[Tensor], Any]  # the function of this one argument, to be run again
 
 
 class FunctionCalls(TorchFunctionMode):
-    """Shows the scene what functional calls do. Inside a call the mode is off, so what torch calls in turn is not seen.
+    """Tells the state of a pass what functional calls do. Inside a call the mode is off: what torch calls is not seen.
 
     Args:
-        scene: where the calls happen; while it is blind they pass unlooked at.
+        state: of the pass in which the calls happen; while it is blind they pass unseen.
     """
 
     def __init__(self, state: PassState) -> None:
@@ -58,7 +57,7 @@ class FunctionCalls(TorchFunctionMode):
         given = None
         try:
             if meaning.what in ("activation", "ambiguous", "clamp"):
-                given = self._activation_input(meaning, x, args, kwargs)
+                given = self._activation_input(meaning, func, x, args, kwargs)
         except Exception as error:
             self._state.give_up(error)
         output = func(*args, **kwargs)
@@ -74,7 +73,7 @@ class FunctionCalls(TorchFunctionMode):
         return output
 
     def _activation_input(
-        self, meaning: Meaning, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, meaning: Meaning, func: Any, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _Input | None:
         if not isinstance(x, Tensor) or not x.is_floating_point() or "out" in kwargs:
             return None
@@ -84,7 +83,10 @@ class FunctionCalls(TorchFunctionMode):
         if meaning.what == "clamp" and not _is_relu(args, kwargs):
             return None
         in_place = meaning.in_place or bool(kwargs.get("inplace")) or (len(args) > 1 and args[-1] is True)
-        return _Input(x.detach().clone() if in_place else x, in_place, origin)
+        f = _of_one(func, args, kwargs, in_place)
+        if meaning.random:
+            f = Replay(f, x.device)
+        return _Input(x.detach().clone() if in_place else x, origin, f)
 
     def _follow(
         self,
@@ -101,16 +103,7 @@ class FunctionCalls(TorchFunctionMode):
         owner = frame.module_info.name
         if given is not None:
             op = "relu" if what == "clamp" else meaning.op
-            state.activation(
-                _named(owner, op),
-                op,
-                owner,
-                given.x,
-                given.origin,
-                output,
-                _of_one(func, args, kwargs, given.in_place),
-                _alike(op, args, kwargs),
-            )
+            state.activation(_named(owner, op), op, owner, given.x, given.origin, output, given.f)
         elif what == "moving" and isinstance(x, Tensor) and isinstance(output, Tensor):
             origin = provenance.origin(x)
             provenance.mark(output, origin.follows, None if meaning.op in RESHAPING else origin.channel_dim)
@@ -121,21 +114,19 @@ class FunctionCalls(TorchFunctionMode):
         elif what == "addition":
             self._addition(frame, x, args[1] if len(args) > 1 else kwargs.get("other"), output)
         elif what == "mixing":
-            state.cannot_see(Unseen(_named(owner, meaning.op), REASONS["mixing"]))
+            state.cannot_see(_named(owner, meaning.op), REASONS["mixing"])
         elif what == "maximum":
             if self._is_maxout(x, args, kwargs):
-                state.cannot_see(Unseen(_named(owner, "maxout"), REASONS["mixing"]))
+                state.cannot_see(_named(owner, "maxout"), REASONS["mixing"])
         elif what == "attention":
             name = _named(owner, meaning.op)
-            state.cannot_see(Unseen(name, "the softmax runs inside a fused kernel; only the output is looked at"))
+            state.cannot_see(name, "the softmax runs inside a fused kernel; only the output is looked at")
             state.tensor(name, "attention", meaning.op, UNKNOWN, output, owner)
         elif what == "linear" or what == "convolution":
             provenance.mark(output, "linear", 1 if what == "convolution" else -1)
             state.cannot_see(
-                Unseen(
-                    _named(owner, meaning.op),
-                    "a layer called as a function has no module; its parameters are looked at under their own names",
-                )
+                _named(owner, meaning.op),
+                "a layer called as a function has no module; its parameters are looked at under their own names",
             )
         elif what in ("batch norm", "channel norm", "last norm"):
             provenance.mark(
@@ -169,14 +160,6 @@ class FunctionCalls(TorchFunctionMode):
 
 def _named(owner: str, op: str) -> str:
     return f"{owner}.{op}()" if owner else f"{op}()"
-
-
-def _alike(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-    """Equal for calls that are one and the same function of their first argument, of any shape; None if unsure."""
-    if op == "relu":
-        return op
-    options = (*args[1:], *(v for k, v in sorted(kwargs.items()) if k not in ("input", "self", "inplace")))
-    return (op, *options) if all(isinstance(o, str | int | float | None) for o in options) else None
 
 
 def _of_one(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> Callable[[Tensor], Any]:

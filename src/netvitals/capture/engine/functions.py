@@ -6,11 +6,9 @@ method ``Tensor.tanh``. ``MEANING`` maps each of them to what it does; a functio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
-import torch
-import torch.nn.functional as F
+from netvitals.activations.table import ACTIVATIONS, MIXING, called
 
 What = Literal[
     "activation",
@@ -35,15 +33,13 @@ class Meaning(NamedTuple):
     what: What
     op: str  # canonical name, "relu" for F.relu, Tensor.relu_, ...
     in_place: bool = False
+    random: bool = False  # draws random numbers: it is run again from the same state of the generator
 
 
+# besides the activations, which are in the table of :mod:`netvitals.activations`
 _NAMES: dict[What, str] = {
-    "activation": "relu relu6 leaky_relu prelu elu celu selu gelu silu mish tanh sigmoid softplus softsign "
-    "hardswish hardsigmoid hardtanh logsigmoid softshrink hardshrink tanhshrink threshold",
-    # also used for position codes and the like: an activation only where the input comes from a layer
-    "ambiguous": "sin erf atan arctan",
-    "clamp": "clamp clip clamp_min",
-    "mixing": "glu softmax log_softmax softmin gumbel_softmax",
+    "clamp": "clamp clip clamp_min",  # at zero, a ReLU
+    "mixing": " ".join(MIXING),
     "maximum": "max amax maximum",  # maxout, where it takes one of several outputs of a layer
     "addition": "add",
     "linear": "linear",
@@ -59,53 +55,28 @@ _NAMES: dict[What, str] = {
     "clone detach __getitem__ narrow select type_as",
     "splitting": "chunk split unbind tensor_split",
 }
-_PLACES: tuple[Any, ...] = (F, torch, torch.Tensor, torch.special, torch.nn.functional)
-_SYNONYMS = {"arctan": "atan", "clip": "clamp", "clamp_min": "clamp"}
+_SYNONYMS = {"clip": "clamp", "clamp_min": "clamp"}
 
 # shape or layout of channels is not kept by these
-RESHAPING = frozenset(
-    {
-        "view",
-        "reshape",
-        "flatten",
-        "unflatten",
-        "transpose",
-        "permute",
-        "movedim",
-        "squeeze",
-        "unsqueeze",
-        "expand",
-        "__getitem__",
-        "narrow",
-        "select",
-        "chunk",
-        "split",
-        "unbind",
-        "tensor_split",
-    }
+_RESHAPING = (
+    "view reshape flatten unflatten transpose permute movedim squeeze unsqueeze expand __getitem__ narrow select "
+    "chunk split unbind tensor_split"
 )
-
-
-def _callables(name: str) -> Iterable[Callable[..., Any]]:
-    for place in _PLACES:
-        found = getattr(place, name, None)
-        if callable(found):
-            yield found
+RESHAPING = frozenset(_RESHAPING.split())
 
 
 def _table() -> dict[Any, Meaning]:
     table: dict[Any, Meaning] = {}
+    for row in ACTIVATIONS:
+        for function, in_place in row.callables():
+            table[function] = Meaning("ambiguous" if row.after_layer else "activation", row.op, in_place, row.random)
     for what, names in _NAMES.items():
         for name in names.split():
             op = _SYNONYMS.get(name, name)
-            for function in _callables(name):
+            for function in called(name):
                 table[function] = Meaning(what, op)
-            for function in () if name.startswith("__") else _callables(name + "_"):
+            for function in () if name.startswith("__") else called(name + "_"):
                 table[function] = Meaning(what, op, in_place=True)
-    table[torch.special.expit] = Meaning("activation", "sigmoid")
-    # boolean_dispatch and other wrappers have an inner function that a mode may be shown instead
-    for name in ("relu", "dropout"):
-        table.setdefault(getattr(F, name), table[getattr(torch, name)])
     return table
 
 

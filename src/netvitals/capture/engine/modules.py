@@ -6,13 +6,13 @@ import re
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from netvitals.capture.engine.replay import Replay
-from netvitals.capture.engine.roles import ACTIVATIONS, REASONS, Role, is_compiled, is_elementwise, role
+from netvitals.capture.engine.roles import REASONS, Role, is_compiled, is_elementwise, may_change, role
 from netvitals.capture.engine.schedule import detached_context, warn
-from netvitals.capture.site import Unseen
 
 _SOUNDS_ACTIVE = re.compile(r"(?i)[reglt]lu|act|swish|mish|maxout|gate|winner|top_?k|sigmoid|tanh")
 
@@ -27,7 +27,6 @@ class ModuleInfo:
     in_place: bool = False
     tried: bool = False  # a user's activation was tried for being elementwise
     trains: bool = False  # has parameters: a block may hand on the residual stream, a rotary code does not
-    alike: str | None = None  # equal for activations that are one function of any shape
 
 
 class Modules:
@@ -38,7 +37,7 @@ class Modules:
         cannot_see: told of every part that cannot be looked into.
     """
 
-    def __init__(self, model: nn.Module, cannot_see: Callable[[Unseen], None]) -> None:
+    def __init__(self, model: nn.Module, cannot_see: Callable[[str, str], None]) -> None:
         self._model = model
         self._cannot_see = cannot_see
         self._known: weakref.WeakKeyDictionary[nn.Module, ModuleInfo] = weakref.WeakKeyDictionary()
@@ -65,16 +64,9 @@ class Modules:
     def _met(self, name: str, module: nn.Module, is_a: Role) -> ModuleInfo:
         module_info = ModuleInfo(name, is_a, in_place=bool(getattr(module, "inplace", False)))
         module_info.trains = any(True for _ in module.parameters())
-        # the user's and our own activations may draw random numbers, as nn.RReLU does
-        module_info.replays = (
-            is_a == "candidate"
-            or type(module) is nn.RReLU
-            or (is_a == "activation" and not isinstance(module, ACTIVATIONS))
-        )
-        if is_a == "activation" and not module_info.replays and not isinstance(module, nn.PReLU):
-            module_info.alike = "relu" if type(module) is nn.ReLU else repr(module)
+        module_info.replays = is_a == "candidate" or (is_a == "activation" and may_change(module))
         if is_a in REASONS:
-            self._cannot_see(Unseen(name or "model", REASONS[is_a]))
+            self._cannot_see(name or "model", REASONS[is_a])
         if is_a == "compiled" and not self._warned:
             self._warned = True
             warn(f"{name or 'the model'} is compiled and cannot be looked into: {REASONS['compiled']}")
@@ -98,11 +90,62 @@ class Modules:
             except Exception as error:  # it wants more than one tensor, or is no function of its input alone
                 verdict = None
                 self._cannot_see(
-                    Unseen(
-                        module_info.name or "model",
-                        f"it could not be tried as an activation: {type(error).__name__}: {error}",
-                    )
+                    module_info.name or "model",
+                    f"it could not be tried as an activation: {type(error).__name__}: {error}",
                 )
         module_info.role = "activation" if verdict else "plain"
         if verdict is False and _SOUNDS_ACTIVE.search(type(module).__name__):  # not a rotary code, a pooling, ...
-            self._cannot_see(Unseen(module_info.name or "model", REASONS["mixing"]))
+            self._cannot_see(module_info.name or "model", REASONS["mixing"])
+
+
+class Replay:
+    """An activation that may draw random numbers or keep buffers, as it was when this was made.
+
+    Make it right before the activation runs. Calling it gives the output of that run for any input, from the same
+    generator state and buffers, and leaves generator and buffers as they are at the time of the call.
+
+    Args:
+        activation: a module, or a function of one tensor.
+        device: where it runs.
+        in_place: it overwrites its input, so that it gets a copy.
+    """
+
+    def __init__(
+        self, activation: nn.Module | Callable[[Tensor], Tensor], device: torch.device, *, in_place: bool = False
+    ) -> None:
+        module = activation if isinstance(activation, nn.Module) else None
+        self._call = activation if module is None else module.forward
+        self._device = device
+        self._in_place = in_place
+        self._random = random_state(device)
+        self._buffers = [
+            (m, key, b.detach().clone())
+            for m in (() if module is None else module.modules())
+            for key, b in m._buffers.items()
+            if b is not None
+        ]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        now = random_state(self._device)
+        mine = [(m, key, m._buffers[key]) for m, key, _ in self._buffers]
+        try:
+            set_random_state(self._device, self._random)
+            for module, key, value in self._buffers:
+                module._buffers[key] = value.clone()
+            return self._call(x.clone() if self._in_place else x)
+        finally:
+            for module, key, buffer in mine:
+                module._buffers[key] = buffer
+            set_random_state(self._device, now)
+
+
+def random_state(device: torch.device) -> tuple[Tensor, Any]:
+    """The generators that an operation on ``device`` may draw from."""
+    read = getattr(getattr(torch, device.type), "get_rng_state", None) if device.type != "cpu" else None
+    return torch.get_rng_state(), read(device) if read is not None else None
+
+
+def set_random_state(device: torch.device, state: tuple[Tensor, Any]) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        getattr(torch, device.type).set_rng_state(state[1], device)

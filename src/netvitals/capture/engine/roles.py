@@ -19,36 +19,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from netvitals import activations
+
 Role = Literal[
     "activation", "candidate", "mixing", "linear", "norm", "attention", "recurrent", "compiled", "plain", "container"
 ]
 
-ACTIVATIONS = (
-    nn.ReLU,
-    nn.ReLU6,
-    nn.LeakyReLU,
-    nn.PReLU,
-    nn.RReLU,
-    nn.ELU,
-    nn.CELU,
-    nn.SELU,
-    nn.GELU,
-    nn.SiLU,
-    nn.Mish,
-    nn.Tanh,
-    nn.Sigmoid,
-    nn.Softplus,
-    nn.Softsign,
-    nn.Hardswish,
-    nn.Hardsigmoid,
-    nn.Hardtanh,
-    nn.LogSigmoid,
-    nn.Softshrink,
-    nn.Hardshrink,
-    nn.Tanhshrink,
-    nn.Threshold,
-)
-MIXING = (nn.GLU, nn.Softmax, nn.Softmin, nn.LogSoftmax, nn.Softmax2d)
+MIXING = tuple(kind for kinds in activations.MIXING.values() for kind in kinds)
 LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = LINEAR[1:]
 BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
@@ -56,6 +33,8 @@ CHANNEL_NORMS = (*BATCH_NORMS, nn.GroupNorm, nn.modules.instancenorm._InstanceNo
 NORMS = (*CHANNEL_NORMS, nn.LayerNorm, *((nn.RMSNorm,) if hasattr(nn, "RMSNorm") else ()))
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
 
+_OF_TORCH = tuple(k for k in activations.ELEMENTWISE if k.__module__.startswith("torch."))
+_RANDOM = tuple(kind for row in activations.ACTIVATIONS if row.random for kind in row.modules)
 _NORM = re.compile(r"Norm(\d[dD])?$")  # a user's own norm is known by the name of its class
 
 REASONS: dict[str, str] = {
@@ -78,9 +57,7 @@ def role(module: nn.Module) -> Role:
     elementwise = getattr(module, "elementwise", None)
     if elementwise is True:
         return "activation"
-    if isinstance(module, ACTIVATIONS) or (
-        kind.__module__.startswith("netvitals.activations") and elementwise is not False
-    ):
+    if activations.is_activation(module):
         return "activation"
     if isinstance(module, MIXING):
         return "mixing"
@@ -102,6 +79,12 @@ def role(module: nn.Module) -> Role:
     ):
         return "candidate"
     return "plain"
+
+
+def may_change(module: nn.Module) -> bool:
+    """Whether an activation may give another output the next time: a user's and our own may draw random numbers or
+    keep buffers, as ``nn.RReLU`` does; the others of torch do not."""
+    return isinstance(module, _RANDOM) or not isinstance(module, _OF_TORCH)
 
 
 def is_compiled(module: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""The vital signs on duty: who looks on which step, and what happens when one of them fails."""
+"""The schedule of vital signs: who looks on which step, and what happens when one of them fails."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.reading import Recorder
-from netvitals.capture.stack import ActivationStack
 from netvitals.capture.views import ActivationView, LinearView, ParameterView, TensorView
 from netvitals.capture.vital import KINDS, Vital, WatchContext
 
 METHODS = ("activation", "linear", "tensor", "gradient", "parameters")
 SiteView = ActivationView | LinearView | TensorView
-View = SiteView | ActivationStack | ParameterView
+View = SiteView | ParameterView
 
 
 class Schedule:
@@ -38,8 +37,8 @@ class Schedule:
         if twice := {n for n in names if names.count(n) > 1}:
             raise ValueError(f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart")
         self.off: set[tuple[str, str]] = set()  # (vital, site) that failed once
-        self._due, self._wanted = _callbacks([])
-        self._callbacks: dict[tuple[object, ...], tuple[Due, Wanted]] = {}
+        self._due = _callbacks([])
+        self._callbacks: dict[tuple[object, ...], Due] = {}
         self._observed: dict[str, int] = {}  # step on which each looked last
 
     def begin(self, context: WatchContext) -> None:
@@ -58,7 +57,7 @@ class Schedule:
             and (v.name not in self._observed or step - self._observed[v.name] >= getattr(v, "min_steps", 1))
         ]
         self._observed.update((v.name, step) for v in due)
-        # a method with a every of its own sits this look out
+        # a method with an interval of its own sits this look out
         resting = {
             (v.name, method)
             for v in due
@@ -68,59 +67,31 @@ class Schedule:
         key = (*(v.name for v in due), *sorted(resting))
         if key not in self._callbacks:
             self._callbacks[key] = _callbacks(due, resting)
-        self._due, self._wanted = self._callbacks[key]
+        self._due = self._callbacks[key]
 
-    def wants(self, method: str, *, takes_stacks: bool | None = None) -> bool:
-        """Whether any vital sign that is due looks at this; only those that do (not) take stacks, if asked."""
-        return self._wanted[method, takes_stacks]
+    def wants(self, method: str) -> bool:
+        """Whether any vital sign that is due looks at this."""
+        return bool(self._due[method])
 
-    def wanted_kinds(self) -> set[str]:
+    def wanted_kinds(self) -> frozenset[str]:
         """Kinds of sites that somebody looks at."""
-        kinds = {kind for kind in KINDS if self._wanted[f"gradient of {kind}", None]}
-        kinds |= {kind for kind in KINDS[2:] if self._wanted[f"tensor of {kind}", None]}
-        return kinds | {kind for kind in KINDS[:2] if self._wanted[kind, None]}
+        forward = {kind: kind if kind in METHODS else f"tensor of {kind}" for kind in KINDS}
+        return frozenset(k for k in KINDS if self.wants(f"gradient of {k}") or self.wants(forward[k]))
 
-    def show(
-        self, method: str, recorder: Recorder, view: View, *more: Tensor, takes_stacks: bool | None = None
-    ) -> None:
+    def show(self, method: str, recorder: Recorder, view: View, *more: Tensor) -> None:
         """Let the vital signs that are due look at ``view``. Call with autograd and torch function modes off."""
+        site = "parameters" if isinstance(view, ParameterView) else view.site.name
         for callback in self._due[method]:
-            if takes_stacks is not None and callback.takes_stacks is not takes_stacks:
+            if (callback.name, site) in self.off:
                 continue
-            if isinstance(view, ActivationStack) and len(view.sites) > 1:
-                self._show_stack(callback, recorder, view, *more)
-            else:
-                self._show_one(callback, recorder, view, *more)
-
-    def _show_one(self, callback: Callback, recorder: Recorder, view: View, *more: Tensor) -> None:
-        site = (
-            "parameters"
-            if isinstance(view, ParameterView)
-            else view.sites[0].name
-            if isinstance(view, ActivationStack)
-            else view.site.name
-        )
-        if self.off and (callback.name, site) in self.off:
-            return
-        try:
-            callback.call(recorder, view, *more)
-        except Exception as error:
-            self.off.add((callback.name, site))
-            warn(
-                f"vital sign {callback.name!r} failed at {site!r} and is off there from now on: "
-                f"{type(error).__name__}: {error}"
-            )
-
-    def _show_stack(self, callback: Callback, recorder: Recorder, stack: ActivationStack, *more: Tensor) -> None:
-        if not any((callback.name, site.name) in self.off for site in stack.sites):
-            mark = recorder.mark()
             try:
-                callback.call(recorder, stack, *more)
-                return
-            except Exception:  # find out at which of the sites
-                recorder.erase(mark)
-        for i in range(len(stack.sites)):
-            self._show_one(callback, recorder, stack.one(i), *(t[i : i + 1] for t in more))
+                callback.call(recorder, view, *more)
+            except Exception as error:
+                self.off.add((callback.name, site))
+                warn(
+                    f"vital sign {callback.name!r} failed at {site!r} and is off there from now on: "
+                    f"{type(error).__name__}: {error}"
+                )
 
 
 class Callback(NamedTuple):
@@ -128,7 +99,6 @@ class Callback(NamedTuple):
 
     name: str
     observe: Any
-    takes_stacks: bool
     foreign: bool  # a user's own vital sign may draw random numbers; training must not feel it
 
     def call(self, recorder: Recorder, *args: Any) -> None:
@@ -144,23 +114,14 @@ class Callback(NamedTuple):
 
 
 Due = dict[str, list[Callback]]
-Wanted = dict[tuple[str, bool | None], bool]
 
 
-def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -> tuple[Due, Wanted]:
-    """Who looks at what, and whether anybody does: by method, apart by kind of site, and by who takes stacks."""
+def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -> Due:
+    """Who looks at what, by method and, for tensors and gradients, by kind of site."""
     due: Due = {}
     for method in METHODS:
         found = [
-            (
-                v,
-                Callback(
-                    v.name,
-                    getattr(v, method),
-                    bool(getattr(v, "takes_stacks", False)),
-                    not type(v).__module__.startswith("netvitals."),
-                ),
-            )
+            (v, Callback(v.name, getattr(v, method), not type(v).__module__.startswith("netvitals.")))
             for v in vitals
             if _has(v, method) and (v.name, method) not in resting
         ]
@@ -169,11 +130,7 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
         if chosen is not None:  # to wait for a gradient that nobody looks at costs time
             for kind in KINDS:
                 due[f"{method} of {kind}"] = [callback for v, callback in found if kind in getattr(v, chosen, KINDS)]
-    wanted: Wanted = {}
-    for method, callbacks in due.items():
-        stacks = {callback.takes_stacks for callback in callbacks}
-        wanted.update({(method, True): True in stacks, (method, False): False in stacks, (method, None): bool(stacks)})
-    return due, wanted
+    return due
 
 
 def check_vital(vital: Any) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from netvitals.activations import ACTIVATIONS
 from netvitals.curvature.dag.evaluation import Evaluation
 from netvitals.curvature.dag.graph import Graph
 from netvitals.curvature.dag.hessian_blocks import block
@@ -14,11 +15,7 @@ from netvitals.curvature.dag.hessian_blocks import block
 _STRAIGHT = (
     nn.Linear,
     nn.modules.conv._ConvNd,
-    nn.ReLU,
-    nn.LeakyReLU,
-    nn.PReLU,
-    nn.ReLU6,
-    nn.Hardtanh,
+    *(kind for row in ACTIVATIONS if row.piecewise_linear for kind in row.modules),
     nn.Identity,
     nn.Flatten,
     nn.modules.pooling._MaxPoolNd,
@@ -27,7 +24,6 @@ _STRAIGHT = (
     nn.modules.pooling._AdaptiveMaxPoolNd,
     nn.Dropout,
     nn.Embedding,
-    nn.Threshold,
     nn.ZeroPad2d,
     nn.Upsample,
     nn.Unflatten,

@@ -8,10 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from netvitals.activations import ACTIVATIONS
 from netvitals.curvature.dag.graph import GraphNode
 from netvitals.curvature.dag.rules import Dense, Elementwise, Hadamard, Linear, MatMul, Normalised, Softmax
 
-PIECEWISE = (F.relu, F.leaky_relu, F.relu6, F.hardtanh)
+PIECEWISE = {function for row in ACTIVATIONS if row.piecewise_linear for function, _ in row.callables()}
 
 
 def dense(

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals.activations import is_activation
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.capture.task import LossFn
@@ -288,8 +289,4 @@ def _wanted(name: str, module: nn.Module, only: str | Sequence[str] | Callable[[
 
 
 def _is_activation(m: nn.Module) -> bool:
-    mixing = (nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.MultiheadAttention)
-    if any(True for _ in m.children()) or isinstance(m, mixing):
-        return False
-    home = type(m).__module__
-    return home == "torch.nn.modules.activation" or home.startswith("netvitals.activations")
+    return is_activation(m) and not any(True for _ in m.children())
