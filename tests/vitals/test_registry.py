@@ -184,7 +184,7 @@ def test_a_forecast_asks_for_one_optimizer_where_steps_follow():
 
 def test_orders_refuse_a_loss_whose_likelihood_is_unknown():
     net, x, y, _ = conv()
-    with pytest.raises(ValueError, match="needs to know the likelihood"):
+    with pytest.raises(ValueError, match="the kind of likelihood cannot be read off"):
         nv.watch(net, vitals=["orders"], probe=(x, y, lambda out, target: F.cross_entropy(out, target)))
 
 
