@@ -6,10 +6,12 @@ from netvitals.capture.engine.observer import Observer
 from netvitals.capture.engine.optimizer_hooks import OptimizerHooks, copies, parameter_view
 from netvitals.capture.engine.roles import uncompiled, unwrapped
 from netvitals.capture.engine.schedule import Schedule, detached_context, warn
-from netvitals.capture.observation import Observation, check_finite, in_mode, observe, probe, split_batch
+from netvitals.capture.observation import Mode, Observation, in_mode, observe, probe
 from netvitals.capture.reading import ArrayReading, Reading, Recorder, StepColumns
-from netvitals.capture.site import Site, Unseen
+from netvitals.capture.result import Result, skipped_lines
+from netvitals.capture.site import Site
 from netvitals.capture.stack import ActivationStack, Layout
+from netvitals.capture.task import LossFn, Only, Task, batches_of, check_finite, picked, resolve_loss, task_of
 from netvitals.capture.views import ActivationView, LinearView, ParameterView, TensorView
 from netvitals.capture.vital import Vital
 
@@ -23,27 +25,35 @@ __all__ = [
     "Observer",
     "OptimizerHooks",
     "Layout",
+    "LossFn",
+    "Mode",
+    "Only",
     "StepColumns",
     "Schedule",
     "ParameterView",
     "Reading",
     "Recorder",
+    "Result",
     "Site",
+    "Task",
     "TensorView",
-    "Unseen",
     "Vital",
     "detached_context",
+    "batches_of",
     "check_finite",
     "copies",
     "in_mode",
     "observe",
     "parameter_view",
+    "picked",
     "preserved",
     "probe",
+    "resolve_loss",
     "rng_state",
     "warn",
     "set_rng_state",
-    "split_batch",
+    "skipped_lines",
+    "task_of",
     "uncompiled",
     "unwrapped",
 ]

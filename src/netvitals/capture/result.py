@@ -71,3 +71,13 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value) if not f.name.startswith("_")}
     return str(value)
+
+
+def skipped_lines(skipped: Mapping[str, str], most: int = 6) -> list[str]:
+    """What could not be measured, for the end of a text: one line a place, cut where there are many.
+
+    >>> skipped_lines({"head": "no gradient reached it", "lstm": "it is fused"}, most=1)
+    ['skipped head: no gradient reached it', '… and 1 more skipped']
+    """
+    lines = [f"skipped {place}: {reason}" for place, reason in list(skipped.items())[:most]]
+    return lines + [f"… and {len(skipped) - most} more skipped"] * (len(skipped) > most)

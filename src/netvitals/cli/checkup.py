@@ -120,5 +120,5 @@ def plain(found: Any) -> dict[str, Any]:
             {"vital": r.vital, "site": r.site, "metric": r.metric, "value": number(r.value)} for r in found.readings
         ],
         "findings": found.findings.to_dicts(),
-        "unseen": [{"name": u.name, "reason": u.reason} for u in found.unseen],
+        "skipped": dict(found.skipped),
     }

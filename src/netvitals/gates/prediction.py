@@ -55,7 +55,7 @@ class Margins:
     phi: np.ndarray
     interval_union: np.ndarray
     sensitivity: np.ndarray  # dD/d ln(sigma) of the interval union: below 0, a shrinking sigma opens gates
-    dropped: int  # channels whose normalized margin is not finite: leave them out of correlations
+    not_finite: int  # channels whose normalized margin is not finite: leave them out of correlations
 
     @property
     def direction(self) -> int:
@@ -82,7 +82,7 @@ class Margins:
         return (
             f"theta {self.theta:g}: z_low {self.z_low:+.4f}, population margin {self.population:+.4f} "
             f"(density {way} as variance shrinks), predicted density {self.density:.4f} over {self.raw.size} "
-            f"channels, {self.dropped} without a finite margin"
+            f"channels, {self.not_finite} without a finite margin"
         )
 
 
@@ -92,7 +92,7 @@ def margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Margins:
     >>> from types import SimpleNamespace
     >>> relu = SimpleNamespace(intervals=((0.0, float("inf")),), z_low=0.0)
     >>> m = margins([0.5, -0.5], [1.0, 0.0], relu)
-    >>> m.normalized.tolist(), m.dropped
+    >>> m.normalized.tolist(), m.not_finite
     ([0.5, -inf], 1)
     """
     mean, std = _moments(mu, sigma)
@@ -112,7 +112,7 @@ def margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Margins:
         phi=torch.special.ndtr(normalized).cpu().numpy(),
         interval_union=_union(mean, std, intervals).cpu().numpy(),
         sensitivity=_sensitivity(mean, std, intervals).cpu().numpy(),
-        dropped=int((~torch.isfinite(normalized)).sum()),
+        not_finite=int((~torch.isfinite(normalized)).sum()),
     )
 
 

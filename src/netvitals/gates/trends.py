@@ -30,7 +30,7 @@ class ChannelCorrelations:
     kind: Kind
     values: np.ndarray
     constant: int  # channels whose margin or density never changes
-    dropped: int  # channels with a margin that is not finite (σ = 0)
+    not_finite: int  # channels with a margin that is not finite (σ = 0)
 
     @property
     def defined(self) -> int:
@@ -48,7 +48,7 @@ class ChannelCorrelations:
     def __str__(self) -> str:
         return (
             f"{self.positive:.1%} of {self.defined} channels correlate positively ({self.kind}, median "
-            f"{self.median:+.2f}); {self.constant} constant and {self.dropped} without a finite margin left out"
+            f"{self.median:+.2f}); {self.constant} constant and {self.not_finite} without a finite margin left out"
         )
 
 

@@ -152,7 +152,7 @@ def readout_page(
             (
                 "Not looked at",
                 "",
-                "<ul class='unseen'>"
+                "<ul class='skipped'>"
                 + "".join(f"<li><code>{escape(n)}</code>: {escape(w)}</li>" for n, w in found.skipped.items())
                 + "</ul>",
             )

@@ -86,7 +86,7 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
             cards=[_card(p, shown, gate_pictures(readings, source) if p.vital == "gates" else ()) for p in built],
             facts=short,
             blocks=long,
-            unseen=readings.meta.get("unseen") or [],
+            skipped=readings.meta.get("skipped") or {},
             sites=readings.meta.get("sites") or [],
             binned="" if gathered == 1 else f"; a column of a heat map is the mean of up to {gathered} measured steps",
             style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8") + plot_style()),

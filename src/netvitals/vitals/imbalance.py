@@ -69,7 +69,7 @@ def measure(model: nn.Module, batch: Any) -> ChainImbalance:
     [('0', '2')]
     """
     vital = Imbalance()
-    observe(model, batch, vitals=[vital], mode="eval")
+    observe(model, None, batch, vitals=[vital], mode="eval")
     if not vital.pairs:
         raise ValueError("no two linear or convolution layers of the model are joined by elementwise activations only")
     modules = dict(model.named_modules())

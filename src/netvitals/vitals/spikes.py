@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from netvitals.capture import ActivationStack, ActivationView, Layout, Recorder, TensorView, Vital
+from netvitals.drift.reductions import heights
 from netvitals.drift.spike_meter import (
-    MASSIVE,
-    MASSIVE_OVER_MEDIAN,
     SPIKE_RMS,
     SiteSpikes,
     SpikeReport,
@@ -113,9 +112,14 @@ class Spikes(Vital):
         row: np.ndarray,
     ) -> None:
         largest = channel_max.max(1)
-        over_median = largest / _order.host_nonzero_median(sample)
-        massive = (largest > MASSIVE) & (over_median > MASSIVE_OVER_MEDIAN)
-        kurtosis = (fourth / variance[:, 0]) ** 2 / stack.elements
+        high = heights(
+            largest,
+            mean=mean_abs.reshape(-1),
+            median=_order.host_nonzero_median(sample),
+            variance=variance[:, 0],
+            fourth=fourth,
+            elements=stack.elements,
+        )
         recorder.put(
             stack.sites,
             METRICS,
@@ -123,13 +127,13 @@ class Spikes(Vital):
                 [
                     largest,
                     p999,
-                    largest / mean_abs.reshape(-1),
-                    over_median,
-                    kurtosis,
+                    high.over_mean,
+                    high.over_median,
+                    high.kurtosis,
                     count,
                     row % stack.positions,
                     channel_max.argmax(1),
-                    massive,
+                    high.massive,
                 ]
             ),
         )

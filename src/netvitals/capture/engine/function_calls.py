@@ -14,7 +14,6 @@ from netvitals.capture.engine.pass_state import Frame, PassState
 from netvitals.capture.engine.provenance import UNKNOWN, Origin
 from netvitals.capture.engine.roles import REASONS
 from netvitals.capture.engine.schedule import detached_context
-from netvitals.capture.site import Unseen
 
 _SHOWN = frozenset({"activation", "ambiguous", "clamp", "attention"})
 
@@ -121,21 +120,19 @@ class FunctionCalls(TorchFunctionMode):
         elif what == "addition":
             self._addition(frame, x, args[1] if len(args) > 1 else kwargs.get("other"), output)
         elif what == "mixing":
-            state.cannot_see(Unseen(_named(owner, meaning.op), REASONS["mixing"]))
+            state.cannot_see(_named(owner, meaning.op), REASONS["mixing"])
         elif what == "maximum":
             if self._is_maxout(x, args, kwargs):
-                state.cannot_see(Unseen(_named(owner, "maxout"), REASONS["mixing"]))
+                state.cannot_see(_named(owner, "maxout"), REASONS["mixing"])
         elif what == "attention":
             name = _named(owner, meaning.op)
-            state.cannot_see(Unseen(name, "the softmax runs inside a fused kernel; only the output is looked at"))
+            state.cannot_see(name, "the softmax runs inside a fused kernel; only the output is looked at")
             state.tensor(name, "attention", meaning.op, UNKNOWN, output, owner)
         elif what == "linear" or what == "convolution":
             provenance.mark(output, "linear", 1 if what == "convolution" else -1)
             state.cannot_see(
-                Unseen(
-                    _named(owner, meaning.op),
-                    "a layer called as a function has no module; its parameters are looked at under their own names",
-                )
+                _named(owner, meaning.op),
+                "a layer called as a function has no module; its parameters are looked at under their own names",
             )
         elif what in ("batch norm", "channel norm", "last norm"):
             provenance.mark(

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from netvitals.capture.engine.schedule import Schedule, SiteView
 from netvitals.capture.reading import Recorder
-from netvitals.capture.site import Unseen
 from netvitals.capture.stack import ActivationStack, GatheredStack, Scratch
 from netvitals.capture.views import ActivationView, LinearView, channel_view
 
@@ -77,7 +76,7 @@ class Gathering:
         self._groups.setdefault(key, []).append(place)
         return place
 
-    def show(self, schedule: Schedule, recorder: Recorder, cannot_see: Callable[[Unseen], None]) -> None:
+    def show(self, schedule: Schedule, recorder: Recorder, cannot_see: Callable[[str, str], None]) -> None:
         """At the end of a forward pass: make the stacks, and show them."""
         self._calm.update(p.view.site.name for p in self._tried if _unchanged(p))
         self._tried = []
@@ -85,7 +84,7 @@ class Gathering:
         for group in groups.values():
             for place in [p for p in group if not _unchanged(p)]:
                 self._calm.discard(place.view.site.name)
-                cannot_see(Unseen(place.view.site.name, "its tensor was overwritten in place on one measured step"))
+                cannot_see(place.view.site.name, "its tensor was overwritten in place on one measured step")
                 group.remove(place)
             if not group:
                 continue

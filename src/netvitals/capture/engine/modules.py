@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from netvitals.capture.engine.replay import Replay
 from netvitals.capture.engine.roles import ACTIVATIONS, REASONS, Role, is_compiled, is_elementwise, role
 from netvitals.capture.engine.schedule import detached_context, warn
-from netvitals.capture.site import Unseen
 
 _SOUNDS_ACTIVE = re.compile(r"(?i)[reglt]lu|act|swish|mish|maxout|gate|winner|top_?k|sigmoid|tanh")
 
@@ -38,7 +37,7 @@ class Modules:
         cannot_see: told of every part that cannot be looked into.
     """
 
-    def __init__(self, model: nn.Module, cannot_see: Callable[[Unseen], None]) -> None:
+    def __init__(self, model: nn.Module, cannot_see: Callable[[str, str], None]) -> None:
         self._model = model
         self._cannot_see = cannot_see
         self._known: weakref.WeakKeyDictionary[nn.Module, ModuleInfo] = weakref.WeakKeyDictionary()
@@ -74,7 +73,7 @@ class Modules:
         if is_a == "activation" and not module_info.replays and not isinstance(module, nn.PReLU):
             module_info.alike = "relu" if type(module) is nn.ReLU else repr(module)
         if is_a in REASONS:
-            self._cannot_see(Unseen(name or "model", REASONS[is_a]))
+            self._cannot_see(name or "model", REASONS[is_a])
         if is_a == "compiled" and not self._warned:
             self._warned = True
             warn(f"{name or 'the model'} is compiled and cannot be looked into: {REASONS['compiled']}")
@@ -98,11 +97,9 @@ class Modules:
             except Exception as error:  # it wants more than one tensor, or is no function of its input alone
                 verdict = None
                 self._cannot_see(
-                    Unseen(
-                        module_info.name or "model",
-                        f"it could not be tried as an activation: {type(error).__name__}: {error}",
-                    )
+                    module_info.name or "model",
+                    f"it could not be tried as an activation: {type(error).__name__}: {error}",
                 )
         module_info.role = "activation" if verdict else "plain"
         if verdict is False and _SOUNDS_ACTIVE.search(type(module).__name__):  # not a rotary code, a pooling, ...
-            self._cannot_see(Unseen(module_info.name or "model", REASONS["mixing"]))
+            self._cannot_see(module_info.name or "model", REASONS["mixing"])

@@ -21,7 +21,7 @@ from netvitals.capture.engine.replay import Replay
 from netvitals.capture.engine.roles import BATCH_NORMS, CHANNEL_NORMS, CONVOLUTIONS
 from netvitals.capture.engine.schedule import Schedule, detached_context
 from netvitals.capture.reading import Recorder
-from netvitals.capture.site import Site, Unseen
+from netvitals.capture.site import Site
 
 FULL = 20  # every so many passes of a model are looked at everywhere
 
@@ -36,7 +36,7 @@ class Observer:
         panel: the vital signs to show the sites to.
         passive: look only at passes that autograd records (a user's validation pass is none of our business).
 
-    ``sites`` and ``unseen`` hold, by name, what was met in all passes so far.
+    ``sites`` and ``skipped`` hold, by name, what was met in all passes so far.
     """
 
     def __init__(self, model: nn.Module, schedule: Schedule, *, passive: bool = True) -> None:
@@ -60,8 +60,8 @@ class Observer:
         return self._state.sites
 
     @property
-    def unseen(self) -> dict[str, Unseen]:
-        return self._state.unseen
+    def skipped(self) -> dict[str, str]:
+        return self._state.skipped
 
     def arm(self, recorder: Recorder) -> None:
         """Put the hooks in place; the next pass is looked at and written to ``recorder``."""
@@ -146,7 +146,7 @@ class Observer:
                     self._enter(module, args, kwargs)
         elif module is self.model and not self.observed and (torch.is_grad_enabled() or not self.passive):
             if is_transformed():
-                state.cannot_see(Unseen("model", "it runs inside a torch.func transform"))
+                state.cannot_see("model", "it runs inside a torch.func transform")
                 return
             self.observed = True
             self._passes += 1

@@ -12,7 +12,7 @@ from netvitals.capture.engine.modules import ModuleInfo
 from netvitals.capture.engine.provenance import UNKNOWN, Origin, Provenance, channel_dim
 from netvitals.capture.engine.schedule import Schedule, SiteView, detached_context, warn
 from netvitals.capture.reading import Recorder
-from netvitals.capture.site import Kind, Site, Unseen
+from netvitals.capture.site import Kind, Site
 from netvitals.capture.views import ActivationView, LinearView, TensorView
 
 
@@ -39,7 +39,7 @@ class PassState:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.sites: dict[str, Site] = {}
-        self.unseen: dict[str, Unseen] = {}
+        self.skipped: dict[str, str] = {}  # place → why it could not be looked at
         self.frames: list[Frame] = []
         self.provenance = Provenance()
         self.blind = True  # inside a module that is looked at as a whole, or no pass is going on
@@ -63,8 +63,8 @@ class PassState:
         self.provenance.clear()
         self.blind = True
 
-    def cannot_see(self, unseen: Unseen) -> None:
-        self.unseen.setdefault(unseen.name, unseen)
+    def cannot_see(self, place: str, reason: str) -> None:
+        self.skipped.setdefault(place, reason)
 
     def give_up(self, error: Exception) -> None:
         """An error of our own: say it, look no further in this pass, let training go on."""
@@ -87,7 +87,7 @@ class PassState:
         alike: Hashable = None,
     ) -> None:
         if not isinstance(value, Tensor) or value.shape != x.shape:
-            self.cannot_see(Unseen(name, "its output has another shape than its input"))
+            self.cannot_see(name, "its output has another shape than its input")
             return
         site = self._site(name, "activation", op, origin, owner, x, origin.channel_dim)
         if site is None:
@@ -174,10 +174,8 @@ class PassState:
                         schedule.show(method, recorder, shown, g.detach(), takes_stacks=alone)
                     else:
                         self.cannot_see(
-                            Unseen(
-                                view.site.name + " (gradient)",
-                                "its tensor was overwritten in place before the gradient arrived",
-                            )
+                            view.site.name + " (gradient)",
+                            "its tensor was overwritten in place before the gradient arrived",
                         )
 
         value.register_hook(arrived)

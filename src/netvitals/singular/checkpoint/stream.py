@@ -103,7 +103,7 @@ def _stream(model: nn.Module, x: Any, nodes: Sequence[str] | None) -> dict[str, 
     """Stream matrices (rows, channels) by node, the first block's input first."""
     if nodes is None:
         collector = _Collector()
-        observe(model, x, vitals=[collector], mode="eval")
+        observe(model, None, x, vitals=[collector], mode="eval")
         if not collector.seen:
             raise ValueError(
                 f"no residual stream was found in {type(model).__name__}; name the modules whose outputs "
