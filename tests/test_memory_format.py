@@ -129,7 +129,7 @@ MEASUREMENTS = {
     "gates": lambda m, b: gates.measure(m, F.cross_entropy, b, mode="train"),
     "gates by eval": lambda m, b: gates.measure(m, None, b[0], mode="eval"),
     "euler": lambda m, b: drift.euler(m, F.cross_entropy, b, mode="eval"),
-    "imbalance": lambda m, b: saddle.imbalance(m, b, F.cross_entropy),
+    "imbalance": lambda m, b: saddle.imbalance(m, F.cross_entropy, b),
     "kfac": lambda m, b: singular.kfac(m, b, "ce"),
     "trace": lambda m, b: curvature.trace(m, F.cross_entropy, b, probes=4),
     "interlayer": lambda m, b: curvature.interlayer(m, F.cross_entropy, b, probes=4),

@@ -87,7 +87,14 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[Forecast, str]:
     if len(steps) and math.isfinite(escape[-1]) and r is None:
         last = {m: float(v[1][-1]) for m, v in observations.items()}
         told_text = saddle.Forecast(
-            int(steps[-1]), last["escape"], last["low"], last["high"], 0.8, last["small_layers"], drop, "live"
+            at=int(steps[-1]),
+            step=last["escape"],
+            low=last["low"],
+            high=last["high"],
+            level=0.8,
+            r=last["small_layers"],
+            drop=drop,
+            method="live",
         )
         return told_text, "looks at a probe batch"
     if len(steps):

@@ -14,11 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from netvitals.capture.result import Result
+
 Reduction = Literal["mean", "sum"]
 
 
-@dataclass(frozen=True)
-class GradientSigns:
+@dataclass(frozen=True, kw_only=True)
+class GradientSigns(Result):
     """Gradient-sign statistics of one layer on one batch. Their spread over re-initialisations, not over the
     examples of one, is the uncertainty: all examples share the weights downstream."""
 
@@ -75,7 +77,7 @@ def gradient_signs(
 
 
 @dataclass(frozen=True)
-class CovarianceSplit:
+class CovarianceSplit(Result):
     """Mean entry of a weight's gradient, split as E[g x] = E[g]E[x] + Cov(g, x)."""
 
     tot: float

@@ -32,7 +32,7 @@ SHOWN = 32  # sites on one screen
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiteSparsity:
+class SiteSparsity(Result):
     """Sparsity of one activation over everything that streamed through."""
 
     site: Site
@@ -54,7 +54,7 @@ class SiteSparsity:
 
 
 @dataclass(frozen=True)
-class LayerFlops:
+class LayerFlops(Result):
     """A linear or convolution layer: how sparse its input is, and what skipping zeros would save."""
 
     name: str

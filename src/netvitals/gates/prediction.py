@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
+
 
 def predict(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:
     r"""Predicted gate density $\sum_j \Phi((b_j-\mu)/\sigma) - \Phi((a_j-\mu)/\sigma)$ over the active intervals.
@@ -43,8 +45,8 @@ def predict(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:
     return _like(out, mu, sigma)
 
 
-@dataclass(frozen=True)
-class Margins:
+@dataclass(frozen=True, kw_only=True)
+class Margins(Result):
     """All five predictors for one site. Arrays have one entry per channel."""
 
     theta: float

@@ -20,7 +20,7 @@ SHOWN = 24  # sites on one screen
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiteGates:
+class SiteGates(Result):
     """Gates of one activation on one batch."""
 
     site: Site

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture import ActivationView, LinearView, ParameterView, Recorder, TensorView, Vital, observe
+from netvitals.saddle.measure.identity import delta_terms
 
 METRICS = ("imbalance", "relative")
 
@@ -72,15 +73,17 @@ def measure(model: nn.Module, batch: Any) -> ChainImbalance:
     observe(model, None, batch, vitals=[vital], mode="eval")
     if not vital.pairs:
         raise ValueError("no two linear or convolution layers of the model are joined by elementwise activations only")
-    modules = dict(model.named_modules())
+    known = {
+        f"{name}.{key}": value
+        for name, module in model.named_modules()
+        for key in ("weight", "bias")
+        if isinstance(value := getattr(module, key, None), Tensor)
+    }
     out = []
     for first, second in vital.pairs:
-        after, before, bias = (
-            _square(getattr(modules[name], key, None))
-            for name, key in ((second, "weight"), (first, "weight"), (first, "bias"))
-        )
-        delta = after - before - bias
-        out.append(Pair(first, second, delta, delta / max(after + before + bias, 1e-300)))
+        terms = {name: (sign, _square(known[name])) for name, sign in delta_terms(first, second, known).items()}
+        delta, size = sum(s * v for s, v in terms.values()), sum(v for _, v in terms.values())
+        out.append(Pair(first, second, delta, delta / max(size, 1e-300)))
     return ChainImbalance(tuple(out))
 
 
@@ -141,15 +144,9 @@ class Imbalance(Vital):
     def _matrix(self, view: ParameterView) -> tuple[list[str], Tensor]:
         key = (tuple(self.pairs),)
         if key not in self._signs:
-            names = list(
-                dict.fromkeys(
-                    n for a, b in self.pairs for n in (f"{b}.weight", f"{a}.weight", f"{a}.bias") if n in view.params
-                )
-            )
-            table = [
-                [float(n == f"{b}.weight") - float(n in (f"{a}.weight", f"{a}.bias")) for n in names]
-                for a, b in self.pairs
-            ]
+            terms = [delta_terms(a, b, view.params) for a, b in self.pairs]
+            names = list(dict.fromkeys(n for signs in terms for n in signs))
+            table = [[signs.get(n, 0.0) for n in names] for signs in terms]
             like = next(iter(view.params.values()))
             dtype = torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
             self._signs = {key: (names, torch.tensor(table, dtype=dtype, device=like.device))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture import ParameterView, Recorder, Vital
-from netvitals.saddle.measure.forecasting import Forecast, forecast_live, optimizer_rule
-from netvitals.saddle.measure.plateau import Snapshot, snapshot
+from netvitals.saddle.measure.forecasting import Forecast, forecast_live, no_forecast, optimizer_rule
+from netvitals.saddle.measure.plateau import Snapshot, measure_plateau
 
 METRICS = ("signal", "loss", "resting", "escape", "low", "high", "small_layers")
 
@@ -56,12 +55,12 @@ class PlateauForecast(Vital):
 
     def observe(self, step: int) -> Forecast:
         """Look now and forecast."""
-        self.observations.append(snapshot(self.model, self.batch, self.loss_fn, step))
+        self.observations.append(measure_plateau(self.model, self.loss_fn, self.batch, step=step))
         if len(self.observations) > self.keep:
             del self.observations[1]  # the first look holds the small layers
         arguments, why = optimizer_rule(self.optimizer)
         if why:
-            forecast = Forecast(step, math.nan, math.nan, math.nan, self.level, math.nan, self.drop, "", why)
+            forecast = no_forecast(step, why, drop=self.drop, level=self.level)
         else:
             forecast = forecast_live(self.observations, drop=self.drop, level=self.level, **arguments)
         self.forecasts = [*self.forecasts, forecast][-self.keep :]
