@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +40,8 @@ class Result:
         return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def _repr_html_(self) -> str:
+        from html import escape  # only a notebook asks
+
         return f'<pre style="line-height:1.3">{escape(str(self))}</pre>'
 
 

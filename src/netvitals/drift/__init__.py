@@ -1,1 +1,52 @@
-"""Weight drift: Euler's identity, signs of gradients, the dial, suppression, sparsity and spikes of a data set."""
+"""Weight drift: where do the weights drift, and what does it cost?
+
+**If unsure, use** :func:`euler` on a batch (will the drift go on?) and :func:`sparsity` on the validation set (what has
+it cost?).
+
+* :func:`euler`: ⟨o, ∇ℓ⟩ of every example, and the layers' sums that it must equal; :func:`push` is the first alone;
+* :func:`gradient_signs`, :func:`covariance_split`: the signs of gradients at a layer, and the two parts of a weight's;
+* :func:`set_drift`: the dial, one number at the start; :func:`expected_sparsity`: what such a push led to elsewhere;
+* :func:`centre_weights`, :func:`project_gradients`, :func:`centre_activations`: training without drift;
+* :func:`sparsity`, :func:`spikes`: over a whole data set in one pass; :func:`tensor_spikes`: of one tensor;
+  :func:`amplification`, :func:`intermediate_peak`: of two runs, of one profile.
+
+Mean-field theory of the signs is in :mod:`netvitals.drift.theory`. The watchers are the vital signs ``drift``,
+``sparsity`` and ``spikes``; they end in the same formulas, :mod:`netvitals.drift.reductions`.
+"""
+
+from netvitals.drift.dial import Dial, expected_sparsity, push, set_drift
+from netvitals.drift.euler_identity import Euler, euler
+from netvitals.drift.signs import CovarianceSplit, GradientSigns, covariance_split, gradient_signs
+from netvitals.drift.sparsity_meter import LayerFlops, SiteSparsity, SparsityReport
+from netvitals.drift.sparsity_meter import measure as sparsity
+from netvitals.drift.spike_meter import SiteSpikes, SpikeReport, amplification, intermediate_peak
+from netvitals.drift.spike_meter import measure as spikes
+from netvitals.drift.spike_meter import spikes as tensor_spikes
+from netvitals.drift.suppression import Suppression, centre_activations, centre_weights, project_gradients
+
+__all__ = [
+    "CovarianceSplit",
+    "Dial",
+    "Euler",
+    "GradientSigns",
+    "LayerFlops",
+    "SiteSparsity",
+    "SiteSpikes",
+    "SparsityReport",
+    "SpikeReport",
+    "Suppression",
+    "amplification",
+    "centre_activations",
+    "centre_weights",
+    "covariance_split",
+    "euler",
+    "expected_sparsity",
+    "gradient_signs",
+    "intermediate_peak",
+    "project_gradients",
+    "push",
+    "set_drift",
+    "sparsity",
+    "spikes",
+    "tensor_spikes",
+]

@@ -1,1 +1,28 @@
-"""Gate density: measured on a model, predicted from moments, forecast, and followed over training."""
+"""Gate density: which units carry gradient, and will that rise or fall?
+
+**If unsure, use** :func:`measure` on a batch. A gate is |f'(x)|, the density is the share of gates above a threshold.
+
+* :func:`measure`: the gates of every activation of a model, exactly or from the gradients of a loss;
+* :func:`predict`, :func:`margins`: the density that the mean and deviation of an activation's input imply;
+* :func:`forecast`: where the density goes when the variance of the input shrinks.
+
+Whether margins follow densities over training is tested in :mod:`netvitals.gates.trends`. The watcher is the vital sign
+``gates``.
+"""
+
+from netvitals.gates.forecasting import Forecast, forecast
+from netvitals.gates.measurement import measure
+from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
+from netvitals.gates.report import GateReport, SiteGates
+
+__all__ = [
+    "PREDICTORS",
+    "Forecast",
+    "GateReport",
+    "Margins",
+    "SiteGates",
+    "forecast",
+    "margins",
+    "measure",
+    "predict",
+]
