@@ -44,12 +44,12 @@ def compare(act: str, width: int, side: int, rounds: int) -> tuple[float, float,
         F.cross_entropy(net(x), y).backward()
 
     def measure() -> None:
-        report = gates.measure(net, (x, y))
+        report = gates.measure(net, None, (x, y), mode="train")
         for theta in report.thetas:
             report.margins(theta)
 
     def ratio() -> None:
-        gates.measure(net, (x, y), F.cross_entropy, backend="ratio")
+        gates.measure(net, F.cross_entropy, (x, y), backend="ratio", mode="train")
 
     jobs = (forward_backward, measure, ratio)
     for job in jobs:

@@ -19,6 +19,7 @@ import torch
 
 from netvitals import saddle
 from netvitals.lab.studies.saddle_escape import scaling
+from netvitals.saddle.laws.chain import ScalarChain
 
 REQUIRED, E2_SECONDS = 20.0, 15.0
 RTOL, THRESHOLD, WIDTH = 1e-9, 0.3, 64
@@ -28,7 +29,7 @@ def loop(starts: np.ndarray) -> np.ndarray:
     """One scipy solve per chain with a plain numpy right-hand side."""
     from scipy.integrate import solve_ivp
 
-    chain = saddle.ScalarChain("tanh", WIDTH)
+    chain = ScalarChain("tanh", WIDTH)
     g, w, y = (a.numpy() for a in (chain.g, chain.w, chain.teacher))
     root = np.sqrt(WIDTH)
 

@@ -53,7 +53,7 @@ def test_every_vital_sign_and_curvature_and_nothing_changed():
     }
     assert found.loss == pytest.approx(F.cross_entropy(model(batch[0]), batch[1]).item(), rel=1e-6)
     assert [s.op for s in found.sites if s.kind == "activation"] == ["GELU", "GELU"]
-    assert found.unseen == ()
+    assert found.skipped == {}
 
 
 def test_curvature_is_what_the_curvature_room_measures():
@@ -141,7 +141,12 @@ def nan_at(i):
             "a batch of one example has no batch statistics",
         ),
         (Plain(), small()[1], ValueError, "no activation was seen in Plain"),
-        (small()[0], torch.randn(4, 6), TypeError, r"the batch must be a pair \(x, y\), got a Tensor"),
+        (
+            small()[0],
+            torch.randn(4, 6),
+            TypeError,
+            r"the batch must be a pair \(x, y\) or a dict with a target, got a Tensor",
+        ),
         (small()[0], (torch.randn(0, 6), torch.zeros(0, dtype=torch.long)), ValueError, "the batch is empty"),
         ("model", small()[1], TypeError, "checkup needs a torch.nn.Module, got a str"),
     ],
@@ -155,8 +160,10 @@ def test_bad_input_gets_a_sentence_and_changes_nothing(model, batch, error, sent
 
 def test_a_loss_that_is_no_number_and_a_model_that_is_broken():
     model, batch = small()
-    with pytest.raises(TypeError, match="needs a callable loss_fn, got a str"):
-        nv.checkup(model, "mse", batch)
+    with pytest.raises(ValueError, match="there is no loss 'cee'; did you mean ce"):
+        nv.checkup(model, "cee", batch)
+    with pytest.raises(TypeError, match=r"the order is \(model, loss_fn, batch\)"):
+        nv.checkup(model, batch, F.cross_entropy)
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))
     with pytest.raises(ValueError, match="the loss on this batch is nan"):
@@ -175,3 +182,26 @@ def test_a_model_whose_activations_cannot_be_seen_still_gets_the_rest_and_the_re
     found = nv.checkup(Reader(), nn.functional.cross_entropy, (torch.randn(8, 5, 4), torch.randint(3, (8,))))
     assert {"gradients", "drift"} <= {r.vital for r in found.readings}
     assert str(found).count("fused recurrent kernel") == 1
+
+
+def test_the_loss_by_name_and_a_batch_as_a_dict_give_the_same_readings():
+    model, (x, y) = small()
+    given = nv.checkup(model, F.cross_entropy, (x, y), vitals=["gates"], curvature=False)
+    named = nv.checkup(model, "ce", {"x": x, "labels": y}, vitals=["gates"], curvature=False)
+    assert given.readings == named.readings and given.loss == named.loss
+
+
+def test_the_mode_decides_whose_statistics_are_used():
+    model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)).eval()
+    batch = torch.randn(40, 4) * 5 + 3, torch.randint(0, 3, (40,))
+    density = {
+        mode: next(
+            r.value
+            for r in nv.checkup(model, "ce", batch, mode=mode, vitals=["gates"], curvature=False).readings
+            if (r.site, r.metric) == ("2", "density@0.01")
+        )
+        for mode in ("train", "eval", "as_is")
+    }
+    default = nv.checkup(model, "ce", batch, vitals=["gates"], curvature=False)
+    assert density["eval"] == density["as_is"] != density["train"]
+    assert density["train"] in [r.value for r in default.readings]

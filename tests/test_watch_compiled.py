@@ -45,7 +45,7 @@ def test_a_compiled_model_is_listed_with_the_reason_and_its_parameters_are_measu
     with watching:
         loss = train(model, optimizer, watching)
     assert torch.equal(loss, expected)
-    assert [u.name for u in watching.unseen] == ["model"] and "probe=" in watching.unseen[0].reason
+    assert list(watching.skipped) == ["model"] and "probe=" in watching.skipped["model"]
     assert watching.sites == []
     assert {"gradients", "drift"} <= {r.vital for r in watching.readings}
     assert {r.site for r in watching.readings if r.vital == "gradients"} >= {"0.weight", "2.bias"}
@@ -56,7 +56,7 @@ def test_a_probe_looks_through_the_uncompiled_model():
     model, optimizer = compiled(inner), torch.optim.SGD(inner.parameters(), lr=0.1)
     with nv.watch(model, optimizer=optimizer, every=2, probe=(*batch(), F.cross_entropy)) as watching:
         train(model, optimizer, watching)
-    assert [s.name for s in watching.sites] == ["0", "1", "2", "output"] and watching.unseen == []
+    assert [s.name for s in watching.sites] == ["0", "1", "2", "output"] and watching.skipped == {}
     assert {r.step for r in watching.readings if r.vital == "gates"} == {0, 2}
 
 
@@ -76,7 +76,7 @@ def test_a_compiled_part_is_not_looked_into_and_the_rest_is():
     with watching:
         train(model, optimizer, watching)
     assert [s.name for s in watching.sites] == ["act", "head", "output"]
-    assert [u.name for u in watching.unseen] == ["body"]
+    assert list(watching.skipped) == ["body"]
 
 
 def test_a_model_compiled_in_place_is_noticed():
@@ -89,7 +89,7 @@ def test_a_model_compiled_in_place_is_noticed():
 
 def test_a_look_at_a_compiled_model_sees_everything():
     model = compiled(net())
-    seen = observe(model, batch(), F.cross_entropy, vitals=nv.vitals.default())
+    seen = observe(model, F.cross_entropy, batch(), vitals=nv.vitals.default(), mode="train")
     assert [s.name for s in seen.sites] == ["0", "1", "2", "output"]
 
 
@@ -100,4 +100,22 @@ def test_inside_a_torch_func_transform_nothing_is_looked_at_and_nothing_breaks()
         rows = torch.func.vmap(lambda row: model(row[None])[0])(x)
         watching.step()
     assert torch.allclose(rows, model(x), atol=1e-6)
-    assert watching.sites == [] and "torch.func" in watching.unseen[0].reason
+    assert watching.sites == [] and "torch.func" in watching.skipped["model"]
+
+
+def test_the_old_name_of_skipped_places_works_for_one_version_with_a_sentence():
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(4, 4)
+
+        def forward(self, x):
+            return self.lstm(x)[0]
+
+    model = Reader()
+    with nv.watch(model, every=1, vitals=["gates"]) as watching:
+        model(torch.ones(2, 3, 4)).sum().backward()
+        watching.step()
+    assert list(watching.skipped) == ["lstm"]
+    with pytest.warns(FutureWarning, match=r"Watch\.unseen is now Watch\.skipped"):
+        assert watching.unseen == watching.skipped

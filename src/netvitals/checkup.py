@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,15 +13,19 @@ from torch import Tensor, nn
 
 from netvitals.capture import (
     ArrayReading,
+    LossFn,
+    Mode,
     Reading,
+    Result,
     Site,
-    Unseen,
+    Task,
     Vital,
     check_finite,
     observe,
-    split_batch,
+    task_of,
     uncompiled,
 )
+from netvitals.capture.task import inputs_of, likelihood_of, tensors
 
 if TYPE_CHECKING:
     from netvitals.curvature import InterlayerCurvature
@@ -34,8 +38,8 @@ CURVATURE_PROBES = 10  # products spent on each node
 CURVATURE_METRICS = ("resonance", "gn_gap", "stable_rank")
 
 
-@dataclass(frozen=True)
-class Checkup:
+@dataclass(frozen=True, kw_only=True)
+class Checkup(Result):
     """The vital signs of a model on one batch; made by :func:`checkup`."""
 
     model: str
@@ -43,8 +47,8 @@ class Checkup:
     readings: tuple[Reading, ...]
     arrays: tuple[ArrayReading, ...]
     sites: tuple[Site, ...]
-    unseen: tuple[Unseen, ...]
     meta: Mapping[str, Any]
+    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be looked at → reason
     curvature: InterlayerCurvature | None = None
     curvature_note: str = ""  # why there is none, or what it rests on
     singular: DeadDirections | None = None  # dead directions, if they were asked for
@@ -79,9 +83,10 @@ class Checkup:
 
 def checkup(
     model: nn.Module,
-    loss_fn: Callable[..., Tensor],
+    loss_fn: LossFn,
     batch: Any,
     *,
+    mode: Mode = "train",
     vitals: Iterable[Vital | str] | None = None,
     curvature: bool = True,
     singular: bool = False,
@@ -90,13 +95,18 @@ def checkup(
     """Measure every vital sign of ``model`` on one batch; the model is left bit for bit as it was.
 
     Args:
-        model: the model as it stands. BatchNorm uses the statistics of the batch, dropout modules are off.
-        loss_fn: ``loss_fn(model(x), y)``, one number.
-        batch: ``(x, y)``.
+        model: the model as it stands.
+        loss_fn: a function of (output, target) that gives one number, its name, or None where the model's output holds
+            its own loss.
+        batch: what a loader yields: ``(x, y)``, several inputs and a target, a dict.
+        mode: ``"train"``: BatchNorm uses the statistics of the batch, dropout modules are off; ``"eval"``; ``"as_is"``.
         vitals: vital signs, or their names; all that are on by default if left out, ``"default"`` among names.
         curvature: also the curvature between layers, where the model is small enough.
         singular: also the dead directions that need no rate: norm kernels, the stream's floor, V–O, redundant units.
         progress: called with (products done, products planned) while curvature is measured.
+
+    Returns:
+        Readings, findings and, where asked for, curvature and dead directions.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1))
     >>> found = checkup(net, nn.MSELoss(), (torch.ones(16, 4), torch.zeros(16, 1)), vitals=["gates"], curvature=False)
@@ -105,22 +115,24 @@ def checkup(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"checkup needs a torch.nn.Module, got a {type(model).__name__}")
-    if not callable(loss_fn):
-        raise TypeError(f"checkup(model, loss_fn, batch) needs a callable loss_fn, got a {type(loss_fn).__name__}")
-    x, (y,) = split_batch(batch, loss_fn)
-    check_finite(x, "the input of the batch")
-    check_finite(y, "the target of the batch")
-    _check_batch_size(model, x)
     from netvitals.vitals import choose
 
+    task = task_of(model, loss_fn, batch)
+    check_finite((task.args, dict(task.kwargs)), "the input of the batch")
+    check_finite(task.targets, "the target of the batch")
+    _check_batch_size(model, task, mode)
     signs = choose(vitals)
-    seen = observe(model, batch, loss_fn, vitals=signs)
-    if not any(site.kind == "activation" for site in seen.sites) and not seen.unseen:
+    seen = observe(model, loss_fn, batch, vitals=signs, mode=mode)
+    if not any(site.kind == "activation" for site in seen.sites) and not seen.skipped:
         raise ValueError(
             f"no activation was seen in {type(model).__name__}; a user's own activation counts when it is "
             "a module with elementwise = True"
         )
-    assert seen.loss is not None
+    if seen.loss is None:
+        raise TypeError(
+            "no loss_fn was given, and the model's output holds no loss: give loss_fn, or a batch with labels that "
+            "the model takes"
+        )
     if not torch.isfinite(torch.tensor(seen.loss)):
         raise ValueError(
             f"the loss on this batch is {seen.loss}; a checkup needs a finite one. "
@@ -132,7 +144,7 @@ def checkup(
     if asked is not None:
         curved = Curved(asked.history[-1][1] if asked.history else None, "measured as a vital sign")
     else:
-        curved = _curvature(bare, loss_fn, x, y, progress) if curvature else Curved(note="not asked for")
+        curved = _curvature(task, bare, mode, progress) if curvature else Curved(note="not asked for")
     dead = _dead_directions(bare, loss_fn, batch) if singular else None
     meta = {
         "model": type(bare).__name__,
@@ -141,21 +153,20 @@ def checkup(
         "kind": "checkup",
     }
     return Checkup(
-        type(bare).__name__,
-        seen.loss,
-        (loss, *seen.readings, *curved.readings, *(dead.readings() if dead is not None else ())),
-        (*seen.arrays, *curved.arrays),
-        seen.sites,
-        seen.unseen,
-        meta,
-        curved.result,
-        curved.note,
-        dead,
+        model=type(bare).__name__,
+        loss=seen.loss,
+        readings=(loss, *seen.readings, *curved.readings, *(dead.readings() if dead is not None else ())),
+        arrays=(*seen.arrays, *curved.arrays),
+        sites=seen.sites,
+        skipped=seen.skipped,
+        meta=meta,
+        curvature=curved.result,
+        curvature_note=curved.note,
+        singular=dead,
     )
 
 
 def _dead_directions(model: nn.Module, loss_fn: Any, batch: Any) -> DeadDirections:
-    from netvitals.capture.task import inputs_of, likelihood_of
     from netvitals.singular import DeadDirections, measure
 
     targets = inputs_of(model, batch).targets
@@ -169,9 +180,15 @@ def _dead_directions(model: nn.Module, loss_fn: Any, batch: Any) -> DeadDirectio
     return DeadDirections(skipped={"dead directions": why})
 
 
-def _curvature(
-    model: nn.Module, loss_fn: Callable[..., Tensor], x: Any, y: Any, progress: Callable[[int, int], None] | None
-) -> Curved:
+def _pair(task: Task) -> tuple[Tensor, Tensor] | None:
+    """The batch as one tensor in and one tensor to compare with, where it is that."""
+    parts = (*task.args, *task.kwargs.values(), *task.targets)
+    if len(task.args) == len(task.targets) == 1 and not task.kwargs and all(isinstance(p, Tensor) for p in parts):
+        return task.args[0], task.targets[0]
+    return None
+
+
+def _curvature(task: Task, model: nn.Module, mode: Mode, progress: Callable[[int, int], None] | None) -> Curved:
     """Curvature between the blocks of the model on the first examples of the batch, or why there is none."""
     from netvitals.curvature import interlayer
 
@@ -181,12 +198,14 @@ def _curvature(
             note=f"left out, {size} parameters are more than {CURVATURE_MAX_PARAMETERS}; "
             "call netvitals.curvature.interlayer itself"
         )
-    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+    pair = _pair(task)
+    if pair is None or task.loss_fn is None:
         return Curved(note="left out, it needs a batch (x, y) of two tensors")
+    x, y = pair
     few = min(len(x), CURVATURE_EXAMPLES)
     try:
         batch = (x[:few], y[:few])
-        found = interlayer(model, loss_fn, batch, mode="train", probes=CURVATURE_PROBES, progress=progress)
+        found = interlayer(model, task.loss_fn, batch, mode=mode, probes=CURVATURE_PROBES, progress=progress)
     except Exception as error:  # a model that cannot be differentiated twice still has its vital signs
         return Curved(note=f"could not be measured: {type(error).__name__}: {error}")
     readings = tuple(
@@ -213,19 +232,14 @@ class Curved(NamedTuple):
     arrays: tuple[ArrayReading, ...] = ()
 
 
-def _check_batch_size(model: nn.Module, x: Any) -> None:
-    first = (
-        x
-        if isinstance(x, Tensor)
-        else next((t for t in (x.values() if isinstance(x, Mapping) else x) if isinstance(t, Tensor)), None)
-        if isinstance(x, Mapping | tuple | list)
-        else None
-    )
+def _check_batch_size(model: nn.Module, task: Task, mode: Mode) -> None:
+    first = next(tensors((task.args, dict(task.kwargs))), None)
     if first is None or first.ndim == 0:
         return
     if first.shape[0] == 0:
         raise ValueError("the batch is empty")
-    flat = [n for n, m in model.named_modules() if isinstance(m, nn.BatchNorm1d)]
+    counts = lambda m: isinstance(m, nn.BatchNorm1d) and (m.training if mode == "as_is" else mode == "train")
+    flat = [n for n, m in model.named_modules() if counts(m)]
     if first.shape[0] == 1 and flat:
         raise ValueError(
             f"a batch of one example has no batch statistics for {flat[0]!r} (BatchNorm1d); give two or more"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -21,13 +22,13 @@ from netvitals.capture import (
     Recorder,
     Schedule,
     Site,
-    Unseen,
     Vital,
     WatchContext,
     check_finite,
     copies,
     detached_context,
     parameter_view,
+    task_of,
     uncompiled,
     unwrapped,
     warn,
@@ -83,7 +84,7 @@ def watch(
 class Watch:
     """A model under watch; made by :func:`watch`. Call :meth:`step` once per training step.
 
-    ``sites`` are the places looked at, ``unseen`` those that could not be, with the reason.
+    ``sites`` are the places looked at, ``skipped`` those that could not be (place → reason).
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Watch:
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
-        self._noted = 0  # sites and unseen places already noted in the run
+        self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = False
         self._probe_failed = False
@@ -159,7 +160,8 @@ class Watch:
                 self._observer.arm(recorder)
             elif not self._probe_failed:
                 x, y, loss_fn = self._probe
-                observe_with(self._observer, recorder, (x, y), loss_fn, parameters=False)
+                task = task_of(self._model, loss_fn, (x, y))
+                observe_with(self._observer, recorder, task, mode="train", parameters=False)
             if self._schedule.wants("parameters"):
                 self._hooks.arm(self._moved)
         except Exception as error:
@@ -189,7 +191,7 @@ class Watch:
         self._hooks.settle()
         seen = self._observer.observed
         self._disarm()
-        if not seen and not self._missed and "model" not in self._observer.unseen and self._probe is None:
+        if not seen and not self._missed and "model" not in self._observer.skipped and self._probe is None:
             self._missed = True
             warn(
                 f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
@@ -199,12 +201,12 @@ class Watch:
             self._buffer.observe(recorder)
         except Exception as error:
             warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
-        places = len(self._observer.sites) + len(self._observer.unseen)
+        places = len(self._observer.sites) + len(self._observer.skipped)
         if self._writer is not None and places != self._noted:
             self._noted = places
             self._writer.note("sites", self.sites)
             self._writer.note("activations", self.activations)
-            self._writer.note("unseen", self.unseen)
+            self._writer.note("skipped", self.skipped)
 
     # ---------------------------------------------------------------- what was seen
 
@@ -233,8 +235,15 @@ class Watch:
         return {name: spec for name, spec in specs.items() if spec is not None}
 
     @property
-    def unseen(self) -> list[Unseen]:
-        return list(self._observer.unseen.values())
+    def skipped(self) -> dict[str, str]:
+        """Places that could not be looked at, with the reason."""
+        return dict(self._observer.skipped)
+
+    @property
+    def unseen(self) -> dict[str, str]:
+        """The old name of :attr:`skipped`; it goes with the next version."""
+        warnings.warn("Watch.unseen is now Watch.skipped, a dict of place → reason", FutureWarning, stacklevel=2)
+        return self.skipped
 
     @property
     def path(self) -> os.PathLike[str] | None:
@@ -297,7 +306,7 @@ class Watch:
             "probe": self._probe is not None,
             "seed": torch.initial_seed(),
             "sites": self.sites,
-            "unseen": self.unseen,
+            "skipped": self.skipped,
             "optimizer": [{"name": type(o).__name__, **_plain_settings(o)} for o in optimizers],
         }
 

@@ -28,7 +28,7 @@ def net():
 
 def test_a_failing_vital_sign_is_off_at_that_site_only_and_others_go_on(echo):
     with pytest.warns(RuntimeWarning, match=r"'fragile' failed at '1'.*ArithmeticError: no number here") as wording:
-        seen = observe(net(), torch.randn(4, 2), vitals=[Fragile(), echo])
+        seen = observe(net(), None, torch.randn(4, 2), vitals=[Fragile(), echo], mode="train")
     assert len(wording) == 1
     assert [r.site for r in seen.readings if r.vital == "fragile"] == ["3"]
     assert {r.site for r in seen.readings if r.vital == "echo"} >= {"0", "1", "2", "3"}
@@ -50,7 +50,7 @@ def test_a_failure_is_told_once_and_not_tried_again(echo):
 def test_warnings_as_errors_do_not_stop_training():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        observe(net(), torch.randn(4, 2), vitals=[Fragile()])
+        observe(net(), None, torch.randn(4, 2), vitals=[Fragile()], mode="train")
 
 
 def test_cadence_counts_measured_steps():
@@ -140,7 +140,9 @@ def test_a_class_of_ones_own_needs_only_a_name_and_a_method():
         def tensor(self, recorder, view):
             recorder.write(view.site, ("n",), view.value.abs().amax())
 
-    assert [r.site for r in observe(net(), torch.randn(4, 2), vitals=[Plain()]).readings] == ["output"]
+    assert [r.site for r in observe(net(), None, torch.randn(4, 2), vitals=[Plain()], mode="train").readings] == [
+        "output"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A batch of one's own gives what a training step on it gives, and leaves nothing behind."""
 
+import json
 import math
 from contextlib import nullcontext
 
@@ -23,7 +24,7 @@ def test_passive_and_probe_give_the_same_readings(vitals, image_net, image_batch
     chosen = lambda: [echo] if vitals else memory.default()
     image_net.dropout.p = 0.0
     x, y = image_batch
-    probed = observe(image_net, (x, y), F.cross_entropy, vitals=chosen())
+    probed = observe(image_net, F.cross_entropy, (x, y), vitals=chosen(), mode="train")
     with nv.watch(image_net, every=1, vitals=chosen()) as watching:
         F.cross_entropy(image_net(x), y).backward()
         watching.step()
@@ -36,7 +37,7 @@ def test_passive_and_probe_give_the_same_readings(vitals, image_net, image_batch
 
 def test_watching_with_a_probe_sees_what_a_look_sees(image_net, image_batch, echo):
     x, y = image_batch
-    probed = observe(image_net, (x, y), F.cross_entropy, vitals=[echo])
+    probed = observe(image_net, F.cross_entropy, (x, y), vitals=[echo], mode="train")
     with nv.watch(image_net, every=1, probe=(x, y, F.cross_entropy), vitals=[echo]) as watching:
         watching.step()
     got = {k: v for k, v in readings(watching.readings).items() if k[1] != "parameters"}
@@ -44,7 +45,7 @@ def test_watching_with_a_probe_sees_what_a_look_sees(image_net, image_batch, ech
 
 
 def test_without_a_loss_function_there_are_no_gradients(image_net, image_batch, echo):
-    seen = observe(image_net, image_batch, vitals=[echo])
+    seen = observe(image_net, None, image_batch, vitals=[echo], mode="train")
     assert seen.loss is None and not [r for r in seen.readings if r.metric == "gradient"]
 
 
@@ -84,7 +85,7 @@ def test_nothing_is_left_behind(mode, fails, image_net, image_batch, echo):
         return F.cross_entropy(output, target)
 
     with pytest.raises(RuntimeError, match="no loss") if fails else nullcontext():
-        observe(image_net, (x, y), loss, vitals=[echo], mode=mode)
+        observe(image_net, loss, (x, y), vitals=[echo], mode=mode)
     assert unchanged(state, everything(image_net))
     assert len(torch.overrides._get_current_function_mode_stack()) == 0
 
@@ -94,22 +95,26 @@ def test_batch_statistics_by_default_and_running_ones_on_request(echo):
     model.eval()
     x = torch.randn(50, 3) * 4 + 7
     value = lambda mode: next(
-        r.value for r in observe(model, x, vitals=[echo], mode=mode).readings if (r.site, r.metric) == ("0", "value")
+        r.value
+        for r in observe(model, None, x, vitals=[echo], mode=mode).readings
+        if (r.site, r.metric) == ("0", "value")
     )
     assert abs(value("train")) < 1e-5
     assert value("eval") == pytest.approx(float(x.mean()), rel=1e-3) == value("as_is")
 
 
 def test_dropout_is_off_and_other_noise_is_the_same_on_every_look(image_net, image_batch, echo):
-    observations = [observe(image_net, image_batch, F.cross_entropy, vitals=[echo]).readings for _ in range(2)]
+    observations = [
+        observe(image_net, F.cross_entropy, image_batch, vitals=[echo], mode="train").readings for _ in range(2)
+    ]
     assert observations[0] == observations[1]
     image_net.dropout.p = 0.0
-    assert observe(image_net, image_batch, F.cross_entropy, vitals=[echo]).readings == observations[0]
+    assert observe(image_net, F.cross_entropy, image_batch, vitals=[echo], mode="train").readings == observations[0]
 
 
 def test_it_works_inside_no_grad(image_net, image_batch, echo):
     with torch.no_grad():
-        seen = observe(image_net, image_batch, F.cross_entropy, vitals=[echo])
+        seen = observe(image_net, F.cross_entropy, image_batch, vitals=[echo], mode="train")
     assert [r for r in seen.readings if r.metric == "gradient"]
 
 
@@ -123,19 +128,63 @@ def test_several_inputs(x, echo):
         def forward(self, a, b):
             return torch.tanh(self.layer(a) + self.layer(b))
 
-    seen = observe(Two(), (x, torch.zeros(4, 2)), F.mse_loss, vitals=[echo])
+    seen = observe(Two(), F.mse_loss, (x, torch.zeros(4, 2)), vitals=[echo], mode="train")
     assert [s.name for s in seen.sites] == ["layer", "layer#2", "tanh()", "output"]
 
 
 @pytest.mark.parametrize(
     ("batch", "loss", "sentence"),
     [
-        (torch.randn(4, 3), F.mse_loss, r"the batch must be a pair \(x, y\), got a Tensor"),
+        (torch.randn(4, 3), F.mse_loss, r"the batch must be a pair \(x, y\) or a dict with a target, got a Tensor"),
         ((torch.randn(4, 3), torch.zeros(4, 2)), lambda o, y: (o - y) ** 2, "must return one number as a tensor"),
     ],
 )
 def test_bad_input_gets_a_sentence(batch, loss, sentence, echo):
     with pytest.raises(TypeError, match=sentence):
-        observe(nn.Linear(3, 2), batch, loss, vitals=[echo])
+        observe(nn.Linear(3, 2), loss, batch, vitals=[echo], mode="train")
     with pytest.raises(ValueError, match="mode must be"):
-        observe(nn.Linear(3, 2), torch.randn(4, 3), vitals=[echo], mode="sideways")
+        observe(nn.Linear(3, 2), None, torch.randn(4, 3), vitals=[echo], mode="sideways")
+
+
+def test_the_model_is_looked_at_as_it_is_unless_asked(echo):
+    model = nn.Sequential(nn.Dropout(0.5), nn.Tanh())
+    x = torch.ones(64, 3)
+    value = lambda **options: [r.value for r in observe(model, None, x, vitals=[echo], **options).readings]
+    assert value() != value(mode="train") == value(mode="eval")  # dropout draws, as the model stands
+    assert value() == value(mode="as_is", seed=0) != value(seed=1)
+    model.eval()
+    assert value() == value(mode="eval")
+
+
+def test_the_old_order_is_refused_with_a_sentence(echo):
+    x = torch.randn(4, 3)
+    for batch in (x, (x, x), {"input": x}):
+        with pytest.raises(TypeError, match=r"the order is \(model, loss_fn, batch\)"):
+            observe(nn.Linear(3, 2), batch, F.mse_loss, vitals=[echo])
+
+
+def test_a_model_with_its_own_loss_needs_no_loss_function(echo):
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x, labels=None):
+            logits = torch.tanh(self.layer(x))
+            return {"logits": logits, "loss": None if labels is None else F.mse_loss(logits, labels)}
+
+    torch.manual_seed(0)
+    model, x, y = Own(), torch.randn(4, 3), torch.randn(4, 2)
+    own = observe(model, None, {"x": x, "labels": y}, vitals=[echo])
+    given = observe(model, "mse", {"x": x, "labels": y}, vitals=[echo])
+    assert own.loss == given.loss and [r for r in own.readings if r.metric == "gradient"]
+    assert observe(model, None, {"x": x}, vitals=[echo]).loss is None
+
+
+def test_an_observation_is_a_table(echo):
+    seen = observe(
+        nn.Sequential(nn.Linear(3, 2), nn.Tanh()), "mse", (torch.ones(4, 3), torch.ones(4, 2)), vitals=[echo]
+    )
+    frame = seen.to_frame()
+    assert frame.columns == ["step", "vital", "site", "metric", "value"] and len(frame) == len(seen.readings)
+    assert json.loads(json.dumps(seen.to_dict()))["skipped"] == {}

@@ -75,7 +75,7 @@ class Picky(nn.Module):
 
 def found(act, echo):
     model = nn.Sequential(nn.Linear(3, 4), act)
-    return observe(model, torch.randn(6, 3), vitals=[echo])
+    return observe(model, None, torch.randn(6, 3), vitals=[echo], mode="train")
 
 
 def activations(act, echo):
@@ -88,7 +88,7 @@ def test_an_elementwise_module_is_an_activation_and_its_inside_is_not(echo):
 
 def test_an_undeclared_in_place_module_keeps_its_input(echo):
     model, x = nn.Sequential(nn.Linear(3, 4), Cube()), torch.randn(6, 3)
-    values = {r.metric: r.value for r in observe(model, x, vitals=[echo]).readings if r.site == "1"}
+    values = {r.metric: r.value for r in observe(model, None, x, vitals=[echo], mode="train").readings if r.site == "1"}
     z = model[0](x).detach()
     assert values["slope"] == pytest.approx(float((3 * z**2).mean()), rel=1e-5)
     assert values["a"] == pytest.approx(float((z**3).mean()), rel=1e-5)
@@ -100,8 +100,8 @@ def test_what_mixes_or_only_scales_is_none(act, echo):
 
 
 def test_one_that_mixes_and_is_called_an_activation_is_listed(echo):
-    assert [u.name for u in found(TopKAct(), echo).unseen] == ["1"]
-    assert not found(Standardise(), echo).unseen
+    assert list(found(TopKAct(), echo).skipped) == ["1"]
+    assert not found(Standardise(), echo).skipped
 
 
 @pytest.mark.parametrize(

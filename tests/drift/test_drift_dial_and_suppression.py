@@ -30,7 +30,7 @@ def batch():
 @pytest.mark.parametrize("target", [0.05, 0.5, 3.0, 20.0])
 def test_dial_reaches_its_target(net, batch, target):
     was = copy.deepcopy(net.state_dict())
-    dial = set_drift(net, batch, F.cross_entropy, target=target)
+    dial = set_drift(net, F.cross_entropy, batch, target=target, mode="train")
     x, y = batch
     assert cross_entropy_inner(net(x), y).mean().item() == pytest.approx(target, rel=1e-3)
     assert dial.after == pytest.approx(target, rel=1e-3)
@@ -40,22 +40,24 @@ def test_dial_reaches_its_target(net, batch, target):
 
 
 def test_dial_by_scale_and_at_zero(net, batch):
-    assert set_drift(net, batch, F.cross_entropy, scale=3.0).scale == 3.0
-    assert set_drift(net, batch, F.cross_entropy, target=0.0).after == 0
+    assert set_drift(net, F.cross_entropy, batch, scale=3.0, mode="train").scale == 3.0
+    assert set_drift(net, F.cross_entropy, batch, target=0.0, mode="train").after == 0
     assert not net.head.weight.any()
 
 
 def test_dial_refuses_what_it_cannot_do(net, batch):
     with pytest.raises(ValueError, match="either"):
-        set_drift(net, batch, F.cross_entropy)
+        set_drift(net, F.cross_entropy, batch, mode="train")
     with pytest.raises(ValueError, match="not negative"):
-        set_drift(net, batch, F.cross_entropy, target=-1.0)
+        set_drift(net, F.cross_entropy, batch, target=-1.0, mode="train")
     with pytest.raises(ValueError, match="no linear or convolution layer 'tail'"):
-        set_drift(net, batch, F.cross_entropy, scale=2.0, readout="tail")
+        set_drift(net, F.cross_entropy, batch, scale=2.0, readout="tail", mode="train")
     gpt = models.build("gpt-micro,depth=1,width=16,context=8")
     tokens = torch.randint(256, (2, 8))
     with pytest.raises(ValueError, match="tied"):
-        set_drift(gpt, (tokens, tokens), lambda o, y: F.cross_entropy(o.flatten(0, 1), y.flatten()), scale=2.0)
+        set_drift(
+            gpt, lambda o, y: F.cross_entropy(o.flatten(0, 1), y.flatten()), (tokens, tokens), scale=2.0, mode="train"
+        )
 
 
 def test_dial_on_a_model_that_has_learned_leaves_it_as_it_was(batch):
@@ -66,9 +68,9 @@ def test_dial_on_a_model_that_has_learned_leaves_it_as_it_was(batch):
     with torch.no_grad():
         net.weight.copy_(centres)
     was = net.weight.detach().clone()
-    assert push(net, (x, y), F.cross_entropy).mean() < 0
+    assert push(net, F.cross_entropy, (x, y), mode="train").mean() < 0
     with pytest.raises(ValueError, match="has learned"):
-        set_drift(net, (x, y), F.cross_entropy, target=5.0)
+        set_drift(net, F.cross_entropy, (x, y), target=5.0, mode="train")
     assert torch.equal(net.weight, was)
 
 

@@ -41,7 +41,7 @@ def test_exact_to_round_off_at_every_step(made, loss, kind):
     x, y = torch.randn(shape).double(), target(16)
     opt = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     for _ in range(6):
-        result = drift.euler(net, (x, y), loss_fn)
+        result = drift.euler(net, loss_fn, (x, y), mode="eval")
         assert len(result.layers) == 3
         assert result.defect <= 1e-12, result.defects
         opt.zero_grad()
@@ -54,9 +54,9 @@ def test_the_left_side_is_the_closed_form_of_cross_entropy(made):
     x, y = torch.randn(9, 12).double(), torch.randint(0, 5, (9,))
     o = net(x).detach()
     expected = (o.softmax(1) * o).sum(1) - o[torch.arange(9), y]
-    result = drift.euler(net, (x, y), F.cross_entropy)
+    result = drift.euler(net, F.cross_entropy, (x, y), mode="eval")
     assert torch.allclose(result.output, expected, atol=1e-14)
-    summed = drift.euler(net, (x, y), lambda o, y: F.cross_entropy(o, y, reduction="sum"), reduction="sum")
+    summed = drift.euler(net, lambda o, y: F.cross_entropy(o, y, reduction="sum"), (x, y), reduction="sum", mode="eval")
     assert torch.allclose(summed.output, expected, atol=1e-14)
     assert result.mean == pytest.approx(float(expected.mean()))
     assert result.stderr == pytest.approx(float(expected.std() / 3))
@@ -65,20 +65,20 @@ def test_the_left_side_is_the_closed_form_of_cross_entropy(made):
 def test_single_precision_is_good_to_1e_5(made):
     net = made.relu_net([64, 128, 128, 10], dtype=torch.float32)
     batch = torch.randn(32, 64), torch.randint(0, 10, (32,))
-    assert drift.euler(net, batch, F.cross_entropy).defect < 1e-5
+    assert drift.euler(net, F.cross_entropy, batch, mode="eval").defect < 1e-5
 
 
 def test_persistence_flips_once_the_net_has_learned(made):
     net = made.relu_net([12, 64, 64, 5])
     torch.manual_seed(3)
     x, y = torch.randn(32, 12).double(), torch.randint(0, 5, (32,))
-    first = drift.euler(net, (x, y), F.cross_entropy)
+    first = drift.euler(net, F.cross_entropy, (x, y), mode="eval")
     opt = torch.optim.Adam(net.parameters(), lr=3e-3)
     for _ in range(150):
         opt.zero_grad()
         F.cross_entropy(net(x), y).backward()
         opt.step()
-    last = drift.euler(net, (x, y), F.cross_entropy)
+    last = drift.euler(net, F.cross_entropy, (x, y), mode="eval")
     assert last.mean < first.mean and not last.persists and "reverses" in str(last)
 
 
@@ -88,7 +88,7 @@ def test_a_net_that_is_not_homogeneous_has_a_defect(made, change):
     if change == "gelu":
         net[3] = nn.GELU()
     batch = torch.randn(16, 12).double(), torch.randint(0, 5, (16,))
-    assert drift.euler(net, batch, F.cross_entropy).defect > 1e-6
+    assert drift.euler(net, F.cross_entropy, batch, mode="eval").defect > 1e-6
 
 
 def test_the_model_is_left_as_it_was(made):
@@ -96,20 +96,20 @@ def test_the_model_is_left_as_it_was(made):
     batch = torch.randn(4, 12).double(), torch.randint(0, 5, (4,))
     F.cross_entropy(net(batch[0]), batch[1]).backward()
     grads = [p.grad.clone() for p in net.parameters()]
-    drift.euler(net, batch, F.cross_entropy)
+    drift.euler(net, F.cross_entropy, batch, mode="eval")
     assert net.training and all(torch.equal(p.grad, g) for p, g in zip(net.parameters(), grads))
 
 
 def test_wrong_input_gets_a_sentence(made):
     net = made.relu_net([12, 32, 5])
     x, y = torch.randn(4, 12).double(), torch.randint(0, 5, (4,))
-    with pytest.raises(TypeError, match="must be callable"):
-        drift.euler(net, (x, y), None)
+    with pytest.raises(TypeError, match="no loss_fn was given"):
+        drift.euler(net, None, (x, y), mode="eval")
     with pytest.raises(TypeError, match=r"pair \(x, y\)"):
-        drift.euler(net, x, F.cross_entropy)
+        drift.euler(net, F.cross_entropy, x, mode="eval")
     with pytest.raises(ValueError, match="loss on this batch is nan"):
-        drift.euler(net, (x * float("nan"), y), F.cross_entropy)
+        drift.euler(net, F.cross_entropy, (x * float("nan"), y), mode="eval")
     with pytest.raises(ValueError, match="no activation site"):
-        drift.euler(nn.Linear(12, 5).double(), (x, y), F.cross_entropy)
+        drift.euler(nn.Linear(12, 5).double(), F.cross_entropy, (x, y), mode="eval")
     with pytest.raises(ValueError, match="'mean' or 'sum'"):
-        drift.euler(net, (x, y), F.cross_entropy, reduction="none")
+        drift.euler(net, F.cross_entropy, (x, y), reduction="none", mode="eval")

@@ -111,7 +111,7 @@ def test_batchnorm_after_the_layer_takes_the_mean_gradient_away(convolution):
         x = torch.rand(16, 12)
     net, x = net.double(), x.double()
     y = torch.randint(0, 4, (16,))
-    seen = observe(net, (x, y), F.cross_entropy, vitals=[Drift()], mode="train")
+    seen = observe(net, F.cross_entropy, (x, y), vitals=[Drift()], mode="train")
     read = {(r.site, r.metric): r.value for r in seen.readings}
     assert abs(read["0", "prod"]) < 1e-13
     assert abs(read["0", "tot"]) > 1e-6
@@ -138,7 +138,7 @@ def test_over_random_nets_the_gradient_on_positive_preactivations_is_positive(ma
             if isinstance(layer, nn.Linear):
                 nn.init.kaiming_normal_(layer.weight)
         batch = torch.rand(32, 32).double(), torch.randint(0, 10, (32,))
-        seen = observe(net, batch, F.cross_entropy, vitals=[Drift()])
+        seen = observe(net, F.cross_entropy, batch, vitals=[Drift()], mode="train")
         found.append([r.value for r in seen.readings if r.metric == "g_pos"])
     mean, stderr = np.mean(found, 0), np.std(found, 0, ddof=1) / 32**0.5
     assert mean.shape == (2,)

@@ -137,7 +137,7 @@ def residual_net(activation):
 
 def test_streaming_is_the_whole_at_once():
     net, x = residual_net(nn.ReLU), spiky((64, 9, 12))
-    parts, whole = measure(net, x.split(10)), measure(net, [x])
+    parts, whole = measure(net, iter(x.split(10))), measure(net, [x])
     assert list(parts.sites) == list(whole.sites)
     for name, one in whole.sites.items():
         two = parts.sites[name]
@@ -156,7 +156,7 @@ def test_streaming_is_the_whole_at_once():
 
 def test_the_meter_equals_the_definition_to_a_bin():
     net, x = residual_net(nn.ReLU), spiky((64, 9, 12))
-    report = measure(net, x.split(10))
+    report = measure(net, iter(x.split(10)))
     with torch.no_grad():
         a = net[0].act(net[0].up(x))
         stream = net[0](x)
@@ -175,7 +175,7 @@ def test_squaring_amplifies():
     ratio = amplification(squared, plain)
     assert ratio > 3
     assert ratio == pytest.approx(np.mean(squared.profile()) / np.mean(plain.profile()))
-    assert "spikes over 64 samples" in str(squared)
+    assert "spikes over 64 examples" in str(squared)
 
 
 def test_wrong_input_gets_a_sentence():

@@ -34,7 +34,7 @@ def test_channel_correlations_are_those_of_scipy_and_undefined_ones_are_counted(
     noisy[:, 0] = 0.5
     noisy[1:3, 5] = 0.4  # a tie
     found = gate_trends.correlate(margin, noisy, kind)
-    assert (found.constant, found.dropped, found.defined) == (1, 1, 38)
+    assert (found.constant, found.not_finite, found.defined) == (1, 1, 38)
     expected = [
         (pearsonr if kind == "pearson" else spearmanr)(margin[:, c], noisy[:, c]).statistic for c in range(2, 40)
     ]

@@ -68,7 +68,7 @@ def test_margins_with_sigma_zero_are_infinite_by_sign_and_counted():
     m = margins(np.array([0.5, -0.5, 0.0, 1.0]), np.array([0.0, 0.0, 0.0, 2.0]), "relu")
     assert m.normalized[:2].tolist() == [math.inf, -math.inf] and math.isnan(m.normalized[2])
     assert m.normalized[3] == 0.5
-    assert m.dropped == 3
+    assert m.not_finite == 3
 
 
 def test_all_five_predictors_by_name():

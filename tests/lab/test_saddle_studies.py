@@ -54,7 +54,8 @@ def test_baselines_and_escape_steps_are_computed_as_said():
     from netvitals.lab.studies.saddle_escape import forecasting as study
     from netvitals.saddle import Snapshot
 
-    seen = lambda step, loss: Snapshot(step, 0.0, loss, 1.0, (), (), (), (), ())
+    empty = dict.fromkeys(("names", "grads", "signs", "gains", "scales"), ())
+    seen = lambda step, loss: Snapshot(step=step, signal=0.0, loss=loss, resting=1.0, **empty)
     line = [seen(10 * i, 1 - 0.01 * i) for i in range(20)]
     assert study.linear_extrapolation(line, 0.5) == pytest.approx(500)
     power = [seen(10 * i, 1 - 1e-4 * (10 * i) ** 1.5) for i in range(20)]

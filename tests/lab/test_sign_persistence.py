@@ -27,7 +27,7 @@ def run():
     for _ in range(2):
         for x, y in data.batches(digits, 128, generator):
             if tracker.wants(step):
-                pushes.append(euler(net, probe, F.cross_entropy).mean)
+                pushes.append(euler(net, F.cross_entropy, probe, mode="eval").mean)
                 tracker.observe(step, probe)
             optimizer.zero_grad()
             F.cross_entropy(net(x), y).backward()

@@ -96,7 +96,7 @@ def nasty_run(tmp_path):
     meta = {
         "model": NASTY[1],
         "architecture": NASTY[0],
-        "unseen": [{"name": NASTY[0], "reason": NASTY[1]}],
+        "skipped": {NASTY[0]: NASTY[1]},
         "sites": [{"name": n, "kind": "activation", "op": n, "follows": n, "module": n} for n in NASTY],
         NASTY[1]: NASTY[0],
     }

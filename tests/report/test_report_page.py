@@ -136,9 +136,9 @@ def test_findings_link_to_the_card_that_shows_them(nasty_run):
     assert json.loads(links[0]["data-show"] or "")["metric"] == "hard"
 
 
-def test_metadata_and_unseen_places_are_told(run, page):
+def test_metadata_and_skipped_places_are_told(run, page):
     assert "SGD" in page and run.meta["torch"] in page
-    assert "No place was reported as unseen" in page or "could not be looked at" in page
+    assert "No place was reported as skipped" in page or "could not be looked at" in page
 
 
 def test_a_calm_run_says_so_and_lists_what_was_checked():

@@ -6,11 +6,10 @@ import contextlib
 import json
 import math
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 import warnings
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +17,8 @@ import polars as pl
 import pytest
 
 from netvitals.capture import ArrayReading, Reading, Site
+from netvitals.findings import diagnose
+from netvitals.report import write
 from netvitals.runs import Evidence, Finding, RunWriter, export, open_run
 
 
@@ -291,14 +292,14 @@ def test_an_unknown_export_format_is_refused(run):
         export(run, "xml")
 
 
-def test_a_run_is_judged_whoever_opened_it(tmp_path):
-    """Without anybody having imported the room of findings before."""
-    with RunWriter(tmp_path / "r") as writer:
-        for step in range(30):
-            writer.write([Reading(step, "sparsity", "fc1.act", "hard", 0.95)])
-    code = (
-        "import sys; from netvitals.runs import open_run; assert 'netvitals.findings' not in sys.modules; "
-        f"print([f.rule for f in open_run({str(tmp_path / 'r')!r}).findings()])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['sparsity cliff']"
+def test_a_run_with_the_old_key_for_skipped_places_is_still_read(tmp_path):
+    """Before the key was called skipped, a run noted a list of names and reasons as unseen."""
+    old = {"sites": [], "unseen": [{"name": "lstm", "reason": "it is fused"}]}
+    with RunWriter(tmp_path / "old", meta=old) as writer:
+        writer.write([Reading(0, "loss", "model", "loss", 1.0)])
+    run = open_run(tmp_path / "old")
+    assert run.meta["skipped"] == {"lstm": "it is fused"} and "unseen" not in run.meta
+    found = diagnose(run)
+    assert found.skipped == {"lstm": "it is fused"} and "Not seen: lstm: it is fused." in str(found)
+    page = write(run, tmp_path / "old.html")
+    assert "<code>lstm</code>: it is fused" in Path(page).read_text(encoding="utf-8")

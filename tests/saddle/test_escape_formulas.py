@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from netvitals import saddle
+from netvitals.saddle.laws.escape import balanced, next_to_leading, regime, resummed
 
 EPS = np.logspace(-2, -0.75, 20)
 
@@ -49,10 +50,10 @@ def test_exponent_follows_r_not_depth(r, first):
 )
 def test_next_to_leading_coefficient(name, depth, eps, coefficient, exact):
     d = saddle.drive(name, depth, 64)
-    base = saddle.balanced(eps, depth, d.k, 0.3)
+    base = balanced(eps, depth, d.k, 0.3)
     flow = saddle.reduced_flow([eps] * depth, name, 64, threshold=0.3, rtol=1e-12, keep=False)
     measured = (flow.escape_t / base - 1) / eps ** (d.q - 1)
-    formula = (saddle.next_to_leading(eps, d, 0.3) / base - 1) / eps ** (d.q - 1)
+    formula = (next_to_leading(eps, d, 0.3) / base - 1) / eps ** (d.q - 1)
     assert formula == pytest.approx(exact, abs=6e-5)
     assert measured == pytest.approx(coefficient, abs=8e-4)
 
@@ -87,7 +88,7 @@ def test_resummed_time_beats_leading_order_at_the_resonance():
     }
     assert error["resummed"] < error["balanced"] and error["nlo"] < error["balanced"]
     d = saddle.drive("tanh", 4, 64)
-    printed = saddle.resummed(0.01, d, 0.5, lam=d.lam_prime)
+    printed = resummed(0.01, d, 0.5, lam=d.lam_prime)
     assert abs(printed / ode - 1) > error["resummed"]
 
 
@@ -161,7 +162,7 @@ def test_relu_chain_has_a_drive_of_its_own():
     d = saddle.drive("relu", 5, 4)
     assert d.k == pytest.approx(1.0)
     t = saddle.reduced_flow([0.01] * 5, "relu", 4, threshold=0.1, keep=False).escape_t
-    assert t == pytest.approx(saddle.balanced(0.01, 5, d.k, 0.1), rel=1e-4)
+    assert t == pytest.approx(balanced(0.01, 5, d.k, 0.1), rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -203,8 +204,8 @@ def test_bad_methods_and_scales():
 
 
 def test_regimes():
-    assert saddle.regime([0.01] * 4, "tanh").startswith("resummed")
-    assert saddle.regime([0.01] * 3, "tanh").startswith("ode")
-    assert saddle.regime([0.01] * 3, "relu").startswith("balanced")
-    assert saddle.regime([0.001, 0.001, 0.001, 1.0], "tanh").startswith("critical")
-    assert saddle.regime([0.1, 0.2, 0.3, 0.4], "tanh").startswith("leading")
+    assert regime([0.01] * 4, "tanh").startswith("resummed")
+    assert regime([0.01] * 3, "tanh").startswith("ode")
+    assert regime([0.01] * 3, "relu").startswith("balanced")
+    assert regime([0.001, 0.001, 0.001, 1.0], "tanh").startswith("critical")
+    assert regime([0.1, 0.2, 0.3, 0.4], "tanh").startswith("leading")

@@ -47,7 +47,7 @@ def test_identity_holds_for_any_activation_loss_and_shape(act, sizes):
     net = chain(sizes, act)
     x, y = torch.randn(9, sizes[0]).double(), torch.randn(9, sizes[-1]).double()
     for loss in losses(sizes[-1]):
-        found = saddle.imbalance(net, (x, y), loss)
+        found = saddle.imbalance(net, loss, (x, y))
         assert len(found.pairs) == len(sizes) - 2
         assert max(found.defect.values()) <= 1e-12, found
         assert max(p.neuron_defect for p in found.pairs) <= 1e-12
@@ -56,7 +56,7 @@ def test_identity_holds_for_any_activation_loss_and_shape(act, sizes):
 @pytest.mark.parametrize("act", [nn.ReLU(), nn.LeakyReLU(0.2), nn.Identity()], ids=lambda m: type(m).__name__)
 def test_homogeneous_activations_conserve_every_imbalance(act):
     net = chain((4, 6, 5, 2), act)
-    found = saddle.imbalance(net, (torch.randn(8, 4).double(), torch.randn(8, 2).double()), F.mse_loss)
+    found = saddle.imbalance(net, F.mse_loss, (torch.randn(8, 4).double(), torch.randn(8, 2).double()))
     for pair in found.pairs:
         assert abs(pair.rhs) <= 1e-12 * pair.scale
         assert float(pair.neuron_rhs.abs().max()) <= 1e-12 * pair.scale
@@ -64,7 +64,7 @@ def test_homogeneous_activations_conserve_every_imbalance(act):
 
 def test_biases_enter_with_their_own_norm():
     net = chain((4, 6, 5, 2), nn.Tanh(), bias=True)
-    found = saddle.imbalance(net, (torch.randn(8, 4).double(), torch.randn(8, 2).double()), F.mse_loss)
+    found = saddle.imbalance(net, F.mse_loss, (torch.randn(8, 4).double(), torch.randn(8, 2).double()))
     w = [m for m in net if isinstance(m, nn.Linear)]
     norms = [float(t.detach().norm()) for t in (w[1].weight, w[0].weight, w[0].bias)]
     expected = norms[0] ** 2 - norms[1] ** 2 - norms[2] ** 2
@@ -82,7 +82,7 @@ def test_convolutions_pooling_and_inplace_activations():
         nn.Flatten(),
         nn.Linear(6, 4),
     ).double()
-    found = saddle.imbalance(net, (torch.randn(4, 3, 8, 8).double(), torch.tensor([0, 1, 2, 3])), F.cross_entropy)
+    found = saddle.imbalance(net, F.cross_entropy, (torch.randn(4, 3, 8, 8).double(), torch.tensor([0, 1, 2, 3])))
     assert found.chains == (("0", "2", "6"),)
     assert max(found.defect.values()) <= 1e-12
     assert max(p.neuron_defect for p in found.pairs) <= 1e-12
@@ -91,7 +91,7 @@ def test_convolutions_pooling_and_inplace_activations():
 def test_transformer_feedforward_is_a_chain_and_attention_is_left_out():
     block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation="gelu", dropout=0.1).double()
     x = torch.randn(2, 5, 8).double()
-    found = saddle.imbalance(block, (x, torch.randn(2, 5, 8).double()), F.mse_loss)
+    found = saddle.imbalance(block, F.mse_loss, (x, torch.randn(2, 5, 8).double()))
     assert list(found.delta) == ["linear1 → linear2"]
     assert found.defect["linear1 → linear2"] <= 1e-12
 
@@ -104,7 +104,7 @@ def test_corrected_matrix_form_holds_and_the_printed_one_fails_off_the_diagonal(
     with torch.no_grad():
         for p in net.parameters():
             p.normal_()  # unit weights, so that the activations bend
-    found = saddle.imbalance(net, (torch.randn(16, 5).double(), torch.randn(16, 3).double()), F.mse_loss)
+    found = saddle.imbalance(net, F.mse_loss, (torch.randn(16, 5).double(), torch.randn(16, 3).double()))
     for pair in found.pairs:
         left, right = pair.matrix()
         assert float((left - right).norm() / left.norm()) <= 1e-12
@@ -115,7 +115,7 @@ def test_corrected_matrix_form_holds_and_the_printed_one_fails_off_the_diagonal(
 
 def test_printed_matrix_form_is_right_for_linear_networks():
     net = chain((5, 7, 6, 3), nn.Identity())
-    found = saddle.imbalance(net, (torch.randn(16, 5).double(), torch.randn(16, 3).double()), F.mse_loss)
+    found = saddle.imbalance(net, F.mse_loss, (torch.randn(16, 5).double(), torch.randn(16, 3).double()))
     left, printed = found.pairs[0].matrix(printed=True)
     assert float((left - printed).norm()) <= 1e-12 * found.pairs[0].scale
 
@@ -124,7 +124,7 @@ def test_rates_weigh_the_norms_and_leave_the_right_side():
     net = chain((5, 8, 8, 1), nn.Tanh())
     data = (torch.randn(16, 5).double(), torch.randn(16, 1).double())
     rates = {"0.weight": 1.0, "2.weight": 1 / 8, "4.weight": 1 / 8}
-    plain, weighted = saddle.imbalance(net, data, F.mse_loss), saddle.imbalance(net, data, F.mse_loss, rates=rates)
+    plain, weighted = saddle.imbalance(net, F.mse_loss, data), saddle.imbalance(net, F.mse_loss, data, rates=rates)
     assert weighted.rhs == plain.rhs
     assert weighted.pairs[0].delta == pytest.approx(
         8 * float(net[2].weight.detach().norm()) ** 2 - float(net[0].weight.detach().norm()) ** 2
@@ -135,7 +135,7 @@ def test_rates_weigh_the_norms_and_leave_the_right_side():
     with torch.no_grad():
         for (name, p), g in zip(net.named_parameters(), grads):
             p -= 0.05 * rates[name] * g
-    after = saddle.imbalance(net, data, F.mse_loss, rates=rates)
+    after = saddle.imbalance(net, F.mse_loss, data, rates=rates)
     for old, new in zip(weighted.pairs, after.pairs):
         assert new.delta - old.delta == pytest.approx(old.predicted_change(0.05), abs=1e-12)
 
@@ -147,8 +147,8 @@ def test_model_is_left_as_it_was_and_float32_can_be_measured_precisely():
     before, rng = {k: v.clone() for k, v in net.state_dict().items()}, torch.get_rng_state()
     data = (torch.randn(8, 4), torch.randn(8, 2))
     rng = torch.get_rng_state()
-    found = saddle.imbalance(net, data, F.mse_loss, precise=True)
-    saddle.imbalance(net, data, F.mse_loss)
+    found = saddle.imbalance(net, F.mse_loss, data, precise=True)
+    saddle.imbalance(net, F.mse_loss, data)
     assert max(found.defect.values()) <= 1e-12
     assert torch.equal(torch.get_rng_state(), rng)
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
@@ -167,7 +167,7 @@ def test_what_is_not_a_link_is_named():
             return self.d(torch.tanh(self.c(self.b(h) + h)))
 
     net = Twice().double()
-    found = saddle.imbalance(net, (torch.randn(8, 4).double(), torch.randn(8, 4).double()), F.mse_loss)
+    found = saddle.imbalance(net, F.mse_loss, (torch.randn(8, 4).double(), torch.randn(8, 4).double()))
     assert list(found.delta) == ["c → d"]
     assert "more than one layer" in found.skipped["c"]
     assert "as well" in found.skipped["b"]
@@ -175,10 +175,10 @@ def test_what_is_not_a_link_is_named():
 
 def test_a_model_without_a_chain_says_what_was_looked_for():
     with pytest.raises(ValueError, match="looked for Linear or convolution layers"):
-        saddle.imbalance(nn.Linear(3, 2), (torch.randn(4, 3), torch.randn(4, 2)), F.mse_loss)
-    with pytest.raises(ValueError, match="scalar"):
+        saddle.imbalance(nn.Linear(3, 2), F.mse_loss, (torch.randn(4, 3), torch.randn(4, 2)))
+    with pytest.raises(TypeError, match="must return one number"):
         saddle.imbalance(
-            chain((3, 4, 2), nn.Tanh()), (torch.randn(4, 3).double(), torch.randn(4, 2).double()), lambda o, y: o - y
+            chain((3, 4, 2), nn.Tanh()), lambda o, y: o - y, (torch.randn(4, 3).double(), torch.randn(4, 2).double())
         )
 
 
@@ -192,5 +192,5 @@ def test_an_output_used_twice_is_no_link():
             z = self.b(torch.tanh(self.a(x)))
             return self.c(torch.tanh(z)) + z.sum(-1, keepdim=True)
 
-    found = saddle.imbalance(Side().double(), (torch.randn(6, 3).double(), torch.randn(6, 1).double()), F.mse_loss)
+    found = saddle.imbalance(Side().double(), F.mse_loss, (torch.randn(6, 3).double(), torch.randn(6, 1).double()))
     assert list(found.delta) == ["a → b"] and "another way" in found.skipped["c"]

@@ -8,6 +8,13 @@ import torch
 
 from netvitals import saddle
 from netvitals.activations import gauss_hermite
+from netvitals.saddle.laws.blocks import BlockChain
+from netvitals.saddle.laws.chain import ScalarChain
+from netvitals.saddle.laws.closures import duhamel, off_block, quasi_steady, rotation_coefficients
+from netvitals.saddle.laws.homotopy import attribute, hitting_time
+from netvitals.saddle.laws.perron_modes import graded_example, jacobian_blocks, perron, stage_matrix, truncations
+from netvitals.saddle.laws.stages import forecast_rank, stage_integral, transfer
+from netvitals.saddle.students.network import gradients
 
 BETAS = (1.0, 0.3, 0.08)
 
@@ -19,24 +26,24 @@ def test_stage_law_times_a_chain_that_starts_without_its_first_layer(depth, rati
     measured = flow.escape_t / law.times[0]
     assert measured == pytest.approx(1, abs=1e-3)
     # the reference values belong to the transfer factor at ρ = 0
-    assert measured / saddle.transfer("tanh", depth, 0.01) == pytest.approx(ratio, abs=1e-4)
+    assert measured / transfer("tanh", depth, 0.01) == pytest.approx(ratio, abs=1e-4)
 
 
 def test_stage_integrals_and_transfer():
     for depth, exact in ((2, math.asinh), (3, math.atan), (4, lambda t: t / math.sqrt(1 + t * t))):
         for theta in (0.3, 1.0, 7.0):
-            assert saddle.stage_integral(depth, theta) == pytest.approx(exact(theta), rel=1e-12)
-    assert saddle.transfer("gelu", 4, 0.0) == pytest.approx(0.125)
+            assert stage_integral(depth, theta) == pytest.approx(exact(theta), rel=1e-12)
+    assert transfer("gelu", 4, 0.0) == pytest.approx(0.125)
     with pytest.raises(ValueError, match="at least 2"):
-        saddle.stage_integral(1, 1.0)
+        stage_integral(1, 1.0)
 
 
 def test_a_weaker_mode_with_fewer_small_layers_escapes_first():
     law = saddle.stage_law("tanh", 4, 64, betas=[1.0, 0.3], rhos=[0.01, 0.1])
     assert law.order == (1, 0)
     assert law.ratio(0, 1) == pytest.approx(0.3 * 10**2, rel=0.02)
-    assert saddle.forecast_rank([1.0, 0.3], eps=0.01, necks=[4, 3]) == (1, 0)
-    assert saddle.forecast_rank([1.0, 0.3], eps=0.01, necks=[3, 3]) == (0, 1)
+    assert forecast_rank([1.0, 0.3], eps=0.01, necks=[4, 3]) == (1, 0)
+    assert forecast_rank([1.0, 0.3], eps=0.01, necks=[3, 3]) == (0, 1)
     strong, weak = ([0.01] * 4, [0.01] * 3 + [1.0])
     t = [float(saddle.escape_time(x, "tanh", 64, beta=b, threshold=0.1)) for x, b in ((strong, 1.0), (weak, 0.3))]
     assert t[1] < t[0]
@@ -46,7 +53,7 @@ def test_a_weaker_mode_with_fewer_small_layers_escapes_first():
 
 @pytest.fixture(scope="module")
 def blocks():
-    return saddle.BlockChain("tanh", BETAS, depth=4, block=20, nodes=10)
+    return BlockChain("tanh", BETAS, depth=4, block=20, nodes=10)
 
 
 def test_block_reduction_equals_the_full_network(blocks):
@@ -56,7 +63,7 @@ def test_block_reduction_equals_the_full_network(blocks):
     x = z @ directions
     stack = blocks.embed(theta, directions)
     task = saddle.Teacher(blocks.f, directions, blocks.betas)
-    grads, loss = saddle.gradients(stack, x, task.target(x), task.f, w)
+    grads, loss = gradients(stack, x, task.target(x), task.f, w)
     assert float(loss) == pytest.approx(float(blocks.loss(theta)), abs=1e-12)
     in_t = [-20 * grads[0]] + [-g for g in grads[1:]]  # rates (1, 1/N_B, …) and t = s/N_B
     assert float((blocks.reduce(in_t, directions)[0] - blocks.velocity(theta)).abs().max()) <= 1e-12
@@ -67,15 +74,15 @@ def test_block_aligned_ansatz_is_not_invariant(blocks):
     """Erratum E12: off-block velocities equal on-block ones."""
     theta = blocks.aligned(0.05)
     assert float(blocks.loss(theta)) == pytest.approx(0.21777, abs=1e-5)  # 10 nodes
-    found = saddle.off_block(blocks, theta)
+    found = off_block(blocks, theta)
     assert found.exact[1] == pytest.approx([3.378e-4, 1.010e-4, 2.70e-5], rel=3e-3)
     assert found.exact[0, 0] == pytest.approx(3.367e-4, rel=2e-3)
     assert found.ratio == pytest.approx(1, abs=0.01)
     assert found.exact == pytest.approx(found.leading, rel=0.02)
     assert np.abs(found.printed_coupling).max() < 1e-3 * np.abs(found.exact_coupling).max()
     with pytest.raises(ValueError, match="block-aligned state"):
-        saddle.off_block(blocks, theta + 0.1)
-    assert float(saddle.BlockChain("tanh", BETAS, 4, 20, nodes=32).loss(theta)) == pytest.approx(0.216130, abs=1e-5)
+        off_block(blocks, theta + 0.1)
+    assert float(BlockChain("tanh", BETAS, 4, 20, nodes=32).loss(theta)) == pytest.approx(0.216130, abs=1e-5)
 
 
 def test_jacobian_and_closures(blocks):
@@ -92,7 +99,7 @@ def test_jacobian_and_closures(blocks):
         "couplings 2": 6,
         "couplings 3": 6,
     }
-    one = saddle.ScalarChain("tanh", 20, beta=0.3, nodes=64)
+    one = ScalarChain("tanh", 20, beta=0.3, nodes=64)
     scales = torch.tensor([[0.1, 0.2, 0.3], [0.2, 0.1, 0.2], [0.3, 0.2, 0.1], [0.1, 0.3, 0.2]], dtype=torch.float64)
     v = blocks.velocity(blocks.aligned(scales), "decoupled")
     p, q, r = blocks.split(v)
@@ -103,11 +110,11 @@ def test_jacobian_and_closures(blocks):
 
 def test_printed_closures(blocks):
     t = np.linspace(0, 3, 3001)
-    filled = saddle.duhamel(t, np.full_like(t, 2.0), np.full_like(t, 6.0))[-1]
+    filled = duhamel(t, np.full_like(t, 2.0), np.full_like(t, 6.0))[-1]
     assert filled == pytest.approx(3 * (1 - math.exp(-6)), rel=1e-5)
-    steady = saddle.quasi_steady(blocks, torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64))
+    steady = quasi_steady(blocks, torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64))
     assert (steady < 0).any() or float(steady.abs().max()) < 1e-12  # odd q: E[z³ σ'] is odd, so the drive vanishes
-    damping, drive = saddle.rotation_coefficients(blocks, blocks.aligned(0.05))
+    damping, drive = rotation_coefficients(blocks, blocks.aligned(0.05))
     assert bool((damping > 0).all()) and bool((drive > 0).all())
     exact = blocks.split(blocks.velocity(blocks.aligned(0.05)))[0]
     assert float(drive.max()) < 1e-2 * float(exact.max())  # erratum E12: printed order is too small
@@ -117,17 +124,17 @@ def test_homotopy_attribution(blocks):
     """T22 and the acceptance of E5 on a shorter plateau."""
     theta = blocks.aligned(0.15)
     f0, f1 = (lambda x: blocks.velocity(x, "decoupled")), (lambda x: blocks.velocity(x))
-    found = saddle.attribute(f0, f1, theta, 0, 0.4, channels=blocks.channels(), rtol=1e-8)
+    found = attribute(f0, f1, theta, 0, 0.4, channels=blocks.channels(), rtol=1e-8)
     assert found.error < 0.05, str(found)
     assert sum(found.channels.values()) == pytest.approx(found.estimate, rel=1e-9)
     assert max(s.invariant for s in found.slices) < 1e-5
     nu, h = found.slices[0].nu, 1e-3
-    ends = [saddle.hitting_time(f0, f1, theta, 0, 0.4, nu + k * h, rtol=1e-9) for k in (1, -1)]
+    ends = [hitting_time(f0, f1, theta, 0, 0.4, nu + k * h, rtol=1e-9) for k in (1, -1)]
     assert (ends[0] - ends[1]) / (2 * h) == pytest.approx(found.slices[0].rate, rel=1e-4)
     with pytest.raises(ValueError, match="already past"):
-        saddle.hitting_time(f0, f1, theta, 0, 0.1, 0.5)
+        hitting_time(f0, f1, theta, 0, 0.1, 0.5)
     with pytest.raises(ValueError, match="does not reach"):
-        saddle.hitting_time(f0, f1, theta, 0, 5.0, 0.5, t_max=10.0)
+        hitting_time(f0, f1, theta, 0, 5.0, 0.5, t_max=10.0)
 
 
 def test_perron_against_plain_eigenvalues():
@@ -139,29 +146,29 @@ def test_perron_against_plain_eigenvalues():
         a, d = rng.uniform(0.1, 2, n), rng.uniform(0.1, 2, m)
         b = rng.uniform(0, 1.5, (n, m)) * (rng.random((n, m)) < 0.7)
         c = rng.uniform(0, 1.5, (m, n)) * (rng.random((m, n)) < 0.7)
-        found = saddle.perron(a, b, c, d)
-        values = np.linalg.eigvals(saddle.stage_matrix(a, b, c, d))
+        found = perron(a, b, c, d)
+        values = np.linalg.eigvals(stage_matrix(a, b, c, d))
         top = values[np.argmax(values.real)]
         assert found.unstable == (top.real > 1e-12)
         unstable += found.unstable
         if found.unstable:
             assert abs(top.imag) < 1e-9  # Metzler: never a complex pair (erratum E19)
             assert found.rate == pytest.approx(top.real, abs=1e-8)
-            j = saddle.stage_matrix(a, b, c, d)
+            j = stage_matrix(a, b, c, d)
             assert np.abs(j @ found.vector - found.rate * found.vector).max() < 1e-7
             assert (found.vector >= -1e-12).all()
     assert 100 < unstable < 380
 
 
 def test_perron_vector_may_vanish_and_bad_input():
-    found = saddle.perron([1, 1], [[1, 1], [0, 0]], [[3, 0], [3, 0]], [1, 1])
+    found = perron([1, 1], [[1, 1], [0, 0]], [[3, 0], [3, 0]], [1, 1])
     assert found.unstable and not found.strictly_positive and "zero row" in str(found)
     with pytest.raises(ValueError, match="must be positive"):
-        saddle.perron([0.0], [[1.0]], [[1.0]], [1.0])
+        perron([0.0], [[1.0]], [[1.0]], [1.0])
     with pytest.raises(ValueError, match="not be negative"):
-        saddle.perron([1.0], [[-1.0]], [[1.0]], [1.0])
+        perron([1.0], [[-1.0]], [[1.0]], [1.0])
     with pytest.raises(ValueError, match="shapes do not fit"):
-        saddle.perron([1.0, 2.0], [[1.0]], [[1.0]], [1.0])
+        perron([1.0, 2.0], [[1.0]], [[1.0]], [1.0])
 
 
 def test_jacobian_blocks(blocks):
@@ -169,15 +176,15 @@ def test_jacobian_blocks(blocks):
     j = blocks.jacobian(theta).numpy()
     parts = blocks.channels()
     x, eta = np.flatnonzero(parts["on-block"].numpy()), np.flatnonzero(parts["rotations"].numpy())
-    a, b, c, d = saddle.jacobian_blocks(j, x, eta)
+    a, b, c, d = jacobian_blocks(j, x, eta)
     assert a.shape == (12,) and b.shape == (12, 6) and c.shape == (6, 12)
     assert np.array_equal(b, j[np.ix_(x, eta)]) and np.array_equal(d, -np.diag(j)[eta])
 
 
 def test_truncations_increase_strictly():
-    a, b, c, d = saddle.graded_example(12)
-    cut = saddle.truncations(a, b, c, d)
+    a, b, c, d = graded_example(12)
+    cut = truncations(a, b, c, d)
     assert cut.strictly_increasing and cut.first == 1
     assert cut.times(0.01)[0] > cut.times(0.01)[-1]
-    weak = saddle.truncations(a, 0.6 * b, c, d)  # erratum E20: small truncations may have no growing mode
+    weak = truncations(a, 0.6 * b, c, d)  # erratum E20: small truncations may have no growing mode
     assert weak.first is not None and weak.first > 1 and math.isnan(weak.rates[0])

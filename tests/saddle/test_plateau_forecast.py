@@ -11,6 +11,10 @@ from torch.nn import functional as F
 
 import netvitals as nv
 from netvitals import saddle
+from netvitals.saddle.laws.integration import integrate
+from netvitals.saddle.measure.plateau import measure_plateaus
+from netvitals.saddle.students.network import output
+from netvitals.saddle.students.task import antithetic_sample
 from netvitals.vitals import PlateauForecast, StepAccounting
 
 
@@ -27,7 +31,7 @@ def small_net(sizes=(8, 24, 24, 24, 1), r=3, eps=0.1, act=nn.Tanh, seed=0, **lay
 
 
 TASK = saddle.teacher("tanh", 8)
-X = saddle.antithetic_sample(256, 8, seed=3).x.float()
+X = antithetic_sample(256, 8, seed=3).x.float()
 PROBE = (X, TASK.target(X))
 
 
@@ -37,7 +41,7 @@ def half_mse(out, y):
 
 def test_snapshot_reads_the_signal_and_the_layers():
     net = small_net()
-    latest = saddle.snapshot(net, PROBE, half_mse, step=5)
+    latest = saddle.measure_plateau(net, half_mse, PROBE, step=5)
     out, y = net(X).detach(), PROBE[1]
     assert latest.signal == pytest.approx(float((out * y).mean()), rel=1e-4)
     assert latest.resting == pytest.approx(0.5 * float(y.square().mean()), rel=1e-5)
@@ -53,7 +57,7 @@ def test_signal_leaves_out_what_the_biases_say():
     with torch.no_grad():
         net[2].bias.fill_(3.0)
         constant = float(net(torch.zeros(1, 8)))
-    latest = saddle.snapshot(net, PROBE, half_mse)
+    latest = saddle.measure_plateau(net, half_mse, PROBE)
     out, y = net(X).detach(), PROBE[1]
     assert latest.resting == pytest.approx(0.5 * float((constant - y).square().mean()), rel=1e-5)
     assert latest.signal == pytest.approx(float(((out - constant) * (y - constant)).mean()), rel=1e-4)
@@ -62,12 +66,12 @@ def test_signal_leaves_out_what_the_biases_say():
 def test_snapshot_of_a_stack_equals_that_of_modules():
     stack = saddle.he_stack(3, 16, 8, small=2, eps=0.1, seeds=[0, 1])
     loss = lambda out, y: 0.5 * (out - y).square().sum(-1).mean(-1)
-    for i, latest in enumerate(saddle.stack_snapshots(stack, *PROBE, torch.tanh, loss)):
+    for i, latest in enumerate(measure_plateaus(stack, loss, PROBE, f=torch.tanh)):
         net = small_net((8, 16, 16, 1), 2)
         with torch.no_grad():
             for layer, w in zip((net[0], net[2], net[4]), stack):
                 layer.weight.copy_(w[i])
-        one = saddle.snapshot(net, PROBE, half_mse)
+        one = saddle.measure_plateau(net, half_mse, PROBE)
         assert (latest.signal, latest.loss, latest.resting) == pytest.approx(
             (one.signal, one.loss, one.resting), rel=1e-4
         )
@@ -78,7 +82,7 @@ def test_snapshot_leaves_the_model_alone():
     net = small_net().train()
     state = {k: v.clone() for k, v in net.state_dict().items()}
     rng = torch.get_rng_state()
-    saddle.snapshot(net, PROBE, half_mse)
+    saddle.measure_plateau(net, half_mse, PROBE)
     assert all(torch.equal(v, state[k]) for k, v in net.state_dict().items())
     assert torch.equal(rng, torch.get_rng_state()) and all(p.grad is None for p in net.parameters())
 
@@ -93,13 +97,13 @@ def test_forecast_tells_the_escape_step_of_a_training(rule, lr):
     histories, generator = [[], []], torch.Generator().manual_seed(0)
     for step in range(3000):
         if step % 10 == 0:
-            for history, latest in zip(histories, saddle.stack_snapshots(stack, *PROBE, torch.tanh, loss, step)):
+            for history, latest in zip(histories, measure_plateaus(stack, loss, PROBE, f=torch.tanh, step=step)):
                 history.append(latest)
             if all(h[-1].loss < 0.5 * h[0].loss for h in histories):
                 break
         x, y = TASK.batch(128, generator)
         optimizer.zero_grad()
-        loss(saddle.output(stack, x, torch.tanh), y).sum().backward()
+        loss(output(stack, x, torch.tanh), y).sum().backward()
         optimizer.step()
     for history in histories:
         true = next(s.step for s in history if s.loss < 0.5 * history[0].loss)
@@ -117,7 +121,7 @@ def test_forecast_tells_the_escape_step_of_a_training(rule, lr):
 def test_series_forecast_follows_its_own_law(r):
     """γ̇ = c(γ² + b²)^{1−1/r} integrated exactly: the series alone must find its end."""
     b, c, end = 1e-3, 0.01, 2 * (1 - math.sqrt(0.5)) * 0.2
-    path = saddle.integrate(
+    path = integrate(
         lambda x, rows: c * (x.square() + b * b) ** (1 - 1 / r),
         torch.zeros(1, 1).double(),
         events=lambda x, rows: x - end,
@@ -154,7 +158,7 @@ def test_series_forecast_refuses_with_a_reason():
     ],
 )
 def test_networks_that_are_no_chain_get_no_forecast(make, reason):
-    latest = saddle.snapshot(make(), PROBE, half_mse)
+    latest = saddle.measure_plateau(make(), half_mse, PROBE)
     assert reason in latest.reason
     told_text = saddle.forecast_live([latest], lr=0.1)
     assert not told_text.known and reason in told_text.reason
@@ -171,7 +175,7 @@ class Residual(nn.Module):
 
 
 def test_no_small_layer_no_forecast_and_bad_arguments():
-    latest = saddle.snapshot(small_net(eps=1.0), PROBE, half_mse)
+    latest = saddle.measure_plateau(small_net(eps=1.0), half_mse, PROBE)
     assert "no layer is small" in saddle.forecast_live([latest], lr=0.1).reason
     assert saddle.forecast_live([latest], lr=0.1, r=2).known
     with pytest.raises(ValueError, match="at least one look"):
@@ -202,7 +206,7 @@ def test_convolutional_chain_gets_a_forecast():
         for layer in (net[0], net[2], net[5]):
             nn.init.kaiming_normal_(layer.weight)
             layer.weight.mul_(0.05)
-    latest = saddle.snapshot(net, (torch.randn(64, 1, 6, 6), torch.randint(0, 3, (64,))), F.cross_entropy)
+    latest = saddle.measure_plateau(net, F.cross_entropy, (torch.randn(64, 1, 6, 6), torch.randint(0, 3, (64,))))
     assert latest.small == (0, 1, 2)
     assert saddle.forecast_live([latest], lr=0.1).known
 

@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from netvitals import saddle
+from netvitals.saddle.laws.chain import ScalarChain
+from netvitals.saddle.laws.integration import integrate
 
 X0 = [0.03, 0.05, 0.07, 0.09]
 
@@ -41,7 +43,7 @@ def test_batch_equals_single_runs_and_scipy():
     starts = np.exp(rng.uniform(np.log(0.02), np.log(0.2), (6, 4)))
     batch = saddle.reduced_flow(starts, "gelu", 16, threshold=0.4)
     assert batch.status == ("reached",) * 6
-    chain = saddle.ScalarChain("gelu", 16)
+    chain = ScalarChain("gelu", 16)
     for row, t in zip(starts[:3], batch.escape_t):
         assert saddle.reduced_flow(row, "gelu", 16, threshold=0.4).escape_t == pytest.approx(t, rel=1e-8)
         hit = lambda _, x: x[0] - 0.4
@@ -94,11 +96,11 @@ def test_integrator_events_per_row_and_orders():
     spin = lambda x, rows: torch.stack([x[:, 1], -x[:, 0]], 1)
     levels = torch.tensor([0.5, -0.25], dtype=torch.float64)
     for method, rtol, tol in (("dop853", 1e-12, 1e-10), ("rk45", 1e-9, 1e-6)):
-        got = saddle.integrate(
+        got = integrate(
             spin, x0, events=lambda x, rows: (levels[rows] - x[:, 0])[:, None], rtol=rtol, atol=1e-13, method=method
         )
         expected = [np.arccos(0.5), np.arccos(-0.125)]
         assert got.event_t[:, 0].tolist() == pytest.approx(expected, abs=tol)
-    late = saddle.integrate(spin, x0, t_max=torch.tensor([1.0, 2.0]).double())
+    late = integrate(spin, x0, t_max=torch.tensor([1.0, 2.0]).double())
     assert late.t[-1].tolist() == [1.0, 2.0] and late.status == ("out of time",) * 2
     assert float(late.x[-1, 1, 0]) == pytest.approx(2 * np.cos(2.0), abs=1e-8)

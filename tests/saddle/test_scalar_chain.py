@@ -6,13 +6,16 @@ import pytest
 import torch
 
 from netvitals import saddle
+from netvitals.saddle.laws.chain import ScalarChain
+from netvitals.saddle.students.network import ansatz_stack, gradients, normalized_rates, output, permuted, project
+from netvitals.saddle.students.task import aligned_sample, antithetic_sample
 
 X = torch.tensor([0.03, 0.05, 0.07, 0.09], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("name", ["tanh", "erf", "gelu", "silu"])
 def test_analytic_gradient_matches_finite_differences(name):
-    chain = saddle.ScalarChain(name, 64)
+    chain = ScalarChain(name, 64)
     x = torch.tensor([0.4, 0.6, 0.5, 0.7], dtype=torch.float64)
     h = 1e-6
     exact = chain.gradient(x)
@@ -27,7 +30,7 @@ def test_analytic_gradient_matches_finite_differences(name):
 
 def test_printed_first_layer_gradient_is_wrong():
     """Erratum E5: eq. 5 has σ(g) where g belongs."""
-    chain = saddle.ScalarChain("tanh", 64)
+    chain = ScalarChain("tanh", 64)
     right, printed = chain.gradient(X), chain.gradient(X, printed=True)
     assert torch.equal(right[1:], printed[1:])
     drive = lambda d: float((chain.teacher * d[0] * chain.w).sum())
@@ -38,14 +41,14 @@ def test_printed_first_layer_gradient_is_wrong():
 def test_symmetric_manifold_is_invariant_and_carries_the_scalar_flow(name):
     task = saddle.teacher(name, inputs=6, seed=3)
     v, width = task.directions[0], 16
-    sample = saddle.aligned_sample(v, 64)
-    stack = saddle.ansatz_stack(10 * X, width, v)
-    grads, loss = saddle.gradients(stack, sample.x, task.target(sample.x), task.f, sample.weight)
-    scalars, residual = saddle.project(grads, v)
+    sample = aligned_sample(v, 64)
+    stack = ansatz_stack(10 * X, width, v)
+    grads, loss = gradients(stack, sample.x, task.target(sample.x), task.f, sample.weight)
+    scalars, residual = project(grads, v)
     assert float(residual.max()) <= 1e-13
-    chain = saddle.ScalarChain(name, width, nodes=64)
+    chain = ScalarChain(name, width, nodes=64)
     assert float(loss) == pytest.approx(float(chain.loss(10 * X)), rel=1e-12)
-    rates = torch.tensor(saddle.normalized_rates(4, width), dtype=torch.float64)
+    rates = torch.tensor(normalized_rates(4, width), dtype=torch.float64)
     velocity = chain.velocity(10 * X)
     # W_1 and the others see the same scalar velocity in t = s/N under the normalized metric
     assert torch.allclose(-width * rates * scalars[0], velocity, rtol=1e-12)
@@ -56,7 +59,7 @@ def test_symmetric_manifold_is_invariant_and_carries_the_scalar_flow(name):
 
 def test_projection_inverts_the_ansatz():
     v = torch.randn(5, dtype=torch.float64)
-    scalars, residual = saddle.project(saddle.ansatz_stack(torch.stack([X, 2 * X]), 8, v), v)
+    scalars, residual = project(ansatz_stack(torch.stack([X, 2 * X]), 8, v), v)
     assert torch.allclose(scalars, torch.stack([X, 2 * X]), rtol=1e-12)
     assert float(residual.max()) < 1e-12
 
@@ -67,17 +70,17 @@ def test_renaming_hidden_units_changes_nothing():
     x = torch.randn(10, 4, dtype=torch.float64)
     order = torch.randperm(7)
     for layer in (1, 2, 3):
-        moved = saddle.permuted(stack, layer, order)
-        assert torch.allclose(saddle.output(moved, x, task.f), saddle.output(stack, x, task.f), atol=1e-12)
-        grads = saddle.gradients(stack, x, task.target(x), task.f)[0]
-        again = saddle.gradients(moved, x, task.target(x), task.f)[0]
-        assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(again, saddle.permuted(grads, layer, order)))
+        moved = permuted(stack, layer, order)
+        assert torch.allclose(output(moved, x, task.f), output(stack, x, task.f), atol=1e-12)
+        grads = gradients(stack, x, task.target(x), task.f)[0]
+        again = gradients(moved, x, task.target(x), task.f)[0]
+        assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(again, permuted(grads, layer, order)))
     with pytest.raises(ValueError, match="hidden layers are"):
-        saddle.permuted(stack, 4, order)
+        permuted(stack, 4, order)
 
 
 def test_jacobian_is_minus_the_hessian():
-    chain = saddle.ScalarChain("tanh", 16)
+    chain = ScalarChain("tanh", 16)
     x = torch.tensor([0.3, 0.4, 0.5], dtype=torch.float64)
     jac, h = chain.jacobian(x), 1e-6
     for j in range(3):
@@ -87,17 +90,17 @@ def test_jacobian_is_minus_the_hessian():
 
 
 def test_resting_loss_and_samples():
-    assert saddle.ScalarChain("tanh", 64).resting_loss == pytest.approx(0.197147, abs=1e-6)
-    sample = saddle.antithetic_sample(64, 5)
+    assert ScalarChain("tanh", 64).resting_loss == pytest.approx(0.197147, abs=1e-6)
+    sample = antithetic_sample(64, 5)
     assert torch.allclose(sample.x.T @ (sample.weight[:, None] * sample.x), torch.eye(5).double(), atol=1e-12)
     assert float(sample.x.mean(0).abs().max()) < 1e-13
-    aligned = saddle.aligned_sample(torch.tensor([1.0, 2.0, 2.0]), 32)
+    aligned = aligned_sample(torch.tensor([1.0, 2.0, 2.0]), 32)
     g = aligned.x @ torch.tensor([1.0, 2.0, 2.0], dtype=torch.float64) / 3
     signal = aligned.mean(torch.tanh(g)[:, None] * aligned.x)
     expected = 0.6057055 * torch.tensor([1.0, 2.0, 2.0], dtype=torch.float64) / 3
     assert torch.allclose(signal, expected, atol=1e-6)
     with pytest.raises(ValueError, match="whitening"):
-        saddle.antithetic_sample(6, 5)
+        antithetic_sample(6, 5)
 
 
 def test_multi_mode_baseline_loss():

@@ -31,7 +31,7 @@ PAIRS = [("0", "2"), ("2", "4")]
 def test_plain_sgd_is_explained_exactly():
     _, before, after, grads = one_step(lambda p: torch.optim.SGD(p, lr=0.1))
     for lr in (0.1, None):
-        for entry in saddle.account(before, after, grads, PAIRS, lr=lr):
+        for entry in saddle.measure_steps(before, after, grads, PAIRS, lr=lr):
             assert abs(entry.gap) <= 1e-14, entry
             assert entry.lr == pytest.approx((0.1, 0.1), rel=1e-9)
 
@@ -47,7 +47,7 @@ def test_plain_sgd_is_explained_exactly():
 )
 def test_other_optimizers_open_a_gap(make):
     _, before, after, grads = one_step(make)
-    gaps = [abs(e.gap) / abs(e.change) for e in saddle.account(before, after, grads, PAIRS)]
+    gaps = [abs(e.gap) / abs(e.change) for e in saddle.measure_steps(before, after, grads, PAIRS)]
     assert max(gaps) > 1e-3
 
 
@@ -55,12 +55,12 @@ def test_identity_and_accounting_agree():
     torch.manual_seed(1)
     net = nn.Sequential(nn.Linear(4, 6), nn.SiLU(), nn.Linear(6, 1)).double()
     x, y = torch.randn(16, 4).double(), torch.randn(16, 1).double()
-    pair = saddle.imbalance(net, (x, y), F.mse_loss).pairs[0]
+    pair = saddle.imbalance(net, F.mse_loss, (x, y)).pairs[0]
     before = {k: p.detach().clone() for k, p in net.named_parameters()}
     F.mse_loss(net(x), y).backward()
     grads = {k: p.grad.clone() for k, p in net.named_parameters()}
     torch.optim.SGD(net.parameters(), lr=0.2).step()
-    entry = saddle.account(before, dict(net.named_parameters()), grads, [("0", "2")], lr=0.2)[0]
+    entry = saddle.measure_steps(before, dict(net.named_parameters()), grads, [("0", "2")], lr=0.2)[0]
     assert entry.predicted == pytest.approx(pair.predicted_change(0.2), abs=1e-13)
 
 
@@ -77,4 +77,4 @@ def test_vital_writes_the_gap_and_finds_its_pairs():
 
 def test_missing_gradient_is_named():
     with pytest.raises(ValueError, match=r"b\.weight"):
-        saddle.account({}, {}, {}, [("a", "b")])
+        saddle.measure_steps({}, {}, {}, [("a", "b")])

@@ -72,7 +72,7 @@ def test_pairs_are_found_and_their_imbalance_read(made, net, x, pairs):
     x = torch.randn(x)
     found = chain_imbalance(net, x)
     assert [(p.first, p.second) for p in found.pairs] == pairs
-    seen = observe(net, x, vitals=[Imbalance()])
+    seen = observe(net, None, x, vitals=[Imbalance()], mode="train")
     read = {(r.site, r.metric): r.value for r in seen.readings}
     modules = dict(net.named_modules())
     for pair in found.pairs:
@@ -147,7 +147,7 @@ def test_rank_of_weights_and_of_the_features_before_the_head(made):
     torch.manual_seed(1)
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
     x = torch.randn(30, 1, 4, 4)
-    seen = observe(net, x, vitals=[Rank()])
+    seen = observe(net, None, x, vitals=[Rank()], mode="train")
     read = {(r.site, r.metric): r.value for r in seen.readings}
     features = net[:5](x).detach()
     for i, definition in enumerate(DEFINITIONS):

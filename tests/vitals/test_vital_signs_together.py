@@ -55,7 +55,9 @@ def models():
 def test_one_look_with_all_of_them(name, dtype, recwarn):
     net, x, y = models()[name]
     net, x = net.to(dtype), x.to(dtype)
-    seen = observe(net, (x, y), lambda o, t: F.cross_entropy(o.flatten(0, -2), t.flatten()), vitals=vitals.default())
+    seen = observe(
+        net, lambda o, t: F.cross_entropy(o.flatten(0, -2), t.flatten()), (x, y), vitals=vitals.default(), mode="train"
+    )
     assert not [w for w in recwarn if "netvitals" in str(w.message)]
     written = {r.vital for r in seen.readings}
     expected = set(vitals.names(default=True)) - ({"stream"} if name != "transformer" else set())
@@ -69,17 +71,19 @@ def test_readings_of_one_step_are_those_of_the_same_step_seen_alone():
     net, x, y = models()["mlp"]
     everything = {
         (r.vital, r.site, r.metric): r.value
-        for r in observe(net, (x, y), F.cross_entropy, vitals=vitals.default()).readings
+        for r in observe(net, F.cross_entropy, (x, y), vitals=vitals.default(), mode="train").readings
     }
     for name in vitals.names(default=True):
-        for r in observe(net, (x, y), F.cross_entropy, vitals=[vitals.get(name)]).readings:
+        for r in observe(net, F.cross_entropy, (x, y), vitals=[vitals.get(name)], mode="train").readings:
             assert everything[r.vital, r.site, r.metric] == pytest.approx(r.value, rel=1e-5, abs=1e-7, nan_ok=True)
 
 
 def test_the_watched_gates_are_the_measured_gates():
     net, x, _ = models()["cnn"]
-    report = gates.measure(net, x)
-    read = {(r.site, r.metric): r.value for r in observe(net, x, vitals=[vitals.get("gates")]).readings}
+    report = gates.measure(net, None, x, mode="train")
+    read = {
+        (r.site, r.metric): r.value for r in observe(net, None, x, vitals=[vitals.get("gates")], mode="train").readings
+    }
     for theta in (0.01, 0.1):
         assert read["2", f"density@{theta:g}"] == pytest.approx(report.sites["2"].density(theta), abs=1e-6)
         assert read["model/bn_direct", f"density@{theta:g}:channel"] == pytest.approx(

@@ -6,9 +6,11 @@ from netvitals.capture.engine.observer import Observer
 from netvitals.capture.engine.optimizer_hooks import OptimizerHooks, copies, parameter_view
 from netvitals.capture.engine.roles import uncompiled, unwrapped
 from netvitals.capture.engine.schedule import Schedule, detached_context, warn
-from netvitals.capture.observation import Observation, check_finite, in_mode, observe, probe, split_batch
+from netvitals.capture.observation import Mode, Observation, in_mode, observe, probe
 from netvitals.capture.reading import ArrayReading, Reading, Recorder, StepColumns
-from netvitals.capture.site import Site, Unseen
+from netvitals.capture.result import Result, skipped_lines
+from netvitals.capture.site import Site
+from netvitals.capture.task import LossFn, Only, Task, batches_of, check_finite, picked, resolve_loss, task_of
 from netvitals.capture.views import ActivationView, Layout, LinearView, ParameterView, TensorView
 from netvitals.capture.vital import Metric, Vital, WatchContext
 
@@ -21,29 +23,37 @@ __all__ = [
     "Observer",
     "OptimizerHooks",
     "Layout",
+    "LossFn",
     "Metric",
+    "Mode",
+    "Only",
     "StepColumns",
     "Schedule",
     "ParameterView",
     "Reading",
     "Recorder",
+    "Result",
     "Site",
+    "Task",
     "TensorView",
-    "Unseen",
     "Vital",
     "WatchContext",
     "detached_context",
+    "batches_of",
     "check_finite",
     "copies",
     "in_mode",
     "observe",
     "parameter_view",
+    "picked",
     "preserved",
     "probe",
+    "resolve_loss",
     "rng_state",
     "warn",
     "set_rng_state",
-    "split_batch",
+    "skipped_lines",
+    "task_of",
     "uncompiled",
     "unwrapped",
 ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -16,39 +16,49 @@ from netvitals.capture.engine.optimizer_hooks import copies, parameter_view
 from netvitals.capture.engine.roles import DROPOUTS, uncompiled
 from netvitals.capture.engine.schedule import Schedule, detached_context
 from netvitals.capture.reading import ArrayReading, Reading, Recorder
-from netvitals.capture.site import Site, Unseen
+from netvitals.capture.result import Result
+from netvitals.capture.site import Site
+from netvitals.capture.task import LossFn, Task, task_of
 from netvitals.capture.vital import WatchContext
 
 Mode = Literal["train", "eval", "as_is"]
 
 
-@dataclass(frozen=True)
-class Observation:
+@dataclass(frozen=True, kw_only=True)
+class Observation(Result):
     """What one look at a model gave."""
 
     readings: tuple[Reading, ...]
     arrays: tuple[ArrayReading, ...]
     sites: tuple[Site, ...]
-    unseen: tuple[Unseen, ...]
     loss: float | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be seen → reason
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a reading: step, vital, site, metric, value."""
+        return [
+            {"step": r.step, "vital": r.vital, "site": r.site, "metric": r.metric, "value": r.value}
+            for r in self.readings
+        ]
 
     def __str__(self) -> str:
         loss = "" if self.loss is None else f", loss {self.loss:.6g}"
         return (
             f"{len(self.readings)} readings at {len(self.sites)} sites{loss}; "
-            f"{len(self.unseen)} places could not be seen"
+            f"{len(self.skipped)} places could not be seen"
         )
 
 
 def observe(
     model: nn.Module,
+    loss_fn: LossFn,
     batch: Any,
-    loss_fn: Callable[..., Tensor] | None = None,
     *,
     vitals: Iterable[Any],
+    mode: Mode = "as_is",
     step: int = 0,
-    mode: Mode = "train",
     initial: Mapping[str, Tensor] | None = None,
+    seed: int = 0,
 ) -> Observation:
     """Readings of ``vitals`` on one batch, as a measured training step would give them.
 
@@ -56,13 +66,18 @@ def observe(
 
     Args:
         model: any module; a compiled one is looked at uncompiled.
-        batch: ``(x, y)`` with a loss function; else ``x`` or ``(x, y)``. ``x`` may be a tuple or dict of arguments.
-        loss_fn: ``loss_fn(model(x), y)``; without it there are no gradients.
+        loss_fn: a function of (output, target) or its name. With None the model's own ``output.loss`` is used; where
+            there is none either, there are no gradients.
+        batch: whatever a loader yields: ``x``, ``(x, y)``, several inputs and a target, a dict.
         vitals: the vital signs.
+        mode: ``"as_is"``; ``"train"`` as in training, with batch statistics in BatchNorm but dropout modules off; or
+            ``"eval"``.
         step: the step number that the readings carry.
-        mode: ``"train"`` as in training, with batch statistics in BatchNorm but dropout modules off; ``"eval"``;
-            or ``"as_is"``.
         initial: parameters that drift is measured from (the present ones by default).
+        seed: what noise is left in the model is drawn with it, the same on every look.
+
+    Returns:
+        The readings, with the places they come from and those that could not be seen.
 
     >>> from netvitals.capture import Vital
     >>> class Height(Vital):
@@ -70,52 +85,64 @@ def observe(
     ...     def activation(self, recorder, view):
     ...         recorder.write(view.site, ("max",), view.a.max())
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
-    >>> seen = observe(net, torch.zeros(4, 2), vitals=[Height()])
+    >>> seen = observe(net, None, torch.zeros(4, 2), vitals=[Height()])
     >>> [(r.site, r.metric) for r in seen.readings], [site.name for site in seen.sites]
     ([('1', 'max')], ['0', '1', 'output'])
     """
+    task = task_of(model, loss_fn, batch)
     schedule = Schedule(vitals)
-    x, target = split_batch(batch, loss_fn)
+    target = task.targets[0] if task.targets else None
     schedule.begin(
-        WatchContext(model=uncompiled(model), probe=(x, target[0] if target else None, loss_fn), training=False)
+        WatchContext(model=uncompiled(model), probe=(task.inputs, target, task.loss_fn), training=False)
     )
     schedule.select(0)
     observer = Observer(uncompiled(model), schedule, passive=False)
     recorder = Recorder(step)
-    loss = probe(observer, recorder, batch, loss_fn, mode=mode, initial=initial)
+    loss = probe(observer, recorder, task, mode=mode, initial=initial, seed=seed)
     readings, arrays = recorder.readings()
     return Observation(
-        tuple(readings),
-        tuple(arrays),
-        tuple(observer.sites.values()),
-        tuple(observer.unseen.values()),
-        None if loss is None else float(loss),
+        readings=tuple(readings),
+        arrays=tuple(arrays),
+        sites=tuple(observer.sites.values()),
+        loss=None if loss is None else float(loss),
+        skipped=dict(observer.skipped),
     )
 
 
 def probe(
     observer: Observer,
     recorder: Recorder,
-    batch: Any,
-    loss_fn: Callable[..., Tensor] | None,
+    task: Task,
     *,
-    mode: Mode = "train",
+    mode: Mode = "as_is",
     initial: Mapping[str, Tensor] | None = None,
     parameters: bool = True,
+    gradients: bool = True,
+    seed: int = 0,
 ) -> Tensor | None:
-    """Run ``looker`` over one batch and write to ``recorder``; the detached loss, if there is one."""
-    x, target = split_batch(batch, loss_fn)
+    """Run ``observer`` over the batch of a task and write to ``recorder``.
+
+    Args:
+        observer: has the model and the vital signs.
+        recorder: takes the readings.
+        task: the batch and the loss; its model is run as the observer has it.
+        mode, initial, seed: as in :func:`observe`.
+        parameters: also show the parameters to the vital signs.
+        gradients: also run the backward pass, where there is a loss.
+
+    Returns:
+        The detached loss, if there is one.
+    """
     model, schedule = observer.model, observer.schedule
     loss = None
+    grads: dict[str, Tensor] = {}
     with preserved(model), in_mode(model, mode), _slow_attention(), torch.enable_grad():
-        torch.manual_seed(0)  # what noise is left in the model is the same on every look
+        torch.manual_seed(seed)
         observer.arm(recorder)
         try:
-            output = _call(model, x)
-            grads: dict[str, Tensor] = {}
-            if loss_fn is not None:
-                loss = loss_fn(output, *target)
-                _check_loss(loss)
+            output = model(*task.args, **task.kwargs)
+            if gradients and (task.loss_fn is not None or _holds_loss(output)):
+                loss = task.loss(output)
                 named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
                 if loss.requires_grad:
                     found = torch.autograd.grad(loss, [p for _, p in named], allow_unused=True)
@@ -129,47 +156,22 @@ def probe(
     return loss
 
 
-def split_batch(batch: Any, loss_fn: Callable[..., Any] | None) -> tuple[Any, tuple[Any, ...]]:
-    """The model's input and what the loss function gets besides the output."""
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        return batch[0], (batch[1],)
-    if loss_fn is None:
-        return batch, ()
-    what = (
-        f"a {type(batch).__name__} of {len(batch)}"
-        if isinstance(batch, tuple | list | dict)
-        else f"a {type(batch).__name__}"
-    )
-    raise TypeError(f"with a loss function the batch must be a pair (x, y), got {what}")
-
-
-def check_finite(nest: Any, what: str) -> None:
-    """Refuse a batch with NaN or infinity before anything is measured on it."""
-    tensors = nest.values() if isinstance(nest, Mapping) else nest if isinstance(nest, tuple | list) else [nest]
-    for tensor in tensors:
-        if isinstance(tensor, Tensor) and tensor.is_floating_point():
-            bad = int((~torch.isfinite(tensor)).sum())
-            if bad:
-                raise ValueError(
-                    f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; clean the batch first"
-                )
-
-
-def _call(model: nn.Module, x: Any) -> Any:
-    if isinstance(x, Mapping):
-        return model(**x)
-    return model(*x) if isinstance(x, tuple | list) else model(x)
-
-
-def _check_loss(loss: Any) -> None:
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
-        raise TypeError(f"the loss function must return one number as a tensor, got {what}")
+def _holds_loss(output: Any) -> bool:
+    """Whether a model's output brings its own loss, as those of Hugging Face do when they are given labels."""
+    if isinstance(output, Tensor):
+        return False
+    found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    return isinstance(found, Tensor)
 
 
 @contextmanager
 def in_mode(model: nn.Module, mode: Mode) -> Iterator[None]:
-    """Pose a model for a look; use inside ``preserved``, which puts every mode back."""
+    """Pose a model for a look; use inside ``preserved``, which puts every mode back.
+
+    Args:
+        model: the model.
+        mode: ``"train"`` (batch statistics, dropout modules off), ``"eval"`` or ``"as_is"``.
+    """
     if mode not in ("train", "eval", "as_is"):
         raise ValueError(f"mode must be 'train', 'eval' or 'as_is', got {mode!r}")
     if mode != "as_is":

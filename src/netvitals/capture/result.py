@@ -42,6 +42,7 @@ class Result:
         return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def _repr_html_(self) -> str:
+
         return f'<pre style="line-height:1.3">{escape(str(self))}</pre>'
 
 
@@ -124,3 +125,13 @@ def plain(value: Any, *, odd: Callable[[float], Any] | None = None, other: Calla
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: again(getattr(value, f.name)) for f in fields(value) if not f.name.startswith("_")}
     return other(value)
+
+
+def skipped_lines(skipped: Mapping[str, str], most: int = 6) -> list[str]:
+    """What could not be measured, for the end of a text: one line a place, cut where there are many.
+
+    >>> skipped_lines({"head": "no gradient reached it", "lstm": "it is fused"}, most=1)
+    ['skipped head: no gradient reached it', '… and 1 more skipped']
+    """
+    lines = [f"skipped {place}: {reason}" for place, reason in list(skipped.items())[:most]]
+    return lines + [f"… and {len(skipped) - most} more skipped"] * (len(skipped) > most)

@@ -23,11 +23,3 @@ class Site:
     follows: Follows = "other"  # what produced the input: decides how the input is distributed
     channel_dim: int = 1  # the dimension of channels in the site's tensors; negative counts from the end
     module: str = ""  # dotted name of the module that owns the call
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """A place that could not be looked at, and why."""
-
-    name: str
-    reason: str

@@ -1,47 +1,83 @@
-"""Run a meter over a loader: evaluation mode, one pass, the model left as it was, nothing kept from batch to batch."""
+"""Run a meter over the batches of a loader: one pass, the model left as it was, nothing kept from batch to batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sized
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import Observer, Recorder, Schedule, Vital, probe, split_batch, uncompiled
+from netvitals.capture.engine.observer import Observer
+from netvitals.capture.engine.roles import uncompiled
+from netvitals.capture.engine.schedule import Schedule
+from netvitals.capture.observation import Mode, probe
+from netvitals.capture.reading import Recorder
+from netvitals.capture.task import batches_of, check_finite, task_of, tensors
+from netvitals.capture.vital import Vital
+
+Progress = Callable[[int, int | None], None]  # batches done, batches planned (None where the loader does not say)
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """How much went past a meter, and what it could not see."""
+
+    examples: int
+    batches: int
+    skipped: dict[str, str]
 
 
 def stream_over(
-    model: nn.Module, loader: Iterable[Any], meter: Vital, progress: Callable[[int], None] | None = None
-) -> tuple[int, int]:
-    """Show every batch of ``loader`` to ``meter``; (samples, batches) seen. An error in the meter is raised."""
-    if isinstance(loader, Tensor) or not isinstance(loader, Iterable):
-        raise TypeError(
-            f"expected a loader that gives batches (x or (x, y)), got a {type(loader).__name__}; "
-            "put a single batch in a list"
-        )
+    model: nn.Module, batch: Any, meter: Vital, *, mode: Mode = "as_is", seed: int = 0, progress: Progress | None = None
+) -> Streamed:
+    """Show every batch to ``meter``; an error in the meter is raised.
+
+    Args:
+        model: left bit for bit as it was.
+        batch: one batch, or a loader of batches, as :func:`~netvitals.capture.task.batches_of` tells them apart.
+        meter: sees activations, layers and tensors, without gradients.
+        mode: ``"as_is"``, ``"train"`` or ``"eval"``.
+        seed: what noise is left in the model is drawn with it, anew for each batch.
+        progress: called with (batches done, batches planned).
+
+    Returns:
+        How many examples and batches there were, and which places could not be seen.
+    """
     schedule = Schedule([_Strict(meter)])
     schedule.select(0)
     observer = Observer(uncompiled(model), schedule, passive=False)
-    samples = batches = 0
-    for batch in loader:
-        x, _ = split_batch(batch, None)
-        first = first_tensor(x)
+    planned = _planned(batch)
+    examples = batches = 0
+    for one in batches_of(batch):
+        task = task_of(model, None, one)
+        first = next(tensors((task.args, dict(task.kwargs))), None)
         if first is None or first.numel() == 0:
-            raise ValueError(f"batch {batches} of the loader has no tensor with elements: {type(batch).__name__}")
-        check_finite(first, f"batch {batches} of the loader")
+            raise ValueError(f"batch {batches} of the loader has no tensor with elements: {type(one).__name__}")
+        check_finite((task.args, dict(task.kwargs)), f"batch {batches} of the loader")
         strict = schedule.vitals[0]
         with torch.inference_mode(False):
-            probe(observer, Recorder(batches), batch, None, mode="eval", parameters=False)
+            probe(observer, Recorder(batches), task, mode=mode, parameters=False, gradients=False, seed=seed)
         if strict.error is not None:
             raise strict.error
-        samples += first.shape[0] if first.ndim else 1
+        examples += first.shape[0] if first.ndim else 1
         batches += 1
         if progress is not None:
-            progress(batches)
+            progress(batches, planned)
     if batches == 0:
         raise ValueError("the loader gave no batches: is it an iterator that has been used up?")
-    return samples, batches
+    return Streamed(examples, batches, dict(observer.skipped))
+
+
+def _planned(batch: Any) -> int | None:
+    """How many batches a loader will give, where it says so before it begins."""
+    if isinstance(batch, tuple | list | Tensor | dict):
+        return sum(1 for _ in batches_of(batch))
+    try:
+        return len(batch) if isinstance(batch, Sized) else None
+    except TypeError:  # a DataLoader over an iterable data set has a length that it cannot tell
+        return None
 
 
 class _Strict(Vital):
@@ -67,18 +103,3 @@ class _Strict(Vital):
                 getattr(self.meter, method)(recorder, view)
             except Exception as error:
                 self.error = error
-
-
-def first_tensor(x: Any) -> Tensor | None:
-    if isinstance(x, Tensor):
-        return x
-    values: Iterable[Any] = x.values() if isinstance(x, dict) else x if isinstance(x, tuple | list) else ()
-    return next((t for t in map(first_tensor, values) if t is not None), None)
-
-
-def check_finite(x: Tensor, what: str) -> None:
-    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-        bad = int((~torch.isfinite(x)).sum())
-        raise ValueError(
-            f"{what} has {bad} elements that are NaN or infinite out of {x.numel()}; remove or replace them"
-        )

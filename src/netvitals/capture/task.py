@@ -12,6 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 LossFn = Callable[..., Tensor] | str | None
-Only = str | Sequence[str] | Callable[[str], bool] | None
+Only = str | Iterable[str] | Callable[[str], bool] | None  # names, patterns of names, or a function of names
 TARGETS = ("labels", "label", "targets", "target", "y")  # where a dict keeps what the loss compares with
 
 
@@ -104,6 +105,13 @@ class Task:
         return len(self.targets) == 1 and isinstance(self.targets[0], Tensor)
 
     @property
+    def inputs(self) -> Any:
+        """What the model gets, in the form of a batch: one tensor, a tuple of arguments, or a dict."""
+        if self.kwargs:
+            return dict(self.kwargs)
+        return self.args[0] if len(self.args) == 1 else self.args
+
+    @property
     def examples(self) -> int:
         """The size of the first dimension of the first input tensor."""
         first = next(tensors((self.args, dict(self.kwargs))), None)
@@ -118,7 +126,8 @@ def task_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Task:
     * ``x``: the input; ``(x, y)``: input and target, where ``x`` may be a tuple of arguments or a dict of keywords;
     * ``(a, b, …, y)``: several inputs and a target;
     * a dict: keywords of the model. With a loss function, the entry called labels, label, targets, target or y is
-      the target; without one the model gets everything and its output must hold ``loss``.
+      the target; without one the model gets everything (but a target that its ``forward`` has no name for), and its
+      output must hold ``loss`` where one is needed.
 
     Args:
         model: the model, called as ``model(*args, **kwargs)``.
@@ -138,7 +147,7 @@ def task_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Task:
     if isinstance(batch, Mapping):
         inputs = dict(batch)
         if loss_fn is None:
-            return Task(model, None, (), inputs, ())
+            return Task(model, None, (), {k: v for k, v in inputs.items() if k not in TARGETS or _takes(model, k)}, ())
         name = next((n for n in TARGETS if n in inputs), None)
         if name is None:
             raise TypeError(
@@ -173,6 +182,42 @@ def batches_of(batch: Any) -> Iterator[Any]:
         yield batch
     else:
         yield from batch
+
+
+def lets_through(only: Only, name: str) -> bool:
+    """Whether a name passes: equal to one of the names given, like one of the patterns, or by the function's word.
+
+    >>> lets_through("block.*", "block.1"), lets_through(["head", "0"], "block.1"), lets_through(None, "head")
+    (True, False, True)
+    """
+    if only is None:
+        return True
+    if callable(only):
+        return bool(only(name))
+    return any(name == p or fnmatchcase(name, p) for p in ([only] if isinstance(only, str) else only))
+
+
+def picked(names: Iterable[str], only: Only, what: str = "place") -> list[str]:
+    """The names that ``only`` lets through; refused where it lets none through.
+
+    Args:
+        names: all there are.
+        only: a name or pattern (``"blocks.*"``), several of them, a function of a name, or None for all.
+        what: what the names are of, for the sentence of the error.
+
+    Returns:
+        The names, in their order.
+
+    >>> picked(["0", "block.1", "block.2"], "block.*")
+    ['block.1', 'block.2']
+    """
+    known = list(names)
+    only = only if only is None or callable(only) or isinstance(only, str) else list(only)
+    found = [n for n in known if lets_through(only, n)]
+    if not found and only is not None:
+        asked = "the function given as only" if callable(only) else f"only={only!r}"
+        raise ValueError(f"{asked} lets no {what} through; there are {', '.join(known) or 'none'}")
+    return found
 
 
 def main_output(output: Any) -> Any:
@@ -340,6 +385,12 @@ def _arguments(x: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     if isinstance(x, Mapping):
         return (), dict(x)
     return (tuple(x), {}) if isinstance(x, tuple | list) else ((x,), {})
+
+
+def _takes(model: nn.Module, name: str) -> bool:
+    """Whether a model can be given this keyword."""
+    parameters = inspect.signature(model.forward).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _what(batch: Any) -> str:

@@ -119,6 +119,6 @@ def as_plain(found: Any) -> dict[str, Any]:
             "meta": found.meta,
             "readings": readings,
             "findings": found.findings.to_dicts(),
-            "unseen": [{"name": u.name, "reason": u.reason} for u in found.unseen],
+            "skipped": found.skipped,
         }
     )

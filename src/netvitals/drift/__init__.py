@@ -1,9 +1,17 @@
-"""Weight drift: where the weights go, why, what it costs, and how to steer it.
+"""Weight drift: where do the weights drift, and what does it cost?
 
-If unsure, use :func:`euler` (does the push towards zero persist?), :func:`sparsity` and :func:`spikes` (over a whole
-data set). ``weight_drift``, ``gradient_signs``, ``covariance_split`` and the ``tensor_…`` functions are for tensors,
-``theory`` holds the closed forms, ``dial`` and ``suppression`` change a model. While a model trains: the vital signs
-``drift``, ``sparsity``, ``spikes``, ``stream`` and ``gradients``.
+**If unsure, use** :func:`euler` on a batch (will the drift go on?) and :func:`sparsity` on the validation set (what has
+it cost?).
+
+* :func:`euler`: ⟨o, ∇ℓ⟩ of every example, and the layers' sums that it must equal; :func:`push` is the first alone;
+* :func:`gradient_signs`, :func:`covariance_split`: the signs of gradients at a layer, and the two parts of a weight's;
+* :func:`set_drift`: the dial, one number at the start; :func:`expected_sparsity`: what such a push led to elsewhere;
+* :func:`centre_weights`, :func:`project_gradients`, :func:`centre_activations`: training without drift;
+* :func:`sparsity`, :func:`spikes`: over a whole data set in one pass; :func:`tensor_spikes`: of one tensor;
+  :func:`amplification`, :func:`intermediate_peak`: of two runs, of one profile.
+
+Mean-field theory of the signs is in :mod:`netvitals.drift.theory`. The watchers are the vital signs ``drift``,
+``sparsity`` and ``spikes``; they end in the same formulas, :mod:`netvitals.drift.reductions`.
 """
 
 from netvitals.drift import dial, suppression, theory

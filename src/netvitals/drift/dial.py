@@ -8,14 +8,15 @@ reverse the drift at once (dense activations), a large one drives pre-activation
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import in_mode, preserved, split_batch, uncompiled
+from netvitals.capture import LossFn, Mode, Result, in_mode, preserved, task_of, uncompiled
+from netvitals.capture.task import main_output
 
 READOUTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LARGEST = 1e6  # scales beyond this are not looked for
@@ -26,17 +27,18 @@ PRECISION = 1e-6  # relative, of the scale
 REFERENCE = ((0.0, 0.23), (0.004, 0.24), (0.049, 0.29), (0.52, 0.37), (2.9, 0.47), (6.7, 0.53), (11.5, 0.56))
 
 
-@dataclass(frozen=True)
-class Dial:
+@dataclass(frozen=True, kw_only=True)
+class Dial(Result):
     """A readout that was rescaled, and the push before and after."""
 
     readout: str  # name of the layer
     scale: float  # its weight (and bias) were multiplied by this
-    before: float  # ⟨o, ∇ℓ⟩ of a sample, as it was
+    before: float  # ⟨o, ∇ℓ⟩ of an example, as it was
     after: float
-    stderr: float  # of ``after`` over the samples of the batch
-    samples: int
+    stderr: float  # of ``after`` over the examples of the batch
+    examples: int
     evaluations: int  # forward passes that were made
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reference_sparsity(self) -> float:
@@ -46,16 +48,18 @@ class Dial:
     def __str__(self) -> str:
         return (
             f"{self.readout} × {self.scale:.4g}: ⟨o, ∇ℓ⟩ {self.before:+.4g} → {self.after:+.4g} ± "
-            f"{self.stderr:.1g} over {self.samples} samples; in the reference run such a push led to "
+            f"{self.stderr:.1g} over {self.examples} examples; in the reference run such a push led to "
             f"{self.reference_sparsity:.0%} sparsity"
         )
 
 
 def set_drift(
     model: nn.Module,
+    loss_fn: LossFn,
     batch: Any,
-    loss_fn: Callable[..., Tensor],
     *,
+    mode: Mode = "as_is",
+    seed: int = 0,
     target: float | None = None,
     scale: float | None = None,
     readout: str | None = None,
@@ -66,16 +70,21 @@ def set_drift(
 
     Args:
         model: the model.
-        batch: ``(x, y)``, a few hundred samples.
-        loss_fn: ``loss_fn(model(x), y)``, mean over the batch.
+        loss_fn: a function of (output, target), a mean over the batch; or its name.
+        batch: what a loader yields, a few hundred examples.
+        mode: ``"as_is"``, ``"train"`` (dropout modules off) or ``"eval"``: how the push is measured.
+        seed: what noise is left in the model is drawn with it.
         target: the push to reach; 0 makes the readout zero.
         scale: or the factor itself.
         readout: name of the layer; by default the last linear or convolution layer of the model.
 
+    Returns:
+        What was scaled by how much, and the push before and after.
+
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 5, bias=False))
     >>> x, y = torch.randn(256, 8), torch.randint(5, (256,))
-    >>> round(set_drift(net, (x, y), nn.functional.cross_entropy, target=2.0).after, 3)
+    >>> round(set_drift(net, nn.functional.cross_entropy, (x, y), target=2.0).after, 3)
     2.0
     """
     if (target is None) == (scale is None):
@@ -94,7 +103,7 @@ def set_drift(
         with torch.no_grad():
             for p, first in zip(parameters, start):
                 p.copy_(first * factor)
-        return push(model, batch, loss_fn)
+        return push(model, loss_fn, batch, mode=mode, seed=seed)
 
     try:
         before = turn(1.0)
@@ -109,18 +118,42 @@ def set_drift(
         raise
     n = after.numel()
     error = float(after.std() / n**0.5) if n > 1 else math.nan
-    return Dial(name, scale, float(before.mean()), float(after.mean()), error, n, count)
+    return Dial(
+        readout=name,
+        scale=scale,
+        before=float(before.mean()),
+        after=float(after.mean()),
+        stderr=error,
+        examples=n,
+        evaluations=count,
+    )
 
 
-def push(model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor]) -> Tensor:
-    """⟨o, ∇ℓ⟩ of every sample of a mean-reduced loss, shape (samples,); the model is left as it was."""
-    x, (y,) = split_batch(batch, loss_fn)
+def push(model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is", seed: int = 0) -> Tensor:
+    """⟨o, ∇ℓ⟩ of every example of a mean-reduced loss; the model is left as it was.
+
+    Args:
+        model: any model whose output is a tensor, or holds logits.
+        loss_fn: a function of (output, target), or its name.
+        batch: what a loader yields.
+        mode: ``"as_is"``, ``"train"`` or ``"eval"``.
+        seed: what noise is left in the model is drawn with it.
+
+    Returns:
+        A tensor of shape (examples,), in float64.
+    """
+    task = task_of(model, loss_fn, batch)
+    if task.loss_fn is None:
+        raise TypeError("the push is ⟨o, ∇ℓ⟩ of a loss: give loss_fn, a function of (output, target) or its name")
     model = uncompiled(model)
-    with preserved(model), in_mode(model, "train"), torch.no_grad():
-        output = model(*x) if isinstance(x, tuple | list) else model(**x) if isinstance(x, dict) else model(x)
+    with preserved(model), in_mode(model, mode), torch.no_grad():
+        torch.manual_seed(seed)
+        output = main_output(model(*task.args, **task.kwargs))
+        if not isinstance(output, Tensor):
+            raise TypeError(f"the model must return a tensor of outputs, or logits, got a {type(output).__name__}")
         with torch.enable_grad():
             o = output.detach().requires_grad_()
-            loss = loss_fn(o, y)
+            loss = task.loss(o)
             if not bool(torch.isfinite(loss)):
                 raise ValueError(f"the loss on this batch is {float(loss)}; scale the readout down or check the data")
             (g,) = torch.autograd.grad(loss, o)

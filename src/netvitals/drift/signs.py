@@ -1,7 +1,7 @@
 r"""Signs of the gradient at pre-activations, and the two parts of a weight's mean gradient.
 
-$g_{n,i} = \partial \ell_n / \partial p_{n,i}$ is the gradient of one sample's loss: what autograd gives for a
-mean-reduced loss, times the number of samples.
+$g_{n,i} = \partial \ell_n / \partial p_{n,i}$ is the gradient of one example's loss: what autograd gives for a
+mean-reduced loss, times the number of examples.
 """
 
 from __future__ import annotations
@@ -14,28 +14,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from netvitals.capture.result import Result
+
 Reduction = Literal["mean", "sum"]
 
 
-@dataclass(frozen=True)
-class GradientSigns:
-    """Gradient-sign statistics of one layer on one batch. Their spread over re-initialisations, not over the samples
-    of one, is the uncertainty: all samples share the weights downstream."""
+@dataclass(frozen=True, kw_only=True)
+class GradientSigns(Result):
+    """Gradient-sign statistics of one layer on one batch. Their spread over re-initialisations, not over the
+    examples of one, is the uncertainty: all examples share the weights downstream."""
 
     g_pos: float  # mean gradient where p > 0
     g_all: float  # mean gradient over everything
     rho_pos: float  # g_pos over mean |g| on the same elements, in [-1, 1]
     rho_all: float
-    frac_units_pos: float  # share of units with a positive mean gradient over their own active samples
+    frac_units_pos: float  # share of units with a positive mean gradient over their own active examples
     slope: float  # sum(a g) / sum(a²) over active elements
-    euler: float  # mean over samples of sum_i p_i g_i
-    samples: int
+    euler: float  # mean over examples of sum_i p_i g_i
+    examples: int
 
     def __str__(self) -> str:
         return (
             f"g_pos {self.g_pos:+.3e} (rho {self.rho_pos:+.3f}), g_all {self.g_all:+.3e} "
             f"(rho {self.rho_all:+.3f}), {self.frac_units_pos:.1%} of units positive, slope {self.slope:+.3e}, "
-            f"euler {self.euler:+.3e}, {self.samples} samples"
+            f"euler {self.euler:+.3e}, {self.examples} examples"
         )
 
 
@@ -45,7 +47,7 @@ def gradient_signs(
     """The statistics from pre-activations ``p``, activations ``a`` and autograd's gradient ``g`` with respect to ``p``.
 
     Args:
-        reduction: how the loss was reduced over the batch; with ``"mean"`` gradients are scaled back to one sample.
+        reduction: how the loss was reduced over the batch; with ``"mean"`` gradients are scaled back to one example.
 
     >>> p = torch.tensor([[1.0, -1.0], [2.0, 1.0]])
     >>> gradient_signs(p, p.relu(), torch.tensor([[0.5, 0.0], [0.5, -0.5]])).g_pos
@@ -70,12 +72,12 @@ def gradient_signs(
         frac_units_pos=float((sums[seen] > 0).double().mean()),
         slope=float((a[on] * g[on]).sum() / a[on].square().sum()),
         euler=float((p * g).sum() / n),
-        samples=n,
+        examples=n,
     )
 
 
 @dataclass(frozen=True)
-class CovarianceSplit:
+class CovarianceSplit(Result):
     """Mean entry of a weight's gradient, split as E[g x] = E[g]E[x] + Cov(g, x)."""
 
     tot: float
@@ -113,7 +115,7 @@ def covariance_split(module: nn.Module, x: Tensor, g: Tensor, *, reduction: Redu
 def row_means(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] | None:
     r"""Means over channels of g and of what it multiplies, (groups, rows) each; None for a layer of another kind.
 
-    The mean entry of $\sum_r g_r x_r^\top$ over rows $r$ (samples and positions) is $\sum_r \bar g_r \bar x_r$, so no
+    The mean entry of $\sum_r g_r x_r^\top$ over rows $r$ (examples and positions) is $\sum_r \bar g_r \bar x_r$, so no
     outer product is formed; a convolution's $\bar x_r$ is the mean of the patch at $r$.
     """
     if x.dtype in (torch.float16, torch.bfloat16):

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationView, LinearView, Recorder, Site, TensorView, Vital
-from netvitals.capture.streaming import stream_over
+from netvitals.capture import (
+    ActivationView,
+    LinearView,
+    Mode,
+    Only,
+    Recorder,
+    Result,
+    Site,
+    TensorView,
+    Vital,
+    picked,
+    skipped_lines,
+)
+from netvitals.capture.streaming import Progress, stream_over
+from netvitals.drift.reductions import unit_shares
 from netvitals.stats.histogram import MagnitudeHistogram
 
 SOFT_RELATIVE = 0.01  # soft sparsity counts |a| up to this share of the largest |a|
 SOFT_ABSOLUTE = 1e-3  # or up to this value
+SHOWN = 32  # sites on one screen
 
 
-@dataclass(frozen=True)
-class SiteSparsity:
+@dataclass(frozen=True, kw_only=True)
+class SiteSparsity(Result):
     """Sparsity of one activation over everything that streamed through."""
 
     site: Site
@@ -27,7 +41,7 @@ class SiteSparsity:
     soft_tau: float  # the share of the maximum really used: within 0.8 % of the one asked for
     soft_abs: float  # share of |a| <= tau_abs (to the same precision)
     neg_preact: float
-    dead: int  # units that were zero on every sample
+    dead: int  # units that were zero on every example
     always_on: int  # units that were never zero
     units: int
     elements: int
@@ -40,12 +54,12 @@ class SiteSparsity:
 
 
 @dataclass(frozen=True)
-class LayerFlops:
+class LayerFlops(Result):
     """A linear or convolution layer: how sparse its input is, and what skipping zeros would save."""
 
     name: str
     input_sparsity: float
-    dense: float  # floating-point operations per sample
+    dense: float  # floating-point operations per example
     after_activation: bool  # whether an activation's output is what enters
 
     @property
@@ -53,14 +67,15 @@ class LayerFlops:
         return self.dense * (1 - self.input_sparsity)
 
 
-@dataclass(frozen=True)
-class SparsityReport:
+@dataclass(frozen=True, kw_only=True)
+class SparsityReport(Result):
     """Sparsity of a model over a data set."""
 
     sites: dict[str, SiteSparsity]
     layers: dict[str, LayerFlops]
-    samples: int
+    examples: int
     batches: int
+    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be looked at → reason
 
     @property
     def mean(self) -> float:
@@ -98,44 +113,64 @@ class SparsityReport:
         saved = 1 - self.flops_sparse / self.flops_dense if self.flops_dense else float("nan")
         head = (
             f"hard sparsity {self.mean:.1%} (by elements {self.numel_weighted:.1%}, by cost "
-            f"{self.flop_weighted:.1%}, all layers {self.all_layers:.1%}) over {self.samples} samples; "
+            f"{self.flop_weighted:.1%}, all layers {self.all_layers:.1%}) over {self.examples} examples; "
             f"{saved:.1%} of the operations read a zero"
         )
-        return "\n".join([head, *(f"  {site}" for site in self.sites.values())])
+        shown = [f"  {site}" for site in list(self.sites.values())[:SHOWN]]
+        more = [f"  … and {len(self.sites) - SHOWN} more"] * (len(self.sites) > SHOWN)
+        return "\n".join([head, *shown, *more, *skipped_lines(self.skipped)])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row an activation."""
+        return [
+            {"site": name, **{f.name: getattr(s, f.name) for f in fields(s) if f.name != "site"}}
+            for name, s in self.sites.items()
+        ]
 
 
 def measure(
     model: nn.Module,
-    loader: Iterable[Any],
+    batch: Any,
     *,
+    mode: Mode = "as_is",
+    only: Only = None,
+    seed: int = 0,
+    progress: Progress | None = None,
     tau: float = SOFT_RELATIVE,
     tau_abs: float = SOFT_ABSOLUTE,
-    progress: Callable[[int], None] | None = None,
 ) -> SparsityReport:
-    """Sparsity of every activation in evaluation mode, accumulated over all batches of ``loader``.
+    """Sparsity of every activation, accumulated over all batches of a loader. No loss is needed, so none is taken.
 
     Args:
         model: left bit for bit as it was.
-        loader: batches ``x`` or ``(x, y)``; one pass is made.
+        batch: a loader, or one batch: a tensor, a dict, or a tuple or list that holds a tensor. Bare tensors are given
+            as ``iter(tensors)``, so that a list ``[x, y]`` stays one batch. One pass is made.
+        mode: ``"as_is"``, ``"train"`` or ``"eval"``.
+        only: activations to report: names or patterns, or a function of a name.
+        seed: what noise is left in the model is drawn with it.
+        progress: called with (batches done, batches planned).
         tau, tau_abs: thresholds of soft sparsity.
-        progress: called with the number of batches done.
+
+    Returns:
+        Sparsity by activation, what reading zeros would save by layer, and what could not be looked at.
 
     >>> net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
-    >>> report = measure(net, [torch.zeros(3, 2), torch.ones(5, 2)])
-    >>> report.samples, sorted(report.layers)
+    >>> report = measure(net, [(torch.zeros(3, 2),), (torch.ones(5, 2),)])
+    >>> report.examples, sorted(report.layers)
     (8, ['0', '2'])
     """
     if not 0 <= tau < 1:
         raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
     meter = _Meter()
-    samples, batches = stream_over(model, loader, meter, progress)
+    streamed = stream_over(model, batch, meter, mode=mode, seed=seed, progress=progress)
     if not meter.sites:
         raise ValueError("the model has no activation site that could be looked at, so it has no sparsity to measure")
     return SparsityReport(
-        {c.site.name: c.result(tau, tau_abs) for c in meter.sites.values()},
-        {c.name: c.result() for c in meter.layers.values()},
-        samples,
-        batches,
+        sites={name: meter.sites[name].result(tau, tau_abs) for name in picked(meter.sites, only, "activation")},
+        layers={c.name: c.result() for c in meter.layers.values()},
+        examples=streamed.examples,
+        batches=streamed.batches,
+        skipped=streamed.skipped,
     )
 
 
@@ -164,17 +199,19 @@ class _SiteCounts:
     def result(self, tau: float, tau_abs: float) -> SiteSparsity:
         on = self.on if self.on is not None else torch.zeros(0)
         soft, edge = self.sizes.share_at_most(tau * self.largest)
+        units = on.numel()
+        shares = unit_shares(on.cpu().numpy(), total=lambda v: int(v.sum()), units=units, full=self.rows)
         return SiteSparsity(
-            self.site,
-            1 - int(on.sum()) / self.elements,
-            soft,
-            edge / self.largest if self.largest else 0.0,
-            self.sizes.share_at_most(tau_abs)[0],
-            self.negative / self.elements,
-            int((on == 0).sum()),
-            int((on == self.rows).sum()),
-            on.numel(),
-            self.elements,
+            site=self.site,
+            hard=shares.hard,
+            soft=soft,
+            soft_tau=edge / self.largest if self.largest else 0.0,
+            soft_abs=self.sizes.share_at_most(tau_abs)[0],
+            neg_preact=self.negative / self.elements,
+            dead=round(shares.dead * units),
+            always_on=round(shares.always_on * units),
+            units=units,
+            elements=self.elements,
         )
 
 
@@ -184,12 +221,12 @@ class _LayerCounts:
     zeros: int = 0
     elements: int = 0
     flops: float = 0.0
-    samples: int = 0
+    examples: int = 0
     after_activation: bool = False
 
     def result(self) -> LayerFlops:
         return LayerFlops(
-            self.name, self.zeros / max(1, self.elements), self.flops / max(1, self.samples), self.after_activation
+            self.name, self.zeros / max(1, self.elements), self.flops / max(1, self.examples), self.after_activation
         )
 
 
@@ -211,7 +248,7 @@ class _Meter(Vital):
         counts.zeros += int((x == 0).sum())
         counts.elements += x.numel()
         counts.flops += dense_flops(view)
-        counts.samples += x.shape[0]
+        counts.examples += x.shape[0]
         # pooling and dropping out between the two change the address, not the channels
         channels = x.shape[-1 if isinstance(view.module, nn.Linear) else 1]
         counts.after_activation |= self._last is not None and (

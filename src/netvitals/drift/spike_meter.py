@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationView, Recorder, Site, TensorView, Vital
-from netvitals.capture.streaming import stream_over
+from netvitals.capture import (
+    ActivationView,
+    Mode,
+    Only,
+    Recorder,
+    Result,
+    Site,
+    TensorView,
+    Vital,
+    picked,
+    skipped_lines,
+)
+from netvitals.capture.streaming import Progress, stream_over
+from netvitals.drift.reductions import heights, is_massive
 from netvitals.stats.histogram import MagnitudeHistogram
 
 SPIKE_RMS = 20.0  # an entry this many root mean squares high is a spike
-MASSIVE = 100.0  # massive activations: above this value ...
-MASSIVE_OVER_MEDIAN = 1000.0  # ... and this many medians
+SHOWN = 32  # sites on one screen
 
 
-@dataclass(frozen=True)
-class SiteSpikes:
+@dataclass(frozen=True, kw_only=True)
+class SiteSpikes(Result):
     """Spikes at one site over everything looked at."""
 
     name: str
@@ -37,7 +49,7 @@ class SiteSpikes:
 
     @property
     def massive(self) -> bool:
-        return self.max_abs > MASSIVE and self.max_over_median > MASSIVE_OVER_MEDIAN
+        return bool(is_massive(self.max_abs, self.max_over_median))
 
     def __str__(self) -> str:
         flag = ", massive" if self.massive else ""
@@ -48,13 +60,14 @@ class SiteSpikes:
         )
 
 
-@dataclass(frozen=True)
-class SpikeReport:
+@dataclass(frozen=True, kw_only=True)
+class SpikeReport(Result):
     """Spikes of a model over a data set."""
 
     sites: dict[str, SiteSpikes]
-    samples: int
+    examples: int
     batches: int
+    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be looked at → reason
 
     def profile(self, kind: str = "activation") -> tuple[float, ...]:
         """Largest |entry| by depth, of the activations or of the residual stream."""
@@ -66,9 +79,17 @@ class SpikeReport:
 
     def __str__(self) -> str:
         where = "an intermediate layer" if self.intermediate_peak else "the first or last layer"
-        return "\n".join(
-            [f"spikes over {self.samples} samples; the highest is in {where}", *(f"  {s}" for s in self.sites.values())]
-        )
+        shown = [f"  {s}" for s in list(self.sites.values())[:SHOWN]]
+        more = [f"  … and {len(self.sites) - SHOWN} more"] * (len(self.sites) > SHOWN)
+        head = f"spikes over {self.examples} examples; the highest is in {where}"
+        return "\n".join([head, *shown, *more, *skipped_lines(self.skipped)])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a site."""
+        return [
+            {"site": name, **{f.name: getattr(s, f.name) for f in fields(s) if f.name != "name"}, "massive": s.massive}
+            for name, s in self.sites.items()
+        ]
 
 
 def intermediate_peak(profile: Sequence[float]) -> bool:
@@ -109,7 +130,6 @@ def spikes(
 ) -> SiteSpikes:
     """The spike numbers of one tensor, exactly, in float64.
 
-    >>> import torch
     >>> print(spikes(torch.tensor([[0.0, 1.0], [2.0, 9.0]])))
     tensor: max 9 at position 1, channel 1 (3.0× mean, 4.5× median), p999 2, kurtosis 2.2, 0 spikes in 4
     """
@@ -123,45 +143,76 @@ def spikes(
     ordered = size.sort().values
     on = ordered[ordered > 0]
     largest, place = float(ordered[-1]), int(size.argmax())
-    centred = rows - rows.mean()
-    variance = float(centred.square().mean())
+    squares = (rows - rows.mean()).square()
     limit = k * float(size.square().mean()) ** 0.5
-    return SiteSpikes(
-        name,
-        kind,
+    high = heights(
         largest,
-        float(ordered[math.floor(0.999 * (ordered.numel() - 1))]),
-        largest / float(size.mean()) if largest else math.nan,
-        largest / float(on[(on.numel() - 1) // 2]) if on.numel() else math.nan,
-        float((centred**4).mean()) / variance**2 if variance else math.nan,
-        int((size > limit).sum()),
-        limit,
-        (place // rows.shape[1]) % (rows.shape[0] if a.ndim <= 2 else rows.shape[0] // a.shape[0]),
-        place % rows.shape[1],
-        a.numel(),
+        mean=float(size.mean()),
+        median=float(on[(on.numel() - 1) // 2]) if on.numel() else math.nan,
+        variance=float(squares.mean()),
+        fourth=float(torch.linalg.vector_norm(squares)),
+        elements=a.numel(),
+    )
+    return SiteSpikes(
+        name=name,
+        kind=kind,
+        max_abs=largest,
+        p999=float(ordered[math.floor(0.999 * (ordered.numel() - 1))]),
+        max_over_mean=high.over_mean,
+        max_over_median=high.over_median,
+        kurtosis=high.kurtosis,
+        spike_count=int((size > limit).sum()),
+        spike_threshold=limit,
+        token=(place // rows.shape[1]) % (rows.shape[0] if a.ndim <= 2 else rows.shape[0] // a.shape[0]),
+        channel=place % rows.shape[1],
+        elements=a.numel(),
     )
 
 
 def measure(
-    model: nn.Module, loader: Iterable[Any], *, k: float = SPIKE_RMS, progress: Callable[[int], None] | None = None
+    model: nn.Module,
+    batch: Any,
+    *,
+    mode: Mode = "as_is",
+    only: Only = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    k: float = SPIKE_RMS,
 ) -> SpikeReport:
-    """Spikes at every activation and residual block in evaluation mode, over all batches of ``loader`` in one pass.
+    """Spikes at every activation and residual block, over all batches of a loader in one pass. No loss is taken.
 
     Quantiles come from a histogram with bins of 1.6 %, so ``p999`` and the median are good to 0.8 %; maxima, means and
     kurtosis are those of the whole data set.
 
-    >>> import torch
+    Args:
+        model: left bit for bit as it was.
+        batch: a loader, or one batch: a tensor, a dict, or a tuple or list that holds a tensor. Bare tensors are given
+            as ``iter(tensors)``, so that a list ``[x, y]`` stays one batch.
+        mode: ``"as_is"``, ``"train"`` or ``"eval"``.
+        only: places to report: names or patterns, or a function of a name.
+        seed: what noise is left in the model is drawn with it.
+        progress: called with (batches done, batches planned).
+        k: an entry above this many root mean squares counts as a spike.
+
+    Returns:
+        Spikes by place, and what could not be looked at.
+
     >>> net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
-    >>> measure(net, [torch.ones(3, 2), torch.zeros(3, 2)]).sites["1"].elements
+    >>> measure(net, [(torch.ones(3, 2),), (torch.zeros(3, 2),)]).sites["1"].elements
     24
     """
     if not k > 0:
         raise ValueError(f"k counts root mean squares and must be positive, got {k}")
     meter = _Meter()
-    samples, batches = stream_over(model, loader, meter, progress)
+    streamed = stream_over(model, batch, meter, mode=mode, seed=seed, progress=progress)
     if not meter.sites:
         raise ValueError("the model has no activation or residual block that could be looked at for spikes")
-    return SpikeReport({name: sums.result(k) for name, sums in meter.sites.items()}, samples, batches)
+    return SpikeReport(
+        sites={name: meter.sites[name].result(k) for name in picked(meter.sites, only)},
+        examples=streamed.examples,
+        batches=streamed.batches,
+        skipped=streamed.skipped,
+    )
 
 
 @dataclass
@@ -190,28 +241,35 @@ class _Sums:
             channels, inner = view.shape[1], view.shape[2] if view.ndim == 3 else 1
             row, rest = divmod(peak, channels * inner)
             self.channel, position = divmod(rest, inner)
-            per_sample = view.shape[0] if raw.ndim <= 2 else max(1, view.shape[0] // raw.shape[0])
-            self.token = position if view.ndim == 3 else row % per_sample
+            per_example = view.shape[0] if raw.ndim <= 2 else max(1, view.shape[0] // raw.shape[0])
+            self.token = position if view.ndim == 3 else row % per_example
 
     def result(self, k: float) -> SiteSpikes:
         m1, m2, m3, m4 = (p / self.n for p in self.powers)
         variance = m2 - m1 * m1
         fourth = m4 - 4 * m1 * m3 + 6 * m1 * m1 * m2 - 3 * m1**4
         count, edge = self.sizes.count_above(k * m2**0.5)
-        median = self.sizes.quantile(0.5, nonzero=True)
-        return SiteSpikes(
-            self.site.name,
-            self.site.kind,
+        high = heights(
             self.largest,
-            self.sizes.quantile(0.999),
-            self.largest * self.n / self.mean_abs if self.mean_abs else math.nan,
-            self.largest / median,
-            fourth / variance**2 if variance > 0 else math.nan,
-            count,
-            edge,
-            self.token,
-            self.channel,
-            self.n,
+            mean=self.mean_abs / self.n,
+            median=self.sizes.quantile(0.5, nonzero=True),
+            variance=max(variance, 0.0),
+            fourth=math.sqrt(max(fourth, 0.0) * self.n),
+            elements=self.n,
+        )
+        return SiteSpikes(
+            name=self.site.name,
+            kind=self.site.kind,
+            max_abs=self.largest,
+            p999=self.sizes.quantile(0.999),
+            max_over_mean=high.over_mean,
+            max_over_median=high.over_median,
+            kurtosis=high.kurtosis,
+            spike_count=count,
+            spike_threshold=edge,
+            token=self.token,
+            channel=self.channel,
+            elements=self.n,
         )
 
 

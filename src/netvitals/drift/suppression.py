@@ -12,8 +12,7 @@ drifts. The readout is left alone: it shuts no gate.
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -25,22 +24,26 @@ from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 
 from netvitals.activations import QuantileReLU, TopK, ZeroMean
+from netvitals.capture import Only, Result, picked, skipped_lines
+from netvitals.capture.task import lets_through
 from netvitals.layers import replace_activation
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-@dataclass
-class Suppression:
+@dataclass(frozen=True)
+class Suppression(Result):
     """What was changed; ``remove()`` undoes it, and so does leaving a ``with`` block."""
 
     kind: str
     names: tuple[str, ...]
-    undo: list[Callable[[], Any]] = field(default_factory=list, repr=False)
+    skipped: Mapping[str, str] = field(default_factory=dict)  # place that was asked for and left as it is → reason
+    _undo: list[Callable[[], Any]] = field(default_factory=list, repr=False, compare=False)
 
     def remove(self) -> None:
-        while self.undo:
-            self.undo.pop()()
+        """Put everything back as it was."""
+        while self._undo:
+            self._undo.pop()()
 
     def __enter__(self) -> Suppression:
         return self
@@ -51,7 +54,7 @@ class Suppression:
         self.remove()
 
     def __str__(self) -> str:
-        return f"{self.kind} in {', '.join(self.names) or 'no layer'}"
+        return "\n".join([f"{self.kind} in {', '.join(self.names) or 'no layer'}", *skipped_lines(self.skipped)])
 
 
 class RowCentred(nn.Module):
@@ -71,12 +74,16 @@ def centred(weight: Tensor) -> Tensor:
     return weight - weight.mean(tuple(range(1, weight.ndim)), keepdim=True)
 
 
-def centre_weights(model: nn.Module, *, only: str | None = None) -> Suppression:
+def centre_weights(model: nn.Module, *, only: Only = None) -> Suppression:
     """Reparametrise the hidden weights so that every row keeps mean zero. Call it before making the optimiser.
 
     Args:
         model: changed in place; the first forward pass already uses centred rows.
-        only: a pattern of layer names, ``"blocks.*"``; by default all linear and convolution layers but the readout.
+        only: layers, by names or patterns (``"blocks.*"``) or a function of a name; by default all linear and
+            convolution layers but the readout.
+
+    Returns:
+        A handle that undoes it.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> print(centre_weights(net), bool(net[0].weight.mean(1).abs().max() < 1e-7))
@@ -89,17 +96,25 @@ def centre_weights(model: nn.Module, *, only: str | None = None) -> Suppression:
         ):
             raise ValueError("a layer of this model is row-centred already; remove() the first suppression")
         parametrize.register_parametrization(layer, "weight", RowCentred())
-        done.undo.append(partial(parametrize.remove_parametrizations, layer, "weight"))
+        done._undo.append(partial(parametrize.remove_parametrizations, layer, "weight"))
     return done
 
 
 def project_gradients(
-    model: nn.Module, optimizer: Optimizer | Iterable[Optimizer] | None = None, *, only: str | None = None
+    model: nn.Module, optimizer: Optimizer | Iterable[Optimizer] | None = None, *, only: Only = None
 ) -> Suppression:
     """Take the mean of every row out of the gradients of the hidden weights, as backward makes them.
 
     With SGD that alone holds the means exactly. Optimisers that scale entries one by one (Adam, sign) or turn the
     gradient (Muon) put some of the mean back: give them here, and the means are restored after each of their steps.
+
+    Args:
+        model: hooks are put on its weights.
+        optimizer: one or several that scale or turn gradients; None for SGD.
+        only: layers, as for :func:`centre_weights`.
+
+    Returns:
+        A handle that takes the hooks away; ``skipped`` has the layers whose weight is frozen.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> with project_gradients(net) as held:
@@ -108,7 +123,8 @@ def project_gradients(
     (True, ('0',))
     """
     layers = _layers(model, only)
-    done = Suppression("gradients without row means", tuple(name for name, _ in layers))
+    frozen = {name: "its weight does not train" for name, layer in layers if not layer.weight.requires_grad}
+    done = Suppression("gradients without row means", tuple(n for n, _ in layers if n not in frozen), frozen)
     weights: list[Tensor] = []
     for name, layer in layers:
         if parametrize.is_parametrized(layer, "weight"):
@@ -117,7 +133,7 @@ def project_gradients(
         if not weight.requires_grad:
             continue
         weights.append(weight)
-        done.undo.append(weight.register_hook(centred).remove)
+        done._undo.append(weight.register_hook(centred).remove)
     given = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer or ())
     for each in given:
         kept: list[Tensor] = []
@@ -130,15 +146,23 @@ def project_gradients(
             for w, mean in zip(weights, kept):
                 w.copy_(centred(w) + mean)
 
-        done.undo += [each.register_step_pre_hook(note).remove, each.register_step_post_hook(restore).remove]
+        done._undo.append(each.register_step_pre_hook(note).remove)
+        done._undo.append(each.register_step_post_hook(restore).remove)
     return done
 
 
-def centre_activations(model: nn.Module, *, only: str | None = None) -> Suppression:
+def centre_activations(model: nn.Module, *, only: Only = None) -> Suppression:
     """Subtract from every activation its mean under N(0, 1), so that what enters the next layer has none at the start.
 
     A constant that is subtracted leaves the function's class unchanged (a bias downstream could add it back), but the
     exact zeros of ReLU are gone: this suppresses drift and hard sparsity together.
+
+    Args:
+        model: changed in place.
+        only: activations, by names or patterns or a function of a name; by default all modules.
+
+    Returns:
+        A handle that undoes it; ``skipped`` has the activations that surgery cannot reach.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> print(centre_activations(net)); net[1](torch.zeros(1)).item()        # doctest: +ELLIPSIS
@@ -147,18 +171,16 @@ def centre_activations(model: nn.Module, *, only: str | None = None) -> Suppress
     """
 
     def wanted(name: str, module: nn.Module) -> bool:
-        return (only is None or fnmatch.fnmatch(name, only)) and not isinstance(module, (ZeroMean, TopK, QuantileReLU))
+        return lets_through(only, name) and not isinstance(module, (ZeroMean, TopK, QuantileReLU))
 
     surgery = replace_activation(model, None, lambda old: ZeroMean(old), only=wanted)
     if not surgery:
-        unreached = "; ".join(f"{u.name}: {u.reason}" for u in surgery.unreached)
-        raise ValueError(
-            "no activation module of the model could be centred" + (f" ({unreached})" if unreached else "")
-        )
-    done = Suppression("zero-mean activations", tuple(r.name for r in surgery))
+        why = "; ".join(f"{name}: {reason}" for name, reason in surgery.skipped.items())
+        raise ValueError("no activation module of the model could be centred" + (f" ({why})" if why else ""))
+    done = Suppression("zero-mean activations", tuple(r.name for r in surgery), dict(surgery.skipped))
     for r in surgery:
         for place in (r.name, *r.also):
-            done.undo.append(partial(_put, model, place, r.old))
+            done._undo.append(partial(_put, model, place, r.old))
     return done
 
 
@@ -170,14 +192,10 @@ def _put(model: nn.Module, place: str, part: Any) -> None:
     setattr(parent, key, part)
 
 
-def _layers(model: nn.Module, only: str | None) -> list[tuple[str, Any]]:
-    found = [(n, m) for n, m in model.named_modules() if isinstance(m, LAYERS)]
-    chosen = found[:-1] if only is None else [(n, m) for n, m in found if fnmatch.fnmatch(n, only)]
-    if not chosen:
-        raise ValueError(
-            f"no linear or convolution layer of the model is called {only!r}; there are "
-            f"{', '.join(n for n, _ in found) or 'none'}"
-            if only is not None
-            else "the model has no hidden linear or convolution layer to keep from drifting"
-        )
-    return chosen
+def _layers(model: nn.Module, only: Only) -> list[tuple[str, Any]]:
+    found = {n: m for n, m in model.named_modules() if isinstance(m, LAYERS)}
+    if only is not None:
+        return [(n, found[n]) for n in picked(found, only, "linear or convolution layer")]
+    if len(found) < 2:
+        raise ValueError("the model has no hidden linear or convolution layer to keep from drifting")
+    return list(found.items())[:-1]

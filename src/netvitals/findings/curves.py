@@ -161,10 +161,12 @@ def table_of(
 def _meta(source: Any) -> dict[str, Any]:
     """Metadata of something in memory; sites and places that were not seen may be attributes of their own."""
     meta = dict(getattr(source, "meta", None) or {})
-    for key in ("sites", "unseen"):
-        places = getattr(source, key, None)
-        if places and key not in meta:
-            meta[key] = plain(list(places), odd=float)
+    places = getattr(source, "sites", None)
+    if places and "sites" not in meta:
+        meta["sites"] = plain(list(places), odd=float)
+    skipped = getattr(source, "skipped", None)
+    if isinstance(skipped, Mapping) and skipped and "skipped" not in meta:
+        meta["skipped"] = dict(skipped)
     specs = getattr(source, "activations", None)
     if isinstance(specs, Mapping) and "activations" not in meta:
         meta["activations"] = dict(specs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from netvitals.findings import drift, forecasts, gates, gradients, imbalance, loss, singular, sparsity, spikes, variance
@@ -44,7 +44,7 @@ class Findings(Sequence[Finding]):
 
     items: tuple[Finding, ...]
     checked: tuple[Checked, ...] = ()
-    unseen: tuple[tuple[str, str], ...] = ()  # places that could not be looked at, with the reason
+    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be looked at → reason
 
     def __len__(self) -> int:
         return len(self.items)
@@ -105,7 +105,7 @@ class Findings(Sequence[Finding]):
 
     def _hidden(self) -> list[str]:
         by_reason: dict[str, list[str]] = {}
-        for name, reason in self.unseen:
+        for name, reason in self.skipped.items():
             by_reason.setdefault(reason, []).append(name)
         return [f"Not seen: {names(places)}: {reason}." for reason, places in by_reason.items()]
 
@@ -142,7 +142,7 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
     return Findings(
         tuple(sorted(found, key=lambda f: order[f.severity])),
         tuple(checked),
-        tuple((str(u.get("name", "")), str(u.get("reason", ""))) for u in readings.meta.get("unseen", ())),
+        dict(readings.meta.get("skipped") or {}),
     )
 
 

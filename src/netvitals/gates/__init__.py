@@ -1,9 +1,13 @@
-"""Gate density: which units carry gradient, and whether that will rise or fall.
+"""Gate density: which units carry gradient, and will that rise or fall?
 
-If unsure, use :func:`measure` on a model and a batch. ``density`` and ``moments`` are for tensors, ``predict`` and
-``margins`` say what a mean and a spread of inputs mean for the gates, ``forecast`` what a shrinking spread does next,
-``trends`` how well margins tell the trend of densities. While a model trains: the vital signs ``gates`` and
-``preactivations``.
+**If unsure, use** :func:`measure` on a batch. A gate is |f'(x)|, the density is the share of gates above a threshold.
+
+* :func:`measure`: the gates of every activation of a model, exactly or from the gradients of a loss;
+* :func:`predict`, :func:`margins`: the density that the mean and deviation of an activation's input imply;
+* :func:`forecast`: where the density goes when the variance of the input shrinks.
+
+Whether margins follow densities over training is tested in :mod:`netvitals.gates.trends`. The watcher is the vital sign
+``gates``.
 """
 
 from netvitals.gates import trends

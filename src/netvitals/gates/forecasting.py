@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from netvitals.capture.result import Result
 from netvitals.gates.prediction import margins, predict
 
 
-@dataclass(frozen=True)
-class Forecast:
+@dataclass(frozen=True, kw_only=True)
+class Forecast(Result):
     """Predicted gate density of one site, now and later."""
 
     theta: float
@@ -78,12 +79,12 @@ def forecast(mu: Any, sigma: Any, f: Any, theta: float = 0.01, *, shrink: float 
     total = float(np.abs(moved).sum())
     finite = found.normalized[np.isfinite(found.normalized)]
     return Forecast(
-        float(theta),
-        found.density,
-        float(later.mean()),
-        float(np.median(finite)) if finite.size else float("nan"),
-        abs(float(moved.sum())) / total if total > 0 else 0.0,
-        float(shrink),
-        float(shift),
-        mean.size,
+        theta=float(theta),
+        now=found.density,
+        later=float(later.mean()),
+        margin=float(np.median(finite)) if finite.size else float("nan"),
+        confidence=abs(float(moved.sum())) / total if total > 0 else 0.0,
+        shrink=float(shrink),
+        shift=float(shift),
+        channels=mean.size,
     )

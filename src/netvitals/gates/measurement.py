@@ -9,7 +9,7 @@ density comes out far too high. Elements that cannot be divided are left out and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,20 @@ from torch import Tensor, nn
 from netvitals.capture import (
     ActivationView,
     LinearView,
-    Observation,
+    LossFn,
+    Mode,
+    Only,
     Recorder,
+    Task,
     TensorView,
-    Unseen,
     Vital,
+    check_finite,
     observe,
-    preserved,
-    split_batch,
+    picked,
+    task_of,
 )
-from netvitals.capture.streaming import check_finite, first_tensor
-from netvitals.gates.report import Backend, GateReport, Mode, SiteGates
+from netvitals.capture.task import tensors
+from netvitals.gates.report import Backend, GateReport, SiteGates
 from netvitals.stats import order as _order
 
 SAMPLE = 1 << 14  # elements behind the percentiles of one site
@@ -38,66 +41,68 @@ RATIO_TOLERANCE = 1e-6  # 0.1·g / g may round to either side of 0.1
 
 def measure(
     model: nn.Module,
+    loss_fn: LossFn,
     batch: Any,
-    loss_fn: Callable[..., Tensor] | None = None,
-    thetas: Sequence[float] = (0.01, 0.1),
-    backend: Backend = "local_vjp",
     *,
-    mode: Mode = "batch",
+    mode: Mode = "as_is",
+    only: Only = None,
+    seed: int = 0,
+    thetas: Sequence[float] | float = (0.01, 0.1),
+    backend: Backend = "local_vjp",
     tiny: float | None = None,
 ) -> GateReport:
     """Gates of every activation of ``model`` on one batch; the model is left bit for bit as it was.
 
     Args:
         model: any model; modules and functional activations are both seen.
-        batch: ``x`` or ``(x, y)``.
-        loss_fn: ``loss_fn(model(x), y)``; only the ``ratio`` backend needs it.
+        loss_fn: a function of (output, target), or its name; None will do for ``local_vjp``, which needs no loss.
+        batch: what a loader yields: ``x``, ``(x, y)``, several inputs, a dict.
+        mode: ``"as_is"``; ``"train"`` measures with batch statistics in BatchNorm and dropout modules off, restoring
+            running statistics; ``"eval"`` uses the running statistics. Never compare across modes.
+        only: activations to report: names or patterns (``"blocks.*"``), or a function of a name.
+        seed: what noise is left in the model is drawn with it.
         thetas: a gate is open where |f'| > theta, strictly.
         backend: ``"local_vjp"`` (exact) or ``"ratio"`` (from the gradients of a loss).
-        mode: ``"batch"`` measures with batch statistics in BatchNorm and everything else in evaluation mode, restoring
-            running statistics; ``"eval"`` uses the running statistics. Never compare across modes.
         tiny: the ratio is taken where |gradient| exceeds this (default: the smallest normal number).
+
+    Returns:
+        The gates of every activation; ``skipped`` has those that could not be measured.
 
     >>> net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())
     >>> _ = net[0].weight.data.copy_(torch.eye(2))
-    >>> measure(net, torch.tensor([[1.0, -1.0], [2.0, 0.0]])).density(0.01)
+    >>> measure(net, None, torch.tensor([[1.0, -1.0], [2.0, 0.0]])).density(0.01)
     0.5
     """
-    thresholds = _checked(model, batch, loss_fn, thetas, backend, mode)
+    thresholds = checked_thetas(thetas)
+    task = task_of(model, loss_fn, batch)
+    examples = _checked(task, backend, mode)
     collector = _Ratio(thresholds, tiny) if backend == "ratio" else _Local(thresholds)
-    seen = _observed(model, batch, loss_fn if backend == "ratio" else None, collector, mode)
+    # the exact backend makes no backward pass; a batch with a target keeps it where the loss takes it off
+    given = (loss_fn, batch) if backend == "ratio" else (None, _inputs(task))
+    seen = observe(model, *given, vitals=[collector], mode=mode, seed=seed)
     if collector.error is not None:
         raise collector.error
-    skipped = seen.unseen + tuple(
-        Unseen(s.name, "no gradient reached it")
-        for s in seen.sites
-        if s.kind == "activation" and s.name not in collector.found
-    )
+    skipped = dict(seen.skipped)
+    for s in seen.sites:
+        if s.kind == "activation" and s.name not in collector.found:
+            skipped.setdefault(s.name, "no gradient reached it")
     if not collector.found:
-        why = "; ".join(f"{u.name}: {u.reason}" for u in skipped[:3])
+        why = "; ".join(f"{name}: {reason}" for name, reason in list(skipped.items())[:3])
         raise ValueError("the model has no activation whose gates could be measured" + (f" ({why})" if why else ""))
-    x = first_tensor(split_batch(batch, loss_fn)[0])
-    order = [s.name for s in seen.sites if s.name in collector.found]
+    order = picked([s.name for s in seen.sites if s.name in collector.found], only, "activation")
     return GateReport(
-        {name: collector.found[name] for name in order},
-        skipped,
-        thresholds,
-        backend,
-        mode,
-        0 if x is None else x.shape[0],
+        sites={name: collector.found[name] for name in order},
+        thetas=thresholds,
+        backend=backend,
+        mode=mode,
+        examples=examples,
+        skipped=skipped,
     )
 
 
-def _observed(
-    model: nn.Module, batch: Any, loss_fn: Callable[..., Tensor] | None, collector: Vital, mode: Mode
-) -> Observation:
-    with preserved(model):
-        model.eval()
-        if mode == "batch":
-            for module in model.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.train()
-        return observe(model, batch, loss_fn, vitals=[collector], mode="as_is")
+def _inputs(task: Task) -> Any:
+    """What the model is given, as a batch without a target."""
+    return dict(task.kwargs) if task.kwargs else (task.args, None)
 
 
 class _Collector(Vital):
@@ -135,18 +140,18 @@ class _Collector(Vital):
         )
         size = kept.abs()
         self.found[view.site.name] = SiteGates(
-            view.site,
-            densities,
-            shares,
-            float(size.mean()) if measured else math.nan,
-            percentiles,
-            _variance(kept),
-            _variance(size),
-            measured,
-            slope.numel() - measured,
-            view.mean.double().cpu().numpy(),
-            view.variance.double().sqrt().cpu().numpy(),
-            view.f,
+            site=view.site,
+            densities=densities,
+            channel_densities=shares,
+            mean=float(size.mean()) if measured else math.nan,
+            percentiles=percentiles,
+            variance=_variance(kept),
+            gate_variance=_variance(size),
+            measured=measured,
+            undefined=slope.numel() - measured,
+            mu=view.mean.double().cpu().numpy(),
+            sigma=view.variance.double().sqrt().cpu().numpy(),
+            f=view.f,
         )
 
 
@@ -196,26 +201,25 @@ def checked_thetas(thetas: Sequence[float] | float) -> tuple[float, ...]:
     return values
 
 
-def _checked(
-    model: Any, batch: Any, loss_fn: Any, thetas: Sequence[float], backend: str, mode: str
-) -> tuple[float, ...]:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+def _checked(task: Task, backend: str, mode: str) -> int:
+    """Refuse what cannot be measured; the number of examples."""
     if backend not in ("local_vjp", "ratio"):
         raise ValueError(f"backend must be 'local_vjp' or 'ratio', got {backend!r}")
-    if mode not in ("batch", "eval"):
-        raise ValueError(f"mode must be 'batch' (batch statistics in BatchNorm) or 'eval', got {mode!r}")
-    if backend == "ratio" and loss_fn is None:
+    if backend == "ratio" and task.loss_fn is None:
         raise ValueError("the ratio backend divides gradients of a loss: give loss_fn, or use backend='local_vjp'")
-    values = checked_thetas(thetas)
-    x = first_tensor(split_batch(batch, loss_fn)[0])
+    inputs = (task.args, dict(task.kwargs))
+    x = next(tensors(inputs), None)
     if x is None or x.numel() == 0:
-        raise ValueError(f"the batch has no tensor with elements, got a {type(batch).__name__}")
-    check_finite(x, "the batch")
-    norms = [n for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    if mode == "batch" and norms and x.shape[0] < 2:
+        raise ValueError("the batch has no tensor with elements")
+    check_finite(inputs, "the batch")
+    norms = [
+        n
+        for n, m in task.model.named_modules()
+        if isinstance(m, nn.modules.batchnorm._BatchNorm) and (m.training if mode == "as_is" else mode == "train")
+    ]
+    if norms and x.shape[0] < 2:
         raise ValueError(
             f"BatchNorm ({norms[0]}) has no statistics of a batch of {x.shape[0]}: give two or more "
             "examples, or mode='eval'"
         )
-    return values
+    return x.shape[0] if x.ndim else 1

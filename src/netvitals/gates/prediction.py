@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
+
 
 def predict(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:
     r"""Predicted gate density $\sum_j \Phi((b_j-\mu)/\sigma) - \Phi((a_j-\mu)/\sigma)$ over the active intervals.
@@ -43,8 +45,8 @@ def predict(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:
     return _like(out, mu, sigma)
 
 
-@dataclass(frozen=True)
-class Margins:
+@dataclass(frozen=True, kw_only=True)
+class Margins(Result):
     """All five predictors for one site. Arrays have one entry per channel."""
 
     theta: float
@@ -55,7 +57,7 @@ class Margins:
     phi: np.ndarray
     interval_union: np.ndarray
     sensitivity: np.ndarray  # dD/d ln(sigma) of the interval union: below 0, a shrinking sigma opens gates
-    dropped: int  # channels whose normalized margin is not finite: leave them out of correlations
+    not_finite: int  # channels whose normalized margin is not finite: leave them out of correlations
 
     @property
     def direction(self) -> int:
@@ -82,7 +84,7 @@ class Margins:
         return (
             f"theta {self.theta:g}: z_low {self.z_low:+.4f}, population margin {self.population:+.4f} "
             f"(density {way} as variance shrinks), predicted density {self.density:.4f} over {self.raw.size} "
-            f"channels, {self.dropped} without a finite margin"
+            f"channels, {self.not_finite} without a finite margin"
         )
 
 
@@ -92,7 +94,7 @@ def margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Margins:
     >>> from types import SimpleNamespace
     >>> relu = SimpleNamespace(intervals=((0.0, float("inf")),), z_low=0.0)
     >>> m = margins([0.5, -0.5], [1.0, 0.0], relu)
-    >>> m.normalized.tolist(), m.dropped
+    >>> m.normalized.tolist(), m.not_finite
     ([0.5, -inf], 1)
     """
     mean, std = _moments(mu, sigma)
@@ -112,7 +114,7 @@ def margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Margins:
         phi=torch.special.ndtr(normalized).cpu().numpy(),
         interval_union=_union(mean, std, intervals).cpu().numpy(),
         sensitivity=_sensitivity(mean, std, intervals).cpu().numpy(),
-        dropped=int((~torch.isfinite(normalized)).sum()),
+        not_finite=int((~torch.isfinite(normalized)).sum()),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import Site, Unseen
+from netvitals.capture import Mode, Result, Site, skipped_lines
 from netvitals.gates.prediction import Margins, margins
 
 Pooling = Literal["element", "site", "channel"]
 Backend = Literal["local_vjp", "ratio"]
-Mode = Literal["batch", "eval"]
+SHOWN = 24  # sites on one screen
 
 
-@dataclass(frozen=True)
-class SiteGates:
+@dataclass(frozen=True, kw_only=True)
+class SiteGates(Result):
     """Gates of one activation on one batch."""
 
     site: Site
@@ -31,14 +31,14 @@ class SiteGates:
     variance: float  # of the signed f', the smoothness index
     gate_variance: float  # of |f'|
     measured: int
-    skipped: int  # elements whose gate is undefined
+    undefined: int  # elements whose gate is undefined
     mu: np.ndarray  # channel means of the input
     sigma: np.ndarray
-    f: Callable[[Tensor], Any] = field(repr=False, compare=False, default=torch.relu)
+    f: Callable[[Tensor], Any] = field(repr=False, compare=False, default=torch.relu)  # the activation
 
     @property
     def valid(self) -> float:
-        return self.measured / max(1, self.measured + self.skipped)
+        return self.measured / max(1, self.measured + self.undefined)
 
     @property
     def channels(self) -> int:
@@ -53,17 +53,17 @@ class SiteGates:
         return float(self.percentiles[percent - 1])
 
 
-@dataclass(frozen=True)
-class GateReport:
+@dataclass(frozen=True, kw_only=True)
+class GateReport(Result):
     """Gates of a model. A verdict on a trend must name its pooling: element, site and channel pooling can disagree in
     sign, and so can the two kinds of site (``bn_direct``, ``post_add``)."""
 
     sites: dict[str, SiteGates]
-    skipped: tuple[Unseen, ...]  # places that could not be measured, with the reason
     thetas: tuple[float, ...]
     backend: Backend
     mode: Mode
-    samples: int
+    examples: int
+    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be measured → reason
     _crossings: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -74,7 +74,7 @@ class GateReport:
     @property
     def valid(self) -> float:
         measured = sum(s.measured for s in self.sites.values())
-        return measured / max(1, measured + sum(s.skipped for s in self.sites.values()))
+        return measured / max(1, measured + sum(s.undefined for s in self.sites.values()))
 
     def density(self, theta: float, pooling: Pooling = "element", follows: str | None = None) -> float:
         """Share of open gates.
@@ -143,6 +143,21 @@ class GateReport:
         kept = ~np.isnan(values) & (weights > 0)
         return float(np.average(values[kept], weights=weights[kept])) if kept.any() else math.nan
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a site: its densities, mean gate, quantiles and the share of gates that are defined."""
+        return [
+            {
+                "site": name,
+                "follows": s.site.follows,
+                **{f"density@{t:g}": s.densities[t] for t in self.thetas},
+                "mean": s.mean,
+                **{f"q{p:02d}": s.quantile(p) for p in (5, 50, 95)},
+                "variance": s.variance,
+                "valid": s.valid,
+            }
+            for name, s in self.sites.items()
+        ]
+
     def __str__(self) -> str:
         header = ["site", "follows", *(f"D({t:g})" for t in self.thetas), "mean", "q05", "q50", "q95", "valid"]
         rows = [
@@ -154,7 +169,7 @@ class GateReport:
                 *(f"{s.quantile(p):.3f}" for p in (5, 50, 95)),
                 f"{s.valid:.1%}",
             ]
-            for name, s in self.sites.items()
+            for name, s in list(self.sites.items())[:SHOWN]
         ]
         for pooling in ("element", "site", "channel"):
             rows.append(
@@ -187,8 +202,10 @@ class GateReport:
             "  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths))).rstrip()
             for r in [header, *rows]
         ]
-        lines.append(f"backend {self.backend}, {self.mode} statistics, {self.samples} samples")
-        return "\n".join(lines + [f"skipped {u.name}: {u.reason}" for u in self.skipped])
+        if len(self.sites) > SHOWN:
+            lines.insert(SHOWN + 1, f"… and {len(self.sites) - SHOWN} more")
+        lines.append(f"backend {self.backend}, mode {self.mode}, {self.examples} examples")
+        return "\n".join(lines + skipped_lines(self.skipped))
 
 
 def _chosen(values: dict[float, Any], theta: float) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from netvitals import stats
+from netvitals.capture.result import Result
 from netvitals.gates.prediction import margins
 
 Kind = Literal["pearson", "spearman"]
@@ -24,13 +25,13 @@ MARGINS = ("raw", "normalized", "interval_union")
 
 
 @dataclass(frozen=True)
-class ChannelCorrelations:
+class ChannelCorrelations(Result):
     """Correlation of margin and density over moments, one value per channel; NaN where it is undefined."""
 
     kind: Kind
     values: np.ndarray
     constant: int  # channels whose margin or density never changes
-    dropped: int  # channels with a margin that is not finite (σ = 0)
+    not_finite: int  # channels with a margin that is not finite (σ = 0)
 
     @property
     def defined(self) -> int:
@@ -48,12 +49,12 @@ class ChannelCorrelations:
     def __str__(self) -> str:
         return (
             f"{self.positive:.1%} of {self.defined} channels correlate positively ({self.kind}, median "
-            f"{self.median:+.2f}); {self.constant} constant and {self.dropped} without a finite margin left out"
+            f"{self.median:+.2f}); {self.constant} constant and {self.not_finite} without a finite margin left out"
         )
 
 
 @dataclass(frozen=True)
-class TrendAgreement:
+class TrendAgreement(Result):
     """How many channels' density moved the way their margin moved, between the first and the last moment."""
 
     agree: int
@@ -69,7 +70,7 @@ class TrendAgreement:
 
 
 @dataclass(frozen=True)
-class Trend:
+class Trend(Result):
     """One trajectory as numbers: its correlation with time, and where it ended against where it began."""
 
     spearman: float  # NaN for a constant trajectory, or fewer than three points
@@ -84,8 +85,8 @@ class Trend:
         )
 
 
-@dataclass(frozen=True)
-class Cells:
+@dataclass(frozen=True, kw_only=True)
+class Cells(Result):
     """Runs in which more than half of the channels went along, and the exact sign test on them."""
 
     successes: int
@@ -179,7 +180,13 @@ def cells(shares: Sequence[float]) -> Cells:
     12 of 12 cells (p = 0.000244 one-sided, 0.000488 two-sided)
     """
     test = stats.sign_test(shares, reference=0.5)
-    return Cells(test.above, test.below, test.ties, test.p_above, test.p_two_sided)
+    return Cells(
+        successes=test.above,
+        failures=test.below,
+        ties=test.ties,
+        p_one_sided=test.p_above,
+        p_two_sided=test.p_two_sided,
+    )
 
 
 def _pair(margin: Any, density: Any, least: int) -> tuple[np.ndarray, np.ndarray]:

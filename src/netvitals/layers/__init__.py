@@ -9,7 +9,7 @@ from netvitals.layers.quantile_batch import (
     QuantileMeanBatchNorm2d,
 )
 from netvitals.layers.quantile_layer import BatchNorm1dPreStop, BatchNorm2dPreStop, LayerNormPreStop, QuantileLayerNorm
-from netvitals.layers.replacement import Replaced, Surgery, Unreached
+from netvitals.layers.replacement import Replaced, Surgery
 from netvitals.layers.source import functional_activations
 from netvitals.layers.surgery import relufy, replace_activation
 from netvitals.layers.swap import replace_linear, replace_norm
@@ -28,7 +28,6 @@ __all__ = [
     "Replaced",
     "Surgery",
     "TopK",
-    "Unreached",
     "functional_activations",
     "norm",
     "norm_names",

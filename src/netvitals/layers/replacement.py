@@ -36,24 +36,16 @@ class Replaced:
         return text + (f" (also {', '.join(self.also)})" if self.also else "")
 
 
-@dataclass(frozen=True)
-class Unreached:
-    """A place that surgery could not change, and why."""
-
-    name: str
-    reason: str
-
-
 class Surgery(list[Replaced]):
-    """The exchanged parts, as a list; ``unreached`` names what could not be exchanged."""
+    """The exchanged parts, as a list; ``skipped`` says what could not be exchanged, and why."""
 
-    def __init__(self, replaced: list[Replaced], unreached: list[Unreached]) -> None:
+    def __init__(self, replaced: list[Replaced], skipped: dict[str, str]) -> None:
         super().__init__(replaced)
-        self.unreached = unreached
+        self.skipped = skipped
 
     def __str__(self) -> str:
         lines = [str(r) for r in self] or ["nothing was replaced"]
-        return "\n".join(lines + [f"not reached: {u.name or 'model'}: {u.reason}" for u in self.unreached])
+        return "\n".join(lines + [f"not reached: {name or 'model'}: {reason}" for name, reason in self.skipped.items()])
 
 
 def _short(part: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from netvitals import activations
-from netvitals.layers.replacement import Filter, Replaced, Surgery, Unreached, exchange, passes, settle
+from netvitals.layers.replacement import Filter, Replaced, Surgery, exchange, passes, settle
 from netvitals.layers.source import functional_activations
 
 Make = str | nn.Module | Callable[..., Any]
@@ -65,7 +65,7 @@ def replace_activation(
         What was exchanged, place by place, and what could not be.
 
     An activation kept as a function in an attribute (``nn.TransformerEncoderLayer``) is exchanged too; one that is
-    called inside a ``forward`` cannot be and is listed in ``.unreached``.
+    called inside a ``forward`` cannot be and is listed in ``.skipped``.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.Linear(2, 2))
     >>> print(replace_activation(net, "gelu", "relu2:15"))
@@ -92,13 +92,13 @@ def replace_activation(
         lambda name, spec, owner: passes(only, name, owner) and fits(spec, owner) and not isinstance(frm, type),
         make,
     )
-    unreached = [
-        Unreached(name, f"{called} is called as a function in forward, line {line}")
-        for name, called, line in functional_activations(model)
-        if not isinstance(frm, type) and fits(called, model)
-    ]
+    skipped: dict[str, str] = {}
+    for name, called, line in functional_activations(model):
+        if not isinstance(frm, type) and fits(called, model):
+            why = f"{called} is called as a function in forward, line {line}"
+            skipped[name] = f"{skipped[name]}; {why}" if name in skipped else why
     _unfuse(model)
-    return Surgery(replaced, unreached)
+    return Surgery(replaced, skipped)
 
 
 def _unfuse(model: nn.Module) -> None:
@@ -153,5 +153,5 @@ def relufy(model: nn.Module, *, only: Filter = None) -> Surgery:
     for name, module in model.named_modules():
         spec = _spec(module)
         if spec and spec.split(":")[0] not in ("relu", *RELUFIABLE) and passes(only, name, module):
-            result.unreached.append(Unreached(name, f"{spec} is not ReLU-like and stays"))
+            result.skipped[name] = f"{spec} is not ReLU-like and stays"
     return result

@@ -9,7 +9,7 @@ from torch import nn
 
 from netvitals.activations import TopK
 from netvitals.layers.norms import NORMS, PerPosition, PerToken, norm
-from netvitals.layers.replacement import Filter, Surgery, Unreached, exchange, passes
+from netvitals.layers.replacement import Filter, Surgery, exchange, passes
 
 _KINDS: dict[str, tuple[type[nn.Module], ...]] = {
     "batch": (nn.BatchNorm1d, nn.BatchNorm2d),
@@ -64,13 +64,13 @@ def replace_norm(
     )
     if isinstance(to, str):
         norm(to, 64, 4)  # a wrong name is refused before anything is changed
-    unreached: list[Unreached] = []
+    skipped: dict[str, str] = {}
 
     def wanted(name: str, module: nn.Module) -> bool:
         if not isinstance(module, kinds) or not passes(only, name, module):
             return False
         if isinstance(to, str) and _norm_shape(module) is None:
-            unreached.append(Unreached(name, f"{type(module).__name__} over several dimensions has no counterpart"))
+            skipped[name] = f"{type(module).__name__} over several dimensions has no counterpart"
             return False
         return True
 
@@ -88,7 +88,7 @@ def replace_norm(
 
     if isinstance(model, kinds):
         raise ValueError("the model itself is the norm: put it into a container, or replace it by hand")
-    return Surgery(exchange(model, wanted, make, carry=True), unreached)
+    return Surgery(exchange(model, wanted, make, carry=True), skipped)
 
 
 def replace_linear(
@@ -120,4 +120,4 @@ def replace_linear(
     wanted = lambda name, m: isinstance(m, kinds) and id(m) not in inside and passes(only, name, m)
     if isinstance(model, kinds):
         raise ValueError("the model itself is the linear layer: put it into a container, or wrap it by hand")
-    return Surgery(exchange(model, wanted, make, carry=False), [])
+    return Surgery(exchange(model, wanted, make, carry=False), {})

@@ -48,7 +48,7 @@ class ReportModel:
     cards: tuple[CardView, ...]
     facts: tuple[tuple[str, str], ...]
     blocks: tuple[tuple[str, str], ...]
-    unseen: Sequence[Mapping[str, Any]]
+    skipped: Mapping[str, str]
     sites: Sequence[Mapping[str, Any]]
     binned: str  # what the foot says of columns that gather several steps
     data: Any  # what the script draws: JSON, as markup
@@ -88,7 +88,7 @@ def report_model(source: Any, *, title: str | None = None, findings: Findings | 
         cards=tuple(card_view(c, shown, gate_pictures(readings, source) if c.vital == "gates" else ()) for c in built),
         facts=tuple(short),
         blocks=tuple(long),
-        unseen=readings.meta.get("unseen") or (),
+        skipped=readings.meta.get("skipped") or {},
         sites=readings.meta.get("sites") or (),
         binned=_binned(built),
         data=_drawn(built, loss),

@@ -96,12 +96,12 @@ def _scope(table: Table) -> str:
     vitals = {s.vital for s in table.series.values()} - {"loss"}
     sites = {s.site for s in table.series.values() if not is_pooled(s.site)}
     observations = len({int(x) for s in table.series.values() if s.vital != "loss" for x in s.steps})
-    unseen = len(table.meta.get("unseen", ()) or ())
+    skipped = len(table.meta.get("skipped") or ())
     if not vitals:
         return ""
     text = f"{plural(len(vitals), 'vital sign').capitalize()} at {plural(len(sites), 'site')}"
     text += f", on {plural(observations, 'measured step')}" if observations > 1 else ""
-    return text + (f"; {plural(unseen, 'place')} could not be seen." if unseen else ".")
+    return text + (f"; {plural(skipped, 'place')} could not be seen." if skipped else ".")
 
 
 def facts(meta: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -111,7 +111,7 @@ def facts(meta: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[st
     short: list[tuple[str, str]] = []
     long: list[tuple[str, str]] = []
     for key, value in meta.items():
-        if key in ("sites", "unseen", "heartbeat"):
+        if key in ("sites", "skipped", "heartbeat"):
             continue
         if (
             isinstance(value, dict | list)

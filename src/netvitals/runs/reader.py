@@ -65,7 +65,11 @@ class Run:
     def meta(self) -> dict[str, Any]:
         """All metadata: what the writer was told, versions, status, times."""
         with closing(connect(self.path)) as run:
-            return {key: json.loads(value) for key, value in run.execute("SELECT key, value FROM meta ORDER BY key")}
+            found = {key: json.loads(value) for key, value in run.execute("SELECT key, value FROM meta ORDER BY key")}
+        if "unseen" in found:  # the key of older runs: a list of {name, reason}
+            old = {str(u["name"]): str(u["reason"]) for u in found.pop("unseen")}
+            found.setdefault("skipped", old)
+        return found
 
     @property
     def status(self) -> str:

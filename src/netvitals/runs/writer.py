@@ -41,7 +41,7 @@ class RunWriter:
     Args:
         path: a folder (the file is ``run.sqlite`` in it) or a file ending in ``.sqlite``. A place that already
             holds a run is left alone: see ``existing``.
-        meta: what should be known of the run (model, sites, unseen, seeds, configuration); any plain values.
+        meta: what should be known of the run (model, sites, skipped, seeds, configuration); any plain values.
         existing: ``"number"`` writes to ``path-2`` and warns; ``"refuse"`` raises ``FileExistsError``.
         flush_every: seconds between commits.
         capacity: readings held in memory at most.

@@ -1,157 +1,83 @@
-"""Saddle escape: the imbalance identity, the reduced flow, escape times, plateau forecast."""
+"""Saddle escape: why the loss is flat, and when it will drop.
+
+**If unsure, use** :func:`measure_plateau` and :func:`forecast_live` on the network you train (or watch it with the
+vital sign ``plateau``), :func:`plan` before you train, :func:`imbalance` to see which layer is being fed.
+
+On a network (``saddle.measure``):
+
+* :func:`imbalance`: Δ of every pair of layers, its rate of change from both sides, and the defect;
+* :func:`measure_plateau`, then :func:`forecast_live`: a look at a network on its plateau, and when the plateau ends;
+  :func:`forecast` needs only a series of the signal or the loss, :func:`optimizer_rule` reads an optimizer's rule;
+* :func:`bottleneck`: which layers are small, and the law they imply;
+* :func:`measure_steps`: what an optimizer step did to Δ, beside plain SGD; the vital sign ``accounting`` in a watch;
+* :func:`fit_exponent`: the power of ε from measured escape times.
+
+From theory, without a network (``saddle.laws``):
+
+* :func:`plan`: from a wanted plateau to (ε, r) and back; :func:`escape_time`: four formulas and the integral;
+* :func:`reduced_flow`: the scalar chain in both clocks; :func:`drive`: what an activation feeds it with;
+* :func:`stage_law`: when each mode of a teacher is learnt.
+
+A plateau made on purpose (``saddle.students``): :func:`teacher`, :func:`he_stack`, :func:`descend`.
+
+What proofs and studies need besides (chains, blocks, closures, homotopy, Perron modes, signal energy, flows of stacks)
+is in the modules of these three folders.
+"""
 
 from netvitals._moved import moved
-from netvitals.anatomy.wiring import Link, Links, find_links, recorded
-from netvitals.saddle.laws.blocks import BlockChain
-from netvitals.saddle.laws.chain import ScalarChain
-from netvitals.saddle.laws.closures import OffBlock, duhamel, off_block, quasi_steady, rotation_coefficients
+from netvitals.saddle._elsewhere import HOMES
 from netvitals.saddle.laws.drives import Drive, drive
-from netvitals.saddle.laws.escape import EscapeTime, balanced, escape_time, leading, next_to_leading, regime, resummed
+from netvitals.saddle.laws.escape import EscapeTime, escape_time
 from netvitals.saddle.laws.flow import ReducedFlow, reduced_flow
-from netvitals.saddle.laws.homotopy import Attribution, attribute, hitting_time, homotopy_slice
-from netvitals.saddle.laws.integration import Paths, integrate
-from netvitals.saddle.laws.perron_modes import (
-    Perron,
-    Truncations,
-    graded_example,
-    jacobian_blocks,
-    perron,
-    stage_matrix,
-    truncations,
-)
-from netvitals.saddle.laws.perturbation import Expansion, expansion, gap_velocity, measured_order
 from netvitals.saddle.laws.planning import PlateauPlan, plan
-from netvitals.saddle.laws.stages import Stages, forecast_rank, stage_integral, stage_law, transfer
-from netvitals.saddle.measure.accounting import StepAccount, account
-from netvitals.saddle.measure.bottlenecks import Bottleneck, bottleneck, layer_scale, positional_drive
-from netvitals.saddle.measure.exponent import Collapse, ExponentFit, collapse, fit_exponent
-from netvitals.saddle.measure.forecasting import Forecast, forecast, forecast_live, optimizer_rule, start_scale
+from netvitals.saddle.laws.stages import Stages, stage_law
+from netvitals.saddle.measure.accounting import StepAccounts, measure_steps
+from netvitals.saddle.measure.bottlenecks import Bottleneck, bottleneck
+from netvitals.saddle.measure.exponent import ExponentFit, fit_exponent
+from netvitals.saddle.measure.forecasting import Forecast, forecast, forecast_live, optimizer_rule
 from netvitals.saddle.measure.identity import ImbalanceIdentity, PairImbalance, imbalance
-from netvitals.saddle.measure.pairs import ChainImbalance, Pair, chain_imbalance, imbalances
-from netvitals.saddle.measure.plateau import Snapshot, snapshot, stack_snapshots
-from netvitals.saddle.measure.signal import (
-    Bracket,
-    Nondegeneracy,
-    SignalEnergy,
-    bracket,
-    comparison,
-    exit_time,
-    nondegeneracy,
-    signal_energy,
-)
-from netvitals.saddle.students.network import (
-    ansatz_stack,
-    gradients,
-    he_stack,
-    losses,
-    normalized_rates,
-    output,
-    permuted,
-    project,
-)
-from netvitals.saddle.students.task import Sample, Teacher, aligned_sample, antithetic_sample, teacher
-from netvitals.saddle.students.trajectories import Descent, FlowRun, descend, flow
+from netvitals.saddle.measure.pairs import ChainImbalance, chain_imbalance
+from netvitals.saddle.measure.plateau import Snapshot, measure_plateau
+from netvitals.saddle.students.network import he_stack
+from netvitals.saddle.students.task import Teacher, teacher
+from netvitals.saddle.students.trajectories import Descent, descend
 
 __all__ = [
-    "Attribution",
-    "BlockChain",
+    # measure
     "Bottleneck",
-    "Bracket",
     "ChainImbalance",
-    "Collapse",
-    "Descent",
-    "Drive",
-    "EscapeTime",
-    "Expansion",
     "ExponentFit",
-    "FlowRun",
     "Forecast",
     "ImbalanceIdentity",
-    "Link",
-    "Links",
-    "Nondegeneracy",
-    "OffBlock",
-    "Pair",
     "PairImbalance",
-    "Paths",
-    "Perron",
-    "PlateauPlan",
-    "ReducedFlow",
-    "Sample",
-    "ScalarChain",
-    "SignalEnergy",
     "Snapshot",
-    "Stages",
-    "StepAccount",
-    "Teacher",
-    "Truncations",
-    "account",
-    "aligned_sample",
-    "ansatz_stack",
-    "antithetic_sample",
-    "attribute",
-    "balanced",
+    "StepAccounts",
     "bottleneck",
-    "bracket",
     "chain_imbalance",
-    "collapse",
-    "comparison",
-    "descend",
-    "drive",
-    "duhamel",
-    "escape_time",
-    "exit_time",
-    "expansion",
-    "find_links",
     "fit_exponent",
-    "flow",
     "forecast",
     "forecast_live",
-    "forecast_rank",
-    "gap_velocity",
-    "graded_example",
-    "gradients",
-    "he_stack",
-    "hitting_time",
-    "homotopy_slice",
     "imbalance",
-    "imbalances",
-    "integrate",
-    "jacobian_blocks",
-    "layer_scale",
-    "leading",
-    "losses",
-    "measured_order",
-    "next_to_leading",
-    "nondegeneracy",
-    "normalized_rates",
-    "off_block",
+    "measure_plateau",
+    "measure_steps",
     "optimizer_rule",
-    "output",
-    "permuted",
-    "perron",
+    # laws
+    "Drive",
+    "EscapeTime",
+    "PlateauPlan",
+    "ReducedFlow",
+    "Stages",
+    "drive",
+    "escape_time",
     "plan",
-    "positional_drive",
-    "project",
-    "quasi_steady",
-    "recorded",
     "reduced_flow",
-    "regime",
-    "resummed",
-    "rotation_coefficients",
-    "signal_energy",
-    "snapshot",
-    "stack_snapshots",
-    "stage_integral",
     "stage_law",
-    "stage_matrix",
-    "start_scale",
+    # students
+    "Descent",
+    "Teacher",
+    "descend",
+    "he_stack",
     "teacher",
-    "transfer",
-    "truncations",
 ]
 
-__getattr__ = moved(
-    __name__,
-    {"PlateauForecast": "netvitals.vitals.PlateauForecast", "StepAccounting": "netvitals.vitals.StepAccounting"},
-)
+__getattr__ = moved(__name__, HOMES)

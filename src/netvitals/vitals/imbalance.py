@@ -56,15 +56,9 @@ class Imbalance(PairFinder):
     def _matrix(self, view: ParameterView) -> tuple[list[str], Tensor]:
         key = (tuple(self.pairs),)
         if key not in self._signs:
-            names = list(
-                dict.fromkeys(
-                    n for a, b in self.pairs for n in (f"{b}.weight", f"{a}.weight", f"{a}.bias") if n in view.params
-                )
-            )
-            table = [
-                [float(n == f"{b}.weight") - float(n in (f"{a}.weight", f"{a}.bias")) for n in names]
-                for a, b in self.pairs
-            ]
+            terms = [delta_terms(a, b, view.params) for a, b in self.pairs]
+            names = list(dict.fromkeys(n for signs in terms for n in signs))
+            table = [[signs.get(n, 0.0) for n in names] for signs in terms]
             like = next(iter(view.params.values()))
             dtype = torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
             self._signs = {key: (names, torch.tensor(table, dtype=dtype, device=like.device))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
-from netvitals.saddle.measure.forecasting import Forecast, forecast_live, optimizer_rule
-from netvitals.saddle.measure.plateau import snapshot
+from netvitals.saddle.measure.forecasting import Forecast, forecast_live, no_forecast, optimizer_rule
+from netvitals.saddle.measure.plateau import measure_plateau
 
 if TYPE_CHECKING:
     from netvitals.saddle.measure.plateau import Snapshot
@@ -82,8 +81,8 @@ class PlateauForecast(Vital):
     def observe(self, step: int) -> Forecast:
         """Look now and forecast."""
         if self.model is None or self.batch is None or self.loss_fn is None:
-            raise ValueError("this plateau forecast has no model yet: give it to watch, or model, batch and loss_fn")
-        self.observations.append(snapshot(self.model, self.batch, self.loss_fn, step))
+            raise ValueError("this plateau forecast has no model yet: give it to watch, or model, loss_fn and batch")
+        self.observations.append(measure_plateau(self.model, self.loss_fn, self.batch, step=step))
         if len(self.observations) > self.keep:
             del self.observations[1]  # the first look holds the small layers
         arguments, why = (
@@ -92,7 +91,7 @@ class PlateauForecast(Vital):
             else optimizer_rule(self.optimizer)
         )
         if why:
-            forecast = Forecast(step, math.nan, math.nan, math.nan, self.level, math.nan, self.drop, "", why)
+            forecast = no_forecast(step, why, drop=self.drop, level=self.level)
         else:
             forecast = forecast_live(self.observations, drop=self.drop, level=self.level, **arguments)
         self.forecasts = [*self.forecasts, forecast][-self.keep :]

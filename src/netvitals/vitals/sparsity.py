@@ -14,6 +14,7 @@ import torch
 
 from netvitals._moved import moved
 from netvitals.capture import ActivationView, Metric, Recorder, Vital
+from netvitals.drift.reductions import unit_shares
 from netvitals.drift.sparsity_meter import SOFT_ABSOLUTE, SOFT_RELATIVE
 from netvitals.vitals._pooling import Pool, Rows, Table
 
@@ -73,7 +74,8 @@ class Sparsity(Vital):
             self._soft_table.add(recorder, view.layout, (soft, soft_abs))
 
     def _finish(self, recorder: Recorder, rows: Rows, on: np.ndarray, positive: np.ndarray) -> None:
-        values = np.array([1 - rows.mean(on), 1 - rows.mean(positive), rows.mean(on == 0), rows.mean(on == 1)]).T
+        shares = unit_shares(on, total=lambda v: np.add.reduceat(v, rows.starts), units=rows.channels)
+        values = np.array([shares.hard, 1 - rows.mean(positive), shares.dead, shares.always_on]).T
         recorder.put(rows.sites, METRICS, values)
         self._pool.add(recorder, rows, values)
 

@@ -16,7 +16,8 @@ import torch
 
 from netvitals._moved import moved
 from netvitals.capture import ActivationView, Layout, Metric, Recorder, TensorView, Vital
-from netvitals.drift.spike_meter import MASSIVE, MASSIVE_OVER_MEDIAN, SPIKE_RMS
+from netvitals.drift.reductions import heights
+from netvitals.drift.spike_meter import SPIKE_RMS
 from netvitals.stats import order as _order
 
 MEDIAN_SAMPLE = 512  # entries behind the median, evenly strided
@@ -111,11 +112,16 @@ class Spikes(Vital):
         row: np.ndarray,
     ) -> None:
         largest = channel_max.max()
-        over_median = largest / _order.host_nonzero_median(sample)[0]
-        massive = largest > MASSIVE and over_median > MASSIVE_OVER_MEDIAN
-        kurtosis = (fourth / variance) ** 2 / layout.elements
-        numbers = (largest, p999[0], largest / mean_abs, over_median, kurtosis, count, row % layout.positions)
-        recorder.put(layout.site, METRICS, np.array([*numbers, channel_max.argmax(), massive], dtype=float))
+        high = heights(
+            largest,
+            mean=mean_abs,
+            median=_order.host_nonzero_median(sample)[0],
+            variance=variance,
+            fourth=fourth,
+            elements=layout.elements,
+        )
+        numbers = (largest, p999[0], high.over_mean, high.over_median, high.kurtosis, count, row % layout.positions)
+        recorder.put(layout.site, METRICS, np.array([*numbers, channel_max.argmax(), high.massive], dtype=float))
         if pooled:
             if self._recorder is not recorder:
                 self._recorder, self._maxima = recorder, []

@@ -19,7 +19,7 @@ from netvitals.capture.engine.pass_state import UNKNOWN, Frame, PassState, tenso
 from netvitals.capture.engine.roles import BATCH_NORMS, CHANNEL_NORMS, CONVOLUTIONS
 from netvitals.capture.engine.schedule import Schedule, detached_context
 from netvitals.capture.reading import Recorder
-from netvitals.capture.site import Site, Unseen
+from netvitals.capture.site import Site
 
 
 class Observer:
@@ -55,10 +55,6 @@ class Observer:
     def skipped(self) -> dict[str, str]:
         """Place → why it could not be looked at."""
         return self._state.skipped
-
-    @property
-    def unseen(self) -> dict[str, Unseen]:
-        return {name: Unseen(name, reason) for name, reason in self.skipped.items()}
 
     @property
     def modules(self) -> dict[str, nn.Module]:

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.chain import _with_slope
 
 
 @dataclass(frozen=True)
-class OffBlock:
+class OffBlock(Result):
     """Velocities of off-block scalars at a block-aligned state: exact, exact leading order, and as printed."""
 
     exact: np.ndarray  # (K, K) of dP/dt, diagonal included for comparison

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from netvitals.capture.result import Result
+
 
 def resolve(f: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """An activation by its registered name, or the callable itself."""
@@ -25,8 +27,8 @@ def resolve(f: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return f
 
 
-@dataclass(frozen=True)
-class Drive:
+@dataclass(frozen=True, kw_only=True)
+class Drive(Result):
     r"""Constants of one activation, depth, width and teacher that enter the escape laws.
 
     ``slope`` is $\alpha=\sigma'(0)$, ``h`` is $E[g\sigma(g)]$, ``lam_prime`` is $\lambda' = a_qh^{(q)}/(\alpha h)$,
@@ -86,7 +88,18 @@ def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: flo
             f"with beta = {beta}, h = {c.h:.4g}, alpha = {slope:.4g}; "
             f"the zero saddle does not escape along this chain"
         )
-    return Drive(kind.label, slope, q, c.h, lam_prime, lam, math.sqrt(width) * beta * gain, depth, width, beta)
+    return Drive(
+        label=kind.label,
+        slope=slope,
+        q=q,
+        h=c.h,
+        lam_prime=lam_prime,
+        lam=lam,
+        k=math.sqrt(width) * beta * gain,
+        depth=depth,
+        width=width,
+        beta=beta,
+    )
 
 
 def _homogeneous_gain(f: str | Callable[[Tensor], Tensor], depth: int) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.saddle.laws.drives import Drive, drive
 from netvitals.saddle.laws.flow import reduced_flow
 from netvitals.saddle.measure.bottlenecks import bottleneck, positional_drive
@@ -22,8 +23,8 @@ Method = Literal["ode", "leading", "nlo", "balanced", "resummed", "critical"]
 METHODS: tuple[str, ...] = ("ode", "leading", "nlo", "balanced", "resummed", "critical")
 
 
-@dataclass(frozen=True)
-class EscapeTime:
+@dataclass(frozen=True, kw_only=True)
+class EscapeTime(Result):
     """Escape time of one chain (floats) or of a batch (arrays); NaN where the threshold is not reached."""
 
     t: float | np.ndarray
@@ -97,7 +98,9 @@ def escape_time(
     d = drive(f, scales.shape[-1], width, beta)  # refuses what the theory does not cover, whatever the method
     if method == "ode":
         flow = reduced_flow(scales, f, width, beta, threshold, layer=layer % scales.shape[-1], keep=False)
-        return EscapeTime(flow.escape_t, method, threshold, width, flow.status, flow.final)
+        return EscapeTime(
+            t=flow.escape_t, method=method, threshold=threshold, width=width, status=flow.status, final=flow.final
+        )
     rows = np.atleast_2d(scales)
     late = rows[:, layer] >= threshold
     form: dict[str, Callable[[np.ndarray], float]] = {
@@ -108,7 +111,13 @@ def escape_time(
         "critical": lambda x: critical(x, f, width, beta, threshold, layer),
     }
     times = np.array([0.0 if out else form[method](x) for x, out in zip(rows, late)])
-    return EscapeTime(float(times[0]) if scales.ndim == 1 else times, method, threshold, width, note=_regime(d, method))
+    return EscapeTime(
+        t=float(times[0]) if scales.ndim == 1 else times,
+        method=method,
+        threshold=threshold,
+        width=width,
+        note=_regime(d, method),
+    )
 
 
 def leading(x0: np.ndarray, k: float, threshold: float, layer: int = 0) -> float:

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.integration import OUT_OF_STEPS, OUT_OF_TIME, REACHED, SATURATED, Field, Margins, integrate
 
 
-@dataclass(frozen=True)
-class ReducedFlow:
+@dataclass(frozen=True, kw_only=True)
+class ReducedFlow(Result):
     """Trajectories of the scalar chain.
 
     For a batch the shapes are ``t`` (steps, B), ``x`` (steps, B, L), ``escape_t`` (B,), ``final`` (B, L); for a single
@@ -153,8 +154,26 @@ def reduced_flow(
         t, x = _cut(t, x, final, done)
     final = final[:, :-1]
     if single:
-        return ReducedFlow(t[:, 0], x[:, 0], float(escape[0]), final[0], status[0], threshold, chain, paths.evaluations)
-    return ReducedFlow(t, x, escape, final, status, threshold, chain, paths.evaluations)
+        return ReducedFlow(
+            t=t[:, 0],
+            x=x[:, 0],
+            escape_t=float(escape[0]),
+            final=final[0],
+            status=status[0],
+            threshold=threshold,
+            chain=chain,
+            evaluations=paths.evaluations,
+        )
+    return ReducedFlow(
+        t=t,
+        x=x,
+        escape_t=escape,
+        final=final,
+        status=status,
+        threshold=threshold,
+        chain=chain,
+        evaluations=paths.evaluations,
+    )
 
 
 def _own_clock(

@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
+
 Velocity = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class Slice:
+@dataclass(frozen=True, kw_only=True)
+class Slice(Result):
     """The homotopy at one ν: hitting time, its derivative, and the derivative's parts by coordinate."""
 
     nu: float
@@ -29,8 +31,8 @@ class Slice:
     invariant: float  # largest |p·f − 1| along the trajectory
 
 
-@dataclass(frozen=True)
-class Attribution:
+@dataclass(frozen=True, kw_only=True)
+class Attribution(Result):
     """Estimate of T(1) − T(0) by quadrature over ν, its parts, and the direct difference."""
 
     slices: tuple[Slice, ...]
@@ -85,8 +87,14 @@ def attribute(
     weights = 0.5 * w
     parts = sum(wt * s.by_coordinate for wt, s in zip(weights, slices))
     table = {name: float(np.asarray(parts)[mask.numpy()].sum()) for name, mask in (channels or {}).items()}
-    ends = [hitting_time(f0, f1, x0, coordinate, threshold, nu, t_max=t_max, rtol=rtol) for nu in (0.0, 1.0)]
-    return Attribution(slices, float(sum(wt * s.rate for wt, s in zip(weights, slices))), table, *ends)
+    start, end = (hitting_time(f0, f1, x0, coordinate, threshold, nu, t_max=t_max, rtol=rtol) for nu in (0.0, 1.0))
+    return Attribution(
+        slices=slices,
+        estimate=float(sum(wt * s.rate for wt, s in zip(weights, slices))),
+        channels=table,
+        start=start,
+        end=end,
+    )
 
 
 def hitting_time(
@@ -145,7 +153,7 @@ def homotopy_slice(
         v = mixed(torch.from_numpy(ahead.sol(end - tau))).detach().numpy()
         drift = max(drift, abs(float(packed[:n] @ v) - 1))
     by_coordinate = back.y[n:, -1]
-    return Slice(nu, end, float(by_coordinate.sum()), by_coordinate, drift)
+    return Slice(nu=nu, time=end, rate=float(by_coordinate.sum()), by_coordinate=by_coordinate, invariant=drift)
 
 
 def _mixed(f0: Velocity, f1: Velocity, nu: float) -> Velocity:

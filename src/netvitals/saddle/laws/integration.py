@@ -14,14 +14,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
+
 Field = Callable[[Tensor, Tensor], Tensor]  # (states, their row numbers) -> velocities
 Margins = Callable[[Tensor, Tensor], Tensor]  # (states, their row numbers) -> (rows, events); an event is a rise to 0
 
 REACHED, SATURATED, OUT_OF_TIME, OUT_OF_STEPS, RUNNING = "reached", "saturated", "out of time", "out of steps", ""
 
 
-@dataclass(frozen=True)
-class Paths:
+@dataclass(frozen=True, kw_only=True)
+class Paths(Result):
     """Trajectories of a batch. Rows that end early repeat their last state.
 
     Shapes: ``t`` (steps, rows), ``x`` (steps, rows, dim), ``event_t`` (rows, events) with NaN where an event never
@@ -213,7 +215,14 @@ def integrate(
     if not keep:
         times.append(last_t)
         states.append(last_x)
-    return Paths(torch.stack(times), torch.stack(states), event_t, event_x, tuple(status), evaluations)
+    return Paths(
+        t=torch.stack(times),
+        x=torch.stack(states),
+        event_t=event_t,
+        event_x=event_x,
+        status=tuple(status),
+        evaluations=evaluations,
+    )
 
 
 def _stages(tableau: _Tableau, field: Field, rows: Tensor, x: Tensor, v: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:

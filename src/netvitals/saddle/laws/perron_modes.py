@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from netvitals.capture.result import Result
 
-@dataclass(frozen=True)
-class Perron:
+
+@dataclass(frozen=True, kw_only=True)
+class Perron(Result):
     """Result of the test. ``rate`` is λ⋆, NaN when the loop gain is at most 1."""
 
     loop_gain: float
@@ -59,7 +61,7 @@ def perron(a: Any, b: Any, c: Any, d: Any) -> Perron:
     if (b.sum(1) == 0).any():
         notes.append("B has a zero row: the eigenvector's x part vanishes there (erratum E19)")
     if gain <= 1:
-        return Perron(gain, math.nan, None, False, tuple(notes))
+        return Perron(loop_gain=gain, rate=math.nan, vector=None, strictly_positive=False, notes=tuple(notes))
     from scipy.optimize import brentq
 
     high = float(np.linalg.norm(b, 2) * np.linalg.norm(c, 2)) ** 0.5 + 1.0
@@ -68,7 +70,13 @@ def perron(a: Any, b: Any, c: Any, d: Any) -> Perron:
     eta = np.abs(np.real(vectors[:, int(np.argmax(np.real(values)))]))
     x = b @ eta / (a + rate)
     vector = np.concatenate([x, eta])
-    return Perron(gain, rate, vector / np.linalg.norm(vector), bool((x > 0).all()), tuple(notes))
+    return Perron(
+        loop_gain=gain,
+        rate=rate,
+        vector=vector / np.linalg.norm(vector),
+        strictly_positive=bool((x > 0).all()),
+        notes=tuple(notes),
+    )
 
 
 def stage_matrix(a: Any, b: Any, c: Any, d: Any) -> np.ndarray:
@@ -87,7 +95,7 @@ def jacobian_blocks(jacobian: Any, x: Any, eta: Any) -> tuple[np.ndarray, np.nda
 
 
 @dataclass(frozen=True)
-class Truncations:
+class Truncations(Result):
     """Growth rate when only degrees up to K are kept. NaN while the loop gain of the truncation is at most 1."""
 
     rates: tuple[float, ...]

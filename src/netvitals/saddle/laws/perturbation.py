@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.drives import Drive, drive
 
 
 @dataclass(frozen=True)
-class Expansion:
+class Expansion(Result):
     """Predicted orders and coefficients for one activation, depth, width and teacher."""
 
     d: Drive

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.saddle.laws.drives import drive
 from netvitals.saddle.laws.escape import escape_time, leading
 
 
-@dataclass(frozen=True)
-class PlateauPlan:
+@dataclass(frozen=True, kw_only=True)
+class PlateauPlan(Result):
     """One bottleneck and the plateau it makes."""
 
     epsilon: float
@@ -124,7 +125,18 @@ def _predict(
 ) -> PlateauPlan:
     x0 = _scales(eps, r, depth, others)
     t = float(escape_time(x0, f, width, beta, level)) if exact else leading(x0, k, level)
-    return PlateauPlan(eps, r, t, width * t, width * t / lr, depth, width, lr, _law(r), "ode" if exact else "leading")
+    return PlateauPlan(
+        epsilon=eps,
+        r=r,
+        t=t,
+        s=width * t,
+        steps=width * t / lr,
+        depth=depth,
+        width=width,
+        lr=lr,
+        law=_law(r),
+        method="ode" if exact else "leading",
+    )
 
 
 def _solve(

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.saddle.laws.chain import ScalarChain, _with_slope
 from netvitals.saddle.laws.drives import drive
 
@@ -44,8 +45,8 @@ def stage_integral(depth: int, theta: float | np.ndarray) -> float | np.ndarray:
     return float(value) if value.ndim == 0 else value
 
 
-@dataclass(frozen=True)
-class Stages:
+@dataclass(frozen=True, kw_only=True)
+class Stages(Result):
     """Escape times of teacher modes under the stage law, clock t; ``order`` lists modes from first to last."""
 
     betas: tuple[float, ...]
@@ -91,7 +92,9 @@ def stage_law(
         rates.append(d.k * transfer(f, depth, rho) / d.slope ** (depth - 1) * rho ** (depth - 2))
     times = [float(stage_integral(depth, theta)) / g for g in rates]
     order = tuple(int(i) for i in np.argsort(times))
-    return Stages(tuple(betas), tuple(rhos), tuple(rates), tuple(times), order, width)
+    return Stages(
+        betas=tuple(betas), rhos=tuple(rhos), rates=tuple(rates), times=tuple(times), order=order, width=width
+    )
 
 
 def forecast_rank(betas: Sequence[float], eps: float, necks: Sequence[int]) -> tuple[int, ...]:

@@ -12,17 +12,24 @@ gradient of this step does not explain.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from netvitals._moved import moved
 from netvitals.anatomy.wiring import LAYERS
+from netvitals.capture import Result
+from netvitals.saddle.measure.identity import delta_terms
+
+METRICS = ("delta", "change", "predicted", "gap")
+SHOWN = 36  # pairs on one screen
 
 
-@dataclass(frozen=True)
-class StepAccount:
+@dataclass(frozen=True, kw_only=True)
+class StepAccount(Result):
     """One pair of layers in one optimizer step."""
 
     first: str
@@ -43,32 +50,58 @@ class StepAccount:
         )
 
 
-def account(
+@dataclass(frozen=True)
+class StepAccounts(Result, Sequence[StepAccount]):
+    """One optimizer step, pair by pair; a sequence of :class:`StepAccount`."""
+
+    pairs: tuple[StepAccount, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.pairs[index]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a pair: Δ, its change, what plain SGD explains of it, and the gap."""
+        return [{name: getattr(p, name) for name in ("first", "second", *METRICS)} for p in self.pairs]
+
+    def __str__(self) -> str:
+        more = [f"… and {len(self) - SHOWN} more"] * (len(self) > SHOWN)
+        return "\n".join([*map(str, self.pairs[:SHOWN]), *more])
+
+
+def measure_steps(
     before: Mapping[str, Tensor],
     after: Mapping[str, Tensor],
     grads: Mapping[str, Tensor],
     pairs: Sequence[tuple[str, str]],
     *,
     lr: float | Mapping[str, float] | None = None,
-) -> list[StepAccount]:
-    """Account for one step.
+) -> StepAccounts:
+    """What one optimizer step did to Δ of every pair, and what plain SGD with the same gradients would have done.
 
     Args:
         before, after, grads: parameters before and after the step and the gradients it used, by name.
         pairs: (first, second) layer names, for example ``[(p.first, p.second) for p in imbalance(...).pairs]``.
         lr: learning rate, one for all or per parameter name; when absent, the rate that explains each step best.
 
+    Returns:
+        One account a pair, in the order of ``pairs``.
+
     >>> w = {"a.weight": torch.ones(2, 2), "b.weight": torch.ones(1, 2)}
     >>> g = {k: 0.5 * torch.ones_like(v) for k, v in w.items()}
     >>> after = {k: w[k] - 0.1 * g[k] for k in w}
-    >>> abs(account(w, after, g, [("a", "b")], lr=0.1)[0].gap) < 1e-6
+    >>> abs(measure_steps(w, after, g, [("a", "b")], lr=0.1)[0].gap) < 1e-6
     True
     """
     out = []
     for first, second in pairs:
         delta, change, predicted, rate_a, rate_b = pair_numbers(before, after, grads, first, second, lr).tolist()
-        out.append(StepAccount(first, second, delta, change, predicted, (rate_a, rate_b)))
-    return out
+        lrs = (rate_a, rate_b)
+        out.append(StepAccount(first=first, second=second, delta=delta, change=change, predicted=predicted, lr=lrs))
+    return StepAccounts(tuple(out))
 
 
 def neighbours(modules: Mapping[str, nn.Module]) -> list[tuple[str, str]]:
@@ -90,10 +123,9 @@ def pair_numbers(
     lr: float | Mapping[str, float] | None,
 ) -> Tensor:
     """Δ, change, prediction and the two rates, in one small tensor on the device."""
-    parts = [(f"{second}.weight", 1.0), (f"{first}.weight", -1.0)]
-    if f"{first}.bias" in after and f"{first}.bias" in grads:
-        parts.append((f"{first}.bias", -1.0))
-    for name, _ in parts[:2]:
+    weights = f"{second}.weight", f"{first}.weight"
+    parts = list(delta_terms(first, second, {*weights, *(name for name in grads if name in after)}).items())
+    for name in weights:
         if name not in before or name not in after or name not in grads:
             raise ValueError(
                 f"no parameter {name} with value before, value after and gradient; "
@@ -111,4 +143,7 @@ def pair_numbers(
         delta = delta + sign * new.square().sum()
         change = change + sign * (2 * (w * step).sum() + step.square().sum())
         predicted = predicted + sign * (-2 * eta * (w * g).sum() + eta**2 * g.square().sum())
-    return torch.stack([delta, change, predicted, rates[parts[1][0]], rates[parts[0][0]]])
+    return torch.stack([delta, change, predicted, rates[weights[1]], rates[weights[0]]])
+
+
+__getattr__ = moved(__name__, {"account": "netvitals.saddle.measure.accounting.measure_steps"})

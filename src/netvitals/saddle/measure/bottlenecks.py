@@ -16,14 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals.capture.result import Result
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.drives import drive
 
 Measure = Literal["he", "operator", "ansatz"]
 
 
-@dataclass(frozen=True)
-class Bottleneck:
+@dataclass(frozen=True, kw_only=True)
+class Bottleneck(Result):
     """The small layers of a chain and the law they imply.
 
     ``gap`` is the ratio between the smallest scale above the bottleneck (or 1, when every layer is small) and the
@@ -107,14 +108,21 @@ def bottleneck(
     ratios[-1] = max(ratios[-1], 1.0)
     j = int(np.argmax(ratios))
     if ratios[j] < min_gap or ranked[j] >= 1 / min_gap:
-        return Bottleneck(tuple(scales), names, (), math.nan, float(ratios[j]))
+        return Bottleneck(scales=tuple(scales), names=names, layers=(), epsilon=math.nan, gap=float(ratios[j]))
     small = tuple(int(i) for i in np.flatnonzero(scales <= ranked[j] * (1 + 1e-12)))
     eps = float(np.exp(np.log(scales[list(small)]).mean()))
     k_eff = math.nan
     width = width or found_width
     if f is not None and width:
         k_eff = positional_drive(scales, small, f, width, beta)
-    return Bottleneck(tuple(float(s) for s in scales), names, small, eps, float(ratios[j]), k_eff)
+    return Bottleneck(
+        scales=tuple(float(s) for s in scales),
+        names=names,
+        layers=small,
+        epsilon=eps,
+        gap=float(ratios[j]),
+        k_eff=k_eff,
+    )
 
 
 def positional_drive(

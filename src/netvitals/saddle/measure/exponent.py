@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from netvitals.capture.result import Result
 
-@dataclass(frozen=True)
-class ExponentFit:
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentFit(Result):
     r"""Fit of $\ln t$ on $\ln\varepsilon$ (and of $t$ on $\ln(1/\varepsilon)$ when r = 2)."""
 
     slope: float
@@ -77,22 +79,22 @@ def fit_exponent(eps: Any, times: Any, r: int | None = None) -> ExponentFit:
     fit = loglog_slope(e, mean)
     line = slope(np.log(1 / e), mean)
     return ExponentFit(
-        fit.value,
-        fit.stderr,
-        fit.r2,
-        fit.local,
-        tuple(e),
-        tuple(mean),
-        t.shape[1],
-        missing,
-        None if r is None else -float(max(r - 2, 0)),
-        line.value,
-        line.r2,
+        slope=fit.value,
+        stderr=fit.stderr,
+        r2=fit.r2,
+        local=fit.local,
+        eps=tuple(e),
+        times=tuple(mean),
+        seeds=t.shape[1],
+        missing=missing,
+        expected=None if r is None else -float(max(r - 2, 0)),
+        log_rate=line.value,
+        log_r2=line.r2,
     )
 
 
 @dataclass(frozen=True)
-class Collapse:
+class Collapse(Result):
     """Rescaled escape times K·t of several activations at the same ε."""
 
     names: tuple[str, ...]

@@ -1,6 +1,6 @@
 r"""When will the plateau end? A forecast of the escape step, with an interval, from looks at the network as it trains.
 
-The signal γ (:mod:`netvitals.saddle.plateau`) grows, with r small layers, as
+The signal γ (:mod:`netvitals.saddle.measure.plateau`) grows, with r small layers, as
 
 $$\dot\gamma = c\,(\gamma^2+b^2)^{1-1/r}\ \text{(SGD)},\qquad
   \dot\gamma = c\,(\gamma^2+b^2)^{\frac12(1-1/r)}\cdot\frac{G}{\sqrt{v}}\ \text{(Adam)}.$$
@@ -15,12 +15,13 @@ $G\propto(\gamma^2+b^2)^{\frac12(1-1/r)}$ and v, their second moment, lags behin
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
+from netvitals.capture import Result
 from netvitals.saddle.measure.plateau import Snapshot
 
 Rule = Literal["sgd", "adam", "sign"]
@@ -30,8 +31,8 @@ SERIES_SPREAD = 0.40  # when only the series of the signal is known
 HORIZON = 1e9  # steps beyond which a forecast is "no end in view"
 
 
-@dataclass(frozen=True)
-class Forecast:
+@dataclass(frozen=True, kw_only=True)
+class Forecast(Result):
     """Estimated escape step with an interval, or no forecast and the reason."""
 
     at: int  # step of the last look
@@ -43,6 +44,7 @@ class Forecast:
     drop: float  # share of the resting loss that has to be gone
     method: str  # "live" or "series"
     reason: str = ""
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def known(self) -> bool:
@@ -80,6 +82,9 @@ def forecast(
         drop: the plateau is over when this share of the resting loss is gone.
         level: nominal coverage of the interval.
 
+    Returns:
+        The forecast, or the reason why there is none.
+
     >>> t = np.arange(0, 400, 10)
     >>> text = forecast(t, (0.5 - t / 1000) ** -3 / 40000, resting=0.2, r=3)
     >>> bool(text.low < 440 < text.high)
@@ -93,20 +98,24 @@ def forecast(
     t, g = t[keep], g[keep]
     at = int(t[-1]) if t.size else 0
     if t.size < 6:
-        return _none(at, f"{t.size} points are too few, 6 are needed", drop, level)
+        return no_forecast(at, f"{t.size} points are too few, 6 are needed", drop=drop, level=level)
     end = _end_signal(resting, drop)
     if g[-1] >= end:
-        return _none(at, "the plateau is over", drop, level)
+        return no_forecast(at, "the plateau is over", drop=drop, level=level)
     if g[-1] <= 0:
-        return _none(at, "the signal is not positive: the network has not begun to follow its target", drop, level)
+        return no_forecast(
+            at, "the signal is not positive: the network has not begun to follow its target", drop=drop, level=level
+        )
     options = [_fit(t, g, q, rule) for q in ([float(r)] if r is not None else [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])]
     found = min((o for o in options if o is not None), key=lambda o: o[0], default=None)
     if found is None:
-        return _none(at, "the signal does not grow", drop, level)
+        return no_forecast(at, "the signal does not grow", drop=drop, level=level)
     _, b, rate, start, used = found
     p = _power(used, rule)
     if g[-1] < b and used > 1:
-        return _none(at, "the signal has not begun to bend upwards; looks with weights can tell more", drop, level)
+        return no_forecast(
+            at, "the signal has not begun to bend upwards; looks with weights can tell more", drop=drop, level=level
+        )
     escape = (float(_flight(end, b, p)) - start) / rate
     return _result(at, max(escape - t[-1], 0.0), level, used, drop, "series", SERIES_SPREAD)
 
@@ -125,13 +134,16 @@ def forecast_live(
     """Forecast from looks at the network; one look is enough, under Adam earlier ones sharpen it.
 
     Args:
-        looks: snapshots in order of step; the small layers are those of the first one.
+        history: snapshots in order of step; the small layers are those of the first one.
         lr: learning rate, taken as constant from now on.
         rule: ``"sgd"`` (also with momentum), ``"adam"`` (also AdamW), or ``"sign"`` (Lion, sign descent).
         momentum: of SGD; the effective rate is lr / (1 − momentum).
         beta2: of Adam.
         r: number of small layers, instead of what the first look says.
         drop, level: as in :func:`forecast`.
+
+    Returns:
+        The forecast, or the reason why there is none.
     """
     _check(drop, level)
     if not history:
@@ -142,24 +154,24 @@ def forecast_live(
         raise ValueError(f"lr must be positive and momentum in [0, 1), got {lr} and {momentum}")
     now = history[-1]
     if now.reason:
-        return _none(now.step, now.reason, drop, level)
+        return no_forecast(now.step, now.reason, drop=drop, level=level)
     small = history[0].small if not history[0].reason else now.small
     if r is not None:
         small = tuple(int(i) for i in np.argsort(history[0].scales)[:r])
     if not small:
-        return _none(
+        return no_forecast(
             now.step,
             "no layer is small against the others and against its usual initialisation: "
             "there is no plateau of this kind",
-            drop,
-            level,
+            drop=drop,
+            level=level,
         )
     end = _end_signal(now.resting, drop)
     if now.signal >= end or now.progress >= drop:
-        return _none(now.step, "the plateau is over", drop, level)
+        return no_forecast(now.step, "the plateau is over", drop=drop, level=level)
     speed = sum(g * g for g in now.grads) if rule == "sgd" else sum(now.signs)
     if not speed > 0:
-        return _none(now.step, "the gradient is exactly zero", drop, level)
+        return no_forecast(now.step, "the gradient is exactly zero", drop=drop, level=level)
     b = start_scale(now, small)
     p = _power(len(small), rule)
     if rule == "adam":
@@ -172,7 +184,7 @@ def forecast_live(
         rate = lr / (1 - momentum) * speed / (now.signal**2 + b**2) ** (p / 2)
         left = float(_flight(end, b, p) - _flight(now.signal, b, p)) / rate
     if not left < HORIZON:
-        return _none(now.step, f"no end within {HORIZON:.0e} steps", drop, level)
+        return no_forecast(now.step, f"no end within {HORIZON:.0e} steps", drop=drop, level=level)
     return _result(now.step, left, level, len(small), drop, "live", SPREAD)
 
 
@@ -265,8 +277,28 @@ def _result(at: int, left: float, level: float, r: float, drop: float, method: s
     from scipy.special import ndtri
 
     factor = math.exp(float(ndtri(0.5 + level / 2)) * spread)
-    return Forecast(at, at + left, at + left / factor, at + left * factor, level, r, drop, method)
+    return Forecast(
+        at=at,
+        step=at + left,
+        low=at + left / factor,
+        high=at + left * factor,
+        level=level,
+        r=r,
+        drop=drop,
+        method=method,
+    )
 
 
-def _none(at: int, reason: str, drop: float, level: float) -> Forecast:
-    return Forecast(at, math.nan, math.nan, math.nan, level, math.nan, drop, "", reason)
+def no_forecast(at: int, reason: str, *, drop: float, level: float) -> Forecast:
+    """A forecast that says why there is none."""
+    return Forecast(
+        at=at,
+        step=math.nan,
+        low=math.nan,
+        high=math.nan,
+        level=level,
+        r=math.nan,
+        drop=drop,
+        method="",
+        reason=reason,
+    )

@@ -13,21 +13,41 @@ tests the whole bookkeeping; its right side says which layer is being fed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.wiring import Link, Links, Run, find_links, recorded
-from netvitals.capture import preserved
+from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, skipped_lines, task_of
 
-Loss = Callable[[Any, Any], Tensor]
+SHOWN = 32  # pairs on one screen
 
 
-@dataclass(frozen=True)
-class PairImbalance:
+def delta_terms(first: str, second: str, known: Container[str]) -> dict[str, float]:
+    r"""$\Delta=\lVert W_B\rVert^2-\lVert W_A\rVert^2-\lVert b_A\rVert^2$ as a sign for each squared norm in it.
+
+    Everybody who computes Δ adds up these terms: the identity, the accounting of steps, the watcher.
+
+    Args:
+        first: name of layer A.
+        second: name of layer B, which A feeds.
+        known: names of the parameters there are; a layer without a bias has none.
+
+    Returns:
+        Parameter name → +1 or −1.
+
+    >>> delta_terms("0", "2", ["0.weight", "0.bias", "2.weight", "2.bias"])
+    {'2.weight': 1.0, '0.weight': -1.0, '0.bias': -1.0}
+    """
+    terms = {f"{second}.weight": 1.0, f"{first}.weight": -1.0, f"{first}.bias": -1.0}
+    return {name: sign for name, sign in terms.items() if name in known}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairImbalance(Result):
     """One link. ``neuron_*`` have one entry per output unit (channel) of the first layer."""
 
     first: str
@@ -72,14 +92,20 @@ class PairImbalance:
         """Exact change of Δ in one plain gradient step: lr · rhs + lr² · (difference of squared gradients)."""
         return lr * self.rhs + lr**2 * self.grad_gap
 
+    def __str__(self) -> str:
+        return (
+            f"{self.first} → {self.second}: Δ = {self.delta:.6g}, dΔ/dt = {self.lhs:.4g} "
+            f"(identity {self.rhs:.4g}, defect {self.defect:.1e})"
+        )
 
-@dataclass(frozen=True)
-class ImbalanceIdentity:
+
+@dataclass(frozen=True, kw_only=True)
+class ImbalanceIdentity(Result):
     """The identity on every link of a model. Mappings are keyed by "first → second"."""
 
     pairs: tuple[PairImbalance, ...]
-    skipped: Mapping[str, str]
     chains: tuple[tuple[str, ...], ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)  # layer without a pair → reason
 
     def _by_pair(self, attribute: str) -> dict[str, float]:
         return {f"{p.first} → {p.second}": getattr(p, attribute) for p in self.pairs}
@@ -101,18 +127,23 @@ class ImbalanceIdentity:
         return self._by_pair("defect")
 
     def __str__(self) -> str:
-        rows = [
-            f"{key}: Δ = {p.delta:.6g}, dΔ/dt = {p.lhs:.4g} (identity {p.rhs:.4g}, defect {p.defect:.1e})"
-            for key, p in zip(self.delta, self.pairs)
-        ]
-        return "\n".join(rows + [f"skipped {name}: {why}" for name, why in self.skipped.items()])
+        shown = [str(p) for p in self.pairs[:SHOWN]]
+        more = [f"… and {len(self.pairs) - SHOWN} more"] * (len(self.pairs) > SHOWN)
+        return "\n".join([*shown, *more, *skipped_lines(self.skipped)])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a pair: Δ, both sides of its rate of change, and their defect."""
+        names = ("first", "second", "delta", "lhs", "rhs", "defect", "neuron_defect", "grad_gap", "elementwise")
+        return [{name: getattr(p, name) for name in names} for p in self.pairs]
 
 
 def imbalance(
     model: nn.Module,
-    batch: tuple[Any, Any],
-    loss_fn: Loss,
+    loss_fn: LossFn,
+    batch: Any,
     *,
+    mode: Mode = "as_is",
+    seed: int = 0,
     rates: Mapping[str, float] | Callable[[str], float] | None = None,
     precise: bool = False,
 ) -> ImbalanceIdentity:
@@ -120,33 +151,33 @@ def imbalance(
 
     Args:
         model: any module with Linear or convolution layers; it is left exactly as it was.
-        batch: (inputs, targets).
-        loss_fn: ``loss_fn(model(inputs), targets)``, a scalar.
+        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
+        batch: what a loader yields.
+        mode: ``"as_is"``, ``"train"`` or ``"eval"``.
+        seed: what noise is left in the model is drawn with it.
         rates: learning rates $\rho$ per parameter name (or a function of it) under the flow $\dot\theta=-\rho g$; then
             Δ weighs each norm by 1/ρ and the right side is the same. Missing names have rate 1.
         precise: measure a float64 copy of the model.
 
+    Returns:
+        The pairs, the chains they form, and the layers that belong to none, with the reason.
+
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)).double()
     >>> x, y = torch.randn(8, 3).double(), torch.randn(8, 1).double()
-    >>> max(imbalance(net, (x, y), nn.functional.mse_loss).defect.values()) < 1e-12
+    >>> max(imbalance(net, nn.functional.mse_loss, (x, y)).defect.values()) < 1e-12
     True
     """
-    inputs, targets = batch
+    task = task_of(model, loss_fn, batch)
     if precise:
-        model = copy.deepcopy(model).double()
-        inputs, targets = _double(inputs), _double(targets)
-    rate = _rate_function(rates)
-    with preserved(model), torch.enable_grad():
+        task = _precise(task)
+    model, rate = task.model, _rate_function(rates)
+    with preserved(model), in_mode(model, mode), torch.enable_grad():
+        torch.manual_seed(seed)
         for p in model.parameters():
             p.requires_grad_(True)
         with recorded(model) as runs:
-            loss = loss_fn(model(inputs), targets)
-        if not isinstance(loss, Tensor) or loss.ndim != 0:
-            raise ValueError(
-                f"loss_fn must return a scalar tensor, got "
-                f"{tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__}"
-            )
+            loss = task.loss(task.forward())
         links = find_links(runs)
         if not links.links:
             reasons = "; ".join(f"{n}: {w}" for n, w in links.skipped.items()) or "no layer feeds another one"
@@ -157,7 +188,7 @@ def imbalance(
         pairs, skipped = _measure(runs, links.links, loss, rate)
     kept = {(p.first, p.second) for p in pairs}
     chains = Links(tuple(k for k in links.links if (k.first, k.second) in kept)).chains
-    return ImbalanceIdentity(tuple(pairs), {**links.skipped, **skipped}, chains)
+    return ImbalanceIdentity(pairs=tuple(pairs), chains=chains, skipped={**links.skipped, **skipped})
 
 
 def _measure(
@@ -229,21 +260,25 @@ def _pair(link: Link, a: Run, b: Run, g: _Gradients, rate: Callable[[str], float
             right = back_u.T @ (slope * z - u)
         return left + left.T, right + right.T
 
+    values = {f"{a.name}.weight": wa, f"{b.name}.weight": wb}
+    if a.bias is not None:
+        values[f"{a.name}.bias"] = a.bias.detach()
+    terms = delta_terms(a.name, b.name, values)
     return PairImbalance(
-        a.name,
-        b.name,
-        float(norm_b.sum() - norm_a.sum()),
-        2 * float(inner_a.sum() - inner_b.sum()),
-        2 * float(signal.sum() - carried.sum()),
-        2 * max(float(v.abs().sum()) for v in (inner_a, inner_b, signal)),
-        fold(norm_b) - norm_a,
-        2 * (inner_a - fold(inner_b)),
-        2 * (signal - fold(carried)),
-        2 * max(float(v.abs().max()) for v in (inner_a, inner_b, signal)),
-        grad_gap,
-        elementwise,
-        link.between,
-        matrix if elementwise else None,
+        first=a.name,
+        second=b.name,
+        delta=sum(sign * float(values[name].square().sum()) / rate(name) for name, sign in terms.items()),
+        lhs=2 * float(inner_a.sum() - inner_b.sum()),
+        rhs=2 * float(signal.sum() - carried.sum()),
+        scale=2 * max(float(v.abs().sum()) for v in (inner_a, inner_b, signal)),
+        neuron_delta=fold(norm_b) - norm_a,
+        neuron_lhs=2 * (inner_a - fold(inner_b)),
+        neuron_rhs=2 * (signal - fold(carried)),
+        neuron_scale=2 * max(float(v.abs().max()) for v in (inner_a, inner_b, signal)),
+        grad_gap=grad_gap,
+        elementwise=elementwise,
+        between=link.between,
+        _matrix=matrix if elementwise else None,
     )
 
 
@@ -262,5 +297,20 @@ def _rate_function(rates: Mapping[str, float] | Callable[[str], float] | None) -
     return lambda name: rates.get(name, 1.0)
 
 
+def _precise(task: Task) -> Task:
+    """The same task in float64, on a copy of the model."""
+    return replace(
+        task,
+        model=copy.deepcopy(task.model).double(),
+        args=_double(task.args),
+        kwargs=_double(dict(task.kwargs)),
+        targets=_double(task.targets),
+    )
+
+
 def _double(value: Any) -> Any:
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+    if isinstance(value, Tensor):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, Mapping):
+        return {k: _double(v) for k, v in value.items()}
+    return type(value)(_double(v) for v in value) if isinstance(value, tuple | list) else value

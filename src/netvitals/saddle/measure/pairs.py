@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationView, LinearView, Recorder, TensorView, Vital, observe
+from netvitals.capture import ActivationView, LinearView, Recorder, Result, TensorView, Vital, observe
+from netvitals.saddle.measure.identity import delta_terms
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class ChainImbalance:
+class ChainImbalance(Result):
     """All pairs that were found in a model, in the order of the forward pass."""
 
     pairs: tuple[Pair, ...]
@@ -68,18 +69,20 @@ def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
     [('0', '2')]
     """
     finder = PairFinder()
-    observe(model, batch, vitals=[finder], mode="eval")
+    observe(model, None, batch, vitals=[finder], mode="eval")
     if not finder.pairs:
         raise ValueError("no two linear or convolution layers of the model are joined by elementwise activations only")
-    modules = dict(model.named_modules())
+    known = {
+        f"{name}.{key}": value
+        for name, module in model.named_modules()
+        for key in ("weight", "bias")
+        if isinstance(value := getattr(module, key, None), Tensor)
+    }
     out = []
     for first, second in finder.pairs:
-        after, before, bias = (
-            _square(getattr(modules[name], key, None))
-            for name, key in ((second, "weight"), (first, "weight"), (first, "bias"))
-        )
-        delta = after - before - bias
-        out.append(Pair(first, second, delta, delta / max(after + before + bias, 1e-300)))
+        terms = {name: (sign, _square(known[name])) for name, sign in delta_terms(first, second, known).items()}
+        delta, size = sum(s * v for s, v in terms.values()), sum(v for _, v in terms.values())
+        out.append(Pair(first, second, delta, delta / max(size, 1e-300)))
     return ChainImbalance(tuple(out))
 
 

@@ -11,23 +11,25 @@ On a probe batch, with $o_0$ the output at input zero (what the biases alone say
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from netvitals._moved import moved
 from netvitals.anatomy.wiring import Links, Run, find_links, recorded
-from netvitals.capture import preserved
+from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, resolve_loss, task_of
+from netvitals.capture.task import main_output
 from netvitals.saddle.measure.bottlenecks import bottleneck
 from netvitals.saddle.students.network import Stack, output
 
 NORMS = ("BatchNorm", "NativeLayerNorm", "LayerNorm", "NativeGroupNorm", "NativeBatchNorm", "CudnnBatchNorm", "Rsqrt")
 
 
-@dataclass(frozen=True)
-class Snapshot:
+@dataclass(frozen=True, kw_only=True)
+class Snapshot(Result):
     """One look. ``reason`` is empty, or says why no forecast can rest on this network."""
 
     step: int
@@ -40,6 +42,7 @@ class Snapshot:
     gains: tuple[float, ...]
     scales: tuple[float, ...]  # ‖W_ℓ‖_F over its value at He-normal initialisation
     reason: str = ""
+    skipped: Mapping[str, str] = field(default_factory=dict)  # layer outside of the chain → reason
 
     @property
     def progress(self) -> float:
@@ -60,40 +63,48 @@ class Snapshot:
         return bottleneck(list(self.scales)).layers if all(s > 0 for s in self.scales) else ()
 
 
-def snapshot(
-    model: nn.Module, batch: tuple[Any, Any], loss_fn: Callable[[Any, Any], Tensor], step: int = 0
+def measure_plateau(
+    model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is", seed: int = 0, step: int = 0
 ) -> Snapshot:
     """Look at a model once; it is left exactly as it was.
 
     Args:
         model: a network whose Linear and convolution layers form one chain from input to output.
-        batch: a fixed probe batch; mirror-symmetric inputs (x and −x) give the cleanest signal.
-        loss_fn: ``loss_fn(model(inputs), targets)``, a mean over the batch.
+        loss_fn: a function of (output, target), a mean over the batch; or its name.
+        batch: a fixed probe batch, (x, y); mirror-symmetric inputs (x and −x) give the cleanest signal.
+        mode: ``"as_is"``, ``"train"`` or ``"eval"``.
+        seed: what noise is left in the model is drawn with it.
         step: the training step this look belongs to.
+
+    Returns:
+        Signal, losses, and gradients and gains by layer; or the reason why no forecast can rest on this network.
 
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-    >>> seen = snapshot(net, (torch.randn(16, 4), torch.randn(16, 1)), nn.functional.mse_loss)
+    >>> seen = measure_plateau(net, "mse", (torch.randn(16, 4), torch.randn(16, 1)))
     >>> seen.names, seen.reason
     (('0', '2'), '')
     """
-    inputs, targets = batch
-    with preserved(model), torch.enable_grad():
+    task = task_of(model, loss_fn, batch)
+    if task.loss_fn is None:
+        raise TypeError("a plateau is one of a loss: give loss_fn, a function of (output, target) or its name")
+    with preserved(model), in_mode(model, mode), torch.enable_grad():
+        torch.manual_seed(seed)
         for p in model.parameters():
             p.requires_grad_(True)
         with recorded(model) as runs:
-            out = model(inputs)
+            out = main_output(task.forward())
         if not isinstance(out, Tensor):
             return _refused(step, f"the model returns a {type(out).__name__}, not a tensor of outputs")
-        loss = loss_fn(out, targets)
+        loss = task.loss(out)
         links = find_links(runs)
         names, reason = _single_chain(runs, links, out)
         if reason:
-            return _refused(step, reason)
+            return _refused(step, reason, links.skipped)
         weights = [runs[n].weight for n in names]
         grads = torch.autograd.grad(loss, weights)
-        flat, rest = out.detach(), _at_rest(model, inputs, out).requires_grad_(True)
-        resting = loss_fn(rest, targets)
+        flat, rest = out.detach(), _at_rest(task, out).requires_grad_(True)
+        resting = task.loss(rest)
         (pull,) = torch.autograd.grad(resting, rest)
         signal = -((flat - rest.detach()) * pull).sum()
         numbers = [
@@ -105,34 +116,33 @@ def snapshot(
             *(w.detach().norm() for w in weights),
         ]
         values = torch.stack([v.detach().double() for v in numbers]).tolist()
-    n = len(names)
-    norms = values[3 + 2 * n :]
     shapes = [(w.shape[0], w[0].numel()) for w in weights]
-    return Snapshot(
-        step,
-        values[0],
-        values[1],
-        values[2],
-        names,
-        tuple(values[3 : 3 + n]),
-        tuple(values[3 + n : 3 + 2 * n]),
-        *_gains(norms, shapes),
-        reason=_finite(values),
-    )
+    return _snapshot(step, values, names, shapes)
 
 
-def stack_snapshots(
+def measure_plateaus(
     weights: Stack,
-    x: Tensor,
-    y: Tensor,
-    f: Callable[[Tensor], Tensor],
     loss_fn: Callable[[Tensor, Tensor], Tensor],
+    batch: tuple[Tensor, Tensor],
+    *,
+    f: Callable[[Tensor], Tensor],
     step: int = 0,
 ) -> list[Snapshot]:
     """The same for a stack of networks (copies, n_out, n_in), one snapshot per copy.
 
-    ``loss_fn(outputs, y)`` maps (copies, n, outputs) to one mean loss per copy.
+    Args:
+        weights: the layers, each with one matrix per copy.
+        loss_fn: maps (copies, n, outputs) and targets to one mean loss per copy.
+        batch: (x, y).
+        f: the activation between the layers.
+        step: the training step this look belongs to.
+
+    Returns:
+        One snapshot per copy.
     """
+    if resolve_loss(loss_fn) is not loss_fn or loss_fn is None:
+        raise TypeError(f"loss_fn must be a function that gives one loss per copy, got {loss_fn!r}")
+    x, y = batch
     with torch.enable_grad():
         leaves = [w.detach().requires_grad_(True) for w in weights]
         out = output(leaves, x, f)
@@ -158,44 +168,60 @@ def stack_snapshots(
         .double()
         .tolist()
     )
-    n = len(weights)
     shapes = [(w.shape[1], w.shape[2]) for w in weights]
-    names = tuple(str(i + 1) for i in range(n))
-    return [
-        Snapshot(
-            step,
-            v[0],
-            v[1],
-            v[2],
-            names,
-            tuple(v[3 : 3 + n]),
-            tuple(v[3 + n : 3 + 2 * n]),
-            *_gains(v[3 + 2 * n :], shapes),
-            reason=_finite(v),
-        )
-        for v in table
-    ]
+    names = tuple(str(i + 1) for i in range(len(weights)))
+    return [_snapshot(step, v, names, shapes) for v in table]
 
 
-def _at_rest(model: nn.Module, inputs: Any, out: Tensor) -> Tensor:
-    """Output at input zero, once per sample; the batch mean of the outputs where zero is not an input."""
-    if isinstance(inputs, Tensor) and inputs.is_floating_point():
+def _snapshot(
+    step: int, values: Sequence[float], names: tuple[str, ...], shapes: Sequence[tuple[int, int]]
+) -> Snapshot:
+    """From signal, loss and resting loss, then three numbers a layer: ‖g‖₂ of all, ‖g‖₁ of all, ‖W‖ of all."""
+    n = len(names)
+    grads, signs, norms = (tuple(values[3 + i * n : 3 + (i + 1) * n]) for i in range(3))
+    return Snapshot(
+        step=step,
+        signal=values[0],
+        loss=values[1],
+        resting=values[2],
+        names=names,
+        grads=grads,
+        signs=signs,
+        gains=tuple(v / math.sqrt(min(s)) for v, s in zip(norms, shapes)),
+        scales=tuple(v / math.sqrt(2 * s[0]) for v, s in zip(norms, shapes)),
+        reason=_finite(values),
+    )
+
+
+def _at_rest(task: Task, out: Tensor) -> Tensor:
+    """Output at input zero, once per example; the batch mean of the outputs where zero is not an input."""
+    inputs = [*task.args, *task.kwargs.values()]
+    if len(inputs) == 1 and isinstance(inputs[0], Tensor) and inputs[0].is_floating_point():
+        zero = torch.zeros_like(inputs[0][:1])
         with torch.no_grad():
-            return model(torch.zeros_like(inputs[:1])).expand_as(out).clone()
+            still = task.model(**dict.fromkeys(task.kwargs, zero)) if task.kwargs else task.model(zero)
+            return main_output(still).expand_as(out).clone()
     return out.detach().mean(0, keepdim=True).expand_as(out).clone()
-
-
-def _gains(norms: Sequence[float], shapes: Sequence[tuple[int, int]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    gains = tuple(v / math.sqrt(min(s)) for v, s in zip(norms, shapes))
-    return gains, tuple(v / math.sqrt(2 * s[0]) for v, s in zip(norms, shapes))
 
 
 def _finite(values: Sequence[float]) -> str:
     return "" if all(math.isfinite(v) for v in values) else "loss or gradients are not finite numbers"
 
 
-def _refused(step: int, reason: str) -> Snapshot:
-    return Snapshot(step, math.nan, math.nan, math.nan, (), (), (), (), (), reason)
+def _refused(step: int, reason: str, skipped: Mapping[str, str] | None = None) -> Snapshot:
+    return Snapshot(
+        step=step,
+        signal=math.nan,
+        loss=math.nan,
+        resting=math.nan,
+        names=(),
+        grads=(),
+        signs=(),
+        gains=(),
+        scales=(),
+        reason=reason,
+        skipped={"model": reason, **(skipped or {})},
+    )
 
 
 def _single_chain(runs: dict[str, Run], links: Links, out: Tensor) -> tuple[tuple[str, ...], str]:
@@ -218,3 +244,12 @@ def _single_chain(runs: dict[str, Run], links: Links, out: Tensor) -> tuple[tupl
         if norm is not None:
             return (), f"{norm} between {link.first} and {link.second} removes the scale of {link.first}"
     return chain, ""
+
+
+__getattr__ = moved(
+    __name__,
+    {
+        "snapshot": "netvitals.saddle.measure.plateau.measure_plateau",
+        "stack_snapshots": "netvitals.saddle.measure.plateau.measure_plateaus",
+    },
+)

@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.saddle.laws.drives import drive
 from netvitals.saddle.students.network import Stack, output
 from netvitals.saddle.students.task import Sample, Teacher
 
 
-@dataclass(frozen=True)
-class SignalEnergy:
+@dataclass(frozen=True, kw_only=True)
+class SignalEnergy(Result):
     """Signal quantities of a stack of networks; every array has one row per copy."""
 
     gamma: Tensor  # E[f g]
@@ -132,7 +133,7 @@ def _path_vectors(w: Stack, v: Tensor) -> tuple[list[Tensor], list[Tensor]]:
 
 
 @dataclass(frozen=True)
-class Nondegeneracy:
+class Nondegeneracy(Result):
     """How often the linear path from input to output starts near zero, over seeds."""
 
     ratios: np.ndarray  # √N · W_L⋯W_1v / (product of path gains), one per seed
@@ -162,7 +163,7 @@ def nondegeneracy(weights: Stack, direction: Tensor) -> Nondegeneracy:
 
 
 @dataclass(frozen=True)
-class Bracket:
+class Bracket(Result):
     """Two-sided bound on the escape time of a trajectory from comparison equations."""
 
     lower: float

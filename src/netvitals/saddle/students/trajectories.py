@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.result import Result
 from netvitals.saddle.laws.integration import Paths, integrate
 from netvitals.saddle.students.network import Stack, gradients, losses
 from netvitals.saddle.students.task import Sample, Teacher
@@ -16,8 +17,8 @@ from netvitals.saddle.students.task import Sample, Teacher
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class Descent:
+@dataclass(frozen=True, kw_only=True)
+class Descent(Result):
     """SGD runs. ``escape`` (copies, thresholds) are first steps with batch loss below each threshold, NaN if never."""
 
     thresholds: tuple[float, ...]
@@ -100,11 +101,11 @@ def descend(
             x_.sub_(g, alpha=eta)
     for f_, x_ in zip(final, w):
         f_[alive] = x_
-    return Descent(tuple(thresholds), escape, step, final, tuple(kept))
+    return Descent(thresholds=tuple(thresholds), escape=escape, steps=step, weights=final, snapshots=tuple(kept))
 
 
-@dataclass(frozen=True)
-class FlowRun:
+@dataclass(frozen=True, kw_only=True)
+class FlowRun(Result):
     """Gradient flow of full networks. ``escape`` (copies, thresholds) in flow time s, NaN if never."""
 
     thresholds: tuple[float, ...]
@@ -169,7 +170,9 @@ def flow(
             stall=1e-6,
             progress=progress,
         )
-    return FlowRun(tuple(thresholds), paths.event_t.numpy(), paths.status, paths, shapes)
+    return FlowRun(
+        thresholds=tuple(thresholds), escape=paths.event_t.numpy(), status=paths.status, paths=paths, shapes=shapes
+    )
 
 
 def flatten(weights: Stack) -> Tensor:

@@ -114,8 +114,7 @@ def _stream(task: Task, nodes: Sequence[str] | None, mode: Mode) -> dict[str, Te
     model = task.model
     if nodes is None:
         collector = _Collector()
-        pair = (dict(task.kwargs) if task.kwargs else task.args, None)  # inputs, and no target
-        observe(model, loss_fn=None, batch=pair, vitals=[collector], mode=mode)
+        observe(model, None, task.inputs, vitals=[collector], mode=mode)
         if not collector.seen:
             raise ValueError(
                 f"no residual stream was found in {type(model).__name__}; name the modules whose outputs "

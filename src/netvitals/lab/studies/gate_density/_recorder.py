@@ -48,7 +48,7 @@ class Recorder:
         features: list[Tensor] = []
         hook = network.get_submodule("head").register_forward_pre_hook(lambda _, given: features.append(given[0]))
         try:
-            report = gates.measure(network, self.probe, thetas=self.thetas)
+            report = gates.measure(network, None, self.probe, thetas=self.thetas, mode="train")
         finally:
             hook.remove()
         rank = effective_rank(features[0].flatten(1), centred=True)
@@ -124,7 +124,7 @@ class Recorder:
                 out |= {f"positive {name}{suffix}": _plain(r.positive), f"median r {name}{suffix}": _plain(r.median)}
                 if kind == "pearson" and name != "interval_union":
                     out[f"histogram {name}"] = np.histogram(r.values[np.isfinite(r.values)], 20, (-1.0, 1.0))[0]
-                out |= {"defined": r.defined, "constant": r.constant, "dropped": r.dropped}
+                out |= {"defined": r.defined, "constant": r.constant, "dropped": r.not_finite}
             out[f"agreement {name}"] = _plain(gate_trends.agreement(margin, density).share)
         normal = found["normalized"]
         out |= {

@@ -147,7 +147,11 @@ def _deep(config: Mapping[str, Any]) -> list[Row]:
         )
         g = torch.Generator().manual_seed(seed)
         report = gates.measure(
-            net, torch.randn(16, 3, config["side"], config["side"], generator=g), thetas=(rec.GATE_FLOOR,)
+            net,
+            None,
+            torch.randn(16, 3, config["side"], config["side"], generator=g),
+            thetas=(rec.GATE_FLOOR,),
+            mode="train",
         )
         profiles.append([s.density(rec.GATE_FLOOR) for s in report.sites.values()])
     shares = np.mean(profiles, 0)

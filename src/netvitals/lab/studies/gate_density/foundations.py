@@ -117,8 +117,8 @@ def _init(config: Mapping[str, Any]) -> list[Row]:
                 width=config["width"],
                 **({"side": config["side"]} if config["network"] == "vgg11" else {}),
             )
-        local = gates.measure(net, (x, y))
-        ratio = gates.measure(net, (x, y), F.cross_entropy, backend="ratio")
+        local = gates.measure(net, None, (x, y), mode="train")
+        ratio = gates.measure(net, F.cross_entropy, (x, y), backend="ratio", mode="train")
         for theta in local.thetas:
             sites = list(local.sites.values())
             rows.append(
@@ -145,14 +145,14 @@ def _zero_head(config: Mapping[str, Any]) -> list[Row]:
         g = torch.Generator().manual_seed(seed)
         count = config["batch"]
         batch = torch.randn(count, 1, 8, 8, generator=g), torch.randint(0, 10, (count,), generator=g)
-        ratio = gates.measure(net, batch, F.cross_entropy, backend="ratio")
+        ratio = gates.measure(net, F.cross_entropy, batch, backend="ratio", mode="train")
         density = ratio.density(0.01)
         rows.append(
             {
                 "seed": seed,
                 "vanished": math.isnan(density),
                 "valid": ratio.valid,
-                "local": gates.measure(net, batch).density(0.01),
+                "local": gates.measure(net, None, batch, mode="train").density(0.01),
                 "ratio": None if math.isnan(density) else density,
             }
         )
@@ -169,7 +169,7 @@ def _norm_moments(config: Mapping[str, Any]) -> list[Row]:
             m.weight.copy_(0.2 + 1.3 * torch.rand(m.weight.shape, generator=g))
             m.bias.copy_(0.3 * torch.randn(m.bias.shape, generator=g))
     norms = {name: m for name, m in net.named_modules() if isinstance(m, nn.BatchNorm2d)}
-    report = gates.measure(net, torch.randn(64, 3, 16, 16, generator=g))
+    report = gates.measure(net, None, torch.randn(64, 3, 16, 16, generator=g), mode="train")
     rows: list[Row] = []
     for name, site in report.sites.items():
         owner = name.replace("acts", "norms") if "acts" in name else "stem.1"

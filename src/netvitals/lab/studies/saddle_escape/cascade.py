@@ -10,6 +10,11 @@ import torch
 
 from netvitals import saddle
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Study, Verdict, decide
+from netvitals.saddle.laws.blocks import BlockChain
+from netvitals.saddle.laws.escape import balanced
+from netvitals.saddle.laws.homotopy import attribute, hitting_time, homotopy_slice
+from netvitals.saddle.laws.integration import integrate
+from netvitals.saddle.students.network import normalized_rates
 
 BETAS, DEPTH, BLOCK, LEVEL = (1.0, 0.3, 0.08), 4, 20, 0.4
 
@@ -39,19 +44,19 @@ def trials(p: Parameters) -> list[Config]:
 
 
 def trial(config: Config) -> list[Row]:
-    chain = saddle.BlockChain("tanh", BETAS, DEPTH, BLOCK, nodes=config["nodes"])
+    chain = BlockChain("tanh", BETAS, DEPTH, BLOCK, nodes=config["nodes"])
     if config["kind"] == "network":
         return _network(chain, config["eps"], config["lr"], config["batch"])
     return (_attribution if config["kind"] == "attribution" else _trajectory)(chain, config["eps"])
 
 
-def _attribution(chain: saddle.BlockChain, eps: float) -> list[Row]:
+def _attribution(chain: BlockChain, eps: float) -> list[Row]:
     theta = chain.aligned(eps)
     alone, full = (lambda x: chain.velocity(x, "decoupled")), (lambda x: chain.velocity(x))
-    facts = saddle.attribute(alone, full, theta, 0, LEVEL, channels=chain.channels(), rtol=1e-8)
+    facts = attribute(alone, full, theta, 0, LEVEL, channels=chain.channels(), rtol=1e-8)
     h = 1e-3
-    near = [saddle.hitting_time(alone, full, theta, 0, LEVEL, 0.5 + k * h, rtol=1e-9) for k in (1, -1)]
-    middle = saddle.homotopy_slice(alone, full, theta, 0, LEVEL, 0.5, rtol=1e-9)
+    near = [hitting_time(alone, full, theta, 0, LEVEL, 0.5 + k * h, rtol=1e-9) for k in (1, -1)]
+    middle = homotopy_slice(alone, full, theta, 0, LEVEL, 0.5, rtol=1e-9)
     cut = lambda x: chain.velocity(x, "truncated")
     d = saddle.drive("tanh", DEPTH, BLOCK)
     generator = torch.Generator().manual_seed(0)
@@ -69,8 +74,8 @@ def _attribution(chain: saddle.BlockChain, eps: float) -> list[Row]:
             "channels": list(facts.channels.items()),
             "rate": middle.rate,
             "finite difference": (near[0] - near[1]) / (2 * h),
-            "truncated": saddle.hitting_time(cut, cut, theta, 0, LEVEL, 1.0, rtol=1e-8),
-            "leading": saddle.balanced(eps, DEPTH, d.k, LEVEL),
+            "truncated": hitting_time(cut, cut, theta, 0, LEVEL, 1.0, rtol=1e-8),
+            "leading": balanced(eps, DEPTH, d.k, LEVEL),
             "jacobian gap": gap,
             "loss": float(chain.loss(theta)),
             "block": BLOCK,
@@ -78,18 +83,18 @@ def _attribution(chain: saddle.BlockChain, eps: float) -> list[Row]:
     ]
 
 
-def _differences(chain: saddle.BlockChain, state: torch.Tensor, h: float = 2e-3) -> torch.Tensor:
+def _differences(chain: BlockChain, state: torch.Tensor, h: float = 2e-3) -> torch.Tensor:
     """The Jacobian by fourth-order central differences of the velocity."""
     steps = h * torch.eye(chain.size, dtype=torch.float64)
     v = lambda k: chain.velocity(state + k * steps)
     return ((8 * (v(1) - v(-1)) - (v(2) - v(-2))) / (12 * h)).T
 
 
-def _trajectory(chain: saddle.BlockChain, eps: float) -> list[Row]:
+def _trajectory(chain: BlockChain, eps: float) -> list[Row]:
     """Loss and alignment along the exact flow."""
     theta = chain.aligned(eps)[None]
-    end = float(saddle.balanced(eps, DEPTH, saddle.drive("tanh", DEPTH, BLOCK).k, LEVEL)) * 2
-    paths = saddle.integrate(lambda x, rows: chain.velocity(x), theta, t_max=end, rtol=1e-8, atol=1e-12)
+    end = float(balanced(eps, DEPTH, saddle.drive("tanh", DEPTH, BLOCK).k, LEVEL)) * 2
+    paths = integrate(lambda x, rows: chain.velocity(x), theta, t_max=end, rtol=1e-8, atol=1e-12)
     rows = []
     for t, x in zip(paths.t[:, 0], paths.x[:, 0]):
         p, _, _ = chain.split(x)
@@ -105,18 +110,18 @@ def _trajectory(chain: saddle.BlockChain, eps: float) -> list[Row]:
     return rows
 
 
-def _network(chain: saddle.BlockChain, eps: float, lr: float, batch: int) -> list[Row]:
+def _network(chain: BlockChain, eps: float, lr: float, batch: int) -> list[Row]:
     """Gradient descent on the full network from the same start, a little beyond the leading law's time."""
     task = saddle.teacher("tanh", 16, BETAS)
     start = [w.float() for w in chain.embed(chain.aligned(eps), task.directions)]
-    end = float(saddle.balanced(eps, DEPTH, saddle.drive("tanh", DEPTH, BLOCK).k, LEVEL)) * BLOCK
+    end = float(balanced(eps, DEPTH, saddle.drive("tanh", DEPTH, BLOCK).k, LEVEL)) * BLOCK
     run = saddle.descend(
         start,
         task,
         lr=lr,
         steps=round(1.03 * end / lr),
         batch=batch,
-        rates=saddle.normalized_rates(DEPTH, BLOCK),
+        rates=normalized_rates(DEPTH, BLOCK),
         thresholds=(),
         snapshots=200,
     )

@@ -8,6 +8,19 @@ import numpy as np
 import torch
 
 from netvitals import saddle
+from netvitals.saddle.laws import perron_modes
+from netvitals.saddle.laws.blocks import BlockChain
+from netvitals.saddle.laws.chain import ScalarChain
+from netvitals.saddle.laws.closures import off_block
+from netvitals.saddle.laws.escape import balanced, next_to_leading
+from netvitals.saddle.laws.perron_modes import graded_example, stage_matrix
+from netvitals.saddle.laws.perturbation import expansion
+from netvitals.saddle.measure import signal as signal_measures
+from netvitals.saddle.measure.bottlenecks import positional_drive
+from netvitals.saddle.measure.signal import signal_energy
+from netvitals.saddle.students.network import gradients
+from netvitals.saddle.students.task import aligned_sample, antithetic_sample
+from netvitals.saddle.students.trajectories import flow
 
 Numbers = dict[str, float]
 
@@ -33,15 +46,15 @@ def corrections(seed: int) -> Numbers:
     out: Numbers = {}
     for name, depth, eps in (("tanh", 6, 0.01), ("gelu", 5, 0.003), ("silu", 6, 0.003)):
         d = saddle.drive(name, depth, 64)
-        base = saddle.balanced(eps, depth, d.k, 0.3)
+        base = balanced(eps, depth, d.k, 0.3)
         t = saddle.reduced_flow([eps] * depth, name, 64, threshold=0.3, rtol=1e-12, keep=False).escape_t
         out[f"{name} measured"] = (float(t) / base - 1) / eps ** (d.q - 1)
-        out[f"{name} formula"] = (saddle.next_to_leading(eps, d, 0.3) / base - 1) / eps ** (d.q - 1)
+        out[f"{name} formula"] = (next_to_leading(eps, d, 0.3) / base - 1) / eps ** (d.q - 1)
     small = np.array([1e-3, 2e-3, 4e-3])
     k = saddle.drive("tanh", 3, 64).k
     t3 = np.asarray(saddle.escape_time(np.repeat(small[:, None], 3, 1), "tanh", 64).t)
     out["order below resonance"] = saddle.fit_exponent(small, np.abs(t3 * k * small - 1)).slope
-    chain, exp, s = saddle.ScalarChain("gelu", 64), saddle.expansion("gelu", 4, 64), 1e-3
+    chain, exp, s = ScalarChain("gelu", 64), expansion("gelu", 4, 64), 1e-3
     x = torch.full((4,), s, dtype=torch.float64)
     relative = (chain.velocity(x) / exp.leading(x) - 1) / s
     out["gelu layer 1"], out["gelu layer 2"] = float(relative[0]), float(relative[1])
@@ -63,7 +76,7 @@ def critical_depth(seed: int) -> Numbers:
         for r in (2, 3, 4):
             t = [times[r, 1e-3], times[r, 1e-4]]
             x0 = np.array([1e-3] * r + [0.8] * (6 - r))
-            k = saddle.positional_drive(x0[::-1] if last else x0, range(6 - r, 6) if last else range(r), "tanh", 1)
+            k = positional_drive(x0[::-1] if last else x0, range(6 - r, 6) if last else range(r), "tanh", 1)
             if r == 2:
                 out[f"r2 {where} log rate"] = (t[1] - t[0]) / math.log(10) * k
             else:
@@ -90,12 +103,12 @@ def _shell_edge() -> float:
 def signal(seed: int) -> Numbers:
     """T15–T18, T21: signal energy at He initialisation and along a trajectory."""
     task = saddle.teacher("tanh", 8)
-    sample = saddle.aligned_sample(task.directions[0], 48)
+    sample = aligned_sample(task.directions[0], 48)
     make = lambda eps, depth=4: saddle.he_stack(depth, 32, 8, small=3, eps=eps, seeds=[seed], dtype=torch.float64)
-    histories = {eps: saddle.signal_energy(make(eps), task, sample, 3) for eps in (0.03, 0.01)}
+    histories = {eps: signal_energy(make(eps), task, sample, 3) for eps in (0.03, 0.01)}
     gap = {e: abs(float(s.teacher_term / (s.beta * s.h * s.energy)) - 1) for e, s in histories.items()}
     rank = {e: float(s.rank_one.max()) for e, s in histories.items()}
-    tiny = saddle.signal_energy(make(0.003), task, sample, 3)
+    tiny = signal_energy(make(0.003), task, sample, 3)
     out = {
         "drive gap": gap[0.01],
         "drive gap order": math.log(gap[0.03] / gap[0.01]) / math.log(3),
@@ -106,12 +119,12 @@ def signal(seed: int) -> Numbers:
         "output over gamma": float(tiny.output_norm / tiny.gamma.abs()),
     }
     stack = make(0.02, 5)
-    run = saddle.flow(stack, task, sample, thresholds=(0.15,), keep=True)
+    run = flow(stack, task, sample, thresholds=(0.15,), keep=True)
     steps = range(0, run.paths.t.shape[0], max(1, run.paths.t.shape[0] // 25))
     ratio, self_ratio, floor, drift = [], [], [], []
     for i in steps:
         now = run.weights(i)
-        s = saddle.signal_energy(now, task, sample, 3)
+        s = signal_energy(now, task, sample, 3)
         if float(s.scale[0]) <= 0.4 and float(s.gamma[0]) > 1e-6:
             ratio.append(float(s.drive_ratio[0]))
             self_ratio.append(abs(float(s.self_ratio[0])))
@@ -130,7 +143,7 @@ def signal(seed: int) -> Numbers:
 def nondegeneracy(seed: int) -> Numbers:
     """T27, claim 32: density of the linear path at 0 over 2,000 seeds; a unit Gaussian has 0.399."""
     stack = saddle.he_stack(4, 32, 8, small=3, eps=0.1, seeds=range(seed * 2000, seed * 2000 + 2000))
-    found = saddle.nondegeneracy(stack, saddle.teacher("tanh", 8).directions[0])
+    found = signal_measures.nondegeneracy(stack, saddle.teacher("tanh", 8).directions[0])
     density, error = found.density_at_zero()
     norms = torch.stack([torch.linalg.matrix_norm(w, 2) for w in stack[1:3]]) / 0.1
     return {
@@ -144,12 +157,12 @@ def nondegeneracy(seed: int) -> Numbers:
 
 def corners(seed: int) -> Numbers:
     """T20: at He initialisation r = 1 is Θ(1) and r = 2 logarithmic, by adaptive flow."""
-    task, sample = saddle.teacher("tanh", 8), saddle.antithetic_sample(256, 8)
+    task, sample = saddle.teacher("tanh", 8), antithetic_sample(256, 8)
     eps = [0.01, 0.003, 0.001]
     out: Numbers = {}
     for r in (1, 2):
         stack = saddle.he_stack(4, 32, 8, small=r, eps=eps, seeds=[seed], dtype=torch.float64)
-        t = saddle.flow(stack, task, sample, thresholds=(0.05,)).escape[:, 0]
+        t = flow(stack, task, sample, thresholds=(0.05,)).escape[:, 0]
         if r == 1:
             out["r1 change"] = float(abs(t[2] / t[1] - 1))
         else:
@@ -180,15 +193,15 @@ def blocks(seed: int) -> Numbers:
     """Claim 35: velocities off and on the diagonal blocks; the reduction against the full network."""
     from netvitals.activations import gauss_hermite
 
-    chain = saddle.BlockChain("tanh", (1.0, 0.3, 0.08), 4, 20, nodes=10)
-    found = saddle.off_block(chain, chain.aligned(0.05))
+    chain = BlockChain("tanh", (1.0, 0.3, 0.08), 4, 20, nodes=10)
+    found = off_block(chain, chain.aligned(0.05))
     generator = torch.Generator().manual_seed(seed)
     theta = chain.aligned(0.05) + 0.01 * torch.randn(chain.size, generator=generator, dtype=torch.float64)
     directions = torch.eye(16, dtype=torch.float64)[:3]
     z, w = gauss_hermite(10, dim=3)
     task = saddle.Teacher(chain.f, directions, chain.betas)
     x = z @ directions
-    grads, _ = saddle.gradients(chain.embed(theta, directions), x, task.target(x), task.f, w)
+    grads, _ = gradients(chain.embed(theta, directions), x, task.target(x), task.f, w)
     reduced = chain.reduce([-20 * grads[0], *(-g for g in grads[1:])], directions)[0]
     jacobian = chain.jacobian(theta)
     return {
@@ -211,15 +224,15 @@ def perron(seed: int) -> Numbers:
         a, d = rng.uniform(0.1, 2, n), rng.uniform(0.1, 2, m)
         b = rng.uniform(0, 1.5, (n, m)) * (rng.random((n, m)) < 0.7)
         c = rng.uniform(0, 1.5, (m, n)) * (rng.random((m, n)) < 0.7)
-        found = saddle.perron(a, b, c, d)
-        values = np.linalg.eigvals(saddle.stage_matrix(a, b, c, d))
+        found = perron_modes.perron(a, b, c, d)
+        values = np.linalg.eigvals(stage_matrix(a, b, c, d))
         lead = values[np.argmax(values.real)]
         violations += found.unstable != (lead.real > 1e-12)
         unstable += found.unstable
         if found.unstable:
             complex_leads += abs(lead.imag) > 1e-9
             worst = max(worst, abs(found.rate - lead.real))
-    hole = saddle.perron([1, 1], [[1, 1], [0, 0]], [[3, 0], [3, 0]], [1, 1])
+    hole = perron_modes.perron([1, 1], [[1, 1], [0, 0]], [[3, 0], [3, 0]], [1, 1])
     return {
         "cases": 2000.0,
         "violations": float(violations),
@@ -232,8 +245,8 @@ def perron(seed: int) -> Numbers:
 
 def truncations(seed: int) -> Numbers:
     """T24, T25: rates of truncated hierarchies rise strictly; small truncations may have none."""
-    a, b, c, d = saddle.graded_example(10)
-    cut, weak = saddle.truncations(a, b, c, d), saddle.truncations(a, 0.6 * b, c, d)
+    a, b, c, d = graded_example(10)
+    cut, weak = perron_modes.truncations(a, b, c, d), perron_modes.truncations(a, 0.6 * b, c, d)
     times = cut.times(0.01)
     return {
         "strictly increasing": float(cut.strictly_increasing),

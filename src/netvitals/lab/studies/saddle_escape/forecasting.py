@@ -19,6 +19,9 @@ from torch.nn import functional as F
 from netvitals import saddle
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.saddle import Snapshot
+from netvitals.saddle.measure.plateau import measure_plateaus
+from netvitals.saddle.students.network import output
+from netvitals.saddle.students.task import antithetic_sample
 
 FRACTIONS = (0.1, 0.25, 0.5, 0.75)
 METHODS = ("live", "series", "linear", "power")
@@ -187,7 +190,7 @@ class _Task:
 
 def _teacher(config: Config) -> _Task:
     teacher = saddle.teacher(config["activation"], 16)
-    probe = saddle.antithetic_sample(512, 16, seed=5).x.float()
+    probe = antithetic_sample(512, 16, seed=5).x.float()
     generator = torch.Generator().manual_seed(17)
     return _Task(
         teacher.f,
@@ -239,14 +242,14 @@ def _train(config: Config, task: _Task, drop: float) -> list[list[Snapshot]]:
     for step in range(config["max_steps"] + 1):
         if step % config["every"] == 0:
             for history, latest in zip(
-                histories, saddle.stack_snapshots(weights, *task.probe, task.f, task.loss, step)
+                histories, measure_plateaus(weights, task.loss, task.probe, f=task.f, step=step)
             ):
                 history.append(latest)
             if all(h[-1].loss < 0.98 * (1 - drop) * h[0].loss for h in histories):
                 break
         x, y = task.draw(config["batch"])
         optimizer.zero_grad()
-        task.loss(saddle.output(weights, x, task.f), y).sum().backward()
+        task.loss(output(weights, x, task.f), y).sum().backward()
         optimizer.step()
     return histories
 

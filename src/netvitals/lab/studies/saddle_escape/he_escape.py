@@ -12,6 +12,9 @@ import torch
 
 from netvitals import saddle
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Study, Verdict, decide
+from netvitals.saddle.measure.signal import signal_energy
+from netvitals.saddle.students import trajectories
+from netvitals.saddle.students.task import aligned_sample, antithetic_sample
 
 THRESHOLDS = (0.05, 0.02, 0.01)
 WINDOWS = {3: (0.01, 0.3), 5: (0.06, 0.5), 8: (0.15, 0.5)}  # the paper's, for SGD
@@ -76,8 +79,8 @@ def trial(config: Config) -> list[Row]:
         dtype=kind,
     )
     if config["kind"] == "flow":
-        sample = saddle.antithetic_sample(config["sample"], config["inputs"])
-        escape = saddle.flow(stack, task, sample, thresholds=THRESHOLDS).escape
+        sample = antithetic_sample(config["sample"], config["inputs"])
+        escape = trajectories.flow(stack, task, sample, thresholds=THRESHOLDS).escape
     else:
         escape = (
             config["lr"]
@@ -91,8 +94,8 @@ def trial(config: Config) -> list[Row]:
                 thresholds=THRESHOLDS,
             ).escape
         )
-    forward = saddle.aligned_sample(task.directions[0], 16)
-    gamma = saddle.signal_energy(stack, task, forward, config["r"]).gamma
+    forward = aligned_sample(task.directions[0], 16)
+    gamma = signal_energy(stack, task, forward, config["r"]).gamma
     pairs = [(e, s) for e in config["eps"] for s in config["seeds"]]
     return [
         {

@@ -11,6 +11,7 @@ import torch
 
 from netvitals import saddle
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Study, Verdict, decide
+from netvitals.saddle.students.network import ansatz_stack, normalized_rates, project
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def trial(config: Config) -> list[Row]:
     v = task.directions[0]
     x0 = torch.tensor(config["x0"], dtype=torch.float64)
     width, depth = config["width"], len(config["x0"])
-    start = [w.float() for w in saddle.ansatz_stack(x0, width, v)]
+    start = [w.float() for w in ansatz_stack(x0, width, v)]
     run = saddle.descend(
         start,
         task,
@@ -62,7 +63,7 @@ def trial(config: Config) -> list[Row]:
         steps=config["steps"],
         batch=config["batch"],
         seed=config["seed"],
-        rates=saddle.normalized_rates(depth, width),
+        rates=normalized_rates(depth, width),
         thresholds=(),
         snapshots=config["snapshots"],
     )
@@ -71,7 +72,7 @@ def trial(config: Config) -> list[Row]:
     states = np.vstack([x0.numpy()[None], ode.at(times[1:])])
     rows = []
     for t, state, (step, weights) in zip(times, states, run.snapshots):
-        scales, residual = saddle.project([w.double() for w in weights], v)
+        scales, residual = project([w.double() for w in weights], v)
         rows.append(
             {
                 "step": step,

@@ -11,6 +11,8 @@ import torch
 
 from netvitals import saddle
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Study, Verdict, decide
+from netvitals.saddle.measure.exponent import Collapse, collapse
+from netvitals.saddle.students.network import ansatz_stack, normalized_rates, project
 
 NAMES = ("tanh", "erf", "sin", "gelu", "silu")
 CLASS_B = ("tanh", "erf", "sin")
@@ -59,7 +61,7 @@ def _descent(config: Config, k: float) -> Row:
     v = task.directions[0]
     guess = float(saddle.escape_time([config["eps"]] * DEPTH, config["activation"], WIDTH, threshold=THRESHOLD))
     steps = int(1.1 * guess * WIDTH / config["lr"])
-    start = [w.float() for w in saddle.ansatz_stack(torch.full((DEPTH,), config["eps"]), WIDTH, v)]
+    start = [w.float() for w in ansatz_stack(torch.full((DEPTH,), config["eps"]), WIDTH, v)]
     run = saddle.descend(
         start,
         task,
@@ -67,11 +69,11 @@ def _descent(config: Config, k: float) -> Row:
         steps=steps,
         batch=1024,
         seed=config["seed"],
-        rates=saddle.normalized_rates(DEPTH, WIDTH),
+        rates=normalized_rates(DEPTH, WIDTH),
         thresholds=(),
         snapshots=400,
     )
-    x1 = np.array([float(saddle.project(w, v)[0][0, 0]) for _, w in run.snapshots])
+    x1 = np.array([float(project(w, v)[0][0, 0]) for _, w in run.snapshots])
     t = np.array([config["lr"] * step / WIDTH for step, _ in run.snapshots])
     after = int(np.argmax(x1 >= THRESHOLD))
     share = (THRESHOLD - x1[after - 1]) / (x1[after] - x1[after - 1])
@@ -79,12 +81,12 @@ def _descent(config: Config, k: float) -> Row:
     return {"t": found, "k": k, "ode": guess}
 
 
-def collapsed(rows: Sequence[Row]) -> saddle.Collapse:
+def collapsed(rows: Sequence[Row]) -> Collapse:
     curves = [r for r in rows if r["kind"] == "ode"]
     eps = sorted({r["eps"] for r in curves})
     names = [n for n in NAMES if any(r["activation"] == n for r in curves)]
     times = {n: [next(r["t"] for r in curves if r["activation"] == n and r["eps"] == e) for e in eps] for n in names}
-    return saddle.collapse(
+    return collapse(
         eps, times, {n: next(r["k"] for r in curves if r["activation"] == n) for n in names}, DEPTH, THRESHOLD
     )
 

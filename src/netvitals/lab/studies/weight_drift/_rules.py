@@ -56,7 +56,7 @@ def _euler_defects(model: nn.Module, x: Tensor, y: Tensor, step: int) -> list[Ro
     """Largest error over samples, of the mean-reduced loss as autograd gives it, in float32 and in a float64 twin."""
     rows: list[Row] = []
     for dtype in (torch.float32, torch.float64):
-        seen = euler(copy.deepcopy(model).to(dtype), (x.to(dtype), y), F.cross_entropy)
+        seen = euler(copy.deepcopy(model).to(dtype), F.cross_entropy, (x.to(dtype), y), mode="eval")
         rows += [
             {
                 "quantity": "euler",

@@ -101,7 +101,7 @@ def trial(config: Config) -> list[Row]:
         "sparsity": math.nan,
     }
     if not row["stopped"]:
-        seen = sparsity(net, data.test.x[:256].split(64))
+        seen = sparsity(net, iter(data.test.x[:256].split(64)), mode="eval")
         # the sigmoid of the denoiser's mask is an output, not a hidden activation
         hidden = [s for s in seen.sites.values() if "sigmoid" not in s.site.op.lower()]
         row |= {

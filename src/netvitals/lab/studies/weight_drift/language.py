@@ -126,7 +126,9 @@ def follow(
 
 def _layers(net: nn.Module, probe: Tensor, step: int) -> list[Row]:
     """Sparsity and height of every layer on the probe: one column of the layer × step maps."""
-    heights = {name: s.max_abs for name, s in spikes(net, [probe]).sites.items() if s.kind == "activation"}
+    heights = {
+        name: s.max_abs for name, s in spikes(net, probe, mode="eval").sites.items() if s.kind == "activation"
+    }
     return [{**r, "quantity": "layer", "step": step, "max_abs": heights[r["name"]]} for r in site_rows(net, probe)]
 
 
@@ -143,7 +145,8 @@ def _ending(history: History) -> Row:
 def _final(net: nn.Module, data: Dataset, test: int) -> list[Row]:
     """Over the held-out windows: spikes, sparsity and clipped shares of every layer."""
     batches = data.test.x[:test].split(32)
-    high, zero = spikes(net, batches), sparsity(net, batches)
+    high = spikes(net, iter(batches), mode="eval")
+    zero = sparsity(net, iter(batches), mode="eval")
     shares = clipped_shares(net, data.test.x[:32])
     rows: list[Row] = []
     for i, (name, s) in enumerate((n, s) for n, s in high.sites.items() if s.kind == "activation"):
@@ -176,7 +179,7 @@ def _final(net: nn.Module, data: Dataset, test: int) -> list[Row]:
 
 def clipped_shares(net: nn.Module, x: Tensor) -> dict[str, dict[str, float]]:
     """By site of a clipped square: share of entries at the clip, and share through which no gradient passes (P9)."""
-    seen = observe(net, x, vitals=[_Clips(net)], mode="eval")
+    seen = observe(net, None, x, vitals=[_Clips(net)], mode="eval")
     shares: dict[str, dict[str, float]] = {}
     for r in seen.readings:
         shares.setdefault(r.site, {})[r.metric] = r.value
@@ -199,7 +202,7 @@ def _relufied(net: nn.Module, data: Dataset, recipe: Any, steps: int, test: int)
     """P8 (ii): ReLU in the place of the trained network's activation, at once and after a little fine-tuning."""
 
     def measured(stage: str) -> Row:
-        seen = sparsity(net, data.test.x[:test].split(32))
+        seen = sparsity(net, iter(data.test.x[:test].split(32)), mode="eval")
         return {
             "quantity": "relufied",
             "stage": stage,

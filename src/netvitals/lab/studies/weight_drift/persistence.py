@@ -147,7 +147,7 @@ class PersistenceTracker:
         """Look at the model before step ``step`` is taken; a loss that is not finite is refused, the past is kept."""
         if self._steps and step <= self._steps[-1]:
             raise ValueError(f"steps go up: got {step} after {self._steps[-1]}")
-        seen = observe(self.model, batch, self.loss_fn, vitals=[SignObservation(self.reduction)], mode="train")
+        seen = observe(self.model, self.loss_fn, batch, vitals=[SignObservation(self.reduction)], mode="train")
         if seen.loss is None or not math.isfinite(seen.loss):
             raise ValueError(
                 f"the loss at step {step} is {seen.loss}; the {len(self._steps)} looks before it are kept, see report()"

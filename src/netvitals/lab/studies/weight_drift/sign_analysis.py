@@ -133,7 +133,7 @@ def analyse_signs(
     try:
         for i in range(inits):
             torch.manual_seed(seed + i)
-            seen = observe(factory(), batch, loss_fn, vitals=[SignObservation(reduction)], mode=mode)  # type: ignore[arg-type]
+            seen = observe(factory(), loss_fn, batch, vitals=[SignObservation(reduction)], mode=mode)  # type: ignore[arg-type]
             if seen.loss is None or not seen.loss - seen.loss == 0:
                 raise ValueError(f"the loss of initialisation {i} is {seen.loss}: gradients of it say nothing")
             order |= {s.name: s.kind for s in seen.sites if s.kind in ("activation", "linear", "output")}

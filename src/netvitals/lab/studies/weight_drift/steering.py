@@ -87,8 +87,8 @@ def _dial(config: Config) -> list[Row]:
     seeds = list(range(config["seeds"]))
     nets = [perceptron(seed=s, width=config["width"]) for s in seeds]
     for net in nets:
-        set_drift(net, batch, loss_fn, scale=config["scale"], target=config["target"])
-    pushes = [float(push(net, batch, loss_fn).mean()) for net in nets]
+        set_drift(net, loss_fn, batch, mode="train", scale=config["scale"], target=config["target"])
+    pushes = [float(push(net, loss_fn, batch, mode="train").mean()) for net in nets]
     start = [weights_of(net) for net in nets]
     ensemble = Ensemble(nets, seeds)
     history = ensemble.train(
@@ -172,7 +172,7 @@ def _relufication(config: Config) -> list[Row]:
     spec = f"mlp:64-{config['width']}x3-10"
 
     def measured(net: nn.Module, stage: str) -> Row:
-        zero = sparsity(net, [digits.test.x])
+        zero = sparsity(net, digits.test.x, mode="eval")
         return {
             "quantity": "relufication",
             "stage": stage,
