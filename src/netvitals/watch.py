@@ -121,9 +121,7 @@ class Watch:
         self._buffer = Buffer()
         self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
-        self._missed = False
-        self._probe_failed = False
-        self._closed = False
+        self._missed = self._probe_failed = self._closed = False
         self._path: os.PathLike[str] | None = None
         self._begin(first=True)
         try:
@@ -159,8 +157,7 @@ class Watch:
             if self._probe is None:
                 self._observer.arm(recorder)
             elif not self._probe_failed:
-                x, y, loss_fn = self._probe
-                task = task_of(self._model, loss_fn, (x, y))
+                task = task_of(self._model, self._probe[2], self._probe[:2])
                 observe_with(self._observer, recorder, task, mode="train", parameters=False)
             if self._schedule.wants("parameters"):
                 self._hooks.arm(self._moved)
@@ -236,7 +233,6 @@ class Watch:
 
     @property
     def skipped(self) -> dict[str, str]:
-        """Places that could not be looked at, with the reason."""
         return dict(self._observer.skipped)
 
     @property
