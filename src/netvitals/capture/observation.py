@@ -92,9 +92,7 @@ def observe(
     task = task_of(model, loss_fn, batch)
     schedule = Schedule(vitals)
     target = task.targets[0] if task.targets else None
-    schedule.begin(
-        WatchContext(model=uncompiled(model), probe=(task.inputs, target, task.loss_fn), training=False)
-    )
+    schedule.begin(WatchContext(model=uncompiled(model), probe=(task.inputs, target, task.loss_fn), training=False))
     schedule.select(0)
     observer = Observer(uncompiled(model), schedule, passive=False)
     recorder = Recorder(step)
@@ -126,7 +124,9 @@ def probe(
         observer: has the model and the vital signs.
         recorder: takes the readings.
         task: the batch and the loss; its model is run as the observer has it.
-        mode, initial, seed: as in :func:`observe`.
+        mode: as in :func:`observe`.
+        initial: as in :func:`observe`.
+        seed: as in :func:`observe`.
         parameters: also show the parameters to the vital signs.
         gradients: also run the backward pass, where there is a loss.
 

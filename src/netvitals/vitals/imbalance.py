@@ -16,6 +16,7 @@ from torch import Tensor
 from netvitals._moved import moved
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 from netvitals.saddle.measure.accounting import neighbours, pair_numbers
+from netvitals.saddle.measure.identity import delta_terms
 from netvitals.saddle.measure.pairs import PairFinder
 
 

@@ -126,9 +126,7 @@ def follow(
 
 def _layers(net: nn.Module, probe: Tensor, step: int) -> list[Row]:
     """Sparsity and height of every layer on the probe: one column of the layer × step maps."""
-    heights = {
-        name: s.max_abs for name, s in spikes(net, probe, mode="eval").sites.items() if s.kind == "activation"
-    }
+    heights = {name: s.max_abs for name, s in spikes(net, probe, mode="eval").sites.items() if s.kind == "activation"}
     return [{**r, "quantity": "layer", "step": step, "max_abs": heights[r["name"]]} for r in site_rows(net, probe)]
 
 
