@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netvitals.lab.studies import run
+from netvitals.lab.studies import find_claim, run
 
 
 @pytest.fixture(autouse=True)
@@ -25,4 +25,26 @@ def smoke(request, tmp_path_factory):
         return done[name]
 
     of.results = results
+    return of
+
+
+@pytest.fixture(scope="module")
+def whole(smoke):
+    """Runs a study: every trial ends, every claim gets a verdict, and every picture is drawn.
+
+    A claim without an answer must say ``excuse`` in its note, or, without one, at least a sentence.
+    """
+
+    def of(name: str, excuse: str = "larger scale"):
+        seen = smoke(name)
+        assert seen.failed == 0 and seen.trials > 0 and seen.summary and seen.verdicts
+        for name, verdict in seen.verdicts.items():
+            assert "could not be judged" not in verdict.note, f"{name}: {verdict.note}"
+            if verdict.status == "not-run":
+                assert excuse in verdict.note and len(verdict.note) > 20, f"{name}: {verdict.note}"
+            claim = find_claim(name)
+            if claim.plot is not None:
+                assert claim.plot([r for r in seen.rows if claim.rests_on(r)]).svg().startswith("<svg")
+        return seen
+
     return of

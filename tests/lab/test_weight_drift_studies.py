@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from netvitals.lab import models
-from netvitals.lab.studies import all_claims, find_claim, find_study, run
+from netvitals.lab.studies import all_claims, find_study, run
 from netvitals.lab.studies.weight_drift import _cliff, _grid, _text
 from netvitals.lab.studies.weight_drift.language import clipped_shares, follow, layer_map
 from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
@@ -19,17 +19,8 @@ STUDIES = ("theorems", "controls", "signs", "architectures", "cliff", "gpt", "st
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_trial_runs_and_every_claim_gets_a_verdict(smoke, name):
-    seen = smoke(name)
-    assert seen.failed == 0 and seen.trials > 0
-    for claim, verdict in seen.verdicts.items():
-        assert "could not be judged" not in verdict.note, f"{claim}: {verdict.note}"
-        if verdict.status == "not-run":
-            assert "larger scale" in verdict.note, f"{claim}: {verdict.note}"
-        plot = find_claim(claim).plot
-        if plot is not None:
-            assert plot([r for r in seen.rows if find_claim(claim).rests_on(r)]).svg().startswith("<svg")
-    assert seen.summary
+def test_every_trial_runs_and_every_claim_gets_a_verdict(whole, name):
+    whole(name)
 
 
 def test_all_26_claims_of_the_paper_are_there():

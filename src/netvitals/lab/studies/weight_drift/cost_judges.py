@@ -8,8 +8,8 @@ import numpy as np
 
 from netvitals import stats
 from netvitals.drift import amplification, intermediate_peak
-from netvitals.lab.engine.judges import some
-from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, fails, holds, not_run
+from netvitals.lab.engine.judges import means, some
+from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, not_run
 from netvitals.lab.studies.weight_drift._cliff import cliff, picture
 from netvitals.lab.studies.weight_drift._grid import REFERENCE
 from netvitals.lab.studies.weight_drift.cliff import CLASSIFIERS
@@ -46,20 +46,26 @@ def grown(judge: Callable[[Sequence[Row]], Verdict]) -> Callable[[Sequence[Row]]
     return judged
 
 
-def noted(losses: dict[str, dict[int, float]]) -> str:
-    return ", ".join(f"{act} {'/'.join(f'{v:.3f}' for v in of.values())}" for act, of in losses.items())
+def by_seed(losses: dict[str, dict[int, float]]) -> dict[str, list[float]]:
+    """The losses as facts of a verdict."""
+    return {f"loss of {act} by seed": list(of.values()) for act, of in losses.items()}
 
 
 def growth(rows: Sequence[Row]) -> Verdict:
     layers = some(rows, quantity="layer", act="relu")
     start, end = (some(layers, step=s) for s in (min(r["step"] for r in layers), max(r["step"] for r in layers)))
-    after = [r["hard"] for r in end]
+    before, after, sunk = mean(start, "hard"), mean(end, "hard"), mean(end, "preact_drift")
+    by_layer = [r["hard"] for r in end]
     return decide(
-        mean(end, "hard") > mean(start, "hard") + 0.05 and mean(end, "preact_drift") < 0,
-        mean(end, "hard"),
-        note=f"hard sparsity of ReLU layers after {end[0]['step']} steps, from "
-        f"{mean(start, 'hard'):.2f}; by layer {min(after):.2f}–{max(after):.2f}, inputs at "
-        f"{mean(end, 'preact_drift'):+.2f} σ. 90 % is the figure of a long run of a large model",
+        after > before + 0.05 and sunk < 0,
+        after,
+        note="hard sparsity of ReLU layers at the end; 90 % is the figure of a long run of a large model",
+        facts={
+            "steps": end[0]["step"],
+            "at the start": before,
+            "least and most by layer": [min(by_layer), max(by_layer)],
+            "mean input in σ": sunk,
+        },
     )
 
 
@@ -73,17 +79,14 @@ def growth_plot(rows: Sequence[Row]) -> Plot:
 
 
 def controllable(rows: Sequence[Row]) -> Verdict:
-    levels = {
-        r["level"]: mean([q for q in rows if q["level"] == r["level"]], "sparsity")
-        for r in some(rows, mechanism="quantile norm", architecture="mlp")
-    }
-    ordered = [levels[q] for q in sorted(levels)]
+    levels = dict(sorted(means(rows, "sparsity", "level", mechanism="quantile norm", architecture="mlp").items()))
+    measured = list(levels.values())
     gap = max(abs(s - q) for q, s in levels.items())
     return decide(
-        ordered == sorted(ordered) and gap < 0.1,
+        measured == sorted(measured) and gap < 0.1,
         gap,
-        note="largest |measured − q| of quantile norms "
-        "directly before ReLU: " + ", ".join(f"{q:g} → {s:.2f}" for q, s in sorted(levels.items())),
+        note="largest |measured − q| of quantile norms directly before ReLU",
+        facts={f"sparsity at q = {q:g}": s for q, s in levels.items()},
     )
 
 
@@ -96,23 +99,21 @@ def cliff_verdict(rows: Sequence[Row]) -> Verdict:
     chosen = classes.fit or found.fit
     onset = classes.onset or found.onset
     steep = chosen.right < min(chosen.left, 0) and chosen.rss < chosen.rss_line
-    quantile, topk = (
-        ([p for p in found.points if p.mechanism == m and p.sparsity > NEAR[0]]) for m in ("quantile norm", "top-k")
-    )
-    sparse = "; ".join(
-        f"{name} beyond {NEAR[0]:.0%}: "
-        + ", ".join(f"{p.architecture} {p.relative:.3f} at {p.sparsity:.2f}" for p in points)
-        for name, points in (("quantile norm", quantile), ("top-k", topk))
-        if points
-    )
-    lost = "never" if onset.sparsity is None else f"{onset.sparsity:.2f} [{onset.low:.2f}, {onset.high:.2f}]"
+    sparse = [p for p in found.points if p.mechanism in ("quantile norm", "top-k") and p.sparsity > NEAR[0]]
     return decide(
         steep and NEAR[0] <= chosen.breakpoint <= NEAR[1],
         chosen.breakpoint,
-        note=f"accuracy of classifiers against measured sparsity, two segments [{chosen.low:.2f}, "
-        f"{chosen.high:.2f}], slope {chosen.left:+.3f} before and {chosen.right:+.2f} after; 1 % lost at "
-        f"{lost}; all architectures with losses {found.fit.breakpoint:.2f} [{found.fit.low:.2f}, "
-        f"{found.fit.high:.2f}]; {len(found.points)} configurations, {len(found.excluded)} runs excluded. " + sparse,
+        note="where accuracy of classifiers breaks against measured sparsity, two segments",
+        facts={
+            "interval": [chosen.low, chosen.high],
+            "slope before": chosen.left,
+            "slope after": chosen.right,
+            "1 % lost at": "never" if onset.sparsity is None else [onset.sparsity, onset.low, onset.high],
+            "all architectures with losses": [found.fit.breakpoint, found.fit.low, found.fit.high],
+            "configurations": len(found.points),
+            "runs excluded": len(found.excluded),
+            **{f"{p.architecture}, {p.mechanism} at {p.sparsity:.2f}": p.relative for p in sparse},
+        },
     )
 
 
@@ -121,49 +122,46 @@ def cliff_plot(rows: Sequence[Row]) -> Plot:
 
 
 def relufication(rows: Sequence[Row]) -> Verdict:
-    facts, worst, sparse = [], 0.0, 1.0
+    facts: dict[str, list[float]] = {}
+    worst, sparse = 0.0, 1.0
     for act in dict.fromkeys(r["act"] for r in rows):
-        mine = some(rows, act=act)
-        stages = {
-            s: (mean(some(mine, stage=s), "accuracy"), mean(some(mine, stage=s), "hard"))
-            for s in dict.fromkeys(r["stage"] for r in mine)
-        }
-        first = stages["trained"][0] - stages["relu from the start"][0]
-        worst, sparse = max(worst, first), min(sparse, stages["relu from the start"][1])
-        facts.append(f"{act}: " + ", ".join(f"{s} {a:.3f} at {h:.2f} zeros" for s, (a, h) in stages.items()))
+        accuracy, zeros = (means(rows, column, "stage", act=act) for column in ("accuracy", "hard"))
+        worst = max(worst, accuracy["trained"] - accuracy["relu from the start"])
+        sparse = min(sparse, zeros["relu from the start"])
+        facts |= {f"{act} {stage}: accuracy, zeros": [accuracy[stage], zeros[stage]] for stage in accuracy}
     return decide(
         worst <= COST and sparse > GAIN,
         worst,
-        note="accuracy lost by training with ReLU instead; " + "; ".join(facts),
+        note="accuracy lost by training with ReLU instead",
+        facts=facts,
         seeds=len({r["seed"] for r in rows}),
     )
 
 
 def relufied_gpt(rows: Sequence[Row]) -> Verdict:
-    stages = {r["stage"]: (r["val_loss"], r["hard"]) for r in some(rows, quantity="relufied")}
+    stages = {r["stage"]: [r["val_loss"], r["hard"]] for r in some(rows, quantity="relufied")}
     relu, gelu = (float(np.mean(list(ended_losses(rows)[a].values()))) for a in ("relu", "gelu"))
     cost = stages["tuned"][0] / stages["trained"][0] - 1
     return decide(
         cost < 0.02 and stages["tuned"][1] > GAIN,
         cost,
-        note="relative loss added by ReLU after fine-tuning "
-        "for 5 % of the steps: "
-        + ", ".join(f"{s} {v:.3f} at {h:.2f} zeros" for s, (v, h) in stages.items())
-        + f"; trained with ReLU from the start {relu:.3f} against {gelu:.3f}",
+        note="relative loss added by ReLU after fine-tuning for 5 % of the steps",
+        facts={
+            **{f"{stage}: loss, zeros": both for stage, both in stages.items()},
+            "trained from the start with ReLU, GELU": [relu, gelu],
+        },
     )
 
 
 def squared_ratio(rows: Sequence[Row]) -> Verdict:
-    losses = ended_losses(rows)
+    losses = {a: of for a, of in ended_losses(rows).items() if a in ("relu", "relu2")}
     plain, squared = (float(np.mean(list(losses[a].values()))) for a in ("relu", "relu2"))
-    sparse = {a: mean(some(rows, quantity="final", act=a), "hard") for a in ("relu", "relu2")}
-    better = squared <= 1.01 * plain and sparse["relu2"] >= sparse["relu"]
+    zeros = means(rows, "hard", "act", quantity="final", act=("relu", "relu2"))
     return decide(
-        better,
+        squared <= 1.01 * plain and zeros["relu2"] >= zeros["relu"],
         squared - plain,
-        note=f"loss of ReLU² minus ReLU ({noted({a: losses[a] for a in sparse})}); "
-        f"zeros {sparse['relu2']:.2f} against {sparse['relu']:.2f}. At micro scale; the paper's model is "
-        "a hundred times larger",
+        note="loss of ReLU² minus ReLU, at micro scale; the paper's model is a hundred times larger",
+        facts={**by_seed(losses), "zeros of ReLU², ReLU": [zeros["relu2"], zeros["relu"]]},
     )
 
 
@@ -183,11 +181,14 @@ def spikes(rows: Sequence[Row]) -> Verdict:
         value > 10,
         value,
         spread,
-        note="mean layer maximum of ReLU² over that of ReLU, by seed "
-        + ", ".join(f"{r:.0f}" for r in ratios)
-        + f"; the peak is in an intermediate layer for the raw "
-        f"maximum in {sum(raw_inside)} of {len(raw_inside)} runs and for max/mean in {sum(relative_inside)}; "
-        "raw " + "/".join(f"{v:.0f}" for v in next(iter(squared.values()))),
+        note="mean layer maximum of ReLU² over that of ReLU",
+        facts={
+            "by seed": ratios,
+            "runs": len(raw_inside),
+            "with the raw peak in an intermediate layer": sum(raw_inside),
+            "with the peak of max/mean there": sum(relative_inside),
+            "raw by layer": next(iter(squared.values())),
+        },
         seeds=len(ratios),
     )
 
@@ -213,45 +214,38 @@ def clipping(rows: Sequence[Row]) -> Verdict:
     return decide(
         min(gains) > 0 and height <= 15,
         float(np.mean(gains)),
-        note="loss saved by the clip, by seed "
-        + ", ".join(f"{g:+.3f}" for g in gains)
-        + f"; largest activation {height:.3g}, {share:.2%} of the "
-        f"entries at the clip; {noted(others)}",
+        note="loss saved by the clip",
+        facts={"by seed": gains, "largest activation": height, "share at the clip": share, **by_seed(others)},
         seeds=len(gains),
     )
 
 
 def lowest(rows: Sequence[Row]) -> Verdict:
     losses = ended_losses(rows)
-    means = {a: float(np.mean(list(v.values()))) for a, v in losses.items()}
-    best = min(means, key=lambda a: means[a])
-    verdict = holds if best == "gelu2" else fails
-    return verdict(means["gelu2"] - means[best], note=f"loss of GELU² above the best, {best}: {noted(losses)}")
+    mean_loss = {a: float(np.mean(list(v.values()))) for a, v in losses.items()}
+    best = min(mean_loss, key=lambda a: mean_loss[a])
+    above = mean_loss["gelu2"] - mean_loss[best]
+    return decide(best == "gelu2", above, note=f"loss of GELU² above the best, {best}", facts=by_seed(losses))
 
 
 def dial_verdict(rows: Sequence[Row]) -> Verdict:
-    dial = [r for r in rows if r["scale"] is not None]
-    scales = sorted(dict.fromkeys(r["scale"] for r in dial))
-    points = [
-        (
-            mean(some(dial, scale=a), "push"),
-            mean(some(dial, scale=a), "sparsity"),
-            mean(some(dial, scale=a), "drift_z"),
-            mean(some(dial, scale=a), "accuracy"),
-        )
-        for a in scales
-    ]
-    text = predicted_sparsity(rows)
-    worst = max((abs(s - m) for _, s, m in text), default=float("nan"))
-    order = stats.spearman([p for p, *_ in points], [s for _, s, *_ in points]).value
+    dial = sorted((r for r in rows if r["scale"] is not None), key=lambda r: r["scale"])
+    push, sparsity, drift, accuracy = (
+        means(dial, column, "scale") for column in ("push", "sparsity", "drift_z", "accuracy")
+    )
+    forecast = predicted_sparsity(rows)
+    worst = max((abs(s - m) for _, s, m in forecast), default=float("nan"))
+    order = stats.spearman(list(push.values()), list(sparsity.values())).value
     return decide(
         order > 0.9 and worst < 0.05,
         worst,
-        note="largest gap between predicted and measured sparsity; push "
-        "→ sparsity (drift_z, accuracy): "
-        + ", ".join(f"{p:.2g} → {s:.2f} ({z:+.3f}, {a:.3f})" for p, s, z, a in points)
-        + "; predicted/measured "
-        + ", ".join(f"{s:.2f}/{m:.2f} at {t:g}" for t, s, m in text),
+        note="largest gap between predicted and measured sparsity",
+        facts={
+            **{
+                f"sparsity, drift_z, accuracy at push {push[a]:.2g}": [sparsity[a], drift[a], accuracy[a]] for a in push
+            },
+            **{f"predicted, measured at {target:g}": [text, got] for target, text, got in forecast},
+        },
     )
 
 
@@ -269,18 +263,13 @@ def dial_plot(rows: Sequence[Row]) -> Plot:
 
 
 def suppression(rows: Sequence[Row]) -> Verdict:
-    drift, facts = {}, []
+    fresh, digits = some(rows, data="fresh"), some(rows, data="digits")
+    sgd, adam = (means(fresh, "drift_z", "tool", optimizer=o) for o in ("sgd", "adam"))
+    negative = means(fresh, "neg_preact", "tool", optimizer="sgd")
+    accuracy, zeros = (means(digits, column, "tool") for column in ("accuracy", "sparsity"))
+    left = max(abs(sgd[t] / sgd["none"]) for t in TOOLS[1:])
+    facts: dict[str, list[float]] = {}
     for tool in TOOLS:
-        mine = some(rows, tool=tool)
-        drift[tool] = mean(some(mine, data="fresh", optimizer="sgd"), "drift_z")
-        zeros, score = (mean(some(mine, data="digits"), k) for k in ("sparsity", "accuracy"))
-        facts.append(
-            f"{tool}: drift_z {drift[tool]:+.4f} (SGD), "
-            f"{mean(some(mine, data='fresh', optimizer='adam'), 'drift_z'):+.4f} (Adam), negative inputs "
-            f"{mean(some(mine, data='fresh', optimizer='sgd'), 'neg_preact'):.2f}; digits {score:.3f} at "
-            f"{zeros:.2f} zeros"
-        )
-    left = max(abs(drift[t] / drift["none"]) for t in TOOLS[1:])
-    return decide(
-        left < 0.25, left, note="largest share of the drift that is left, random data, SGD. " + "; ".join(facts)
-    )
+        facts[f"{tool}: drift_z with SGD, Adam"] = [sgd[tool], adam[tool]]
+        facts[f"{tool}: negative inputs; accuracy and zeros on digits"] = [negative[tool], accuracy[tool], zeros[tool]]
+    return decide(left < 0.25, left, note="largest share of the drift that is left, random data, SGD", facts=facts)
