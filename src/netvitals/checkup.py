@@ -25,7 +25,9 @@ from netvitals.capture import (
     task_of,
     uncompiled,
 )
-from netvitals.capture.task import inputs_of, likelihood_of, tensors
+from netvitals.capture.loss import likelihood_of
+from netvitals.capture.nested import tensors
+from netvitals.capture.task import inputs_of
 
 if TYPE_CHECKING:
     from netvitals.curvature import InterlayerCurvature

@@ -7,8 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from netvitals.capture.loss import LOSSES, likelihood_of
+from netvitals.capture.nested import output_tensor
 from netvitals.capture.result import Result, Several, one_screen
-from netvitals.capture.task import LOSSES, choose, in_double, inputs_of, likelihood_of, output_tensor
+from netvitals.capture.task import in_double, inputs_of
 
 
 @pytest.mark.parametrize(
@@ -82,12 +84,12 @@ def test_one_tensor_out_of_an_output():
 
 def test_choices_keep_the_order_of_what_there_is():
     names = ["a.0", "a.1", "b"]
-    assert choose(None, names) == names and choose(lambda n: n != "b", names) == ["a.0", "a.1"]
-    assert choose(["b", "a.*"], names) == names and choose("a.1", iter(names)) == ["a.1"]
+    assert picked(names, None) == names and picked(names, lambda n: n != "b") == ["a.0", "a.1"]
+    assert picked(names, ["b", "a.*"]) == names and picked(iter(names), "a.1") == ["a.1"]
     with pytest.raises(ValueError, match=r"there is no head 'c'; there are 'a.0', 'a.1', 'b'"):
-        choose(["b", "c"], names, "head")
+        picked(names, ["b", "c"], "head")
     with pytest.raises(TypeError, match="got a int"):
-        choose([1], names)
+        picked(names, [1])
 
 
 def test_a_screen_is_cut_and_says_how_much():

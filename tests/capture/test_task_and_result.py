@@ -10,8 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from netvitals._moved import moved
+from netvitals.capture.loss import LOSSES, resolve_loss
+from netvitals.capture.nested import check_finite
 from netvitals.capture.result import Result, plain
-from netvitals.capture.task import LOSSES, batches_of, check_finite, resolve_loss, task_of
+from netvitals.capture.task import batches_of, task_of
 
 X, Y = torch.randn(5, 3), torch.randn(5, 2)
 
@@ -39,7 +41,7 @@ def test_every_form_of_a_batch_gives_the_same_loss():
         ("mse", {"a": X, "b": X, "labels": Y}),
         ("mse", {"a": X, "b": X, "target": Y}),
         (None, {"a": X, "b": X, "labels": Y}),
-        (lambda out, y: (out - y).square().mean(), {"a": X, "b": X, "y": Y}),
+        (lambda out, y: (out.logits - y).square().mean(), {"a": X, "b": X, "y": Y}),
     ]
     for loss_fn, batch in forms:
         task = task_of(model, loss_fn, batch)
@@ -80,6 +82,7 @@ def test_what_cannot_be_taken_apart_gets_a_sentence(loss_fn, batch, words):
 
 def test_a_loader_is_not_a_batch():
     assert len(list(batches_of(X))) == len(list(batches_of((X, Y)))) == len(list(batches_of({"a": X}))) == 1
+    assert len(list(batches_of(({"a": X}, Y)))) == 1 and len(list(batches_of([{"a": X}, {"a": X}]))) == 2
     assert len(list(batches_of([(X, Y), (X, Y)]))) == len(list(batches_of(iter([X, X])))) == 2
 
 

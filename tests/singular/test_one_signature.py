@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from netvitals import singular
+from netvitals.capture.loss import likelihood_of
 from netvitals.capture.result import Result
-from netvitals.capture.task import likelihood_of
 
 KEYWORDS = ("mode", "only", "seed", "progress")
 

@@ -6,11 +6,14 @@ from netvitals.capture.engine.observer import Observer
 from netvitals.capture.engine.optimizer_hooks import OptimizerHooks, copies, parameter_view
 from netvitals.capture.engine.roles import uncompiled, unwrapped
 from netvitals.capture.engine.schedule import Schedule, detached_context, warn
+from netvitals.capture.loss import LossFn, resolve_loss
+from netvitals.capture.nested import check_finite
 from netvitals.capture.observation import Mode, Observation, in_mode, observe, probe
 from netvitals.capture.reading import ArrayReading, Reading, Recorder, StepColumns
 from netvitals.capture.result import Result, skipped_lines
+from netvitals.capture.selection import Only, picked
 from netvitals.capture.site import Site
-from netvitals.capture.task import LossFn, Only, Task, batches_of, check_finite, picked, resolve_loss, task_of
+from netvitals.capture.task import Task, batches_of, task_of
 from netvitals.capture.views import ActivationView, Layout, LinearView, ParameterView, TensorView
 from netvitals.capture.vital import Metric, Vital, WatchContext
 

@@ -15,10 +15,11 @@ from netvitals.capture.engine.observer import Observer
 from netvitals.capture.engine.optimizer_hooks import copies, parameter_view
 from netvitals.capture.engine.roles import DROPOUTS, uncompiled
 from netvitals.capture.engine.schedule import Schedule, detached_context
+from netvitals.capture.loss import LossFn
 from netvitals.capture.reading import ArrayReading, Reading, Recorder
 from netvitals.capture.result import Result
 from netvitals.capture.site import Site
-from netvitals.capture.task import LossFn, Task, task_of
+from netvitals.capture.task import Task, task_of
 from netvitals.capture.vital import WatchContext
 
 Mode = Literal["train", "eval", "as_is"]

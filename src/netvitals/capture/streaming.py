@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from netvitals.capture.engine.observer import Observer
 from netvitals.capture.engine.roles import uncompiled
 from netvitals.capture.engine.schedule import Schedule
+from netvitals.capture.nested import check_finite, tensors
 from netvitals.capture.observation import Mode, probe
 from netvitals.capture.reading import Recorder
-from netvitals.capture.task import batches_of, check_finite, task_of, tensors
+from netvitals.capture.task import batches_of, task_of
 from netvitals.capture.vital import Vital
 
 Progress = Callable[[int, int | None], None]  # batches done, batches planned (None where the loader does not say)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture import LossFn, Mode, Result, in_mode, preserved, task_of, uncompiled
-from netvitals.capture.task import main_output
+from netvitals.capture.nested import main_output
 
 READOUTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LARGEST = 1e6  # scales beyond this are not looked for

@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 
 from netvitals.activations import QuantileReLU, TopK, ZeroMean
 from netvitals.capture import Only, Result, picked, skipped_lines
-from netvitals.capture.task import lets_through
+from netvitals.capture.selection import lets_through
 from netvitals.layers import replace_activation
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)

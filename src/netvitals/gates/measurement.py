@@ -31,7 +31,7 @@ from netvitals.capture import (
     picked,
     task_of,
 )
-from netvitals.capture.task import tensors
+from netvitals.capture.nested import tensors
 from netvitals.gates.report import Backend, GateReport, SiteGates
 from netvitals.stats import order as _order
 

@@ -18,17 +18,9 @@ from torch.nn import Parameter
 
 from netvitals.anatomy.wiring import Links, find_links, recorded
 from netvitals.capture import in_mode, preserved
-from netvitals.capture.task import (
-    LossFn,
-    Task,
-    inputs_of,
-    likelihood_of,
-    main_output,
-    mapped,
-    output_tensor,
-    resolve_loss,
-    task_of,
-)
+from netvitals.capture.loss import LossFn, likelihood_of, resolve_loss
+from netvitals.capture.nested import main_output, mapped, output_tensor
+from netvitals.capture.task import Task, inputs_of, task_of
 from netvitals.optim.gauges import Gauge, ce_shift_bias, ce_shift_rows, chained_rescale, ln_scale
 
 _HOMOGENEOUS = (

@@ -15,10 +15,8 @@ from typing import Any
 from torch import nn
 from torch.nn import Parameter
 
+from netvitals.capture.loss import LossFn
 from netvitals.capture.result import Result, one_screen
-from netvitals.capture.task import (
-    LossFn,
-)
 from netvitals.optim.candidates import Invariant, found_candidates, invariant_of
 from netvitals.optim.gauges import Gauge
 

@@ -78,7 +78,8 @@ def _page(found: Any, model: Any, kind: Any, batch: Any) -> str:
 
 def _kind(model: Any, loss_fn: Any, batch: Any) -> str:
     """The likelihood of the loss where it is known, else by the targets: whole numbers are classes."""
-    from netvitals.capture.task import inputs_of, likelihood_of
+    from netvitals.capture.loss import likelihood_of
+    from netvitals.capture.task import inputs_of
 
     targets = inputs_of(model, batch).targets
     target = targets[0] if targets else None

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
-from netvitals.capture.task import LossFn
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.products import Cost, Pieces, Products, flattened
 from netvitals.curvature.engine.tape import Space, Tape, recorded, recorded_parameters

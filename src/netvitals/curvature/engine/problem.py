@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from netvitals.capture import in_mode, preserved
+from netvitals.capture.loss import LossFn
+from netvitals.capture.nested import main_output, tensors
 from netvitals.capture.observation import Mode
-from netvitals.capture.task import LossFn, Task, main_output, task_of, tensors
+from netvitals.capture.task import Task, task_of
 
 
 class Problem:

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals.capture.loss import LossFn
+from netvitals.capture.nested import main_output
 from netvitals.capture.observation import Mode
-from netvitals.capture.task import LossFn, main_output
 from netvitals.curvature.engine.graph import NodeGraph, ends, node_graph
 from netvitals.curvature.engine.nodes import (
     Choice,

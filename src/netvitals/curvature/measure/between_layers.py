@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
-from netvitals.capture.task import LossFn
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.products import Products, Progress
 from netvitals.curvature.engine.tape import Space, Tape, recorded

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
-from netvitals.capture.task import LossFn
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.engine.products import Products

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.lanczos import Lanczos
+from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
-from netvitals.capture.task import LossFn
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.operator import Operator, Part, operators
 from netvitals.curvature.engine.probes import generator

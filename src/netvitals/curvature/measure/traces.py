@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
-from netvitals.capture.task import LossFn
 from netvitals.curvature.engine.probes import Distribution, Series
 from netvitals.curvature.engine.products import Products, Progress
 from netvitals.curvature.engine.tape import recorded_parameters

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from netvitals._moved import moved
 from netvitals.anatomy.wiring import Links, Run, find_links, recorded
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, resolve_loss, task_of
-from netvitals.capture.task import main_output
+from netvitals.capture.nested import main_output
 from netvitals.saddle.measure.bottlenecks import bottleneck
 from netvitals.saddle.students.network import Stack, output
 

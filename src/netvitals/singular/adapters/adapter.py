@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals.capture.nested import check_finite, mapped
 from netvitals.capture.result import Result, one_screen
-from netvitals.capture.task import Only, batches_of, check_finite, choose, inputs_of, mapped
+from netvitals.capture.selection import Only, picked
+from netvitals.capture.task import batches_of, inputs_of
 
 _KERNEL = 1e-10  # of the largest eigenvalue of the old covariance, float64
 
@@ -135,7 +137,7 @@ def tangential_lora(
     linear = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     if not linear:
         raise ValueError(f"{type(model).__name__} has no linear layer to adapt")
-    wanted = choose(only, linear, "linear layer")
+    wanted = picked(linear, only, "linear layer")
     twin = copy.deepcopy(model).double().eval()
     old = _moments(twin, batch, "the batch")
     fresh = _moments(twin, new, "new") if new is not None else None

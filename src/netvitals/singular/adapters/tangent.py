@@ -17,8 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from netvitals.capture.loss import LossFn, likelihood_of
+from netvitals.capture.nested import check_finite
 from netvitals.capture.result import Result, one_screen
-from netvitals.capture.task import LossFn, Only, check_finite, choose, in_double, inputs_of, likelihood_of
+from netvitals.capture.selection import Only, picked
+from netvitals.capture.task import in_double, inputs_of
 from netvitals.singular.orders import likelihood as likelihoods
 from netvitals.singular.orders.fibre import subfamily
 from netvitals.singular.orders.likelihood import Likelihood
@@ -128,7 +131,7 @@ def safe_directions(
     old = in_double(given)
     old.model.eval()
     known = dict(old.model.named_parameters())
-    moved = {n: known[n].detach() for n in choose(only, known, "parameter")}
+    moved = {n: known[n].detach() for n in picked(known, only, "parameter")}
     if not moved:
         raise ValueError(f"no parameter of {type(model).__name__} was asked for: only refused all of {len(known)}")
     outputs, theta, _ = along_task(old, moved)

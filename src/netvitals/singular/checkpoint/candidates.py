@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.wiring import Links, Run, find_links, recorded
-from netvitals.capture.task import Task, output_tensor
+from netvitals.capture.nested import output_tensor
+from netvitals.capture.task import Task
 from netvitals.singular.moments.factors import joint_mode, kronecker_lift
 from netvitals.singular.moments.kronecker import kfac
 

@@ -12,8 +12,9 @@ from typing import Any
 from torch import nn
 
 from netvitals.capture import Reading
+from netvitals.capture.loss import LossFn, likelihood_of
 from netvitals.capture.result import Result, one_screen
-from netvitals.capture.task import LossFn, inputs_of, likelihood_of
+from netvitals.capture.task import inputs_of
 from netvitals.singular.checkpoint.attention import ValueOutput, value_output
 from netvitals.singular.checkpoint.layernorm import KernelTest, ln_kernel_test
 from netvitals.singular.checkpoint.stream import StreamSigma, sigma_stream

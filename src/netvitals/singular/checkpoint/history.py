@@ -15,8 +15,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from netvitals.capture import preserved
+from netvitals.capture.loss import LossFn
 from netvitals.capture.result import Result, one_screen, plain
-from netvitals.capture.task import LossFn, Only
+from netvitals.capture.selection import Only
 from netvitals.singular.sampling.llc import LLC, learning_coefficient
 
 

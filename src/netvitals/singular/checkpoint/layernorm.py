@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from netvitals.capture import in_mode, preserved
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result, Several
-from netvitals.capture.task import Only, choose, inputs_of
+from netvitals.capture.selection import Only, picked
+from netvitals.capture.task import inputs_of
 
 NORMS = (nn.LayerNorm, nn.RMSNorm)
 _NO_VARIANCE = 1e-8  # of the mean eigenvalue: float32 rounding leaves about 1e-14, a live direction about 1
@@ -106,7 +107,7 @@ def _norms(model: nn.Module, only: Only) -> list[str]:
     named = [] if only is None or callable(only) else [only] if isinstance(only, str) else list(only)
     full = [n for n in named if n in known]
     rest = [n for n in named if n not in known]
-    found = [*full, *(choose(rest if named else only, norms, "norm") if rest or not named else ())]
+    found = [*full, *(picked(norms, rest if named else only, "norm") if rest or not named else ())]
     if not found:
         raise ValueError(f"{type(model).__name__} has no LayerNorm or RMSNorm to test")
     return list(dict.fromkeys(found))

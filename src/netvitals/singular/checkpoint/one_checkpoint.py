@@ -17,18 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals.capture.loss import LossFn, likelihood_of
+from netvitals.capture.nested import check_finite, mapped
 from netvitals.capture.result import Result, one_screen, plain
-from netvitals.capture.task import (
-    LossFn,
-    Only,
-    Task,
-    check_finite,
-    choose,
-    in_double,
-    inputs_of,
-    likelihood_of,
-    mapped,
-)
+from netvitals.capture.selection import Only, picked
+from netvitals.capture.task import Task, in_double, inputs_of
 from netvitals.singular.checkpoint.candidates import candidate_directions
 from netvitals.singular.laws.fluctuation import nu
 from netvitals.singular.laws.rlct import rlct_additive
@@ -168,7 +161,7 @@ def readout(
     notes = []
     if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
         notes.append("half precision was promoted to float64")
-    wanted = set(choose(only, [n for n, _ in model.named_modules()], "module"))
+    wanted = set(picked([n for n, _ in model.named_modules()], only, "module"))
     directions, skipped = candidate_directions(task, "ce" if family == "categorical" else "mse", units)
     directions = [d for d in directions if any(name.rpartition(".")[0] in wanted for name in d[2])]
     found: list[Candidate] = []

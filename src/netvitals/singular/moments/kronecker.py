@@ -17,9 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from netvitals.capture import in_mode, preserved
+from netvitals.capture.loss import LossFn, likelihood_of
+from netvitals.capture.nested import output_tensor
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result, one_screen
-from netvitals.capture.task import LossFn, Only, Task, choose, inputs_of, likelihood_of, output_tensor
+from netvitals.capture.selection import Only, picked
+from netvitals.capture.task import Task, inputs_of
 from netvitals.singular.moments.factors import FLOOR, FLOOR_SINGLE, Factor
 from netvitals.singular.moments.second_moments import gram, input_moment
 
@@ -143,7 +146,7 @@ def kfac(
 
 def _asked_for(model: nn.Module, only: Only) -> list[Call]:
     known = {n: m for n, m in model.named_modules() if isinstance(m, (*LAYERS, nn.MultiheadAttention))}
-    calls = [Call(n, known[n]) for n in choose(only, known, "layer")]
+    calls = [Call(n, known[n]) for n in picked(known, only, "layer")]
     if not any(isinstance(call.module, LAYERS) for call in calls):
         raise ValueError(f"{type(model).__name__} has no Linear, Conv or Embedding layer that was asked for")
     return calls

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from netvitals.capture import in_mode, preserved
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result, Several
-from netvitals.capture.task import Only, Task, choose, inputs_of
+from netvitals.capture.selection import Only, picked
+from netvitals.capture.task import Task, inputs_of
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _DEAD = 1e-12  # second moment, over the mean of the layer, below which a unit is silent
@@ -108,7 +109,7 @@ def schur_profile(
     if rows < 1 or references < 0 or not task.examples:
         raise ValueError(f"a batch with examples, rows ≥ 1 and references ≥ 0 are needed, got {rows} and {references}")
     seen = _inputs(task, rows, mode)
-    found = {n: seen[n] for n in choose(only, seen, "hidden layer")}
+    found = {n: seen[n] for n in picked(seen, only, "hidden layer")}
     if not found:
         raise ValueError(f"{type(model).__name__} has no hidden Linear or convolution layer to look at")
     drawn = _drawn_anew(task, found, references, rows, mode, seed)

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from netvitals.capture.nested import output_tensor
 from netvitals.capture.result import Result
-from netvitals.capture.task import Task, in_double, inputs_of, output_tensor
+from netvitals.capture.task import Task, in_double, inputs_of
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.order import DEFAULT_TS, KLOrder, Outputs, kl_order
 

@@ -14,20 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from netvitals.capture.task import (
-    LOSSES,
-    LossFn,
-    Only,
-    Task,
-    batches_of,
-    check_finite,
-    choose,
-    mapped,
-    output_tensor,
-    resolve_loss,
-    task_of,
-    tensors,
-)
+from netvitals.capture.loss import LOSSES, LossFn, resolve_loss
+from netvitals.capture.nested import check_finite, mapped, output_tensor, tensors
+from netvitals.capture.selection import Only, picked
+from netvitals.capture.task import Task, batches_of, task_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +35,7 @@ class Data:
             return None
         prefix = "model." if isinstance(self.model, ByRow) else ""
         known = [n.removeprefix(prefix) for n, _ in self.model.named_parameters()]
-        found = choose(only, known, "parameter")
+        found = picked(known, only, "parameter")
         if not found:
             raise ValueError(f"no parameter was asked for; the model has {', '.join(known[:12])}, …")
         return [prefix + n for n in found]

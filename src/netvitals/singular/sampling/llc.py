@@ -21,8 +21,9 @@ from torch import nn
 
 from netvitals.anatomy.replicas import Replicas
 from netvitals.capture import preserved
+from netvitals.capture.loss import LossFn
 from netvitals.capture.result import Result
-from netvitals.capture.task import LossFn, Only
+from netvitals.capture.selection import Only
 from netvitals.singular.sampling.chains import ChainHealth, examine
 from netvitals.singular.sampling.data import gathered
 from netvitals.singular.sampling.langevin import Langevin

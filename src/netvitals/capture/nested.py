@@ -1,0 +1,66 @@
+"""Tensors inside nested tuples, lists and dicts, and the one that a model's output means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def main_output(output: Any) -> Any:
+    """The tensor a loss function means: ``logits`` or the first tensor of a model's output; a tensor is itself."""
+    if isinstance(output, Tensor):
+        return output
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    return output
+
+
+def tensors(nest: Any) -> Iterator[Tensor]:
+    """Every tensor inside nested tuples, lists and dicts, in order."""
+    if isinstance(nest, Tensor):
+        yield nest
+    elif isinstance(nest, Mapping):
+        for value in nest.values():
+            yield from tensors(value)
+    elif isinstance(nest, tuple | list):
+        for value in nest:
+            yield from tensors(value)
+
+
+def check_finite(nest: Any, what: str) -> None:
+    """Refuse NaN and infinity before anything is measured on them."""
+    for tensor in tensors(nest):
+        if tensor.is_floating_point():
+            bad = int((~torch.isfinite(tensor)).sum())
+            if bad:
+                raise ValueError(
+                    f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; clean the batch first"
+                )
+
+
+def mapped(nest: Any, change: Callable[[Tensor], Any]) -> Any:
+    """Nested tuples, lists and dicts with every tensor changed; what is no tensor stays."""
+    if isinstance(nest, Tensor):
+        return change(nest)
+    if isinstance(nest, Mapping):
+        return {key: mapped(value, change) for key, value in nest.items()}
+    if isinstance(nest, tuple | list):
+        return type(nest)(mapped(value, change) for value in nest)
+    return nest
+
+
+def output_tensor(output: Any, model: nn.Module) -> Tensor:
+    """The one tensor that a model returns: itself, ``logits``, or the only tensor inside; else a sentence."""
+    found = main_output(output)
+    inside = [found] if isinstance(found, Tensor) else list(tensors(found))
+    if len(inside) == 1:
+        return inside[0]
+    what = f"a {type(found).__name__} with {len(inside)} tensors"
+    raise ValueError(
+        f"{type(model).__name__} returns {what}; what is asked for needs one tensor. "
+        "Give a model that returns one tensor, or an output with .logits"
+    )
