@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from netvitals.capture.loss import LOSSES, likelihood_of
 from netvitals.capture.nested import output_tensor
 from netvitals.capture.result import Result, Several, one_screen
+from netvitals.capture.selection import picked
 from netvitals.capture.task import in_double, inputs_of
 
 

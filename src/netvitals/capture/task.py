@@ -84,6 +84,7 @@ def task_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Task:
     Returns:
         The task, checked but not run.
 
+    >>> import torch
     >>> task = task_of(nn.Linear(2, 1), "mse", (torch.ones(3, 2), torch.zeros(3, 1)))
     >>> task.examples, task.loss(task.forward()).ndim
     (3, 0)
@@ -120,6 +121,7 @@ def batches_of(batch: Any) -> Iterator[Any]:
     A tensor, a dict, or a tuple or list that holds a tensor is one batch, and so is ``(dict, target)``; any other
     iterable, such as a list of dicts, is a loader.
 
+    >>> import torch
     >>> len(list(batches_of((torch.ones(2), torch.ones(2))))), len(list(batches_of([(torch.ones(2), torch.ones(2))])))
     (1, 1)
     """
@@ -144,6 +146,7 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
     Returns:
         A task without a loss function.
 
+    >>> import torch
     >>> task = inputs_of(nn.Linear(2, 1), {"input": torch.ones(3, 2), "labels": torch.zeros(3)})
     >>> task.forward().shape, len(task.targets)
     (torch.Size([3, 1]), 1)
