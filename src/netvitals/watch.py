@@ -53,8 +53,7 @@ def watch(
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
-    Training is not touched: with and without ``watch`` a run is the same, bit for bit. Between measured steps the
-    cost of :meth:`Watch.step` is an integer test.
+    With and without it a run is the same, bit for bit; between measured steps :meth:`Watch.step` is an integer test.
 
     Args:
         model: the model that is trained. Its calls are looked at, so the loop must call it (not a part of it).
@@ -64,9 +63,11 @@ def watch(
         every: a measured step every so many calls of :meth:`Watch.step`.
         probe: ``(x, y, loss_fn)`` or ``(x, y)``: look at this batch instead of the loop's own, as the model stands
             before a measured step. Without ``loss_fn`` there are no gradients of activations.
-        vitals: vital signs, or their names; all that are on by default if left out. ``["default", "plateau"]`` adds
-            to these. ``netvitals vitals`` lists them, with what they write and how often they look; some need ``probe``
-            or ``optimizer``, and say so before anything is trained.
+        vitals: vital signs, or their names; all that are on by default if left out, ``["default", "plateau"]`` adds
+            to these. ``netvitals vitals`` lists them; some need ``probe`` or ``optimizer``, and say so at once.
+
+    Returns:
+        A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)

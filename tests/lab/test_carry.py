@@ -83,7 +83,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     planted(path, "old", configs)
 
     def broken(db):
-        carry.carry(db, {STUDY: {"old": "new"}})
+        carry.carry_over(db, {STUDY: {"old": "new"}})
         raise sqlite3.OperationalError("no")
 
     monkeypatch.setattr(store, "STEPS", {1: broken})

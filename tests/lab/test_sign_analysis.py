@@ -32,7 +32,7 @@ def batch():
 
 
 def test_slope_is_the_gain_of_the_theory(batch):
-    analysis = analyse_signs(mlp, batch, half_mse, inits=64)
+    analysis = analyse_signs(mlp, half_mse, batch, inits=64)
     gain = drift_theory.he_gain(WIDTH, CLASSES)
     for layer in analysis.activations.values():
         assert abs(layer["slope"].z(gain)) < 4.5, f"{layer.site}: slope {layer['slope']}, c_l = {gain}"
@@ -41,14 +41,14 @@ def test_slope_is_the_gain_of_the_theory(batch):
 
 
 def test_tanh_has_a_positive_push_and_no_drift(batch):
-    analysis = analyse_signs(lambda: mlp("tanh"), batch, half_mse, inits=48)
+    analysis = analyse_signs(lambda: mlp("tanh"), half_mse, batch, inits=48)
     assert analysis.positive  # D11: the sign test alone shows nothing
     assert set(analysis.drifts.values()) == {0}, str(analysis)
     assert all(abs(s["rho_all"].z(0)) < 4.5 for s in analysis.activations.values())
 
 
 def test_batch_norm_takes_the_product_of_means_away(batch):
-    analysis = analyse_signs(lambda: mlp(norm="batch"), batch, F.cross_entropy, inits=4)
+    analysis = analyse_signs(lambda: mlp(norm="batch"), F.cross_entropy, batch, inits=4)
     for name, layer in list(analysis.layers.items())[:-1]:
         assert abs(layer["prod"].value) < 1e-7, f"{name}: {layer}"  # D8
 
@@ -56,7 +56,7 @@ def test_batch_norm_takes_the_product_of_means_away(batch):
 def test_one_initialisation_by_hand(batch):
     torch.manual_seed(7)
     net, (x, y) = mlp("gelu").double(), (batch[0].double(), batch[1])
-    analysis = analyse_signs(lambda: net, (x, y), F.cross_entropy, inits=2)
+    analysis = analyse_signs(lambda: net, F.cross_entropy, (x, y), inits=2)
     h, ps, xs = x, [], []
     for block in net.blocks:
         xs.append(h)
@@ -80,23 +80,23 @@ def test_activations_that_work_in_place_are_seen_the_same(batch):
             nn.Linear(20, 32), nn.ReLU(inplace), nn.Linear(32, 32), nn.ReLU(inplace), nn.Linear(32, 10)
         )
 
-    seen = [analyse_signs(lambda i=i: make(i), batch, F.cross_entropy, inits=3) for i in (False, True)]
+    seen = [analyse_signs(lambda i=i: make(i), F.cross_entropy, batch, inits=3) for i in (False, True)]
     assert seen[0].activations == seen[1].activations
 
 
 def test_the_generator_is_left_alone_and_seeds_decide(batch):
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    first = analyse_signs(mlp, batch, F.cross_entropy, inits=3, seed=5)
+    first = analyse_signs(mlp, F.cross_entropy, batch, inits=3, seed=5)
     assert torch.equal(before, torch.get_rng_state())
-    assert first == analyse_signs(mlp, batch, F.cross_entropy, inits=3, seed=5)
-    assert first != analyse_signs(mlp, batch, F.cross_entropy, inits=3, seed=6)
+    assert first == analyse_signs(mlp, F.cross_entropy, batch, inits=3, seed=5)
+    assert first != analyse_signs(mlp, F.cross_entropy, batch, inits=3, seed=6)
 
 
 def test_bad_input_is_refused_in_words(batch):
     with pytest.raises(ValueError, match="at least 2"):
-        analyse_signs(mlp, batch, F.cross_entropy, inits=1)
+        analyse_signs(mlp, F.cross_entropy, batch, inits=1)
     with pytest.raises(ValueError, match="initialisation 0 is nan"):
-        analyse_signs(mlp, batch, lambda o, y: F.cross_entropy(o, y) * float("nan"), inits=2)
+        analyse_signs(mlp, lambda o, y: F.cross_entropy(o, y) * float("nan"), batch, inits=2)
     with pytest.raises(ValueError, match="no activation"):
-        analyse_signs(lambda: nn.Linear(20, CLASSES), batch, F.cross_entropy, inits=2)
+        analyse_signs(lambda: nn.Linear(20, CLASSES), F.cross_entropy, batch, inits=2)

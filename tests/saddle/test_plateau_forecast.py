@@ -216,7 +216,7 @@ def test_forecast_lives_in_watch_and_leaves_training_as_it_was(tmp_path):
         net = small_net(seed=4)
         opt = torch.optim.SGD(net.parameters(), lr=0.05)
         generator = torch.Generator().manual_seed(1)
-        vital = PlateauForecast(net, PROBE, half_mse, opt)
+        vital = PlateauForecast(net, half_mse, PROBE, optimizer=opt)
         watch = (
             nv.watch(net, optimizer=opt, run=tmp_path / "run", every=10, vitals=[vital, StepAccounting()])
             if watched

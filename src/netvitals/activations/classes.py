@@ -71,6 +71,12 @@ class ActivationClass:
 def phi(f: Activation) -> Callable[[Tensor], Tensor]:
     r"""The homogeneity deficit $z \mapsto z f'(z) - f(z)$ in float64, by autograd.
 
+    Args:
+        f: spec string, module or elementwise function.
+
+    Returns:
+        φ as a function of a tensor or number; its values are float64, in the shape of what it is given.
+
     >>> phi("relu")(torch.tensor([-2.0, 3.0])).abs().tolist()
     [0.0, 0.0]
     """
@@ -96,7 +102,14 @@ _CLOSED: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def phi_closed(name: str) -> Callable[[Tensor], Tensor]:
-    """φ in closed form, for the names that have one in the literature: the exact twin of :func:`phi`."""
+    """φ in closed form, for the names that have one in the literature: the exact twin of :func:`phi`.
+
+    Args:
+        name: a plain registry name, such as ``"gelu"``; one without a stored form is a ``ValueError``.
+
+    Returns:
+        φ as a function of a tensor, in that tensor's dtype and shape.
+    """
     if name not in _CLOSED:
         raise ValueError(f"no closed form of phi is stored for {name!r}; stored: {', '.join(_CLOSED)}")
     return _CLOSED[name]
@@ -104,6 +117,12 @@ def phi_closed(name: str) -> Callable[[Tensor], Tensor]:
 
 def classify(f: Activation) -> ActivationClass:
     """The class of an activation, from its values and derivatives in float64.
+
+    Args:
+        f: spec string, module or elementwise function; a module is copied, never changed.
+
+    Returns:
+        The label (A, B3, B5, …, C, D or outside) with the reason, the order q, slope and Taylor coefficients at zero.
 
     >>> [classify(n).label for n in ("relu", "tanh", "silu", "sigmoid", "elu")]
     ['A', 'B3', 'C', 'D', 'outside']

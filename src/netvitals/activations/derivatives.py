@@ -92,6 +92,12 @@ def _fingerprint(module: nn.Module) -> Hashable:
 def derivative(f: Activation) -> Callable[[Tensor], Tensor]:
     """f' as a function of a float64 tensor, by autograd.
 
+    Args:
+        f: spec string, module or elementwise function; a module is copied, put in eval mode and float64.
+
+    Returns:
+        A function of a tensor z that gives f'(z) in float64 and z's shape, without a graph.
+
     >>> derivative("tanh")(torch.zeros(1, dtype=torch.float64)).item()
     1.0
     """
@@ -116,6 +122,12 @@ def derivative(f: Activation) -> Callable[[Tensor], Tensor]:
 
 def derivative_pair(f: Activation) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
     """f and f' in float64, both of plain tensors without gradients.
+
+    Args:
+        f: spec string, module or elementwise function.
+
+    Returns:
+        Two functions of a tensor, f and f', each giving float64 in the tensor's shape.
 
     >>> f, slope = derivative_pair("tanh")
     >>> f(torch.zeros(1)).item(), slope(torch.zeros(1)).item()

@@ -62,7 +62,13 @@ def _side(f: Callable[[Tensor], Tensor], sign: float) -> tuple[tuple[float, ...]
 
 
 def smoothness(f: Activation) -> Smoothness:
-    """Compare the two sides of zero.
+    """Compare the two sides of zero, by interpolation of values alone.
+
+    Args:
+        f: spec string, module or elementwise function.
+
+    Returns:
+        The one-sided Taylor coefficients, the radius on which they hold, and how many of them agree.
 
     >>> smoothness("elu").agree, smoothness("relu").agree, smoothness("gelu").smooth
     (2, 1, True)
@@ -93,6 +99,13 @@ def taylor(f: Activation, order: int = ORDER) -> Tensor:
     r"""$a_0..a_{order}$ at zero, by repeated autograd in float64; for functions that are smooth there.
 
     Where autograd cannot be repeated, or contradicts the values (a surrogate gradient), they come from interpolation.
+
+    Args:
+        f: spec string, module or elementwise function; one that is not smooth at zero is a ``ValueError``.
+        order: the highest power, by default 7.
+
+    Returns:
+        $a_k = f^{(k)}(0)/k!$, a float64 tensor of shape ``(order + 1,)``.
 
     >>> [round(a, 6) for a in taylor("tanh", 5).tolist()]
     [0.0, 1.0, 0.0, -0.333333, 0.0, 0.133333]

@@ -28,22 +28,54 @@ def squared(value: Tensor, clip: float | None = None) -> Tensor:
 
 
 def relu2(x: Tensor, clip: float | None = None) -> Tensor:
-    r"""ReLU²: $\min(\max(0,x)^2, c)$, derivative $2x\,1[0<x<\sqrt c]$."""
+    r"""ReLU²: $\min(\max(0,x)^2, c)$, derivative $2x\,1[0<x<\sqrt c]$.
+
+    Args:
+        x: values of any shape and floating dtype.
+        clip: the ceiling c on the square; None sets none.
+
+    Returns:
+        A tensor of x's shape.
+    """
     return squared(F.relu(x), clip)
 
 
 def gelu2(x: Tensor, clip: float | None = None) -> Tensor:
-    r"""GELU²: $\min((x\Phi(x))^2, c)$. Non-negative, with a bump of 0.02889 at $x=-0.7518$."""
+    r"""GELU²: $\min((x\Phi(x))^2, c)$. Non-negative, with a bump of 0.02889 at $x=-0.7518$.
+
+    Args:
+        x: values of any shape and floating dtype.
+        clip: the ceiling c on the square; None sets none.
+
+    Returns:
+        A tensor of x's shape.
+    """
     return squared(F.gelu(x), clip)
 
 
 def silu2(x: Tensor, clip: float | None = None) -> Tensor:
-    r"""SiLU²: $\min((x s(x))^2, c)$. Non-negative, with a bump of 0.07754 at $x=-1.2785$."""
+    r"""SiLU²: $\min((x s(x))^2, c)$. Non-negative, with a bump of 0.07754 at $x=-1.2785$.
+
+    Args:
+        x: values of any shape and floating dtype.
+        clip: the ceiling c on the square; None sets none.
+
+    Returns:
+        A tensor of x's shape.
+    """
     return squared(F.silu(x), clip)
 
 
 def b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
-    r"""B-SiLU: $(x+\alpha)s(x) - \alpha/2$, zero at zero."""
+    r"""B-SiLU: $(x+\alpha)s(x) - \alpha/2$, zero at zero.
+
+    Args:
+        x: values of any shape and floating dtype.
+        alpha: the shift α; the default 1.67 is that of arXiv 2505.22074.
+
+    Returns:
+        A tensor of x's shape.
+    """
     return (x + alpha) * torch.sigmoid(x) - alpha / 2
 
 

@@ -45,8 +45,14 @@ def gauss_hermite(
 ) -> tuple[Tensor, Tensor]:
     r"""Nodes and weights with $\sum_i w_i f(x_i) \approx E[f(g)]$, $g \sim N(0, I_{dim})$.
 
-    Returns nodes of shape ``(n,)`` and weights of shape ``(n,)``; for ``dim > 1`` the tensor product, ``(n**dim, dim)``
-    and ``(n**dim,)``.
+    Args:
+        n: nodes along each dimension; exact for polynomials up to degree 2n − 1.
+        dtype: of both tensors; they are computed in float64.
+        dim: dimensions of g; above one the tensor product of the rule, at most 50 million points.
+        device: where the tensors go; None is torch's default device.
+
+    Returns:
+        Nodes of shape ``(n,)`` and weights of shape ``(n,)``; for ``dim > 1``, ``(n**dim, dim)`` and ``(n**dim,)``.
 
     >>> x, w = gauss_hermite(16)
     >>> round((w * x**4).sum().item(), 12)
@@ -73,8 +79,16 @@ def expect(
 ) -> float:
     r"""$E[f(\mu + \sigma g)]$ in float64.
 
-    ``"hermite"`` is the rule of n nodes. ``"panels"`` is a composite rule for kinks and steps. ``"auto"`` takes the
-    first if two sizes of it agree to 1e-12, else the second.
+    Args:
+        fn: a function of a float64 tensor of points, which gives one value a point.
+        n: nodes of the Hermite rule.
+        mu: mean μ of the Gaussian.
+        sigma: its standard deviation σ, not negative; 0 gives f(μ).
+        method: ``"hermite"`` is the rule of n nodes, ``"panels"`` a composite rule for kinks and steps; ``"auto"``
+            takes the first if two sizes of it agree to 1e-12, else the second.
+
+    Returns:
+        The expectation, a number.
 
     >>> round(expect(torch.relu), 10) == round(1 / math.sqrt(2 * math.pi), 10)
     True
@@ -106,6 +120,14 @@ def expect(
 def moment(fn: Callable[[Tensor], Tensor], k: int, n: int = 128) -> float:
     r"""$E[f(g)\,g^k]$.
 
+    Args:
+        fn: a function of a float64 tensor of points, which gives one value a point.
+        k: the power of g, a whole number from 0.
+        n: nodes of the Hermite rule, as in :func:`expect`.
+
+    Returns:
+        The expectation under N(0, 1), a number.
+
     >>> round(moment(torch.tanh, 1), 10)
     0.6057055096
     """
@@ -114,6 +136,14 @@ def moment(fn: Callable[[Tensor], Tensor], k: int, n: int = 128) -> float:
 
 def hermite_coefficients(fn: Callable[[Tensor], Tensor], degree: int, n: int = 128) -> Tensor:
     r"""$s_k = E[f(g)\,\mathrm{He}_k(g)]/k!$ for $k = 0..\text{degree}$, so that $f = \sum_k s_k \mathrm{He}_k$.
+
+    Args:
+        fn: a function of a float64 tensor of points, which gives one value a point.
+        degree: the highest k, not negative.
+        n: nodes of the Hermite rule, as in :func:`expect`.
+
+    Returns:
+        $s_0..s_{degree}$, a float64 tensor of shape ``(degree + 1,)``.
 
     >>> hermite_coefficients(lambda g: g**3, 3).round(decimals=10).abs().tolist()
     [0.0, 3.0, 0.0, 1.0]

@@ -43,6 +43,14 @@ def functional_spec(
 ) -> str | None:
     """The spec of a call of a torch function, or None if the function is not an activation.
 
+    Args:
+        function: the object that was called, such as ``F.gelu``, ``torch.relu`` or ``Tensor.tanh``.
+        args: positional arguments of the call, its input first; empty means the function's defaults.
+        kwargs: keyword arguments of the call; None for none.
+
+    Returns:
+        The spec, with its parameters where any differs from its default, or None.
+
     >>> functional_spec(nn.functional.gelu, (), {"approximate": "tanh"}), functional_spec(nn.functional.linear)
     ('gelu_tanh', None)
     """
@@ -62,6 +70,12 @@ def functional_spec(
 
 def spec_of(module: nn.Module) -> str | None:
     """The spec string of a module, or None if no spec describes it (a learned slope per channel, a user's own class).
+
+    Args:
+        module: any module; it is not called.
+
+    Returns:
+        A spec from which :func:`netvitals.activations.get` builds the same function, or None.
 
     >>> spec_of(nn.Softplus(beta=20)), spec_of(nn.GELU(approximate="tanh")), spec_of(nn.Linear(1, 1))
     ('softplus:20', 'gelu_tanh', None)
@@ -107,15 +121,27 @@ def _composite_spec(module: Squared | Centered | ZeroMean | TopK) -> str | None:
 
 
 def is_activation(module: nn.Module) -> bool:
-    """Whether the module is of a known activation class; a placeholder ``nn.Identity`` is not."""
+    """Whether the module is of a known activation class; a placeholder ``nn.Identity`` is not.
+
+    Args:
+        module: any module; it is not called.
+
+    Returns:
+        True for torch's elementwise activations and those of netvitals, unless its ``elementwise`` is False.
+    """
     return isinstance(module, MODULES) and getattr(module, "elementwise", None) is not False
 
 
 def is_elementwise(module: nn.Module, probe: bool = False) -> bool:
     """Whether every output entry depends on the same input entry alone, so that f' is defined.
 
-    Known classes are answered by type. With ``probe=True`` an unknown module without children or buffers is called on a
-    few numbers (global random state kept) and counts if it is elementwise and not affine.
+    Args:
+        module: any module; known classes are answered by type.
+        probe: call an unknown module without children or buffers on a few numbers (global random state kept), and count
+            it if it is elementwise and not affine; False answers no for all unknown ones.
+
+    Returns:
+        True or False.
 
     >>> is_elementwise(nn.GELU()), is_elementwise(nn.Softmax(dim=-1), probe=True)
     (True, False)

@@ -101,6 +101,9 @@ _LOOKUP = {_plain(name): name for name in (*ENTRIES, *COMPOSITES)} | ALIASES
 def names() -> list[str]:
     """Every plain name that :func:`get` knows, each usable as it stands.
 
+    Returns:
+        The names in alphabetical order.
+
     >>> {"gelu", "relu2", "sugar_b_silu"} <= set(names())
     True
     """
@@ -109,6 +112,12 @@ def names() -> list[str]:
 
 def formula(spec: str) -> str:
     """The formula behind a spec, in plain characters (s is the logistic function, Phi the normal distribution).
+
+    Args:
+        spec: any spelling that :func:`get` takes, with its parameters.
+
+    Returns:
+        One line of text, the given parameters named at its end.
 
     >>> formula("softplus:20")
     'ln(1 + e^(b x)) / b, b=20'
@@ -172,6 +181,12 @@ def _topk_parts(rest: list[str]) -> tuple[list[str], float | None, str, bool]:
 def canonical(spec: str) -> str:
     """One spelling per activation: aliases, case and presets resolved.
 
+    Args:
+        spec: any spelling that :func:`get` takes; an unknown name is a ``ValueError`` with the nearest ones.
+
+    Returns:
+        The spec in its one spelling; two specs of the same activation give the same string.
+
     >>> canonical("Swish"), canonical("TopKSparseGELU-75"), canonical("ReLU²:15.0")
     ('silu', 'topk:gelu:0.75', 'relu2:15')
     """
@@ -198,6 +213,13 @@ def canonical(spec: str) -> str:
 
 def get(spec: str | nn.Module | type[nn.Module] | Callable[[Tensor], Tensor]) -> nn.Module:
     """A module from a spec string. A module is returned as it is, a module class is built, a function is wrapped.
+
+    Args:
+        spec: ``NAME[:PARAMETER…]`` such as ``"relu2:15"``, a composite such as ``"topk:gelu:0.75"``, a module, a module
+            class without required arguments, or a function of one tensor.
+
+    Returns:
+        The module; one that was given is the same object, not a copy.
 
     >>> get("relu2:15")
     Squared(

@@ -38,6 +38,14 @@ def share(value: float | None, name: str) -> float | None:
 def kth(x: Tensor, q: float, dim: int) -> Tensor:
     """Element number ⌊q·n⌋+1 in ascending order along ``dim`` (the largest one if q = 1), that dimension kept.
 
+    Args:
+        x: values of any shape.
+        q: the share of entries that shall lie below, in [0, 1].
+        dim: the dimension along which entries are put in order.
+
+    Returns:
+        x's shape with size 1 at ``dim``; a gradient flows to the chosen entries.
+
     >>> kth(torch.tensor([3.0, 1.0, 4.0, 2.0]), 0.5, dim=0).item()
     3.0
     """
@@ -75,8 +83,16 @@ def _ungroup(mask: Tensor, shape: tuple[int, ...], granularity: str, channel_dim
 def topk_mask(x: Tensor, sparsity: float, granularity: str = "token", channel_dim: int = -1) -> Tensor:
     """True on the largest n − ⌊s·n⌋ entries by signed value of every competition of n entries.
 
-    token: the channels of one position of one sample; sample: all of one sample; channel: one channel over batch and
-    positions; batch: one entry over the batch; global: the whole tensor. Ties are broken, so the share is exact.
+    Args:
+        x: values; no gradient is taken through the choice.
+        sparsity: the share s of each competition that loses, in [0, 1].
+        granularity: who competes. ``"token"``: the channels of one position of one sample; ``"sample"``: all of one
+            sample; ``"channel"``: one channel over batch and positions; ``"batch"``: one entry over the batch;
+            ``"global"``: the whole tensor.
+        channel_dim: the dimension of channels, by default the last; only ``"token"`` and ``"channel"`` use it.
+
+    Returns:
+        A boolean tensor of x's shape. Ties are broken, so the share is exact.
 
     >>> topk_mask(torch.tensor([[1.0, -5.0, 3.0, 2.0]]), 0.5).tolist()
     [[False, False, True, True]]
@@ -224,9 +240,15 @@ def quantile_relu(
 ) -> Tensor:
     r"""ReLU above θ, the q-quantile of each feature over the batch dimension.
 
-    mask: $x\,1[x\ge\theta]$; continuous: $\max(0, x-\theta)$; shifted: $\max(0, x-\theta)+\theta = \max(x,\theta)$.
-    With ``signed=False`` the rule acts on |x| and the sign is put back. ``q=None`` is ReLU. The gradient passes
-    through θ unless ``threshold`` is given.
+    Args:
+        x: values with the batch in dimension 0.
+        q: the share of each feature's entries that θ lies above, in [0, 1]; None is plain ReLU.
+        mode: ``"mask"``: $x\,1[x\ge\theta]$; ``"continuous"``: $\max(0, x-\theta)$; ``"shifted"``: $\max(x,\theta)$.
+        signed: False lets the rule act on |x| and puts the sign back.
+        threshold: θ itself, broadcastable to x; None takes it from x, and the gradient then passes through it.
+
+    Returns:
+        A tensor of x's shape.
 
     >>> quantile_relu(torch.tensor([[1.0], [2.0], [3.0], [4.0]]), 0.5).ravel().tolist()
     [0.0, 0.0, 3.0, 4.0]

@@ -38,6 +38,13 @@ class _ReLUWithBSiLUSlope(torch.autograd.Function):
 def sugar_b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
     """Forward ReLU(x); backward the incoming gradient times the derivative of B-SiLU.
 
+    Args:
+        x: values of any shape and floating dtype.
+        alpha: the shift α of the B-SiLU in the backward pass; the forward pass does not use it.
+
+    Returns:
+        max(0, x), in x's shape.
+
     >>> x = torch.tensor([-1.0], requires_grad=True)
     >>> y = sugar_b_silu(x); y.sum().backward(); (y.item(), round(x.grad.item(), 4))
     (0.0, 0.4007)
@@ -60,10 +67,17 @@ class SugarBSiLU(nn.Module):
 
 
 def noisy_relu(x: Tensor, p: Tensor | float, noise: Tensor, alpha: float = 1.0, scale: float = 1.0) -> Tensor:
-    r"""$\max(0,x) + 1[x<0]\,\big((1-\alpha)x \pm c\,(s(-px)-\tfrac12)^2\,\varepsilon\big)$.
+    r"""$\max(0,x) + 1[x<0]\,\big((1-\alpha)x \pm c\,(s(-px)-\tfrac12)^2\,\varepsilon\big)$, s the logistic function.
 
-    The sign is − if α > 1, else +; s is the logistic function; ``noise`` is ε, drawn by the caller; ``p`` says how
-    fast the noise grows below zero.
+    Args:
+        x: values of any shape.
+        p: how fast the noise grows below zero; a number, or a tensor that broadcasts to x.
+        noise: ε in the shape of x, drawn by the caller.
+        alpha: one minus the slope below zero; above 1 the sign of the noise is −, else +.
+        scale: the size c of the noise.
+
+    Returns:
+        A tensor of x's shape.
 
     >>> [round(v, 6) for v in noisy_relu(torch.tensor([2.0, -1.0]), 1.0, torch.ones(2)).tolist()]
     [2.0, 0.053388]

@@ -101,6 +101,12 @@ class Constants:
 def constants(f: Activation) -> Constants:
     """The constants of an activation, Gaussian expectations by :func:`netvitals.activations.expect`.
 
+    Args:
+        f: spec string, module or elementwise function; one that is not elementwise is a ``ValueError``.
+
+    Returns:
+        Pure numbers: α, q, a_q, h, h_q, λ' and the methods that follow from them; NaN where one does not exist.
+
     >>> round(constants("erf").lam_prime, 12) == round(-7 / 9, 12)
     True
     """

@@ -101,6 +101,13 @@ def crossings(f: Activation, theta: float) -> Crossings:
     The derivative is taken by autograd in float64 on a grid, extrema refined so that no narrow slit is missed, every
     change of side bisected. A spec, or a module that a spec describes, is computed once.
 
+    Args:
+        f: spec string, module or elementwise function.
+        theta: the threshold θ that |f'| must exceed for a gate to be active; not negative.
+
+    Returns:
+        The active intervals on the z axis, their finite ends, and the lower crossing in both definitions.
+
     >>> crossings("relu", 0.1).z_low, crossings("leaky_relu:0.2", 0.1).z_low
     (0.0, -inf)
     """

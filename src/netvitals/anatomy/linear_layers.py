@@ -58,9 +58,15 @@ def add_gradient(
     """out ← out + scale ∂L/∂p for the parameters named in ``out``, which may be the parameters themselves; the losses.
 
     Args:
+        layers: what :func:`linear_stack` found, in order.
         params: by name, stacked (copies, *shape).
         x: inputs (copies, N, ...).
         score: from outputs (copies, N, out) to one loss per copy and their gradient at the outputs.
+        out: where to add, by name, in the shapes of ``params``; changed in place.
+        scale: the factor of the gradient; minus the learning rate is a descent step.
+
+    Returns:
+        One loss a copy, before the change.
     """
     trail: list[tuple[str, nn.Module, Tensor, Tensor]] = []
     h = x.flatten(2)

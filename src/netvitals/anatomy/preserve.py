@@ -23,6 +23,9 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
         model: the model to look at.
         train: put the model in train (True) or eval (False) mode inside the block; None leaves the mode.
         parameters: also restore parameter values (costs a copy of them).
+
+    Yields:
+        The model itself, its gradients set to None.
     """
     modes = [(m, m.training) for m in model.modules()]
     buffers = [
@@ -56,7 +59,11 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
 
 
 def rng_state() -> dict[str, Any]:
-    """The state of every generator a forward pass may draw from."""
+    """The state of every generator a forward pass may draw from.
+
+    Returns:
+        The states of torch, numpy and Python by those names, and of CUDA where it is in use.
+    """
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "numpy": np.random.get_state(),
@@ -68,6 +75,11 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
+    """Put every generator back to an earlier state.
+
+    Args:
+        state: what :func:`rng_state` returned.
+    """
     torch.set_rng_state(state["torch"])
     np.random.set_state(state["numpy"])
     random.setstate(state["python"])

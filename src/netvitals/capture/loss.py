@@ -36,6 +36,13 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 def resolve_loss(loss_fn: LossFn) -> Callable[..., Tensor] | None:
     """The loss as a callable, from a callable or a name; None stays None: the model's output holds its own loss.
 
+    Args:
+        loss_fn: a function of (output, target); ``"ce"``, ``"mse"``, ``"half-mse"``, ``"bce"``, ``"l1"`` or ``"nll"``;
+            or None.
+
+    Returns:
+        A function of (output, target) that gives the loss, or None.
+
     >>> import torch
     >>> resolve_loss("mse")(torch.ones(2), torch.zeros(2))
     tensor(1.)

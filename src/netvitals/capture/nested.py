@@ -32,7 +32,12 @@ def tensors(nest: Any) -> Iterator[Tensor]:
 
 
 def check_finite(nest: Any, what: str) -> None:
-    """Refuse NaN and infinity before anything is measured on them."""
+    """Refuse NaN and infinity before anything is measured on them.
+
+    Args:
+        nest: a tensor, or nested tuples, lists and dicts of them; whole numbers and other values pass.
+        what: how the ``ValueError`` calls it, such as ``"the batch"``.
+    """
     for tensor in tensors(nest):
         if tensor.is_floating_point():
             bad = int((~torch.isfinite(tensor)).sum())

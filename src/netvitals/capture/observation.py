@@ -172,6 +172,9 @@ def in_mode(model: nn.Module, mode: Mode) -> Iterator[None]:
     Args:
         model: the model.
         mode: ``"train"`` (batch statistics, dropout modules off), ``"eval"`` or ``"as_is"``.
+
+    Yields:
+        Nothing; the mode holds inside the block.
     """
     if mode not in ("train", "eval", "as_is"):
         raise ValueError(f"mode must be 'train', 'eval' or 'as_is', got {mode!r}")

@@ -130,6 +130,13 @@ def plain(value: Any, *, odd: Callable[[float], Any] | None = None, other: Calla
 def skipped_lines(skipped: Mapping[str, str], most: int = 6) -> list[str]:
     """What could not be measured, for the end of a text: one line a place, cut where there are many.
 
+    Args:
+        skipped: the reason by place.
+        most: at most this many places are named, the rest are counted.
+
+    Returns:
+        Lines of text; none where nothing was skipped.
+
     >>> skipped_lines({"head": "no gradient reached it", "lstm": "it is fused"}, most=1)
     ['skipped head: no gradient reached it', '… and 1 more skipped']
     """

@@ -121,6 +121,12 @@ def batches_of(batch: Any) -> Iterator[Any]:
     A tensor, a dict, or a tuple or list that holds a tensor is one batch, and so is ``(dict, target)``; any other
     iterable, such as a list of dicts, is a loader.
 
+    Args:
+        batch: one batch, or a loader that yields them.
+
+    Yields:
+        Each batch, as it is.
+
     >>> import torch
     >>> len(list(batches_of((torch.ones(2), torch.ones(2))))), len(list(batches_of([(torch.ones(2), torch.ones(2))])))
     (1, 1)

@@ -44,10 +44,17 @@ class GradientSigns(Result):
 def gradient_signs(
     p: Tensor, a: Tensor, g: Tensor, *, channel_dim: int = 1, reduction: Reduction = "mean"
 ) -> GradientSigns:
-    """The statistics from pre-activations ``p``, activations ``a`` and autograd's gradient ``g`` with respect to ``p``.
+    """The gradient-sign statistics of one layer on one batch.
 
     Args:
+        p: pre-activations, examples in the first dimension.
+        a: their activations, in the same shape.
+        g: autograd's gradient with respect to ``p``, in the same shape.
+        channel_dim: the dimension that counts units.
         reduction: how the loss was reduced over the batch; with ``"mean"`` gradients are scaled back to one example.
+
+    Returns:
+        The statistics, gradients being those of the loss of one example.
 
     >>> p = torch.tensor([[1.0, -1.0], [2.0, 1.0]])
     >>> gradient_signs(p, p.relu(), torch.tensor([[0.5, 0.0], [0.5, -0.5]])).g_pos
@@ -98,6 +105,10 @@ def covariance_split(module: nn.Module, x: Tensor, g: Tensor, *, reduction: Redu
         module: the linear or convolution layer.
         x: its input.
         g: autograd's gradient with respect to its output.
+        reduction: how the loss was reduced over the batch, ``"mean"`` or ``"sum"``.
+
+    Returns:
+        Both mean entries, for the mean loss over the batch.
 
     >>> layer = nn.Linear(2, 1)
     >>> print(covariance_split(layer, torch.tensor([[1.0, 1.0], [3.0, 3.0]]), torch.tensor([[0.5], [0.5]])))

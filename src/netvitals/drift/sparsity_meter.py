@@ -149,7 +149,8 @@ def measure(
         only: activations to report: names or patterns, or a function of a name.
         seed: what noise is left in the model is drawn with it.
         progress: called with (batches done, batches planned).
-        tau, tau_abs: thresholds of soft sparsity.
+        tau: soft sparsity counts |a| up to this share of the largest |a|.
+        tau_abs: absolute soft sparsity counts |a| up to this value.
 
     Returns:
         Sparsity by activation, what reading zeros would save by layer, and what could not be looked at.

@@ -95,6 +95,12 @@ class SpikeReport(Result):
 def intermediate_peak(profile: Sequence[float]) -> bool:
     """Whether the largest of a profile over depth is neither the first nor the last.
 
+    Args:
+        profile: max|a| of each layer, in order of depth.
+
+    Returns:
+        True where it is in between.
+
     >>> intermediate_peak([1.0, 9.0, 2.0]), intermediate_peak([9.0, 1.0])
     (True, False)
     """
@@ -108,6 +114,13 @@ def amplification(
     a: SpikeReport | Mapping[str, float] | Sequence[float], b: SpikeReport | Mapping[str, float] | Sequence[float]
 ) -> float:
     """Mean over layers of max|a| in run A, over the same in run B.
+
+    Args:
+        a: run A: a report, or the maxima by layer.
+        b: run B, likewise.
+
+    Returns:
+        A factor; NaN where the maxima of B are all 0.
 
     >>> amplification([50.0, 100.0], [2.0, 4.0])
     25.0
@@ -129,6 +142,16 @@ def spikes(
     a: Tensor, *, channel_dim: int = -1, k: float = SPIKE_RMS, name: str = "tensor", kind: str = "activation"
 ) -> SiteSpikes:
     """The spike numbers of one tensor, exactly, in float64.
+
+    Args:
+        a: the tensor; fewer than two dimensions are one channel.
+        channel_dim: the dimension that counts channels.
+        k: an entry above so many root mean squares is a spike.
+        name: of the site, for the result.
+        kind: of the site, ``"activation"`` or ``"stream"``, for the result.
+
+    Returns:
+        Maximum and its place, quantile, ratios, kurtosis and the number of spikes.
 
     >>> print(spikes(torch.tensor([[0.0, 1.0], [2.0, 9.0]])))
     tensor: max 9 at position 1, channel 1 (3.0× mean, 4.5× median), p999 2, kurtosis 2.2, 0 spikes in 4

@@ -67,6 +67,12 @@ class RowCentred(nn.Module):
 def centred(weight: Tensor) -> Tensor:
     r"""$W_{ik} - \frac1n\sum_k W_{ik}$ over everything that enters output i.
 
+    Args:
+        weight: (outputs, inputs), or a convolution's kernel (outputs, inputs, ...).
+
+    Returns:
+        A new tensor of the same shape whose mean is 0 for each output.
+
     >>> centred(torch.tensor([[1.0, 3.0], [0.0, 4.0]]))
     tensor([[-1.,  1.],
             [-2.,  2.]])

@@ -37,6 +37,16 @@ def tensor_sparsity(
 ) -> TensorSparsity:
     """All shares for one tensor of pre-activations ``p`` and its activations ``a``.
 
+    Args:
+        p: pre-activations.
+        a: their activations, in the same shape.
+        channel_dim: the dimension that counts units.
+        tau: soft sparsity counts |a| up to this share of the largest |a|.
+        tau_abs: absolute soft sparsity counts |a| up to this value.
+
+    Returns:
+        Shares in [0, 1]: of elements, and of units that are always zero or never.
+
     >>> import torch
     >>> p = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
     >>> print(tensor_sparsity(p, p.relu()))
@@ -82,6 +92,13 @@ class StreamProfile:
 def stream_profile(streams: Sequence[Tensor], channel_dim: int = -1) -> StreamProfile:
     """The profile of streams that were captured block by block.
 
+    Args:
+        streams: the stream after each block, in order of depth.
+        channel_dim: the dimension that the norm of a row is taken over.
+
+    Returns:
+        Mean row norm and standard deviation after each block.
+
     >>> import torch
     >>> print(stream_profile([torch.ones(2, 4), 2 * torch.ones(2, 4)]))
     norm by block: 2 → 4
@@ -112,6 +129,14 @@ class Update:
 
 def update_norms(before: Mapping[str, Tensor], after: Mapping[str, Tensor], grads: Mapping[str, Tensor]) -> Update:
     """Gradient, update and weight norm over all tensors that are named in ``before``.
+
+    Args:
+        before: parameters before the step, by name.
+        after: parameters after it, by name.
+        grads: gradients by name; a parameter may have none.
+
+    Returns:
+        The three Euclidean norms; the weights are those before the step.
 
     >>> import torch
     >>> before, after = {"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([3.0, 3.5])}

@@ -63,12 +63,17 @@ def expected_gradient(p: Tensor, f: Activation = "relu", *, gain: float) -> Tens
 
 
 def expected_gradient_of_loss(p: Tensor, inner: Tensor | float, f: Activation = "relu") -> Tensor:
-    r"""$E[\partial\ell/\partial p_i] = \varphi'(p_i)\,a_i\,\lVert a\rVert^{-2}\,E\langle o,\nabla_o\ell\rangle$ for any
-    differentiable loss and Gaussian weights (D4).
+    r"""$E[\partial\ell/\partial p_i] = \varphi'(p_i)\,a_i\,\lVert a\rVert^{-2}\,E\langle o,\nabla_o\ell\rangle$ (D4).
+
+    For any differentiable loss and Gaussian weights.
 
     Args:
         p: pre-activations, units in the last dimension.
         inner: E⟨o, ∇ℓ⟩ of each sample (shape of p without the last dimension).
+        f: activation, by name or callable.
+
+    Returns:
+        The expected gradient, in the shape of ``p``, in float64.
 
     >>> expected_gradient_of_loss(torch.tensor([3.0, 4.0, -1.0]), 5.0).tolist()
     [0.6, 0.8, 0.0]
@@ -84,7 +89,13 @@ def cross_entropy_force(p: Tensor, f: Activation = "relu", *, readout_variance: 
     r"""$\sigma_L^2\,\varphi(p_i)\varphi'(p_i)\,E[1-\lVert s\rVert^2]$: cross-entropy, only the readout downstream (D3).
 
     Args:
+        p: pre-activations of the last hidden layer.
+        f: activation, by name or callable.
+        readout_variance: variance σ_L² of a readout weight.
         doubt: E[1 − ‖softmax(o)‖²], 1 − 1/classes for small outputs and 0 for certain ones.
+
+    Returns:
+        The expected gradient, in the shape of ``p``, in float64.
     """
     return readout_variance * doubt * force(p, f)
 
@@ -95,6 +106,11 @@ def expected_weight_gradient(x: Tensor, p: Tensor, f: Activation = "relu", *, ga
     Args:
         x: inputs of the layer, (samples, inputs).
         p: its pre-activations, (samples, units).
+        f: activation after the layer, by name or callable.
+        gain: c_l, from :func:`downstream_gain` or :func:`he_gain`.
+
+    Returns:
+        The expected gradient (units, inputs), in float64.
     """
     if x.ndim != 2 or p.ndim != 2 or len(x) != len(p):
         raise ValueError(
@@ -130,7 +146,11 @@ def drift_sign(f: Activation, input_mean: float, *, mu: float = 0.0, sigma: floa
     Args:
         f: the activation after the layer.
         input_mean: mean of the layer's input; 0 for centred data.
-        mu, sigma: mean and standard deviation of the pre-activations.
+        mu: mean of the pre-activations.
+        sigma: their standard deviation.
+
+    Returns:
+        −1, 0 or 1; 0 where there is no force or the input is centred.
 
     >>> drift_sign("relu", 0.4), drift_sign("neg_relu", -0.4), drift_sign("relu", -0.4), drift_sign("tanh", 0.4)
     (-1, -1, 1, 0)

@@ -59,6 +59,14 @@ class WeightDrift:
 def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
     """The row of drift statistics of one tensor, in float64.
 
+    Args:
+        weight: the tensor now.
+        initial: the tensor at the start, in the same shape.
+
+    Returns:
+        Statistics of the entries now, their mean change in units of the average spread (z), and its t value over
+        entries (t).
+
     >>> print(weight_drift(torch.tensor([-1.0, 0.0, 1.0]) - 0.5, torch.tensor([-1.0, 0.0, 1.0])))
     mean -5.000e-01, drift_z -0.5000, drift_t -inf, 66.7% negative, |W| at 99.9 % 0.5, 3 entries
     """
@@ -75,6 +83,14 @@ def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
 
 def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module]) -> Role:
     """What a parameter is, from the module that owns it and its own shape.
+
+    Args:
+        name: dotted name of the parameter.
+        parameter: the parameter.
+        modules: the model's modules, by name.
+
+    Returns:
+        "weight", "bias", "norm_gain", "norm_shift", "embedding" or "other".
 
     >>> role("0.bias", torch.zeros(2), {"0": nn.BatchNorm1d(2)})
     'norm_shift'

@@ -115,8 +115,15 @@ class Table:
 
 
 def table(source: Any) -> Table:
-    """The readings of ``source``: a Run, a Table, a polars frame in long form, readings, or anything that carries
-    ``.readings`` (and perhaps ``.arrays`` and ``.meta``), such as a checkup."""
+    """The readings of anything that holds them, gathered into curves.
+
+    Args:
+        source: a Run, a Table, a polars frame in long form, readings, or anything that carries ``.readings`` (and
+            perhaps ``.arrays`` and ``.meta``), such as a checkup.
+
+    Returns:
+        A curve by (vital, site, metric), the last array of each, and the metadata; a Table is returned as it is.
+    """
     if isinstance(source, Table):
         return source
     if isinstance(source, Run):
@@ -174,7 +181,14 @@ def _meta(source: Any) -> dict[str, Any]:
 
 
 def is_pooled(site: str) -> bool:
-    """Whether a site's numbers are those of the whole model."""
+    """Whether a site's numbers are those of the whole model.
+
+    Args:
+        site: the name of a site in a reading.
+
+    Returns:
+        True for numbers of the whole model, False for those of one place.
+    """
     return site in ("", POOLED) or site.startswith(f"{POOLED}/")
 
 

@@ -118,6 +118,9 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
         activations: activation function (or its registered name) by site, for forecasts; by default what the run's
             metadata says.
 
+    Returns:
+        The findings, most severe first, with what was checked and what could not be seen.
+
     >>> from netvitals.capture import Reading
     >>> print(diagnose([Reading(i, "loss", "model", "loss", 2.0 / (1 + i)) for i in range(30)]))  # doctest: +ELLIPSIS
     Nothing alarming.
@@ -148,7 +151,15 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
 
 def activations_of(readings: Table, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """By site: what the caller says, else the spec of its module, else what the operation's name says, where the
-    registry knows it."""
+    registry knows it.
+
+    Args:
+        readings: the table, whose metadata lists the sites.
+        given: activation (module, function or registered name) by site, which goes before the metadata; None for none.
+
+    Returns:
+        An activation by the name of its site; sites whose activation is unknown are left out.
+    """
     from netvitals import activations as registry
 
     out: dict[str, Any] = {}
@@ -165,6 +176,12 @@ def activations_of(readings: Table, given: Mapping[str, Any] | None = None) -> d
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """Open the run at ``path``; its ``findings()`` are those stored with it or, where none are, what :func:`diagnose`
-    says of it now. This is ``netvitals.open_run``."""
+    """Open the run at ``path``, to read it. This is ``netvitals.open_run``.
+
+    Args:
+        path: a run's folder or its SQLite file.
+
+    Returns:
+        The run; its ``findings()`` are those stored with it or, where none are, what :func:`diagnose` says of it now.
+    """
     return open_file(path, judge=diagnose)

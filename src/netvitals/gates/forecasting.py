@@ -58,11 +58,15 @@ def forecast(mu: Any, sigma: Any, f: Any, theta: float = 0.01, *, shrink: float 
     """Gate density of a site when its variance has shrunk.
 
     Args:
-        mu, sigma: mean and standard deviation of the activation's input, one entry per channel.
+        mu: mean of the activation's input, one entry per channel.
+        sigma: standard deviation of the activation's input, one entry per channel.
         f: the activation: a module, a callable, a registered name, or its ``Crossings``.
         theta: a gate is open where |f'| > theta.
         shrink: σ later over σ now.
         shift: mean later minus mean now, the same for all channels.
+
+    Returns:
+        Mean density over channels now and later, the median margin in σ, and the confidence in the direction of change.
 
     >>> print(forecast([-0.2, -0.1], [0.3, 0.3], "relu"))
     gate density will fall, 0.311 → 0.172: margin -0.50 σ and shrinking variance (confidence 100%, 2 channels)

@@ -27,7 +27,8 @@ def predict(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:
     r"""Predicted gate density $\sum_j \Phi((b_j-\mu)/\sigma) - \Phi((a_j-\mu)/\sigma)$ over the active intervals.
 
     Args:
-        mu, sigma: mean and standard deviation of the activation's input: numbers, arrays (one per channel) or tensors.
+        mu: mean of the activation's input: a number, an array (one per channel) or a tensor.
+        sigma: its standard deviation, in the same form.
         f: the activation: a module, a callable, a registered name, or its ``Crossings``.
         theta: a gate is open where |f'| > theta, strictly.
 
@@ -90,6 +91,15 @@ class Margins(Result):
 
 def margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Margins:
     """The five predictors from the channel means and standard deviations of an activation's input.
+
+    Args:
+        mu: mean of the activation's input, one entry per channel.
+        sigma: its standard deviation, one entry per channel; 0 for a channel that is constant.
+        f: the activation: a module, a callable, a registered name, or its ``Crossings``.
+        theta: a gate is open where |f'| > theta, strictly.
+
+    Returns:
+        The predictors, arrays with one entry per channel (``population`` is one number for the site).
 
     >>> from types import SimpleNamespace
     >>> relu = SimpleNamespace(intervals=((0.0, float("inf")),), z_low=0.0)

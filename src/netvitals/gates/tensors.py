@@ -32,7 +32,15 @@ class GateDensity:
 
 
 def density(gate: Tensor, theta: float, valid: Tensor | None = None) -> GateDensity:
-    r"""$D(\theta)$ of a tensor of gates; ``valid`` marks the elements that count (default: those that are not NaN).
+    r"""$D(\theta)$, the share of open gates, of a tensor of gates.
+
+    Args:
+        gate: values of f', of any shape.
+        theta: a gate is open where |f'| > theta, strictly.
+        valid: boolean, True where an element counts; by default where ``gate`` is not NaN.
+
+    Returns:
+        The share of open gates in [0, 1], NaN where nothing counts, and how many elements are behind it.
 
     >>> print(density(torch.tensor([0.0, 0.2, 1.0, float("nan")]), theta=0.1))
     D(0.1) = 0.6667 over 3 elements (75.0% valid)
@@ -69,6 +77,13 @@ class Moments:
 
 def moments(p: Tensor, channel_dim: int = 1) -> Moments:
     """The moments of one tensor of pre-activations.
+
+    Args:
+        p: pre-activations of any shape; fewer than two dimensions are one channel.
+        channel_dim: the dimension of ``p`` that counts channels.
+
+    Returns:
+        Mean and population standard deviation by channel and pooled, and the share of inputs at or below zero.
 
     >>> print(moments(torch.tensor([[1.0, -1.0], [3.0, -1.0]])))
     p = +0.5000 ± 1.6583 over 2 channels (4 elements), drift +0.302, 50.0% at or below zero

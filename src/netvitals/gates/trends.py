@@ -118,8 +118,12 @@ def correlate(margin: Any, density: Any, kind: Kind = "pearson") -> ChannelCorre
     r"""$r_c = \mathrm{corr}_t(M_c(t), D_c(t))$ for every channel.
 
     Args:
-        margin, density: (moments, channels), three moments or more.
+        margin: margin of every channel over time, (moments, channels), three moments or more.
+        density: gate density, in the same shape.
         kind: ``"pearson"``, or ``"spearman"`` for the correlation of ranks (ties share their mean rank).
+
+    Returns:
+        One correlation per channel, NaN where margin or density is constant or not finite, and how many of each.
 
     >>> print(correlate([[0, 0], [1, 1], [2, 2]], [[.1, .3], [.2, .3], [.4, .3]]))
     100.0% of 1 channels correlate positively (pearson, median +0.98); 1 constant and 0 without a finite margin left out

@@ -119,15 +119,27 @@ _PRESET = re.compile(r"^quantile(?P<mean>mean)?(?:batchnorm[12]d|layernorm|norm)
 
 
 def norm_names() -> list[str]:
-    """The names of :func:`norm`, as they are written."""
+    """The names of :func:`norm`, as they are written.
+
+    Returns:
+        One usage line a norm, such as ``"quantile:Q[:SEARCH]"``.
+    """
     return [usage for _, usage in NORMS.values()]
 
 
 def norm(spec: str, channels: int, ndim: int) -> nn.Module:
-    """A fresh norm over ``channels`` for tensors of ``ndim`` dimensions: 2 (N, C), 3 (N, T, C) or 4 (N, C, H, W).
+    """A fresh norm by name.
 
     ``batch``, ``group[:GROUPS]``, ``layer``, ``rms``, ``none``, ``quantile:Q[:SEARCH]``, ``quantile_mean:Q[:SEARCH]``,
     ``prestop:BATCHES``; names such as ``QuantileBatchNorm2d-75`` work too.
+
+    Args:
+        spec: the name with its parameters; an unknown one is a ``ValueError`` with the nearest.
+        channels: how many features C are normed.
+        ndim: dimensions of the tensors it will meet: 2 (N, C), 3 (N, T, C) or 4 (N, C, H, W).
+
+    Returns:
+        A new module with its initial parameters.
 
     >>> norm("quantile:0.75", 8, 4)
     QuantileBatchNorm2d(8, q=0.75, search=channelwise, variance=quantile, eps=1e-05)

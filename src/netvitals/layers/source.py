@@ -44,6 +44,12 @@ def functional_activations(model: nn.Module) -> list[tuple[str, str, int]]:
     """(module name, activation, line) of functional activations in the forwards of the model's own classes.
 
     Classes of torch itself are passed over: their activations are modules or attributes, which surgery does reach.
+
+    Args:
+        model: any model; its source is read, it is not called.
+
+    Returns:
+        One triple a call, the line counted in the file of the class; a class without source gives none.
     """
     found = []
     for name, module in model.named_modules():

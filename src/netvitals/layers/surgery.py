@@ -144,6 +144,13 @@ RELUFIABLE = (
 def relufy(model: nn.Module, *, only: Filter = None) -> Surgery:
     """Put ReLU in the place of every ReLU-like activation; sigmoid and tanh gates stay and are reported.
 
+    Args:
+        model: the model, which is changed.
+        only: a pattern of dotted names (``"blocks.*.act"``) or a function of (name, module); None is everywhere.
+
+    Returns:
+        What was exchanged, place by place, and what stayed, with the reason.
+
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.SiLU(), nn.Linear(2, 1), nn.Sigmoid())
     >>> print(relufy(net))
     1: silu -> relu

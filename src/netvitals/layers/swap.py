@@ -100,8 +100,15 @@ def replace_linear(
 ) -> Surgery:
     """Exchange linear and convolution layers in place.
 
-    ``to`` is ``"topk:SPARSITY[:GRANULARITY]"``, which wraps each layer, weights and all, in
-    :class:`netvitals.layers.TopK`, or a factory that is given the old layer.
+    Args:
+        model: the model, which is changed.
+        to: ``"topk:SPARSITY[:GRANULARITY]"``, which wraps each layer, weights and all, in
+            :class:`netvitals.layers.TopK`, or a factory that is given the old layer.
+        kinds: classes of layers to exchange; layers already inside a TopK are left alone.
+        only: a pattern of dotted names (``"blocks.*.fc"``) or a function of (name, module); None is everywhere.
+
+    Returns:
+        What was exchanged, place by place.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> print(replace_linear(net, "topk:0.5", only="0"))

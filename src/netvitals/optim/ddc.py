@@ -28,11 +28,14 @@ class DDC(Optimizer):
 
     Args:
         params: parameters or groups, as for any torch optimiser.
-        gauges: specs from :mod:`netvitals.optim` (``relu_rescale``, ``ln_scale``, ``find_gauges(model).gauges``, …) on
-            disjoint parameters, each inside one group.
+        gauges: specs from :mod:`netvitals.optim` (``relu_rescale``, ``ln_scale``, …, or
+            ``find_gauges(model, loss_fn, batch).gauges``) on disjoint parameters, each inside one group.
         base: the preconditioner (``AdamBase()``, ``RMSBase()``, ``SignBase()``, or your own ``descent``).
-        lr, betas, eps, weight_decay: as in AdamW; decay is decoupled. Under a rescale gauge the step of a block is
-            ``lr`` times the block's norm, so learning rates are smaller than the base optimiser's.
+        lr: learning rate. Under a rescale gauge the step of a block is ``lr`` times the block's norm, so learning rates
+            are smaller than the base optimiser's.
+        betas: decay of the running means of gradients and of their squares, as in AdamW.
+        eps: added to the root of the squares, as in AdamW.
+        weight_decay: as in AdamW, decoupled.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "base" (which normalises round-off when the
             loss is exactly invariant).
         lr_vertical: its learning rate; default ``lr``.

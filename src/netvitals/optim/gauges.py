@@ -194,26 +194,61 @@ Gauge = Shift | Rescale
 
 
 def ce_shift_bias(bias: Parameter, name: str = "logit shift (bias)") -> Shift:
-    """b → b + c·1: cross-entropy does not see a constant added to every logit."""
+    """b → b + c·1: cross-entropy does not see a constant added to every logit.
+
+    Args:
+        bias: bias of the logits (C,).
+        name: of the gauge in reports.
+
+    Returns:
+        The gauge, one mode.
+    """
     return Shift(name, bias)
 
 
 def ce_shift_rows(weight: Parameter, name: str = "logit shift (rows)") -> Shift:
-    """W → W + 1cᵀ for an unembedding (C, d)."""
+    """W → W + 1cᵀ for an unembedding (C, d).
+
+    Args:
+        weight: the unembedding (C, d).
+        name: of the gauge in reports.
+
+    Returns:
+        The gauge, d modes.
+    """
     return Shift(name, weight)
 
 
 def relu_rescale(
     first: Parameter, second: Parameter, bias: Parameter | None = None, name: str = "ReLU rescale"
 ) -> Rescale:
-    """(W1, b1, W2) → (cW1, cb1, W2/c) around a positively homogeneous activation."""
+    """(W1, b1, W2) → (cW1, cb1, W2/c) around a positively homogeneous activation.
+
+    Args:
+        first: weight before the activation.
+        second: weight after it.
+        bias: bias of the first layer, if it has one.
+        name: of the gauge in reports.
+
+    Returns:
+        The gauge, one mode.
+    """
     return chained_rescale([first, second], [bias], name)
 
 
 def chained_rescale(
     weights: Sequence[Parameter], biases: Sequence[Parameter | None] = (), name: str = "chained ReLU rescale"
 ) -> Rescale:
-    """One joint spec for a chain of layers, n − 1 modes; ``biases[i]`` belongs to ``weights[i]``, the last is free."""
+    """One joint gauge for a chain of n layers around positively homogeneous activations.
+
+    Args:
+        weights: weights of the layers, in order.
+        biases: ``biases[i]`` belongs to ``weights[i]``, None where there is none; the last is free.
+        name: of the gauge in reports.
+
+    Returns:
+        The gauge, n − 1 modes.
+    """
     followers = tuple((b, i) for i, b in enumerate(biases[: len(weights) - 1]) if b is not None)
     return Rescale(name, tuple(Block((w,), (None,)) for w in weights), followers)
 
@@ -223,7 +258,13 @@ def channel_rescale(
 ) -> Rescale:
     """Per channel: what is scaled (a norm's γ and β, or a neuron's row and bias) against the columns that read it.
 
-    Each entry is (parameter, its channel dimension), such as ``[(ln.weight, 0), (ln.bias, 0)], [(next.weight, 1)]``.
+    Args:
+        scaled: (parameter, its channel dimension) of what is scaled, such as ``[(ln.weight, 0), (ln.bias, 0)]``.
+        readers: (parameter, its channel dimension) of what reads it, such as ``[(next.weight, 1)]``.
+        name: of the gauge in reports.
+
+    Returns:
+        The gauge, one mode a channel.
     """
     return Rescale(
         name,
@@ -237,7 +278,17 @@ def channel_rescale(
 def ln_scale(
     weight: Parameter, bias: Parameter | None, readers: Sequence[Parameter], name: str = "norm scale"
 ) -> Rescale:
-    """(γ_i, W_next[:, i]) → (c_i γ_i, W_next[:, i]/c_i)."""
+    """(γ_i, W_next[:, i]) → (c_i γ_i, W_next[:, i]/c_i).
+
+    Args:
+        weight: gain γ of the norm (d,).
+        bias: its shift β, which is scaled along, or None.
+        readers: weights (out, d) of every layer that reads the norm.
+        name: of the gauge in reports.
+
+    Returns:
+        The gauge, d modes.
+    """
     scaled = [(weight, 0)] + ([(bias, 0)] if bias is not None else [])
     return channel_rescale(scaled, [(w, 1) for w in readers], name)
 

@@ -174,6 +174,12 @@ def muon_split(model: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.
     Hidden matrices are the weights of linear and convolution layers but the last of them, the readout. Weights tied
     to an embedding, positions, gains and biases go to AdamW.
 
+    Args:
+        model: its parameters are shared, not copied.
+
+    Returns:
+        Parameters by name for Muon, and those for AdamW; together all of them.
+
     >>> matrices, rest = muon_split(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
     >>> list(matrices), list(rest)
     (['0.weight'], ['0.bias', '2.weight', '2.bias'])
@@ -193,6 +199,14 @@ def muon_split(model: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.
 
 
 def fused_parts(name: str, parameter: Tensor) -> int:
-    """3 when a matrix holds query, key and value one below the other, else 1."""
+    """3 when a matrix holds query, key and value one below the other, else 1.
+
+    Args:
+        name: dotted name of the parameter.
+        parameter: the parameter; query, key and value have as many rows as the matrix has columns.
+
+    Returns:
+        The number of matrices to orthogonalise one by one.
+    """
     fused = re.search(r"qkv|in_proj|c_attn", name) is not None
     return 3 if fused and parameter.shape[0] == 3 * parameter.flatten(1).shape[1] else 1

@@ -14,7 +14,12 @@ def z_loss(logits: Tensor, weight: float = 1e-4, *, reduction: str = "mean") -> 
     r"""``weight`` times the squared log-partition, over the last dimension.
 
     Args:
+        logits: (..., classes).
+        weight: factor of the term, not negative.
         reduction: "mean", "sum" or "none" over the others.
+
+    Returns:
+        The term to add to the loss: a number, or (...) without reduction.
 
     >>> z_loss(torch.zeros(3, 8), weight=1.0) == torch.tensor(8.0).log().square()
     tensor(True)

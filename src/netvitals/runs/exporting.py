@@ -23,6 +23,9 @@ def export(run: Run, to: str = "parquet", out: str | os.PathLike[str] | None = N
         run: the run.
         to: ``"parquet"``, ``"csv"`` or ``"json"``.
         out: where to; by default beside the run, named after it. An existing file is replaced.
+
+    Returns:
+        Where the file was written.
     """
     if to not in FORMATS:
         raise ValueError(f"a run can be exported to {', '.join(FORMATS)}, not to {to!r}")

@@ -28,6 +28,12 @@ CREATE TABLE finding (id INTEGER PRIMARY KEY, record TEXT NOT NULL);
 def run_file(path: str | os.PathLike[str]) -> Path:
     """The SQLite file that ``path`` means: itself when it ends like one, else ``run.sqlite`` in that folder.
 
+    Args:
+        path: a run's folder, or a file that ends in ``.sqlite``, ``.sqlite3`` or ``.db``; ``~`` is the home folder.
+
+    Returns:
+        The path of the file, whether or not it exists.
+
     >>> run_file("runs/first").as_posix()
     'runs/first/run.sqlite'
     >>> run_file("first.sqlite").as_posix()

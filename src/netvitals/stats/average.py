@@ -30,6 +30,12 @@ class Mean:
 def mean(values: Any) -> Mean:
     r"""$\bar x \pm s/\sqrt{n}$ with $s^2 = \frac{1}{n-1}\sum (x_i-\bar x)^2$.
 
+    Args:
+        values: at least two independent numbers (seeds, never the epochs of one run).
+
+    Returns:
+        The mean with its standard error, in the unit of the values.
+
     >>> print(mean([1.0, 2.0, 3.0]))
     2 ± 0.58 (n=3)
     """

@@ -65,6 +65,12 @@ class Wilcoxon:
 def anova(*groups: Any) -> Anova:
     r"""$F = \frac{\sum_g n_g(\bar x_g-\bar x)^2/(k-1)}{\sum_g\sum_i (x_{gi}-\bar x_g)^2/(n-k)}$.
 
+    Args:
+        *groups: two samples or more, each of at least two finite numbers.
+
+    Returns:
+        F with its p-value, degrees of freedom, and the spread between and within groups in the unit of the data.
+
     >>> print(anova([1, 2, 3], [2, 3, 4], [5, 6, 7]))
     F(2, 6) = 13, p = 0.00659; std between 2.08, within 1
     """
@@ -90,6 +96,13 @@ def anova(*groups: Any) -> Anova:
 def paired_t(x: Any, y: Any) -> PairedT:
     r"""$t = \bar d\,/\,(s_d/\sqrt n)$ with $d_i = x_i - y_i$.
 
+    Args:
+        x: numbers, at least two.
+        y: their partners, in the same order and unit.
+
+    Returns:
+        t, the two-sided p-value, and the mean difference with its standard error in the unit of the data.
+
     >>> print(paired_t([3, 4, 6], [1, 3, 3]))
     mean difference 2 ± 0.58, t(2) = 3.464, p = 0.0742
     """
@@ -109,6 +122,13 @@ def wilcoxon(x: Any, y: Any | None = None) -> Wilcoxon:
 
     The distribution is built from the ranks at hand, so it stays exact when absolute differences tie
     (scipy's exact table assumes that none do).
+
+    Args:
+        x: numbers; at most 1000 differences may be nonzero.
+        y: their partners in the same order; None tests x itself.
+
+    Returns:
+        Both rank sums and the exact p-values; zero differences are dropped and counted.
 
     >>> print(wilcoxon([1, 2, 3, 4, 5, 6, 7, 8]))
     W+ = 36, W− = 0 (n = 8, 0 zero); p = 0.00781 (two-sided, exact)
@@ -141,6 +161,14 @@ def wilcoxon(x: Any, y: Any | None = None) -> Wilcoxon:
 
 def cohens_d(x: Any, y: Any, *, paired: bool = False) -> float:
     r"""$d = (\bar x-\bar y)/s$, s pooled over both samples; with ``paired``, s is the spread of the differences.
+
+    Args:
+        x: the one sample, at least two numbers.
+        y: the other, in the same unit.
+        paired: the samples come in pairs, in the same order.
+
+    Returns:
+        The difference of the means in units of s, a pure number.
 
     >>> cohens_d([2, 4, 6], [1, 3, 5])
     0.5

@@ -24,6 +24,13 @@ class Correlation:
 def pearson(x: Any, y: Any) -> Correlation:
     r"""$r = \frac{\sum (x_i-\bar x)(y_i-\bar y)}{\sqrt{\sum (x_i-\bar x)^2 \sum (y_i-\bar y)^2}}$.
 
+    Args:
+        x: at least three numbers, not all the same.
+        y: their partners, in the same order.
+
+    Returns:
+        r in [−1, 1] with the two-sided p-value.
+
     >>> print(pearson([1, 2, 3, 4], [1, 3, 2, 4]))
     Pearson +0.800 (p = 0.2, n = 4)
     """
@@ -38,6 +45,13 @@ def pearson(x: Any, y: Any) -> Correlation:
 
 def spearman(x: Any, y: Any) -> Correlation:
     """Pearson correlation of the ranks; tied values share their mean rank.
+
+    Args:
+        x: at least three numbers, not all the same.
+        y: their partners, in the same order.
+
+    Returns:
+        The rank correlation in [−1, 1] with the two-sided p-value.
 
     >>> print(spearman([1, 2, 3, 4], [1, 10, 100, 1000]))
     Spearman +1.000 (p = 0, n = 4)

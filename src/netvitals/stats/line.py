@@ -35,6 +35,13 @@ class Slope:
 def slope(x: Any, y: Any) -> Slope:
     r"""$\hat b = S_{xy}/S_{xx}$, $\mathrm{se}(\hat b)=\sqrt{\mathrm{RSS}/((n-2)S_{xx})}$.
 
+    Args:
+        x: at least three numbers, not all the same.
+        y: the value at each x.
+
+    Returns:
+        Slope with standard error (unit of y per unit of x), intercept, R² and the slopes between neighbours.
+
     >>> print(slope([0, 1, 2, 3], [1.0, 3.1, 4.9, 7.0]))
     slope 1.98 ± 0.042 (n=4, R² = 0.9991)
     """
@@ -46,6 +53,13 @@ def slope(x: Any, y: Any) -> Slope:
 def loglog_slope(x: Any, y: Any) -> Slope:
     """The exponent p of y ≈ c·x^p: slope of ln y on ln x.
 
+    Args:
+        x: at least three positive numbers, not all the same.
+        y: the value at each x, positive.
+
+    Returns:
+        The exponent with its standard error, a pure number; the intercept is ln c.
+
     >>> print(loglog_slope([1, 10, 100], [2.0, 0.02, 0.0002]))
     slope -2 ± 0 (n=3, R² = 1.0000)
     """
@@ -56,7 +70,15 @@ def loglog_slope(x: Any, y: Any) -> Slope:
 
 
 def local_slopes(x: Any, y: Any, *, log: bool = True) -> Array:
-    """Slopes between neighbouring points, in order of x; on logarithmic axes unless ``log`` is False.
+    """Slopes between neighbouring points, in order of x.
+
+    Args:
+        x: at least two different numbers; a repeated one is a ``ValueError``.
+        y: the value at each x.
+        log: True takes ln of both first, so that the slopes are local exponents; both must be positive then.
+
+    Returns:
+        An array with one slope fewer than there are points.
 
     >>> local_slopes([1, 2, 4], [1, 4, 64]).round(6).tolist()
     [2.0, 4.0]

@@ -34,6 +34,13 @@ class SignTest:
 def sign_test(values: Any, reference: float = 0.0) -> SignTest:
     r"""Exact binomial test of $P[x > r] = 1/2$, one value per independent run.
 
+    Args:
+        values: one number per independent run.
+        reference: the value r they are compared with.
+
+    Returns:
+        Counts above, below and at the reference, and the exact p-values.
+
     >>> print(sign_test([0.3, 0.1, 0.2, 0.0]))
     3 above, 0 below, 1 tied; p = 0.125 (above), 1 (below), 0.25 (two-sided)
     """

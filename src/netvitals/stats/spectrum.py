@@ -39,7 +39,14 @@ class EffectiveRank:
 
 
 def effective_rank(matrix: Tensor, *, centred: bool = False) -> EffectiveRank:
-    """All definitions for one matrix; ``centred`` subtracts the mean row first, as one does with features.
+    """All definitions for one matrix.
+
+    Args:
+        matrix: shape (rows, columns); further dimensions, as of a convolution, are flattened into the columns.
+        centred: subtract the mean row first, as one does with features.
+
+    Returns:
+        Four pure numbers between 1 and min(shape); NaN for a matrix of zeros.
 
     >>> print(effective_rank(torch.eye(4)))
     effective rank of 4×4: entropy 4.00, energy 4.00, stable 4.00, participation 4.00

@@ -54,6 +54,12 @@ REGISTRY: dict[str, type[Vital]] = {
 def names(*, default: bool | None = None) -> list[str]:
     """Names of all vital signs, or only of those that are on by default, or only of the others.
 
+    Args:
+        default: True for those that are on by default, False for those that must be asked for, None for all.
+
+    Returns:
+        Names in the order in which the vital signs are shown a site.
+
     >>> names(default=True)
     ['gates', 'preactivations', 'drift', 'sparsity', 'spikes', 'imbalance', 'rank', 'stream', 'gradients']
     >>> names(default=False)
@@ -64,6 +70,12 @@ def names(*, default: bool | None = None) -> list[str]:
 
 def get(name: str) -> Vital:
     """A fresh instance of one vital sign.
+
+    Args:
+        name: one of :func:`names`; another is a ``ValueError`` with the nearest.
+
+    Returns:
+        A new instance with its default settings.
 
     >>> get("spike")
     Traceback (most recent call last):
@@ -78,7 +90,11 @@ def get(name: str) -> Vital:
 
 
 def default() -> list[Vital]:
-    """Fresh instances of the vital signs that are on by default, in the order they are shown a site."""
+    """Fresh instances of the vital signs that are on by default, in the order they are shown a site.
+
+    Returns:
+        One new instance a name of ``names(default=True)``.
+    """
     return [REGISTRY[name]() for name in names(default=True)]
 
 
@@ -86,6 +102,12 @@ def choose(vitals: Iterable[Vital | str] | None = None) -> list[Any]:
     """Vital signs from instances and names; ``"default"`` stands for all that are on by default, and so does None.
 
     An instance takes the place of the default one of its name, so that ``["default", Gates(thetas=[0.5])]`` works.
+
+    Args:
+        vitals: instances, names and ``"default"`` in any mix; None is the default ones.
+
+    Returns:
+        Instances in the order given; those that were given are not copied.
 
     >>> [v.name for v in choose(["gates", "plateau"])], len(choose(["default", "plateau"]))
     (['gates', 'plateau'], 10)
@@ -108,6 +130,12 @@ def choose(vitals: Iterable[Vital | str] | None = None) -> list[Any]:
 def how_often(vital: type[Vital]) -> str:
     """How often a vital sign looks, in words.
 
+    Args:
+        vital: a class of vital signs.
+
+    Returns:
+        The words that follow "it looks on".
+
     >>> how_often(Gates), how_often(Spikes), how_often(Rank)
     ('every measured step', 'every 5th measured step', 'measured steps at least 2,000 training steps apart')
     """
@@ -118,7 +146,15 @@ def how_often(vital: type[Vital]) -> str:
 
 
 def entry(vital: type[Vital]) -> dict[str, Any]:
-    """Everything a vital sign says of itself, as plain data."""
+    """Everything a vital sign says of itself, as plain data.
+
+    Args:
+        vital: a class of vital signs.
+
+    Returns:
+        Name, title, meaning, metrics with meaning and unit, how often it looks, whether it is on by default, and what
+        it needs.
+    """
     return {
         "name": vital.name,
         "title": vital.title,
@@ -134,7 +170,11 @@ def entry(vital: type[Vital]) -> dict[str, Any]:
 
 
 def reference() -> str:
-    """Every vital sign with every number it writes, as Markdown: the file ``docs/vital-signs.md``."""
+    """Every vital sign with every number it writes, as Markdown: the file ``docs/vital-signs.md``.
+
+    Returns:
+        Markdown text with one section a vital sign.
+    """
     parts = [
         "# The vital signs",
         "Written by `netvitals vitals --reference` from the classes in `netvitals.vitals`. A pure number has no unit. "
@@ -150,7 +190,11 @@ def reference() -> str:
 
 
 def table() -> str:
-    """All vital signs as a Markdown table: name, what it tells and needs, what it writes, how often."""
+    """All vital signs as a Markdown table: name, what it tells and needs, what it writes, how often.
+
+    Returns:
+        Markdown text with one row a vital sign.
+    """
     lines = [_row("name", "what it tells", "metrics", "how often"), "|---|---|---|---|"]
     for name, kind in REGISTRY.items():
         asked = "" if kind.default else f" Only if asked for{f'; needs {kind.needs}' if kind.needs else ''}."

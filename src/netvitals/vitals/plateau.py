@@ -25,8 +25,8 @@ class PlateauForecast(Vital):
 
     Args:
         model: the watched model; left out, the watch gives it, with its probe and its optimizer.
-        batch: probe batch (inputs, targets); for Gaussian-like inputs add the mirror images −x.
         loss_fn: ``loss_fn(model(inputs), targets)``.
+        batch: probe batch (inputs, targets); for Gaussian-like inputs add the mirror images −x.
         optimizer: tells the rule and the learning rate, read anew at each look.
         drop: share of the resting loss that has to be gone for the plateau to count as over.
         level: of the interval around the escape step.
@@ -54,15 +54,15 @@ class PlateauForecast(Vital):
     def __init__(
         self,
         model: nn.Module | None = None,
-        batch: tuple[Any, Any] | None = None,
         loss_fn: Callable[[Any, Any], Tensor] | None = None,
-        optimizer: torch.optim.Optimizer | None = None,
+        batch: tuple[Any, Any] | None = None,
         *,
+        optimizer: torch.optim.Optimizer | None = None,
         drop: float = 0.5,
         level: float = 0.8,
         keep: int = 400,
     ) -> None:
-        self.model, self.batch, self.loss_fn, self.optimizer = model, batch, loss_fn, optimizer
+        self.model, self.loss_fn, self.batch, self.optimizer = model, loss_fn, batch, optimizer
         self.drop, self.level, self.keep = drop, level, keep
         self.observations: list[Snapshot] = []
         self.forecasts: list[Forecast] = []
@@ -80,7 +80,7 @@ class PlateauForecast(Vital):
 
     def observe(self, step: int) -> Forecast:
         """Look now and forecast."""
-        if self.model is None or self.batch is None or self.loss_fn is None:
+        if self.model is None or self.loss_fn is None or self.batch is None:
             raise ValueError("this plateau forecast has no model yet: give it to watch, or model, loss_fn and batch")
         self.observations.append(measure_plateau(self.model, self.loss_fn, self.batch, step=step))
         if len(self.observations) > self.keep:

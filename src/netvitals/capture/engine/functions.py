@@ -30,6 +30,8 @@ What = Literal[
 
 
 class Meaning(NamedTuple):
+    """What a torch function does, as far as the engine cares."""
+
     what: What
     op: str  # canonical name, "relu" for F.relu, Tensor.relu_, ...
     in_place: bool = False

@@ -146,6 +146,7 @@ def random_state(device: torch.device) -> tuple[Tensor, Any]:
 
 
 def set_random_state(device: torch.device, state: tuple[Tensor, Any]) -> None:
+    """Put the generators for ``device`` back to what :func:`random_state` gave."""
     torch.set_rng_state(state[0])
     if state[1] is not None:
         getattr(torch, device.type).set_rng_state(state[1], device)

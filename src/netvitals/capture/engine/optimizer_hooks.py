@@ -117,7 +117,17 @@ def parameter_view(
     grads: Mapping[str, Tensor] | None = None,
     before: Mapping[str, Tensor] | None = None,
 ) -> ParameterView:
-    """All parameters of a model, given as its modules by name, as a vital sign is shown them."""
+    """All parameters of a model, given as its modules by name, as a vital sign is shown them.
+
+    Args:
+        modules: every module by its dotted name, the model itself under ``""``.
+        initial: copies of the parameters as they were at the start, by name.
+        grads: gradients by parameter name, sparse ones are made dense; None where there was no backward pass.
+        before: copies of the parameters before the optimizer's step, by name; None where there was no step.
+
+    Returns:
+        The view; a shared parameter is in it once, under the first of its names.
+    """
     params: dict[str, Tensor] = {}
     met: set[int] = set()
     for prefix, module in modules.items():
@@ -131,7 +141,14 @@ def parameter_view(
 
 
 def copies(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of every parameter, by name."""
+    """A copy of every parameter, by name.
+
+    Args:
+        model: a model whose parameters all have a shape; a lazy one is a ``ValueError``.
+
+    Returns:
+        Detached tensors on the parameters' own devices, by dotted name.
+    """
     lazy = [n for n, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
     if lazy:
         raise ValueError(f"parameter {lazy[0]!r} has no shape yet; run one batch through the model first")

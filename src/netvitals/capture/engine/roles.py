@@ -97,14 +97,28 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside wrappers of data-parallel training, whose names a user knows."""
+    """The model inside wrappers of data-parallel training, whose names a user knows.
+
+    Args:
+        model: any model.
+
+    Returns:
+        The innermost model, or the one given where no wrapper is around it.
+    """
     while type(model).__name__ in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"):
         model = model.module  # type: ignore[assignment]
     return model
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """The module that ``torch.compile`` wrapped, sharing its parameters."""
+    """The module that ``torch.compile`` wrapped, sharing its parameters.
+
+    Args:
+        model: any model; data-parallel wrappers are taken off first.
+
+    Returns:
+        The module that was compiled, or the unwrapped model where it was not.
+    """
     model = unwrapped(model)
     return getattr(model, "_orig_mod", model) if type(model).__name__ == "OptimizedModule" else model
 

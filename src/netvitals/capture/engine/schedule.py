@@ -134,6 +134,7 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
 
 
 def check_vital(vital: Any) -> None:
+    """Raise a ``TypeError`` for what is no vital sign: an instance with a name and at least one method that looks."""
     if isinstance(vital, type) or not isinstance(getattr(vital, "name", None), str) or not vital.name:
         raise TypeError(
             f"a vital sign is an instance with a name, got {vital!r}; "
@@ -149,8 +150,11 @@ def _has(vital: Any, method: str) -> bool:
 
 
 def warn(sentence: str) -> None:
-    """Tell the user once and go on, also where warnings are turned into errors. Of what torch says about every backend
-    it knows, the beginning is enough."""
+    """Tell the user and go on, also where warnings are turned into errors: then the sentence is logged.
+
+    Args:
+        sentence: what happened; cut after 400 characters, for torch may list every backend it knows.
+    """
     sentence = shorten(sentence, 400, placeholder=" …")
     try:
         warnings.warn(f"netvitals: {sentence}", RuntimeWarning, stacklevel=3)

@@ -115,7 +115,8 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 1.0
 
     Args:
         found: what ``interlayer`` returned.
-        small, large: bounds of the GN-gap over all pairs.
+        small: a GN-gap over all pairs below this calls for Gauss–Newton.
+        large: one above this calls for the full Hessian.
 
     Returns:
         The choice, why, and the pair with the largest gap.

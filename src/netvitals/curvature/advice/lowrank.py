@@ -48,6 +48,7 @@ def randomised_svd(op: Operator, rank: int, *, extra: int = 8, passes: int = 1, 
 
 
 def truncated(block: Tensor, rank: int) -> LowRank:
+    """The ``rank`` leading singular triplets of a dense block."""
     u, s, vt = torch.linalg.svd(block, full_matrices=False)
     return LowRank(u[:, :rank], s[:rank], vt[:rank].mT)
 
@@ -83,6 +84,10 @@ def propagated_root(factors: Mapping[str, Tensor], jacobians: Mapping[str, Tenso
     Args:
         factors: $S_u$ (d_u, k) of the children; they share columns because they share the loss.
         jacobians: $D_{uv}$ (d_u, d_v) of the edges from v.
+        rank: columns to keep, those of the largest singular values.
+
+    Returns:
+        $S_v$ of shape (d_v, rank), its columns orthogonal.
     """
     s = sum((jacobians[u].mT @ factors[u] for u in factors), torch.zeros(()))
     u, sigma, _ = torch.linalg.svd(s, full_matrices=False)

@@ -99,6 +99,14 @@ def chain(
 ) -> Graph:
     """A chain x → 0 → 1 → … → out of functions ``segment(f, theta)``; the last segment is ``out``.
 
+    Args:
+        segments: the functions in order, each from a vector and its parameters (or None) to a vector.
+        loss: ``loss(out, y)`` for one sample.
+        parameters: one flat tensor a segment, None for a segment without; left out, none has any.
+
+    Returns:
+        The graph; its parameters are stored under the names of their nodes.
+
     >>> g = chain([lambda f, t: f.tanh(), lambda f, t: 3 * f], loss=lambda f, y: f.sum())
     >>> g.topology.parents
     {'0': (), 'out': ('0',)}

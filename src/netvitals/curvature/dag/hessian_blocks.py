@@ -38,7 +38,18 @@ class BlockTable:
 
 
 def block(e: Evaluation, v: str, w: str, method: Method = "closed", reduction: Reduction = "mean_block") -> Block:
-    r"""$H_{v,w}$, its Gauss–Newton and tensor part: batch averages, or (B, d_v, d_w) per sample."""
+    r"""$H_{v,w}$, its Gauss–Newton and tensor part.
+
+    Args:
+        e: the graph at a batch.
+        v: the node of the rows.
+        w: the node of the columns.
+        method: ``"closed"``, ``"onesided"`` and ``"autograd"`` agree; ``"paper"`` and ``"paper_eq2"`` are as printed.
+        reduction: ``"mean_block"`` averages over the batch, ``"per_sample"`` keeps each example.
+
+    Returns:
+        H, GN and T, each (d_v, d_w), or (B, d_v, d_w) by sample.
+    """
     for name in (v, w):
         if name not in e.values:
             raise KeyError(f"no node {name!r}; the nodes are {', '.join(e.values)}")
@@ -67,7 +78,17 @@ def blocks(
     method: Method = "closed",
     reduction: Reduction = "mean_block",
 ) -> BlockTable:
-    """Blocks of the given pairs, by default all."""
+    """The blocks of many pairs of nodes.
+
+    Args:
+        e: the graph at a batch.
+        pairs: pairs (v, w) of names; None is all, in both orders.
+        method: as in :func:`block`.
+        reduction: as in :func:`block`.
+
+    Returns:
+        The blocks by pair, and the place of every node in the matrix over all nodes.
+    """
     names = list(e.graph.topology.order)
     pairs = [(v, w) for v in names for w in names] if pairs is None else list(pairs)
     index, at = {}, 0
@@ -78,7 +99,15 @@ def blocks(
 
 
 def assembled(table: BlockTable, part: Literal["H", "GN", "T"] = "H") -> Tensor:
-    """The matrix over all nodes; pairs not in the table are zero."""
+    """The matrix over all nodes; pairs not in the table are zero.
+
+    Args:
+        table: what :func:`blocks` returned.
+        part: the Hessian ``"H"``, its Gauss–Newton part ``"GN"`` or its tensor part ``"T"``.
+
+    Returns:
+        A matrix of (d, d), d the sizes of all nodes together; (B, d, d) if the table is by sample.
+    """
     total = max(s.stop for s in table.index.values())
     first = next(iter(table.blocks.values())).H
     out = torch.zeros(*first.shape[:-2], total, total, dtype=first.dtype)
@@ -90,7 +119,13 @@ def assembled(table: BlockTable, part: Literal["H", "GN", "T"] = "H") -> Tensor:
 def root_factors(e: Evaluation) -> dict[str, Tensor]:
     r"""$S_v=J_{out,v}^\top A$ with $\nabla^2\ell=AA^\top$, by $S_v=\sum_uD_{uv}^\top S_u$: $H^{GN}_{v,w}=S_vS_w^\top$.
 
-    n factors give all n² Gauss–Newton blocks; (B, d_v, k) per sample. Needs a loss that is convex in the nodes it sees.
+    n factors give all n² Gauss–Newton blocks.
+
+    Args:
+        e: the graph at a batch, its loss convex in the nodes it sees (else a ``ValueError``).
+
+    Returns:
+        (B, d_v, k) by node, per sample; k is the size of all nodes that the loss sees.
     """
     seen = e.graph.loss_parents
     rows = [torch.cat([e.contracted(LOSS, a, b) for b in seen], 2) for a in seen]

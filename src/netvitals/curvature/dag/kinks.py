@@ -49,6 +49,12 @@ def certificate(thing: Graph | Evaluation | nn.Module) -> Certificate:
     A module's functional calls are not seen; there the evaluation or ``interlayer`` has the last word. Normalisation
     and softmax bend; batch normalisation bends in train mode only.
 
+    Args:
+        thing: a graph, a graph at a batch, or a model.
+
+    Returns:
+        The verdict, and every node or module that bends with the reason.
+
     >>> str(certificate(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.BatchNorm1d(2)).eval()))
     'piecewise linear: H = GN in activation space almost everywhere'
     """
@@ -81,7 +87,15 @@ def _why(m: nn.Module) -> str:
 
 
 def near_kinks(preactivation: Tensor, tau: float) -> Tensor:
-    """Indices (sample, unit) of units with |z| < τ: there the derivative that autograd returns is a convention."""
+    """Units with |z| < τ: there the derivative that autograd returns is a convention.
+
+    Args:
+        preactivation: z with the samples first, (B, ...).
+        tau: the distance τ from the kink at zero, in the unit of z.
+
+    Returns:
+        Indices (sample, unit), one row a find; units are counted in the flattened shape of a sample.
+    """
     if tau < 0:
         raise ValueError(f"tau is {tau}, expected a distance of at least 0")
     return (preactivation.flatten(1).abs() < tau).nonzero()
@@ -90,9 +104,22 @@ def near_kinks(preactivation: Tensor, tau: float) -> Tensor:
 def clarke_samples(
     graph: Graph, x: Tensor, y: Tensor, v: str, w: str, *, radius: float = 1e-3, count: int = 32, seed: int = 0
 ) -> Tensor:
-    """Hessian blocks at random points around x: their limits span the Clarke set at a kink; (count, d_v, d_w).
+    """Hessian blocks at random points around x: their limits span the Clarke set at a kink.
 
     In a smooth region all of them agree up to O(radius); where a kink passes near x they fall into clusters.
+
+    Args:
+        graph: the network.
+        x: its single input, (B, ...).
+        y: the targets of the batch.
+        v: the node of the rows.
+        w: the node of the columns.
+        radius: distance of every point from x, in the Euclidean norm over the whole batch.
+        count: how many points.
+        seed: of the random directions.
+
+    Returns:
+        The batch-averaged blocks, (count, d_v, d_w).
     """
     source = torch.Generator().manual_seed(seed)
     out = []

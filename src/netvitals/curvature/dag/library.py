@@ -31,6 +31,7 @@ def dense_parameters(width: int, inputs: int, seed: int, dtype: torch.dtype = to
 
 
 def activation(name: str, parent: str, f: Callable[[Tensor], Tensor]) -> GraphNode:
+    """σ(x), entry by entry; functions known to be piecewise linear have no second derivative in the rule."""
     rule = Elementwise(f, bends=f not in PIECEWISE)
     return GraphNode(name, (parent,), rule, rule=rule)
 
@@ -44,11 +45,13 @@ def norm(name: str, parent: str, kind: str = "layer", eps: float = 1e-5) -> Grap
 
 
 def softmax(name: str, parent: str) -> GraphNode:
+    """softmax(x) over all coordinates of the parent."""
     rule = Softmax()
     return GraphNode(name, (parent,), rule, rule=rule)
 
 
 def hadamard(name: str, a: str, b: str) -> GraphNode:
+    """a ⊙ b, entry by entry."""
     rule = Hadamard()
     return GraphNode(name, (a, b), rule, rule=rule)
 
@@ -60,10 +63,12 @@ def matmul(name: str, a: str, b: str, m: int, k: int, n: int) -> GraphNode:
 
 
 def add(name: str, parents: Sequence[str], scale: float = 1.0) -> GraphNode:
+    """``scale`` times the sum of the parents."""
     return _linear(name, parents, lambda *xs: scale * sum(xs[1:], xs[0]))
 
 
 def concat(name: str, parents: Sequence[str]) -> GraphNode:
+    """The parents one after another, as one vector."""
     return _linear(name, parents, lambda *xs: torch.cat(xs))
 
 
@@ -81,6 +86,7 @@ def convolution(
 
 
 def average_pool(name: str, parent: str, shape: Sequence[int], size: int) -> GraphNode:
+    """Means over ``size`` × ``size`` windows of a flat image of (channels, height, width)."""
     return _linear(name, [parent], lambda x: F.avg_pool2d(x.reshape(1, *shape), size).reshape(-1))
 
 

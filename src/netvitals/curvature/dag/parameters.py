@@ -39,7 +39,16 @@ class ParameterBlock:
 
 
 def parameter_block(e: Evaluation, v: str, w: str) -> ParameterBlock:
-    """The block of two nodes' own parameters (each copy of shared parameters counts by itself)."""
+    """The block of two nodes' own parameters (each copy of shared parameters counts by itself).
+
+    Args:
+        e: the graph at a batch.
+        v: the node of the rows; it must have parameters.
+        w: the node of the columns; it must have parameters.
+
+    Returns:
+        The five terms, each (p_v, p_w), batch averages.
+    """
     for name in (v, w):
         if name not in e.graph.by_name:
             raise KeyError(f"no node {name!r}")
@@ -63,7 +72,16 @@ def parameter_block(e: Evaluation, v: str, w: str) -> ParameterBlock:
 
 
 def shared_block(e: Evaluation, a: str, b: str) -> Tensor:
-    r"""Block of two parameter vectors by key: the sum over all copies, $\sum H_{\theta_{v},\theta_{w}}$ (Remark 49)."""
+    r"""Block of two parameter vectors by key: the sum over all copies, $\sum H_{\theta_{v},\theta_{w}}$ (Remark 49).
+
+    Args:
+        e: the graph at a batch.
+        a: key in ``Graph.parameters`` of the rows.
+        b: key of the columns.
+
+    Returns:
+        A matrix of (p_a, p_b), the batch average.
+    """
     pairs = [(v, w) for v in e.graph.copies(a) for w in e.graph.copies(b)]
     if not pairs:
         raise KeyError(f"no node uses the parameters {a!r} and {b!r}")
@@ -71,7 +89,15 @@ def shared_block(e: Evaluation, a: str, b: str) -> Tensor:
 
 
 def parameter_hessian(e: Evaluation, budget: int = 1 << 30) -> tuple[Tensor, dict[str, slice]]:
-    """The whole Hessian over ``Graph.parameters`` in their order, and where each sits; refuses above ``budget``."""
+    """The whole Hessian over ``Graph.parameters`` in their order.
+
+    Args:
+        e: the graph at a batch.
+        budget: bytes the matrix may take, by default 1 GiB; above it a ``MemoryError``.
+
+    Returns:
+        A matrix of (p, p), p all parameters together, and the place of each key in it.
+    """
     keys = list(e.graph.parameters)
     sizes = [e.graph.parameters[k].numel() for k in keys]
     total = sum(sizes)

@@ -52,7 +52,15 @@ class Route:
 
 
 def path_jacobian(e: Evaluation, path: Sequence[str]) -> Tensor:
-    r"""$D_\pi=D_{u_k,u_{k-1}}\cdots D_{u_1,u_0}$, later factors on the left (errata E1, E2); (B, d_k, d_0)."""
+    r"""$D_\pi=D_{u_k,u_{k-1}}\cdots D_{u_1,u_0}$, later factors on the left (errata E1, E2).
+
+    Args:
+        e: the graph at a batch.
+        path: names of nodes from the first to the last, each a parent of the next.
+
+    Returns:
+        The product of the edges by sample, (B, d_k, d_0); the identity for a path of one node.
+    """
     out = e.total(path[0], path[0])
     for a, b in pairwise(path):
         out = e.edge(b, a) @ out
@@ -60,7 +68,17 @@ def path_jacobian(e: Evaluation, path: Sequence[str]) -> Tensor:
 
 
 def path_terms(e: Evaluation, v: str, w: str, limit: int = 10_000) -> tuple[list[PathTerm], float]:
-    """All pairs of paths from v and w, largest first, and the norm of what they miss of the exact block."""
+    """What every pair of paths from v and w contributes to their block.
+
+    Args:
+        e: the graph at a batch.
+        v: where the left path starts.
+        w: where the right path starts.
+        limit: stop after this many pairs.
+
+    Returns:
+        The terms, largest first, and the Frobenius norm of what they miss of the exact block.
+    """
     top = e.graph.with_loss
     terms: list[PathTerm] = []
     for u in (*e.graph.topology.order, LOSS):
@@ -79,13 +97,30 @@ def path_terms(e: Evaluation, v: str, w: str, limit: int = 10_000) -> tuple[list
 
 
 def path_resonance(e: Evaluation, from_v: Sequence[str], from_w: Sequence[str]) -> float:
-    """Norm of the Gauss–Newton contribution of two paths that end at nodes the loss sees."""
+    """Norm of the Gauss–Newton contribution of two paths that end at nodes the loss sees.
+
+    Args:
+        e: the graph at a batch.
+        from_v: names along the path from v.
+        from_w: names along the path from w.
+
+    Returns:
+        The Frobenius norm of the batch average.
+    """
     curved = e.contracted(LOSS, from_v[-1], from_w[-1])
     return float((path_jacobian(e, from_v).mT @ curved @ path_jacobian(e, from_w)).mean(0).norm())
 
 
 def routing(e: Evaluation, w: str) -> list[Route]:
-    """How H_{v,w} is built for every v, from the loss backwards: the picture of curvature routing."""
+    """How H_{v,w} is built for every v, from the loss backwards: the picture of curvature routing.
+
+    Args:
+        e: the graph at a batch.
+        w: the node of the columns, held fixed.
+
+    Returns:
+        One entry for every v and each of its children, with Frobenius norms of what came that way.
+    """
     top = e.graph.with_loss
     out = []
     for v in reversed(e.graph.topology.order):

@@ -33,9 +33,15 @@ class Products:
 def product(
     e: Evaluation, r: Mapping[str, Tensor] | None = None, injections: Mapping[str, Tensor] | None = None
 ) -> Products:
-    """H times a direction: ``r`` per node copy in its parameters, ``injections`` per node in its output (d_v,).
+    """H times a direction, by one forward and one backward sweep over the graph, whatever the number of blocks.
 
-    Batch averages. One forward and one backward sweep over the graph, whatever the number of blocks.
+    Args:
+        e: the graph at a batch.
+        r: by node copy, the direction in its parameters (p_v,); None is zero.
+        injections: by node, the direction in its output (d_v,); None is zero.
+
+    Returns:
+        The product by node and by node copy, and its Gauss–Newton part; batch averages.
     """
     r, injections = dict(r or {}), dict(injections or {})
     top = e.graph.with_loss

@@ -210,7 +210,9 @@ def recorded(
     """Record a tape; the model, its mode, buffers, gradients and hooks are as before on leaving, also after an error.
 
     Args:
-        model, loss_fn, batch: the loss is ``loss_fn(model(x), y)``; see :func:`netvitals.capture.task.task_of`.
+        model: any module; with ``dtype`` a copy of it is run.
+        loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
+        batch: what a loader yields; see :func:`netvitals.capture.task.task_of`.
         nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the default blocks.
         space: ``"activation"`` (ε at the nodes' outputs) or ``"parameter"`` (the nodes' own parameters).
         dtype: measure a copy in this dtype.

@@ -60,7 +60,12 @@ def plan(
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
         batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        nodes, method, probes, space, dtype, memory: as ``interlayer`` will get them.
+        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
+        method: ``"stochastic"`` or ``"exact"``, which needs a product for every coordinate of every node.
+        probes: products spent on each node by the stochastic method.
+        space: ``"activation"`` or ``"parameter"``.
+        dtype: measure a copy in this dtype (default: float64 if exact, the model's own otherwise).
+        memory: bytes for graph, products and blocks.
 
     Returns:
         Products, gradient-equivalents, bytes and seconds.

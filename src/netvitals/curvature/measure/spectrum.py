@@ -124,12 +124,14 @@ def top_eigenvalues(
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
         batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        nodes, node, space: the whole matrix of the space; or only the diagonal block of ``node``.
+        nodes: submodules the matrix is over; None is every trainable parameter, or the blocks in activation space.
         seed: of the start vector.
         progress: called with (steps done, at most).
         k: how many.
         which: ``"LA"`` largest, ``"SA"`` smallest, ``"LM"`` largest in absolute value.
-        part: of H, its Gauss–Newton part, or the tensor part.
+        part: ``"H"``, its Gauss–Newton part ``"GN"`` or the tensor part ``"T"``.
+        node: only the diagonal block of this node; None is the whole matrix.
+        space: ``"parameter"`` or ``"activation"``.
         tol: stop when every residual is below ``tol`` times the largest eigenvalue in size.
         most: at most this many steps; ``converged`` says whether they sufficed.
         dtype: measure a copy in this dtype.
@@ -208,10 +210,14 @@ def spectral_density(
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
         batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        nodes, node, space, part: as in ``top_eigenvalues``.
+        nodes: submodules the matrix is over, as in ``top_eigenvalues``.
         seed: of the start vectors.
         progress: called with (steps done, steps planned).
-        steps, runs: of Lanczos; all runs advance together.
+        steps: of Lanczos in each run; at most the size of the matrix.
+        runs: independent start vectors, which advance together; the spread over them is the standard error.
+        part: ``"H"``, ``"GN"`` or ``"T"``, as in ``top_eigenvalues``.
+        node: only the diagonal block of this node; None is the whole matrix.
+        space: ``"parameter"`` or ``"activation"``.
         points: size of the grid.
         width: standard deviation of the smoothing; default 1 % of the range.
         dtype: measure a copy in this dtype.

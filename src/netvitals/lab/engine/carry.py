@@ -31,7 +31,7 @@ def carried(path: str | os.PathLike[str] = CARRIED) -> dict[str, dict[str, str]]
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def carry(db: sqlite3.Connection, versions: Versions) -> int:
+def carry_over(db: sqlite3.Connection, versions: Versions) -> int:
     """Give the trials, failures and verdicts that are stored under old versions the new ones.
 
     A trial that is already stored under the new version stays, and so does the old one beside it.

@@ -44,7 +44,7 @@ def _carry_over(db: sqlite3.Connection) -> None:
     """Versions name what code means, no longer the modules it stands in."""
     from netvitals.lab.engine import carry
 
-    carry.carry(db, carry.carried())
+    carry.carry_over(db, carry.carried())
 
 
 STEPS = {1: _carry_over}  # layout n → what SQL cannot do, after it and within its transaction

@@ -61,6 +61,15 @@ class Drive(Result):
 def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: float = 1.0) -> Drive:
     """The drive of a chain, or a ValueError that says why the theory does not cover it.
 
+    Args:
+        f: activation, by name or callable.
+        depth: number of layers L, at least 2.
+        width: hidden width N.
+        beta: teacher strength.
+
+    Returns:
+        The constants of the escape laws; ``k`` is the drive in the clock t.
+
     >>> round(drive("tanh", depth=4, width=64).k, 6)
     4.845644
     """

@@ -83,6 +83,10 @@ def escape_time(
             law (12) for any position of the small layers.
         layer: whose scale is watched, counted from 0; a small layer when the first one is not small.
 
+    Returns:
+        Escape time in the clock t, one number or (B,), NaN where the threshold is not reached; ``s`` = N t is learning
+        rate times steps.
+
     >>> print(escape_time([0.01] * 4, "tanh", width=64, method="leading"))
     escapes at t = 1030.71, s = 65965.3, by leading
     """

@@ -109,7 +109,14 @@ def reduced_flow(
             (erratum E6): then the status is "saturated" and ``final`` tells where.
         layer: which scale is watched, 0 for the first layer.
         t_max: end of time in the clock t; needed when there is no threshold.
-        rtol, atol: local error; ``atol`` defaults to a small part of the smallest initial scale of each row.
+        rtol: relative local error per step.
+        atol: absolute local error; by default a small part of the smallest initial scale of each row.
+        nodes: Gauss–Hermite nodes of the expectations over the input.
+        max_steps: integration steps tried before it gives up.
+        keep: store every accepted state; otherwise only the first and the last.
+
+    Returns:
+        Reduced times, scales, escape times and how each chain ended.
 
     >>> flow = reduced_flow([0.03, 0.05, 0.07, 0.09], "tanh", width=64, threshold=0.3)
     >>> round(float(flow.escape_t), 4)

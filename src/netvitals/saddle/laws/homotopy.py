@@ -73,12 +73,18 @@ def attribute(
     """Attribute the change of a hitting time from flow f0 to flow f1.
 
     Args:
-        f0, f1: velocities of one state (dim,), differentiable by autograd.
+        f0: velocity of the simple model, state (dim,) → (dim,), differentiable by autograd.
+        f1: velocity of the full model, of the same form.
         x0: common initial state.
         coordinate: index of the coordinate that has to reach ``threshold``.
+        threshold: value of the coordinate at which time stops.
         nodes: Gauss–Legendre nodes in ν (2 in the paper).
         channels: named boolean masks over coordinates, for the table of contributions.
         t_max: give up after this time.
+        rtol: relative local error of the integrations.
+
+    Returns:
+        The estimate of T(1) − T(0), its parts by channel, and both hitting times.
     """
     x, w = np.polynomial.legendre.leggauss(nodes)
     slices = tuple(

@@ -40,8 +40,13 @@ def perron(a: Any, b: Any, c: Any, d: Any) -> Perron:
     r"""Loop gain, growth rate and eigenvector of $J$; λ⋆ is the root of $\rho((D+\lambda)^{-1}C(A+\lambda)^{-1}B)=1$.
 
     Args:
-        a, d: positive diagonals, as vectors.
-        b, c: nonnegative couplings, shapes (len(a), len(d)) and (len(d), len(a)).
+        a: positive diagonal A, as a vector.
+        b: nonnegative coupling B, (len(a), len(d)).
+        c: nonnegative coupling C, (len(d), len(a)).
+        d: positive diagonal D, as a vector.
+
+    Returns:
+        Loop gain, and above 1 the growth rate λ⋆ and its unit eigenvector; otherwise NaN and None.
 
     >>> print(perron([1.0], [[2.0]], [[3.0]], [1.0]))
     loop gain 6 > 1: grows at rate 1.44949

@@ -58,8 +58,9 @@ def plan(
     r"""From a wanted plateau to (ε, r), or from (ε, r) to the plateau.
 
     Args:
-        f: activation.
-        depth, width: L and N.
+        f: activation, by name or callable.
+        depth: number of layers L.
+        width: hidden width N.
         steps: wanted plateau in optimizer steps; then ε is found for every r from 2 to L (or for ``r``).
         eps: small scale; then the plateau is predicted for every r (or for ``r``).
         r: number of small layers, the first r.
@@ -68,6 +69,10 @@ def plan(
         threshold: escape when the first layer reaches this; half of the scale where the drive is used up, by default.
         others: scale of the layers that are not small.
         exact: integrate the reduced flow instead of the leading-order quadrature (with ``eps``).
+
+    Returns:
+        One plan per r (with ``steps``, for those r that can make it): ε, the plateau in both clocks and in steps, and
+        the law.
 
     >>> for p in plan("tanh", depth=5, width=64, eps=0.01, r=3, lr=0.1):
     ...     print(p.r, p.law, round(p.t, 3))

@@ -81,6 +81,17 @@ def stage_law(
 
     $\Gamma_k=\sqrt N\beta_kh_\sigma T_L(\rho_k)\rho_k^{L-2}$ in the clock t (the printed 1/√N belongs to s, E1).
 
+    Args:
+        f: activation, by name or callable.
+        depth: number of layers L, at least 2.
+        width: hidden width N.
+        betas: teacher strength of each mode.
+        rhos: initial scale of the other L − 1 layers, for each mode.
+        theta: a mode has escaped when its first-layer amplitude is θ times its ρ.
+
+    Returns:
+        Rates Γ_k and escape times in the clock t, and the modes from first to last.
+
     >>> stage_law("tanh", 4, 64, betas=[1.0, 0.3], rhos=[0.01, 0.1]).order
     (1, 0)
     """

@@ -83,8 +83,10 @@ def measure_steps(
     """What one optimizer step did to Δ of every pair, and what plain SGD with the same gradients would have done.
 
     Args:
-        before, after, grads: parameters before and after the step and the gradients it used, by name.
-        pairs: (first, second) layer names, for example ``[(p.first, p.second) for p in imbalance(...).pairs]``.
+        before: parameters before the step, by name.
+        after: parameters after it, by name.
+        grads: the gradients it used, by name.
+        pairs: (first, second) layer names: ``[(p.first, p.second) for p in chain_imbalance(net, x).pairs]``.
         lr: learning rate, one for all or per parameter name; when absent, the rate that explains each step best.
 
     Returns:

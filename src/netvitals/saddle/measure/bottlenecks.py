@@ -91,6 +91,10 @@ def bottleneck(
             ``"ansatz"`` the scalars $X_\ell$ of the symmetric network.
         min_gap: the least ratio of scales that separates small layers from the others.
 
+    Returns:
+        The small layers, their scale ε (geometric mean) and the gap to the others; no layers where no gap is wide
+        enough.
+
     >>> print(bottleneck([0.01, 0.01, 1.0, 0.012, 0.8]))
     r = 3 of 5 layers at eps = 0.0106 (1, 2, 4): escape time ~ eps^-1
     """

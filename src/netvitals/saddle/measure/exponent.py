@@ -60,6 +60,9 @@ def fit_exponent(eps: Any, times: Any, r: int | None = None) -> ExponentFit:
         times: escape times, (E,) or (E, seeds); NaN where a run did not escape.
         r: number of small layers, to compare with −(r − 2).
 
+    Returns:
+        Slope of ln t on ln ε with its standard error, local slopes, and how many runs did not escape.
+
     >>> print(fit_exponent([0.01, 0.02, 0.04], [100.0, 25.0, 6.25], r=4).verdict)
     slope -2.000 ± 0 against -2 (off by -0.000; at the smallest eps -2.000)
     """

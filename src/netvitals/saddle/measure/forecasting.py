@@ -75,7 +75,8 @@ def forecast(
     is not given) are those that make it most so.
 
     Args:
-        steps, signal: training steps and the signal there.
+        steps: training steps.
+        signal: the signal at each of them; entries that are not finite are left out.
         resting: loss of the network that has learnt nothing.
         r: number of small layers, from :func:`netvitals.saddle.bottleneck`; fitted when absent.
         rule: how the optimizer turns gradients into steps.
@@ -140,7 +141,8 @@ def forecast_live(
         momentum: of SGD; the effective rate is lr / (1 − momentum).
         beta2: of Adam.
         r: number of small layers, instead of what the first look says.
-        drop, level: as in :func:`forecast`.
+        drop: the plateau is over when this share of the resting loss is gone.
+        level: nominal coverage of the interval.
 
     Returns:
         The forecast, or the reason why there is none.
@@ -194,7 +196,14 @@ def start_scale(seen: Snapshot, small: Sequence[int]) -> float:
 
 
 def optimizer_rule(optimizer: Any) -> tuple[dict[str, Any], str]:
-    """Arguments of :func:`forecast_live` read off a torch optimizer, or why it has no rule here."""
+    """Arguments of :func:`forecast_live` read off a torch optimizer, or why it has no rule here.
+
+    Args:
+        optimizer: a torch optimizer; its first group tells the learning rate.
+
+    Returns:
+        The arguments and an empty reason, or no arguments and the reason.
+    """
     group = optimizer.param_groups[0]
     name = type(optimizer).__name__
     if len({g["lr"] for g in optimizer.param_groups}) > 1:

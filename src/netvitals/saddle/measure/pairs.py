@@ -63,6 +63,13 @@ def imbalances(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None
 def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
     """Pairs of ``model``, found by one forward pass of ``batch``, and their imbalance.
 
+    Args:
+        model: left as it was; it is run in evaluation mode.
+        batch: whatever a loader yields: ``x``, ``(x, y)``, several inputs and a target, a dict.
+
+    Returns:
+        Every pair of layers with its imbalance Δ, absolute and as a share of the sizes it is made of.
+
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.ReLU(), nn.Linear(3, 1))
     >>> [(p.first, p.second) for p in chain_imbalance(net, torch.zeros(4, 2)).pairs]

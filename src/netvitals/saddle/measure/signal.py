@@ -202,7 +202,11 @@ def bracket(scale0: float, gamma0: float, growth: float, feed: float, r: int, le
         gamma0: |γ| at the start.
         growth: C, the largest $\dot M/M^{r-1}$ along the way.
         feed: cc', the smallest $\dot\gamma/\gamma^{2-2/r}$ along the way.
+        r: number of small layers; there is an upper bound for r > 2 only.
         level: M at which the plateau counts as over.
+
+    Returns:
+        The bounds, in the time of the given rates.
     """
     lower = exit_time(scale0, growth, r, level)
     upper = r / (feed * (r - 2)) * gamma0 ** (-(r - 2) / r) if r > 2 else math.inf

@@ -60,8 +60,20 @@ def he_stack(
 ) -> Stack:
     r"""He-normal networks with some layers multiplied by ε: one copy per (ε, seed), seeds running fastest.
 
-    Entries are $N(0, 2/n_{in})$ in every layer, readout included. ``small`` is r (the first r layers) or a list of
-    layer indices counted from 0. A seed gives the same directions whatever ε.
+    Entries are $N(0, 2/n_{in})$ in every layer, readout included. A seed gives the same directions whatever ε.
+
+    Args:
+        depth: number of layers, at least 2.
+        width: hidden width.
+        inputs: input dimension.
+        small: how many layers are small, from the first on, or their indices counted from 0.
+        eps: factor of the small layers, one or several.
+        seeds: one network is drawn per seed.
+        outputs: output dimension.
+        dtype: of the weights; they are drawn in float64.
+
+    Returns:
+        One tensor per layer, (copies, n_out, n_in) with copies = factors × seeds.
 
     >>> stack = he_stack(3, 8, 4, small=2, eps=[0.1, 0.01], seeds=[0, 1])
     >>> [tuple(w.shape) for w in stack], round(float(stack[0][0].norm() / stack[0][2].norm()), 3)

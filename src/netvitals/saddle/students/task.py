@@ -66,6 +66,15 @@ def teacher(
 ) -> Teacher:
     """A teacher with strictly positive ``betas``; directions are the first axes, or random when ``seed`` is given.
 
+    Args:
+        f: activation, by name or callable.
+        inputs: input dimension d.
+        betas: strength of each mode; at most d modes.
+        seed: of random orthonormal directions; without it they are the first axes.
+
+    Returns:
+        The teacher, directions (K, d) and strengths (K,) in float64.
+
     >>> round(teacher("tanh", inputs=16).baseline, 6)
     0.197147
     """

@@ -54,9 +54,15 @@ def descend(
         lr: learning rate; layer ℓ moves with ``lr * rates[ℓ]``.
         steps: at most so many steps.
         batch: fresh inputs per step, shared by all copies.
+        seed: of the inputs.
+        rates: factor on ``lr`` for each layer; 1 by default.
         thresholds: loss levels whose first crossing is noted.
         snapshots: keep the weights at so many evenly spaced steps (all copies then run to the end).
         smooth: number of steps over which the loss is averaged before it is compared.
+        progress: called with (copies done, copies) whenever some are done.
+
+    Returns:
+        Escape steps (copies, thresholds), the final weights, and the snapshots with their steps.
     """
     if lr <= 0 or steps < 1 or batch < 1 or smooth < 1:
         raise ValueError(f"lr, steps, batch and smooth must be positive, got {lr}, {steps}, {batch}, {smooth}")
@@ -176,9 +182,26 @@ def flow(
 
 
 def flatten(weights: Stack) -> Tensor:
+    """All weights of a copy in one row.
+
+    Args:
+        weights: one tensor per layer, (copies, n_out, n_in).
+
+    Returns:
+        (copies, parameters).
+    """
     return torch.cat([w.flatten(1) for w in weights], 1)
 
 
 def unflatten(x: Tensor, shapes: Sequence[tuple[int, int]]) -> Stack:
+    """Undo :func:`flatten`.
+
+    Args:
+        x: (copies, parameters).
+        shapes: (n_out, n_in) of every layer.
+
+    Returns:
+        One tensor per layer, (copies, n_out, n_in).
+    """
     pieces = torch.split(x, [a * b for a, b in shapes], dim=1)
     return [p.reshape(-1, a, b) for p, (a, b) in zip(pieces, shapes)]

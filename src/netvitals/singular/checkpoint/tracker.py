@@ -31,7 +31,15 @@ class ChangePoint(Result):
 
 
 def change_points(steps: Sequence[float], orders: Sequence[float], *, stay: int = 2) -> tuple[ChangePoint, ...]:
-    """Where the whole-number order changes; a value counts when it stays for ``stay`` checkpoints.
+    """Where the whole-number order changes, and stays changed.
+
+    Args:
+        steps: training step of each checkpoint, rising.
+        orders: order at each checkpoint; NaN where it is unknown.
+        stay: checkpoints in a row that must show the new order.
+
+    Returns:
+        The changes in order of step, each at the first checkpoint with the new order.
 
     >>> [str(c) for c in change_points([0, 10, 20, 30, 40, 50], [1, 1, 2, 1, 2, 2])]
     ['step 40: order 1 → 2']
@@ -71,8 +79,13 @@ def phase(steps: Sequence[float], smallest: Sequence[float], *, least: float = 0
     """The phase from λ_min(G) over steps: its rank correlation with time and its total factor.
 
     Args:
+        steps: training steps.
+        smallest: λ_min(G) at each; values that are not positive and finite are left out, four must be left.
         least: |Spearman correlation| needed to call a trend.
         change: factor between the first and the last third that is needed as well.
+
+    Returns:
+        "accumulation", "compression" or "steady", with the correlation and the factor behind it.
 
     >>> phase(range(6), [1, 2, 3, 4, 6, 8]).name, phase(range(6), [1, 1.1, 0.9, 1, 1.1, 1]).name
     ('accumulation', 'steady')
@@ -114,8 +127,16 @@ def condition_jumps(
     to count, and a jump of λ_max counts by itself.
 
     Args:
+        steps: training step of each look.
+        condition: condition number κ of G at each look.
+        largest: λ_max of G at each look; without it κ alone decides.
+        factor: κ over its running median that counts as a jump.
+        rise: λ_max over its running median that counts as one.
         history: looks needed before the first flag.
         window: looks behind a running median.
+
+    Returns:
+        The jumps in order of step; one that lasts is flagged once.
 
     >>> [j.step for j in condition_jumps(range(6), [10, 12, 11, 9, 80, 85])]
     [4]

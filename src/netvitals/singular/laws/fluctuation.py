@@ -28,6 +28,9 @@ def nu(k: int, h: float = 0.0, beta: float = 1.0) -> float:
         beta: inverse temperature of the posterior; the data are not tempered. The fluctuation does depend on it for
             k ≥ 2 (the paper's universality across β holds at k = 1 only, erratum E7).
 
+    Returns:
+        ν, a number without unit.
+
     >>> round(nu(1), 6), round(nu(2), 6)
     (0.5, 0.172973)
     """
@@ -95,7 +98,15 @@ def functional_variance_mc(
     predictive losses use the second-cumulant expansion in the posterior, exact to $O(n^{-3/2})$ of their 1/n terms.
 
     Args:
+        k: KL order of the direction, at least 1.
+        n: observations in a data set.
+        data_sets: data sets that are drawn.
         scale: the leading coefficient a; ν must not depend on it (Theorem 96).
+        seed: of the data.
+        grid: about how many nodes each half of the posterior's grid has.
+
+    Returns:
+        ν and both losses times n, each with its standard error over data sets.
     """
     _check(k, 0.0, 1.0)
     if n < 2 or data_sets < 2 or not scale > 0:

@@ -45,8 +45,12 @@ def predict_rates(architecture: Architecture, *, noisy: bool = True, direction: 
     """Exponents for every layer of ``architecture``.
 
     Args:
+        architecture: a ``Chain``, an ``AttentionChain`` or a ``SwiGLUStack``.
         noisy: targets carry noise, so that the dead residual is of order one; noise-free adds 2L to every G rate.
         direction: which dead direction of a chain with several.
+
+    Returns:
+        Exponents of t by layer name for G and A, and for the stream after each layer; None where there is no law.
 
     >>> list(predict_rates(Chain(depth=4)).G.values())
     [6, 4, 2, 0]

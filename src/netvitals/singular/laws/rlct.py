@@ -14,6 +14,14 @@ from fractions import Fraction
 def rlct_single(k: int, m_perp: int = 0, h: float = 0.0) -> tuple[float, int]:
     r"""Smooth fibre $K = u^{2k} + \sum_{j \le m_\perp} v_j^2$: $\lambda = (h+1)/(2k) + m_\perp/2$, m = 1.
 
+    Args:
+        k: KL order of the singular direction u, at least 1.
+        m_perp: number of regular normal directions.
+        h: exponent of the prior $|u|^h$, above −1; 0 is flat.
+
+    Returns:
+        λ and its multiplicity m.
+
     >>> rlct_single(2, m_perp=1)
     (0.75, 1)
     """
@@ -22,6 +30,14 @@ def rlct_single(k: int, m_perp: int = 0, h: float = 0.0) -> tuple[float, int]:
 
 def rlct_additive(ks: Sequence[int], m_perp: int = 0, hs: Sequence[float] | None = None) -> tuple[float, int]:
     r"""$K = \sum_i u_i^{2k_i} + \sum_{j \le m_\perp} v_j^2$: $\lambda = \sum_i (h_i+1)/(2k_i) + m_\perp/2$, m = 1.
+
+    Args:
+        ks: KL order of each singular direction, at least 1.
+        m_perp: number of regular normal directions.
+        hs: prior exponents, one per direction, above −1; 0 by default.
+
+    Returns:
+        λ and its multiplicity m.
 
     >>> rlct_additive([2, 3])
     (0.4166666666666667, 1)
@@ -35,6 +51,13 @@ def rlct_additive(ks: Sequence[int], m_perp: int = 0, hs: Sequence[float] | None
 def rlct_crossing(ks: Sequence[int], hs: Sequence[float] | None = None) -> tuple[float, int]:
     r"""$K = \prod_i u_i^{2k_i}$, prior $\prod_i |u_i|^{h_i}$: $\lambda = \min_i (h_i+1)/(2k_i)$, m minimisers.
 
+    Args:
+        ks: KL order of each sheet, at least 1.
+        hs: prior exponents, one per sheet, above −1; 0 by default.
+
+    Returns:
+        λ and its multiplicity m, the number of sheets that attain the minimum.
+
     >>> rlct_crossing([1, 1])
     (0.5, 2)
     >>> rlct_crossing([1, 2, 3])
@@ -47,6 +70,15 @@ def rlct_crossing(ks: Sequence[int], hs: Sequence[float] | None = None) -> tuple
 
 def rlct_reduced_rank(n_in: int, hidden: int, n_out: int, rank: int) -> tuple[float, int]:
     """λ and m of reduced-rank regression y = B A x + noise with true rank ``rank`` (Aoyagi and Watanabe 2005).
+
+    Args:
+        n_in: inputs.
+        hidden: rows of A, the bottleneck.
+        n_out: outputs.
+        rank: rank of the true map, at most the smallest size.
+
+    Returns:
+        λ and its multiplicity m.
 
     >>> rlct_reduced_rank(4, 3, 4, 2)
     (7.0, 2)

@@ -55,7 +55,17 @@ def eps_scan_volume(
 
     Args:
         kl: batched function (draws, dim) → (draws,).
+        dim: number of coordinates.
+        radius: side r of the box.
+        prior_h: exponent h of the prior, the same for every coordinate.
+        eps: smallest and largest ε of the scan, inside (0, 1).
+        points: values of ε, evenly spaced in log ε.
+        draws: Monte Carlo points, shared by all ε.
         max_m: multiplicities 1..max_m are compared by the residuals of their fits.
+        seed: of the draws.
+
+    Returns:
+        λ with its error, m, and the volumes (points,) behind them.
     """
     if dim < 1 or draws < 1:
         raise ValueError(f"a volume needs at least one dimension and one draw, got {dim} and {draws}")

@@ -49,9 +49,16 @@ def recover_crossing(
     """Orders of a crossing at ``theta0`` whose sheets have the given normals.
 
     Args:
+        outputs: θ (D,) → outputs (n, d) on fixed inputs.
+        theta0: the point (D,) where the sheets cross.
         normals: one vector per sheet, pointing off it.
         eps: how far the anchored rays stay away from the other sheets.
         hs: prior exponents, one per sheet; a choice of the prior, not of the data.
+        likelihood: ``"gaussian"`` (``"mse"``), ``"categorical"`` (``"ce"``), or an object with ``fisher`` and ``kl``.
+        ts: distances t > 0 along the direction at which to look; 10 from 0.001 to 0.05 by default.
+
+    Returns:
+        The order of every sheet, λ and m, and whether the ray between the sheets agrees.
     """
     if len(normals) < 2:
         raise ValueError(f"a crossing has at least two sheets, got {len(normals)} normals; for one sheet use kl_order")

@@ -95,8 +95,14 @@ def quotient_fisher(
     r"""$\bar F = B_H^\top F B_H$ with $B_H$ the metric-orthogonal complement of the generators.
 
     Args:
+        outputs: θ (D,) → outputs (n, d) on fixed inputs.
+        theta: parameters (D,).
         generators: vertical vectors (D, r), from :func:`vertical`.
         metric: positive diagonal (D,) of a metric that the group preserves; Euclidean by default.
+        likelihood: ``"gaussian"`` (``"mse"``), ``"categorical"`` (``"ce"``), or an object with ``fisher`` and ``kl``.
+
+    Returns:
+        The Fisher form (H, H) on the horizontal space, its basis (D, H), and how far the generators are from a gauge.
 
     >>> chain = lambda th: th.prod().reshape(1, 1)
     >>> act = lambda c, th: th * torch.exp(torch.stack([c[0], c[1] - c[0], -c[1]]))

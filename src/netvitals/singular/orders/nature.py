@@ -49,6 +49,17 @@ def gauge_or_singular(
 ) -> Nature:
     """Tell the kinds apart by one outward scan (a forward-mode pass per t).
 
+    Args:
+        outputs: θ (D,) → outputs (n, d) on fixed inputs.
+        theta0: the point (D,), ideally on the singular set.
+        direction: any non-zero vector (D,); it is normalised.
+        likelihood: ``"gaussian"`` (``"mse"``), ``"categorical"`` (``"ce"``), or an object with ``fisher`` and ``kl``.
+        ts: distances t > 0 along the direction at which to look; 10 from 0.001 to 0.05 by default.
+        shift: ``theta0`` is only near the singular set: its distance is fitted.
+
+    Returns:
+        "gauge", "singular", "regular" or "unclear", with the order and the scan.
+
     >>> f = lambda th: (th[0] * th[1]).reshape(1, 1)
     >>> axis, both = torch.eye(2, dtype=torch.float64)[0], torch.ones(2, dtype=torch.float64)
     >>> zero = torch.zeros(2, dtype=torch.float64)

@@ -102,7 +102,9 @@ def kl_order(
         outputs: θ (D,) → outputs (n, d) on fixed inputs. Half precision is promoted to float64 by ``theta0``.
         theta0: the point, ideally on the singular set; with ``shift=True`` a point near it.
         direction: any non-zero vector of the same shape; it is normalised.
+        likelihood: ``"gaussian"`` (``"mse"``), ``"categorical"`` (``"ce"``), or an object with ``fisher`` and ``kl``.
         ts: where to look; one forward-mode product each (10 by default).
+        shift: fit how far ``theta0`` is from the singular set, instead of taking it as on it.
 
     Returns:
         order None where the estimate is not near a whole number, or where the divergence is identically zero (a gauge

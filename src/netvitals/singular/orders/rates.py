@@ -43,12 +43,17 @@ def rate_fit(
 ) -> RateFit:
     """Fit $y = c (t + s_0)^p$ on logarithmic axes.
 
+    A curve that is zero everywhere is flagged "identically zero" with slope NaN, never fitted.
+
     Args:
+        ts: places t; those that are not positive are left out.
+        ys: the quantity at each of them.
         window: keep only t inside it.
         floor: keep only y above it; by default 1e-14 of the largest.
         shift: fit $s_0 ≥ 0$ by least squares; otherwise it is 0.
 
-    A curve that is zero everywhere is flagged "identically zero" with slope NaN, never fitted.
+    Returns:
+        The exponent with its 95 % interval, the coefficient, and flags; NaN where fewer than three points are left.
 
     >>> t = np.geomspace(1e-3, 1e-1, 9)
     >>> round(rate_fit(t, 3 * (t + 1e-3) ** 2, shift=True).slope, 4)

@@ -43,6 +43,16 @@ def fisher_spectrum(
 
     Above the limit Lanczos with full reorthogonalisation works on products $J^\\top M J v$; bottom eigenvalues converge
     slowly, so treat them as upper bounds there.
+
+    Args:
+        outputs: θ (D,) → outputs (n, d) on fixed inputs.
+        theta: parameters (D,).
+        likelihood: ``"gaussian"`` (``"mse"``), ``"categorical"`` (``"ce"``), or an object with ``fisher`` and ``kl``.
+        k: eigenvalues at each end, where there are more than 2,000 parameters.
+        seed: of the start vector there.
+
+    Returns:
+        Eigenvalues (K,) ascending and eigenvectors (D, K), in float64.
     """
     theta = theta.double()
     family = likelihoods.get(likelihood)
@@ -103,6 +113,16 @@ def classify_spectrum(
 
     Eigenvectors are matched from one t to the next by their overlaps. A decaying eigenvalue is transversal where its
     eigenvector stays near the path's direction or the divergence grows along it, tangential otherwise.
+
+    Args:
+        outputs: θ (D,) → outputs (n, d) on fixed inputs.
+        theta0: the singular point (D,).
+        direction: any non-zero vector (D,) off it; it is normalised.
+        ts: three distances t > 0 or more.
+        likelihood: ``"gaussian"`` (``"mse"``), ``"categorical"`` (``"ce"``), or an object with ``fisher`` and ``kl``.
+
+    Returns:
+        A class and an exponent for every eigenvalue, and whether the classes can be told apart.
     """
     from scipy.optimize import linear_sum_assignment
 

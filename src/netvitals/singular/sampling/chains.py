@@ -33,10 +33,14 @@ class ChainHealth(Result):
 
 
 def examine(trace: np.ndarray, limit: float) -> tuple[ChainHealth, np.ndarray]:
-    """Health of ``trace`` (chains, draws) and the chains that may be averaged.
+    """Health of the chains, and those of them that may be averaged.
 
     Args:
+        trace: losses along the chains, (chains, draws).
         limit: a chain whose loss passes this value, or is not finite, counts as diverged.
+
+    Returns:
+        The health of the chains, and the rows of ``trace`` that did not diverge.
     """
     with np.errstate(invalid="ignore"):
         bad = ~np.isfinite(trace).all(1) | (trace > limit).any(1)

@@ -72,6 +72,12 @@ class WAIC(Result):
 def waic(log_likelihood: Any) -> WAIC:
     r"""$T_n + V_n/n$ from posterior draws; ``log_likelihood[s, i]`` $= \log p(x_i | w_s)$.
 
+    Args:
+        log_likelihood: (draws, samples), two draws or more, in nats.
+
+    Returns:
+        WAIC per sample with its two parts, in nats.
+
     >>> print(waic([[-1.0, -2.0], [-1.0, -2.0]]))
     WAIC 1.5 (training 1.5, V 0, 2 draws)
     """
@@ -93,6 +99,13 @@ def waic(log_likelihood: Any) -> WAIC:
 
 def wbic(losses: Any, n: int) -> float:
     r"""WBIC $= n\,E_\beta[L_n(w)]$ over draws at $\beta = 1/\log n$; ``losses[s]`` is draw s's mean loss.
+
+    Args:
+        losses: mean loss per sample of each draw, in nats.
+        n: samples behind each mean.
+
+    Returns:
+        An estimate of the free energy of all n samples, in nats.
 
     >>> wbic([0.5, 0.7], n=10)
     6.0

@@ -8,7 +8,7 @@ from typing import Any
 from netvitals.lab.engine.judges import matches, one
 from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide, erratum, fails
 from netvitals.lab.studies.activations import reference as ref
-from netvitals.lab.studies.activations.constant_claims import constant_claims
+from netvitals.lab.studies.activations.constant_claims import claims_of_constants
 from netvitals.lab.studies.activations.number_claim import GATES, SADDLE, STUDY, classed, number
 from netvitals.lab.studies.activations.tables import POPULATIONS, THETAS
 
@@ -225,4 +225,4 @@ def _definition_claim() -> Claim:
     )
 
 
-CLAIMS = (*_crossing_claims(), _definition_claim(), *_density_claims(), *_class_claims(), *constant_claims())
+CLAIMS = (*_crossing_claims(), _definition_claim(), *_density_claims(), *_class_claims(), *claims_of_constants())

@@ -10,7 +10,7 @@ from netvitals.lab.studies.activations import reference as ref
 from netvitals.lab.studies.activations.number_claim import DRIFT, GATES, SADDLE, STUDY, classed, number
 
 
-def constant_claims() -> Iterator[Claim]:
+def claims_of_constants() -> Iterator[Claim]:
     for a, values in ref.CONSTANTS.items():
         for (quantity, tolerance), value in zip(ref.CONSTANT_NAMES, values):
             exact = ref.EXACT.get((a, quantity))

@@ -85,8 +85,8 @@ def _at_init(config: Config, digits: Dataset) -> list[Row]:
     sizes = {"width": config["width"], "depth": config["depth"]}
     seen = analyse_signs(
         lambda: perceptron(config["act"], seed=int(torch.initial_seed()), **sizes),
-        (digits.train.x[:PROBE], digits.train.y[:PROBE]),
         loss_named(config["loss"]),
+        (digits.train.x[:PROBE], digits.train.y[:PROBE]),
         inits=config["inits"],
     )
     rows: list[Row] = [{"quantity": "signs", **r} for r in seen.table()]
