@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from netvitals.lab.engine.workers import Task, make_engine
+from netvitals.lab.engine.workers import TrialTask, make_engine
 
 REQUIRED = 1.8
 TRIALS = 8
@@ -41,7 +41,7 @@ def calibrate(seconds: float) -> int:
 
 def clock(engine: Any, products: int) -> float:
     """Wall time of eight trials on workers that are awake."""
-    tasks = [Task(str(i), trial, {"seed": i, "products": products}) for i in range(TRIALS)]
+    tasks = [TrialTask(str(i), trial, {"seed": i, "products": products}) for i in range(TRIALS)]
     start, done = time.perf_counter(), 0
     while done < TRIALS:
         while tasks and engine.free > 0:

@@ -154,7 +154,9 @@ class Slopes(Vital):
 
 def test_rrelu_as_a_function_is_seen_by_every_reader():
     model = Rrelu()
-    assert [site.name for site in observe(model, torch.randn(8, 4), vitals=[Slopes()]).sites if site.op == "rrelu"]
+    assert [
+        site.name for site in observe(model, None, torch.randn(8, 4), vitals=[Slopes()]).sites if site.op == "rrelu"
+    ]
     assert functional_activations(model)[0][:2] == ("", "rrelu")
     assert A.functional_spec(F.rrelu) == "rrelu" and A.functional_spec(F.rrelu, (None, 0.1, 0.4)) == "rrelu:0.1:0.4"
 

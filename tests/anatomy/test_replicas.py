@@ -11,7 +11,7 @@ from torch import nn
 
 from netvitals.anatomy.replicas import Replicas
 from netvitals.singular import learning_coefficient
-from netvitals.singular.sampling.noise import Noise
+from netvitals.singular.sampling.noise import NoiseSource
 
 
 def mse(outputs, targets):
@@ -146,7 +146,7 @@ def test_only_some_parameters_take_part():
 
 def test_three_point_noise_has_the_first_five_moments_of_the_normal():
     z = torch.zeros(2_000_000, dtype=torch.float64)
-    Noise(0, 0).add(z, std=1.0)
+    NoiseSource(0, 0).add(z, std=1.0)
     assert len(z.unique()) == 3
     for power, moment, spread in ((1, 0, 1), (2, 1, math.sqrt(2)), (3, 0, 3), (4, 3, math.sqrt(18)), (5, 0, 9)):
         assert abs(float(z.pow(power).mean()) - moment) < 4 * spread / math.sqrt(len(z))

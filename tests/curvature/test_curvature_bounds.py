@@ -8,7 +8,7 @@ from netvitals.curvature import dag
 from netvitals.curvature.dag import bounds
 from netvitals.curvature.dag import library as lib
 from netvitals.curvature.measure import metrics
-from netvitals.curvature.measure.exact import Block
+from netvitals.curvature.measure.exact import ExactBlock
 
 
 def cross_entropy(f, y):
@@ -24,7 +24,7 @@ def evaluate(nodes, widths=4, gain=1.0, seed=0, samples=3):
     g = torch.Generator().manual_seed(seed)
     x = torch.randn(samples, 4, generator=g, dtype=torch.float64)
     y = torch.softmax(torch.randn(samples, sizes["out"], generator=g, dtype=torch.float64), 1)
-    return dag.Evaluation(dag.Graph(nodes, cross_entropy, params), x, y)
+    return dag.DagEvaluation(dag.Graph(nodes, cross_entropy, params), x, y)
 
 
 def chain(n, f=torch.tanh, **options):
@@ -152,7 +152,7 @@ def test_theorem_44_coupling_is_invariant_for_homogeneous_activations_only(f, sa
     params = dict(e.graph.parameters)
     params["v"] = alpha * params["v"]
     params["w"] = torch.cat([params["w"][:16] / alpha, params["w"][16:]])
-    moved = dag.Evaluation(dag.Graph(nodes, cross_entropy, params), e.inputs, e.y)
+    moved = dag.DagEvaluation(dag.Graph(nodes, cross_entropy, params), e.inputs, e.y)
     r = lambda x, *pair: dag.block(x, *pair).H.norm()
     c = [float(r(x, "v", "w") / (r(x, "v", "v") * r(x, "w", "w")).sqrt()) for x in (e, moved)]
     assert bounds.theorem_44(torch.tensor(c[0]), torch.tensor(c[1])).holds == same
@@ -176,7 +176,7 @@ def test_propositions_58_and_62_on_random_matrices():
 def test_theorem_69_needs_the_corrected_constant():
     eta = 0.4
     gn = torch.eye(3, dtype=torch.float64)
-    up, down = Block((1 + eta) * gn, gn, eta * gn), Block((1 - eta) * gn, gn, -eta * gn)
+    up, down = ExactBlock((1 + eta) * gn, gn, eta * gn), ExactBlock((1 - eta) * gn, gn, -eta * gn)
     assert bounds.theorem_69(up, down).holds
     assert not bounds.theorem_69(up, down, "printed").holds
 

@@ -48,7 +48,7 @@ def evaluation(graph, samples=2, seed=0, width=3):
     g = torch.Generator().manual_seed(seed)
     x = torch.randn(samples, 4, generator=g, dtype=torch.float64)
     y = torch.softmax(torch.randn(samples, width, generator=g, dtype=torch.float64), 1)
-    return dag.Evaluation(graph, x, y)
+    return dag.DagEvaluation(graph, x, y)
 
 
 def relative(a, b):
@@ -79,7 +79,7 @@ def test_parameter_blocks_recover_the_whole_hessian(seed, n):
 
     def loss(flat):
         parameters = dict(zip(keys, flat.split(sizes)))
-        return dag.Evaluation(dag.Graph(graph.nodes, graph.loss, parameters), e.inputs, e.y).loss.mean()
+        return dag.DagEvaluation(dag.Graph(graph.nodes, graph.loss, parameters), e.inputs, e.y).loss.mean()
 
     flat = torch.cat([graph.parameters[k] for k in keys])
     error = relative(found, jacrev(jacrev(loss))(flat))
@@ -225,13 +225,13 @@ def test_weight_sharing_is_the_sum_over_copies_and_one_node_is_the_plain_hessian
 
     def loss(cell):
         moved = dag.Graph(nodes, cross_entropy, {**graph.parameters, "cell": cell})
-        return dag.Evaluation(moved, e.inputs, e.y).loss.mean()
+        return dag.DagEvaluation(moved, e.inputs, e.y).loss.mean()
 
     assert relative(dag.shared_block(e, "cell", "cell"), jacrev(jacrev(loss))(graph.parameters["cell"])) <= 1e-10
     one = named(lib.dense("out", ["x"], 3, torch.tanh))
     f = evaluation(one)
     plain = jacrev(
-        jacrev(lambda t: dag.Evaluation(dag.Graph(one.nodes, cross_entropy, {"out": t}), f.inputs, f.y).loss.mean())
+        jacrev(lambda t: dag.DagEvaluation(dag.Graph(one.nodes, cross_entropy, {"out": t}), f.inputs, f.y).loss.mean())
     )(one.parameters["out"])
     assert relative(dag.parameter_block(f, "out", "out").H, plain) <= 1e-12
 
@@ -327,7 +327,7 @@ def test_closed_rules_equal_automatic_differentiation(node, shape):
             else {}
         )
         graph = dag.Graph([*first, u, out], lambda f, y: f.sum() * y.sum(), params)
-        return dag.Evaluation(graph, x, torch.ones(2, 1, dtype=torch.float64)), two
+        return dag.DagEvaluation(graph, x, torch.ones(2, 1, dtype=torch.float64)), two
 
     x = torch.randn(2, 2 * n, generator=g, dtype=torch.float64)
     (a, two), (b, _) = build(node.rule), build(None)
@@ -358,7 +358,7 @@ def test_other_node_types_fit_the_formalism():
     for softmaxed in (True, False):
         mix = lib.attention("out", "q", "k", "v", s, d, softmaxed=softmaxed)
         graph = dag.Graph([lin("q"), lin("k"), lin("v"), mix], square, w)
-        e = dag.Evaluation(graph, x, y)
+        e = dag.DagEvaluation(graph, x, y)
         assert error_of(e, "closed") <= 1e-10
         norms = {p: float(dag.block(e, *p).T.norm()) for p in ["qq", "qk", "qv", "kk", "kv", "vv"]}
         assert norms["vv"] <= 1e-12 and min(norms[p] for p in ("qk", "qv", "kv")) > 1e-4
@@ -369,14 +369,14 @@ def test_other_node_types_fit_the_formalism():
         {"h": lib.dense_parameters(3, 6, 0), "out": lib.dense_parameters(3, 3, 1)},
         inputs=("x", "noise"),
     )
-    e = dag.Evaluation(noisy, {"x": x, "noise": torch.randn(2, 3, generator=g, dtype=torch.float64)}, y)
+    e = dag.DagEvaluation(noisy, {"x": x, "noise": torch.randn(2, 3, generator=g, dtype=torch.float64)}, y)
     assert error_of(e, "closed") <= 1e-10 and error_of(e, "onesided") <= 1e-10
     train = dag.Graph(
         [lib.dense("h", ["x"], 6, torch.tanh), lib.batch_norm_train("n", "h", 3), lib.activation("out", "n", F.relu)],
         square,
         {"h": lib.dense_parameters(6, 6, 0)},
     )
-    e = dag.Evaluation(train, x[:1], y[:1])
+    e = dag.DagEvaluation(train, x[:1], y[:1])
     assert error_of(e, "closed") <= 1e-10 and float(dag.block(e, "h", "h").T.norm()) > 1e-4
     evaled = dag.Graph(
         [
@@ -387,17 +387,17 @@ def test_other_node_types_fit_the_formalism():
         square,
         {"h": lib.dense_parameters(6, 6, 0)},
     )
-    assert float(dag.block(dag.Evaluation(evaled, x, y), "h", "h").T.norm()) == 0
+    assert float(dag.block(dag.DagEvaluation(evaled, x, y), "h", "h").T.norm()) == 0
     tokens = dag.Graph(
         [lib.embedding("t", "x", 2), lib.activation("out", "t", torch.tanh)],
         square,
         {"t": torch.randn(10, generator=g, dtype=torch.float64)},
     )
-    e = dag.Evaluation(tokens, torch.tensor([[0, 3, 1], [4, 4, 2]]), y)
+    e = dag.DagEvaluation(tokens, torch.tensor([[0, 3, 1], [4, 4, 2]]), y)
     table = dag.parameter_block(e, "t", "t").H
 
     def loss(t):
-        return dag.Evaluation(dag.Graph(tokens.nodes, square, {"t": t}), e.inputs, y).loss.mean()
+        return dag.DagEvaluation(dag.Graph(tokens.nodes, square, {"t": t}), e.inputs, y).loss.mean()
 
     assert relative(table, jacrev(jacrev(loss))(tokens.parameters["t"])) <= 1e-10
 
@@ -455,7 +455,7 @@ def test_wrong_graphs_name_the_node(nodes, sentence):
 def test_a_node_must_return_a_vector_and_the_hessian_must_fit():
     bad = dag.Graph([dag.GraphNode("out", ("x",), lambda x, t: x.reshape(2, 2))], lambda f, y: f.sum())
     with pytest.raises(ValueError, match="node 'out' returned shape"):
-        _ = dag.Evaluation(bad, torch.zeros(1, 4), torch.zeros(1)).values
+        _ = dag.DagEvaluation(bad, torch.zeros(1, 4), torch.zeros(1)).values
     with pytest.raises(MemoryError, match="products instead"):
         dag.parameter_hessian(evaluation(random_graph(0, 3)), budget=10)
 
@@ -466,5 +466,5 @@ def test_segments_make_a_chain():
         lambda f, y: f.square().sum(),
         [None, torch.ones(4, dtype=torch.float64), None],
     )
-    e = dag.Evaluation(g, torch.randn(2, 4, dtype=torch.float64), torch.zeros(2))
+    e = dag.DagEvaluation(g, torch.randn(2, 4, dtype=torch.float64), torch.zeros(2))
     assert g.topology.order == ("0", "1", "out") and error_of(e, "onesided") <= 1e-12

@@ -122,7 +122,7 @@ def test_only_picks_places_by_name_pattern_or_function(f):
     assert list(f(net, only=["acts.0", "acts.2"]).sites) == ["acts.0", "acts.2"]
     assert list(f(net, only=lambda name: name.endswith("2")).sites) == ["acts.2"]
     assert len(f(net, only="acts.*").sites) == 3
-    with pytest.raises(ValueError, match=r"only='head' lets no activation through; there are acts\.0, acts\.1"):
+    with pytest.raises(ValueError, match=r"there is no activation 'head'; there are 'acts\.0', 'acts\.1'"):
         f(net, only="head")
 
 

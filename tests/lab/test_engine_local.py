@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from netvitals.lab.engine.workers import Task, make_engine
+from netvitals.lab.engine.workers import TrialTask, make_engine
 from netvitals.lab.studies import Claim, Expected, Results, Study, decide, run
 
 FIXTURE = str(Path(__file__).parent / "studies_fixture")
@@ -108,7 +108,7 @@ def test_a_trial_that_kills_its_worker_twice_is_excluded_and_the_others_go_on(to
 def test_a_trial_other_processes_cannot_import_is_refused(toys):
     engine = make_engine("local", jobs=1)
     with pytest.raises(ValueError, match="at the top level of a module"):
-        engine.submit(Task("k", lambda config: [], {}))
+        engine.submit(TrialTask("k", lambda config: [], {}))
     engine.close()
 
 

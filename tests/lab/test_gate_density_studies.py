@@ -14,7 +14,7 @@ from netvitals.lab import models
 from netvitals.lab.studies import all_claims, all_studies, claims_of, find_study
 from netvitals.lab.studies.gate_density import _training as training
 from netvitals.lab.studies.gate_density import decay, sweep
-from netvitals.lab.studies.gate_density._recorder import Recorder, key
+from netvitals.lab.studies.gate_density._recorder import TrajectoryRecorder, key
 from netvitals.lab.training import train
 
 PREFIX = "gate-density-"
@@ -165,7 +165,7 @@ def test_every_claim_with_a_picture_draws_it(smoke, name):
 def test_a_record_holds_what_measuring_gives():
     data = datasets.load("digits")
     net = models.build("resnet-mini,width=4", seed=0, data=data)
-    recorder = Recorder(data.probe.x, "relu")
+    recorder = TrajectoryRecorder(data.probe.x, "relu")
     for epoch in (-1, 0, 1, 2):
         recorder(epoch, net, 0.5)
     first, run = recorder.rows[0], next(r for r in recorder.finish() if r["quantity"] == "run")

@@ -135,11 +135,15 @@ def _of(key: Key) -> ActivationClass:
     module = key.module()
     if isinstance(module, (TopK, QuantileReLU)):
         return ActivationClass(
-            "outside", math.nan, "it is not elementwise: an entry's value depends on its neighbours", math.nan, math.nan
+            label="outside",
+            q=math.nan,
+            why="it is not elementwise: an entry's value depends on its neighbours",
+            slope=math.nan,
+            a_q=math.nan,
         )
     function = in_double(module)
     if why := refusal(function):
-        return ActivationClass("outside", math.nan, why, math.nan, math.nan)
+        return ActivationClass(label="outside", q=math.nan, why=why, slope=math.nan, a_q=math.nan)
     return _decide(function)
 
 
@@ -155,7 +159,9 @@ def _decide(f: Callable[[Tensor], Tensor]) -> ActivationClass:
     def outside(
         why: str, q: float = math.nan, slope: float = math.nan, a_q: float = math.nan, series: tuple[float, ...] = ()
     ) -> ActivationClass:
-        return ActivationClass("outside", q, why, slope, a_q, offset, taylor=series, sides=sides, _function=f)
+        return ActivationClass(
+            label="outside", q=q, why=why, slope=slope, a_q=a_q, offset=offset, taylor=series, sides=sides, _function=f
+        )
 
     if _surrogate(f, slope):
         return outside("its backward is not the derivative of its forward (a surrogate gradient)")
@@ -169,12 +175,12 @@ def _decide(f: Callable[[Tensor], Tensor]) -> ActivationClass:
             else "f is linear: phi = 0 and imbalances are conserved"
         )
         return ActivationClass(
-            "A",
-            math.inf,
-            why,
-            math.nan if bent else sides[1],
-            0.0,
-            offset,
+            label="A",
+            q=math.inf,
+            why=why,
+            slope=math.nan if bent else sides[1],
+            a_q=0.0,
+            offset=offset,
             almost_everywhere=bent,
             taylor=() if bent else (0.0, sides[1], *[0.0] * 6),
             sides=sides,
@@ -213,7 +219,9 @@ def _decide(f: Callable[[Tensor], Tensor]) -> ActivationClass:
         label, why = f"B{higher}", f"f is odd and its first nonlinear term is {a_q:.6g} z^{higher}; {start}"
     else:
         return outside(f"thin family: f(0) = f''(0) = 0 without being odd; {start}", higher, alpha, a_q, known)
-    return ActivationClass(label, higher, why, alpha, a_q, offset, taylor=known, sides=sides, _function=f)
+    return ActivationClass(
+        label=label, q=higher, why=why, slope=alpha, a_q=a_q, offset=offset, taylor=known, sides=sides, _function=f
+    )
 
 
 def _with_offset(f: Callable[[Tensor], Tensor], offset: float) -> ActivationClass:
@@ -222,12 +230,12 @@ def _with_offset(f: Callable[[Tensor], Tensor], offset: float) -> ActivationClas
     why = f"f(0) = {offset:.6g}: phi(0) = {-offset:.6g}, a constant drift; f - f(0) is {rest}"
     series = (offset, *inner.taylor[1:]) if inner.taylor else ()
     return ActivationClass(
-        "D",
-        inner.q,
-        why,
-        inner.slope,
-        inner.a_q,
-        offset,
+        label="D",
+        q=inner.q,
+        why=why,
+        slope=inner.slope,
+        a_q=inner.a_q,
+        offset=offset,
         centered=inner.label,
         taylor=series,
         sides=inner.sides,

@@ -131,14 +131,14 @@ def _of(key: Key) -> Constants:
         lam_prime = found.a_q * h_q / (found.slope * h)
     note = found.why if found.label in ("outside", "D") or found.almost_everywhere else ""
     return Constants(
-        found.label,
-        found.slope,
-        found.q,
-        found.a_q,
-        h,
-        h_q,
-        expect(lambda g: centred(g) ** 2) / 2,
-        lam_prime,
-        offset,
-        note,
+        label=found.label,
+        slope=found.slope,
+        q=found.q,
+        a_q=found.a_q,
+        h=h,
+        h_q=h_q,
+        half_power=expect(lambda g: centred(g) ** 2) / 2,
+        lam_prime=lam_prime,
+        offset=offset,
+        note=note,
     )

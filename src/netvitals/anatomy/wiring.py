@@ -18,7 +18,7 @@ LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 @dataclass
-class Run:
+class LayerRun:
     """One layer as it ran: its input ``u`` and its output ``z``, both in the autograd graph."""
 
     name: str
@@ -79,9 +79,9 @@ class Links:
 
 
 @contextmanager
-def recorded(model: nn.Module) -> Iterator[dict[str, Run]]:
+def recorded(model: nn.Module) -> Iterator[dict[str, LayerRun]]:
     """Within the block, forward passes note input and output of every Linear and convolution layer."""
-    runs: dict[str, Run] = {}
+    runs: dict[str, LayerRun] = {}
     handles = []
 
     def hook_for(name: str) -> Any:
@@ -89,7 +89,7 @@ def recorded(model: nn.Module) -> Iterator[dict[str, Run]]:
             if name in runs:
                 runs[name].calls += 1
                 return output
-            runs[name] = Run(name, module, inputs[0], output)
+            runs[name] = LayerRun(name, module, inputs[0], output)
             return output.clone()  # an in-place activation must not overwrite what was noted
 
         return hook
@@ -104,7 +104,7 @@ def recorded(model: nn.Module) -> Iterator[dict[str, Run]]:
             handle.remove()
 
 
-def find_links(runs: dict[str, Run]) -> Links:
+def find_links(runs: dict[str, LayerRun]) -> Links:
     """Links among recorded layers, by walking the autograd graph from each layer's input back to other layers."""
     outputs = {id(run.z.grad_fn): name for name, run in runs.items() if run.z.grad_fn is not None}
     sources: dict[str, tuple[set[str], list[str]]] = {}

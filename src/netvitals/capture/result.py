@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import partial
-from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -42,6 +41,7 @@ class Result:
         return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def _repr_html_(self) -> str:
+        from html import escape
 
         return f'<pre style="line-height:1.3">{escape(str(self))}</pre>'
 

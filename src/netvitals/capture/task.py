@@ -95,7 +95,13 @@ def task_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Task:
     if isinstance(batch, Mapping):
         inputs = dict(batch)
         if loss_fn is None:
-            return Task(model, None, (), {k: v for k, v in inputs.items() if k not in TARGETS or _takes(model, k)}, ())
+            return Task(
+                model=model,
+                loss_fn=None,
+                args=(),
+                kwargs={k: v for k, v in inputs.items() if k not in TARGETS or _takes(model, k)},
+                targets=(),
+            )
         name = next((n for n in TARGETS if n in inputs), None)
         if name is None:
             raise TypeError(
@@ -103,7 +109,7 @@ def task_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Task:
                 f"{', '.join(TARGETS)}. Give (inputs, target), or leave loss_fn out if the model returns its own loss"
             )
         target = inputs.pop(name)
-        return Task(model, loss_fn, (), inputs, (target,))
+        return Task(model=model, loss_fn=loss_fn, args=(), kwargs=inputs, targets=(target,))
     if isinstance(batch, tuple | list) and len(batch) >= 2:
         *inputs_, target = batch
         x = inputs_[0] if len(inputs_) == 1 else tuple(inputs_)
@@ -163,14 +169,20 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
     inputs = dict(batch)
     name = next((n for n in TARGETS if n in inputs and not _demands(model, n)), None)
     targets = () if name is None else (inputs.pop(name),)
-    return Task(model, None, (), inputs, targets)
+    return Task(model=model, loss_fn=None, args=(), kwargs=inputs, targets=targets)
 
 
 def in_double(task: Task) -> Task:
     """The same task in float64: a copy of the model, and every floating-point input; the model is not touched."""
     cast = lambda t: t.double() if t.is_floating_point() else t
     args, kwargs = mapped(task.args, cast), mapped(dict(task.kwargs), cast)
-    return Task(copy.deepcopy(task.model).double(), task.loss_fn, args, kwargs, mapped(task.targets, cast))
+    return Task(
+        model=copy.deepcopy(task.model).double(),
+        loss_fn=task.loss_fn,
+        args=args,
+        kwargs=kwargs,
+        targets=mapped(task.targets, cast),
+    )
 
 
 def _arguments(x: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

@@ -9,36 +9,38 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
-    def vitals(
-        names: Annotated[list[str] | None, typer.Argument(help="Only these, with every metric.")] = None,
-        markdown: Annotated[bool, typer.Option("--markdown", help="Print the table that the README has.")] = False,
-        reference: Annotated[bool, typer.Option("--reference", help="Print docs/vital-signs.md.")] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
-    ) -> None:
-        """List the vital signs: name, title, meaning, metrics, how often."""
-        from rich.console import Console
-        from rich.text import Text
+    app.command("vitals")(list_vitals)
 
-        from netvitals import vitals as room
 
-        if markdown or reference:
-            typer.echo(room.table() if markdown else room.reference(), nl=markdown)
-            return
-        chosen = [type(room.get(name)) for name in names] if names else list(room.REGISTRY.values())
-        if as_json:
-            typer.echo(json.dumps([room.entry(kind) for kind in chosen], ensure_ascii=False))
-            return
-        console = Console(emoji=False)
-        for kind in chosen:
-            state = "on by default" if kind.default else "only if asked for"
-            needs = f"; needs {kind.needs}" if kind.needs else ""
-            console.print(Text.assemble((kind.name, "bold"), f"  {kind.title}", (f"  ({state}{needs})", "dim")))
-            console.print(Text(f"  {kind.meaning}"))
-            console.print(Text(f"  looks on {room.how_often(kind)}", style="dim"))
-            if names:
-                for metric, (meaning, unit) in kind.metrics.items():
-                    console.print(Text(f"  {metric:18} {meaning}{f' ({unit})' if unit else ''}"))
-            else:
-                console.print(Text(f"  {', '.join(kind.metrics)}", style="dim"))
-            console.print()
+def list_vitals(
+    names: Annotated[list[str] | None, typer.Argument(help="Only these, with every metric.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table that the README has.")] = False,
+    reference: Annotated[bool, typer.Option("--reference", help="Print docs/vital-signs.md.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+) -> None:
+    """List the vital signs: name, title, meaning, metrics, how often."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from netvitals import vitals as room
+
+    if markdown or reference:
+        typer.echo(room.table() if markdown else room.reference(), nl=markdown)
+        return
+    chosen = [type(room.get(name)) for name in names] if names else list(room.REGISTRY.values())
+    if as_json:
+        typer.echo(json.dumps([room.entry(kind) for kind in chosen], ensure_ascii=False))
+        return
+    console = Console(emoji=False)
+    for kind in chosen:
+        state = "on by default" if kind.default else "only if asked for"
+        needs = f"; needs {kind.needs}" if kind.needs else ""
+        console.print(Text.assemble((kind.name, "bold"), f"  {kind.title}", (f"  ({state}{needs})", "dim")))
+        console.print(Text(f"  {kind.meaning}"))
+        console.print(Text(f"  looks on {room.how_often(kind)}", style="dim"))
+        if names:
+            for metric, (meaning, unit) in kind.metrics.items():
+                console.print(Text(f"  {metric:18} {meaning}{f' ({unit})' if unit else ''}"))
+        else:
+            console.print(Text(f"  {', '.join(kind.metrics)}", style="dim"))
+        console.print()

@@ -53,7 +53,7 @@ __all__ = [
 
 _HOMES = {
     "advice": ("lowrank", "steps"),
-    "advice.design": ("Bottleneck", "Dropped", "Recommendation", "best_skips", "uniform_skips"),
+    "advice.design": ("Dropped", "Recommendation", "best_skips", "uniform_skips"),
     "advice.distance": (
         "Decay",
         "averages",
@@ -75,6 +75,7 @@ __getattr__ = moved(
     {name: f"{__name__}.{home}.{name}" for home, names in _HOMES.items() for name in names}
     | {
         "Topology": "netvitals.anatomy.topology.Topology",
+        "Bottleneck": "netvitals.curvature.advice.design.CurvatureBottleneck",
         "Jump": "netvitals.vitals.curvature.Jump",
         "Monitor": "netvitals.vitals.curvature.monitor",
     },

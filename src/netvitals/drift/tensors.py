@@ -63,13 +63,13 @@ def tensor_sparsity(
         return float(mask.double().mean())
 
     return TensorSparsity(
-        share(zero),
-        share(size <= tau * size.max()),
-        share(size <= tau_abs),
-        share(p <= 0),
-        share(zero.all(0)),
-        share(~zero.any(0)),
-        a.numel(),
+        hard=share(zero),
+        soft=share(size <= tau * size.max()),
+        soft_abs=share(size <= tau_abs),
+        neg_preact=share(p <= 0),
+        dead_units=share(zero.all(0)),
+        always_on=share(~zero.any(0)),
+        elements=a.numel(),
     )
 
 

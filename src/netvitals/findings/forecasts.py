@@ -26,7 +26,7 @@ SUNK = 0.05  # standard deviations that pre-activations must have sunk for drift
 
 
 @dataclass(frozen=True)
-class Crossing:
+class LineCrossing:
     """When a series is expected to meet a level; ``low`` and ``high`` from the spread of its slope."""
 
     step: float
@@ -40,7 +40,7 @@ class Crossing:
         return f"near step {self.step:.0f} (between {self.low:.0f} and {late})"
 
 
-def crossing(series: Curve, level: float) -> Crossing | None:
+def crossing(series: Curve, level: float) -> LineCrossing | None:
     r"""$t^* = t_{now} + (\ell - \bar y)/b$ with the slope $b$ of the last third; None if it moves the other way, or not
     surely, or would take longer than the run has lasted.
 
@@ -68,7 +68,7 @@ def crossing(series: Curve, level: float) -> Crossing | None:
     if wait > t[-1] - steps[0]:
         return None
     fast, slow = abs(slope) + SURE * stderr, abs(slope) - SURE * stderr
-    return Crossing(
+    return LineCrossing(
         step=float(t[-1] + wait),
         low=float(t[-1] + abs(gap) / fast),
         high=float(t[-1] + abs(gap) / slow) if slow > 0 else math.inf,

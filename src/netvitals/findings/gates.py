@@ -13,7 +13,7 @@ from netvitals.findings.rules import Context, Hit, called, hit, percent, rule, t
 from netvitals.runs import Evidence, Finding, Severity
 
 if TYPE_CHECKING:
-    from netvitals.gates.forecasting import Forecast
+    from netvitals.gates.forecasting import GateForecast
 
 # A unit is dead when none of its gates was open on the measured batch, dying when hardly any was (choices of this
 # project; weight-drift §2.4 defines dead units as zero on every sample).
@@ -187,7 +187,7 @@ def _noted(hit: Hit) -> str:
     )
 
 
-def _outlook(table: Table, sigma: Curve, metrics: Iterable[str], f: Any) -> tuple[Forecast, int] | None:
+def _outlook(table: Table, sigma: Curve, metrics: Iterable[str], f: Any) -> tuple[GateForecast, int] | None:
     """The forecast for one site at the threshold where it changes most, and in how many steps σ is halved at the
     present pace; None where σ does not shrink, the activation is not known, or at no threshold the law explains the
     present and the outcome is the same with and without the mean's own movement."""
@@ -202,7 +202,7 @@ def _outlook(table: Table, sigma: Curve, metrics: Iterable[str], f: Any) -> tupl
     steps = math.log(2) * span / math.log(sigma.start / sigma.end)
     mean = table.get("preactivations", sigma.site, "mean")
     moved = (mean.end - mean.start) * steps / span if mean is not None and len(mean.finite) else 0.0
-    best: Forecast | None = None
+    best: GateForecast | None = None
     for metric in metrics:
         measured = table.get("gates", sigma.site, metric)
         if measured is None:

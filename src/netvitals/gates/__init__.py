@@ -11,7 +11,7 @@ Whether margins follow densities over training is tested in :mod:`netvitals.gate
 """
 
 from netvitals.gates import trends
-from netvitals.gates.forecasting import Forecast, forecast
+from netvitals.gates.forecasting import GateForecast, forecast
 from netvitals.gates.measurement import measure
 from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
 from netvitals.gates.report import GateReport, SiteGates
@@ -19,7 +19,7 @@ from netvitals.gates.tensors import GateDensity, Moments, density, moments
 
 __all__ = [
     "PREDICTORS",
-    "Forecast",
+    "GateForecast",
     "GateDensity",
     "GateReport",
     "Margins",

@@ -21,7 +21,7 @@ from netvitals.gates.prediction import margins, predict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecast(Result):
+class GateForecast(Result):
     """Predicted gate density of one site, now and later."""
 
     theta: float
@@ -54,7 +54,9 @@ class Forecast(Result):
         )
 
 
-def forecast(mu: Any, sigma: Any, f: Any, theta: float = 0.01, *, shrink: float = 0.5, shift: float = 0.0) -> Forecast:
+def forecast(
+    mu: Any, sigma: Any, f: Any, theta: float = 0.01, *, shrink: float = 0.5, shift: float = 0.0
+) -> GateForecast:
     """Gate density of a site when its variance has shrunk.
 
     Args:
@@ -82,7 +84,7 @@ def forecast(mu: Any, sigma: Any, f: Any, theta: float = 0.01, *, shrink: float 
     moved = later - found.interval_union
     total = float(np.abs(moved).sum())
     finite = found.normalized[np.isfinite(found.normalized)]
-    return Forecast(
+    return GateForecast(
         theta=float(theta),
         now=found.density,
         later=float(later.mean()),

@@ -93,10 +93,10 @@ def moments(p: Tensor, channel_dim: int = 1) -> Moments:
     x = p.detach().double()
     x = x.reshape(-1, 1) if x.ndim < 2 else x.movedim(channel_dim, -1).flatten(0, -2)
     return Moments(
-        x.mean(0).cpu().numpy(),
-        x.std(0, correction=0).cpu().numpy(),
-        float(x.mean()),
-        float(x.std(correction=0)),
-        float((x <= 0).double().mean()),
-        x.numel(),
+        mu=x.mean(0).cpu().numpy(),
+        sigma=x.std(0, correction=0).cpu().numpy(),
+        mean=float(x.mean()),
+        std=float(x.std(correction=0)),
+        neg_preact=float((x <= 0).double().mean()),
+        elements=x.numel(),
     )

@@ -92,7 +92,14 @@ def exchange(
 
 
 def _also(replaced: Replaced, name: str) -> Replaced:
-    return Replaced(replaced.name, replaced.old, replaced.new, (*replaced.also, name), replaced.kept, replaced.lost)
+    return Replaced(
+        name=replaced.name,
+        old=replaced.old,
+        new=replaced.new,
+        also=(*replaced.also, name),
+        kept=replaced.kept,
+        lost=replaced.lost,
+    )
 
 
 def settle(new: nn.Module, old: nn.Module, home: Tensor | None, carry: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -60,11 +60,13 @@ __all__ = [
 
 # imported from their modules now; the old names go with the next version
 _HOMES = {
-    "gauges": "Block",
+    "gauges": "GaugeDrift gauge_energy orbit_position",
     "muon": "newton_schulz",
     "precondition": "Preconditioner",
     "symmetry": "Equivariance equivariance",
 }
 __getattr__ = _moved(
-    __name__, {name: f"netvitals.optim.{home}.{name}" for home, names in _HOMES.items() for name in names.split()}
+    __name__,
+    {name: f"netvitals.optim.{home}.{name}" for home, names in _HOMES.items() for name in names.split()}
+    | {"Block": "netvitals.optim.gauges.GaugeBlock"},
 )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from netvitals.optim.gauges import Block, Gauge, Rescale, Shift
+from netvitals.optim.gauges import Gauge, GaugeBlock, Rescale, Shift
 from netvitals.optim.precondition import AdamBase, Preconditioner
 
 VERTICAL = ("frozen", "sgd", "base")
@@ -312,7 +312,7 @@ def _has_gradients(gauge: Gauge, params: list[Tensor]) -> bool:
     return not any(missing)
 
 
-def _of(block: Block, what: str) -> list[Tensor]:
+def _of(block: GaugeBlock, what: str) -> list[Tensor]:
     return list(block.params) if what == "value" else [_grad(p) for p in block.params]
 
 

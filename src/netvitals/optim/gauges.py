@@ -64,7 +64,7 @@ class Shift:
 
 
 @dataclass(frozen=True)
-class Block:
+class GaugeBlock:
     """Parameters scaled together; ``dims[i]`` is the channel dimension of ``params[i]``, None: all of it scales."""
 
     params: tuple[Parameter, ...]
@@ -107,7 +107,7 @@ class Rescale:
     """
 
     name: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[GaugeBlock, ...]
     followers: tuple[tuple[Parameter, int], ...] = ()  # (bias, index of its layer)
 
     @property
@@ -250,7 +250,7 @@ def chained_rescale(
         The gauge, n − 1 modes.
     """
     followers = tuple((b, i) for i, b in enumerate(biases[: len(weights) - 1]) if b is not None)
-    return Rescale(name, tuple(Block((w,), (None,)) for w in weights), followers)
+    return Rescale(name, tuple(GaugeBlock((w,), (None,)) for w in weights), followers)
 
 
 def channel_rescale(
@@ -269,8 +269,8 @@ def channel_rescale(
     return Rescale(
         name,
         (
-            Block(tuple(p for p, _ in scaled), tuple(d for _, d in scaled)),
-            Block(tuple(p for p, _ in readers), tuple(d for _, d in readers)),
+            GaugeBlock(tuple(p for p, _ in scaled), tuple(d for _, d in scaled)),
+            GaugeBlock(tuple(p for p, _ in readers), tuple(d for _, d in readers)),
         ),
     )
 

@@ -22,7 +22,7 @@ ARRAYS = 48  # arrays drawn in one panel
 
 
 @dataclass(frozen=True)
-class Metric:
+class CardMetric:
     """One metric of a panel: sites × steps, NaN where nothing was read."""
 
     name: str
@@ -51,7 +51,7 @@ class Card:
     """One vital sign on the page."""
 
     vital: str
-    metrics: tuple[Metric, ...]
+    metrics: tuple[CardMetric, ...]
     arrays: tuple[ArrayReading, ...] = ()
     first: int = 0  # the metric shown first
     rows: tuple[tuple[str, tuple[float, ...]], ...] = field(default=())  # last numbers: site, one per metric
@@ -108,7 +108,7 @@ def _card(vital: str, metrics: dict[str, list[Curve]], arrays: list[ArrayReading
     return Card(vital, built, arrays=tuple(arrays), first=wanted[0] if wanted else 0, rows=rows)
 
 
-def matrix(name: str, series: Sequence[Curve], columns: int, meaning: str = "") -> Metric:
+def matrix(name: str, series: Sequence[Curve], columns: int, meaning: str = "") -> CardMetric:
     """Sites × steps; where there are more than ``columns`` steps, each column is the mean of its readings."""
     steps = np.unique(np.concatenate([s.steps for s in series]))
     values = np.full((len(series), len(steps)), np.nan)
@@ -116,14 +116,14 @@ def matrix(name: str, series: Sequence[Curve], columns: int, meaning: str = "") 
         values[row, np.searchsorted(steps, s.steps)] = s.values
     sites = tuple(s.site for s in series)
     if len(steps) <= columns:
-        return Metric(name=name, meaning=meaning, sites=sites, steps=steps, values=values)
+        return CardMetric(name=name, meaning=meaning, sites=sites, steps=steps, values=values)
     edges = np.linspace(0, len(steps), columns + 1).astype(int)
     known = ~np.isnan(values)
     total, count = (np.add.reduceat(v, edges[:-1], axis=1) for v in (np.where(known, values, 0.0), known.astype(float)))
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = total / count  # NaN where a column holds no reading
     low, high = (f.reduceat(values, edges[:-1], axis=1) for f in (np.fmin, np.fmax))
-    return Metric(
+    return CardMetric(
         name=name,
         meaning=meaning,
         sites=sites,

@@ -68,7 +68,10 @@ CHECKUP: dict[str, Sign] = {
     ),
 }
 SIGNS: dict[str, Sign] = {
-    **{name: Sign(v.title, v.meaning, v.headline, v.metrics, v) for name, v in REGISTRY.items()},
+    **{
+        name: Sign(title=v.title, meaning=v.meaning, headline=v.headline, metrics=v.metrics, vital=v)
+        for name, v in REGISTRY.items()
+    },
     **CHECKUP,
 }
 

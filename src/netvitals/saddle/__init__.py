@@ -34,7 +34,7 @@ from netvitals.saddle.laws.stages import Stages, stage_law
 from netvitals.saddle.measure.accounting import StepAccounts, measure_steps
 from netvitals.saddle.measure.bottlenecks import Bottleneck, bottleneck
 from netvitals.saddle.measure.exponent import ExponentFit, fit_exponent
-from netvitals.saddle.measure.forecasting import Forecast, forecast, forecast_live, optimizer_rule
+from netvitals.saddle.measure.forecasting import EscapeForecast, forecast, forecast_live, optimizer_rule
 from netvitals.saddle.measure.identity import ImbalanceIdentity, PairImbalance, imbalance
 from netvitals.saddle.measure.pairs import ChainImbalance, chain_imbalance
 from netvitals.saddle.measure.plateau import Snapshot, measure_plateau
@@ -47,7 +47,7 @@ __all__ = [
     "Bottleneck",
     "ChainImbalance",
     "ExponentFit",
-    "Forecast",
+    "EscapeForecast",
     "ImbalanceIdentity",
     "PairImbalance",
     "Snapshot",

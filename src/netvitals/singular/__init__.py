@@ -102,7 +102,7 @@ _HOMES = {
     "adapters.tangent": "SafeSpace",
     "checkpoint.attention": "ValueOutput",
     "checkpoint.layernorm": "KernelTest LNFiniteT ln_finite_t ln_kernel ln_reset_rate",
-    "checkpoint.tracker": "ChangePoint Jump Phase",
+    "checkpoint.tracker": "ChangePoint Phase",
     "laws.crossover": "Crossover rotation_crossover",
     "laws.fluctuation": "FluctuationMC functional_variance_mc nu_data_free nu_frozen",
     "laws.geometry": "RateChain high_curvature_volume mean_map_metric order_from_fisher rate_chain sectional_curvature",
@@ -125,5 +125,6 @@ __getattr__ = _moved(
     __name__,
     {name: f"netvitals.singular.{home}.{name}" for home, names in _HOMES.items() for name in names.split()}
     | {"Examination": "netvitals.singular.DeadDirections", "examination": "netvitals.singular.measure"}
+    | {"Jump": "netvitals.singular.checkpoint.tracker.ConditionJump"}
     | {name: f"netvitals.vitals.{name}" for name in ("KFACFloor", "Orders", "StreamFloor")},
 )

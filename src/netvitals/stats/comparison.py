@@ -85,11 +85,11 @@ def anova(*groups: Any) -> Anova:
     result = f_oneway(*xs)
     within = residual.size - len(xs)
     return Anova(
-        float(result.statistic),
-        float(result.pvalue),
-        (len(xs) - 1, within),
-        float(np.std([x.mean() for x in xs], ddof=1)),
-        float(np.sqrt((residual**2).sum() / within)),
+        f=float(result.statistic),
+        p=float(result.pvalue),
+        df=(len(xs) - 1, within),
+        between_std=float(np.std([x.mean() for x in xs], ddof=1)),
+        within_std=float(np.sqrt((residual**2).sum() / within)),
     )
 
 
@@ -113,7 +113,11 @@ def paired_t(x: Any, y: Any) -> PairedT:
     varying(d, "paired t-test, differences")
     result = ttest_rel(a, b)
     return PairedT(
-        float(result.statistic), float(result.pvalue), d.size - 1, float(d.mean()), float(d.std(ddof=1) / d.size**0.5)
+        t=float(result.statistic),
+        p=float(result.pvalue),
+        df=d.size - 1,
+        difference=float(d.mean()),
+        stderr=float(d.std(ddof=1) / d.size**0.5),
     )
 
 
@@ -149,13 +153,13 @@ def wilcoxon(x: Any, y: Any | None = None) -> Wilcoxon:
         pmf = 0.5 * (np.pad(pmf, (0, r)) + np.pad(pmf, (r, 0)))
     greater, less = float(pmf[w:].sum()), float(pmf[: w + 1].sum())
     return Wilcoxon(
-        w / 2,
-        (int(twice.sum()) - w) / 2,
-        d.size,
-        zeros,
-        min(1.0, greater),
-        min(1.0, less),
-        min(1.0, 2 * min(greater, less)),
+        w_plus=w / 2,
+        w_minus=(int(twice.sum()) - w) / 2,
+        n=d.size,
+        zeros=zeros,
+        p_greater=min(1.0, greater),
+        p_less=min(1.0, less),
+        p_two_sided=min(1.0, 2 * min(greater, less)),
     )
 
 

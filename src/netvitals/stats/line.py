@@ -105,12 +105,12 @@ def _fit(a: Array, b: Array) -> Slope:
     steps = np.diff(a[order])
     local = tuple((np.diff(b[order]) / steps).tolist()) if np.all(steps > 0) else ()
     return Slope(
-        value,
-        (rss / (a.size - 2) / sxx) ** 0.5,
-        float(b.mean() - value * a.mean()),
-        1.0 if syy == 0 else 1 - rss / syy,
-        a.size,
-        local,
+        value=value,
+        stderr=(rss / (a.size - 2) / sxx) ** 0.5,
+        intercept=float(b.mean() - value * a.mean()),
+        r2=1.0 if syy == 0 else 1 - rss / syy,
+        n=a.size,
+        local=local,
     )
 
 

@@ -82,17 +82,17 @@ def two_segments(
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     a0, b0, c0 = beta[0]
     return TwoSegments(
-        float(knot[0]),
-        float(low),
-        float(high),
-        level,
-        float(b0),
-        float(b0 + c0),
-        float(a0),
-        max(0.0, float(rss[0])),
-        rss_line,
-        a.size,
-        resamples,
+        breakpoint=float(knot[0]),
+        low=float(low),
+        high=float(high),
+        level=level,
+        left=float(b0),
+        right=float(b0 + c0),
+        intercept=float(a0),
+        rss=max(0.0, float(rss[0])),
+        rss_line=rss_line,
+        n=a.size,
+        resamples=resamples,
     )
 
 

@@ -81,10 +81,10 @@ def logistic(x: Any, y: Any, *, steps: int = 100) -> Logistic:
     z = beta / se
     likelihood = float(-np.logaddexp(0, -(2 * target - 1) * (design @ beta)).sum())
     return Logistic(
-        tuple(beta.tolist()),
-        tuple(se.tolist()),
-        tuple(z.tolist()),
-        tuple((2 * norm.sf(np.abs(z))).tolist()),
-        likelihood,
-        target.size,
+        coefficients=tuple(beta.tolist()),
+        stderrs=tuple(se.tolist()),
+        z=tuple(z.tolist()),
+        p=tuple((2 * norm.sf(np.abs(z))).tolist()),
+        log_likelihood=likelihood,
+        n=target.size,
     )

@@ -101,4 +101,13 @@ def bootstrap(
             "bootstrap: the statistic does not vary enough over the resamples for a "
             f"{method} interval; use method='percentile', or more data"
         )
-    return Interval(of(range(len(rows))), low, high, float(result.standard_error), level, method, len(rows), resamples)
+    return Interval(
+        estimate=of(range(len(rows))),
+        low=low,
+        high=high,
+        stderr=float(result.standard_error),
+        level=level,
+        method=method,
+        n=len(rows),
+        resamples=resamples,
+    )

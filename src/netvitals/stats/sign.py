@@ -54,4 +54,11 @@ def sign_test(values: Any, reference: float = 0.0) -> SignTest:
         side: float(binomtest(above, above + below, 0.5, alternative=side).pvalue)
         for side in ("greater", "less", "two-sided")
     }
-    return SignTest(above, below, x.size - above - below, p["greater"], p["less"], p["two-sided"])
+    return SignTest(
+        above=above,
+        below=below,
+        ties=x.size - above - below,
+        p_above=p["greater"],
+        p_below=p["less"],
+        p_two_sided=p["two-sided"],
+    )

@@ -48,7 +48,7 @@ class Rows:
             recorder.put_array(sites, metric, by_channel[start:end].reshape(-1, channels))
 
 
-class Table:
+class PooledTable:
     """Collects tensors of every site of a step; ``finish(recorder, rows, *columns)`` is called once, when it ends.
 
     A column is what was given at one place of ``tensors``, by channel or by site, of all sites in one flat array.

@@ -194,7 +194,15 @@ class Curvature(Vital):
                 for j in range(i, len(new.nodes)):
                     low, high = sorted((float(a[i, j]), float(b[i, j])))
                     if high - low > noise[i, j] and high > self.factor * max(low, new.floor):
-                        out.append(Jump(step, metric, (new.nodes[i], new.nodes[j]), float(a[i, j]), float(b[i, j])))
+                        out.append(
+                            Jump(
+                                step=step,
+                                metric=metric,
+                                pair=(new.nodes[i], new.nodes[j]),
+                                before=float(a[i, j]),
+                                after=float(b[i, j]),
+                            )
+                        )
         return out
 
 

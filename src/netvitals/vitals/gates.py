@@ -16,7 +16,7 @@ from netvitals._moved import moved
 from netvitals.capture import ActivationView, Metric, Recorder, Vital
 from netvitals.gates.measurement import checked_thetas
 from netvitals.stats import order as _order
-from netvitals.vitals._pooling import Pool, Rows, Table
+from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
 QUANTILES = (0.05, 0.50, 0.95)
 
@@ -53,7 +53,7 @@ class Gates(Vital):
         self._densities = [f"density@{t:g}" for t in self.thetas]
         self._metrics = (*self._densities, "mean", *(f"q{round(100 * q):02d}" for q in QUANTILES), "variance", "valid")
         self._pool = Pool(self._densities)
-        self._relu, self._smooth = Table(self._finish_relu), Table(self._finish_smooth)
+        self._relu, self._smooth = PooledTable(self._finish_relu), PooledTable(self._finish_smooth)
 
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
         if view.elements == 0:

@@ -101,8 +101,8 @@ class GaugeCharges(Vital):
 __getattr__ = moved(
     __name__,
     {
-        "GaugeDrift": "netvitals.optim.GaugeDrift",
-        "energy": "netvitals.optim.gauge_energy",
-        "position": "netvitals.optim.orbit_position",
+        "GaugeDrift": "netvitals.optim.gauges.GaugeDrift",
+        "energy": "netvitals.optim.gauges.gauge_energy",
+        "position": "netvitals.optim.gauges.orbit_position",
     },
 )

@@ -124,7 +124,7 @@ __getattr__ = moved(
     {
         "ChainImbalance": "netvitals.saddle.ChainImbalance",
         "Pair": "netvitals.saddle.Pair",
-        "imbalances": "netvitals.saddle.imbalances",
+        "imbalances": "netvitals.saddle.measure.pairs.imbalances",
         "measure": "netvitals.saddle.chain_imbalance",
     },
 )

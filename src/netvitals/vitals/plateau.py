@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
-from netvitals.saddle.measure.forecasting import Forecast, forecast_live, no_forecast, optimizer_rule
+from netvitals.saddle.measure.forecasting import EscapeForecast, forecast_live, no_forecast, optimizer_rule
 from netvitals.saddle.measure.plateau import measure_plateau
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ class PlateauForecast(Vital):
     """Looks at a probe batch on measured steps and says when the loss will drop.
 
     Readings at site ``"model"``: the signal, loss and resting loss on the probe, the expected escape step with its
-    interval (NaN without a forecast) and the number of small layers. ``latest`` is the last :class:`Forecast`, with the
-    reason when there is none. One look costs one forward and one backward pass over the probe batch.
+    interval (NaN without a forecast) and the number of small layers. ``latest`` is the last
+    :class:`EscapeForecast`, with the reason when there is none. One look costs one forward and one backward pass over the probe batch.
 
     Args:
         model: the watched model; left out, the watch gives it, with its probe and its optimizer.
@@ -65,7 +65,7 @@ class PlateauForecast(Vital):
         self.model, self.loss_fn, self.batch, self.optimizer = model, loss_fn, batch, optimizer
         self.drop, self.level, self.keep = drop, level, keep
         self.observations: list[Snapshot] = []
-        self.forecasts: list[Forecast] = []
+        self.forecasts: list[EscapeForecast] = []
         self._given = model is not None
 
     def begin(self, context: WatchContext) -> None:
@@ -75,10 +75,10 @@ class PlateauForecast(Vital):
             self.observations, self.forecasts = [], []
 
     @property
-    def latest(self) -> Forecast | None:
+    def latest(self) -> EscapeForecast | None:
         return self.forecasts[-1] if self.forecasts else None
 
-    def observe(self, step: int) -> Forecast:
+    def observe(self, step: int) -> EscapeForecast:
         """Look now and forecast."""
         if self.model is None or self.loss_fn is None or self.batch is None:
             raise ValueError("this plateau forecast has no model yet: give it to watch, or model, loss_fn and batch")

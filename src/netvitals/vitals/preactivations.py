@@ -16,7 +16,7 @@ from torch import Tensor
 
 from netvitals._moved import moved
 from netvitals.capture import ActivationView, Metric, Recorder, Site, TensorView, Vital
-from netvitals.vitals._pooling import Pool, Rows, Table
+from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
 
@@ -51,7 +51,7 @@ class Preactivations(Vital):
     every_by_method: ClassVar = {"tensor": 5}  # the scale and shift of a norm move slowly
 
     def __init__(self) -> None:
-        self._pool, self._table = Pool(METRICS), Table(self._finish)
+        self._pool, self._table = Pool(METRICS), PooledTable(self._finish)
         self._recorder: Recorder | None = None
         self._norms: list[tuple[Site, str, np.ndarray]] = []
 

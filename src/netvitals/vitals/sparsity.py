@@ -16,7 +16,7 @@ from netvitals._moved import moved
 from netvitals.capture import ActivationView, Metric, Recorder, Vital
 from netvitals.drift.reductions import unit_shares
 from netvitals.drift.sparsity_meter import SOFT_ABSOLUTE, SOFT_RELATIVE
-from netvitals.vitals._pooling import Pool, Rows, Table
+from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
 METRICS = ("hard", "neg_preact", "dead_units", "always_on")
 SOFT_METRICS = ("soft", "soft_abs")
@@ -56,7 +56,7 @@ class Sparsity(Vital):
             raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
         self.tau, self.tau_abs = tau, tau_abs
         self._pool, self._soft_pool = Pool(METRICS), Pool(SOFT_METRICS)
-        self._table, self._soft_table = Table(self._finish), Table(self._finish_soft)
+        self._table, self._soft_table = PooledTable(self._finish), PooledTable(self._finish_soft)
         self._recorder: Recorder | None = None
         self._observations = 0
 

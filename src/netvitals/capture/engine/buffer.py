@@ -51,7 +51,7 @@ class Losses(NamedTuple):
         ]
 
 
-class History(Generic[T]):
+class Recent(Generic[T]):
     """Keeps at most ``limit`` entries: the last half of them whole, and of what came before every 2^k-th.
 
     The first entry stays for ever, so that a change since the beginning can always be told.
@@ -108,8 +108,8 @@ class Buffer:
         self._observations = 0
         self._unfinished: list[tuple[Recorder, bool]] = []  # looks that have left the device; are their arrays written?
         self._since = 0.0
-        self._losses: History[Losses] = History(LOSSES_KEPT)
-        self._pages: History[StepColumns] | None = None
+        self._losses: Recent[Losses] = Recent(LOSSES_KEPT)
+        self._pages: Recent[StepColumns] | None = None
         self._layouts: dict[Any, Any] = {}
         self._arrays: dict[Any, StepColumns] = {}  # the latest of each layout
         self._unwritten: StepColumns | None = None  # the last look, if the run has not got its arrays
@@ -173,7 +173,7 @@ class Buffer:
     def _keep(self, columns: StepColumns) -> None:
         """The numbers in columns, one copy of their equal layouts, and only the latest arrays."""
         if self._pages is None:
-            self._pages = History(max(STEPS_KEPT // 10, min(STEPS_KEPT, NUMBERS_KEPT // max(1, len(columns.values)))))
+            self._pages = Recent(max(STEPS_KEPT // 10, min(STEPS_KEPT, NUMBERS_KEPT // max(1, len(columns.values)))))
         for known in (self._layouts, self._arrays):
             if len(known) > LAYOUTS_KEPT:
                 known.clear()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from netvitals.capture.engine.functions import MEANING, RESHAPING, Meaning
+from netvitals.capture.engine.functions import MEANING, RESHAPING, FunctionMeaning
 from netvitals.capture.engine.modules import Replay
 from netvitals.capture.engine.pass_state import UNKNOWN, Frame, Origin, PassState
 from netvitals.capture.engine.roles import REASONS
@@ -52,7 +52,7 @@ class FunctionCalls(TorchFunctionMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         return self._seen(meaning, func, args, kwargs or {})
 
-    def _seen(self, meaning: Meaning, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _seen(self, meaning: FunctionMeaning, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         x = args[0] if args else kwargs.get("input", kwargs.get("self"))
         given = None
         try:
@@ -73,7 +73,7 @@ class FunctionCalls(TorchFunctionMode):
         return output
 
     def _activation_input(
-        self, meaning: Meaning, func: Any, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, meaning: FunctionMeaning, func: Any, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _Input | None:
         if not isinstance(x, Tensor) or not x.is_floating_point() or "out" in kwargs:
             return None
@@ -90,7 +90,7 @@ class FunctionCalls(TorchFunctionMode):
 
     def _follow(
         self,
-        meaning: Meaning,
+        meaning: FunctionMeaning,
         func: Any,
         x: Any,
         given: _Input | None,

@@ -29,7 +29,7 @@ What = Literal[
 ]
 
 
-class Meaning(NamedTuple):
+class FunctionMeaning(NamedTuple):
     """What a torch function does, as far as the engine cares."""
 
     what: What
@@ -67,19 +67,21 @@ _RESHAPING = (
 RESHAPING = frozenset(_RESHAPING.split())
 
 
-def _table() -> dict[Any, Meaning]:
-    table: dict[Any, Meaning] = {}
+def _table() -> dict[Any, FunctionMeaning]:
+    table: dict[Any, FunctionMeaning] = {}
     for row in ACTIVATIONS:
         for function, in_place in row.callables():
-            table[function] = Meaning("ambiguous" if row.after_layer else "activation", row.op, in_place, row.random)
+            table[function] = FunctionMeaning(
+                "ambiguous" if row.after_layer else "activation", row.op, in_place, row.random
+            )
     for what, names in _NAMES.items():
         for name in names.split():
             op = _SYNONYMS.get(name, name)
             for function in called(name):
-                table[function] = Meaning(what, op)
+                table[function] = FunctionMeaning(what, op)
             for function in () if name.startswith("__") else called(name + "_"):
-                table[function] = Meaning(what, op, in_place=True)
+                table[function] = FunctionMeaning(what, op, in_place=True)
     return table
 
 
-MEANING: dict[Any, Meaning] = _table()
+MEANING: dict[Any, FunctionMeaning] = _table()

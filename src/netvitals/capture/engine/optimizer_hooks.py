@@ -137,7 +137,7 @@ def parameter_view(
                 params[f"{prefix}.{key}" if prefix else key] = p
     # an nn.Embedding(sparse=True) has a gradient that few operations take
     dense = {n: g if g.layout is torch.strided else g.to_dense() for n, g in (grads or {}).items()}
-    return ParameterView(params, initial, dense, before or {}, modules)
+    return ParameterView(params=params, initial=initial, grads=dense, before=before or {}, modules=modules)
 
 
 def copies(model: nn.Module) -> dict[str, Tensor]:

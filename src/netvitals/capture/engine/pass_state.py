@@ -163,7 +163,9 @@ class PassState:
             return known
         dim = channel_dim(tensor, layout)
         if known is None or (known.kind, known.op, known.follows, known.channel_dim) != (kind, op, origin.follows, dim):
-            known = self.sites[name] = Site(name, kind, op, origin.follows, dim, owner)
+            known = self.sites[name] = Site(
+                name=name, kind=kind, op=op, follows=origin.follows, channel_dim=dim, module=owner
+            )
         return known
 
     # ---------------------------------------------------------------- showing

@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from netvitals.runs import Run
-    from netvitals.saddle import Forecast
+    from netvitals.saddle import EscapeForecast
 
 
 def forecast_escape(
@@ -32,7 +32,7 @@ def forecast_escape(
     typer.echo(json.dumps(plain({**facts, "source": source})))
 
 
-def source_of(run: Run, *, r: int | None, drop: float) -> tuple[Forecast, str]:
+def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, str]:
     """The forecast of a run: the latest one written by the vital sign ``plateau``, or one from the series it has."""
     from netvitals import saddle
 
@@ -43,7 +43,7 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[Forecast, str]:
     steps, escape = observations["escape"]
     if len(steps) and math.isfinite(escape[-1]) and r is None:
         last = {m: float(v[1][-1]) for m, v in observations.items()}
-        found = saddle.Forecast(
+        found = saddle.EscapeForecast(
             at=int(steps[-1]),
             step=last["escape"],
             low=last["low"],

@@ -14,7 +14,7 @@ from netvitals.curvature.measure.result import InterlayerCurvature
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bottleneck(Result):
+class CurvatureBottleneck(Result):
     """A node that every path from the nodes before it to the output passes, narrower than they are."""
 
     node: str
@@ -58,7 +58,7 @@ class Recommendation(Result):
         return f"{self.choice}: {self.why} (GN-gap {self.gap:.3g}; largest between {pair}, {self.worst_gap:.3g})"
 
 
-def bottlenecks(found: InterlayerCurvature) -> list[Bottleneck]:
+def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
     """Necks: nodes that wider nodes must pass on the way to the output, and that wider ones follow.
 
     Args:
@@ -78,7 +78,7 @@ def bottlenecks(found: InterlayerCurvature) -> list[Bottleneck]:
         pairs = [(found.position(v), found.position(w)) for v in before for w in after]
         rows, cols = (list(x) for x in zip(*pairs))
         out.append(
-            Bottleneck(
+            CurvatureBottleneck(
                 node=u,
                 width=width[u],
                 before=before,

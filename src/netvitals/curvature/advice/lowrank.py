@@ -14,7 +14,7 @@ from netvitals.curvature.measure.exact import Blocks
 
 
 @dataclass(frozen=True)
-class LowRank:
+class LowRankHessian:
     """U S Vᵀ with orthonormal U (d_v, r) and V (d_w, r)."""
 
     u: Tensor
@@ -32,7 +32,7 @@ class LowRank:
         return self.u @ (self.s * (self.v.mT @ z)) if z.ndim == 1 else self.u @ (self.s[:, None] * (self.v.mT @ z))
 
 
-def randomised_svd(op: Operator, rank: int, *, extra: int = 8, passes: int = 1, seed: int = 0) -> LowRank:
+def randomised_svd(op: Operator, rank: int, *, extra: int = 8, passes: int = 1, seed: int = 0) -> LowRankHessian:
     """Leading singular triplets from ``rank + extra`` probes and ``passes`` more rounds of products."""
     if rank < 1:
         raise ValueError(f"rank is {rank}, expected at least 1")
@@ -44,13 +44,13 @@ def randomised_svd(op: Operator, rank: int, *, extra: int = 8, passes: int = 1, 
     q = torch.linalg.qr(y.mT)[0]  # (d_v, width)
     small = op.apply_adjoint(q.mT)  # QᵀH as rows (width, d_w)
     u, s, vt = torch.linalg.svd(small, full_matrices=False)
-    return LowRank((q @ u)[:, :rank], s[:rank], vt[:rank].mT)
+    return LowRankHessian((q @ u)[:, :rank], s[:rank], vt[:rank].mT)
 
 
-def truncated(block: Tensor, rank: int) -> LowRank:
+def truncated(block: Tensor, rank: int) -> LowRankHessian:
     """The ``rank`` leading singular triplets of a dense block."""
     u, s, vt = torch.linalg.svd(block, full_matrices=False)
-    return LowRank(u[:, :rank], s[:rank], vt[:rank].mT)
+    return LowRankHessian(u[:, :rank], s[:rank], vt[:rank].mT)
 
 
 def truncation_error(singular_values: Tensor, rank: int) -> tuple[float, float]:
@@ -100,7 +100,7 @@ class BandedHessian:
 
     index: dict[str, slice]
     diagonal: dict[str, Tensor]
-    off: dict[tuple[str, str], LowRank]
+    off: dict[tuple[str, str], LowRankHessian]
     stored: int  # numbers kept
     full: int  # numbers of the dense matrix
     error: float  # relative Frobenius error of what was dropped
@@ -119,7 +119,7 @@ def banded(blocks: Blocks, bandwidth: int, eps: float) -> BandedHessian:
     """Keep blocks at most ``bandwidth`` places apart, each off-diagonal one at the rank that ``eps`` needs."""
     names = list(blocks.index)
     diagonal = {v: blocks.block(v, v).H for v in names}
-    off: dict[tuple[str, str], LowRank] = {}
+    off: dict[tuple[str, str], LowRankHessian] = {}
     lost, outside, stored = 0.0, 0.0, sum(b.numel() for b in diagonal.values())
     for i, v in enumerate(names):
         for j, w in enumerate(names):

@@ -5,24 +5,24 @@ contracted second-derivative tensors by the recursion over the graph, so that ea
 """
 
 from netvitals.curvature.dag import bounds
-from netvitals.curvature.dag.evaluation import Evaluation
+from netvitals.curvature.dag.evaluation import DagEvaluation
 from netvitals.curvature.dag.graph import Graph, GraphNode, chain
 from netvitals.curvature.dag.hessian_blocks import BlockTable, assembled, block, blocks, root_factors
 from netvitals.curvature.dag.kinks import Certificate, certificate, clarke_samples, near_kinks
 from netvitals.curvature.dag.parameters import ParameterBlock, parameter_block, parameter_hessian, shared_block
-from netvitals.curvature.dag.paths import PathTerm, Route, path_jacobian, path_resonance, path_terms, routing
-from netvitals.curvature.dag.products import Products, product
+from netvitals.curvature.dag.paths import DagRoute, PathTerm, path_jacobian, path_resonance, path_terms, routing
+from netvitals.curvature.dag.products import DagProducts, product
 
 __all__ = [
     "BlockTable",
     "Certificate",
-    "Evaluation",
+    "DagEvaluation",
     "Graph",
     "GraphNode",
     "ParameterBlock",
     "PathTerm",
-    "Products",
-    "Route",
+    "DagProducts",
+    "DagRoute",
     "assembled",
     "block",
     "bounds",

@@ -1,7 +1,7 @@
 r"""The paper's inequalities as functions: what the statement compares, whether it holds, and by how much.
 
 Where the printed form is wrong, the corrected one is the default and ``form="printed"`` gives the other. Statements
-about single networks are evaluated per sample on an ``Evaluation``; the reported pair is the tightest over the batch.
+about single networks are evaluated per sample on a ``DagEvaluation``; the reported pair is the tightest of the batch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from netvitals.curvature.advice.lowrank import truncation_error
-from netvitals.curvature.dag.evaluation import Evaluation
+from netvitals.curvature.dag.evaluation import DagEvaluation
 from netvitals.curvature.dag.graph import LOSS
 from netvitals.curvature.dag.hessian_blocks import block
 from netvitals.curvature.dag.parameters import parameter_block
 from netvitals.curvature.dag.paths import path_jacobian, path_terms
 from netvitals.curvature.measure import metrics
-from netvitals.curvature.measure.exact import Block
+from netvitals.curvature.measure.exact import ExactBlock
 
 Form = Literal["corrected", "printed"]
 ROUNDING = 1e-9
@@ -49,14 +49,14 @@ class Check:
         return f"{self.name} ({self.form}): {self.lhs:.4g} ≤ {self.rhs:.4g} {'holds' if self.holds else 'FAILS'}"
 
 
-def theorem_25(e: Evaluation, v: str, w: str) -> Check:
+def theorem_25(e: DagEvaluation, v: str, w: str) -> Check:
     r"""Chain, v before w: $\|H_{v,w}\|_F\le\|H_{w,w}\|_F\|\Pi_{w\leftarrow v}\|_2$."""
     r = _norms(block(e, v, w, reduction="per_sample").H)
     bound = _norms(block(e, w, w, reduction="per_sample").H) * torch.linalg.matrix_norm(e.total(w, v), 2)
     return _tightest("Theorem 25", r, bound)
 
 
-def corollary_26(e: Evaluation, v: str, w: str, *, strong: bool = False) -> Check:
+def corollary_26(e: DagEvaluation, v: str, w: str, *, strong: bool = False) -> Check:
     r"""$R_{GN}(v,w)\le\|\nabla^2L\|_F(s\rho)^{d}$ for $s\rho<1$; d the undirected distance, or with ``strong`` the sum
     of the directed distances to the output, which is never smaller."""
     out, top = _single_output(e), e.graph.topology
@@ -72,7 +72,7 @@ def corollary_26(e: Evaluation, v: str, w: str, *, strong: bool = False) -> Chec
     )
 
 
-def corollary_28(e: Evaluation, eps: float) -> Check:
+def corollary_28(e: DagEvaluation, eps: float) -> Check:
     r"""Gauss–Newton blocks beyond $\lceil\log\epsilon/\log(s\rho)\rceil$ are below ε of the loss curvature."""
     out, top = _single_output(e), e.graph.topology
     contraction = contraction_of(e)
@@ -95,7 +95,7 @@ def corollary_29(found_off: float, found_all: float, eps: float) -> Check:
     return Check("Corollary 29", found_off, eps * found_all)
 
 
-def proposition_31(e: Evaluation, v: str, w: str) -> Check:
+def proposition_31(e: DagEvaluation, v: str, w: str) -> Check:
     r"""rank $H^{GN}_{v,w}\le d_u$ for every u that all paths from v, or all from w, pass; per sample (E11)."""
     out, top = _single_output(e), e.graph.topology
     widths = [e.size(a) for a in (v, w, out)]
@@ -104,7 +104,7 @@ def proposition_31(e: Evaluation, v: str, w: str) -> Check:
     return Check("Proposition 31", float(ranks.max()), float(min(widths)))
 
 
-def theorem_33(e: Evaluation, v: str, w: str, form: Form = "corrected") -> Check:
+def theorem_33(e: DagEvaluation, v: str, w: str, form: Form = "corrected") -> Check:
     r"""Path sum of the Gauss–Newton block: relative deviation against rounding.
 
     Corrected: pairs of paths to the loss with the *direct* loss Hessian. Printed: pairs of paths to every common
@@ -166,7 +166,7 @@ def theorem_34(
     return Check("Theorem 34b", r, c * (rho**k if form == "printed" else (1 + rho**k) ** n), form)
 
 
-def corollary_17(e: Evaluation, v: str, w: str) -> Check:
+def corollary_17(e: DagEvaluation, v: str, w: str) -> Check:
     r"""$\|H_{\theta_v,\theta_w}\|_F\le\overline{\|D_v\|_2\|D_w\|_2\|H_{v,w}\|_F}+$ norms of the other terms."""
     p = parameter_block(e, v, w)
     h = _norms(block(e, v, w, reduction="per_sample").H)
@@ -185,13 +185,13 @@ def theorem_43(error: float, depth: int, distance: int, eps_d: float, eps_t: flo
     return Check("Theorem 43", error, length * (2 * eps_d + eps_t), form)
 
 
-def theorem_44(before: Block | Tensor, after: Block | Tensor) -> Check:
+def theorem_44(before: ExactBlock | Tensor, after: ExactBlock | Tensor) -> Check:
     """Coupling before and after rescaling by α and 1/α: equal for positively homogeneous activations only (E20)."""
-    a, b = (float(x.H if isinstance(x, Block) else x) for x in (before, after))
+    a, b = (float(x.H if isinstance(x, ExactBlock) else x) for x in (before, after))
     return Check("Theorem 44", abs(a - b), 1e-10 * abs(a))
 
 
-def proposition_55(e: Evaluation, from_v: Sequence[str], from_w: Sequence[str]) -> Check:
+def proposition_55(e: DagEvaluation, from_v: Sequence[str], from_w: Sequence[str]) -> Check:
     """rank of a pair of paths' contribution ≤ the smallest rank of an edge on either path."""
     rank = lambda t: metrics.numerical_rank(t, rtol=1e-10)
     edges = [rank(e.edge(b, a)) for path in (from_v, from_w) for a, b in pairwise(path)]
@@ -215,12 +215,12 @@ def proposition_58(matrix: Tensor) -> tuple[Check, ...]:
     )
 
 
-def corollary_67(e: Evaluation, v: str, w: str) -> Check:
+def corollary_67(e: DagEvaluation, v: str, w: str) -> Check:
     """R(v, w) is at most the sum of the resonances of its pairs of paths; equal only if they are aligned."""
     return Check("Corollary 67", float(block(e, v, w).H.norm()), sum(t.resonance for t in path_terms(e, v, w)[0]))
 
 
-def theorem_69(base: Block, residual: Block, form: Form = "corrected") -> Check:
+def theorem_69(base: ExactBlock, residual: ExactBlock, form: Form = "corrected") -> Check:
     r"""With $\|H^T\|\le\eta\|H^{GN}\|$ in both nets and a skip that only adds to GN,
     $R_{res}\ge\frac{1-\eta}{1+\eta}R_{base}$ for the whole matrix (printed: $1-\eta$, which fails for opposite tensor
     parts; erratum E22)."""
@@ -241,13 +241,13 @@ def theorem_93(matrix: Tensor, rank: int) -> Check:
     return Check("Theorem 93", *truncation_error(torch.linalg.svdvals(matrix), rank))
 
 
-def edge_norm(e: Evaluation) -> float:
+def edge_norm(e: DagEvaluation) -> float:
     """ρ: the largest spectral norm of an edge over the batch."""
     top = e.graph.topology
     return max(float(torch.linalg.matrix_norm(e.edge(u, p), 2).max()) for u in top.order for p in top.parents[u])
 
 
-def contraction_of(e: Evaluation) -> float:
+def contraction_of(e: DagEvaluation) -> float:
     """sρ with s the largest number of children (E8)."""
     return e.graph.topology.fan_out * edge_norm(e)
 
@@ -261,7 +261,7 @@ def _tightest(name: str, lhs: Tensor, rhs: Tensor) -> Check:
     return Check(name, float(lhs[at]), float(rhs[at]))
 
 
-def _single_output(e: Evaluation) -> str:
+def _single_output(e: DagEvaluation) -> str:
     if len(e.graph.loss_parents) != 1:
         seen = ", ".join(e.graph.loss_parents)
         raise ValueError(f"the bound is stated for a loss of one node, this one looks at {seen}")

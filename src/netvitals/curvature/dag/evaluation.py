@@ -17,7 +17,7 @@ from torch.func import jacrev, vmap
 from netvitals.curvature.dag.graph import LOSS, Graph, GraphNode
 
 
-class Evaluation:
+class DagEvaluation:
     """The graph at inputs (a tensor for the single input ``x``, or a dict) and targets ``y``.
 
     >>> from netvitals.curvature.dag.graph import chain

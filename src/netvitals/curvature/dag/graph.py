@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from netvitals.anatomy.topology import Topology
-from netvitals.curvature.dag.rules import Rule
+from netvitals.curvature.dag.rules import DerivativeRule
 
 LOSS = "loss"  # the scalar node that follows the nodes the loss looks at
 
@@ -31,7 +31,7 @@ class GraphNode:
     parents: tuple[str, ...]
     fn: Callable[..., Tensor]
     theta: str | None = None
-    rule: Rule | None = None
+    rule: DerivativeRule | None = None
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.func import jacrev, vmap
 
-from netvitals.curvature.dag.evaluation import Evaluation
+from netvitals.curvature.dag.evaluation import DagEvaluation
 from netvitals.curvature.dag.graph import LOSS
-from netvitals.curvature.measure.exact import Block
+from netvitals.curvature.measure.exact import ExactBlock
 
 Method = Literal["closed", "onesided", "autograd", "paper", "paper_eq2"]
 Reduction = Literal["mean_block", "per_sample"]
@@ -30,14 +30,16 @@ Reduction = Literal["mean_block", "per_sample"]
 class BlockTable:
     """Blocks of many pairs, and where each node sits in the assembled matrix."""
 
-    blocks: dict[tuple[str, str], Block]
+    blocks: dict[tuple[str, str], ExactBlock]
     index: dict[str, slice]
 
-    def __getitem__(self, pair: tuple[str, str]) -> Block:
+    def __getitem__(self, pair: tuple[str, str]) -> ExactBlock:
         return self.blocks[pair]
 
 
-def block(e: Evaluation, v: str, w: str, method: Method = "closed", reduction: Reduction = "mean_block") -> Block:
+def block(
+    e: DagEvaluation, v: str, w: str, method: Method = "closed", reduction: Reduction = "mean_block"
+) -> ExactBlock:
     r"""$H_{v,w}$, its Gauss–Newton and tensor part.
 
     Args:
@@ -69,11 +71,11 @@ def block(e: Evaluation, v: str, w: str, method: Method = "closed", reduction: R
         gn, tensor = gn.mean(0), tensor.mean(0)
     elif reduction != "per_sample":
         raise ValueError(f"reduction is {reduction!r}, expected 'mean_block' or 'per_sample'")
-    return Block(gn + tensor, gn, tensor)
+    return ExactBlock(gn + tensor, gn, tensor)
 
 
 def blocks(
-    e: Evaluation,
+    e: DagEvaluation,
     pairs: Iterable[tuple[str, str]] | None = None,
     method: Method = "closed",
     reduction: Reduction = "mean_block",
@@ -116,7 +118,7 @@ def assembled(table: BlockTable, part: Literal["H", "GN", "T"] = "H") -> Tensor:
     return out
 
 
-def root_factors(e: Evaluation) -> dict[str, Tensor]:
+def root_factors(e: DagEvaluation) -> dict[str, Tensor]:
     r"""$S_v=J_{out,v}^\top A$ with $\nabla^2\ell=AA^\top$, by $S_v=\sum_uD_{uv}^\top S_u$: $H^{GN}_{v,w}=S_vS_w^\top$.
 
     n factors give all n² Gauss–Newton blocks.
@@ -143,7 +145,7 @@ def root_factors(e: Evaluation) -> dict[str, Tensor]:
     return out
 
 
-def _closed(e: Evaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
+def _closed(e: DagEvaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
     top = e.graph.with_loss
     zero = e.loss.new_zeros(e.examples, e.size(v), e.size(w))
     gn, tensor = zero, zero
@@ -158,12 +160,12 @@ def _closed(e: Evaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
     return gn, tensor
 
 
-def _onesided(e: Evaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
+def _onesided(e: DagEvaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
     key = ("onesided", v, w)
     return e._once(key, lambda: _onesided_step(e, v, w))
 
 
-def _onesided_step(e: Evaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
+def _onesided_step(e: DagEvaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
     top = e.graph.with_loss
     gn = e.loss.new_zeros(e.examples, e.size(v), e.size(w))
     tensor = gn
@@ -179,7 +181,7 @@ def _onesided_step(e: Evaluation, v: str, w: str) -> tuple[Tensor, Tensor]:
     return gn, tensor
 
 
-def _autograd(e: Evaluation, v: str, w: str) -> Tensor:
+def _autograd(e: DagEvaluation, v: str, w: str) -> Tensor:
     graph = e.graph
     names = graph.inputs
 
@@ -196,7 +198,7 @@ def _autograd(e: Evaluation, v: str, w: str) -> Tensor:
     return vmap(second)(zero(v), zero(w), e.y, *(e.inputs[i] for i in names))
 
 
-def _paper(e: Evaluation, v: str, w: str, remark76: bool, cache: dict[tuple[str, str], Tensor]) -> Tensor:
+def _paper(e: DagEvaluation, v: str, w: str, remark76: bool, cache: dict[tuple[str, str], Tensor]) -> Tensor:
     """Eq. 2 literally, with its boundary blocks at the nodes the loss sees."""
     if (v, w) in cache:
         return cache[v, w]

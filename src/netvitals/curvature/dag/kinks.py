@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.activations import ACTIVATIONS
-from netvitals.curvature.dag.evaluation import Evaluation
+from netvitals.curvature.dag.evaluation import DagEvaluation
 from netvitals.curvature.dag.graph import Graph
 from netvitals.curvature.dag.hessian_blocks import block
 
@@ -43,7 +43,7 @@ class Certificate:
         return "bends at " + ", ".join(f"{k} ({v})" for k, v in self.bending.items())
 
 
-def certificate(thing: Graph | Evaluation | nn.Module) -> Certificate:
+def certificate(thing: Graph | DagEvaluation | nn.Module) -> Certificate:
     """Of a graph by its rules, of an evaluation by its contracted tensors, of a module by the kinds of its submodules.
 
     A module's functional calls are not seen; there the evaluation or ``interlayer`` has the last word. Normalisation
@@ -58,7 +58,7 @@ def certificate(thing: Graph | Evaluation | nn.Module) -> Certificate:
     >>> str(certificate(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.BatchNorm1d(2)).eval()))
     'piecewise linear: H = GN in activation space almost everywhere'
     """
-    if isinstance(thing, Evaluation):
+    if isinstance(thing, DagEvaluation):
         found = {}
         for u in thing.graph.topology.order:
             parents = thing.graph.topology.parents[u]
@@ -126,5 +126,5 @@ def clarke_samples(
     for _ in range(count):
         step = torch.randn(x.shape, generator=source, dtype=x.dtype)
         moved = x + radius * step / step.norm()
-        out.append(block(Evaluation(graph, moved, y), v, w).H)
+        out.append(block(DagEvaluation(graph, moved, y), v, w).H)
     return torch.stack(out)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.curvature.dag.evaluation import Evaluation
+from netvitals.curvature.dag.evaluation import DagEvaluation
 from netvitals.curvature.dag.hessian_blocks import block
 
 
@@ -38,7 +38,7 @@ class ParameterBlock:
         return {n: float(getattr(self, n).norm()) for n in names}
 
 
-def parameter_block(e: Evaluation, v: str, w: str) -> ParameterBlock:
+def parameter_block(e: DagEvaluation, v: str, w: str) -> ParameterBlock:
     """The block of two nodes' own parameters (each copy of shared parameters counts by itself).
 
     Args:
@@ -71,7 +71,7 @@ def parameter_block(e: Evaluation, v: str, w: str) -> ParameterBlock:
     return ParameterBlock(*(t.mean(0) for t in terms))
 
 
-def shared_block(e: Evaluation, a: str, b: str) -> Tensor:
+def shared_block(e: DagEvaluation, a: str, b: str) -> Tensor:
     r"""Block of two parameter vectors by key: the sum over all copies, $\sum H_{\theta_{v},\theta_{w}}$ (Remark 49).
 
     Args:
@@ -88,7 +88,7 @@ def shared_block(e: Evaluation, a: str, b: str) -> Tensor:
     return torch.stack([parameter_block(e, v, w).H for v, w in pairs]).sum(0)
 
 
-def parameter_hessian(e: Evaluation, budget: int = 1 << 30) -> tuple[Tensor, dict[str, slice]]:
+def parameter_hessian(e: DagEvaluation, budget: int = 1 << 30) -> tuple[Tensor, dict[str, slice]]:
     """The whole Hessian over ``Graph.parameters`` in their order.
 
     Args:

@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from netvitals.curvature.dag.evaluation import Evaluation
+from netvitals.curvature.dag.evaluation import DagEvaluation
 from netvitals.curvature.dag.graph import LOSS
 from netvitals.curvature.dag.hessian_blocks import block
 
@@ -40,7 +40,7 @@ class PathTerm:
 
 
 @dataclass(frozen=True)
-class Route:
+class DagRoute:
     """What one step of the recursion added to H_{v,w}: over an edge v→u (GN and T carried) or bent at node u."""
 
     v: str
@@ -51,7 +51,7 @@ class Route:
     tensor_added: float
 
 
-def path_jacobian(e: Evaluation, path: Sequence[str]) -> Tensor:
+def path_jacobian(e: DagEvaluation, path: Sequence[str]) -> Tensor:
     r"""$D_\pi=D_{u_k,u_{k-1}}\cdots D_{u_1,u_0}$, later factors on the left (errata E1, E2).
 
     Args:
@@ -67,7 +67,7 @@ def path_jacobian(e: Evaluation, path: Sequence[str]) -> Tensor:
     return out
 
 
-def path_terms(e: Evaluation, v: str, w: str, limit: int = 10_000) -> tuple[list[PathTerm], float]:
+def path_terms(e: DagEvaluation, v: str, w: str, limit: int = 10_000) -> tuple[list[PathTerm], float]:
     """What every pair of paths from v and w contributes to their block.
 
     Args:
@@ -96,7 +96,7 @@ def path_terms(e: Evaluation, v: str, w: str, limit: int = 10_000) -> tuple[list
     return sorted(terms, key=lambda t: -t.resonance), float(missed.norm())
 
 
-def path_resonance(e: Evaluation, from_v: Sequence[str], from_w: Sequence[str]) -> float:
+def path_resonance(e: DagEvaluation, from_v: Sequence[str], from_w: Sequence[str]) -> float:
     """Norm of the Gauss–Newton contribution of two paths that end at nodes the loss sees.
 
     Args:
@@ -111,7 +111,7 @@ def path_resonance(e: Evaluation, from_v: Sequence[str], from_w: Sequence[str]) 
     return float((path_jacobian(e, from_v).mT @ curved @ path_jacobian(e, from_w)).mean(0).norm())
 
 
-def routing(e: Evaluation, w: str) -> list[Route]:
+def routing(e: DagEvaluation, w: str) -> list[DagRoute]:
     """How H_{v,w} is built for every v, from the loss backwards: the picture of curvature routing.
 
     Args:
@@ -130,12 +130,12 @@ def routing(e: Evaluation, w: str) -> list[Route]:
                 if p == w or p in top.descendants[w]:
                     bend = bend + (e.contracted(u, v, p) @ e.total(p, w)).mean(0)
             if u == LOSS:
-                out.append(Route(v, w, via=u, gauss_newton=float(bend.norm()), tensor_carried=0.0, tensor_added=0.0))
+                out.append(DagRoute(v, w, via=u, gauss_newton=float(bend.norm()), tensor_carried=0.0, tensor_added=0.0))
                 continue
             below = block(e, u, w, "onesided", "per_sample")
             carried = e.edge(u, v).mT
             out.append(
-                Route(
+                DagRoute(
                     v,
                     w,
                     via=u,
@@ -147,6 +147,6 @@ def routing(e: Evaluation, w: str) -> list[Route]:
     return out
 
 
-def _to(e: Evaluation, v: str, p: str, limit: int) -> list[tuple[str, ...]]:
+def _to(e: DagEvaluation, v: str, p: str, limit: int) -> list[tuple[str, ...]]:
     top = e.graph.topology
     return list(top.paths(v, p, limit)) if p == v or p in top.descendants[v] else []

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.curvature.dag.evaluation import Evaluation
+from netvitals.curvature.dag.evaluation import DagEvaluation
 from netvitals.curvature.dag.graph import LOSS
 
 
 @dataclass(frozen=True)
-class Products:
+class DagProducts:
     """H r split in two; ``nodes`` by node (activation rows), ``parameters`` by node copy (parameter rows)."""
 
     nodes: dict[str, Tensor]
@@ -31,8 +31,8 @@ class Products:
 
 
 def product(
-    e: Evaluation, r: Mapping[str, Tensor] | None = None, injections: Mapping[str, Tensor] | None = None
-) -> Products:
+    e: DagEvaluation, r: Mapping[str, Tensor] | None = None, injections: Mapping[str, Tensor] | None = None
+) -> DagProducts:
     """H times a direction, by one forward and one backward sweep over the graph, whatever the number of blocks.
 
     Args:
@@ -86,4 +86,4 @@ def product(
             total = total + torch.einsum("bkp,bp->bk", e.contracted_parameter(v, p), tangent[p])
         rows[v] = total.mean(0)
     mean = lambda table: {k: t.mean(0) for k, t in table.items()}
-    return Products(mean(full), mean(gn), rows, rows_gn)
+    return DagProducts(mean(full), mean(gn), rows, rows_gn)

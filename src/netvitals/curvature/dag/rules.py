@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import jacrev, vmap
 
 
-class Rule(Protocol):
+class DerivativeRule(Protocol):
     """Closed forms of one node. Argument order: its parents, then θ if it has any."""
 
     @property

@@ -36,7 +36,7 @@ def draw(
     return [p.reshape(count, *leaf.shape) for p, leaf in zip(flat.split(sizes, 1), leaves)]
 
 
-class Series:
+class ProbeSeries:
     """Probes one batch after another; the seed alone decides them, not how they are cut into batches.
 
     >>> whole, = Series([torch.zeros(3)], seed=1).take(4)

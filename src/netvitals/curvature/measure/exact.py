@@ -13,7 +13,7 @@ from netvitals.curvature.engine.products import Column, Pieces, Products, Progre
 from netvitals.curvature.measure import metrics
 
 
-class Block(NamedTuple):
+class ExactBlock(NamedTuple):
     """One block; with a leading dimension of examples when measured by example."""
 
     H: Tensor
@@ -33,12 +33,12 @@ class Blocks:
     def hessian(self) -> Tensor:
         return self.gauss_newton + self.tensor
 
-    def block(self, v: str, w: str) -> Block:
+    def block(self, v: str, w: str) -> ExactBlock:
         for name in (v, w):
             if name not in self.index:
                 raise KeyError(f"no node {name!r}; the nodes are {', '.join(self.index)}")
         at = (..., self.index[v], self.index[w])
-        return Block(self.gauss_newton[at] + self.tensor[at], self.gauss_newton[at], self.tensor[at])
+        return ExactBlock(self.gauss_newton[at] + self.tensor[at], self.gauss_newton[at], self.tensor[at])
 
 
 def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress: Progress | None = None) -> Blocks:

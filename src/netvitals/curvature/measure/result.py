@@ -11,7 +11,7 @@ import numpy as np
 from netvitals.capture.result import Result
 from netvitals.curvature.engine.graph import NodeGraph
 from netvitals.curvature.measure import metrics
-from netvitals.curvature.measure.exact import Block, Blocks
+from netvitals.curvature.measure.exact import Blocks, ExactBlock
 
 METRICS = ("resonance", "coupling", "stable_rank", "gn_gap", "gauss_newton", "tensor")
 WHOLE, SCREEN = 6, 12  # nodes up to which all four matrices fit a screen, and one of them
@@ -57,7 +57,7 @@ class InterlayerCurvature(Result):
     blocks: Blocks | None = None
     skipped: dict[str, str] = field(default_factory=dict)
 
-    def block(self, v: str, w: str) -> Block:
+    def block(self, v: str, w: str) -> ExactBlock:
         """The matrices (H, GN, T) of a pair; only with ``method="exact"``."""
         if self.blocks is None:
             raise ValueError("a stochastic result has no blocks, only their norms: use method='exact'")

@@ -16,7 +16,7 @@ from torch import nn
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
-from netvitals.curvature.engine.probes import Distribution, Series
+from netvitals.curvature.engine.probes import Distribution, ProbeSeries
 from netvitals.curvature.engine.products import Products, Progress
 from netvitals.curvature.engine.tape import recorded_parameters
 from netvitals.curvature.measure.result import shortened, skipped_line
@@ -97,7 +97,7 @@ def trace(
     with recorded_parameters(model, loss_fn, batch, dtype=dtype, mode=mode, memory=memory) as tape:
         products = Products(tape, memory=memory, split=part != "H")
         rows = []
-        series = Series(products.flat, seed, distribution)
+        series = ProbeSeries(products.flat, seed, distribution)
         for at in products.portions(probes):
             z = series.take(at.stop - at.start)
             hz = products.whole(z, part)

@@ -16,7 +16,7 @@ from netvitals.lab.engine.registry import check_scale, claims_of, find_claim, fi
 from netvitals.lab.engine.store import DEFAULT, Results, TrialRecord
 from netvitals.lab.engine.study import Row, Study, trial_key
 from netvitals.lab.engine.versions import code_version
-from netvitals.lab.engine.workers import Engine, Outcome, Task, make_engine
+from netvitals.lab.engine.workers import Engine, Outcome, TrialTask, make_engine
 
 ATTEMPTS = 2  # a trial that raises or is killed is tried once more
 
@@ -170,13 +170,13 @@ def _run(
 ) -> StudyRun:
     begin = time.monotonic()
     code = code_version(study)
-    tasks: list[Task] = []
+    tasks: list[TrialTask] = []
     reused = 0
     if study.hypothesis:
         store.register(study.name, study.hypothesis)
     if not (study.obstacle(scale) or changed_hypothesis(study, store)):
         configs = [c for c in study.configs(scale) if not narrow or any(claim.rests_on(c) for claim in claims)]
-        tasks = [Task(trial_key(study.name, c, code), study.trial, c) for c in configs]
+        tasks = [TrialTask(trial_key(study.name, c, code), study.trial, c) for c in configs]
     stored = store.trials([t.key for t in tasks], study.name)
     pending = [t for t in tasks if not (resume and t.key in stored and stored[t.key].done)]
     reused = len(tasks) - len(pending)
@@ -203,7 +203,7 @@ def _run(
 
 
 def _work(
-    study: Study, code: str, pending: Sequence[Task], engine: Engine, store: Results, state: State, watch: Watcher
+    study: Study, code: str, pending: Sequence[TrialTask], engine: Engine, store: Results, state: State, watch: Watcher
 ) -> None:
     """Every pending task to its end; the store is written here and nowhere else."""
     queue = deque(pending)
@@ -233,7 +233,7 @@ def _work(
     watch(state)
 
 
-def _record(study: Study, code: str, task: Task, outcome: Outcome, attempts: int, engine: str) -> TrialRecord:
+def _record(study: Study, code: str, task: TrialTask, outcome: Outcome, attempts: int, engine: str) -> TrialRecord:
     return TrialRecord(
         key=task.key,
         study=study.name,

@@ -56,7 +56,14 @@ class Denoiser(nn.Module):
             return ConvStage(n_in, spec.width, dilation, spec)
 
         def block() -> EncoderBlock:
-            return EncoderBlock(spec.width, spec.heads, spec.hidden, spec.act, spec.norm, spec.dropout)
+            return EncoderBlock(
+                width=spec.width,
+                heads=spec.heads,
+                hidden=spec.hidden,
+                act=spec.act,
+                norms=spec.norm,
+                dropout=spec.dropout,
+            )
 
         self.encoder = nn.Sequential(stage(1, 1), *(stage(spec.width, d) for d in spec.dilations))
         self.time = nn.ModuleList(block() for _ in range(spec.depth))

@@ -80,7 +80,14 @@ class ViT(nn.Module):
         self.token = nn.Parameter(torch.zeros(1, 1, spec.width))
         self.positions = nn.Parameter(torch.empty(1, count + 1, spec.width).normal_(0, 0.02))
         self.blocks = nn.ModuleList(
-            EncoderBlock(spec.width, spec.heads, spec.hidden, spec.act, spec.norm, spec.dropout)
+            EncoderBlock(
+                width=spec.width,
+                heads=spec.heads,
+                hidden=spec.hidden,
+                act=spec.act,
+                norms=spec.norm,
+                dropout=spec.dropout,
+            )
             for _ in range(spec.depth)
         )
         self.norm = norm(spec.norm, spec.width, 3)

@@ -210,15 +210,15 @@ class _Training:
         decay = math.fsum(self.lr) * recipe.lr * recipe.weight_decay
         losses = torch.stack(self.loss) if self.loss else torch.zeros(0, len(ensemble))
         return EnsembleHistory(
-            ensemble.seeds,
-            losses,
-            tuple(self.lr),
-            tuple(self.evaluations),
-            self.step,
-            self.total,
-            decay / (1 - recipe.momentum) if recipe.optimizer == "sgd" else decay,
-            self.diverged,
-            self.stopped,
+            seeds=ensemble.seeds,
+            loss=losses,
+            lr=tuple(self.lr),
+            evaluations=tuple(self.evaluations),
+            steps=self.step,
+            total=self.total,
+            decay=decay / (1 - recipe.momentum) if recipe.optimizer == "sgd" else decay,
+            diverged=self.diverged,
+            stopped=self.stopped,
         )
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -311,7 +311,15 @@ class _Training:
             return
         last = self.evaluations[-1] if self.evaluations and self.evaluations[-1].step == self.step else None
         if (
-            hook(EnsembleMoment(self.step, self.epoch, self.ensemble, self.loss[-1] if self.loss else None, last))
+            hook(
+                EnsembleMoment(
+                    step=self.step,
+                    epoch=self.epoch,
+                    ensemble=self.ensemble,
+                    loss=self.loss[-1] if self.loss else None,
+                    evaluation=last,
+                )
+            )
             is True
         ):
             self.stopped = f"a hook ended the run after {self.step} of {self.total} steps"

@@ -133,15 +133,15 @@ class _Run:
         recipe = self.recipe
         decay = math.fsum(self.lr) * recipe.hidden_lr * recipe.weight_decay
         return History(
-            tuple(self.loss),
-            tuple(self.lr),
-            tuple(self.grad_norm),
-            tuple(self.evaluations),
-            self.step,
-            self.total,
-            decay / (1 - recipe.momentum) if recipe.optimizer == "sgd" else decay,
-            self.stopped,
-            tuple(self.checkpoints),
+            loss=tuple(self.loss),
+            lr=tuple(self.lr),
+            grad_norm=tuple(self.grad_norm),
+            evaluations=tuple(self.evaluations),
+            steps=self.step,
+            total=self.total,
+            decay=decay / (1 - recipe.momentum) if recipe.optimizer == "sgd" else decay,
+            stopped=self.stopped,
+            checkpoints=tuple(self.checkpoints),
         )
 
     def _batches(self) -> Batches:
@@ -215,7 +215,12 @@ class _Run:
             return
         last = self.evaluations[-1] if self.evaluations and self.evaluations[-1].step == self.step else None
         moment = Moment(
-            self.step, self.epoch, self.loss[-1] if self.loss else math.nan, self.model, self.optimizer, last
+            step=self.step,
+            epoch=self.epoch,
+            loss=self.loss[-1] if self.loss else math.nan,
+            model=self.model,
+            optimizer=self.optimizer,
+            evaluation=last,
         )
         if hook(moment) is True:
             self.stopped = f"a hook ended the run after {self.step} of {self.total} steps"
@@ -276,7 +281,13 @@ def evaluate(
     finally:
         for module, mode in modes:
             module.training = mode
-    return Evaluation(step, epoch, total / max(count, 1), right / entries if entries else None, count)
+    return Evaluation(
+        step=step,
+        epoch=epoch,
+        loss=total / max(count, 1),
+        accuracy=right / entries if entries else None,
+        examples=count,
+    )
 
 
 def _length(data: Batches, recipe: Recipe) -> int:

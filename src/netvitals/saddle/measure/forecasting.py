@@ -32,7 +32,7 @@ HORIZON = 1e9  # steps beyond which a forecast is "no end in view"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecast(Result):
+class EscapeForecast(Result):
     """Estimated escape step with an interval, or no forecast and the reason."""
 
     at: int  # step of the last look
@@ -68,7 +68,7 @@ def forecast(
     rule: Rule = "sgd",
     drop: float = 0.5,
     level: float = 0.8,
-) -> Forecast:
+) -> EscapeForecast:
     r"""Forecast from a series of the signal alone (γ, or the fall of the loss).
 
     For given r and b the flight time $F(\gamma)=\int_0^\gamma dx/(x^2+b^2)^{p/2}$ is linear in time; b (and r, when it
@@ -131,7 +131,7 @@ def forecast_live(
     r: int | None = None,
     drop: float = 0.5,
     level: float = 0.8,
-) -> Forecast:
+) -> EscapeForecast:
     """Forecast from looks at the network; one look is enough, under Adam earlier ones sharpen it.
 
     Args:
@@ -282,11 +282,11 @@ def _check(drop: float, level: float) -> None:
         raise ValueError(f"level is a probability between 0 and 1, got {level}")
 
 
-def _result(at: int, left: float, level: float, r: float, drop: float, method: str, spread: float) -> Forecast:
+def _result(at: int, left: float, level: float, r: float, drop: float, method: str, spread: float) -> EscapeForecast:
     from scipy.special import ndtri
 
     factor = math.exp(float(ndtri(0.5 + level / 2)) * spread)
-    return Forecast(
+    return EscapeForecast(
         at=at,
         step=at + left,
         low=at + left / factor,
@@ -298,9 +298,9 @@ def _result(at: int, left: float, level: float, r: float, drop: float, method: s
     )
 
 
-def no_forecast(at: int, reason: str, *, drop: float, level: float) -> Forecast:
+def no_forecast(at: int, reason: str, *, drop: float, level: float) -> EscapeForecast:
     """A forecast that says why there is none."""
-    return Forecast(
+    return EscapeForecast(
         at=at,
         step=math.nan,
         low=math.nan,

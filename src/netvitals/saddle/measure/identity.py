@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.wiring import Link, Links, Run, find_links, recorded
+from netvitals.anatomy.wiring import LayerRun, Link, Links, find_links, recorded
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, skipped_lines, task_of
 
 SHOWN = 32  # pairs on one screen
@@ -192,7 +192,7 @@ def imbalance(
 
 
 def _measure(
-    runs: dict[str, Run], links: tuple[Link, ...], loss: Tensor, rate: Callable[[str], float]
+    runs: dict[str, LayerRun], links: tuple[Link, ...], loss: Tensor, rate: Callable[[str], float]
 ) -> tuple[list[PairImbalance], dict[str, str]]:
     used = [runs[n] for n in dict.fromkeys(name for link in links for name in (link.first, link.second))]
     biased = [(run.name, run.bias) for run in used if run.bias is not None]
@@ -224,7 +224,7 @@ class _Gradients:
     z: dict[str, Tensor]
 
 
-def _pair(link: Link, a: Run, b: Run, g: _Gradients, rate: Callable[[str], float]) -> PairImbalance | None:
+def _pair(link: Link, a: LayerRun, b: LayerRun, g: _Gradients, rate: Callable[[str], float]) -> PairImbalance | None:
     wa, wb, ga, gb = a.weight.detach(), b.weight.detach(), g.weight[a.name], g.weight[b.name]
     (back,) = torch.autograd.grad(b.z, b.u, g.z[b.name], retain_graph=True)  # b = W_Bᵀ ∇_{z_B} ℓ
     (pulled,) = torch.autograd.grad(b.u, a.z, back, retain_graph=True)  # J_Fᵀ b

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals._moved import moved
-from netvitals.anatomy.wiring import Links, Run, find_links, recorded
+from netvitals.anatomy.wiring import LayerRun, Links, find_links, recorded
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, resolve_loss, task_of
 from netvitals.capture.nested import main_output
 from netvitals.saddle.measure.bottlenecks import bottleneck
@@ -224,7 +224,7 @@ def _refused(step: int, reason: str, skipped: Mapping[str, str] | None = None) -
     )
 
 
-def _single_chain(runs: dict[str, Run], links: Links, out: Tensor) -> tuple[tuple[str, ...], str]:
+def _single_chain(runs: dict[str, LayerRun], links: Links, out: Tensor) -> tuple[tuple[str, ...], str]:
     """The chain that carries the whole function, or why there is none: the law is for a product of layers."""
     chains = links.chains
     if not runs:

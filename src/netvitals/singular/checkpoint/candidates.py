@@ -11,7 +11,7 @@ from collections import Counter
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.wiring import Links, Run, find_links, recorded
+from netvitals.anatomy.wiring import LayerRun, Links, find_links, recorded
 from netvitals.capture.nested import output_tensor
 from netvitals.capture.task import Task
 from netvitals.singular.moments.factors import joint_mode, kronecker_lift
@@ -77,7 +77,7 @@ def _bottoms(task: Task, loss: str, fisher: str) -> list[Named]:
     return out
 
 
-def _norm_kernels(task: Task, runs: dict[str, Run], skipped: dict[str, str]) -> list[Named]:
+def _norm_kernels(task: Task, runs: dict[str, LayerRun], skipped: dict[str, str]) -> list[Named]:
     model = task.model
     out: list[Named] = []
     for name, module in model.named_modules():

@@ -102,7 +102,7 @@ def phase(steps: Sequence[float], smallest: Sequence[float], *, least: float = 0
 
 
 @dataclass(frozen=True)
-class Jump(Result):
+class ConditionJump(Result):
     """G of a layer far above what it was: the flag of Algorithm 1."""
 
     step: int
@@ -119,7 +119,7 @@ def condition_jumps(
     rise: float = 2.5,
     history: int = 3,
     window: int = 5,
-) -> tuple[Jump, ...]:
+) -> tuple[ConditionJump, ...]:
     """Steps at which G jumped: κ to ``factor`` times its running median, λ_max to ``rise`` times its own, or both.
 
     κ alone is a poor witness once a head has nearly learned its labels: its small eigenvalues then rest on a few
@@ -143,13 +143,13 @@ def condition_jumps(
     """
     k = np.asarray(condition, float)
     top = np.full(len(k), math.nan) if largest is None else np.asarray(largest, float)
-    out: list[Jump] = []
+    out: list[ConditionJump] = []
     above = False  # a jump that lasts is one jump
     for i in range(history, len(k)):
         ratio, rose = _over_median(k, i, window), _over_median(top, i, window)
         jumped = (ratio > factor and not rose <= 1.5) or rose > rise
         if jumped and not above:
-            out.append(Jump(int(steps[i]), ratio, rose))
+            out.append(ConditionJump(int(steps[i]), ratio, rose))
         above = jumped
     return tuple(out)
 

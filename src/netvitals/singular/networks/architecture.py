@@ -25,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass
-class Trace:
+class ArchitectureTrace:
     """One forward pass: what K-FAC needs of every layer."""
 
     output: Tensor
@@ -99,7 +99,7 @@ class Chain:
             return [torch.eye(n, r, dtype=torch.float64) for n in widths]
         return [torch.linalg.qr(torch.randn(n, r, generator=generator, dtype=torch.float64))[0] for n in widths]
 
-    def trace(self, t: float, x: Tensor) -> Trace:
+    def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         frames, r, q = self.frames(), self.rank, len(self.powers)
         phi = ACTIVATIONS[self.activation]
         stream, zs, inputs = [x], [], []
@@ -122,7 +122,7 @@ class Chain:
                     h = h + stream[a]
             stream.append(h)
         dead = [f[:, r - q :] for f in frames]
-        return Trace(
+        return ArchitectureTrace(
             output=h,
             names=[f"layer{i + 1}" for i in range(self.depth)],
             inputs=inputs,
@@ -149,7 +149,7 @@ class AttentionChain:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} does not divide into {self.heads} heads")
 
-    def trace(self, t: float, x: Tensor) -> Trace:
+    def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         d = self.width
         weight = torch.diag(torch.tensor([1.0] * (d - 1) + [t], dtype=torch.float64))
         axis = torch.eye(d, dtype=torch.float64)[:, -1:]
@@ -172,7 +172,7 @@ class AttentionChain:
                 inputs.append(into)
             h = h + o if self.residual else o
             stream.append(h)
-        return Trace(
+        return ArchitectureTrace(
             output=h,
             names=names,
             inputs=inputs,
@@ -190,7 +190,7 @@ class SwiGLUStack:
     blocks: int = 1
     width: int = 6
 
-    def trace(self, t: float, x: Tensor) -> Trace:
+    def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         weight = torch.diag(torch.tensor([1.0] * (self.width - 1) + [t], dtype=torch.float64))
         axis = torch.eye(self.width, dtype=torch.float64)[:, -1:]
         h, stream, zs, inputs = x, [x], [], []
@@ -203,7 +203,7 @@ class SwiGLUStack:
             h = z
             stream.append(h)
         names = [f"block{i}.down" for i in range(self.blocks)]
-        return Trace(
+        return ArchitectureTrace(
             output=h,
             names=names,
             inputs=inputs,

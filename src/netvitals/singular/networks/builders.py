@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from netvitals.singular.networks.architecture import ACTIVATIONS, Trace, normed
+from netvitals.singular.networks.architecture import ACTIVATIONS, ArchitectureTrace, normed
 
 f64 = torch.float64
 
@@ -40,7 +40,7 @@ class Autoencoder:
     def target(self, x: Tensor) -> Tensor:
         return x if self.identity else self.trace(0.0, x).output.detach()
 
-    def trace(self, t: float, x: Tensor) -> Trace:
+    def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         gen = torch.Generator().manual_seed(self.seed)
         live = torch.linalg.qr(torch.randn(self.width, self.hidden - 1, generator=gen, dtype=f64))[0]
         u, v = (_unit(torch.randn(self.width, generator=gen, dtype=f64)) for _ in range(2))
@@ -50,7 +50,7 @@ class Autoencoder:
         h = ACTIVATIONS[self.activation](z)
         out = h @ second.T
         unit = torch.eye(self.hidden, dtype=f64)[:, -1:]
-        return Trace(
+        return ArchitectureTrace(
             output=out,
             names=["layer1", "layer2"],
             inputs=[x, h],
@@ -78,7 +78,7 @@ class Superposition:
         """With noise; without it 2L = 4 more."""
         return {"hidden": 2, "output": 0}
 
-    def trace(self, t: float, x: Tensor) -> Trace:
+    def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         gen = torch.Generator().manual_seed(self.seed)
         live = torch.linalg.qr(torch.randn(self.width, self.hidden - 1, generator=gen, dtype=f64))[0].T
         u = torch.randn(self.width, generator=gen, dtype=f64)
@@ -87,7 +87,7 @@ class Superposition:
         z = (x @ w.T).requires_grad_()
         out = z @ w
         unit = torch.eye(self.hidden, dtype=f64)[:, -1:]
-        return Trace(
+        return ArchitectureTrace(
             output=out,
             names=["hidden", "output"],
             inputs=[x, z],
@@ -117,7 +117,7 @@ class BlockPair:
     def predicted(self) -> dict[str, float]:
         return {"input": 4 if self.kinds[0] == "A" else 8, "middle": 4, "output": 0}
 
-    def trace(self, t: float, x: Tensor) -> Trace:
+    def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         d = self.width
         weight = torch.diag(torch.tensor([1.0] * (d - 1) + [t], dtype=f64))
         nodes = [x.detach().clone().requires_grad_()]
@@ -127,7 +127,7 @@ class BlockPair:
                 h = (h @ h.mT / math.sqrt(d)).softmax(-1) @ h
             nodes.append(h @ weight)
         axis = torch.eye(d, dtype=f64)[:, -1:]
-        return Trace(
+        return ArchitectureTrace(
             output=nodes[-1],
             names=["input", "middle", "output"],
             inputs=nodes,
@@ -158,7 +158,7 @@ class PreNormProbe:
         """As without norms: the skip leaves the output of the block at rate 0, its inner layer one weight away."""
         return {"fc1": 2, "fc2": 0}
 
-    def trace(self, t: float, x: Tensor) -> Trace:
+    def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         gen = torch.Generator().manual_seed(self.seed)
         d, phi = self.width, ACTIVATIONS[self.activation]
         dead = torch.diag(torch.tensor([1.0] * (d - 1) + [t], dtype=f64))
@@ -177,7 +177,7 @@ class PreNormProbe:
             stream.append(h)
             if b == self.probe:
                 zs, inputs = [z1, z2], [source, inside]
-        return Trace(
+        return ArchitectureTrace(
             output=h,
             names=["fc1", "fc2"],
             inputs=inputs,
@@ -209,7 +209,7 @@ class Memorised:
         extra = self.deepens * (1 if fisher == "expected" else 2)
         return {f"layer{i + 1}": 2 * (self.depth - 1 - i) + extra for i in range(self.depth)}
 
-    def trace(self, t: float, x: Tensor) -> Trace:
+    def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         weight = torch.diag(torch.tensor([1.0] * (self.width - 1) + [t], dtype=f64))
         h, zs, inputs, stream = x, [], [], [x]
         for _ in range(self.depth):
@@ -221,7 +221,7 @@ class Memorised:
         level = self.offset + self.deepens * (math.log(1 / t) if t > 0 else 0.0)
         out = h + level * F.one_hot(self.labels(x), self.width).to(h)
         axis = torch.eye(self.width, dtype=f64)[:, -1:]
-        return Trace(
+        return ArchitectureTrace(
             output=out,
             names=[f"layer{i + 1}" for i in range(self.depth)],
             inputs=inputs,

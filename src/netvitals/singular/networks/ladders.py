@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from netvitals.capture.result import Result, one_screen
-from netvitals.singular.networks.architecture import Architecture, AttentionChain, Chain, SwiGLUStack, Trace
+from netvitals.singular.networks.architecture import Architecture, ArchitectureTrace, AttentionChain, Chain, SwiGLUStack
 from netvitals.singular.networks.builders import Builder, Memorised, inputs_of
 from netvitals.singular.orders.rates import RateFit, rate_fit
 
@@ -143,7 +143,7 @@ def _check(architecture: object, ts: Sequence[float], noise: float, examples: in
         )
 
 
-def _rungs(t: float, trace: Trace, deltas: list[Tensor], direction: int) -> Iterator[Rung]:
+def _rungs(t: float, trace: ArchitectureTrace, deltas: list[Tensor], direction: int) -> Iterator[Rung]:
     """Every readout of every layer, and of every node of the stream, at one t."""
     column = -1 - direction
     for name, delta, dead, x, dead_in in zip(trace.names, deltas, trace.dead, trace.inputs, trace.dead_in):
@@ -172,7 +172,7 @@ def _inputs(architecture: Architecture | Builder, examples: int, generator: torc
     return x
 
 
-def _deltas(trace: Trace, loss: str, target: Tensor, labels: Tensor, fisher: str) -> list[Tensor]:
+def _deltas(trace: ArchitectureTrace, loss: str, target: Tensor, labels: Tensor, fisher: str) -> list[Tensor]:
     """δ_l per example; for the expected Fisher one slice per class, so that moments sum over classes."""
     out = trace.output
     if loss == "mse":
@@ -211,7 +211,7 @@ def _dead_moments(x: Tensor, dead: Tensor) -> tuple[float, float]:
     return entry, schur if schur > 1e-26 * entry else 0.0
 
 
-def _stream_frames(trace: Trace) -> list[Tensor]:
+def _stream_frames(trace: ArchitectureTrace) -> list[Tensor]:
     """Dead axes of X_1 … X_L; blocks with several projections contribute one node each."""
     step = len(trace.dead) // (len(trace.stream) - 1)
     return trace.dead[step - 1 :: step]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from netvitals.anatomy.replicas import Replicas
-from netvitals.singular.sampling.noise import Noise
+from netvitals.singular.sampling.noise import NoiseSource
 
 _TARGET_EXACT = 0.6  # acceptance the step-size search settles on where moves are Metropolis-corrected
 _TARGET_MINIBATCH = 0.97  # and where they are not: the discretisation bias shrinks as acceptance nears 1
@@ -118,10 +118,12 @@ class Langevin:
             w, force = torch.where(keep[:, None], proposal, w), torch.where(keep[:, None], force_new, force)
             loss, u = torch.where(keep, loss_new, loss), torch.where(keep, u_new, u)
 
-    def start(self) -> tuple[Tensor, list[Noise]]:
-        return self.copies.start.expand(self.chains, -1).clone(), [Noise(self.seed, c) for c in range(self.chains)]
+    def start(self) -> tuple[Tensor, list[NoiseSource]]:
+        return self.copies.start.expand(self.chains, -1).clone(), [
+            NoiseSource(self.seed, c) for c in range(self.chains)
+        ]
 
-    def minibatch(self, streams: list[Noise]) -> tuple[Tensor, Tensor]:
+    def minibatch(self, streams: list[NoiseSource]) -> tuple[Tensor, Tensor]:
         """Inputs and targets (chains, batch, ...), every chain's own."""
         assert self.batch is not None
         rows = torch.stack([stream.rows(self.n, self.batch) for stream in streams]).to(self.x.device)
@@ -141,7 +143,7 @@ class Langevin:
         well = (w - self.copies.start).square().sum(1)
         return loss, self.nbeta * loss + self.gamma / 2 * well, force
 
-    def propose(self, w: Tensor, force: Tensor, step: Tensor, streams: list[Noise]) -> tuple[Tensor, Tensor]:
+    def propose(self, w: Tensor, force: Tensor, step: Tensor, streams: list[NoiseSource]) -> tuple[Tensor, Tensor]:
         """One Langevin move, and minus the log density of having made it."""
         noise = torch.stack([stream.normal(w.shape[1], w.dtype) for stream in streams]).to(w.device)
         return w - step / 2 * force + step.sqrt() * noise, noise.square().sum(1) / 2

@@ -18,11 +18,11 @@ LAWS = ("three-point", "normal")
 _TAIL = 10_923 / 32_768  # share of the half-integers below 2¹⁵ that lie above 2¹⁵·2/3
 
 
-class Noise:
+class NoiseSource:
     """A stream that ``seed`` and ``chain`` determine.
 
     >>> z = torch.zeros(100_001)
-    >>> Noise(seed=0, chain=3).add(z, std=1.0)
+    >>> NoiseSource(seed=0, chain=3).add(z, std=1.0)
     >>> round(float(z.pow(2).mean()), 1), round(float(z.pow(4).mean()), 1)
     (1.0, 3.0)
     """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 
-from netvitals.lab.engine.workers.task import Engine, Outcome, Task
+from netvitals.lab.engine.workers.task import Engine, Outcome, TrialTask
 
 ENGINES = ("local", "ray", "inline")
 
-__all__ = ["ENGINES", "Engine", "Outcome", "Task", "make_engine"]
+__all__ = ["ENGINES", "Engine", "Outcome", "TrialTask", "make_engine"]
 
 
 def make_engine(name: str, *, jobs: int | None = None, address: str | None = None) -> Engine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from netvitals.lab.engine.workers.task import Outcome, Task, perform
+from netvitals.lab.engine.workers.task import Outcome, TrialTask, perform
 
 
 class InlineEngine:
@@ -12,7 +12,7 @@ class InlineEngine:
     slots = 1
 
     def __init__(self) -> None:
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[TrialTask] = deque()
 
     @property
     def free(self) -> int:
@@ -22,7 +22,7 @@ class InlineEngine:
     def running(self) -> int:
         return len(self._waiting)
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: TrialTask) -> None:
         self._waiting.append(task)
 
     def poll(self, timeout: float) -> list[Outcome]:

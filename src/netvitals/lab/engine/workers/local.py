@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from types import ModuleType
 
-from netvitals.lab.engine.workers.task import Outcome, Task, perform
+from netvitals.lab.engine.workers.task import Outcome, TrialTask, perform
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 STILLBORN = 3  # workers in a row that die before their first sign of life
@@ -45,7 +45,7 @@ class LocalEngine:
     def running(self) -> int:
         return sum(w.task is not None for w in self._workers)
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: TrialTask) -> None:
         try:
             message = pickle.dumps(task)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -104,11 +104,11 @@ class _Worker:
         with _one_thread(), nullcontext() if knows_main else _main_hidden():
             self.process.start()
         theirs.close()
-        self.task: Task | None = None
+        self.task: TrialTask | None = None
         self.since = 0.0
         self.awake = self.dead = False
 
-    def start(self, task: Task, message: bytes) -> None:
+    def start(self, task: TrialTask, message: bytes) -> None:
         self.task, self.since = task, time.perf_counter()
         with suppress(OSError):  # a worker that died idle is noticed at the next poll
             self.pipe.send((task.key, message))

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from netvitals.lab.engine.workers.task import Outcome, Task, perform
+from netvitals.lab.engine.workers.task import Outcome, TrialTask, perform
 
 
 class RayEngine:
@@ -36,7 +36,7 @@ class RayEngine:
         if self._own:
             self._connect(address)
         self._remote = ray.remote(num_cpus=1, max_retries=0)(_perform_on_one_thread)
-        self._tasks: dict[Any, tuple[Task, float]] = {}
+        self._tasks: dict[Any, tuple[TrialTask, float]] = {}
 
     def _connect(self, address: str | None) -> None:
         environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -68,7 +68,7 @@ class RayEngine:
     def running(self) -> int:
         return len(self._tasks)
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: TrialTask) -> None:
         self._tasks[self._remote.remote(task)] = (task, time.perf_counter())
 
     def poll(self, timeout: float) -> list[Outcome]:
@@ -106,7 +106,7 @@ def _knock(address: str) -> None:
             raise ConnectionError(f"no Ray cluster could be reached at {address} ({error})") from None
 
 
-def _perform_on_one_thread(task: Task) -> Outcome:
+def _perform_on_one_thread(task: TrialTask) -> Outcome:
     import torch
 
     torch.set_num_threads(1)

@@ -15,7 +15,7 @@ from netvitals.lab.engine.study import Config, Row, canonical
 
 
 @dataclass(frozen=True)
-class Task:
+class TrialTask:
     """One trial to run."""
 
     key: str
@@ -54,7 +54,7 @@ class Engine(Protocol):
     def slots(self) -> int:
         """Tasks that run at a time."""
 
-    def submit(self, task: Task) -> None: ...
+    def submit(self, task: TrialTask) -> None: ...
 
     def poll(self, timeout: float) -> list[Outcome]:
         """Outcomes that are there; waits at most ``timeout`` seconds for the first one."""
@@ -63,7 +63,7 @@ class Engine(Protocol):
         """Stop everything now; tasks still running are abandoned."""
 
 
-def perform(task: Task) -> Outcome:
+def perform(task: TrialTask) -> Outcome:
     """Run one task in this process. Every generator starts from the configuration, so that a trial that forgot to
     seed itself still gives the same rows in whatever worker and order it runs.
     """

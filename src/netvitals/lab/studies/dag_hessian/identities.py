@@ -47,7 +47,7 @@ def evaluation(
     gain: float = 1.0,
     extra: float = 0.4,
     width: int = 3,
-) -> dag.Evaluation:
+) -> dag.DagEvaluation:
     """A random graph of dense nodes with merges of unequal depth, at two random samples."""
     g = torch.Generator().manual_seed(seed)
     nodes, params = [], {}
@@ -60,7 +60,7 @@ def evaluation(
         params[name] = gain * lib.dense_parameters(width, 4 if i == 0 else width * len(parents), 100 * seed + i)
     x = torch.randn(2, 4, generator=g, dtype=torch.float64)
     y = torch.softmax(torch.randn(2, width, generator=g, dtype=torch.float64), 1)
-    return dag.Evaluation(dag.Graph(nodes, cross_entropy, params), x, y)
+    return dag.DagEvaluation(dag.Graph(nodes, cross_entropy, params), x, y)
 
 
 def trial(config: Config) -> list[Row]:
@@ -79,14 +79,14 @@ def trial(config: Config) -> list[Row]:
     return [row]
 
 
-def _parameters(e: dag.Evaluation) -> Row:
+def _parameters(e: dag.DagEvaluation) -> Row:
     found, index = dag.parameter_hessian(e)
     keys = list(index)
     sizes = [s.stop - s.start for s in index.values()]
 
     def loss(flat: Tensor) -> Tensor:
         graph = dag.Graph(e.graph.nodes, e.graph.loss, dict(zip(keys, flat.split(sizes))))
-        return dag.Evaluation(graph, e.inputs, e.y).loss.mean()
+        return dag.DagEvaluation(graph, e.inputs, e.y).loss.mean()
 
     exact = jacrev(jacrev(loss))(torch.cat([e.graph.parameters[k] for k in keys]))
     printed = torch.zeros_like(exact)
@@ -104,7 +104,7 @@ def _parameters(e: dag.Evaluation) -> Row:
     }
 
 
-def _products(e: dag.Evaluation, whole: Tensor) -> Row:
+def _products(e: dag.DagEvaluation, whole: Tensor) -> Row:
     names = e.graph.topology.order
     z = {v: torch.ones(e.size(v), dtype=torch.float64) for v in names}
     got = dag.product(e, injections=z)
@@ -120,7 +120,7 @@ def _products(e: dag.Evaluation, whole: Tensor) -> Row:
     return {"product_error": error, "product_printed_error": float((printed - want).norm() / want.norm())}
 
 
-def _inequalities(e: dag.Evaluation, seed: int, n: int) -> Row:
+def _inequalities(e: dag.DagEvaluation, seed: int, n: int) -> Row:
     names = e.graph.topology.order
     pairs = [(v, w) for v in names for w in names]
     line = evaluation(seed, n, (torch.tanh,), extra=0.0)
@@ -175,9 +175,9 @@ def _rescaled(f: Callable[[Tensor], Tensor], seed: int) -> float:
     grown = dict(e.graph.parameters)
     grown["v0"], w = 3 * grown["v0"], grown["v1"]
     grown["v1"] = torch.cat([w[:9] / 3, w[9:]])
-    after = dag.Evaluation(dag.Graph(e.graph.nodes, cross_entropy, grown), e.inputs, e.y)
+    after = dag.DagEvaluation(dag.Graph(e.graph.nodes, cross_entropy, grown), e.inputs, e.y)
 
-    def coupling(at: dag.Evaluation) -> float:
+    def coupling(at: dag.DagEvaluation) -> float:
         r = lambda *pair: float(dag.block(at, *pair).H.norm())
         return r("v0", "v1") / (r("v0", "v0") * r("v1", "v1")) ** 0.5
 

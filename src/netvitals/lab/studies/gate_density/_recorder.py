@@ -35,7 +35,7 @@ def key(theta: float, pooling: str = "element", kind: str = "all") -> str:
     return f"D@{theta:g} {pooling} {kind}"
 
 
-class Recorder:
+class TrajectoryRecorder:
     """Measures one network with batch statistics; ``act`` is the name of its activation."""
 
     def __init__(self, probe: Tensor, act: str, thetas: Sequence[float] = THETAS) -> None:

@@ -15,7 +15,7 @@ from netvitals.lab import data as datasets
 from netvitals.lab import models
 from netvitals.lab.data import Dataset, Split
 from netvitals.lab.studies import Config, Row
-from netvitals.lab.studies.gate_density._recorder import THETAS, Recorder
+from netvitals.lab.studies.gate_density._recorder import THETAS, TrajectoryRecorder
 from netvitals.lab.training import (
     Ensemble,
     Group,
@@ -117,7 +117,7 @@ def _together(config: Mapping[str, Any], data: Dataset, recipe: Recipe, decay: f
     seeds = list(range(config["seeds"]))
     nets = [build(config, data, seed) for seed in seeds]
     ensemble = Ensemble(nets, seeds)
-    recorders = [Recorder(data.probe.x, config["act"], config.get("thetas", THETAS)) for _ in seeds]
+    recorders = [TrajectoryRecorder(data.probe.x, config["act"], config.get("thetas", THETAS)) for _ in seeds]
 
     def each_epoch(moment: Any) -> None:
         for k, (recorder, member) in enumerate(zip(recorders, nets)):
@@ -126,7 +126,14 @@ def _together(config: Mapping[str, Any], data: Dataset, recipe: Recipe, decay: f
                 score = moment.evaluation.accuracy
                 recorder(moment.epoch, member, None if score is None else float(score[k]))
 
-    on_step = OnStep(recipe, data, decay, nets[0], lambda moment: moment.ensemble.parameters, len(seeds))
+    on_step = OnStep(
+        recipe=recipe,
+        data=data,
+        decay=decay,
+        network=nets[0],
+        parameters=lambda moment: moment.ensemble.parameters,
+        count=len(seeds),
+    )
     history = ensemble.train(data, recipe, callback=each_epoch, on_step=on_step)
     rows: list[Row] = []
     for k, (seed, recorder) in enumerate(zip(seeds, recorders)):
@@ -136,17 +143,24 @@ def _together(config: Mapping[str, Any], data: Dataset, recipe: Recipe, decay: f
 
 def _alone(config: Mapping[str, Any], data: Dataset, recipe: Recipe, decay: float) -> list[Row]:
     net = build(config, data, config["seed"])
-    recorder = Recorder(data.probe.x, config["act"], config.get("thetas", THETAS))
+    recorder = TrajectoryRecorder(data.probe.x, config["act"], config.get("thetas", THETAS))
 
     def each_epoch(moment: Any) -> None:
         recorder(moment.epoch, moment.model, moment.evaluation.accuracy if moment.evaluation else None)
 
-    on_step = OnStep(recipe, data, decay, net, lambda moment: dict(moment.model.named_parameters()), 1)
+    on_step = OnStep(
+        recipe=recipe,
+        data=data,
+        decay=decay,
+        network=net,
+        parameters=lambda moment: dict(moment.model.named_parameters()),
+        count=1,
+    )
     history = train(net, data, replace(recipe, seed=config["seed"]), callback=each_epoch, on_step=on_step)
     return _noted(recorder, config["seed"], on_step.realised[0], history.steps if history.stopped else None)
 
 
-def _noted(recorder: Recorder, seed: int, realised: float, diverged: int | None) -> list[Row]:
+def _noted(recorder: TrajectoryRecorder, seed: int, realised: float, diverged: int | None) -> list[Row]:
     if diverged is not None:
         return [{"quantity": "diverged", "seed": seed, "step": diverged}]
     rows: list[Row] = [{"seed": seed, **row} for row in recorder.finish()]

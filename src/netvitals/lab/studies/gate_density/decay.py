@@ -105,7 +105,9 @@ def _felt(config: Mapping[str, Any], decay: float) -> float:
     data = load(config["data"], config["pool"])
     recipe, _ = prepared({**config, "S": None, "weight_decay": decay}, data)
     net = build(config, data, 0)
-    meter = OnStep(recipe, data, 0.0, net, lambda moment: moment.ensemble.parameters, 1)
+    meter = OnStep(
+        recipe=recipe, data=data, decay=0.0, network=net, parameters=lambda moment: moment.ensemble.parameters, count=1
+    )
     Ensemble([net], [0]).train(data, replace(recipe, evaluate_on=0), on_step=meter)
     return meter.realised[0]
 

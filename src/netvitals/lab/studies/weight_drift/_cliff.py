@@ -94,14 +94,14 @@ def configurations(rows: Sequence[Row], reference: str) -> tuple[list[Configurat
         spread = float(np.std(ratios, ddof=1) / len(ratios) ** 0.5) if len(ratios) > 1 else math.nan
         points.append(
             Configuration(
-                architecture,
-                name,
-                mechanism,
-                float(np.mean([r["sparsity"] for r in found])),
-                float(np.mean([r["metric"] for r in found])),
-                float(np.mean(ratios)),
-                spread,
-                len(found),
+                architecture=architecture,
+                name=name,
+                mechanism=mechanism,
+                sparsity=float(np.mean([r["sparsity"] for r in found])),
+                metric=float(np.mean([r["metric"] for r in found])),
+                relative=float(np.mean(ratios)),
+                stderr=spread,
+                seeds=len(found),
             )
         )
     return points, excluded
@@ -113,11 +113,11 @@ def cliff(rows: Sequence[Row], reference: str = "gelu", *, resamples: int = 500)
     x, y = [p.sparsity for p in points], [p.relative for p in points]
     enough = len(points) >= 8 and len(set(x)) >= 5
     return Cliff(
-        tuple(points),
-        tuple(excluded),
-        stats.two_segments(x, y, resamples=resamples) if enough else None,
-        onset(x, y, resamples=resamples) if enough else None,
-        tuple(front(points)),
+        points=tuple(points),
+        excluded=tuple(excluded),
+        fit=stats.two_segments(x, y, resamples=resamples) if enough else None,
+        onset=onset(x, y, resamples=resamples) if enough else None,
+        front=tuple(front(points)),
     )
 
 

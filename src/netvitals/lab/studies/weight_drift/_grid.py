@@ -89,7 +89,7 @@ def points() -> list[Point]:
 def _points() -> Iterator[Point]:
     for architecture in BASES:
         for mechanism, act, norm, level in GPT if architecture == "gpt" else SHARED:
-            yield Point(architecture, act, norm, mechanism, level)
+            yield Point(architecture=architecture, act=act, norm=norm, mechanism=mechanism, level=level)
 
 
 def build(point: Point, data: Dataset, seed: int) -> nn.Module:

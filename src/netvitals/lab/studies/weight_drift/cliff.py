@@ -62,7 +62,9 @@ def trials(p: Grid) -> list[Config]:
 def trial(config: Config) -> list[Row]:
     a = config["architecture"]
     data = _data(config["data"])
-    point = _grid.Point(a, config["act"], config["norm"], config["mechanism"], config["level"])
+    point = _grid.Point(
+        architecture=a, act=config["act"], norm=config["norm"], mechanism=config["mechanism"], level=config["level"]
+    )
     net = _grid.build(point, data, config["seed"])
     recipe = Recipe(
         steps=config["steps"],

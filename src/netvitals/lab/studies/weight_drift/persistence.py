@@ -172,12 +172,12 @@ class PersistenceTracker:
         push = of("output", "euler")
         split = {name: {m: tuple(self._values[name, m]) for m in SPLIT_METRICS} for name in of("linear", "tot")}
         return Persistence(
-            tuple(self._steps),
-            next(iter(push.values()), ()),
-            tuple(self._loss),
-            of("activation", "g_pos"),
-            split,
-            self.per_epoch,
+            steps=tuple(self._steps),
+            push=next(iter(push.values()), ()),
+            loss=tuple(self._loss),
+            g_pos=of("activation", "g_pos"),
+            split=split,
+            per_epoch=self.per_epoch,
         )
 
 

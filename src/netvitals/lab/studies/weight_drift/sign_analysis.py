@@ -161,7 +161,9 @@ def analyse_signs(
     push = next((values[n, "euler"] for n, k in order.items() if k == "output" and (n, "euler") in values), None)
     if push is None:
         raise ValueError("no gradient reached the model's output: is the loss a function of model(x)?")
-    return SignAnalysis(found["activation"], found["linear"], _mean(push), inits, samples)
+    return SignAnalysis(
+        activations=found["activation"], layers=found["linear"], push=_mean(push), inits=inits, samples=samples
+    )
 
 
 def _mean(values: list[float]) -> Mean:

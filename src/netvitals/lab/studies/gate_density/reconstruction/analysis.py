@@ -30,7 +30,11 @@ def dense_operator(problem: Reconstruction, index: int = 0) -> Tensor:
     eye = torch.eye(problem.pixels, dtype=problem.alpha.dtype).reshape(-1, *size)
     k = problem.kernels if problem.kernels.ndim == 2 else problem.kernels[min(index, len(problem.kernels) - 1)]
     one = Reconstruction(
-        torch.ones(problem.pixels, dtype=problem.alpha.dtype), k, torch.zeros(size), problem.c, problem.padding
+        alpha=torch.ones(problem.pixels, dtype=problem.alpha.dtype),
+        kernels=k,
+        y=torch.zeros(size),
+        c=problem.c,
+        padding=problem.padding,
     )
     return one.blur(eye).reshape(problem.pixels, problem.pixels).T
 
@@ -47,13 +51,13 @@ def jacobian(problem: Reconstruction, x: Tensor, tolerance: float = 1e-6) -> Jac
     top = s[:, 0].clamp_min(1e-300)
     small = (s < tolerance * top[:, None]).sum(1)
     return JacobianReport(
-        s[:, -1],
-        s[:, 0],
-        small,
-        s.square().sum(1) / top.square(),
-        top / s[:, -1].clamp_min(1e-300),
-        tolerance,
-        int(torch.linalg.matrix_rank(a)),
+        sigma_min=s[:, -1],
+        sigma_max=s[:, 0],
+        null_dimension=small,
+        stable_rank=s.square().sum(1) / top.square(),
+        condition=top / s[:, -1].clamp_min(1e-300),
+        tolerance=tolerance,
+        rank_of_a=int(torch.linalg.matrix_rank(a)),
     )
 
 

@@ -73,14 +73,14 @@ def solve(
     h = output(x)
     loss = problem.loss(h)
     return Solution(
-        x,
-        loss,
-        problem.iou(h),
-        overlap(x > 0.5, problem.y > 0.5),
-        problem.active(h),
-        (start - loss) / start,
-        losses,
-        method,
+        x=x,
+        loss=loss,
+        iou=problem.iou(h),
+        iou_input=overlap(x > 0.5, problem.y > 0.5),
+        active=problem.active(h),
+        reduction=(start - loss) / start,
+        losses=losses,
+        method=method,
     )
 
 

@@ -46,13 +46,13 @@ def depth_law(alphas: Sequence[float], first: Sequence[float], second: Sequence[
     x, y = np.log([a for a, _ in kept]), np.log([c for _, c in kept])
     fit = stats.slope(x, y)
     return DepthLaw(
-        tuple(a for a, _ in kept),
-        tuple(c for _, c in kept),
-        float(np.exp(fit.intercept)),
-        fit.value,
-        fit.stderr,
-        fit.r2,
-        len(alphas) - len(kept),
+        alphas=tuple(a for a, _ in kept),
+        rates=tuple(c for _, c in kept),
+        factor=float(np.exp(fit.intercept)),
+        exponent=fit.value,
+        exponent_stderr=fit.stderr,
+        r2=fit.r2,
+        left_out=len(alphas) - len(kept),
     )
 
 

@@ -68,15 +68,15 @@ def fit_phase(alpha: np.ndarray, iou: np.ndarray, parameters: int = 3) -> PhaseF
     pinned = tuple(n for n, v, lo, hi in zip(names, found, lower, upper) if min(v - lo, hi - v) < 1e-4 * (hi - lo))
     top = float(found[3]) if parameters == 4 else 1.0
     return PhaseFit(
-        float(found[0]),
-        float(found[1]),
-        float(found[2]),
-        top,
-        residual,
-        deviation,
-        covariance / np.outer(scale, scale),
-        float(np.linalg.cond(information)),
-        pinned,
+        floor=float(found[0]),
+        midpoint=float(found[1]),
+        width=float(found[2]),
+        top=top,
+        residual=residual,
+        crlb=deviation,
+        correlation=covariance / np.outer(scale, scale),
+        condition=float(np.linalg.cond(information)),
+        at_bound=pinned,
     )
 
 

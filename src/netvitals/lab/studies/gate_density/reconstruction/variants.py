@@ -55,11 +55,11 @@ def solve_activation(
     (slope,) = torch.autograd.grad(h.sum(), z)
     h = h.detach()
     return Variant(
-        x,
-        problem.loss(h),
-        problem.iou(h),
-        overlap(x > 0.5, problem.y > 0.5),
-        (slope.abs() > GATE_FLOOR).to(h.dtype).mean((-1, -2)),
+        x=x,
+        loss=problem.loss(h),
+        iou=problem.iou(h),
+        iou_input=overlap(x > 0.5, problem.y > 0.5),
+        active=(slope.abs() > GATE_FLOOR).to(h.dtype).mean((-1, -2)),
     )
 
 
@@ -78,7 +78,14 @@ def solve_joint(
 
     x, k = _adam([x0, kernels0], loss, iterations, [lr, lr], [True, False])
     h = problem.sigmoid(problem.blur(x, kernels=k))
-    return Variant(x, problem.loss(h), problem.iou(h), overlap(x > 0.5, problem.y > 0.5), problem.active(h), k)
+    return Variant(
+        x=x,
+        loss=problem.loss(h),
+        iou=problem.iou(h),
+        iou_input=overlap(x > 0.5, problem.y > 0.5),
+        active=problem.active(h),
+        kernels=k,
+    )
 
 
 def _adam(start: list[Tensor], loss: object, iterations: int, lr: list[float], boxed: list[bool]) -> list[Tensor]:
