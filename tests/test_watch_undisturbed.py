@@ -12,6 +12,8 @@ import netvitals as nv
 from netvitals.capture import Vital
 from netvitals.lab import models
 
+pytestmark = pytest.mark.slow
+
 STEPS = 50
 
 

@@ -18,6 +18,8 @@ from netvitals.capture import Reading
 from netvitals.cli import main
 from netvitals.runs import RunWriter
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def call(capsys, monkeypatch, tmp_path):

@@ -10,6 +10,8 @@ from torch.func import jacrev
 from netvitals.curvature import dag
 from netvitals.curvature.dag import library as lib
 
+pytestmark = pytest.mark.slow
+
 ACTS = [torch.tanh, F.silu, F.gelu, F.relu, F.softplus, torch.sigmoid]
 
 

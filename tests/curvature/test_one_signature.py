@@ -14,6 +14,8 @@ from netvitals.capture.result import Result
 from netvitals.curvature import interlayer
 from netvitals.curvature.advice import distance
 
+pytestmark = pytest.mark.slow
+
 ORDER = ("mode", "only", "nodes", "seed", "progress")
 MEASURES = {
     "interlayer": {"probes": 4},

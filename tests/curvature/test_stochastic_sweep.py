@@ -8,6 +8,8 @@ from torch import nn
 
 from netvitals.curvature import interlayer
 
+pytestmark = pytest.mark.slow
+
 
 def mlp(act, width, depth, norm=False, classes=10):
     layers = []

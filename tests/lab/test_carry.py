@@ -12,6 +12,8 @@ from netvitals.lab.engine.registry import all_studies, claims_of
 from netvitals.lab.engine.study import trial_key
 from netvitals.lab.studies import Results, TrialRecord, code_version, find_study, holds, run, standings
 
+pytestmark = pytest.mark.slow
+
 STUDY = "activations"
 
 

@@ -9,6 +9,8 @@ from netvitals.lab.studies.dag_hessian.decay_claims import curve
 from netvitals.lab.studies.dag_hessian.gap_claims import SILU_SUMS
 from netvitals.lab.studies.dag_hessian.tower_claims import TABLE
 
+pytestmark = pytest.mark.slow
+
 STUDIES = (identities, distance, bottleneck, gap, diamond, attention, resnet)
 # claims that hold whatever the size of the net
 ALWAYS = {

@@ -10,6 +10,8 @@ from netvitals.lab.studies import all_claims, find_claim, find_study
 from netvitals.lab.studies.dead_directions import _networks, _race
 from netvitals.lab.studies.dead_directions.ddcadam import best
 
+pytestmark = pytest.mark.slow
+
 NAMES = (
     "dead-directions-inventory",
     "dead-directions-rates",

@@ -15,6 +15,8 @@ import pytest
 from netvitals.lab.engine.workers import TrialTask, make_engine
 from netvitals.lab.studies import Claim, Expected, Results, Study, decide, run
 
+pytestmark = pytest.mark.slow
+
 FIXTURE = str(Path(__file__).parent / "studies_fixture")
 CLAIM = Claim(
     "toy/C1",

@@ -12,7 +12,10 @@ import pytest
 from netvitals.lab.engine.workers import make_engine
 from netvitals.lab.studies import Claim, Expected, Results, Study, decide, run
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
+]
 CLAIM = Claim(
     "toy/C1",
     "toy",

@@ -17,6 +17,8 @@ from netvitals.lab.studies.gate_density import decay, sweep
 from netvitals.lab.studies.gate_density._recorder import TrajectoryRecorder, key
 from netvitals.lab.training import train
 
+pytestmark = pytest.mark.slow
+
 PREFIX = "gate-density-"
 MINE = ("foundations", "trajectories", "images", "sweep", "norms", "architectures", "decay", "forecast")
 

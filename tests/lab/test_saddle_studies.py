@@ -4,6 +4,8 @@ import pytest
 
 from netvitals.lab import studies
 
+pytestmark = pytest.mark.slow
+
 PAPER = "saddle-escape"
 ERRATA = {"C5", "C12", "C19", "C21", "C22", "C23", "C24", "C35", "T4e", "T12", "T17"}
 NAMES = [

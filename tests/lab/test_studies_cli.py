@@ -17,6 +17,8 @@ from netvitals.lab.studies import Results, find_studies
 from netvitals.lab.studies.activations.claims import CLAIMS as activation_claims
 from netvitals.lab.studies.weight_drift.theorem_claims import CLAIMS as theorem_claims
 
+pytestmark = pytest.mark.slow
+
 BOTH = ("activations", "weight-drift-theorems")
 
 

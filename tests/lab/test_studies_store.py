@@ -10,6 +10,8 @@ import pytest
 from netvitals.lab.engine import store
 from netvitals.lab.studies import Results, TrialRecord, Verdict
 
+pytestmark = pytest.mark.slow
+
 VERDICT = Verdict("erratum", 1.5, 0.1, "right", excluded=(("seed=1", "no"),))
 
 

@@ -10,6 +10,8 @@ from netvitals.lab import data, models
 from netvitals.lab.studies import all_claims, find_study
 from netvitals.lab.studies.gate_density import compounding_claims, fine_tuning, privacy, pruning, transition_judges
 
+pytestmark = pytest.mark.slow
+
 PREFIX = "gate-density-"
 STUDIES = ("transition", "compounding", "pruning", "privacy", "fine-tuning")
 

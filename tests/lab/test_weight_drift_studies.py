@@ -14,6 +14,8 @@ from netvitals.lab.studies.weight_drift import _cliff, _grid, _text
 from netvitals.lab.studies.weight_drift.language import clipped_shares, follow, layer_map
 from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
 
+pytestmark = pytest.mark.slow
+
 PREFIX = "weight-drift-"
 STUDIES = ("theorems", "controls", "signs", "architectures", "cliff", "gpt", "steering")
 

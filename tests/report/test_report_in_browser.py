@@ -12,6 +12,8 @@ import pytest
 
 from netvitals import report
 
+pytestmark = pytest.mark.slow
+
 # Put before and after the page's own script in a copy without the policy: catches errors, clicks on everything, tells.
 BEFORE = """<script>window.problems = []; addEventListener("error", (e) => problems.push(String(e.message)));
 console.error = (...a) => problems.push(a.join(" "));</script>"""

@@ -11,6 +11,8 @@ import pytest
 
 from netvitals.runs import open_run
 
+pytestmark = pytest.mark.slow
+
 TRAINING = """
 import sys
 from netvitals.capture import Reading

@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from netvitals.singular import learning_coefficient, rlct_reduced_rank
 from netvitals.singular.sampling.chains import effective_draws, examine, split_r_hat
 
+pytestmark = pytest.mark.slow
+
 f64 = {"dtype": torch.float64}
 
 

@@ -12,6 +12,8 @@ from netvitals import singular
 from netvitals.capture.loss import likelihood_of
 from netvitals.capture.result import Result
 
+pytestmark = pytest.mark.slow
+
 KEYWORDS = ("mode", "only", "seed", "progress")
 
 

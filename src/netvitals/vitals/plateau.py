@@ -21,7 +21,8 @@ class PlateauForecast(Vital):
 
     Readings at site ``"model"``: the signal, loss and resting loss on the probe, the expected escape step with its
     interval (NaN without a forecast) and the number of small layers. ``latest`` is the last
-    :class:`EscapeForecast`, with the reason when there is none. One look costs one forward and one backward pass over the probe batch.
+    :class:`EscapeForecast`, with the reason when there is none. One look costs one forward and one backward pass over
+    the probe batch.
 
     Args:
         model: the watched model; left out, the watch gives it, with its probe and its optimizer.
