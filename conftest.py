@@ -1,4 +1,4 @@
-"""How the tests run: in a shuffled order on request (`--shuffle SEED`), and to the end at once when a worker dies."""
+"""How the tests run: shuffled on request (`--shuffle SEED`), seeded, and ended at once when a worker dies."""
 
 import random
 from itertools import groupby
@@ -22,6 +22,14 @@ def pytest_collection_modifyitems(config, items):
         dice.shuffle(tests)
     dice.shuffle(files)
     items[:] = [item for tests in files for item in tests]
+
+
+def pytest_runtest_setup(item):
+    """Examples in docstrings draw the same numbers whatever ran before them; tests have a fixture for it."""
+    if isinstance(item, pytest.DoctestItem):
+        import torch
+
+        torch.manual_seed(0)
 
 
 @pytest.hookimpl(optionalhook=True)
