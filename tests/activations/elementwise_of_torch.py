@@ -51,8 +51,8 @@ def acts_alone(f):
                     answers.append(same(y[kept], z[kept]))
             except Exception:
                 answers.append(None)  # it wants more than one tensor, or another shape
-    told = [a for a in answers if a is not None]
-    return bool(told) and all(told)
+    expected = [a for a in answers if a is not None]
+    return bool(expected) and all(expected)
 
 
 def functions():

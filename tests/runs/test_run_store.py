@@ -42,10 +42,10 @@ def test_who_judges_a_run_is_an_argument_and_no_matter_of_imports(tmp_path):
     with RunWriter(tmp_path / "r") as writer:
         writer.write([])
     assert open_run(tmp_path / "r").findings() == []  # nobody was named
-    said = [Finding("info", "", "judged")]
+    text = [Finding("info", "", "judged")]
     asked = []
-    run = open_run(tmp_path / "r", judge=lambda run: asked.append(run) or said)
-    assert run.findings() == said and asked == [run]
+    run = open_run(tmp_path / "r", judge=lambda run: asked.append(run) or text)
+    assert run.findings() == text and asked == [run]
 
 
 def test_numbers_come_back_as_they_were_written(run):

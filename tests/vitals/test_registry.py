@@ -281,9 +281,9 @@ def test_an_old_name_works_for_one_version_and_says_where_it_went(module, name):
     room = importlib.import_module(f"netvitals.{module}")
     with pytest.warns(
         FutureWarning, match=rf"netvitals.{module}.{name} is now netvitals\.\S+; the old name goes"
-    ) as told:
+    ) as expected:
         found = getattr(room, name)
-    new = re.search(r"is now (\S+);", str(told[0].message)).group(1)
+    new = re.search(r"is now (\S+);", str(expected[0].message)).group(1)
     home, _, attribute = new.rpartition(".")
     assert found is getattr(importlib.import_module(home), attribute)
     assert name not in vars(room)  # else the warning would come once and never again
