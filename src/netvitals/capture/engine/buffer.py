@@ -56,7 +56,7 @@ class Recent(Generic[T]):
 
     The first entry stays for ever, so that a change since the beginning can always be told.
 
-    >>> history = History(limit=8)
+    >>> history = Recent(limit=8)
     >>> for step in range(40):
     ...     history.add([step])
     >>> list(history)

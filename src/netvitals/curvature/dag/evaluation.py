@@ -22,7 +22,7 @@ class DagEvaluation:
 
     >>> from netvitals.curvature.dag.graph import chain
     >>> g = chain([lambda f, t: f.tanh(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
-    >>> e = Evaluation(g, torch.zeros(1, 3), torch.ones(1, 3))
+    >>> e = DagEvaluation(g, torch.zeros(1, 3), torch.ones(1, 3))
     >>> e.delta["out"][0].tolist(), e.edge("out", "0")[0].diag().tolist()
     ([-2.0, -2.0, -2.0], [2.0, 2.0, 2.0])
     """

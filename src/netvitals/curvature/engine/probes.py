@@ -39,8 +39,8 @@ def draw(
 class ProbeSeries:
     """Probes one batch after another; the seed alone decides them, not how they are cut into batches.
 
-    >>> whole, = Series([torch.zeros(3)], seed=1).take(4)
-    >>> parts = Series([torch.zeros(3)], seed=1)
+    >>> whole, = ProbeSeries([torch.zeros(3)], seed=1).take(4)
+    >>> parts = ProbeSeries([torch.zeros(3)], seed=1)
     >>> torch.equal(whole, torch.cat([parts.take(1)[0], parts.take(3)[0]]))
     True
     """
