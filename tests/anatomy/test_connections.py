@@ -115,3 +115,16 @@ def test_dropout_between_is_no_other_branch():
         return n.b(nn.functional.dropout(torch.relu(n.a(x)), 0.5, training=True))
 
     assert connections(run)["a"].clean
+
+
+def test_an_input_that_joins_is_named_also_when_it_is_the_second():
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 6), nn.Linear(6, 2)
+
+        def forward(self, x, z):
+            return self.b(torch.relu(self.a(x)) + z)
+
+    (first, _) = chart(Joined(), (torch.randn(3, 4), torch.randn(3, 6))).connections
+    assert first.writer == "a" and first.readers == ("b",) and first.blocked == "b sees the model's input as well"
