@@ -1,4 +1,4 @@
-"""The one row filter and the six ways in which numbers decide a claim, each of them able to fail."""
+"""The one row filter and the seven ways in which numbers decide a claim, each of them able to fail."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from netvitals import stats
 from netvitals.lab.engine import claim
 from netvitals.lab.engine.judges import (
     agree,
+    all_near,
     at_most,
+    column,
     combinators,
     corrected,
     frame,
+    groups,
+    largest_gap,
     matches,
     means,
     near,
@@ -58,11 +62,34 @@ def test_frames_and_means():
     assert means(ROWS, "loss", "act", seed=1) == {"relu": 2.0}
 
 
+def test_columns_and_groups():
+    assert column(ROWS, "loss", seed=0) == [1.0, 0.5]
+    assert groups(ROWS, "act") == {"relu": ROWS[:2], "gelu": ROWS[2:]}
+    assert groups(ROWS, "act", "seed", act="relu") == {("relu", 0): [ROWS[0]], ("relu", 1): [ROWS[1]]}
+    for ask in (lambda: column(ROWS, "loss", act="tanh"), lambda: groups(ROWS, "seed", act="tanh")):
+        with pytest.raises(LookupError, match="no row holds"):
+            ask()
+
+
+def test_the_largest_gap_and_where_it_is():
+    found = [{"predicted": 2.0, "measured": 2.5}, {"predicted": 8.0, "measured": 7.0}, {"measured": 9.0}]
+    assert largest_gap(found) == (1.0, found[1])
+    assert largest_gap(found, relative=True) == (0.25, found[0])
+    with pytest.raises(LookupError, match=r"1 of 1 rows with predicted lack measured"):
+        largest_gap([{"predicted": 2.0, "measured": None}])
+    with pytest.raises(LookupError, match=r"0 of 0 rows"):
+        largest_gap([{"measured": 2.0}])
+
+
 @pytest.mark.parametrize(
     ("good", "bad"),
     [
         (at_most(0.1, 0.1), at_most(0.1001, 0.1)),
         (near(1.04, 1.0, 0.05), near(1.06, 1.0, 0.05)),
+        (
+            all_near({"a": [1.0, 1.04], "b": [2.0]}, {"a": (1.0, 0.05), "b": (2.0, 0.01)}),
+            all_near({"a": [1.0, 1.06], "b": [2.0]}, {"a": (1.0, 0.05), "b": (2.0, 0.01)}),
+        ),
         (sign_of(stats.Mean(0.4, 0.1, 9), 1), sign_of(stats.Mean(0.4, 0.1, 9), -1)),
         (sign_of(stats.Mean(-0.4, 0.1, 9), -1), sign_of(stats.Mean(-0.2, 0.1, 9), -1)),
         (slope_of([0, 1, 2], [1, 3, 5], 2.0, 0.01), slope_of([0, 1, 2], [1, 3, 5], 1.9, 0.01)),

@@ -1,8 +1,8 @@
-"""Six ways in which numbers decide a claim. Each takes what was measured and returns the verdict."""
+"""Seven ways in which numbers decide a claim. Each takes what was measured and returns the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from netvitals import stats
@@ -28,6 +28,29 @@ def near(value: float, wanted: float, tolerance: float, note: str = "", **more: 
     'holds'
     """
     return within(value, Expected(wanted, tolerance=tolerance), note=note, **more)
+
+
+def all_near(
+    found: Mapping[str, Sequence[float]], wanted: Mapping[str, tuple[float, float]], note: str = "", **more: Any
+) -> Verdict:
+    """``holds`` if all values of every quantity lie within its tolerance of the one wanted.
+
+    Args:
+        found: quantity → its values, one for each seed.
+        wanted: quantity → (value, tolerance).
+        note: what to say of it.
+        more: other fields of the verdict.
+
+    Returns:
+        The verdict; its number is that of the quantity farthest off, in tolerances.
+
+    >>> all_near({"order": [2.01], "ratio": [1.2]}, {"order": (2, 0.1), "ratio": (1, 0.1)}).measured
+    1.2
+    """
+    gaps = {q: max(abs(v - value) / tolerance for v in found[q]) for q, (value, tolerance) in wanted.items()}
+    worst = max(gaps, key=gaps.__getitem__)
+    facts = {f"{q} ({value:g} ± {tolerance:g})": found[q][0] for q, (value, tolerance) in wanted.items()}
+    return decide(gaps[worst] <= 1, found[worst][0], note=note, facts=facts, **more)
 
 
 def corrected(

@@ -45,6 +45,57 @@ def one(rows: Iterable[Row], **where: Any) -> Row:
     return found[0]
 
 
+def column(rows: Iterable[Row], name: str, **where: Any) -> list[Any]:
+    """What the rows that hold ``where`` have as ``name``.
+
+    >>> column([{"act": "relu", "loss": 1.0}, {"act": "gelu", "loss": 0.5}], "loss", act="gelu")
+    [0.5]
+    """
+    return [row[name] for row in some(rows, **where)]
+
+
+def groups(rows: Iterable[Row], *by: str, **where: Any) -> dict[Any, list[Row]]:
+    """The rows that hold ``where``, apart by the value of one column or by the values of several.
+
+    Args:
+        rows: of a study.
+        by: columns; one gives its values as keys, several give tuples.
+        where: as for :func:`some`.
+
+    Returns:
+        Key → rows, both in the order in which they came.
+
+    >>> list(groups([{"act": "relu", "seed": 0}, {"act": "gelu", "seed": 0}, {"act": "relu", "seed": 1}], "act"))
+    ['relu', 'gelu']
+    """
+    found: dict[Any, list[Row]] = {}
+    for row in some(rows, **where):
+        found.setdefault(row[by[0]] if len(by) == 1 else tuple(row[name] for name in by), []).append(row)
+    return found
+
+
+def largest_gap(
+    rows: Iterable[Row], measured: str = "measured", predicted: str = "predicted", *, relative: bool = False
+) -> tuple[float, Row]:
+    """max |measured − predicted| over the rows with a prediction, or max |measured/predicted − 1|.
+
+    A prediction without a measurement is an error: what was not measured must not count as agreement.
+
+    >>> largest_gap([{"measured": 2.5, "predicted": 2.0}, {"measured": 4.0}])[0]
+    0.5
+    """
+    found = [row for row in rows if row.get(predicted) is not None]
+    missing = [row for row in found if row.get(measured) is None]
+    if missing or not found:
+        raise LookupError(
+            f"{len(missing)} of {len(found)} rows with {predicted} lack {measured}; all must have both, and there must "
+            f"be one{f'; the first is {missing[0]}' if missing else ''}"
+        )
+    gaps = [abs(r[measured] / r[predicted] - 1) if relative else abs(r[measured] - r[predicted]) for r in found]
+    worst = max(range(len(gaps)), key=gaps.__getitem__)
+    return gaps[worst], found[worst]
+
+
 def frame(rows: Sequence[Row], *columns: str, **where: Any) -> pl.DataFrame:
     """Columns of the rows that hold ``where``, as a polars frame; what a row lacks is null.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from netvitals.curvature.advice.distance import decay_rate
-from netvitals.lab.engine.judges import some
-from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum, fails, within
+from netvitals.lab.engine.judges import column, corrected, groups, some
+from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, within
 from netvitals.lab.studies.dag_hessian import bottleneck, distance
 from netvitals.lab.studies.dag_hessian._measuring import mean, spread
 
@@ -22,12 +22,16 @@ def curve(rows: Sequence[Row], key: str = "resonance") -> np.ndarray:
 
 
 def _depths(rows: Sequence[Row], net: str) -> dict[int, list[Row]]:
-    found = some(rows, net=net, data="noise", phase="init")
-    return {d: [r for r in found if r["depth"] == d] for d in sorted({r["depth"] for r in found})}
+    return dict(sorted(groups(rows, "depth", net=net, data="noise", phase="init").items()))
 
 
 def _fits(rows: Sequence[Row], net: str) -> dict[int, tuple[float, float]]:
     return {d: (decay_rate(curve(rs)), _r2(curve(rs))) for d, rs in _depths(rows, net).items()}
+
+
+def _rates_by_depth(fits: Mapping[int, tuple[float, float]]) -> dict[str, float]:
+    """The rates as facts of a verdict."""
+    return {f"rate at L = {d}": rate for d, (rate, _) in fits.items()}
 
 
 def _r2(values: np.ndarray) -> float:
@@ -38,12 +42,7 @@ def _r2(values: np.ndarray) -> float:
 def _exponential(rows: Sequence[Row]) -> Verdict:
     fits = _fits(rows, "plain")
     worst = min(r2 for _, r2 in fits.values())
-    return decide(
-        worst > 0.9,
-        worst,
-        note="smallest R² of log R̄(d) over depths; rates "
-        + ", ".join(f"{b:.3f} (L={d})" for d, (b, _) in fits.items()),
-    )
+    return decide(worst > 0.9, worst, note="smallest R² of log R̄(d) over depths", facts=_rates_by_depth(fits))
 
 
 def _rate(net: str, depth: int, expected: Expected) -> Callable[[Sequence[Row]], Verdict]:
@@ -76,16 +75,17 @@ def _coupling(rows: Sequence[Row]) -> Verdict:
 
 
 def _lyapunov(rows: Sequence[Row]) -> Verdict:
-    groups = _depths(rows, "plain")
-    eq8 = min(mean(rs, "lyapunov_eq8") for rs in groups.values())
-    qr = max(mean(rs, "lyapunov_qr") for rs in groups.values())
-    if eq8 > 0 > qr:
-        return erratum(
-            eq8,
-            note=f"smallest Eq. 8 exponent is positive where R̄ decays; the printed numbers are the QR "
-            f"exponents from the identity (here at most {qr:.3f}), a different quantity (E9)",
-        )
-    return fails(eq8, note=f"Eq. 8 {eq8:.3f}, QR {qr:.3f}: signs are not as either reading says")
+    depths = _depths(rows, "plain").values()
+    eq8, qr = min(mean(rs, "lyapunov_eq8") for rs in depths), max(mean(rs, "lyapunov_qr") for rs in depths)
+    return corrected(
+        False,
+        eq8 > 0 > qr,
+        eq8,
+        "smallest Eq. 8 exponent is positive where R̄ decays; the printed numbers are the QR exponents from the "
+        "identity, a different quantity (E9)",
+        otherwise="signs are not as either reading says",
+        facts={"largest QR exponent": qr},
+    )
 
 
 def _orders(rows: Sequence[Row]) -> Verdict:
@@ -97,52 +97,44 @@ def _orders(rows: Sequence[Row]) -> Verdict:
 def _norms(rows: Sequence[Row]) -> Verdict:
     seen = {(n, d): mean(some(rows, net=n, depth=d, data="noise", phase="init"), "rho") for n, d in RHO}
     worst = max(abs(seen[k] / RHO[k] - 1) for k in RHO)
-    return decide(
-        worst <= 0.15,
-        worst,
-        note="largest relative distance to the table; "
-        + ", ".join(f"{n} L={d}: {v:.2f}" for (n, d), v in seen.items()),
-    )
+    facts = {f"{n}, L = {d}": v for (n, d), v in seen.items()}
+    return decide(worst <= 0.15, worst, note="largest relative distance to the table", facts=facts)
 
 
 def _trained(rows: Sequence[Row]) -> Verdict:
-    begin, end = (
-        decay_rate(curve([r for r in rows if r["net"] == "plain" and r["epochs"] and r["phase"] == p]))
-        for p in ("init", "final")
-    )
-    level = decay_rate(curve([r for r in rows if r["net"] == "residual" and r["phase"] == "final"]))
-    low = min(min(r["coupling"]) for r in rows if r["net"] == "residual" and r["epochs"])
+    trained = [r for r in rows if r["epochs"]]
+    begin, end = (decay_rate(curve(some(trained, net="plain", phase=p))) for p in ("init", "final"))
+    level = decay_rate(curve(some(rows, net="residual", phase="final")))
+    low = min(map(min, column(trained, "coupling", net="residual")))
     return decide(
         end > begin and abs(level) < 0.05 and low > 0.85,
         end,
-        note=f"plain rate {begin:.3f} → {end:.3f}; residual {level:.3f} after training, coupling at least {low:.3f}",
+        note="rate of the plain net after training",
+        facts={"before": begin, "residual after": level, "its coupling at least": low},
     )
 
 
 def _cancellation(rows: Sequence[Row]) -> Verdict:
     found = some(rows, net="plain", data="noise", phase="init")
     ours, theirs = mean(found, "fixed_apart_rate"), mean(found, "fixed_rate")
-    gain = -mean(found, "gain")
     return decide(
         ours < 0.6 * theirs,
         ours / theirs,
-        note=f"at a fixed end the average block falls {theirs:.3f} a "
-        f"layer, one sample's {ours:.3f}, the Jacobians' typical gain {gain:.3f}",
+        note="fall a layer at a fixed end, one sample's block over the average block's",
+        facts={"of the average": theirs, "of one sample": ours, "typical gain of the Jacobians": -mean(found, "gain")},
     )
 
 
 def _spectral(rows: Sequence[Row]) -> Verdict:
-    fits = _fits(rows, "spectral")
-    groups = _depths(rows, "spectral")
-    rho = max(mean(rs, "rho") for rs in groups.values())
-    c = min(float(curve(rs, "coupling")[-1]) for rs in groups.values())
+    fits, depths = _fits(rows, "spectral"), _depths(rows, "spectral").values()
+    rho = max(mean(rs, "rho") for rs in depths)
+    c = min(float(curve(rs, "coupling")[-1]) for rs in depths)
     r2 = min(r for _, r in fits.values())
-    gaps = max(r["gap"] for rs in groups.values() for r in rs)
     return decide(
-        rho <= 1 and r2 > 0.99 and c > 0.6 and gaps < 1e-6,
+        rho <= 1 and r2 > 0.99 and c > 0.6 and max(max(column(rs, "gap")) for rs in depths) < 1e-6,
         rho,
-        note=f"ρ; R² at least {r2:.4f}, coupling across the net at least {c:.2f}, rates "
-        + ", ".join(f"{b:.3f} (L={d})" for d, (b, _) in fits.items()),
+        note="largest ρ over depths",
+        facts={"R² at least": r2, "coupling across the net at least": c, **_rates_by_depth(fits)},
     )
 
 
@@ -159,19 +151,19 @@ def _decay_plot(rows: Sequence[Row]) -> Plot:
 
 
 def _by_neck(rows: Sequence[Row], key: str) -> dict[int, float]:
-    found = some(rows, phase="init")
-    return {n: mean([r for r in found if r["neck"] == n], key) for n in sorted({r["neck"] for r in found})}
+    return {neck: mean(group, key) for neck, group in sorted(groups(rows, "neck", phase="init").items())}
+
+
+def _necks(by: Mapping[int, float]) -> dict[str, float]:
+    """Values by neck as facts of a verdict."""
+    return {f"neck {neck}": value for neck, value in by.items()}
 
 
 def _rank_rises(rows: Sequence[Row]) -> Verdict:
     d = _by_neck(rows, "far_rank")
     values = list(d.values())
     rising = all(b > a - 0.02 * a for a, b in pairwise(values)) and values[-1] > values[0]
-    return decide(
-        rising,
-        values[-1] / values[0],
-        note="widest over narrowest neck; " + ", ".join(f"{n}: {v:.2f}" for n, v in d.items()),
-    )
+    return decide(rising, values[-1] / values[0], note="widest over narrowest neck", facts=_necks(d))
 
 
 def _rank_bound(rows: Sequence[Row]) -> Verdict:
@@ -191,14 +183,13 @@ def _rank_bound(rows: Sequence[Row]) -> Verdict:
 
 
 def _coupling_rises(rows: Sequence[Row]) -> Verdict:
-    c, d = _by_neck(rows, "far_coupling"), _by_neck(rows, "far_rank")
-    cs, ds = list(c.values()), list(d.values())
-    less = cs[-1] / cs[0] < ds[-1] / ds[0]
+    by = _by_neck(rows, "far_coupling")
+    coupling, rank = (d[max(d)] / d[min(d)] for d in (by, _by_neck(rows, "far_rank")))
     return decide(
-        cs[-1] > cs[0] and less,
-        cs[-1] / cs[0],
-        note=f"coupling grows {cs[-1] / cs[0]:.1f}× over the necks, "
-        f"stable rank {ds[-1] / ds[0]:.1f}×; " + ", ".join(f"{n}: {v:.2f}" for n, v in c.items()),
+        1 < coupling < rank,
+        coupling,
+        note="growth of the coupling over the necks",
+        facts={"of the stable rank": rank, **_necks(by)},
     )
 
 

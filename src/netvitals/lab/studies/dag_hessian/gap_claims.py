@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from netvitals.lab.engine.judges import some
+from netvitals.lab.engine.judges import at_most, column, corrected, groups, some
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum
 from netvitals.lab.studies.dag_hessian import diamond, gap
 from netvitals.lab.studies.dag_hessian._measuring import mean
@@ -25,28 +25,20 @@ def _start(rows: Sequence[Row], norm: str, act: str) -> list[Row]:
 
 
 def _piecewise(rows: Sequence[Row]) -> Verdict:
-    worst = max(r["gap"] for a in PIECEWISE for r in some(rows, norm="none", act=a))
+    worst = max(max(column(rows, "gap", norm="none", act=a)) for a in PIECEWISE)
     return decide(worst < 1e-7, worst, note="largest global gap of relu and leaky relu without norm")
 
 
 def _ordering(rows: Sequence[Row]) -> Verdict:
-    gaps = [mean(_start(rows, "none", a), "gap") for a in ("relu", *SMOOTH)]
-    return decide(
-        all(a < b for a, b in pairwise(gaps)),
-        gaps[-1],
-        note=", ".join(f"{a} {g:.3f}" for a, g in zip(("relu", *SMOOTH), gaps)),
-    )
+    gaps = {a: mean(_start(rows, "none", a), "gap") for a in ("relu", *SMOOTH)}
+    return decide(all(a < b for a, b in pairwise(gaps.values())), gaps[SMOOTH[-1]], facts=gaps)
 
 
 def _values(expected: dict[str, float], norm: str) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
         found = {a: mean(_start(rows, norm, a), "gap") for a in expected}
         worst = max(abs(found[a] / expected[a] - 1) for a in expected)
-        return decide(
-            worst <= 0.25,
-            worst,
-            note="largest relative distance; " + ", ".join(f"{a} {v:.3f}" for a, v in found.items()),
-        )
+        return at_most(worst, 0.25, "largest relative distance", facts=found)
 
     return judge
 
@@ -98,16 +90,17 @@ def _stochastic(rows: Sequence[Row]) -> Verdict:
 
 
 def _trained_falls(rows: Sequence[Row]) -> Verdict:
-    by = lambda a, p: mean(some([r for r in rows if r["epochs"]], norm="layer", act=a, phase=p), "gap")
-    falls = {a: (by(a, "init"), by(a, "final")) for a in (*PIECEWISE, *SMOOTH)}
-    ok = all(falls[a][1] < falls[a][0] for a in ("silu", "gelu"))
-    ranked = sorted(falls, key=lambda a: falls[a][1])
+    trained = [r for r in rows if r["epochs"]]
+    by = lambda a: [mean(some(trained, norm="layer", act=a, phase=p), "gap") for p in ("init", "final")]
+    falls = {a: by(a) for a in (*PIECEWISE, *SMOOTH)}
     return decide(
-        ok,
+        all(falls[a][1] < falls[a][0] for a in ("silu", "gelu")),
         falls["gelu"][1] / falls["gelu"][0],
-        note="final over initial gap of gelu; "
-        + ", ".join(f"{a} {b:.2f}→{e:.2f}" for a, (b, e) in falls.items())
-        + f"; final order {' < '.join(ranked)}: the printed ranking after training is not universal",
+        note="final over initial gap of gelu; the printed ranking after training is not universal",
+        facts={
+            **{f"{a} before, after": both for a, both in falls.items()},
+            "final order": sorted(falls, key=lambda a: falls[a][1]),
+        },
     )
 
 
@@ -122,10 +115,6 @@ def _gap_plot(rows: Sequence[Row]) -> Plot:
 # ------------------------------------------------------------------------------------------------- experiment 4
 
 
-def _kinds(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    return sorted({(r["merge"], r["act"]) for r in rows})
-
-
 def _within(rows: Sequence[Row]) -> Verdict:
     found = [r for r in some(rows, data="noise") if len(r["within"]) > 1]
     steps = [(a, b) for r in found for a, b in zip(r["within"], r["within"][1:])]
@@ -138,33 +127,26 @@ def _within(rows: Sequence[Row]) -> Verdict:
 
 
 def _across_start(rows: Sequence[Row]) -> Verdict:
-    ratios = {}
-    for m, a in _kinds(rows):
-        found = [r for r in rows if (r["merge"], r["act"]) == (m, a) and r["length"] == 2 and r["data"] == "noise"]
-        if found:
-            ratios[f"{m}+{a}"] = mean(found, "across", -1) / mean(found, "across", 0)
-    note = "R(4)/R(2) at length 2: " + ", ".join(f"{k} {v:.2f}" for k, v in ratios.items())
-    if all(v < 0.5 for v in ratios.values()):
-        return decide(True, max(ratios.values()), note=note)
-    return erratum(
-        max(ratios.values()), note=f"{note}; the printed .28–.39 is too steep, and cat+silu does not fall at all (E38)"
+    pairs = groups([r for r in rows if r["length"] == 2 and r["data"] == "noise"], "merge", "act")
+    ratios = {f"{m}+{a}": mean(g, "across", -1) / mean(g, "across", 0) for (m, a), g in sorted(pairs.items())}
+    return corrected(
+        all(v < 0.5 for v in ratios.values()),
+        True,
+        max(ratios.values()),
+        "R(4)/R(2) at length 2; where it is not below 0.5 the printed .28–.39 is too steep, and cat+silu does not fall "
+        "at all (E38)",
+        facts=ratios,
     )
 
 
 def _across_trained(rows: Sequence[Row]) -> Verdict:
     found = [r for r in rows if r["epochs"] and r["phase"] == "final" and len(r["across"]) > 1]
     ratios = {
-        f"{m}+{a}": float(
-            np.mean([r["across"][-1] / r["across"][0] for r in found if (r["merge"], r["act"]) == (m, a)])
-        )
-        for m, a in _kinds(found)
+        f"{m}+{a}": float(np.mean([across[-1] / across[0] for across in column(group, "across")]))
+        for (m, a), group in sorted(groups(found, "merge", "act").items())
     }
-    return decide(
-        min(ratios.values()) > 1,
-        min(ratios.values()),
-        note="farthest over nearest across the branches "
-        "after training: " + ", ".join(f"{k} {v:.1f}" for k, v in ratios.items()),
-    )
+    worst = min(ratios.values())
+    return decide(worst > 1, worst, note="farthest over nearest across the branches after training", facts=ratios)
 
 
 def _merge(rows: Sequence[Row]) -> Verdict:
@@ -181,14 +163,9 @@ def _merge(rows: Sequence[Row]) -> Verdict:
 
 
 def _merge_values(rows: Sequence[Row]) -> Verdict:
-    found = some(rows, merge="cat", act="silu", data="noise", phase="init")
-    by = {k: mean([r for r in found if r["length"] == k], "end_gap") for k in sorted({r["length"] for r in found})}
-    low, high = min(by.values()), max(by.values())
-    return decide(
-        low > 0.8 and high < 1.9,
-        float(np.mean(list(by.values()))),
-        note=", ".join(f"length {k}: {v:.2f}" for k, v in by.items()),
-    )
+    found = sorted(groups(rows, "length", merge="cat", act="silu", data="noise", phase="init").items())
+    by = {f"length {k}": mean(group, "end_gap") for k, group in found}
+    return decide(min(by.values()) > 0.8 and max(by.values()) < 1.9, float(np.mean(list(by.values()))), facts=by)
 
 
 def _started(c: Config) -> bool:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide, erratum, fails
+from netvitals.lab.engine.judges import at_most, column, corrected
+from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide
 from netvitals.lab.studies.dag_hessian.identities import NAME
 
 
 def small(key: str, most: float) -> Callable[[Sequence[Row]], Verdict]:
-    def judge(rows: Sequence[Row]) -> Verdict:
-        worst = max(r[key] for r in rows)
-        return decide(worst <= most, worst, note=f"largest over {len(rows)} random graphs")
-
-    return judge
+    return lambda rows: at_most(max(column(rows, key)), most, f"largest over {len(rows)} random graphs")
 
 
 def wrong(right: str, printed: str, note: str, most: float = 1e-10) -> Callable[[Sequence[Row]], Verdict]:
     """An erratum when the corrected formula is exact and the printed one is not."""
 
     def judge(rows: Sequence[Row]) -> Verdict:
-        good, bad = max(r[right] for r in rows), max(r[printed] for r in rows)
-        if good <= most < bad:
-            return erratum(good, note=f"relative error of the corrected form; printed {bad:.2g}. {note}")
-        return fails(good, note=f"corrected {good:.2g}, printed {bad:.2g}: not as the erratum says")
+        good, bad = max(column(rows, right)), max(column(rows, printed))
+        words = f"relative error of the corrected form. {note}"
+        facts = {"as printed": bad}
+        return corrected(False, good <= most < bad, good, words, otherwise="not as the erratum says", facts=facts)
 
     return judge
 
@@ -37,15 +34,15 @@ def always(key: str) -> Callable[[Sequence[Row]], Verdict]:
 
 
 def skips(rows: Sequence[Row]) -> Verdict:
-    slack = max(r["theorem_34_printed"] for r in rows)
-    fine = all(r["theorem_34"] and r["theorem_34_lower"] for r in rows)
-    if fine and slack < 1:
-        return erratum(
-            slack,
-            note="printed bound over the measured resonance, below 1: false. (1 + ρ^k)^{L/k} above "
-            "and (1 − ρ^k)^{L/k} below hold (E17)",
-        )
-    return fails(slack, note="not as the erratum says")
+    slack = max(column(rows, "theorem_34_printed"))
+    return corrected(
+        False,
+        slack < 1 and all(r["theorem_34"] and r["theorem_34_lower"] for r in rows),
+        slack,
+        "printed bound over the measured resonance, below 1: false. (1 + ρ^k)^{L/k} above and (1 − ρ^k)^{L/k} below "
+        "hold (E17)",
+        otherwise="not as the erratum says",
+    )
 
 
 def residual(rows: Sequence[Row]) -> Verdict:
@@ -60,48 +57,34 @@ def residual(rows: Sequence[Row]) -> Verdict:
 
 
 def negative(rows: Sequence[Row]) -> Verdict:
-    mass = min(r["relu_negative_mass"] for r in rows)
-    gn = min(r["gn_lowest"] for r in rows)
-    if mass > 1e-6 and gn > -1e-10:
-        return erratum(
-            mass,
-            note="smallest negative mass of a relu net's parameter Hessian, although T = 0: the mixed "
-            "residual is negative curvature too. In activation space the statement holds (E25)",
-        )
-    return fails(mass, note=f"lowest relative eigenvalue of GN {gn:.1e}")
+    mass, gn = min(column(rows, "relu_negative_mass")), min(column(rows, "gn_lowest"))
+    return corrected(
+        False,
+        mass > 1e-6 and gn > -1e-10,
+        mass,
+        "smallest negative mass of a relu net's parameter Hessian, although T = 0: the mixed residual is negative "
+        "curvature too. In activation space the statement holds (E25)",
+        otherwise="smallest negative mass of a relu net's parameter Hessian",
+        facts={"lowest relative eigenvalue of GN": gn},
+    )
 
 
 def rescaling(rows: Sequence[Row]) -> Verdict:
-    relu, tanh = max(r["rescaling_relu"] for r in rows), max(r["rescaling_tanh"] for r in rows)
-    if relu < 1e-9 < tanh:
-        return erratum(
-            tanh,
-            note=f"largest change of C for tanh; for relu {relu:.0e}: the activation must be "
-            "positively homogeneous (E20)",
-        )
-    return fails(tanh, note=f"relu {relu:.1e}")
+    relu, tanh = (max(column(rows, f"rescaling_{act}")) for act in ("relu", "tanh"))
+    note = "largest change of C for tanh; the activation must be positively homogeneous (E20)"
+    return corrected(False, relu < 1e-9 < tanh, tanh, note, facts={"for relu": relu})
 
 
 def direction(rows: Sequence[Row]) -> Verdict:
-    one, many = (sum(r[k] for r in rows) / len(rows) for k in ("spread_1", "spread_16"))
-    if one > 2 * many:
-        return erratum(
-            one / many,
-            note=f"relative spread of one probe: rank 1 {one:.2f}, rank 16 {many:.2f}. High "
-            "rank needs fewer probes, not more (E28)",
-        )
-    return fails(one / many)
+    one, many = (sum(column(rows, key)) / len(rows) for key in ("spread_1", "spread_16"))
+    note = "relative spread of one probe at rank 1 over rank 16. High rank needs fewer probes, not more (E28)"
+    return corrected(False, one > 2 * many, one / many, note, facts={"at rank 1": one, "at rank 16": many})
 
 
 def clipping(rows: Sequence[Row]) -> Verdict:
-    few, many = (sum(r[k] for r in rows) / len(rows) for k in ("above_5", "above_400"))
-    if many > 0.3:
-        return erratum(
-            many,
-            note=f"share of estimates above 1 when C = 1: {few:.2f} at 5 probes, {many:.2f} at 400; "
-            "shared probes remove the noise instead (E29)",
-        )
-    return decide(many < few / 10, many)
+    few, many = (sum(column(rows, key)) / len(rows) for key in ("above_5", "above_400"))
+    note = "share of estimates above 1 when C = 1, at 400 probes; shared probes remove the noise instead (E29)"
+    return corrected(many <= 0.3 and many < few / 10, many > 0.3, many, note, facts={"at 5 probes": few})
 
 
 def claims() -> Iterator[Claim]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from netvitals.lab.engine.judges import some
+from netvitals.lab.engine.judges import at_most, column, some
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, erratum
 from netvitals.lab.studies.dag_hessian import attention, resnet
 from netvitals.lab.studies.dag_hessian._measuring import mean, spread
@@ -34,13 +34,10 @@ def _control(rows: Sequence[Row]) -> Verdict:
 
 
 def _apart(rows: Sequence[Row]) -> Verdict:
-    low = min(r["gap"] for r in some(rows, net="toy-attention"))
-    high = max(r["gap32"] for r in some(rows, net="position-mlp"))
-    return decide(
-        low > 1 and low > 1e7 * max(high, 1e-12),
-        low,
-        note=f"smallest attention gap at any checkpoint; relu net at most {high:.1e}",
-    )
+    low = min(column(rows, "gap", net="toy-attention"))
+    high = max(column(rows, "gap32", net="position-mlp"))
+    ok = low > 1 and low > 1e7 * max(high, 1e-12)
+    return decide(ok, low, note="smallest attention gap at any checkpoint", facts={"relu net at most": high})
 
 
 def _trained(rows: Sequence[Row]) -> Verdict:
@@ -55,15 +52,9 @@ def _trained(rows: Sequence[Row]) -> Verdict:
 
 
 def _learn(rows: Sequence[Row]) -> Verdict:
-    drops = {
-        n: mean(some(rows, net=n, phase="final"), "loss") / mean(some(rows, net=n, phase="init"), "loss")
-        for n in attention.NODES
-    }
-    return decide(
-        max(drops.values()) < 1,
-        max(drops.values()),
-        note="final over initial loss: " + ", ".join(f"{k} {v:.2f}" for k, v in drops.items()),
-    )
+    losses = {n: [mean(some(rows, net=n, phase=p), "loss") for p in ("init", "final")] for n in attention.NODES}
+    worst = max(end / begin for begin, end in losses.values())
+    return decide(worst < 1, worst, note="largest final over initial loss", facts=losses)
 
 
 def _sources(rows: Sequence[Row]) -> Verdict:
@@ -88,33 +79,30 @@ def _tower(rows: Sequence[Row], act: str, shortcut: bool, key: str = "resonance"
     return np.mean([r[key] for r in some(rows, act=act, shortcut=shortcut, phase="init")], axis=0)
 
 
+def _named(by: Mapping[tuple[str, bool], float]) -> dict[str, float]:
+    """Numbers of the four towers as facts of a verdict."""
+    return {f"{act} {'res' if shortcut else 'plain'}": v for (act, shortcut), v in by.items()}
+
+
 def _shortcuts(rows: Sequence[Row]) -> Verdict:
     falls = {(a, s): float(c[0] / c[-1]) for a in ("relu", "silu") for s in (True, False) for c in [_tower(rows, a, s)]}
     return decide(
         falls["relu", False] > 20 * falls["relu", True] and falls["silu", False] > 20 * falls["silu", True],
         falls["relu", False],
-        note="R(0)/R(4): " + ", ".join(f"{a} {'res' if s else 'plain'} {v:.3g}" for (a, s), v in falls.items()),
+        note="R(0)/R(4)",
+        facts=_named(falls),
     )
 
 
 def _table(rows: Sequence[Row]) -> Verdict:
     errors = {k: float(np.max(np.abs(_tower(rows, *k) / np.array(v) - 1))) for k, v in TABLE.items()}
-    return decide(
-        max(errors.values()) <= 0.2,
-        max(errors.values()),
-        note="largest relative distance of a curve: "
-        + ", ".join(f"{a} {'res' if s else 'plain'} {v:.2f}" for (a, s), v in errors.items()),
-    )
+    return at_most(max(errors.values()), 0.2, "largest relative distance of a curve", facts=_named(errors))
 
 
 def _straight(rows: Sequence[Row]) -> Verdict:
-    worst = max(r["gap"] for r in some(rows, act="relu"))
-    train = min(r["train_mode_gap"] for r in some(rows, act="relu"))
-    return decide(
-        worst < 1e-5 and train > 0.1,
-        worst,
-        note=f"largest gap of relu towers with batch norm in eval mode; in train mode at least {train:.2g}",
-    )
+    worst, train = max(column(rows, "gap", act="relu")), min(column(rows, "train_mode_gap", act="relu"))
+    note = "largest gap of relu towers with batch norm in eval mode"
+    return decide(worst < 1e-5 and train > 0.1, worst, note=note, facts={"in train mode at least": train})
 
 
 def _silu(rows: Sequence[Row]) -> Verdict:

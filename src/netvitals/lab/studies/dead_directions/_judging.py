@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from netvitals.lab.engine.judges import matches
-from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict, decide
+from netvitals.lab.engine.judges import at_most, largest_gap, matches, some
+from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict
 
 SLOPE = 0.05  # tolerance of a fitted exponent (spec §5–6)
 
@@ -19,30 +19,27 @@ def topic_is(*names: str) -> Callable[[Config], bool]:
     return matches(check="probe", topic=names)
 
 
-def gap_of(rows: Sequence[Row]) -> tuple[float, int, str]:
-    """Largest |measured − predicted| over rows that have both, how many there are, and where the largest is."""
-    both = [r for r in rows if r.get("predicted") is not None and r.get("measured") is not None]
-    missing = [r for r in rows if r.get("predicted") is not None and r.get("measured") is None]
-    if missing:
-        raise LookupError(
-            f"{len(missing)} predicted exponents have no measurement, such as {missing[0]['layer']} of "
-            f"{missing[0].get('topic')}"
-        )
-    if not both:
-        raise LookupError("no exponent was both predicted and measured")
-    worst = max(both, key=lambda r: abs(r["measured"] - r["predicted"]))
-    where = f"{worst.get('options', '')} {worst.get('layer', '')}".strip()
-    return abs(worst["measured"] - worst["predicted"]), len(both), where
-
-
-def agree(*readouts: str, tolerance: float = SLOPE) -> Callable[[Sequence[Row]], Verdict]:
-    """The predicted exponents are measured, at these readouts."""
+def exponents(*readouts: str, **options: Any) -> Callable[[Sequence[Row]], Verdict]:
+    """The predicted exponents are measured, at these readouts of networks with these options."""
 
     def judge(rows: Sequence[Row]) -> Verdict:
-        gap, count, where = gap_of([r for r in rows if r.get("readout") in readouts])
-        return decide(gap <= tolerance, gap, note=f"largest gap over {count} exponents, at {where}")
+        found = read(rows, *readouts, **options)
+        gap, worst = largest_gap(found)
+        where = f"{worst['options']} {worst['layer']}"
+        return at_most(gap, SLOPE, "largest gap of an exponent", facts={"exponents": predicted(found), "at": where})
 
     return judge
+
+
+def read(rows: Sequence[Row], *readouts: str, **options: Any) -> list[Row]:
+    """Rows of these readouts (of G by default), of networks with these options."""
+    holds = matches(**options)
+    return [r for r in some(rows, readout=readouts or ("G",)) if holds(r["options"])]
+
+
+def predicted(rows: Sequence[Row]) -> int:
+    """How many rows have a prediction."""
+    return sum(r.get("predicted") is not None for r in rows)
 
 
 def claim(

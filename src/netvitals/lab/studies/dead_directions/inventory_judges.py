@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netvitals.lab.engine.judges import one, some
-from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, erratum, fails
+from netvitals.lab.engine.judges import at_most, column, corrected, groups, largest_gap, one, some
+from netvitals.lab.studies import Plot, Row, Series, Verdict, decide
 from netvitals.lab.studies.dead_directions._judging import SLOPE
 
 NU = {
@@ -28,31 +28,25 @@ HOT = {(2, 0.1): 0.14038, (2, 2.0): 0.19311, (3, 0.1): 0.17811, (3, 10.0): 0.460
 
 
 def slopes_verdict(rows: Sequence[Row]) -> Verdict:
-    worst = max(rows, key=lambda r: abs(r["estimate"] - r["order"]))
-    gap = 2 * abs(worst["estimate"] - worst["order"])
-    return decide(
-        gap <= SLOPE, gap, note=f"largest error of the Fisher slope over {len(rows)} models, {worst['model']}"
-    )
+    gap, worst = largest_gap(rows, "estimate", "order")
+    facts = {"models": len(rows), "worst": worst["model"]}
+    return at_most(2 * gap, SLOPE, "largest error of the Fisher slope", facts=facts)
 
 
 def ratios(rows: Sequence[Row]) -> Verdict:
-    worst = max(rows, key=lambda r: abs(r["ratio"] / (2 * r["order"] ** 2) - 1))
-    gap = abs(worst["ratio"] / (2 * worst["order"] ** 2) - 1)
-    return decide(
-        gap <= 0.02,
-        gap,
-        note=f"largest relative error of F t²/K against 2k² over {len(rows)} models, "
-        f"{worst['model']}; the Hessian's 2k(2k−1) would be off by a third at k = 2",
-    )
+    gap, worst = largest_gap([{**r, "predicted": 2 * r["order"] ** 2} for r in rows], "ratio", relative=True)
+    note = "largest relative error of F t²/K against 2k²; the Hessian's 2k(2k−1) would be off by a third at k = 2"
+    return at_most(gap, 0.02, note, facts={"models": len(rows), "worst": worst["model"]})
 
 
 def activations(rows: Sequence[Row]) -> Verdict:
-    ok = all(r["order"] == 2 and abs(r["slope"] - 2) <= SLOPE and abs(r["ratio"] - 8) <= 0.16 for r in rows)
+    slope = max(abs(v - 2) for v in column(rows, "slope"))
+    second = column(rows, "order").count(2)
     return decide(
-        ok,
-        max(abs(r["slope"] - 2) for r in rows),
-        note=f"order 2 in {sum(r['order'] == 2 for r in rows)} "
-        f"of {len(rows)} cases: four activations, Gaussian and softmax",
+        second == len(rows) and slope <= SLOPE and max(abs(v - 8) for v in column(rows, "ratio")) <= 0.16,
+        slope,
+        note="largest error of the slope: four activations, Gaussian and softmax",
+        facts={"cases": len(rows), "of order 2": second},
     )
 
 
@@ -72,31 +66,25 @@ def turning(rows: Sequence[Row]) -> Verdict:
     families = some(rows, what="family")
     least = min(r["angle_slope"] - abs(r["j"] - (r["k"] - 1)) for r in families)
     return decide(
-        least > -SLOPE and max(r["angle"] for r in families) < 0.02,
+        least > -SLOPE and max(column(families, "angle")) < 0.02,
         least,
-        note="exponent of the angle above |j − (k−1)|, smallest: "
-        + ", ".join(f"{r['model']}: t^{r['angle_slope']:.2f}" for r in families),
+        note="exponent of the angle above |j − (k−1)|, smallest",
+        facts={f"exponent of {r['model']}": r["angle_slope"] for r in families},
     )
 
 
 def two_means(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["measured"] - r["predicted"]) for r in rows)
-    return decide(worst <= SLOPE, worst, note="merging means at weights 0.5, 0.3, 0.1: exponents 2 and 0")
+    return at_most(largest_gap(rows)[0], SLOPE, "merging means at weights 0.5, 0.3, 0.1: exponents 2 and 0")
 
 
 def merge(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["measured"] - r["predicted"]) for r in rows)
-    return decide(
-        worst <= SLOPE,
-        worst,
-        note="three parameters: exponents 6, 2, 0 at weights 0.5 and 0.3: "
-        + ", ".join(f"{r['measured']:.2f}" for r in rows),
-    )
+    note = "three parameters: exponents 6, 2, 0 at weights 0.5 and 0.3"
+    return at_most(largest_gap(rows)[0], SLOPE, note, facts={"measured": column(rows, "measured")})
 
 
 def crossing(rows: Sequence[Row]) -> Verdict:
     worst = max(max(r["error"], abs(r["generic"])) for r in rows)
-    return decide(worst <= 1e-6, worst, note=f"orders of {len(rows)} crossings from r + 1 rays")
+    return at_most(worst, 1e-6, "orders of crossings from r + 1 rays", facts={"crossings": len(rows)})
 
 
 def lambda_m(rows: Sequence[Row]) -> Verdict:
@@ -122,7 +110,7 @@ def reduced_rank(rows: Sequence[Row]) -> Verdict:
 
 def nu_table(rows: Sequence[Row]) -> Verdict:
     worst = max(abs(one(rows, what="table", k=k)["nu"] - v) for k, v in NU.items())
-    return decide(worst <= 1e-4, worst, note="largest error over k = 1 … 10")
+    return at_most(worst, 1e-4, "largest error over k = 1 … 10")
 
 
 def universal(rows: Sequence[Row]) -> Verdict:
@@ -132,27 +120,19 @@ def universal(rows: Sequence[Row]) -> Verdict:
     return decide(
         worst < 4 and tight,
         worst,
-        note="largest gap in standard errors, k = 1 … 4, two coefficients: "
-        + ", ".join(f"k={r['k']}: {r['nu']:.4f}" for r in found),
+        note="largest gap in standard errors, two coefficients",
+        facts={f"k = {k}": column(group, "nu") for k, group in groups(found, "k").items()},
     )
 
 
 def losses(rows: Sequence[Row]) -> Verdict:
     found = some(rows, what="simulation")
-    gaps = [
-        (
-            abs(r["general"] - r["lam"]) / r["general_stderr"],
-            abs(r["training"] - r["lam"] + 2 * r["predicted"]) / r["training_stderr"],
-        )
-        for r in found
-    ]
-    worst = max(max(g) for g in gaps)
+    general = max(abs(r["general"] - r["lam"]) / r["general_stderr"] for r in found)
+    training = max(abs(r["training"] - r["lam"] + 2 * r["predicted"]) / r["training_stderr"] for r in found)
+    worst = max(general, training)
     tight = max(abs(r[k]) for r in found for k in ("general_stderr", "training_stderr")) < 0.04
-    return decide(
-        0 <= worst < 4.5 and tight,
-        worst,
-        note="n(E[G] − S) against λ and n(E[T] − S) against λ − 2ν, largest gap in standard errors at n = 1000",
-    )
+    note = "n(E[G] − S) against λ and n(E[T] − S) against λ − 2ν, largest gap in standard errors at n = 1000"
+    return decide(0 <= worst < 4.5 and tight, worst, note=note)
 
 
 def prior(rows: Sequence[Row]) -> Verdict:
@@ -162,110 +142,110 @@ def prior(rows: Sequence[Row]) -> Verdict:
 
 
 def volume(rows: Sequence[Row]) -> Verdict:
-    scans, tied = some(rows, what="scan"), some(rows, what="tied")
-    high = some(rows, what="high curvature")
-    off = max(abs(r["lam"] - r["predicted"]) for r in scans)
-    ok = off < 0.03 and all(r["m"] == r["m_predicted"] for r in scans)
-    ok = ok and all(abs(r["measured"] - r["predicted"]) < 4 * r["stderr"] for r in tied)
-    ok = ok and all(abs(r["fisher"] / r["predicted"] - 1) < 0.05 for r in high)
+    scans, tied, high = (some(rows, what=what) for what in ("scan", "tied", "high curvature"))
+    off = largest_gap(scans, "lam")[0]
     return decide(
-        ok,
+        off < 0.03
+        and all(r["m"] == r["m_predicted"] for r in scans)
+        and all(abs(r["measured"] - r["predicted"]) < 4 * r["stderr"] for r in tied)
+        and largest_gap(high, "fisher", relative=True)[0] < 0.05,
         off,
-        note="λ from the volume of {K < ε} ("
-        + ", ".join(f"{r['model']}: {r['lam']:.3f}, m {r['m']}" for r in scans)
-        + "); high-curvature volumes "
-        + ", ".join(f"{r['fisher']:.4f} ({r['predicted']:.4f})" for r in high),
+        note="largest error of λ from the volume of {K < ε}",
+        facts={
+            **{f"λ and m of {r['model']}": [r["lam"], r["m"]] for r in scans},
+            "high-curvature volumes": column(high, "fisher"),
+            "predicted": column(high, "predicted"),
+        },
     )
 
 
 def closed_forms(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["measured"] / r["predicted"] - 1) for r in some(rows, what="mean map"))
+    worst = largest_gap(some(rows, what="mean map"), relative=True)[0]
     return decide(worst < 1e-8, worst, note="−1/(k² t^{2(k−1)} (1+t²)²), k = 2, 3, 4")
 
 
 def flat_verdict(rows: Sequence[Row]) -> Verdict:
     value = one(rows, what="flat")["measured"]
-    if abs(value) > 1e-8:
-        return fails(value)
-    return erratum(
-        value,
-        note="the mean map (t², w(1+t)) meets the hypotheses and is flat: t^{−2(k−1)} is an upper "
-        "order, attained by some families",
-    )
+    note = "the mean map (t², w(1+t)) meets the hypotheses and is flat: t^{−2(k−1)} is an upper order that some attain"
+    return corrected(False, abs(value) <= 1e-8, value, note, otherwise="the mean map (t², w(1+t)) is not flat")
 
 
 def mixture_curvature(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["measured"] / r["predicted"] - 1) for r in rows)
-    mean = [r for r in rows if r["plane"] == "mean"]
-    if worst > 0.01:
-        return fails(worst)
-    return erratum(
+    worst = largest_gap(rows, relative=True)[0]
+    return corrected(
+        False,
+        worst <= 0.01,
         worst,
-        note="in the (split, mean) plane the curvature is finite at every weight, 1 − 3/(8w(1−w)): "
-        + ", ".join(f"w={r['weight']}: {r['measured']:.4f}" for r in mean)
-        + "; only the (split, weight) plane blows up as −1/(w(1−w)s²)",
+        "in the (split, mean) plane the curvature is finite at every weight, 1 − 3/(8w(1−w)); only the (split, weight) "
+        "plane blows up as −1/(w(1−w)s²)",
+        otherwise="the curvatures are not as derived",
+        facts={f"w = {r['weight']}": r["measured"] for r in rows if r["plane"] == "mean"},
     )
 
 
 def pole(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["measured"] / r["predicted"] - 1) for r in rows)
-    text = ", ".join(f"w={r['weight']}: {r['measured']:.2f}" for r in rows)
-    return (
-        erratum(text, note="F₄/C₆ is not smooth in the weight: C₆ vanishes at (2−√2)/4 ≈ 0.146")
-        if worst < 0.01
-        else fails(worst, note=text)
+    worst = largest_gap(rows, relative=True)[0]
+    return corrected(
+        False,
+        worst < 0.01,
+        ", ".join(f"w={r['weight']}: {r['measured']:.2f}" for r in rows) if worst < 0.01 else worst,
+        "F₄/C₆ is not smooth in the weight: C₆ vanishes at (2−√2)/4 ≈ 0.146",
+        otherwise="F₄/C₆ is not as derived",
+        facts={f"w = {r['weight']}": r["measured"] for r in rows},
     )
 
 
 def parity(rows: Sequence[Row]) -> Verdict:
     one_, two, three = (one(rows, what="table", k=k) for k in (1, 2, 3))
     off = max(abs(one_["frozen"] - 0.5), abs(three["frozen"] - 1 / 6), abs(two["frozen"] - two["free"]))
-    if off > 1e-6 or abs(one_["free"] - one_["frozen"]) < 0.1:
-        return fails(off, note="the variance at Z = 0 is not λ for odd k and the printed one for even k")
-    return erratum(
-        one_["frozen"],
-        note=f"at Z = 0 the variance is λ for odd k ({one_['frozen']:g}, "
-        f"{three['frozen']:.4f}); the printed formula ({one_['free']:.4f}, {three['free']:.4f}) is that of "
-        "even k",
+    right = off <= 1e-6 and abs(one_["free"] - one_["frozen"]) >= 0.1
+    return corrected(
+        False,
+        right,
+        one_["frozen"] if right else off,
+        "at Z = 0 the variance is λ for odd k; the printed formula is that of even k",
+        otherwise="the variance at Z = 0 is not λ for odd k and the printed one for even k",
+        facts={f"k = {r['k']}, printed": [r["frozen"], r["free"]] for r in (one_, three)},
     )
 
 
 def temperature(rows: Sequence[Row]) -> Verdict:
     worst = max(abs(one(rows, what="temperature", k=k, beta=b)["nu"] - v) for (k, b), v in HOT.items())
-    flat = [one(rows, what="temperature", k=1, beta=b)["nu"] for b in (0.1, 10.0)]
-    if worst > 1e-4 or max(abs(f - 0.5) for f in flat) > 1e-4:
-        return fails(worst)
+    flat = max(abs(one(rows, what="temperature", k=1, beta=b)["nu"] - 0.5) for b in (0.1, 10.0))
+    right = worst <= 1e-4 and flat <= 1e-4
     second = {r["beta"]: r["nu"] for r in some(rows, what="temperature", k=2)}
-    return erratum(
-        ", ".join(f"β={b:g}: {v:.4f}" for b, v in second.items()),
-        note="ν(2) depends on the temperature; only ν(1) = ½ does not",
+    return corrected(
+        False,
+        right,
+        ", ".join(f"β={b:g}: {v:.4f}" for b, v in second.items()) if right else worst,
+        "ν(2) depends on the temperature; only ν(1) = ½ does not",
+        otherwise="ν by temperature is not as derived",
     )
 
 
 def trajectory(rows: Sequence[Row]) -> Verdict:
-    mean = {q: float(np.mean([r["decaying"] for r in some(rows, deficit=q)])) for q in (1, 2, 3, 4)}
-    whole = sum(r["integer"] for r in rows) / max(1, sum(r["decaying"] for r in rows))
+    mean = {q: float(np.mean(column(rows, "decaying", deficit=q))) for q in (1, 2, 3, 4)}
+    whole = sum(column(rows, "integer")) / max(1, sum(column(rows, "decaying")))
     values = list(mean.values())
     return decide(
         values == sorted(values) and values[-1] > values[0] and whole < 0.5,
         ", ".join(f"deficit {q}: {v:.1f}" for q, v in mean.items()),
-        note=f"decaying eigenvalues along learned trajectories, three starts each; {whole:.0%} of them have "
-        "exponent 2, so there are no integer bands: the rank is read, not the order",
+        note="decaying eigenvalues along learned trajectories, three starts each: no integer bands, the rank is read "
+        "and not the order",
+        facts={"share with exponent 2": whole},
     )
 
 
 def boundary(rows: Sequence[Row]) -> Verdict:
-    slopes = [r["smallest"] for r in rows]
-    coincidence = [r["condition"] for r in rows]
+    slopes = column(rows, "smallest")
     falling = all(a - b > 0.1 for a, b in itertools.pairwise(slopes))
-    still = max(r["moved"] for r in rows) == 0.0  # K along ∂μ2 at w = 0
+    still = max(column(rows, "moved")) == 0.0  # K along ∂μ2 at w = 0
     return decide(
         falling and still and slopes[-1] < 1.75,
         ", ".join(f"{s:.2f}" for s in slopes),
-        note="exponent of λ_min in the weight at distances 1, 2, 3: not an order, it changes with the "
-        "distance, and K is zero along ∂μ₂; that of κ is near −2 by coincidence ("
-        + ", ".join(f"{c:.2f}" for c in coincidence)
-        + ")",
+        note="exponent of λ_min in the weight at distances 1, 2, 3: not an order, it changes with the distance, and K "
+        "is zero along ∂μ₂; that of κ is near −2 by coincidence",
+        facts={"that of κ": column(rows, "condition")},
     )
 
 

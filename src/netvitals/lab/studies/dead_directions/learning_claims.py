@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.lab.engine.judges import some
+from netvitals.lab.engine.judges import column, groups, some
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, fails, not_run
 from netvitals.lab.studies.dead_directions._judging import check_is, claim
 from netvitals.singular import rate_fit
@@ -33,23 +33,20 @@ def _zeros(rows: Sequence[Row]) -> Verdict:
 def _spread(rows: Sequence[Row], name: str) -> tuple[int, int, list[str]]:
     """Seeds in which all readings after lie above all before, seeds, and the medians in words."""
     clear, words = 0, []
-    seeds = sorted({r["seed"] for r in rows})
-    for s in seeds:
-        before, after = ([r[name] for r in rows if r["seed"] == s and r["when"] == w] for w in ("before", "after"))
+    runs = sorted(groups(rows, "seed").items())
+    for _, run in runs:
+        before, after = (column(run, name, when=w) for w in ("before", "after"))
         clear += max(before) < min(after)
         words.append(f"{np.median(before):.2g} → {np.median(after):.2g}")
-    return clear, len(seeds), words
+    return clear, len(runs), words
 
 
 def _expansion(rows: Sequence[Row]) -> Verdict:
     """Printed: κ(G) spikes."""
-    parts, ok = [], True
-    for steps in sorted({r["steps"] for r in rows}):
-        clear, seeds, words = _spread(some(rows, steps=steps), "kappa")
-        ok = ok and clear == seeds
-        parts.append(f"after {steps} steps in {clear} of {seeds} seeds ({', '.join(words)})")
+    found = {steps: _spread(group, "kappa") for steps, group in sorted(groups(rows, "steps").items())}
+    parts = [f"after {steps} steps in {c} of {n} seeds ({', '.join(w)})" for steps, (c, n, w) in found.items()]
     return decide(
-        ok,
+        all(clear == seeds for clear, seeds, _ in found.values()),
         parts[0],
         note="κ(G) of the head above all earlier readings "
         + "; ".join(parts)
@@ -58,23 +55,20 @@ def _expansion(rows: Sequence[Row]) -> Verdict:
 
 
 def _largest(rows: Sequence[Row]) -> Verdict:
-    parts, share = [], []
-    for steps in sorted({r["steps"] for r in rows}):
-        clear, seeds, words = _spread(some(rows, steps=steps), "largest")
-        share.append(clear / seeds)
-        parts.append(f"{steps} steps: {clear} of {seeds} ({', '.join(words)})")
+    found = {steps: _spread(group, "largest") for steps, group in sorted(groups(rows, "steps").items())}
+    least = min(clear / seeds for clear, seeds, _ in found.values())
     inputs = [
-        np.median([r["inputs"] for r in rows if (r["seed"], r["steps"], r["when"]) == (s, n, "after")])
-        / np.median([r["inputs"] for r in rows if (r["seed"], r["steps"], r["when"]) == (s, n, "before")])
-        for s in {r["seed"] for r in rows}
-        for n in {r["steps"] for r in rows}
+        float(np.median(column(run, "inputs", when="after")) / np.median(column(run, "inputs", when="before")))
+        for run in groups(rows, "seed", "steps").values()
     ]
     return decide(
-        min(share) == 1.0 and max(inputs) < 2,
-        min(share),
-        note="seeds in which λ_max(G) after lies above "
-        f"all readings before; {'; '.join(parts)}; κ(A) changes by {min(inputs):.2g} to {max(inputs):.2g} "
-        "and never rises with it",
+        least == 1.0 and max(inputs) < 2,
+        least,
+        note="seeds in which λ_max(G) after lies above all readings before; κ(A) never rises with it",
+        facts={
+            **{f"{steps} steps: {clear} of {n}": words for steps, (clear, n, words) in found.items()},
+            "κ(A) changes by": [min(inputs), max(inputs)],
+        },
     )
 
 

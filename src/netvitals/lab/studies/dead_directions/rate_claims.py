@@ -7,7 +7,7 @@ from typing import Any
 
 from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict
 from netvitals.lab.studies.dead_directions import rate_judges
-from netvitals.lab.studies.dead_directions._judging import SLOPE, agree, check_is, claim, topic_is
+from netvitals.lab.studies.dead_directions._judging import SLOPE, check_is, claim, exponents, topic_is
 
 STUDY = "dead-directions-rates"
 GAP = Expected(0.0, tolerance=SLOPE)
@@ -26,7 +26,7 @@ def _rate(
         number,
         statement,
         GAP,
-        judge or agree(*(readouts or ("G",))),
+        judge or exponents(*readouts),
         section,
         topic_is(*topics),
         plot=rate_judges.picture,
@@ -95,7 +95,7 @@ CLAIMS = (
         "block rates of MLPs add",
         "Theorem 30",
         ("pair",),
-        judge=lambda rows: agree("G")([r for r in rows if r["options"]["kinds"] == "MM"]),
+        judge=exponents(kinds="MM"),
     ),
     _rate(
         "C15",

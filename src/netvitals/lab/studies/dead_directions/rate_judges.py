@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from netvitals.lab.engine.judges import one, some
-from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, erratum, fails
-from netvitals.lab.studies.dead_directions._judging import SLOPE, gap_of
+from netvitals.lab.engine.judges import at_most, column, corrected, groups, largest_gap, one, some
+from netvitals.lab.studies import Plot, Row, Series, Verdict, decide
+from netvitals.lab.studies.dead_directions._judging import SLOPE, predicted, read
 
 
 def picture(rows: Sequence[Row]) -> Plot:
@@ -23,13 +23,8 @@ def picture(rows: Sequence[Row]) -> Plot:
 
 
 def schur(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["measured"] / r["predicted"] - 1) for r in rows)
-    return decide(
-        worst <= 0.01,
-        worst,
-        note=f"largest relative gap over widths {[r['width'] for r in rows]}, from "
-        f"{min(r['drawn'] for r in rows)} samples on",
-    )
+    facts = {"widths": column(rows, "width"), "fewest samples": min(column(rows, "drawn"))}
+    return at_most(largest_gap(rows, relative=True)[0], 0.01, "largest relative gap", facts=facts)
 
 
 def lift(rows: Sequence[Row]) -> Verdict:
@@ -49,24 +44,12 @@ def joint(rows: Sequence[Row]) -> Verdict:
 
 def kernel(norm: str) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
-        found = some(rows, norm=norm)
+        overlap, variance, passes = (column(rows, name, norm=norm) for name in ("overlap", "variance", "passes"))
+        facts = {"norms": len(overlap), "variance along γ⁻¹ over the mean": [min(variance), max(variance)]}
         if norm == "layer":
-            least = min(r["overlap"] for r in found)
-            leak = max(r["variance"] for r in found)
-            return decide(
-                all(r["passes"] for r in found) and least > 0.999 and leak < 1e-12,
-                least,
-                note="smallest "
-                f"overlap over {len(found)} norms of two models with random gains; variance along γ⁻¹ at "
-                f"most {leak:.0e} of the mean",
-            )
-        largest = max(r["overlap"] for r in found)
-        return decide(
-            not any(r["passes"] for r in found),
-            largest,
-            note=f"largest overlap over {len(found)} norms; "
-            f"the least variance along γ⁻¹ is {min(r['variance'] for r in found):.2g} of the mean",
-        )
+            ok = all(passes) and min(overlap) > 0.999 and max(variance) < 1e-12
+            return decide(ok, min(overlap), note="smallest overlap, two models with random gains", facts=facts)
+        return decide(not any(passes), max(overlap), note="largest overlap", facts=facts)
 
     return judge
 
@@ -86,12 +69,18 @@ def printed_kappa(rows: Sequence[Row]) -> Verdict:
     row = one(rows, width=8)
     off = row["kappa4_printed"] / row["kappa4"] - 1
     tells, ours = (abs(row["measured"] - row[k]) / abs(row["stderr"]) for k in ("printed", "predicted"))
-    if ours > 4 or tells < ours or not 0.15 < off < 0.3:
-        return fails(off, note=f"the corrected expansion is {ours:.1f} standard errors off, the printed {tells:.1f}")
-    return erratum(
-        row["kappa4"],
-        note=f"the printed κ₄ = {row['kappa4_printed']:.4f} is {off:.0%} too large at d = 8 "
-        f"({tells:.1f} standard errors off in this simulation); E[z_h²] needs the change of σ(t)",
+    right = ours <= 4 and tells >= ours and 0.15 <= off <= 0.3
+    return corrected(
+        False,
+        right,
+        row["kappa4"] if right else off,
+        "the printed κ₄ is too large at d = 8: E[z_h²] needs the change of σ(t)",
+        otherwise="the corrected expansion does not hold either",
+        facts={
+            "printed κ₄": row["kappa4_printed"],
+            "too large by": off,
+            "standard errors off, printed and corrected": [tells, ours],
+        },
     )
 
 
@@ -108,120 +97,108 @@ def memorised(rows: Sequence[Row]) -> Verdict:
 
 def contrast_verdict(rows: Sequence[Row]) -> Verdict:
     """Printed: the empirical Fisher loses its ladder under memorisation. It does not: only its size shrinks."""
-    fixed = [r for r in rows if r["readout"] == "G" and r["options"]["deepens"] == 0.0]
-    gap, count, _ = gap_of(fixed)
-    deeper, _, _ = gap_of([r for r in rows if r["readout"] == "G" and r["options"]["deepens"] > 0])
-    if gap > SLOPE:
-        return fails(gap, note="at a fixed level of memorisation the ladder is lost")
-    return erratum(
+    fixed = read(rows, deepens=0.0)
+    gap, deeper = largest_gap(fixed)[0], largest_gap(r for r in read(rows) if r["options"]["deepens"] > 0)[0]
+    return corrected(
+        False,
+        gap <= SLOPE,
         gap,
-        note=f"at a fixed level of memorisation both estimators keep the ladder (largest gap over "
-        f"{count} exponents); where memorisation deepens as ε ~ t^a both shift, the expected one by a and "
-        f"the empirical one by 2a (gap {deeper:.3f})",
+        "at a fixed level of memorisation both estimators keep the ladder; where memorisation deepens as ε ~ t^a both "
+        "shift, the expected one by a and the empirical one by 2a",
+        otherwise="at a fixed level of memorisation the ladder is lost",
+        facts={"exponents": predicted(fixed), "gap where it deepens": deeper},
     )
 
 
 def saturation(rows: Sequence[Row]) -> Verdict:
     """Printed: R_O = 4·min(k, 2)."""
-    worst, cells = 0.0, []
-    for r in rows:
-        name = str(r["layer"])
-        if r["readout"] != "G" or not name.endswith(".o") or r["topic"] != "attention":
-            continue
-        k = r["options"]["blocks"] - 1 - int(name.removeprefix("block").split(".")[0])
-        gap = r["measured"] - 4 * min(k, 2)
-        worst = max(worst, abs(gap))
-        if abs(gap) > 1:
-            cells.append(f"({r['options']['blocks']}, {name.split('.')[0].removeprefix('block')}) {r['measured']:.2f}")
-    right, count, _ = gap_of([r for r in rows if r["readout"] == "G"])
-    if right > SLOPE or worst < 1:
-        return fails(worst, note=f"the corrected law is off by {right:.3f}, the printed one by {worst:.3f}")
-    return erratum(
+    gaps, cells = [0.0], dict[str, float]()
+    for r in some(rows, readout="G", topic="attention"):
+        block, part = r["layer"].removeprefix("block").split(".")
+        if part == "o":
+            blocks = r["options"]["blocks"]
+            gaps.append(abs(r["measured"] - 4 * min(blocks - 1 - int(block), 2)))
+            cells |= {f"block {block} of {blocks}, printed 8": r["measured"]} if gaps[-1] > 1 else {}
+    right, worst = largest_gap(read(rows))[0], max(gaps)
+    return corrected(
+        False,
+        right <= SLOPE and worst >= 1,
         worst,
-        note=f"saturation is not at a constant depth: {', '.join(sorted(set(cells))) or 'no cell'} "
-        f"against 8; min(4k, 4p+8) holds to {right:.3f} over {count} exponents",
+        "saturation is not at a constant depth: min(4k, 4p+8) holds",
+        otherwise="the corrected law or the printed one is not off as it should be",
+        facts={"corrected law off by": right, "exponents": predicted(read(rows)), **cells},
     )
 
 
 def vo(rows: Sequence[Row]) -> Verdict:
     by: dict[tuple[str, str], dict[str, float]] = {}
-    for r in rows:
-        if r["readout"] == "G":
-            block, part = str(r["layer"]).split(".")
-            by.setdefault((str(r["options"]), block), {})[part] = r["measured"]
-    gaps = [abs(v["v"] - v["o"] - 2) for v in by.values()]
-    return decide(
-        max(gaps) <= SLOPE,
-        max(gaps),
-        note=f"largest |R_V − R_O − 2| over {len(gaps)} blocks: chains, masks, heads, skips, norms",
+    for r in some(rows, readout="G"):
+        block, part = r["layer"].split(".")
+        by.setdefault((str(r["options"]), block), {})[part] = r["measured"]
+    worst = max(abs(v["v"] - v["o"] - 2) for v in by.values())
+    return at_most(
+        worst, SLOPE, "largest |R_V − R_O − 2|: chains, masks, heads, skips, norms", facts={"blocks": len(by)}
     )
 
 
 def single(rows: Sequence[Row]) -> Verdict:
-    alone = [r for r in rows if r["topic"] == "attention"]
+    alone = some(rows, topic="attention")
     back = one(rows, topic="pair", readout="G", layer="middle")["measured"] / 2  # the input of the last block
-    forward, values = (
-        one(alone, readout="forward", layer="X1")["measured"],
-        one(alone, readout="G", layer="block0.v")["measured"],
-    )
-    worst = max(abs(forward - 2), abs(back - 2), abs(values - 2))
+    forward = one(alone, readout="forward", layer="X1")["measured"]
+    values = one(alone, readout="G", layer="block0.v")["measured"]
     return decide(
-        worst <= SLOPE,
+        max(abs(v - 2) for v in (forward, back, values)) <= SLOPE,
         forward,
-        note=f"forward amplitude order; backward {back:.3f} at the block's input; R_V = {values:.3f}",
+        note="forward amplitude order",
+        facts={"backward, at the block's input": back, "R_V": values},
     )
+
+
+def last_streams(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the stream behind the last block."""
+    return [r for r in some(rows, readout="forward") if r["layer"] == f"X{r['options']['blocks']}"]
 
 
 def swiglu(rows: Sequence[Row]) -> Verdict:
-    last = [r for r in rows if r["readout"] == "forward" and r["layer"] == f"X{r['options']['blocks']}"]
-    gap, _, _ = gap_of(last)
-    return decide(
-        gap <= 0.15,
-        gap,
-        note=", ".join(f"n={r['options']['blocks']}: {r['measured']:.2f}" for r in last)
-        + " on t in [0.01, 0.1], where the O(t) correction is up to 0.1",
+    last = last_streams(rows)
+    return at_most(
+        largest_gap(last)[0],
+        0.15,
+        "largest gap on t in [0.01, 0.1], where the O(t) correction is up to 0.1",
+        facts={f"n = {r['options']['blocks']}": r["measured"] for r in last},
     )
 
 
 def swiglu_printed(rows: Sequence[Row]) -> Verdict:
-    last = [r for r in rows if r["readout"] == "forward" and r["layer"] == f"X{r['options']['blocks']}"]
-    deep = max(last, key=lambda r: r["options"]["blocks"])
+    deep = max(last_streams(rows), key=lambda r: r["options"]["blocks"])
     n = deep["options"]["blocks"]
-    if abs(deep["measured"] - 3 * (2**n - 1)) > 0.15:
-        return fails(deep["measured"], note=f"{n} blocks do not have order 3(2ⁿ − 1) = {3 * (2**n - 1)} either")
-    return erratum(
+    order = 3 * (2**n - 1)
+    return corrected(
+        False,
+        abs(deep["measured"] - order) <= 0.15,
         deep["measured"],
-        note=f"{n} blocks have order 3(2ⁿ − 1) = {3 * (2**n - 1)}, not 3n = {3 * n}: a "
-        "gated block is quadratic in its input",
+        f"{n} blocks have order 3(2ⁿ − 1) = {order}, not 3n = {3 * n}: a gated block is quadratic in its input",
+        otherwise=f"{n} blocks do not have order 3(2ⁿ − 1) = {order} either",
     )
 
 
 def rotation(rows: Sequence[Row]) -> Verdict:
-    lost = {
-        r["options"]["activation"]: r["measured"]
-        for r in rows
-        if r["readout"] == "G" and r["layer"] == "layer1" and r["options"]["activation"] != "linear"
-    }
-    worst = max(abs(v) for v in lost.values())
-    return decide(
-        worst < 0.25,
-        worst,
-        note="slope of layer 1 (6 without rotation): " + ", ".join(f"{k} {v:.2f}" for k, v in lost.items()),
-    )
+    found = {r["options"]["activation"]: r["measured"] for r in some(rows, readout="G", layer="layer1")}
+    lost = {f"slope of {name}": slope for name, slope in found.items() if name != "linear"}
+    worst = max(map(abs, lost.values()))
+    return decide(worst < 0.25, worst, note="largest slope of layer 1, 6 without rotation", facts=lost)
 
 
 def linear_rotation(rows: Sequence[Row]) -> Verdict:
-    gap, count, _ = gap_of([r for r in rows if r["readout"] == "G" and r["options"]["activation"] == "linear"])
-    return decide(gap <= SLOPE, gap, note=f"largest gap over {count} exponents at an angle of 0.1")
+    found = read(rows, activation="linear")
+    facts = {"exponents": predicted(found)}
+    return at_most(largest_gap(found)[0], SLOPE, "largest gap at an angle of 0.1", facts=facts)
 
 
 def crossover(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["measured"] - r["predicted"]) for r in rows)
-    return decide(
-        worst < 0.06,
-        worst,
-        note=", ".join(f"{r['activation']} {r['layer']}: {r['measured']:.2f} ({r['predicted']:.2f})" for r in rows),
-    )
+    worst = largest_gap(rows)[0]
+    facts = {f"{r['activation']} {r['layer']}, predicted": [r["measured"], r["predicted"]] for r in rows}
+    return decide(worst < 0.06, worst, note="largest gap of a slope", facts=facts)
 
 
 def quotient(rows: Sequence[Row]) -> Verdict:
@@ -230,87 +207,75 @@ def quotient(rows: Sequence[Row]) -> Verdict:
 
 
 def head(rows: Sequence[Row]) -> Verdict:
-    heads = some(rows, layer="2")
-    ok = all(abs(r["smallest"]) < 1e-12 and r["overlap"] > 1 - 1e-9 and r["second"] > 1e-6 for r in heads)
+    smallest, overlap, second = (column(rows, name, layer="2") for name in ("smallest", "overlap", "second"))
     return decide(
-        ok,
-        min(r["overlap"] for r in heads),
-        note="overlap of the kernel with 1/√C; the next eigenvalue is "
-        f"{min(r['second'] for r in heads):.2g} of the largest",
+        max(map(abs, smallest)) < 1e-12 and min(overlap) > 1 - 1e-9 and min(second) > 1e-6,
+        min(overlap),
+        note="overlap of the kernel with 1/√C",
+        facts={"next eigenvalue over the largest": min(second)},
     )
 
 
 def shift_kernel(rows: Sequence[Row]) -> Verdict:
-    linear = one(rows, activation="linear", layer="0")
-    curved = one(rows, activation="tanh", layer="0")
-    if abs(linear["smallest"]) > 1e-12 or curved["smallest"] < 1e-9:
-        return fails(linear["smallest"], note=f"with tanh {curved['smallest']:.2g}")
-    return erratum(
-        linear["smallest"],
-        note="in a linear chain λ_min(G) is exactly 0 in every layer (the pulled-back "
-        f"logit shift), not t^{{2(L−ℓ)}}; with tanh the kernel is broken below the head "
-        f"({curved['smallest']:.2g}); read the dead entry, or take the shift out",
+    linear, curved = (one(rows, activation=name, layer="0")["smallest"] for name in ("linear", "tanh"))
+    return corrected(
+        False,
+        abs(linear) <= 1e-12 and curved >= 1e-9,
+        linear,
+        "in a linear chain λ_min(G) is exactly 0 in every layer (the pulled-back logit shift), not t^{2(L−ℓ)}; with "
+        "tanh the kernel is broken below the head; read the dead entry, or take the shift out",
+        otherwise="the kernel of the shift is not as derived",
+        facts={"with tanh": curved},
     )
 
 
 def two_layers(rows: Sequence[Row]) -> Verdict:
-    worst = max(abs(r["coefficient"] / r["predicted"] - 1) for r in rows)
-    return decide(worst < 0.05, worst, note=", ".join(f"{r['activation']} {r['coefficient']:.4f}" for r in rows))
+    worst = largest_gap(rows, "coefficient", relative=True)[0]
+    return decide(worst < 0.05, worst, facts={r["activation"]: r["coefficient"] for r in rows})
 
 
 def off_verdict(rows: Sequence[Row]) -> Verdict:
-    by = {n: max(r["correlation"] for r in rows if r["samples"] == n) for n in sorted({r["samples"] for r in rows})}
-    scaled = [c * n**0.5 for n, c in by.items()]
-    return decide(
-        all(s < 5 for s in scaled),
-        max(scaled),
-        note="largest dead–live correlation of G times √N, at N = " + ", ".join(f"{n}: {c:.3f}" for n, c in by.items()),
-    )
+    by = {n: max(column(group, "correlation")) for n, group in sorted(groups(rows, "samples").items())}
+    worst = max(c * n**0.5 for n, c in by.items())
+    note = "largest dead–live correlation of G times √N"
+    return decide(worst < 5, worst, note=note, facts={f"at N = {n}": c for n, c in by.items()})
 
 
 def biases_alone(rows: Sequence[Row]) -> Verdict:
-    found = [r for r in rows if r["readout"] == "G"]
-    worst = max(abs(r["measured"]) for r in found)
-    return decide(
-        worst <= SLOPE,
-        worst,
-        note="weights alive, biases t; with dead weights the hidden entries are exactly zero and have no slope at all",
+    return at_most(
+        max(map(abs, column(rows, "measured", readout="G"))),
+        SLOPE,
+        "weights alive, biases t; with dead weights the hidden entries are exactly zero and have no slope at all",
     )
 
 
 def bracket(rows: Sequence[Row]) -> Verdict:
     """Printed bracket: the exponent lies between the number of weights outside norm crossings and L − ℓ."""
-    gap, count, _ = gap_of([r for r in rows if r["readout"] == "G"])
-    broken = [
-        r
-        for r in rows
-        if r["readout"] == "G"
-        and r["options"].get("norm_after") == [3]
-        and r["options"]["depth"] == 4
-        and r["layer"] == "layer1"
-    ]
-    if gap > SLOPE:
-        return fails(gap, note="the corrected law does not hold either")
-    return erratum(
+    found = read(rows)
+    gap = largest_gap(found)[0]
+    broken = [r["measured"] for r in read(rows, norm_after=[3], depth=4) if r["layer"] == "layer1"]
+    return corrected(
+        False,
+        gap <= SLOPE,
         gap,
-        note=f"the exponent is 2·(distance to the next norm above), exactly: {count} exponents; with a "
-        f"norm after the last hidden layer layer 1 reads {broken[0]['measured']:.2f}"
-        if broken
-        else f"the exponent is 2·(distance to the next norm above), exactly: {count} exponents",
+        "the exponent is 2·(distance to the next norm above), exactly",
+        otherwise="the corrected law does not hold either",
+        facts={"exponents": predicted(found), "layer 1 with a norm after the last hidden layer": broken},
     )
 
 
 def additive(rows: Sequence[Row]) -> Verdict:
     """Printed: pairs of blocks add up to (8, 4, 0)."""
-    gap, _, _ = gap_of([r for r in rows if r["readout"] == "G"])
-    inputs = {r["options"]["kinds"]: r["measured"] for r in rows if r["readout"] == "G" and r["layer"] == "input"}
-    text = ", ".join(f"{k} {v:.2f}" for k, v in inputs.items())
-    if gap > SLOPE:
-        return fails(gap, note=text)
-    return erratum(
-        text,
-        note="exponents at the input of a pair; additivity (8) fails where the first block is "
-        "attention, whose score path carries t² of its own",
+    gap = largest_gap(read(rows))[0]
+    inputs = {r["options"]["kinds"]: r["measured"] for r in read(rows) if r["layer"] == "input"}
+    return corrected(
+        False,
+        gap <= SLOPE,
+        ", ".join(f"{k} {v:.2f}" for k, v in inputs.items()) if gap <= SLOPE else gap,
+        "exponents at the input of a pair; additivity (8) fails where the first block is attention, whose score path "
+        "carries t² of its own",
+        otherwise="the exponents at the input of a pair are not as corrected either",
+        facts=inputs,
     )
 
 
@@ -332,17 +297,13 @@ def trained(what: str) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
         found = some(rows, what=what)
         if what == "stream":
-            least = min(r["ratio"] for r in found)
+            least = min(column(found, "ratio"))
             return decide(least > 0.01, least, note="smallest σ_r(X_ℓ)/σ_r(X_0) over depth of a trained transformer")
         if what == "schur":
             shrink = max(r["after"] / r["before"] for r in found)
-            return decide(
-                shrink < 0.7,
-                shrink,
-                note="own share of units after training over before, largest layer: "
-                + ", ".join(f"{r['site']} {r['before']:.2f} → {r['after']:.2f}" for r in found),
-            )
-        worst = max(abs(r["difference"] - 2) for r in found)
-        return decide(worst <= SLOPE, worst, note=f"over {len(found)} heads of a trained transformer")
+            facts = {f"{r['site']} before, after": [r["before"], r["after"]] for r in found}
+            return decide(shrink < 0.7, shrink, note="own share of units after training over before", facts=facts)
+        worst = max(abs(v - 2) for v in column(found, "difference"))
+        return at_most(worst, SLOPE, "over the heads of a trained transformer", facts={"heads": len(found)})
 
     return judge

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netvitals.lab.engine.judges import matches
+from netvitals.lab.engine.judges import groups, matches
 from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide
 from netvitals.lab.studies.gate_density import _pictures as pictures
 from netvitals.lab.studies.gate_density._reading import poolings, shrinkage, some, span, split
@@ -19,10 +19,8 @@ HALF, STEADY = -0.5, 0.15
 def _arms(rows: Sequence[Row], amount: float | None = None) -> dict[str, list[Row]]:
     """Runs by who decays them, without the ones whose norms are exempt."""
     runs = [r for r in some(rows) if not r.get("exempt") and amount in (None, r["S"])]
-    return {
-        f"{o} {'decoupled' if o == 'adamw' else c}": [r for r in runs if (r["optimizer"], r["coupling"]) == (o, c)]
-        for o, c in dict.fromkeys((r["optimizer"], r["coupling"]) for r in runs)
-    }
+    arms = groups(runs, "optimizer", "coupling") if runs else {}
+    return {f"{o} {'decoupled' if o == 'adamw' else c}": group for (o, c), group in arms.items()}
 
 
 def _amount(rows: Sequence[Row]) -> Verdict:

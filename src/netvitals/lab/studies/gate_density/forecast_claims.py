@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netvitals.lab.engine.judges import matches
+from netvitals.lab.engine.judges import column, groups, matches
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
 from netvitals.lab.studies.gate_density._reading import acts, some
 
@@ -19,33 +19,26 @@ def _hits(rows: Sequence[Row]) -> Verdict:
     spoken = [r for r in some(rows, "site") if r["spoke"]]
     if not spoken:
         return not_run("the watch made no forecast")
-    hits = [r["hit"] for r in spoken]
-    runs: dict[tuple[str, ...], list[bool]] = {}
-    for r in spoken:
-        runs.setdefault(tuple(str(r[k]) for k in ("network", "data", "act", "seed")), []).append(r["hit"])
-    sure = [r["hit"] for r in spoken if r["confidence"] >= SURE]
-    lines = [f"{name} {sum(v)}/{len(v)}" for name, v in _groups(spoken).items()]
-    rate = float(np.mean(hits))
+    hits, sure = column(spoken, "hit"), [r["hit"] for r in spoken if r["confidence"] >= SURE]
     # one number per run for the error: sites of a run are not independent
-    means = [np.mean(v) for v in runs.values()]
-    error = float(np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else None
-    asked = len(some(rows))
+    runs = [np.mean(column(run, "hit")) for run in groups(spoken, "network", "data", "act", "seed").values()]
+    rate = float(np.mean(hits))
+    named = [{"hit": r["hit"], "name": f"{_short(r['network'])} on {_short(r['data'])}, {r['act']}"} for r in spoken]
     return decide(
         rate > RATE,
         rate,
-        error,
-        note=f"{sum(hits)} of {len(hits)} forecasts came true, in {len(runs)} of "
-        f"{asked} runs; with confidence ≥ {SURE:g}: {sum(sure)} of {len(sure)}; density going on as it went "
-        f"so far would have been right {sum(r['persistence'] for r in spoken)} times. " + ", ".join(lines),
+        float(np.std(runs, ddof=1) / len(runs) ** 0.5) if len(runs) > 1 else None,
+        note=f"{sum(hits)} of {len(hits)} forecasts came true, in {len(runs)} of {len(some(rows))} runs",
+        facts={
+            f"of those with confidence ≥ {SURE:g}": f"{sum(sure)} of {len(sure)}",
+            "right had density gone on as before": sum(column(spoken, "persistence")),
+            **{name: f"{sum(column(g, 'hit'))} of {len(g)}" for name, g in groups(named, "name").items()},
+        },
     )
 
 
-def _groups(spoken: Sequence[Row]) -> dict[str, list[bool]]:
-    out: dict[str, list[bool]] = {}
-    for r in spoken:
-        network, data = (r[k].split(",")[0].split(":")[0] for k in ("network", "data"))
-        out.setdefault(f"{network} on {data}, {r['act']}", []).append(r["hit"])
-    return out
+def _short(name: str) -> str:
+    return name.split(",")[0].split(":")[0]
 
 
 def _silence(rows: Sequence[Row]) -> Verdict:

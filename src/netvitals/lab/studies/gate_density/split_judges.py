@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from netvitals.gates import trends as gate_trends
+from netvitals.lab.engine.judges import groups
 from netvitals.lab.studies import Row, Verdict, decide, erratum, fails, holds
 from netvitals.lab.studies.gate_density._reading import (
     COINCIDE,
@@ -201,25 +202,24 @@ def optimizer(rows: Sequence[Row], name: str, falls: Sequence[str]) -> Verdict:
 def law(rows: Sequence[Row]) -> Verdict:
     """Beyond the paper: how near the interval-union law comes to the density of a site at the end."""
     sites = [r for r in some(rows, "site", when="last") if r["optimizer"] == "sgd"]
-    medians = {t: float(np.median(errors([r for r in sites if r["theta"] == t]))) for t in (0.01, 0.1)}
-    half = float(np.median(errors([r for r in sites if r["theta"] == 0.01 and r["act"] in SMOOTH], "half_line")))
-    full = float(np.median(errors([r for r in sites if r["theta"] == 0.01 and r["act"] in SMOOTH])))
-    by = {a: float(np.median(errors([r for r in sites if r["act"] == a and r["theta"] == 0.1]))) for a in acts(sites)}
-    kinds = {
-        k: float(np.median(errors([r for r in sites if r["follows"] == k])))
-        for k in dict.fromkeys(r["follows"] for r in sites)
-    }
-    worst = max(medians.values())
+    median = lambda found, of="predicted": float(np.median(errors(found, of)))
+    low, high = ([r for r in sites if r["theta"] == t] for t in (0.01, 0.1))
+    smooth = [r for r in low if r["act"] in SMOOTH]
+    worst = max(median(low), median(high))
     return decide(
         worst <= AIM,
         worst,
-        note=f"median |predicted − measured| in points at the end, "
-        f"{len(sites) // 2} sites: θ = .01 {medians[0.01]:.2f}, θ = .10 {medians[0.1]:.2f}; by "
-        "activation (θ = .10) "
-        + ", ".join(f"{a} {v:.2f}" for a, v in by.items())
-        + "; by kind of site "
-        + ", ".join(f"{k} {v:.2f}" for k, v in kinds.items())
-        + f"; smooth activations at θ = .01: interval union {full:.2f}, half line Φ(margin) {half:.2f}",
+        note="median |predicted − measured| in points at the end, the worse of two thresholds",
+        facts={
+            "sites": len(sites) // 2,
+            "θ = .01, .10": [median(low), median(high)],
+            **{f"{act} at θ = .10": median(group) for act, group in groups(high, "act").items()},
+            **{f"{kind} sites": median(group) for kind, group in groups(sites, "follows").items()},
+            "smooth activations at θ = .01: interval union, half line Φ(margin)": [
+                median(smooth),
+                median(smooth, "half_line"),
+            ],
+        },
     )
 
 

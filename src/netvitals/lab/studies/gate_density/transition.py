@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.gate_density import reconstruction as rec
 
@@ -181,9 +182,7 @@ def _by_stiffness(config: Mapping[str, Any], found: rec.Solution) -> list[Row]:
 
 def table(rows: Sequence[Row], column: str, **where: Any) -> tuple[np.ndarray, np.ndarray]:
     """Stiffness values, and ``column`` as (stiffness values, seeds)."""
-    chosen = sorted((r for r in rows if all(r.get(k) == v for k, v in where.items())), key=lambda r: r["alpha"])
-    if not chosen:
-        raise LookupError(f"no rows hold {where}")
+    chosen = sorted(some(rows, **where), key=lambda r: r["alpha"])
     return np.array([r["alpha"] for r in chosen]), np.array([r[column] for r in chosen], float)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from netvitals import stats
+from netvitals.lab.engine.judges import at_most, column, groups, some
 from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, not_run
 from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.transition import SETUPS, SUCCESS, table
@@ -23,36 +24,40 @@ def value_at(rows: Sequence[Row], alpha: float, column: str = "iou", **where: An
     return float(values.mean(1)[list(alphas).index(alpha)])
 
 
+def seed_mean(row: Row) -> float:
+    return float(np.mean(row["iou"]))
+
+
+def by_stiffness(alphas: Iterable[float], values: Iterable[float]) -> dict[str, float]:
+    """Numbers by stiffness as facts of a verdict."""
+    return {f"α = {a:g}": float(v) for a, v in zip(alphas, values)}
+
+
 def best_at_20(rows: Sequence[Row]) -> Verdict:
     iou = {m: value_at(rows, 20.0, check="methods", method=m) for m in METHODS}
-    best = max(iou, key=lambda m: iou[m])
-    facts = ", ".join(f"{m} {v:.3f}" for m, v in sorted(iou.items(), key=lambda e: -e[1]))
+    ranked = dict(sorted(iou.items(), key=lambda e: -e[1]))
     gap = iou["adam"] - max(v for m, v in iou.items() if m != "adam")
-    return decide(best == "adam", gap, note=f"IoU of Adam over the next best at α = 20; {facts}")
+    ok = next(iter(ranked)) == "adam"
+    return decide(ok, gap, note="IoU of Adam over the next best at α = 20", facts=ranked)
 
 
 def levels_by_method(rows: Sequence[Row]) -> Verdict:
     iou = {m: value_at(rows, 20.0, check="methods", method=m) for m in METHODS}
     worst = max(abs(iou[m] - v) for m, v in TABLE_6.items())
-    return decide(
-        worst <= LEVEL,
-        worst,
-        note="largest gap to the printed IoU at α = 20; measured "
-        + ", ".join(f"{m} {iou[m]:.3f} (paper {v:.3f})" for m, v in TABLE_6.items()),
-    )
+    facts = {f"{m}, paper": [iou[m], v] for m, v in TABLE_6.items()}
+    return at_most(worst, LEVEL, "largest gap to the printed IoU at α = 20", facts=facts)
 
 
 def loss_minimum(rows: Sequence[Row]) -> Verdict:
     alphas, loss = table(rows, "loss", check="transition")
     iou = table(rows, "iou", check="transition")[1].mean(1)
-    at = float(alphas[loss.mean(1).argmin()])
-    falling = bool((np.diff(iou[alphas >= 10]) <= 0.005).all())
+    at, high = float(alphas[loss.mean(1).argmin()]), alphas >= 10
+    falling = bool((np.diff(iou[high]) <= 0.005).all())
     return decide(
         2 < at <= 7 and falling,
         at,
-        note=f"stiffness of the smallest loss ({loss.mean(1).min():.0f}); IoU "
-        f"from α = 10 on {'falls' if falling else 'does not fall'} throughout: "
-        + ", ".join(f"{a:g}: {v:.3f}" for a, v in zip(alphas, iou) if a >= 10),
+        note=f"stiffness of the smallest loss; IoU from α = 10 on {'falls' if falling else 'does not fall'} throughout",
+        facts={"smallest loss": loss.mean(1).min(), **by_stiffness(alphas[high], iou[high])},
     )
 
 
@@ -118,52 +123,50 @@ def scaling(rows: Sequence[Row]) -> Verdict:
 
 
 def jacobian(rows: Sequence[Row]) -> Verdict:
-    alphas, rank = table(rows, "stable_rank", check="jacobian")
-    smallest = table(rows, "sigma_min", check="jacobian")[1].mean(1)
-    null = table(rows, "null", check="jacobian")[1].mean(1)
-    row = next(r for r in rows if r["check"] == "jacobian")
-    falls = [stats.spearman(alphas, v).value for v in (rank.mean(1), smallest)]
+    alphas = table(rows, "stable_rank", check="jacobian")[0]
+    rank, smallest, null = (table(rows, c, check="jacobian")[1].mean(1) for c in ("stable_rank", "sigma_min", "null"))
+    row = some(rows, check="jacobian")[0]
+    falls = [stats.spearman(alphas, v).value for v in (rank, smallest)]
     high = smallest[alphas >= 5]
-    ok = falls[0] < -0.9 and rank.mean(1)[0] > rank.mean(1)[-1] and high[-1] < high[0]
-    by = ", ".join(f"{a:g}: {v:.1f}" for a, v in zip(alphas, rank.mean(1)))
     return decide(
-        ok,
-        float(rank.mean(1)[0] / rank.mean(1)[-1]),
-        note="stable rank at the first stiffness over that "
-        f"at the last; stable rank {by} (Spearman {falls[0]:+.2f}, needed below −0.9); σ_min "
-        f"{smallest[0]:.2g} → {smallest[-1]:.2g} ({falls[1]:+.2f}); null dimension {null[0]:.0f} → "
-        f"{null[-1]:.0f} of {row['pixels']} at tolerance {row['tolerance']:g}, rank of A itself "
-        f"{row['rank_a']}",
+        falls[0] < -0.9 and rank[0] > rank[-1] and high[-1] < high[0],
+        float(rank[0] / rank[-1]),
+        note="stable rank at the first stiffness over that at the last; its Spearman correlation must be below −0.9",
+        facts={
+            "Spearman of stable rank, σ_min": falls,
+            "σ_min first, last": [smallest[0], smallest[-1]],
+            "null dimension first, last": [null[0], null[-1]],
+            "pixels": row["pixels"],
+            "tolerance": row["tolerance"],
+            "rank of A": row["rank_a"],
+            **by_stiffness(alphas, rank),
+        },
     )
 
 
 def recovery(rows: Sequence[Row]) -> Verdict:
     """Every solution with fewer active pixels than the rank of A: did its reconstruction fail?"""
     few = [
-        (i, r["alpha"])
-        for r in rows
-        if r["check"] == "jacobian"
-        for f, i in zip(r["active"], r["iou"])
-        if f * r["pixels"] < r["rank_a"]
+        iou
+        for r in some(rows, check="jacobian")
+        for active, iou in zip(r["active"], r["iou"])
+        if active * r["pixels"] < r["rank_a"]
     ]
     if not few:
         return not_run("no solution has fewer active pixels than the rank of A")
-    recovered = [i for i, _ in few if i > SUCCESS]
-    exact = [i for i, _ in few if i == 1]
+    recovered = sum(iou > SUCCESS for iou in few)
     return decide(
         not recovered,
-        len(recovered) / len(few),
-        note=f"share of {len(few)} solutions with F·N < rank(A) "
-        f"that reach IoU > {SUCCESS:g} all the same ({len(exact)} reach 1): the condition takes local "
-        "uniqueness of x away, not the picture",
+        recovered / len(few),
+        note=f"share of solutions with F·N < rank(A) that reach IoU > {SUCCESS:g} all the same: the condition takes "
+        "local uniqueness of x away, not the picture",
+        facts={"solutions": len(few), "that reach 1": few.count(1)},
     )
 
 
 def oracle_setups(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    return [
-        {"check": "oracle", "padding": p, "block": b}
-        for p, b in dict.fromkeys((r["padding"], r["block"]) for r in rows if r["check"] == "oracle")
-    ]
+    found = groups(rows, "padding", "block", check="oracle")
+    return [{"check": "oracle", "padding": padding, "block": block} for padding, block in found]
 
 
 def momentum(rows: Sequence[Row]) -> Verdict:
@@ -220,130 +223,99 @@ def gap_and_closing(rows: Sequence[Row]) -> Verdict:
 def kernels(rows: Sequence[Row]) -> Verdict:
     last = {k: value_at(rows, 40.0, check="kernels", kernel=k) for k in rec.KERNELS}
     ok = min(last["identity"], last["avg_blur"]) > 0.99 and min(last, key=lambda k: last[k]) == "laplacian"
-    return decide(ok, last["laplacian"], note="IoU at α = 40: " + ", ".join(f"{k} {v:.3f}" for k, v in last.items()))
+    return decide(ok, last["laplacian"], note="IoU at α = 40", facts=last)
 
 
 def difficulty(rows: Sequence[Row]) -> Verdict:
     cells = [
-        (r["alpha"], r["sigma_max"], r["high_pass"], i > SUCCESS)
-        for r in rows
-        if r["check"] == "kernels"
+        (r["alpha"], r["sigma_max"], r["high_pass"], int(i > SUCCESS))
+        for r in some(rows, check="kernels")
         for i in r["iou"]
     ]
-    outcome = [int(c[3]) for c in cells]
+    alphas, sigmas, high_pass, outcome = (list(values) for values in zip(*cells))
     if min(sum(outcome), len(outcome) - sum(outcome)) < 5:
         return not_run(f"{sum(outcome)} of {len(outcome)} problems succeed: one outcome is too rare for five folds")
-    auc = stats.cross_validated_auc(
-        rec.difficulty_features([c[0] for c in cells], [c[1] for c in cells], [c[2] for c in cells]), outcome
-    )
+    auc = stats.cross_validated_auc(rec.difficulty_features(alphas, sigmas, high_pass), outcome)
     return decide(
         auc.value > 0.9,
         auc.value,
         auc.stderr,
-        note=f"{len(cells)} problems, {sum(outcome)} with IoU > {SUCCESS:g}; the paper 0.958",
+        note="the paper 0.958",
+        facts={"problems": len(cells), f"with IoU > {SUCCESS:g}": sum(outcome)},
     )
 
 
-def small_effect(check: str, column: str) -> Callable[[Sequence[Row]], Verdict]:
+def small_effect(check: str, name: str) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
-        chosen = [r for r in rows if r["check"] == check]
-        values = {(r["alpha"], r[column]): float(np.mean(r["iou"])) for r in chosen}
-        alphas = sorted({a for a, _ in values})
-        over = max(
-            max(v for (b, _), v in values.items() if b == a) - min(v for (b, _), v in values.items() if b == a)
-            for a in alphas
-        )
-        by_alpha = [np.mean([v for (b, _), v in values.items() if b == a]) for a in alphas]
-        return decide(
-            bool(over < max(by_alpha) - min(by_alpha)),
-            over,
-            note=f"largest range of IoU over {column} at one α; over α it is {max(by_alpha) - min(by_alpha):.3f}",
-        )
+        by_alpha = [
+            [float(np.mean(group[-1]["iou"])) for group in groups(same, name).values()]
+            for _, same in sorted(groups(rows, "alpha", check=check).items())
+        ]
+        over, along = max(map(np.ptp, by_alpha)), np.ptp([np.mean(values) for values in by_alpha])
+        note = f"largest range of IoU over {name} at one α"
+        return decide(bool(over < along), float(over), note=note, facts={"over α": float(along)})
 
     return judge
 
 
 def noise(rows: Sequence[Row]) -> Verdict:
-    chosen = [r for r in rows if r["check"] == "noise"]
-    spans = {
-        a: np.ptp(v) / np.mean(v)
-        for a in sorted({r["alpha"] for r in chosen})
-        if (v := [float(np.mean(r["iou"])) for r in chosen if r["alpha"] == a])
-    }
+    by = {a: [seed_mean(r) for r in group] for a, group in sorted(groups(rows, "alpha", check="noise").items())}
+    spans = {a: np.ptp(v) / np.mean(v) for a, v in by.items()}
     worst = float(max(spans.values()))
-    return decide(
-        worst < 0.063,
-        worst,
-        note="range of IoU over SNR, relative: "
-        + ", ".join(f"α = {a:g}: {s:.1%}" for a, s in spans.items())
-        + "; the paper at most 6.2 %",
-    )
+    note = "largest range of IoU over SNR, relative; the paper at most 0.062"
+    return decide(worst < 0.063, worst, note=note, facts=by_stiffness(spans, spans.values()))
 
 
 def cutoff(rows: Sequence[Row]) -> Verdict:
-    chosen = [r for r in rows if r["check"] == "cutoff"]
-    by = {
-        m: {r["c"]: float(np.mean(r["iou"])) for r in chosen if r["method"] == m} for m in ("adam", "momentum", "pgd")
-    }
+    found = groups(sorted(some(rows, check="cutoff"), key=lambda r: r["c"]), "method")
+    by = {method: {r["c"]: seed_mean(r) for r in group} for method, group in found.items()}
     best = max(by["adam"], key=lambda c: by["adam"][c])
-    facts = "; ".join(
-        f"{m} " + ", ".join(f"{c:g}: {v:.3f}" for c, v in sorted(values.items())) for m, values in by.items()
+    return decide(
+        best == 0.5,
+        best,
+        note="cutoff with the largest IoU of Adam at α = 10",
+        facts={f"{m} at {', '.join(f'{c:g}' for c in cs)}": list(cs.values()) for m, cs in by.items()},
     )
-    return decide(best == 0.5, best, note=f"cutoff with the largest IoU of Adam at α = 10; {facts}")
 
 
 def success(rows: Sequence[Row]) -> Verdict:
     alphas, iou = table(rows, "iou", check="transition")
     share = (iou > SUCCESS).mean(1)
-    high = share[alphas > 14]
-    return decide(
-        bool((high < 0.2).all()),
-        float(high.max()),
-        note=f"largest share of IoU > {SUCCESS:g} above α = 14; "
-        + ", ".join(f"{a:g}: {s:.2f}" for a, s in zip(alphas, share)),
-    )
+    worst = float(share[alphas > 14].max())
+    note = f"largest share of IoU > {SUCCESS:g} above α = 14"
+    return decide(worst < 0.2, worst, note=note, facts=by_stiffness(alphas, share))
 
 
 def restarts(rows: Sequence[Row]) -> Verdict:
-    row = next(r for r in rows if r["check"] == "restarts" and r["alpha"] == 20.0)
-    ratio = row["input_spread"] / row["output_spread"]
+    row = some(rows, check="restarts", alpha=20.0)[0]
+    inputs, outputs = row["input_spread"], row["output_spread"]
     return decide(
-        ratio > 1,
-        ratio,
-        note=f"{row['seeds']} restarts at α = 20: inputs {row['input_spread']:.3f} apart, "
-        f"outputs {row['output_spread']:.3f} (root mean square per pixel)",
+        inputs > outputs,
+        inputs / outputs,
+        note="how far inputs end apart over outputs at α = 20, root mean square per pixel",
+        facts={"restarts": row["seeds"], "inputs": inputs, "outputs": outputs},
     )
 
 
 def targets(rows: Sequence[Row]) -> Verdict:
-    mean = {
-        t: float(np.mean([np.mean(r["iou"]) for r in rows if r["check"] == "targets" and r["target"] == t]))
-        for t in dict.fromkeys(r["target"] for r in rows if r["check"] == "targets")
-    }
-    return decide(
-        min(v for t, v in mean.items() if t != "noise") > mean["noise"],
-        mean["noise"],
-        note="mean IoU over α: " + ", ".join(f"{t} {v:.3f}" for t, v in mean.items()),
-    )
+    found = groups(rows, "target", check="targets")
+    mean = {target: float(np.mean([np.mean(r["iou"]) for r in group])) for target, group in found.items()}
+    ok = min(v for t, v in mean.items() if t != "noise") > mean["noise"]
+    return decide(ok, mean["noise"], note="mean IoU over α of noise", facts=mean)
 
 
 def landscape(rows: Sequence[Row]) -> Verdict:
-    flat = {r["alpha"]: r["flat"] for r in rows if r["check"] == "landscape"}
-    return decide(
-        flat[40.0] > flat[1.0],
-        flat[40.0],
-        note=f"share of steps on a slice that change J by less than a "
-        f"thousandth: {flat[1.0]:.2f} at α = 1, {flat[40.0]:.2f} at α = 40",
-    )
+    soft, stiff = (column(rows, "flat", check="landscape", alpha=a)[-1] for a in (1.0, 40.0))
+    note = "share of steps on a slice that change J by less than a thousandth, at α = 40"
+    return decide(stiff > soft, stiff, note=note, facts={"at α = 1": soft})
 
 
-def curves(check: str, column: str, by: str) -> Callable[[Sequence[Row]], Plot]:
+def curves(check: str, name: str, by: str) -> Callable[[Sequence[Row]], Plot]:
     def plot(rows: Sequence[Row]) -> Plot:
-        keys = list(dict.fromkeys(r[by] for r in rows if r["check"] == check))
         series = []
-        for key in keys:
-            alphas, values = table(rows, column, check=check, **{by: key})
+        for key, group in groups(rows, by, check=check).items():
+            alphas, values = table(group, name)
             series.append(Series(str(key), alphas.tolist(), values.mean(1).tolist(), line=True))
-        return Plot("stiffness", column, series, log_x=True)
+        return Plot("stiffness", name, series, log_x=True)
 
     return plot

@@ -50,14 +50,6 @@ def trial(config: Config) -> list[Row]:
     return [{"quantity": name, "value": value} for name, value in CHECKS[config["check"]](config["seed"]).items()]
 
 
-def numbers(rows: Sequence[Row], check: str, quantity: str) -> list[float]:
-    """The values of one quantity, one per seed."""
-    found = [float(r["value"]) for r in rows if r["check"] == check and r["quantity"] == quantity]
-    if not found:
-        raise LookupError(f"no row holds {check}: {quantity}")
-    return found
-
-
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     return {f"{r['check']}: {r['quantity']}": r["value"] for r in rows if r.get("seed", 0) == 0}
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from netvitals import stats
-from netvitals.lab.engine.judges import some
+from netvitals.lab.engine.judges import at_most, column, groups, sign_of, some
 from netvitals.lab.studies import (
     Plot,
     Row,
@@ -40,9 +40,8 @@ def say(drift: stats.Mean) -> str:
 
 def covariance(rows: Sequence[Row]) -> Verdict:
     """E4: hidden layers of the cross-entropy run; the ratio only at step 0, where the product is not near zero."""
-    chosen = [
-        r for r in some(rows, quantity="split", loss="ce", gain=1.0, data="digits") if 1 < r["layer"] <= r["depth"]
-    ]
+    splits = some(rows, quantity="split", loss="ce", gain=1.0, data="digits")
+    chosen = [r for r in splits if 1 < r["layer"] <= r["depth"]]
     at_start = max(abs(r["cov"][0] / r["prod"][0]) for r in chosen)
     later = max(abs(v) for r in chosen for v in r["cov"][1:])
     product = max(abs(v) for r in chosen for v in r["prod"])
@@ -50,8 +49,13 @@ def covariance(rows: Sequence[Row]) -> Verdict:
     return decide(
         at_start <= START and later < 0.1 * product and changes > 0,
         at_start,
-        note=f"largest |cov|/|prod| at step 0; afterwards |cov| ≤ {later:.1e} (reference {EARLY:g}) with at "
-        f"least {changes} changes of sign, while |prod| reaches {product:.1e}",
+        note="largest |cov|/|prod| at step 0",
+        facts={
+            "afterwards |cov| at most": later,
+            "reference": EARLY,
+            "fewest changes of its sign": changes,
+            "|prod| at most": product,
+        },
     )
 
 
@@ -78,13 +82,16 @@ def early_drift(rows: Sequence[Row]) -> Verdict:
 def intrinsic(rows: Sequence[Row]) -> Verdict:
     ce, mse = (hidden(rows, check="random data", act="relu", loss=loss) for loss in ("ce", "onehot-mse"))
     low = list(hidden_drift(some(rows, check="random data", act="relu", loss="ce")).values())
-    others = "; ".join(f"{d} {say(hidden(rows, check='source', data=d))}" for d in ("fixed", "permuted", "digits"))
     return decide(
         max(low) < 0 and ce.z(0) < -4.5 and mse.value < 0,
         ce.value,
         ce.stderr,
-        note="hidden drift_z on fresh random data, sign test over seeds p = "
-        f"{stats.sign_test(low).p_below:.2g}; squared error {say(mse)}. Data can reverse it: {others}",
+        note="hidden drift_z on fresh random data; other data can reverse it",
+        facts={
+            "p of the sign test over seeds": stats.sign_test(low).p_below,
+            "squared error": say(mse),
+            **{f"{d} data": say(hidden(rows, check="source", data=d)) for d in ("fixed", "permuted", "digits")},
+        },
         seeds=len(low),
     )
 
@@ -92,12 +99,8 @@ def intrinsic(rows: Sequence[Row]) -> Verdict:
 def activations(rows: Sequence[Row]) -> Verdict:
     drifts = {a: hidden(rows, check="random data", act=a, loss="ce") for a in ("relu", "gelu", "silu")}
     weakest = max(drifts.values(), key=lambda d: d.value)
-    return decide(
-        weakest.z(0) < -3,
-        weakest.value,
-        weakest.stderr,
-        note="hidden drift_z on random data: " + ", ".join(f"{a} {say(d)}" for a, d in drifts.items()),
-    )
+    facts = {a: say(d) for a, d in drifts.items()}
+    return sign_of(weakest, -1, note="hidden drift_z on random data, the weakest", facts=facts)
 
 
 def architectures(rows: Sequence[Row]) -> Verdict:
@@ -137,33 +140,20 @@ def architectures(rows: Sequence[Row]) -> Verdict:
 
 
 def optimisers(rows: Sequence[Row]) -> Verdict:
-    facts, ordered = [], True
-    for name, rates in RATES.items():
-        found = [
-            (lr, hidden(rows, check="sweep", optimizer=name, lr=lr).value)
-            for lr in rates
-            if any(r["check"] == "sweep" and r["optimizer"] == name and r["lr"] == lr for r in rows)
-        ]
-        ordered &= all(b < a < 0 for (_, a), (_, b) in pairwise(found))
-        facts.append(f"{name} " + "/".join(f"{z:+.3f}" for _, z in found))
-    return decide(
-        ordered,
-        "monotone" if ordered else "not monotone",
-        note="hidden drift_z by rising learning rate: " + "; ".join(facts),
-    )
+    sweep = groups(rows, "optimizer", "lr", check="sweep")
+    drifts = {o: [hidden(sweep[o, lr]).value for lr in rates if (o, lr) in sweep] for o, rates in RATES.items()}
+    ordered = all(b < a < 0 for found in drifts.values() for a, b in pairwise(found))
+    measured = "monotone" if ordered else "not monotone"
+    return decide(ordered, measured, note="hidden drift_z by rising learning rate", facts=drifts)
 
 
 def symmetric(rows: Sequence[Row]) -> Verdict:
     """tanh and identity everywhere, and the first layer (zero-mean input) of the ReLU network."""
     drifts = {a: hidden(rows, check="random data", act=a, loss="ce") for a in ("tanh", "identity")}
-    first = stats.mean([r["drift_z"] for r in some(rows, check="random data", act="relu", loss="ce", place="first")])
-    worst = max(abs(d.value) for d in (*drifts.values(), first))
-    return decide(
-        worst <= NONE,
-        worst,
-        note="largest |drift_z|: "
-        + ", ".join(f"{a} {say(d)}" for a, d in {**drifts, "first layer of the ReLU network": first}.items()),
-    )
+    first = column(rows, "drift_z", check="random data", act="relu", loss="ce", place="first")
+    drifts["first layer of the ReLU network"] = stats.mean(first)
+    worst = max(abs(d.value) for d in drifts.values())
+    return at_most(worst, NONE, "largest |drift_z|", facts={name: say(d) for name, d in drifts.items()})
 
 
 def sign_rule(rows: Sequence[Row]) -> Verdict:
@@ -172,7 +162,8 @@ def sign_rule(rows: Sequence[Row]) -> Verdict:
         up.z(0) > 3 and neg.z(0) < -3,
         up.value,
         up.stderr,
-        note=f"hidden drift_z of ReLU and −ReLU(−x) in turn; −ReLU(−x) everywhere {say(neg)}",
+        note="hidden drift_z of ReLU and −ReLU(−x) in turn",
+        facts={"−ReLU(−x) everywhere": say(neg)},
     )
 
 
@@ -223,28 +214,25 @@ def first_step(rows: Sequence[Row]) -> Verdict:
     return decide(
         worst < 4.5,
         sum(ratio) / len(ratio),
-        note="measured over predicted mean step of the hidden weights; "
-        f"largest gap {worst:.1f} standard errors over {chosen[0]['inits']} initialisations",
+        note="measured over predicted mean step of the hidden weights",
+        facts={"largest gap in standard errors": worst, "initialisations": chosen[0]["inits"]},
     )
 
 
 def gradient_sign(rows: Sequence[Row]) -> Verdict:
-    facts = {}
-    weakest = float("inf")
+    signs = some(rows, check="init", quantity="signs")
+    facts, ratios = {}, []
     for loss in ("ce", "onehot-mse"):
-        chosen = some(rows, check="init", quantity="signs", act="relu", loss=loss)
-        weakest = min(weakest, *(r["mean"] / r["stderr"] for r in chosen if r["metric"] == "g_pos"))
-        rho = [r["mean"] for r in chosen if r["metric"] == "rho_pos"]
-        facts[loss] = f"{min(rho):+.3f} … {max(rho):+.3f}"
-    flat = max(
-        abs(r["mean"]) for r in some(rows, check="init", quantity="signs", act="tanh", loss="ce", metric="rho_all")
-    )
+        ratios += [r["mean"] / r["stderr"] for r in some(signs, act="relu", loss=loss, metric="g_pos")]
+        rho = column(signs, "mean", act="relu", loss=loss, metric="rho_pos")
+        facts[f"rho_pos over active entries, {loss}"] = [min(rho), max(rho)]
+    flat = max(map(abs, column(signs, "mean", act="tanh", loss="ce", metric="rho_all")))
     return decide(
-        weakest > 3 and flat <= 0.02,
-        weakest,
-        note=f"weakest g_pos over standard error; rho_pos over active "
-        f"entries {facts['ce']} (cross-entropy), {facts['onehot-mse']} (squared error); with |g| averaged over "
-        f"all entries it would be larger (by how much was not measured); tanh |rho_all| ≤ {flat:.3f}",
+        min(ratios) > 3 and flat <= 0.02,
+        min(ratios),
+        note="weakest g_pos over standard error; with |g| averaged over all entries rho_pos would be larger (by how "
+        "much was not measured)",
+        facts={**facts, "tanh |rho_all| at most": flat},
     )
 
 
@@ -272,22 +260,9 @@ def flip_plot(rows: Sequence[Row]) -> Plot:
 
 
 def sweep_plot(rows: Sequence[Row]) -> Plot:
-    return Plot(
-        "learning rate",
-        "hidden |drift_z|",
-        [
-            Series(
-                name,
-                [lr for lr in rates if any(r["lr"] == lr and r["optimizer"] == name for r in rows)],
-                [
-                    abs(hidden(rows, optimizer=name, lr=lr).value)
-                    for lr in rates
-                    if any(r["lr"] == lr and r["optimizer"] == name for r in rows)
-                ],
-                line=True,
-            )
-            for name, rates in RATES.items()
-        ],
-        log_x=True,
-        log_y=True,
-    )
+    series = []
+    for name, rates in RATES.items():
+        runs = groups(some(rows, optimizer=name), "lr")
+        run = [lr for lr in rates if lr in runs]
+        series.append(Series(name, run, [abs(hidden(runs[lr]).value) for lr in run], line=True))
+    return Plot("learning rate", "hidden |drift_z|", series, log_x=True, log_y=True)

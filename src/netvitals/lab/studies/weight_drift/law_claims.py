@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from netvitals.lab.engine.judges import some
+from netvitals.lab.engine.judges import groups, some
 from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict, decide
 from netvitals.lab.studies.weight_drift.theorem_claims import CLAIMS as THEOREMS
 from netvitals.lab.studies.weight_drift.theorem_claims import STUDY, Z
@@ -35,8 +35,7 @@ def _not_negative(loss: str) -> Callable[[Sequence[Row]], Verdict]:
 def _strict(rows: Sequence[Row]) -> Verdict:
     """Strictness needs a lower bound: pooled over laws and depths, every unit's gradient is above zero."""
     pooled = {}
-    for unit in sorted({r["unit"] for r in some(rows, quantity="gradient", loss="mse")}):
-        mine = some(rows, quantity="gradient", loss="mse", unit=unit)
+    for unit, mine in groups(rows, "unit", quantity="gradient", loss="mse").items():
         weight = sum(1 / r["stderr"] ** 2 for r in mine)
         pooled[unit] = sum(r["mean"] / r["stderr"] ** 2 for r in mine) / weight**0.5
     weakest = min(pooled.values())
@@ -44,15 +43,10 @@ def _strict(rows: Sequence[Row]) -> Verdict:
 
 
 def _every_depth(rows: Sequence[Row]) -> Verdict:
-    pushes = {
-        tuple(r["hidden"]): r["mean"] / r["stderr"] for r in some(rows, quantity="push", loss="mse", law="gaussian")
-    }
-    return decide(
-        min(pushes.values()) > Z,
-        min(pushes.values()),
-        note="push Σ a_i g_i in standard errors with "
-        + ", ".join(f"{len(h)} hidden layers {z:.0f}" for h, z in pushes.items()),
-    )
+    pushes = some(rows, quantity="push", loss="mse", law="gaussian")
+    by = {tuple(r["hidden"]): r["mean"] / r["stderr"] for r in pushes}
+    facts = {f"{len(hidden)} hidden layers": z for hidden, z in by.items()}
+    return decide(min(by.values()) > Z, min(by.values()), note="weakest push Σ a_i g_i in standard errors", facts=facts)
 
 
 def _label_term(rows: Sequence[Row]) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from netvitals.lab.engine.judges import agree, some
+from netvitals.lab.engine.judges import agree, at_most, groups, some
 from netvitals.lab.engine.judges.combinators import Z, departure
 from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, erratum, fails
 
@@ -48,7 +48,7 @@ def reference(
     def judge(rows: Sequence[Row]) -> Verdict:
         values = {r[key]: r[column] for r in some(rows, quantity=quantity)}
         worst = max(abs(values[k] - v) for k, v in known.items())
-        return decide(worst <= tolerance, worst, note="largest gap to the reference values")
+        return at_most(worst, tolerance, "largest gap to the reference values")
 
     return judge
 
@@ -70,14 +70,16 @@ def weights_verdict(loss: str) -> Callable[[Sequence[Row]], Verdict]:
 
 def euler(rows: Sequence[Row]) -> Verdict:
     chosen = some(rows, quantity="euler", dtype="float64")
-    worst = max(r["defect"] for r in chosen)
-    steps = sorted({r["step"] for r in chosen})
-    return decide(
-        worst <= 2e-8,
-        worst,
-        note=f"float64, largest error over {chosen[0]['samples']} samples, "
-        f"{len({r['layer'] for r in chosen})} layers and {len(steps)} steps up to {steps[-1]}; ⟨o, ∇ℓ⟩ went "
-        f"from {chosen[0]['mean']:+.3f} to {chosen[-1]['mean']:+.3f}",
+    return at_most(
+        max(r["defect"] for r in chosen),
+        2e-8,
+        "float64, largest error over samples, layers and steps",
+        facts={
+            "samples": chosen[0]["samples"],
+            "layers": len(groups(chosen, "layer")),
+            "steps": sorted(groups(chosen, "step")),
+            "⟨o, ∇ℓ⟩ first, last": [chosen[0]["mean"], chosen[-1]["mean"]],
+        },
     )
 
 
@@ -167,8 +169,7 @@ def scatter(rows: Sequence[Row]) -> Plot:
     """Monte Carlo mean with standard errors against the closed form."""
     chosen = some(rows, quantity="gradient", loss="mse")
     series = []
-    for law in dict.fromkeys(r["law"] for r in chosen):
-        mine = [r for r in chosen if r["law"] == law]
+    for law, mine in groups(chosen, "law").items():
         series.append(
             Series(law, [r["expected"] for r in mine], [r["mean"] for r in mine], [2 * r["stderr"] for r in mine])
         )
