@@ -9,7 +9,7 @@ from netvitals.lab.data.batching import batches, crop_flip, order, steps_per_epo
 from netvitals.lab.data.catalogue import load, missing, names
 from netvitals.lab.data.dataset import PROBE, Dataset, Split, row_major
 from netvitals.lab.data.images import CIFAR10, CIFAR100, MNIST, Digits, FashionMNIST, Images
-from netvitals.lab.data.synthetic import Noise, SequenceTeacher, Teacher
+from netvitals.lab.data.synthetic import Noise, SequenceTeacher, VectorTeacher
 from netvitals.lab.data.tokens import RandomTokens, Shards, Text
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "SequenceTeacher",
     "Shards",
     "Split",
-    "Teacher",
+    "VectorTeacher",
     "Text",
     "batches",
     "crop_flip",

@@ -40,7 +40,7 @@ class Audio:
 
         generator = torch.Generator().manual_seed(self.seed)
         train, test = Split(*draw(self.count, generator)), Split(*draw(self.test, generator))
-        return Dataset("audio", train, test, probe_of(test), "values", draw=draw)
+        return Dataset(name="audio", train=train, test=test, probe=probe_of(test), task="values", draw=draw)
 
     def sounds(self, count: int, g: Generator) -> tuple[Tensor, Tensor]:
         """Waveforms (count, samples): with noise, and clean."""

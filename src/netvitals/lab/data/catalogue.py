@@ -11,7 +11,7 @@ from netvitals.lab.data.audio import Audio
 from netvitals.lab.data.dataset import Dataset
 from netvitals.lab.data.folder import root
 from netvitals.lab.data.images import CIFAR10, CIFAR100, MNIST, Digits, FashionMNIST, Images
-from netvitals.lab.data.synthetic import Noise, SequenceTeacher, Teacher
+from netvitals.lab.data.synthetic import Noise, SequenceTeacher, VectorTeacher
 from netvitals.lab.data.tokens import RandomTokens, Shards, Text
 
 _CATALOGUE: dict[str, Any] = {
@@ -23,7 +23,7 @@ _CATALOGUE: dict[str, Any] = {
     "images": Images,
     "text": Text,
     "shards": Shards,
-    "teacher": Teacher,
+    "teacher": VectorTeacher,
     "sequence-teacher": SequenceTeacher,
     "noise": Noise,
     "random-tokens": RandomTokens,

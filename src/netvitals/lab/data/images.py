@@ -52,7 +52,16 @@ class ImageOptions:
             return Split((split.x.to(torch.float32) - mean.view(1, -1, 1, 1)) / std.view(1, -1, 1, 1), split.y.long())
 
         done = scaled(test)
-        return Dataset(name, scaled(train), done, probe_of(done), "classes", classes, mean, std)
+        return Dataset(
+            name=name,
+            train=scaled(train),
+            test=done,
+            probe=probe_of(done),
+            task="classes",
+            classes=classes,
+            mean=mean,
+            std=std,
+        )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from netvitals.lab.data.dataset import Dataset, Draw, Split, Task, probe_of
 
 
 @dataclass(frozen=True)
-class Teacher:
+class VectorTeacher:
     r"""$y = \sum_k \beta_k f(v_k^\top x) + \text{noise}$, x ~ N(0, I), orthonormal v_k.
 
     ``modes`` lists the β_k. With ``classes`` the target is instead the largest of ``classes`` random readouts of
@@ -89,7 +89,13 @@ class SequenceTeacher:
         y = (torch.tanh(x @ w) @ readout).mean(1) + self.noise * torch.randn(len(x), 1, generator=g)
         y = (y - y[: self.count].mean()) / y[: self.count].std()
         test = Split(x[self.count :], y[self.count :])
-        return Dataset("sequence-teacher", Split(x[: self.count], y[: self.count]), test, probe_of(test), "values")
+        return Dataset(
+            name="sequence-teacher",
+            train=Split(x[: self.count], y[: self.count]),
+            test=test,
+            probe=probe_of(test),
+            task="values",
+        )
 
 
 @dataclass(frozen=True)
@@ -133,4 +139,4 @@ class Noise:
 def _drawn(name: str, draw: Draw, count: int, test: int, seed: int, task: Task, classes: int) -> Dataset:
     generator = torch.Generator().manual_seed(seed)
     train, held = Split(*draw(count, generator)), Split(*draw(test, generator))
-    return Dataset(name, train, held, probe_of(held), task, classes, draw=draw)
+    return Dataset(name=name, train=train, test=held, probe=probe_of(held), task=task, classes=classes, draw=draw)

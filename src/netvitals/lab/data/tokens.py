@@ -42,12 +42,12 @@ class Text:
             )
         test = windows(stream[cut:], self.context, self.context)
         return Dataset(
-            f"text:{path.name}",
-            windows(stream[:cut], self.context, self.stride or self.context),
-            test,
-            probe_of(test),
-            "tokens",
-            256,
+            name=f"text:{path.name}",
+            train=windows(stream[:cut], self.context, self.stride or self.context),
+            test=test,
+            probe=probe_of(test),
+            task="tokens",
+            classes=256,
         )
 
 
@@ -76,7 +76,14 @@ class Shards:
             raise missing("shards", ["*train*.bin", "*val*.bin"], observed)
         train = self._stream([p for p in found if p not in held])
         test = windows(self._stream(held), self.context, self.context)
-        return Dataset("shards", windows(train, self.context, self.context), test, probe_of(test), "tokens", self.vocab)
+        return Dataset(
+            name="shards",
+            train=windows(train, self.context, self.context),
+            test=test,
+            probe=probe_of(test),
+            task="tokens",
+            classes=self.vocab,
+        )
 
     def _stream(self, paths: list[Path]) -> Tensor:
         pieces: list[Tensor] = []
@@ -117,7 +124,15 @@ class RandomTokens:
 
         generator = torch.Generator().manual_seed(self.seed)
         train, test = Split(*draw(self.count, generator)), Split(*draw(self.test, generator))
-        return Dataset("random-tokens", train, test, probe_of(test), "tokens", self.vocab, draw=draw)
+        return Dataset(
+            name="random-tokens",
+            train=train,
+            test=test,
+            probe=probe_of(test),
+            task="tokens",
+            classes=self.vocab,
+            draw=draw,
+        )
 
 
 def windows(stream: Tensor, context: int, stride: int) -> Split:

@@ -82,7 +82,7 @@ def _unclamped(seed: int = 0, count: int = 64, side: int = 32) -> Dataset:
     coarse = torch.randn(count, 3, side // 4, side // 4, generator=g)
     x = F.interpolate(coarse, scale_factor=4, mode="bilinear", align_corners=False)
     images = Split(x / x.std(), torch.randint(0, 10, (count,), generator=g))
-    return Dataset("noise", images, images, images, "classes", 10)
+    return Dataset(name="noise", train=images, test=images, probe=images, task="classes", classes=10)
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:

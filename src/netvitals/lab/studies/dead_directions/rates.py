@@ -30,7 +30,7 @@ CHECKS = (
 
 
 @dataclass(frozen=True)
-class Rates:
+class RateSettings:
     """Samples of a probe, and of the Schur constants."""
 
     samples: int = 2000
@@ -38,7 +38,7 @@ class Rates:
     seed: int = 0
 
 
-def trials(p: Rates) -> list[Config]:
+def trials(p: RateSettings) -> list[Config]:
     return [
         *configurations(p.samples),
         *({"check": c, "samples": p.schur if c == "schur constant" else p.samples, "seed": p.seed} for c in CHECKS),
@@ -108,9 +108,9 @@ STUDIES = (
         trial=trial,
         summary=summary,
         scales={
-            "smoke": Rates(samples=300, schur=20_000),
-            "small": Rates(),
-            "paper": Rates(samples=20_000, schur=400_000),
+            "smoke": RateSettings(samples=300, schur=20_000),
+            "small": RateSettings(),
+            "paper": RateSettings(samples=20_000, schur=400_000),
         },
     ),
 )

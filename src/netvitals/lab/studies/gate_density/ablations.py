@@ -26,7 +26,7 @@ class Norms:
 
 
 @dataclass(frozen=True)
-class Architectures:
+class ArchitectureSettings:
     seeds: int = 3
     epochs: int = 25
     data: str = "digits"
@@ -47,7 +47,7 @@ def norm_trials(p: Norms) -> list[Config]:
     return out
 
 
-def architecture_trials(p: Architectures) -> list[Config]:
+def architecture_trials(p: ArchitectureSettings) -> list[Config]:
     return [
         condition(
             network=n, data=p.data, norm="batch" if n in CONVOLUTIONAL else "layer", act=a, epochs=p.epochs, seed=s
@@ -93,9 +93,9 @@ STUDIES = (
         paper="gate-density",
         title="E2, E15, E17: two convolutional networks, a mixer and an encoder; density and effective rank",
         scales={
-            "smoke": Architectures(seeds=1, epochs=3, activations=("relu", "gelu")),
-            "small": Architectures(),
-            "paper": Architectures(data="cifar10", networks=("resnet18", "vgg11", "mixer", "encoder")),
+            "smoke": ArchitectureSettings(seeds=1, epochs=3, activations=("relu", "gelu")),
+            "small": ArchitectureSettings(),
+            "paper": ArchitectureSettings(data="cifar10", networks=("resnet18", "vgg11", "mixer", "encoder")),
         },
         trials=architecture_trials,
         trial=run,

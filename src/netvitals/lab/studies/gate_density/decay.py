@@ -37,7 +37,7 @@ CLOSE = 0.03  # of S, relative: the search ends
 
 
 @dataclass(frozen=True)
-class Decay:
+class DecaySettings:
     seeds: int = 3
     epochs: int = 50
     amounts: tuple[float, ...] = (0.00244, 0.244, S)
@@ -46,7 +46,7 @@ class Decay:
     activations: tuple[str, ...] = FOUR
 
 
-def trials(p: Decay) -> list[Config]:
+def trials(p: DecaySettings) -> list[Config]:
     out: list[Config] = []
     for optimizer, coupling in ARMS:
         rate = {} if optimizer == "sgd" else {"lr": p.rate}
@@ -132,11 +132,11 @@ STUDIES = (
         paper="gate-density",
         title="Beyond the paper: coupled against decoupled decay at matched integrated decay, and norms without decay",
         scales={
-            "smoke": Decay(
+            "smoke": DecaySettings(
                 seeds=1, epochs=6, amounts=(S,), network="mlp:64-48x2-10", rate=4e-2, activations=("relu", "gelu")
             ),
-            "small": Decay(),
-            "paper": Decay(seeds=5, epochs=200, network="mlp:64-512x3-10"),
+            "small": DecaySettings(),
+            "paper": DecaySettings(seeds=5, epochs=200, network="mlp:64-512x3-10"),
         },
         trials=trials,
         trial=trial,

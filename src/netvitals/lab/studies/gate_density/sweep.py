@@ -25,7 +25,7 @@ LADDER = ("softplus:200", "softplus:100", "softplus:35")  # only for the transit
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepSettings:
     seeds: int = 3
     epochs: int = 25
     data: tuple[str, ...] = ("digits", TEACHER)
@@ -33,7 +33,7 @@ class Sweep:
     conditions: tuple[str, ...] = (*THIRTEEN, *LADDER)
 
 
-def trials(p: Sweep) -> list[Config]:
+def trials(p: SweepSettings) -> list[Config]:
     return [
         condition(network=p.network, data=d, act=a, epochs=p.epochs, seeds=p.seeds)
         for d in p.data
@@ -61,9 +61,9 @@ STUDIES = (
         paper="gate-density",
         title="E6, E7, E11: thirteen activations by smoothness, shared drift of means, the transition inside softplus",
         scales={
-            "smoke": Sweep(seeds=2, epochs=4, data=("digits",), network="mlp:64-48x2-10"),
-            "small": Sweep(),
-            "paper": Sweep(seeds=5, epochs=100, network="mlp:64-512x3-10"),
+            "smoke": SweepSettings(seeds=2, epochs=4, data=("digits",), network="mlp:64-48x2-10"),
+            "small": SweepSettings(),
+            "paper": SweepSettings(seeds=5, epochs=100, network="mlp:64-512x3-10"),
         },
         trials=trials,
         trial=run,

@@ -36,7 +36,7 @@ class Perceptrons:
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageSettings:
     seeds: int = 3
     epochs: int = 16
     data: str = "cifar10,train=4000,test=1000"
@@ -57,7 +57,7 @@ def perceptron_trials(p: Perceptrons) -> list[Config]:
     ]
 
 
-def image_trials(p: Images) -> list[Config]:
+def image_trials(p: ImageSettings) -> list[Config]:
     out: list[Config] = []
     for optimizer, decay in p.optimizers:
         rate = {} if optimizer == "sgd" else {"lr": p.rate}
@@ -122,7 +122,7 @@ STUDIES = (
         paper="gate-density",
         title="E3, E5, E8–E10 on images: a ResNet-18 of width 8, three poolings, SGD, AdamW and Adam at matched S",
         scales={
-            "smoke": Images(
+            "smoke": ImageSettings(
                 seeds=1,
                 epochs=3,
                 data="digits,train=256,test=128",
@@ -131,8 +131,8 @@ STUDIES = (
                 network="resnet18,width=4",
                 activations=("relu", "gelu"),
             ),
-            "small": Images(),
-            "paper": Images(
+            "small": ImageSettings(),
+            "paper": ImageSettings(
                 epochs=25,
                 data="cifar10",
                 pool=1,

@@ -39,9 +39,44 @@ class Parameters:
 
 
 SCALES = {
-    "smoke": Parameters(4, 24, 8, (3,), (3, 4), 3, 1, 0.05, 64, 20_000, 128),
-    "small": Parameters(8, 64, 16, (3, 5), (3, 5, 8), 5, 2, 0.03, 256, 60_000),
-    "paper": Parameters(8, 128, 16, (3, 5, 8), (3, 5, 8), 7, 5, 0.01, 512, 800_000, 2048),
+    "smoke": Parameters(
+        depth=4,
+        width=24,
+        inputs=8,
+        sgd=(3,),
+        flow=(3, 4),
+        points=3,
+        seeds=1,
+        lr=0.05,
+        batch=64,
+        max_steps=20_000,
+        sample=128,
+    ),
+    "small": Parameters(
+        depth=8,
+        width=64,
+        inputs=16,
+        sgd=(3, 5),
+        flow=(3, 5, 8),
+        points=5,
+        seeds=2,
+        lr=0.03,
+        batch=256,
+        max_steps=60_000,
+    ),
+    "paper": Parameters(
+        depth=8,
+        width=128,
+        inputs=16,
+        sgd=(3, 5, 8),
+        flow=(3, 5, 8),
+        points=7,
+        seeds=5,
+        lr=0.01,
+        batch=512,
+        max_steps=800_000,
+        sample=2048,
+    ),
 }
 
 

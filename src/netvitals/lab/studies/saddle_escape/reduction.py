@@ -28,9 +28,9 @@ class Parameters:
 
 
 SCALES = {
-    "smoke": Parameters((0.2, 0.25, 0.3), 16, 4, 0.2, 1024, 900, 8),
-    "small": Parameters((0.03, 0.05, 0.07, 0.09), 64, 16, 0.1, 1024, 23_040),
-    "paper": Parameters((0.03, 0.05, 0.07, 0.09), 64, 16, 0.02, 32_768, 120_000),
+    "smoke": Parameters(x0=(0.2, 0.25, 0.3), width=16, inputs=4, lr=0.2, batch=1024, steps=900, snapshots=8),
+    "small": Parameters(x0=(0.03, 0.05, 0.07, 0.09), width=64, inputs=16, lr=0.1, batch=1024, steps=23_040),
+    "paper": Parameters(x0=(0.03, 0.05, 0.07, 0.09), width=64, inputs=16, lr=0.02, batch=32_768, steps=120_000),
 }
 
 

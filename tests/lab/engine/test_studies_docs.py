@@ -10,7 +10,7 @@ import typer
 from netvitals.cli import app
 from netvitals.lab.studies import run
 
-TEXT = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "studies.md").read_text(encoding="utf-8")
 COMMANDS = [line for line in TEXT.splitlines() if line.startswith("netvitals ")]
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 

@@ -219,8 +219,8 @@ def test_text_is_bytes_and_the_next_byte(tmp_path):
 
 
 def test_teacher_is_its_formula():
-    kind = data.Teacher(inputs=6, modes=(1.0, 0.3), count=128, test=64)
-    a, v = kind.load(None), data.Teacher(inputs=6, modes=(1.0, 0.3)).directions()
+    kind = data.VectorTeacher(inputs=6, modes=(1.0, 0.3), count=128, test=64)
+    a, v = kind.load(None), data.VectorTeacher(inputs=6, modes=(1.0, 0.3)).directions()
     assert torch.allclose(v.T @ v, torch.eye(2), atol=1e-6)
     assert torch.allclose(a.train.y[:, 0], torch.tanh(a.train.x @ v) @ torch.tensor([1.0, 0.3]), atol=1e-6)
     assert a.sizes == {"inputs": 6, "outputs": 1}
