@@ -1,20 +1,23 @@
-"""Links of a real model: pairs of layers where the second sees nothing but a function of the first.
+"""Links of a charted model: pairs of layers where the second sees nothing but a function of the first.
 
-A link is (A, B): A and B are Linear or convolution modules, B's input is F(A's output) for some F (an activation,
-pooling, reshaping, a norm), A's output goes nowhere else, and both run once per forward pass. On every link the
-imbalance identity holds. Chains are maximal runs of links.
+A link is (A, B): B's input is F(A's output) for some F (an activation, pooling, reshaping, a norm), A's output goes
+nowhere else, both weights are parameters of their own and are used once per forward pass. On every link the imbalance
+identity holds. Chains are maximal runs of links. A layer is whatever multiplies with a parameter, whoever wrote it:
+``nn.Linear``, a convolution, an embedding, Hugging Face's ``Conv1D``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
-LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+from netvitals.anatomy.charting import Anatomy
+from netvitals.anatomy.connections import Connection, Layer
 
 
 @dataclass
@@ -22,31 +25,30 @@ class LayerRun:
     """One layer as it ran: its input ``u`` and its output ``z``, both in the autograd graph."""
 
     name: str
-    module: nn.Module
+    weight_name: str
+    bias_name: str  # "" if there is none
+    weight: Tensor
+    bias: Tensor | None
     u: Tensor
     z: Tensor
-    calls: int = 1
+    channel: int  # the dimension of channels in u and z
+    transposed: bool  # the weight is stored (in, out, …)
+    grouped: bool
 
-    @property
-    def weight(self) -> Tensor:
-        return self.module.get_parameter("weight")
+    def by_output(self, w: Tensor) -> Tensor:
+        """The weight, or a gradient of its shape, as (out, everything else)."""
+        w = w.transpose(0, 1) if self.transposed else w
+        return w.reshape(w.shape[0], -1)
 
-    @property
-    def bias(self) -> Tensor | None:
-        return None if getattr(self.module, "bias", None) is None else self.module.get_parameter("bias")
-
-    @property
-    def grouped(self) -> bool:
-        return getattr(self.module, "groups", 1) != 1
-
-    @property
-    def channel(self) -> int:
-        return -1 if isinstance(self.module, nn.Linear) else 1
+    def by_input(self, w: Tensor) -> Tensor:
+        """The weight, or a gradient of its shape, as (in, everything else)."""
+        w = w if self.transposed else w.transpose(0, 1)
+        return w.reshape(w.shape[0], -1)
 
 
 @dataclass(frozen=True)
 class Link:
-    """Layer ``first`` feeds layer ``second`` through ``between`` (names of autograd operations)."""
+    """Layer ``first`` feeds layer ``second`` through ``between`` (aten names)."""
 
     first: str
     second: str
@@ -55,7 +57,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Links:
-    """All links of a model, and for every other layer pair what was in the way."""
+    """All links of a model, and for every other layer what was in the way."""
 
     links: tuple[Link, ...]
     skipped: dict[str, str] = field(default_factory=dict)
@@ -78,76 +80,104 @@ class Links:
         return "\n".join(lines + [f"{name}: {why}" for name, why in self.skipped.items()])
 
 
+def find_links(anatomy: Anatomy) -> Links:
+    """The links among the layers of a charted model.
+
+    Args:
+        anatomy: from :func:`netvitals.anatomy.chart`.
+
+    Returns:
+        The links in the order of the pass, and by layer why it starts no link.
+
+    >>> import torch
+    >>> from netvitals.anatomy import chart
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    >>> print(find_links(chart(net, torch.ones(4, 2))))
+    0 → 2
+    """
+    alone = {layer.name: why_not_alone(layer, anatomy) for layer in anatomy.layers}
+    links: list[Link] = []
+    skipped = {name: why for name, why in alone.items() if why}
+    fed = Counter(reader for c in anatomy.connections for reader in c.readers)
+    for connection in anatomy.connections:
+        name = connection.writer
+        if name in skipped or not connection.readers:
+            continue
+        why = _why_no_link(connection, alone, fed)
+        if why:
+            skipped[name] = why
+        else:
+            links.append(Link(first=name, second=connection.readers[0], between=connection.between))
+    return Links(links=tuple(links), skipped=skipped)
+
+
+def why_not_alone(layer: Layer, anatomy: Anatomy) -> str:
+    """Why a layer's weight is not a parameter that this layer alone uses, once; empty where it is."""
+    if layer.calls > 1:
+        return f"its weight is used {layer.calls} times per forward pass: its gradient mixes several inputs"
+    info = next((p for p in anatomy.parameters if layer.weight in (p.name, *p.ties)), None)
+    if info is None:
+        return "its weight is computed from other parameters"
+    if info.ties:
+        return f"its weight is tied: {' = '.join((info.name, *info.ties))}"
+    return ""
+
+
+def _why_no_link(connection: Connection, alone: dict[str, str], fed: Counter[str]) -> str:
+    if connection.blocked:
+        return connection.blocked
+    if len(connection.readers) > 1:
+        return f"it feeds {' and '.join(connection.readers)}"
+    (reader,) = connection.readers
+    if alone.get(reader):
+        return f"{reader} after it: {alone[reader]}"
+    return f"{reader} after it is fed by {fed[reader]} layers" if fed[reader] > 1 else ""
+
+
 @contextmanager
-def recorded(model: nn.Module) -> Iterator[dict[str, LayerRun]]:
-    """Within the block, forward passes note input and output of every Linear and convolution layer."""
+def recorded(model: nn.Module, anatomy: Anatomy) -> Iterator[dict[str, LayerRun]]:
+    """Within the block a forward pass notes input and output of every charted layer that is a module of its own.
+
+    A layer that is called as a function inside a larger module has no call that could be noted and stays out, and so
+    does one whose weight is computed from other parameters.
+    """
     runs: dict[str, LayerRun] = {}
     handles = []
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    modules = dict(model.named_modules())
 
-    def hook_for(name: str) -> Any:
+    def hook_for(layer: Layer) -> Callable[..., Tensor]:
+        op = anatomy.operations[layer.operation]
+        convolution = "convolution" in op.name
+        transposed = layer.transposed or op.name == "embedding" or (convolution and bool(op.args[6]))
+        grouped = convolution and op.args[8] != 1
+
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-            if name in runs:
-                runs[name].calls += 1
+            if layer.name in runs or not isinstance(output, Tensor) or not inputs:
                 return output
-            runs[name] = LayerRun(name, module, inputs[0], output)
+            runs[layer.name] = LayerRun(
+                name=layer.name,
+                weight_name=layer.weight,
+                bias_name=layer.bias,
+                weight=parameters[layer.weight],
+                bias=parameters[layer.bias] if layer.bias else None,
+                u=inputs[0],
+                z=output,
+                channel=1 if convolution else -1,
+                transposed=transposed,
+                grouped=grouped,
+            )
             return output.clone()  # an in-place activation must not overwrite what was noted
 
         return hook
 
-    for name, module in model.named_modules():
-        if isinstance(module, LAYERS):
-            handles.append(module.register_forward_hook(hook_for(name)))
+    for layer in anatomy.layers:
+        if layer.name in modules and layer.weight in parameters and modules[layer.name] is not model:
+            handles.append(modules[layer.name].register_forward_hook(hook_for(layer)))
+        elif layer.name in modules and layer.weight in parameters:
+            handles.append(model.register_forward_hook(hook_for(layer)))
     try:
         yield runs
     finally:
         for handle in handles:
             handle.remove()
-
-
-def find_links(runs: dict[str, LayerRun]) -> Links:
-    """Links among recorded layers, by walking the autograd graph from each layer's input back to other layers."""
-    outputs = {id(run.z.grad_fn): name for name, run in runs.items() if run.z.grad_fn is not None}
-    sources: dict[str, tuple[set[str], list[str]]] = {}
-    for name, run in runs.items():
-        sources[name] = _sources(run.u, outputs) if run.u.grad_fn is not None else (set(), [])
-    readers: dict[str, list[str]] = {name: [] for name in runs}
-    for name, (found, _) in sources.items():
-        for source in found:
-            readers[source].append(name)
-    links, skipped = [], {}
-    for name, run in runs.items():
-        found, between = sources[name]
-        if run.calls > 1:
-            skipped[name] = f"runs {run.calls} times per forward pass: its weight gradient mixes several inputs"
-        elif len(found) > 1:
-            skipped[name] = f"its input mixes {', '.join(sorted(found))}: more than one layer"
-        elif len(found) == 1:
-            (source,) = found
-            if runs[source].calls > 1:
-                skipped[name] = f"{source} before it runs {runs[source].calls} times per forward pass"
-            elif len(readers[source]) > 1:
-                skipped[name] = f"{source} before it feeds {', '.join(sorted(readers[source]))} as well"
-            else:
-                links.append(Link(source, name, tuple(between)))
-    return Links(tuple(links), skipped)
-
-
-def _sources(u: Tensor, outputs: dict[int, str]) -> tuple[set[str], list[str]]:
-    """Layers whose output reaches ``u`` without passing another layer, and the operations on the way."""
-    found: set[str] = set()
-    between: list[str] = []
-    stack: list[Any] = [u.grad_fn]
-    seen: set[int] = set()
-    while stack:
-        node = stack.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if id(node) in outputs:
-            found.add(outputs[id(node)])
-            continue
-        kind = node.name()
-        if kind != "torch::autograd::AccumulateGrad" and kind != "CloneBackward0":
-            between.append(kind.replace("Backward0", "").replace("Backward1", ""))
-        stack.extend(parent for parent, _ in node.next_functions)
-    return found, between[::-1]

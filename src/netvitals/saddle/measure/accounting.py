@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from netvitals._moved import moved
-from netvitals.anatomy.wiring import LAYERS
 from netvitals.capture import Result
 from netvitals.saddle.measure.identity import delta_terms
 
@@ -108,7 +107,7 @@ def measure_steps(
 
 def neighbours(modules: Mapping[str, nn.Module]) -> list[tuple[str, str]]:
     """Linear and convolution layers in order of registration, paired where outputs fit the next inputs."""
-    layers = [(n, m) for n, m in modules.items() if isinstance(m, LAYERS)]
+    layers = [(n, m) for n, m in modules.items() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)]
     return [
         (a, b)
         for (a, ma), (b, mb) in pairwise(layers)

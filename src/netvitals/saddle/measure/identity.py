@@ -1,13 +1,14 @@
 r"""The imbalance identity on a real network.
 
-For every link A → B of a model (:mod:`netvitals.saddle.links`), with $u = F(z_A)$ the input of B, any loss, and
+For every link A → B of a model (:mod:`netvitals.anatomy.wiring`), with $u = F(z_A)$ the input of B, any loss, and
 gradient flow on weights and biases,
 
 $$\frac{d}{dt}\Big(\lVert W_B\rVert^2-\lVert W_A\rVert^2-\lVert b_A\rVert^2\Big)
    = 2\sum\langle b,\ \varphi_F(z_A)\rangle,\qquad \varphi_F(z)=J_F(z)z-F(z),\quad b=W_B^\top\nabla_{z_B}\ell .$$
 
 For an elementwise activation $\varphi(z)=z\sigma'(z)-\sigma(z)$. The identity is exact on any batch, so its defect
-tests the whole bookkeeping; its right side says which layer is being fed.
+tests the whole bookkeeping; its right side says which layer is being fed. The two halves of the right side are moved by
+A and by B: a frozen layer's half is left out on both sides.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.wiring import LayerRun, Link, Links, find_links, recorded
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, skipped_lines, task_of
 
@@ -146,18 +148,21 @@ def imbalance(
     seed: int = 0,
     rates: Mapping[str, float] | Callable[[str], float] | None = None,
     precise: bool = False,
+    anatomy: Anatomy | None = None,
 ) -> ImbalanceIdentity:
     r"""Δ, its rate of change from both sides, and the defect, for every link of the model.
 
     Args:
-        model: any module with Linear or convolution layers; it is left exactly as it was.
+        model: any module; a layer is whatever multiplies with a parameter. It is left exactly as it was.
         loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
         batch: what a loader yields.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         seed: what noise is left in the model is drawn with it.
         rates: learning rates $\rho$ per parameter name (or a function of it) under the flow $\dot\theta=-\rho g$; then
-            Δ weighs each norm by 1/ρ and the right side is the same. Missing names have rate 1.
+            Δ weighs each norm by 1/ρ and the right side is the same. Missing names have rate 1; what is frozen does
+            not move.
         precise: measure a float64 copy of the model.
+        anatomy: of this model, where it is known already; charted anew if left out.
 
     Returns:
         The pairs, the chains they form, and the layers that belong to none, with the reason.
@@ -172,27 +177,32 @@ def imbalance(
     if precise:
         task = _precise(task)
     model, rate = task.model, _rate_function(rates)
+    frozen = {name for name, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad}
     with preserved(model), in_mode(model, mode), torch.enable_grad():
         torch.manual_seed(seed)
+        anatomy = chart(model, task.inputs) if anatomy is None else anatomy
+        links = find_links(anatomy)
         for p in model.parameters():
             p.requires_grad_(True)
-        with recorded(model) as runs:
+        with recorded(model, anatomy) as runs:
             loss = task.loss(task.forward())
-        links = find_links(runs)
-        if not links.links:
+        usable = tuple(k for k in links.links if k.first in runs and k.second in runs)
+        if not usable:
             reasons = "; ".join(f"{n}: {w}" for n, w in links.skipped.items()) or "no layer feeds another one"
             raise ValueError(
-                f"no chain found in {type(model).__name__}: looked for Linear or convolution layers whose "
-                f"input depends on exactly one earlier such layer; {len(runs)} layers ran; {reasons}"
+                f"no chain found in {type(model).__name__}: looked for layers whose "
+                f"input depends on exactly one earlier layer; {len(anatomy.layers)} layers ran; {reasons}"
             )
-        pairs, skipped = _measure(runs, links.links, loss, rate)
+        pairs, skipped = _measure(runs, usable, loss, rate, frozen)
+    for link in set(links.links) - set(usable):
+        skipped[link.first] = f"{link.first} or {link.second} is called as a function inside a larger module"
     kept = {(p.first, p.second) for p in pairs}
     chains = Links(tuple(k for k in links.links if (k.first, k.second) in kept)).chains
     return ImbalanceIdentity(pairs=tuple(pairs), chains=chains, skipped={**links.skipped, **skipped})
 
 
 def _measure(
-    runs: dict[str, LayerRun], links: tuple[Link, ...], loss: Tensor, rate: Callable[[str], float]
+    runs: dict[str, LayerRun], links: tuple[Link, ...], loss: Tensor, rate: Callable[[str], float], frozen: set[str]
 ) -> tuple[list[PairImbalance], dict[str, str]]:
     used = [runs[n] for n in dict.fromkeys(name for link in links for name in (link.first, link.second))]
     biased = [(run.name, run.bias) for run in used if run.bias is not None]
@@ -209,9 +219,10 @@ def _measure(
     )
     pairs, skipped = [], {}
     for link in links:
-        pair = _pair(link, runs[link.first], runs[link.second], gradients, rate)
+        first, second = runs[link.first], runs[link.second]
+        pair = _pair(link, first, second, gradients, rate, frozen)
         if pair is None:
-            skipped[link.second] = f"{link.first} before it also reaches the loss by another way"
+            skipped[link.first] = f"{link.first} also reaches the loss by another way than {link.second}"
         else:
             pairs.append(pair)
     return pairs, skipped
@@ -224,7 +235,9 @@ class _Gradients:
     z: dict[str, Tensor]
 
 
-def _pair(link: Link, a: LayerRun, b: LayerRun, g: _Gradients, rate: Callable[[str], float]) -> PairImbalance | None:
+def _pair(
+    link: Link, a: LayerRun, b: LayerRun, g: _Gradients, rate: Callable[[str], float], frozen: set[str]
+) -> PairImbalance | None:
     wa, wb, ga, gb = a.weight.detach(), b.weight.detach(), g.weight[a.name], g.weight[b.name]
     (back,) = torch.autograd.grad(b.z, b.u, g.z[b.name], retain_graph=True)  # b = W_Bᵀ ∇_{z_B} ℓ
     (pulled,) = torch.autograd.grad(b.u, a.z, back, retain_graph=True)  # J_Fᵀ b
@@ -232,21 +245,24 @@ def _pair(link: Link, a: LayerRun, b: LayerRun, g: _Gradients, rate: Callable[[s
         return None
     z, p = _by_unit(a.z.detach(), a.channel), _by_unit(pulled, a.channel)
     u, back_u = _by_unit(b.u.detach(), b.channel), _by_unit(back, b.channel)
-    units = wa.shape[0]
+    units = z.shape[1]
     per_unit = u.shape[1] % units == 0 and not b.grouped  # several inputs of B per unit of A after flattening
     fold = (lambda v: v.reshape(units, -1).sum(1)) if per_unit else (lambda v: v.new_full((units,), torch.nan))
-    rows = lambda w: w.reshape(w.shape[0], -1)
-    columns = lambda w: w.transpose(0, 1).reshape(w.shape[1], -1)
-
-    rho_a, rho_b = rate(f"{a.name}.weight"), rate(f"{b.name}.weight")
-    inner_a, inner_b = (rows(wa) * rows(ga)).sum(1), (columns(wb) * columns(gb)).sum(1)
+    rows, columns = a.by_output, b.by_input
+    moves_a, moves_b, moves_bias = (
+        float(n not in frozen) for n in (a.weight_name, b.weight_name, a.bias_name or a.weight_name)
+    )
+    rho_a, rho_b = rate(a.weight_name), rate(b.weight_name)
+    inner_a, inner_b = moves_a * (rows(wa) * rows(ga)).sum(1), moves_b * (columns(wb) * columns(gb)).sum(1)
     norm_a, norm_b = rows(wa).square().sum(1) / rho_a, columns(wb).square().sum(1) / rho_b
-    grad_gap = rho_b * float(gb.square().sum()) - rho_a * float(ga.square().sum())
+    grad_gap = moves_b * rho_b * float(gb.square().sum()) - moves_a * rho_a * float(ga.square().sum())
+    # Σ (J_Fᵀb) ⊙ z and Σ b ⊙ F(z): together Σ ⟨b, φ⟩
+    signal, carried = moves_a * (p * z).sum(0), moves_b * (back_u * u).sum(0)
     if a.bias is not None:
-        bias, g_bias, rho = a.bias.detach(), g.bias[a.name], rate(f"{a.name}.bias")
-        inner_a, norm_a = inner_a + bias * g_bias, norm_a + bias.square() / rho
-        grad_gap -= rho * float(g_bias.square().sum())
-    signal, carried = (p * z).sum(0), (back_u * u).sum(0)  # Σ (J_Fᵀb) ⊙ z and Σ b ⊙ F(z): together Σ ⟨b, φ⟩
+        bias, g_bias, rho = a.bias.detach(), g.bias[a.name], rate(a.bias_name)
+        inner_a, norm_a = inner_a + moves_bias * bias * g_bias, norm_a + bias.square() / rho
+        grad_gap -= moves_bias * rho * float(g_bias.square().sum())
+        signal = signal + (moves_bias - moves_a) * (p * bias).sum(0)  # z = W u + b, and each part moves or not
     elementwise = per_unit and a.z.shape == b.u.shape
 
     def matrix(printed: bool) -> tuple[Tensor, Tensor]:
@@ -260,25 +276,21 @@ def _pair(link: Link, a: LayerRun, b: LayerRun, g: _Gradients, rate: Callable[[s
             right = back_u.T @ (slope * z - u)
         return left + left.T, right + right.T
 
-    values = {f"{a.name}.weight": wa, f"{b.name}.weight": wb}
-    if a.bias is not None:
-        values[f"{a.name}.bias"] = a.bias.detach()
-    terms = delta_terms(a.name, b.name, values)
     return PairImbalance(
         first=a.name,
         second=b.name,
-        delta=sum(sign * float(values[name].square().sum()) / rate(name) for name, sign in terms.items()),
+        delta=float(norm_b.sum() - norm_a.sum()),
         lhs=2 * float(inner_a.sum() - inner_b.sum()),
         rhs=2 * float(signal.sum() - carried.sum()),
-        scale=2 * max(float(v.abs().sum()) for v in (inner_a, inner_b, signal)),
+        scale=2 * max(float(v.abs().sum()) for v in (inner_a, inner_b, signal, carried)),
         neuron_delta=fold(norm_b) - norm_a,
         neuron_lhs=2 * (inner_a - fold(inner_b)),
         neuron_rhs=2 * (signal - fold(carried)),
-        neuron_scale=2 * max(float(v.abs().max()) for v in (inner_a, inner_b, signal)),
+        neuron_scale=2 * max(float(v.abs().max()) for v in (inner_a, inner_b, signal, carried)),
         grad_gap=grad_gap,
         elementwise=elementwise,
         between=link.between,
-        _matrix=matrix if elementwise else None,
+        _matrix=matrix if elementwise and moves_a and moves_b and moves_bias else None,
     )
 
 

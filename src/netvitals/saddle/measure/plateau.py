@@ -19,13 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from netvitals._moved import moved
-from netvitals.anatomy.wiring import LayerRun, Links, find_links, recorded
+from netvitals.anatomy import Anatomy, chart
+from netvitals.anatomy.wiring import Links, find_links
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, resolve_loss, task_of
 from netvitals.capture.nested import main_output
 from netvitals.saddle.measure.bottlenecks import bottleneck
 from netvitals.saddle.students.network import Stack, output
 
-NORMS = ("BatchNorm", "NativeLayerNorm", "LayerNorm", "NativeGroupNorm", "NativeBatchNorm", "CudnnBatchNorm", "Rsqrt")
+NORMS = ("batch_norm", "layer_norm", "group_norm", "rms_norm", "rsqrt")  # parts of aten names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,17 +65,25 @@ class Snapshot(Result):
 
 
 def measure_plateau(
-    model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is", seed: int = 0, step: int = 0
+    model: nn.Module,
+    loss_fn: LossFn,
+    batch: Any,
+    *,
+    mode: Mode = "as_is",
+    seed: int = 0,
+    step: int = 0,
+    anatomy: Anatomy | None = None,
 ) -> Snapshot:
     """Look at a model once; it is left exactly as it was.
 
     Args:
-        model: a network whose Linear and convolution layers form one chain from input to output.
+        model: a network whose layers form one chain from input to output.
         loss_fn: a function of (output, target), a mean over the batch; or its name.
         batch: a fixed probe batch, (x, y); mirror-symmetric inputs (x and −x) give the cleanest signal.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         seed: what noise is left in the model is drawn with it.
         step: the training step this look belongs to.
+        anatomy: of this model, where it is known already; charted anew if left out.
 
     Returns:
         Signal, losses, and gradients and gains by layer; or the reason why no forecast can rest on this network.
@@ -90,18 +99,19 @@ def measure_plateau(
         raise TypeError("a plateau is one of a loss: give loss_fn, a function of (output, target) or its name")
     with preserved(model), in_mode(model, mode), torch.enable_grad():
         torch.manual_seed(seed)
+        anatomy = chart(model, task.inputs) if anatomy is None else anatomy
         for p in model.parameters():
             p.requires_grad_(True)
-        with recorded(model) as runs:
-            out = main_output(task.forward())
+        out = main_output(task.forward())
         if not isinstance(out, Tensor):
             return _refused(step, f"the model returns a {type(out).__name__}, not a tensor of outputs")
         loss = task.loss(out)
-        links = find_links(runs)
-        names, reason = _single_chain(runs, links, out)
+        links = find_links(anatomy)
+        names, reason = _single_chain(anatomy, links)
         if reason:
             return _refused(step, reason, links.skipped)
-        weights = [runs[n].weight for n in names]
+        layers = {layer.name: layer for layer in anatomy.layers}
+        weights = [model.get_parameter(layers[n].weight) for n in names]
         grads = torch.autograd.grad(loss, weights)
         flat, rest = out.detach(), _at_rest(task, out).requires_grad_(True)
         resting = task.loss(rest)
@@ -116,8 +126,8 @@ def measure_plateau(
             *(w.detach().norm() for w in weights),
         ]
         values = torch.stack([v.detach().double() for v in numbers]).tolist()
-    shapes = [(w.shape[0], w[0].numel()) for w in weights]
-    return _snapshot(step, values, names, shapes)
+    turned = (w.transpose(0, 1) if layers[n].transposed else w for n, w in zip(names, weights))
+    return _snapshot(step, values, names, [(w.shape[0], w[0].numel()) for w in turned])
 
 
 def measure_plateaus(
@@ -224,15 +234,15 @@ def _refused(step: int, reason: str, skipped: Mapping[str, str] | None = None) -
     )
 
 
-def _single_chain(runs: dict[str, LayerRun], links: Links, out: Tensor) -> tuple[tuple[str, ...], str]:
+def _single_chain(anatomy: Anatomy, links: Links) -> tuple[tuple[str, ...], str]:
     """The chain that carries the whole function, or why there is none: the law is for a product of layers."""
-    chains = links.chains
-    if not runs:
-        return (), "no Linear or convolution layer ran"
+    chains, ran = links.chains, list(dict.fromkeys(layer.name for layer in anatomy.layers))
+    if not ran:
+        return (), "no layer ran that multiplies with a parameter"
     if not chains:
         return (), "no chain of layers was found: " + ("; ".join(links.skipped.values()) or "only one layer ran")
     chain = max(chains, key=len)
-    outside = [n for n in runs if n not in chain]
+    outside = [n for n in ran if n not in chain]
     if outside:
         return (), (
             f"the layers do not form one chain from input to output ({', '.join(outside[:3])} "
@@ -240,7 +250,7 @@ def _single_chain(runs: dict[str, LayerRun], links: Links, out: Tensor) -> tuple
             f"with a residual or branching path the output is not a product of layers"
         )
     for link in links.links:
-        norm = next((b for b in link.between if any(b.startswith(k) for k in NORMS)), None)
+        norm = next((b for b in link.between if any(k in b for k in NORMS)), None)
         if norm is not None:
             return (), f"{norm} between {link.first} and {link.second} removes the scale of {link.first}"
     return chain, ""
