@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from netvitals.anatomy.kinds import layer_kind
 from netvitals.capture.result import Result
 
 Reduction = Literal["mean", "sum"]
@@ -132,7 +133,7 @@ def row_means(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] 
     if x.dtype in (torch.float16, torch.bfloat16):
         x = x.float()
     g = g.to(x.dtype)
-    if isinstance(module, nn.Linear):
+    if layer_kind(module) == "linear":
         return g.mean(-1).reshape(1, -1), x.mean(-1).reshape(1, -1)
     if not isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) or module.padding_mode != "zeros":
         return None

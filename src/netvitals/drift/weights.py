@@ -104,9 +104,8 @@ def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module]) -> Role
         return "norm_shift" if "bias" in leaf else "norm_gain"
     if "bias" in leaf:
         return "bias"
-    if parameter.ndim >= 2 and ("weight" in leaf or isinstance(module, nn.Linear)):
-        return "weight"
-    return "other"
+    # a table of positions is added to the stream, not multiplied with it
+    return "weight" if parameter.ndim >= 2 and "pos" not in leaf else "other"
 
 
 def weight_columns(w: Tensor) -> list[Tensor]:
@@ -129,8 +128,13 @@ def weight_columns(w: Tensor) -> list[Tensor]:
 
 
 def drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:
-    """Of each row's change since the start: its mean in units of the average spread, and its own t value."""
+    """Of each row's change since the start: its mean in units of the average spread, and its own t value.
+
+    A row of one entry has no spread and gets NaN.
+    """
     mean = delta.mean(1, keepdim=True)
+    if delta.shape[1] < 2:
+        return [torch.full_like(mean[:, 0], torch.nan)] * 2
     z = mean[:, 0] / ((std0 + std + STD_FLOOR) * 0.5)
     return [z, mean[:, 0] * delta.shape[1] ** 0.5 / row_std(delta, mean)]
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn import Parameter
 
+from netvitals.anatomy import chart
 from netvitals.anatomy.wiring import Links, find_links, recorded
 from netvitals.capture import in_mode, preserved
 from netvitals.capture.loss import LossFn, likelihood_of, resolve_loss
@@ -23,30 +24,15 @@ from netvitals.capture.nested import main_output, mapped, output_tensor
 from netvitals.capture.task import Task, inputs_of, task_of
 from netvitals.optim.gauges import Gauge, ce_shift_bias, ce_shift_rows, chained_rescale, ln_scale
 
-_HOMOGENEOUS = (
-    "Relu",
-    "LeakyRelu",
-    "MaxPool",
-    "AvgPool",
-    "AdaptiveAvgPool",
-    "AdaptiveMaxPool",
-    "Mean",
-    "View",
-    "UnsafeView",
-    "Reshape",
-    "Transpose",
-    "Permute",
-    "Squeeze",
-    "Unsqueeze",
-    "Clone",
-    "Threshold",
-    "NativeDropout",
-    "Select",
-    "Slice",
-    "Expand",
+# aten names of what commutes with a positive factor, or may: every candidate is proved afterwards
+_HOMOGENEOUS = frozenset(
+    "relu leaky_relu _prelu_kernel threshold abs maximum minimum where clamp_min mul gt ge lt le "
+    "max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d "
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d mean sum native_dropout "
+    "view _unsafe_view reshape transpose t permute squeeze unsqueeze expand select slice split unbind cat "
+    "clone alias detach _to_copy contiguous lift_fresh zeros_like as_strided".split()
 )
 _NORMS = (nn.LayerNorm, nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.RMSNorm)
-_TRANSPOSED = "T"  # autograd's name of x.T; as a prefix it would let Tanh through
 
 
 @dataclass(frozen=True)
@@ -131,7 +117,8 @@ def _observed(net: Invariant, guessed: bool) -> Observed:
             if p.is_floating_point():
                 p.requires_grad_(True)  # frozen ones are seen like the others, to say why they are left
         try:
-            with recorded(model) as runs:
+            anatomy = chart(model, net.task.inputs)
+            with recorded(model, anatomy) as runs:
                 output = net.task.forward()
         except (RuntimeError, TypeError, IndexError) as error:
             raise ValueError(
@@ -144,7 +131,7 @@ def _observed(net: Invariant, guessed: bool) -> Observed:
         outputs = _checked(output, net)
         weights = {n: getattr(model.get_submodule(n), "weight", None) for n in (*runs, *norms)}
         return Observed(
-            links=find_links(runs),
+            links=find_links(anatomy),
             norms=tuple(norms),
             reads={name: _norm_read_by(run.u, norms) for name, run in runs.items()},
             head=next((n for n, run in runs.items() if _is_output(outputs, run.z)), None),
@@ -228,7 +215,7 @@ def _blocking(between: tuple[str, ...]) -> list[str]:
 
 
 def _scales(op: str) -> bool:
-    return op.startswith(_HOMOGENEOUS) or op == _TRANSPOSED
+    return op.rstrip("_") in _HOMOGENEOUS
 
 
 def _note(norms: dict[str, Tensor], name: str) -> Callable[..., Tensor]:

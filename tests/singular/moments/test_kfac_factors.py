@@ -245,3 +245,35 @@ def test_fused_attention_is_said_to_be_left_out():
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     found = kfac(layer, "mse", torch.randn(4, 5, 8), fisher="monte-carlo")
     assert "linear1" in found.layers and "fused call" in found.skipped["self_attn"] and "self_attn" in str(found)
+
+
+def test_every_matrix_of_a_hugging_face_gpt2_is_covered_or_named_with_a_reason():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=11, n_positions=6)
+    gpt = transformers.GPT2LMHeadModel(config).double().eval()
+    ids = torch.randint(0, 11, (3, 5))
+    found = kfac(gpt, "ce", {"input_ids": ids}, fisher="monte-carlo")
+    owners = {n.rpartition(".")[0] for n, p in gpt.named_parameters(remove_duplicate=False) if p.ndim > 1}
+    assert owners == set(found.layers) | set(found.skipped)
+    layer = "transformer.h.0.mlp.c_fc"
+    seen = []
+    handle = gpt.get_submodule(layer).register_forward_hook(lambda m, a, o: seen.append(a[0].detach()))
+    gpt(ids)
+    handle.remove()
+    rows = seen[0].reshape(-1, 8)
+    torch.testing.assert_close(found[layer].A, rows.T @ rows / len(rows), rtol=1e-12, atol=0)
+    assert found[layer].G.shape == (32, 32)
+
+
+def test_a_matrix_of_another_kind_of_module_is_named():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.experts = nn.Parameter(torch.randn(3, 4, 4))
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(torch.einsum("bi,eij->bj", x, self.experts))
+
+    net = Own()
+    assert "3×4×4" in kfac(net, "mse", torch.randn(5, 4)).skipped[""]

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy.kinds import by_output, layer_kind
 from netvitals.capture.result import Result
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.drives import drive
@@ -169,8 +170,11 @@ def layer_scale(w: Tensor, measure: Measure = "he", *, first: bool = False, last
 
 def _scales(layers: object, measure: Measure) -> tuple[np.ndarray, tuple[str, ...], int | None]:
     if isinstance(layers, nn.Module):
-        kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-        layers = {name or type(m).__name__: m.weight for name, m in layers.named_modules() if isinstance(m, kinds)}
+        layers = {
+            name or type(m).__name__: by_output(m)
+            for name, m in layers.named_modules()
+            if layer_kind(m) in ("linear", "convolution")
+        }
         if not layers:
             raise ValueError("the module has no Linear or convolution layer to measure")
     if isinstance(layers, Mapping):

@@ -11,6 +11,7 @@ from collections import Counter
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy import chart
 from netvitals.anatomy.wiring import LayerRun, Links, find_links, recorded
 from netvitals.capture.nested import output_tensor
 from netvitals.capture.task import Task
@@ -32,9 +33,10 @@ def candidate_directions(task: Task, loss: str, units: int) -> tuple[list[Named]
     Returns:
         Directions by name and kind, and what was skipped.
     """
-    with recorded(task.model) as runs, torch.enable_grad():
+    anatomy = chart(task.model, task.inputs)
+    with recorded(task.model, anatomy) as runs, torch.enable_grad():
         answers = output_tensor(task.forward(), task.model)[0].numel()
-    links = find_links(runs)
+    links = find_links(anatomy)
     skipped = dict(links.skipped)
     joint = _joint_modes(task.model, links, units, skipped)
     bottoms = _bottoms(task, loss, "expected" if answers <= ANSWERS else "monte-carlo")

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from netvitals.anatomy.kinds import layer_kind
 from netvitals.capture import in_mode, preserved
 from netvitals.capture.loss import LossFn, likelihood_of
 from netvitals.capture.nested import output_tensor
@@ -26,9 +27,9 @@ from netvitals.capture.task import Task, inputs_of
 from netvitals.singular.moments.factors import FLOOR, FLOOR_SINGLE, Factor
 from netvitals.singular.moments.second_moments import gram, input_moment
 
-LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding)
 FISHERS = ("expected", "monte-carlo", "empirical")
 _FUSED = "its projections run inside one fused call; separate nn.Linear projections are covered"
+_OTHER = "its parameter of {} is used by {}, which is none of linear layer, convolution and embedding"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,9 @@ def why_not(call: Call) -> str:
     """Why a layer has no pair of factors; empty where it has one."""
     if isinstance(call.module, nn.MultiheadAttention):
         return _FUSED
+    if not _covered(call.module):
+        shape = next(p.shape for p in call.module.parameters(recurse=False) if p.ndim > 1)
+        return _OTHER.format("×".join(map(str, shape)), type(call.module).__name__)
     if not call.passes:
         return "never called"
     if getattr(call.module, "groups", 1) > 1:
@@ -93,7 +97,9 @@ def kfac(
     bias: bool = False,
     spectra: bool = True,
 ) -> KFAC:
-    """A and G of every Linear, Conv1d, Conv2d and Embedding of ``model``, which is left as it was.
+    """A and G of every linear layer, convolution and embedding of ``model``, which is left as it was.
+
+    Every module that owns a matrix is in ``layers`` or, with the reason, in ``skipped``.
 
     Args:
         model: any model that returns one tensor, or an output with ``logits``.
@@ -145,11 +151,15 @@ def kfac(
 
 
 def _asked_for(model: nn.Module, only: Only) -> list[Call]:
-    known = {n: m for n, m in model.named_modules() if isinstance(m, (*LAYERS, nn.MultiheadAttention))}
+    known = {n: m for n, m in model.named_modules() if any(p.ndim > 1 for p in m.parameters(recurse=False))}
     calls = [Call(n, known[n]) for n in picked(known, only, "layer")]
-    if not any(isinstance(call.module, LAYERS) for call in calls):
+    if not any(_covered(call.module) for call in calls):
         raise ValueError(f"{type(model).__name__} has no Linear, Conv or Embedding layer that was asked for")
     return calls
+
+
+def _covered(module: nn.Module) -> bool:
+    return layer_kind(module) in ("linear", "convolution", "embedding") and not isinstance(module, nn.Conv3d)
 
 
 def _run(task: Task, calls: list[Call]) -> Tensor:
@@ -157,7 +167,7 @@ def _run(task: Task, calls: list[Call]) -> Tensor:
     handles = []
     try:
         for call in calls:
-            if isinstance(call.module, LAYERS):
+            if _covered(call.module):
                 handles.append(call.module.register_forward_hook(call.record))
         outputs = output_tensor(task.forward(), task.model)
     finally:

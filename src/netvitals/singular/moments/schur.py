@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy.kinds import channel_dim, layer_kind
 from netvitals.capture import in_mode, preserved
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result, Several
 from netvitals.capture.selection import Only, picked
 from netvitals.capture.task import Task, inputs_of
 
-LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _DEAD = 1e-12  # second moment, over the mean of the layer, below which a unit is silent
 _RELATED = 1e-6  # median ratio below which the units obey an exact linear relation; the number is then rounding
 RELATED = "its units obey an exact linear relation, as behind a LayerNorm without shift: no unit has a share of its own"
@@ -168,15 +168,14 @@ def _inputs(task: Task, rows: int, mode: Mode) -> dict[str, Tensor]:
     def hook(name: str) -> Any:
         def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
             value = args[0].detach()
-            if not isinstance(module, nn.Linear):
-                value = value.movedim(1, -1)
+            value = value.movedim(channel_dim(module), -1)
             value = value.reshape(-1, value.shape[-1])
             kept.setdefault(name, value[:: -(-len(value) // rows)])
 
         return note
 
     for name, module in model.named_modules():
-        if isinstance(module, LAYERS):
+        if layer_kind(module) in ("linear", "convolution"):
             handles.append(module.register_forward_pre_hook(hook(name)))
     try:
         with preserved(model), in_mode(model, mode), torch.no_grad():
