@@ -26,11 +26,57 @@ from netvitals.optim.gauges import Gauge, ce_shift_bias, ce_shift_rows, chained_
 
 # aten names of what commutes with a positive factor, or may: every candidate is proved afterwards
 _HOMOGENEOUS = frozenset(
-    "relu leaky_relu _prelu_kernel threshold abs maximum minimum where clamp_min mul gt ge lt le "
-    "max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d "
-    "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d mean sum native_dropout "
-    "view _unsafe_view reshape transpose t permute squeeze unsqueeze expand select slice split unbind cat "
-    "clone alias detach _to_copy contiguous lift_fresh zeros_like as_strided".split()
+    [
+        "relu",
+        "leaky_relu",
+        "_prelu_kernel",
+        "threshold",
+        "abs",
+        "maximum",
+        "minimum",
+        "where",
+        "clamp_min",
+        "mul",
+        "gt",
+        "ge",
+        "lt",
+        "le",
+        "max_pool1d_with_indices",
+        "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
+        "avg_pool1d",
+        "avg_pool2d",
+        "avg_pool3d",
+        "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool3d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+        "mean",
+        "sum",
+        "native_dropout",
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "transpose",
+        "t",
+        "permute",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "select",
+        "slice",
+        "split",
+        "unbind",
+        "cat",
+        "clone",
+        "alias",
+        "detach",
+        "_to_copy",
+        "contiguous",
+        "lift_fresh",
+        "zeros_like",
+        "as_strided",
+    ]
 )
 _NORMS = (nn.LayerNorm, nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.RMSNorm)
 

@@ -66,9 +66,9 @@ class Operator:
 class Operators:
     """Operators of one recorded problem; alive inside ``operators(...)``."""
 
-    def __init__(self, tape: Tape, memory: int, split: bool) -> None:
+    def __init__(self, tape: Tape, memory: int) -> None:
         self.tape = tape
-        self.products = Products(tape, memory=memory, roots="never", split=split)
+        self.products = Products(tape, memory=memory, roots="never", split=False)
         self.names = tuple(n.name for n in tape.nodes)
 
     def block(self, v: str, w: str, part: Part = "H") -> Operator:
@@ -129,7 +129,6 @@ def operators(
     space: Space = "parameter",
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
-    split: bool = True,
 ) -> Iterator[Operators]:
     """Products with blocks or with the whole matrix, as long as the ``with`` block lasts.
 
@@ -144,7 +143,6 @@ def operators(
         space: ``"parameter"`` or ``"activation"``.
         dtype: measure a copy in this dtype.
         memory: bytes for graph and products.
-        split: False saves a backward pass when only ``whole("H")`` is wanted.
 
     Returns:
         A context that gives ``Operators``: ``block(v, w)``, ``column(w, z)``, ``whole()``.
@@ -156,7 +154,7 @@ def operators(
     """
     if space == "parameter" and nodes is None:
         with recorded_parameters(model, loss_fn, batch, dtype=dtype, mode=mode, memory=memory) as tape:
-            yield Operators(tape, memory, split)
+            yield Operators(tape, memory)
         return
     with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory) as tape:
-        yield Operators(tape, memory, split)
+        yield Operators(tape, memory)

@@ -31,8 +31,9 @@ class Problem:
         task = task_of(model, loss_fn, batch)
         first = next((p for p in model.parameters() if p.is_floating_point()), None)
         data = (task.args, dict(task.kwargs), task.targets)
+        self.original: nn.Module | None = None  # of the model that is measured, where that is a copy in another dtype
         if dtype is not None and (first is None or first.dtype != dtype or _other_dtype(data, dtype)):
-            task = _cast(task, dtype)
+            self.original, task = model, _cast(task, dtype)
         self.task, self.model = task, task.model
         sizes = [t.shape[0] for t in tensors((task.args, dict(task.kwargs))) if t.ndim > 0]
         if not sizes:

@@ -63,7 +63,7 @@ class Products:
         memory: bytes that one batch of probes may use.
         roots: ``"auto"`` takes the Gauss–Newton part from the output Jacobian of every node when that is cheaper
             (few outputs, many probes); ``"never"`` always uses one vector-Jacobian product per probe.
-        split: False when only products with the whole H will be asked for.
+        split: False when the parts of H may not be asked for; they are then prepared with the first that is.
     """
 
     def __init__(
@@ -82,16 +82,19 @@ class Products:
         self.by_sample = by_sample
         self.batched = True
         self.pull = [p.clone().requires_grad_(True) for p in tape.pull]
-        self.gradient: Sequence[Tensor | None] = []
         if split:
-            self.gradient = torch.autograd.grad(
-                tape.outputs, self.flat, self.pull, create_graph=True, allow_unused=True
-            )
-            self.cost.vjps += 1
+            _ = self.gradient
         self._straight: dict[int, bool] = {}
         self.roots: list[Tensor] | None = None
-        if roots == "auto" and tape.space == "activation" and not tape.problem.couples_examples:
+        if roots == "auto" and tape.space == "activation" and not tape.interacts:
             self.roots = self._output_jacobians(planned)
+
+    @cached_property
+    def gradient(self) -> Sequence[Tensor | None]:
+        """Jᵀu with u free, from which Gauss–Newton and tensor part come; refused where H is not their sum."""
+        self.tape.demand_split()
+        self.cost.vjps += 1
+        return torch.autograd.grad(self.tape.outputs, self.flat, self.pull, create_graph=True, allow_unused=True)
 
     def size(self, v: int) -> int:
         """Length of the vectors at node v."""
@@ -259,9 +262,8 @@ class Products:
                 return torch.autograd.grad(
                     heads, wrt, tails, retain_graph=True, allow_unused=True, is_grads_batched=True
                 )
-            except (RuntimeError, NotImplementedError) as error:
-                if "vmap" not in str(error) and "batching" not in str(error):
-                    raise
+            except (RuntimeError, NotImplementedError):
+                # vmap's rules differ from the operation's own (group_norm's fails on shapes): one by one tells
                 self.batched = False
         single = [
             torch.autograd.grad(heads, wrt, [t[i] for t in tails], retain_graph=True, allow_unused=True)

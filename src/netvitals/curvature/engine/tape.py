@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from netvitals.capture.loss import LossFn
 from netvitals.capture.nested import main_output
 from netvitals.capture.observation import Mode
+from netvitals.curvature.engine.checks import gradient_beyond, rows_interact, tolerance
 from netvitals.curvature.engine.graph import NodeGraph, ends, node_graph
 from netvitals.curvature.engine.nodes import (
     Choice,
@@ -59,11 +61,26 @@ class Tape:
         self.loss = float("nan")
         self.graph = NodeGraph((), {}, {}, {})
         self.values: list[Tensor] = []  # f_v before its own perturbation, in activation space
+        self.beyond = 0.0  # share of the loss's gradient that does not pass through the outputs
         self._rebuild: Any = None
 
     @property
     def examples(self) -> int:
         return self.problem.examples
+
+    @cached_property
+    def interacts(self) -> bool:
+        """Whether examples see each other on the way from a node to the output, as measured."""
+        return rows_interact(self.outputs, self.rows, self.examples)
+
+    def demand_split(self) -> None:
+        """Raise a sentence where H is not the sum of a Gauss–Newton part at the outputs and a tensor part."""
+        if self.beyond > tolerance(self.outputs[0].dtype):
+            raise ValueError(
+                f"the loss reads more than the model's output: {self.beyond:.0%} of its gradient does not pass through "
+                "it (a penalty on parameters, an auxiliary loss kept on a module?). H = GN + T is defined for a loss "
+                "of the output alone: leave the other term out, or ask for part='H', which has it"
+            )
 
     def record(self) -> None:
         """Run the model with ε in place and keep the graph."""
@@ -88,19 +105,20 @@ class Tape:
         if problem.own_loss:
             self._cut_at_logits(outputs)
         else:
-            self._cut_at_outputs(rebuild)
+            self._cut_at_outputs(outputs, rebuild)
         if not self._loss_curves():
             raise ValueError(
                 "the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
                 "sum; or a cross-entropy saturated to the last bit): its Gauss–Newton part is zero. Use a "
                 "twice differentiable loss, for example cross-entropy, mean squared error or Huber"
             )
+        self._refuse_stale_loss()
         self.pull = [s.detach() for s in self.slope]
         if seams:
             self.graph = node_graph(self.nodes, seams, self.outputs, model)
             self.values = [before for before, _ in seams]
 
-    def _cut_at_outputs(self, rebuild: Any) -> None:
+    def _cut_at_outputs(self, outputs: Any, rebuild: Any) -> None:
         """The loss as a function of the model's detached outputs, and its gradient at them."""
         keep = [i for i, o in enumerate(self.outputs) if o.requires_grad]
         self.detached = [o.detach().requires_grad_(i in keep) for i, o in enumerate(self.outputs)]
@@ -113,6 +131,8 @@ class Tape:
             )
         slopes = torch.autograd.grad(loss, [self.detached[i] for i in keep], create_graph=True, allow_unused=True)
         used = [(i, s) for i, s in zip(keep, slopes) if s is not None]
+        if len(self.outputs) > 1 and all(self.outputs[i].ndim == 0 for i, _ in used):
+            return self._cut_at_logits(outputs)  # a loss function that hands on the model's own: lambda o, y: o.loss
         self.outputs = [self.outputs[i] for i, _ in used]
         self.detached = [self.detached[i] for i, _ in used]
         self.slope = [s for _, s in used]
@@ -132,6 +152,19 @@ class Tape:
             "the model's own loss is not a function of its logits alone (another term, or no logits in its output): "
             "Gauss–Newton needs to know where the network ends. Give loss_fn and a batch with the target"
         )
+
+    def _refuse_stale_loss(self) -> None:
+        """A copy of the model was made, but a loss function may still read the original's parameters."""
+        if self.problem.original is None:
+            return
+        theirs = [p for p in self.problem.original.parameters() if p.requires_grad]
+        loss = self.whole_loss()
+        read = torch.autograd.grad(loss, theirs, allow_unused=True, retain_graph=True) if loss.requires_grad else ()
+        if any(g is not None for g in read):
+            raise ValueError(
+                "dtype= measures a copy of the model, but loss_fn reads parameters of the original (a penalty written "
+                "with the model's name): call model.to(dtype) yourself and leave dtype out"
+            )
 
     def _loss_curves(self) -> bool:
         pairs = [(s, o) for s, o in zip(self.slope, self.detached) if s.requires_grad]
@@ -281,6 +314,8 @@ def _drop_idle(tape: Tape, explicit: bool) -> None:
     if not flat:
         raise ValueError("none of the nodes can be differentiated")
     grads = torch.autograd.grad(tape.outputs, flat, tape.pull, allow_unused=True, retain_graph=True)
+    whole = torch.autograd.grad(tape.whole_loss(), flat, allow_unused=True, retain_graph=True)
+    tape.beyond = gradient_beyond(whole, grads)
     ends = np.cumsum([len(leaves) for leaves in tape.leaves])
     live = [any(g is not None for g in grads[end - len(leaves) : end]) for end, leaves in zip(ends, tape.leaves)]
     idle = [n.name for n, ok in zip(tape.nodes, live) if not ok]

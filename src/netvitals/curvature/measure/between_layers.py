@@ -214,10 +214,12 @@ def _check(method: str, reduction: str, probes: int, space: str) -> None:
 
 
 def _require_separate_examples(tape: Tape, reduction: str) -> None:
-    if tape.problem.couples_examples:
+    if tape.interacts:
+        norm = " (batch normalisation is in train mode)" if tape.problem.couples_examples else ""
         raise ValueError(
-            f"reduction={reduction!r} needs examples that do not see each other, but batch normalisation "
-            "is in train mode: call model.eval(), pass mode='eval', or use reduction='joint'"
+            f"reduction={reduction!r} needs examples that do not see each other, but in this model one example's "
+            f"activations reach another one's output{norm}: call model.eval() or pass mode='eval' if a norm does it, "
+            "or use reduction='joint'"
         )
     whole, parts = tape.mean_check()
     if abs(whole - parts) > 1e-3 * max(abs(whole), abs(parts), 1e-12):

@@ -148,7 +148,7 @@ def node_jacobians(
         A context that gives ``NodeJacobians``: ``jacobian(w, v)``, ``output(v)``, ``edges()``.
     """
     with recorded(model, loss_fn, batch, nodes=nodes, dtype=dtype, mode=mode, memory=memory) as tape:
-        if tape.problem.couples_examples:
+        if tape.interacts:
             raise ValueError(
                 "Jacobians by example need examples that do not see each other, but batch normalisation is "
                 "in train mode: call model.eval(), or pass mode='eval'"

@@ -15,6 +15,7 @@ from netvitals.anatomy.lanczos import Lanczos
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
+from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.operator import Operator, Part, operators
 from netvitals.curvature.engine.probes import generator
@@ -155,7 +156,8 @@ def top_eigenvalues(
         d = matrix.shape[0]
         most = _affordable(min(most, d), 1, d, matrix, memory)
         start = torch.randn(1, d, generator=generator(seed, matrix.device), dtype=matrix.dtype, device=matrix.device)
-        run = Lanczos(matrix.apply, start, most)
+        symmetry = Symmetry(matrix.dtype)
+        run = Lanczos(symmetry.watching(matrix.apply), start, most)
         while True:
             before = run.steps
             run.advance(max(2 * k, 10) if run.steps == 0 else 5)
@@ -168,6 +170,7 @@ def top_eigenvalues(
                 progress(run.steps, most)
             if done or run.steps in (before, most) or bool(run.ended.all()):
                 break
+        symmetry.demand()
         found = vectors[0][:, order].to(matrix.dtype).to(matrix.device).mT @ t.basis[0]
         cost = matrix.cost.gradients if matrix.cost else float("nan")
         done = done or bool(run.ended.all()) or run.steps == d
@@ -240,11 +243,13 @@ def spectral_density(
         steps = _affordable(min(steps, d), runs, d, matrix, memory)
         source = generator(seed, matrix.device)
         starts = torch.randn(runs, d, generator=source, dtype=matrix.dtype, device=matrix.device)
-        run = Lanczos(matrix.apply, starts, steps)
+        symmetry = Symmetry(matrix.dtype)
+        run = Lanczos(symmetry.watching(matrix.apply), starts, steps)
         for done in range(steps):
             run.advance(1)
             if progress:
                 progress(done + 1, steps)
+        symmetry.demand()
         values, vectors = run.tridiagonal().ritz()
         cost = matrix.cost.gradients if matrix.cost else float("nan")
     x, weights = values.numpy(), vectors[:, 0].square().numpy()
@@ -306,7 +311,6 @@ def _matrix(
         dtype=dtype,
         mode=mode,
         memory=memory,
-        split=part != "H" or node is not None,
     ) as of:
         yield of.whole(part) if node is None else of.block(node, node, part), of.tape.skipped
 

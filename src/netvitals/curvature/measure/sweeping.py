@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.curvature.engine.probes import draw, generator
+from netvitals.curvature.engine.checks import PairSymmetry
+from netvitals.curvature.engine.probes import draw, generator, signs
 from netvitals.curvature.engine.products import Column, Pieces, Products, Progress
 
 KINDS = ("H", "GN", "T")
@@ -66,10 +67,16 @@ class _Run:
         self.rows: dict[tuple[int, int], Tensor] = {}  # H_{v,w}Q_w of the first basis, until the second joins it
         self.leading: dict[tuple[int, int], Tensor] = {}  # best right singular vector of H_{v,w} so far, (S, d_w)
         self.done, self.total = 0, sum(min(d, probes) for d in self.sizes)
+        self.symmetry = PairSymmetry(products.flat[0].dtype)
 
     def apply(self, w: int, rows: Tensor) -> Column:
         column = self.products.column(w, _as_pieces(rows, self.products.leaves[w], self.copies))
         self.done += rows.shape[1]
+        if w not in self.symmetry:
+            # two mixtures of all rows: the first rows of an identity would see two entries of a block
+            mix = signs(2, rows.shape[1], generator(w, rows.device), rows.device).to(rows.dtype)
+            images = [(mix @ _parts(column, v, self.copies)[0]).transpose(0, 1) for v in range(self.n)]
+            self.symmetry.add(w, (mix @ rows).transpose(0, 1), images)
         if self.progress:
             self.progress(self.done, self.total)
         return column
@@ -119,6 +126,7 @@ def sweep(
         _tail(run, w, run.apply(w, z if more is None else torch.cat([more, z], 1)), extras[w], basis)
     for _ in range(refine if run.leading else 0):
         _power(run)
+    run.symmetry.demand()
     return run.found
 
 

@@ -16,8 +16,9 @@ from torch import nn
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
+from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.probes import Distribution, ProbeSeries
-from netvitals.curvature.engine.products import Products, Progress
+from netvitals.curvature.engine.products import Products, Progress, flattened
 from netvitals.curvature.engine.tape import recorded_parameters
 from netvitals.curvature.measure.result import shortened, skipped_line
 
@@ -98,12 +99,16 @@ def trace(
         products = Products(tape, memory=memory, split=part != "H")
         rows = []
         series = ProbeSeries(products.flat, seed, distribution)
+        symmetry = Symmetry(products.flat[0].dtype)
         for at in products.portions(probes):
             z = series.take(at.stop - at.start)
             hz = products.whole(z, part)
+            for one, image in zip(flattened(z), flattened(hz)):
+                symmetry.add(one, image)
             rows.append(torch.stack([torch.linalg.vecdot(a.flatten(1), b.flatten(1)) for a, b in zip(z, hz)], 1))
             if progress:
                 progress(at.stop, probes)
+        symmetry.demand()
         draws = torch.cat(rows).double().cpu().numpy()
         names = tuple(n.name for n in tape.nodes)
         cost, skipped = products.cost.gradients, tape.skipped

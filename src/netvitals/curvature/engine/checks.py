@@ -1,0 +1,188 @@
+r"""What a measurement of curvature takes for granted, looked at on the user's own model, each time.
+
+* Examples do not see each other: then $J_{out\leftarrow v}$ falls apart by example. A cotangent on half of the outputs
+  must reach no perturbation of the other half.
+* The loss is a function of the model's output alone: then $\nabla L = J^\top\nabla_{out}L$, and only then is
+  $H = GN + T$ with the curvature of the loss at the output.
+* Second derivatives are right: $z^\top Hw = w^\top Hz$. torch's own are not for every operation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+LOOSE = 1e-6  # what casts to float32 inside a model leave of double precision
+
+
+def rows_interact(outputs: Sequence[Tensor], rows: Sequence[Tensor], examples: int) -> bool:
+    """Whether an example's perturbation at any node reaches the outputs of another example.
+
+    Args:
+        outputs: of the model, with the examples in front.
+        rows: per node its perturbation by example, (examples, …).
+        examples: their number.
+
+    Returns:
+        True also where the outputs do not have the examples in front, so that it cannot be seen.
+    """
+    if examples < 2 or not rows:
+        return False
+    if any(o.ndim == 0 or o.shape[0] != examples for o in outputs):
+        return True
+    source = torch.Generator(device=outputs[0].device).manual_seed(0)
+    for half in (0, 1):
+        mine = torch.arange(examples, device=outputs[0].device) % 2 == half
+        cotangents = []
+        for o in outputs:
+            z = torch.randn(o.shape, generator=source, dtype=torch.float32, device=o.device).to(o.dtype)
+            cotangents.append(z * mine.view(-1, *(1,) * (o.ndim - 1)))
+        reached = torch.autograd.grad(outputs, rows, cotangents, retain_graph=True, allow_unused=True)
+        if any(g is not None and bool(g[~mine].any()) for g in reached):
+            return True
+    return False
+
+
+def gradient_beyond(full: Sequence[Tensor | None], through: Sequence[Tensor | None]) -> float:
+    """The share of the loss's gradient that does not pass through the model's output.
+
+    Args:
+        full: ∇L at the leaves, with everything the loss reads.
+        through: Jᵀ∇L, by way of the outputs alone.
+
+    Returns:
+        The norm of their difference over the norm of the larger one; 0 where both vanish.
+    """
+    gap = sizes = others = 0.0
+    for f, t in zip(full, through):
+        if f is None and t is None:
+            continue
+        zero = torch.zeros_like(f if t is None else t)
+        f, t = (zero if v is None else v.detach().double() for v in (f, t))
+        gap += float((f - t).square().sum())
+        sizes, others = sizes + float(f.square().sum()), others + float(t.square().sum())
+    largest = max(sizes, others)
+    return (gap / largest) ** 0.5 if largest else 0.0
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """How far two ways to the same number may differ by rounding."""
+    return max(1e4 * torch.finfo(dtype).eps, LOOSE)
+
+
+class Symmetry:
+    r"""Compares $z_i^\top Hz_j$ with $z_j^\top Hz_i$ among the products that a measurement makes anyway.
+
+    Args:
+        dtype: of the products; it sets how much rounding is forgiven.
+
+    >>> seen = Symmetry(torch.float64)
+    >>> h = torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64)
+    >>> for z in torch.eye(2, dtype=torch.float64):
+    ...     seen.add(z, h @ z)
+    >>> round(seen.defect, 3)
+    1.748
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.defect = 0.0  # largest |zᵀHw − wᵀHz| over ‖Hw‖‖z‖/√d, which is its size for an antisymmetric H
+        self._tolerance = tolerance(dtype)
+        self._first: tuple[Tensor, Tensor] | None = None
+
+    def add(self, z: Tensor, hz: Tensor) -> None:
+        """One more product; the first is kept and the others are held against it.
+
+        Args:
+            z: a vector.
+            hz: what the matrix makes of it.
+        """
+        z, hz = z.detach().reshape(-1), hz.detach().reshape(-1)
+        if self._first is None:
+            self._first = z, hz
+            return
+        first, image = self._first
+        gap = float((torch.dot(z, image) - torch.dot(first, hz)).abs())
+        size = float(z.norm() * image.norm() + first.norm() * hz.norm()) / (2 * z.numel() ** 0.5)
+        if size > 0 and math.isfinite(gap):
+            self.defect = max(self.defect, gap / size)
+
+    def watching(self, apply: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """``apply`` on rows of vectors, with every product noted.
+
+        Args:
+            apply: rows z to rows Hz.
+
+        Returns:
+            The same function, watched.
+        """
+
+        def watched(rows: Tensor) -> Tensor:
+            images = apply(rows)
+            for z, hz in zip(rows, images):
+                self.add(z, hz)
+            return images
+
+        return watched
+
+    def demand(self) -> None:
+        """Raise a sentence where the matrix is not symmetric."""
+        demand_symmetry(self.defect, self._tolerance)
+
+
+class PairSymmetry:
+    r"""The same between nodes: $z_v^\top H_{v,w}z_w$ and $z_w^\top H_{w,v}z_v$ from the first product at each node.
+
+    Args:
+        dtype: of the products.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.defect = 0.0
+        self._tolerance = tolerance(dtype)
+        self._seen: dict[int, tuple[Tensor, list[Tensor]]] = {}
+
+    def __contains__(self, w: int) -> bool:
+        return w in self._seen
+
+    def add(self, w: int, rows: Tensor, images: list[Tensor]) -> None:
+        """Products at node w, held against those of the nodes before it, and the second against the first.
+
+        Args:
+            w: the node.
+            rows: two vectors there.
+            images: for every node v, H_{v,w} times each of them.
+        """
+        self._seen[w] = rows[0], [image[0] for image in images]
+        for v, (u, others) in self._seen.items():
+            if v != w:
+                self._hold(u, images[v][0], rows[0], others[w])
+        self._hold(rows[0], images[w][1], rows[1], images[w][0])
+
+    def _hold(self, u: Tensor, here: Tensor, z: Tensor, there: Tensor) -> None:
+        gap = float((u * here).sum() - (z * there).sum())
+        size = float(u.norm() * here.norm() / u.numel() ** 0.5 + z.norm() * there.norm() / z.numel() ** 0.5) / 2
+        if size > 0 and math.isfinite(gap):
+            self.defect = max(self.defect, abs(gap) / size)
+
+    def demand(self) -> None:
+        """Raise a sentence where the blocks are not each other's transposes."""
+        demand_symmetry(self.defect, self._tolerance)
+
+
+def demand_symmetry(defect: float, allowed: float) -> None:
+    """Raise a sentence where a second derivative is not symmetric.
+
+    Args:
+        defect: how far it is from symmetric, as a share of its size.
+        allowed: what rounding may do.
+    """
+    if defect > allowed:
+        raise ValueError(
+            f"the second derivative that torch computes here is not symmetric (by about {defect:.1%} of its "
+            "size): one operation of the model has a wrong one. weight_norm is known for it: fold it into the "
+            "weight with torch.nn.utils.parametrize.remove_parametrizations on a copy of the model; else replace "
+            "operations until this is gone"
+        )

@@ -1,0 +1,185 @@
+"""What curvature takes for granted is looked at on the model; where it fails there is a sentence, never a number."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from netvitals import curvature
+
+
+class Centred(nn.Module):
+    """Examples that see each other without any norm layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        z = torch.tanh(self.a(x))
+        return self.c(torch.tanh(self.b(z - z.mean(0))))
+
+
+class Graph(nn.Module):
+    """Two rounds of a graph convolution: rows are nodes of a graph, not examples."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+        ring = torch.eye(n) + torch.roll(torch.eye(n), 1, 0)
+        self.register_buffer("ring", ring / ring.sum(1, keepdim=True))
+
+    def forward(self, x):
+        return self.b(self.ring @ torch.tanh(self.a(self.ring @ x)))
+
+
+def shared_hessian(net, nodes, x, y):
+    """∂²L/∂ε² in float64, one ε at each node for all rows, and its Gauss–Newton part by the output's Jacobian."""
+    sizes = [net.get_submodule(n)(torch.zeros(1, net.get_submodule(n).in_features).double()).shape[-1] for n in nodes]
+
+    def run(eps):
+        parts = dict(zip(nodes, eps.split(sizes)))
+        hooks = [net.get_submodule(n).register_forward_hook(lambda m, a, o, e=e: o + e) for n, e in parts.items()]
+        try:
+            return net(x)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    zero = torch.zeros(sum(sizes), dtype=torch.float64)
+    h = torch.autograd.functional.hessian(lambda e: F.mse_loss(run(e), y), zero)
+    j = torch.autograd.functional.jacobian(lambda e: run(e).reshape(-1), zero)
+    gn = j.T @ j * 2 / y.numel()
+    return h, gn, sizes
+
+
+@pytest.mark.parametrize("method", ["exact", "stochastic"])
+@pytest.mark.parametrize("make", [Centred, lambda: Graph(6)], ids=["batch mean", "graph"])
+def test_rows_that_interact_are_noticed_and_the_blocks_are_right(make, method):
+    torch.manual_seed(0)
+    net, x, y = make().double(), torch.randn(6, 3).double(), torch.randn(6, 2).double()
+    nodes = [n for n, _ in net.named_children()][:-1]
+    found = curvature.interlayer(net, "mse", (x, y), nodes=nodes, method=method)
+    h, gn, sizes = shared_hessian(net, nodes, x, y)
+    at = torch.tensor([0, *sizes]).cumsum(0).tolist()
+    for i in range(len(nodes)):
+        for k in range(len(nodes)):
+            block, part = (m[at[i] : at[i + 1], at[k] : at[k + 1]] for m in (h, gn))
+            assert found.resonance[i, k] == pytest.approx(float(block.norm()), rel=1e-10)
+            assert found.gn_gap[i, k] == pytest.approx(float((block - part).norm() / part.norm()), rel=1e-8)
+
+
+def test_examples_that_interact_are_not_kept_apart():
+    net, x, y = Centred(), torch.randn(6, 3), torch.randn(6, 2)
+    for reduction in ("per_sample", "mean_of_norms"):
+        with pytest.raises(ValueError, match="reach another one's output"):
+            curvature.interlayer(net, "mse", (x, y), nodes=["a", "b"], reduction=reduction)
+    plain = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    assert curvature.interlayer(plain, "mse", (x, y), nodes=["0"], reduction="per_sample").examples == 6
+
+
+def penalised():
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+    x, y = torch.randn(6, 4).double(), torch.randn(6, 2).double()
+    return net, lambda o, t: F.mse_loss(o, t) + sum((p**4).sum() for p in net.parameters()), x, y
+
+
+def dense_hessian(net, loss, x, y):
+    names, values = zip(*net.named_parameters())
+    flat = torch.cat([v.detach().reshape(-1) for v in values])
+
+    def f(w):
+        parts = dict(zip(names, (p.view_as(v) for p, v in zip(w.split([v.numel() for v in values]), values))))
+        return F.mse_loss(torch.func.functional_call(net, parts, (x,)), y) + loss(parts)
+
+    return torch.autograd.functional.hessian(f, flat)
+
+
+def test_a_penalty_on_parameters_is_in_h_and_refused_for_the_parts():
+    net, loss, x, y = penalised()
+    wanted = dense_hessian(net, lambda parts: sum((p**4).sum() for p in parts.values()), x, y)
+    with curvature.operators(net, loss, (x, y)) as of:
+        torch.testing.assert_close(of.whole("H").dense(), wanted, rtol=1e-10, atol=1e-12)
+        with pytest.raises(ValueError, match="reads more than the model's output"):
+            of.whole("GN").dense()
+    assert curvature.trace(net, loss, (x, y), probes=4000).total == pytest.approx(float(wanted.trace()), rel=0.02)
+    with pytest.raises(ValueError, match="reads more than the model's output"):
+        curvature.interlayer(net, loss, (x, y), nodes=["0", "2"], space="parameter")
+
+
+def test_a_copy_in_another_dtype_is_refused_to_a_loss_that_reads_the_original():
+    net, loss, x, y = penalised()
+    net.float()
+    with pytest.raises(ValueError, match="reads parameters of the original"):
+        curvature.trace(net, loss, (x.float(), y.float()), probes=4, dtype=torch.float64)
+    assert curvature.trace(net, F.mse_loss, (x.float(), y.float()), probes=4, dtype=torch.float64).probes == 4
+
+
+class Auxiliary(nn.Module):
+    """A loss term kept on a module, as routers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = torch.tanh(self.a(x))
+        self.kept = h.square().mean()
+        return self.b(h)
+
+
+def test_a_term_kept_on_a_module_is_refused_for_the_parts_in_both_spaces():
+    net, x, y = Auxiliary().double(), torch.randn(5, 3).double(), torch.randn(5, 2).double()
+    loss = lambda o, t: F.mse_loss(o, t) + net.kept
+    for space in ("activation", "parameter"):
+        with pytest.raises(ValueError, match="does not pass through it"):
+            curvature.interlayer(net, loss, (x, y), nodes=["a"], space=space)
+
+
+def test_a_wrong_second_derivative_is_noticed_by_every_measurement():
+    torch.manual_seed(2)
+    normed = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 5))
+    net = nn.Sequential(normed, nn.Tanh(), nn.Linear(5, 2)).double()
+    batch = torch.randn(6, 4).double(), torch.randn(6, 2).double()
+    for measure in (curvature.trace, curvature.top_eigenvalues, curvature.spectral_density):
+        with pytest.raises(ValueError, match=r"not symmetric .*weight_norm"):
+            measure(net, "mse", batch)
+    with pytest.raises(ValueError, match="not symmetric"):
+        curvature.interlayer(net, "mse", batch, space="parameter", nodes=["0", "2"])
+    torch.nn.utils.parametrize.remove_parametrizations(net[0], "weight")
+    assert curvature.trace(net, "mse", batch, probes=4).probes == 4
+
+
+def test_group_norm_is_measured():
+    """vmap's rule for its second derivative fails on shapes; products one by one have none of that."""
+    torch.manual_seed(3)
+    net = nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.SiLU(), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(16, 3)
+    ).double()
+    batch = torch.randn(3, 2, 6, 6).double(), torch.randint(0, 3, (3,))
+    names, values = zip(*net.named_parameters())
+    flat = torch.cat([v.detach().reshape(-1) for v in values])
+
+    def f(w):
+        parts = dict(zip(names, (p.view_as(v) for p, v in zip(w.split([v.numel() for v in values]), values))))
+        return F.cross_entropy(torch.func.functional_call(net, parts, (batch[0],)), batch[1])
+
+    wanted = torch.autograd.functional.hessian(f, flat)
+    with curvature.operators(net, "ce", batch) as of:
+        torch.testing.assert_close(of.whole().dense(), wanted, rtol=1e-9, atol=1e-11)
+    assert curvature.interlayer(net, "ce", batch, probes=4).nodes
+
+
+def test_a_loss_function_that_hands_on_the_models_own_loss_is_taken_for_what_it_is():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        n_layer=1, n_head=1, n_embd=4, vocab_size=5, n_positions=4, bos_token_id=0, eos_token_id=0
+    )
+    gpt = transformers.GPT2LMHeadModel(config).double().eval()
+    ids = torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0]])
+    own = curvature.trace(gpt, None, {"input_ids": ids, "labels": ids}, probes=4)
+    handed = curvature.trace(gpt, lambda o, y: o.loss, ({"input_ids": ids, "labels": ids}, ids), probes=4)
+    assert handed.total == pytest.approx(own.total, rel=1e-9)
+    split = curvature.interlayer(gpt, lambda o, y: o.loss, ({"input_ids": ids, "labels": ids}, ids), probes=4)
+    assert split.nodes
