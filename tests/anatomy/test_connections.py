@@ -128,3 +128,8 @@ def test_an_input_that_joins_is_named_also_when_it_is_the_second():
 
     (first, _) = chart(Joined(), (torch.randn(3, 4), torch.randn(3, 6))).connections
     assert first.writer == "a" and first.readers == ("b",) and first.blocked == "b sees the model's input as well"
+
+
+def test_the_outputs_of_a_matrix_with_one_row_or_one_column_are_known():
+    net = nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 3), nn.Linear(3, 1), nn.Linear(1, 1))
+    assert [layer.out_dim for layer in chart(net, torch.randn(5, 4)).layers] == [0, 0, 0, 0]

@@ -27,7 +27,7 @@ def test_smooth_activations_have_no_rescaling():
     model = nn.Sequential(nn.Linear(12, 16), nn.GELU(), nn.Linear(16, 10))
     found = optim.find_gauges(model)
     assert names(found) == ["logit shift 2.bias", "logit shift 2.weight"]
-    assert "Gelu" in found.skipped["0 → 2"]
+    assert "gelu" in found.skipped["0 → 2"]
 
 
 def test_mean_squared_error_has_no_logit_shift():
@@ -80,7 +80,7 @@ def test_a_supposed_orbit_that_changes_the_loss_is_not_used():
             return h + self.a(h)
 
     found = optim.find_gauges(Leaky(), "mse", torch.randn(4, 6))
-    assert "norm scale norm" not in names(found) and "loss changes" in found.skipped["norm scale norm"]
+    assert "norm scale norm" not in names(found) and "leaves the model" in found.skipped["norm scale norm"]
 
 
 def test_gpt_with_tied_embedding():
@@ -134,7 +134,7 @@ def test_chains_end_at_tanh_and_go_on_behind_it():
         nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)
     )
     found = optim.find_gauges(model)
-    assert names(found)[:2] == ["rescale 0 … 2", "rescale 4 … 6"] and "Tanh" in found.skipped["2 → 4"]
+    assert names(found)[:2] == ["rescale 0 … 2", "rescale 4 … 6"] and "tanh" in found.skipped["2 → 4"]
 
 
 def test_dropout_of_a_training_model_does_not_hide_a_chain():
@@ -151,7 +151,7 @@ def test_frozen_tied_and_computed_weights_are_left_with_a_reason():
     assert "frozen" in found.skipped["rescale 0 … 2"] and not model[0].weight.requires_grad
     optim.DDCAdam([p for p in model.parameters() if p.requires_grad], found.gauges)
     normed = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 3))
-    assert "computed" in optim.find_gauges(normed).skipped["rescale 0 … 2"]
+    assert "computed" in optim.find_gauges(normed).skipped["0"]
     layer = nn.Linear(6, 6)
     twice = nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(6, 3))
     assert "2 times" in optim.find_gauges(twice).skipped["0"]

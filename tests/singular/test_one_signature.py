@@ -107,7 +107,8 @@ def test_batches_of_any_kind_give_the_same(name):
     call = (lambda m, b: WITH_LOSS[name](m, "ce", b)) if name in WITH_LOSS else WITHOUT_LOSS[name]
     plain = readable(call(model, (x, y)))
     for other in (call(model, {"x": x, "labels": y}), call(named, (x, y)), call(named, {"x": x, "labels": y})):
-        assert str(readable(other)) == str(plain)
+        # a model that also hands out a hidden state says so where it is asked why a layer has no link
+        assert str(readable(other)).replace("its output leaves the model; ", "") == str(plain)
 
 
 @pytest.mark.parametrize("name", list(WITH_LOSS))

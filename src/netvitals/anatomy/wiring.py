@@ -16,8 +16,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.anatomy.charting import Anatomy
-from netvitals.anatomy.connections import Connection, Layer
+from netvitals.anatomy.atlas import Anatomy
+from netvitals.anatomy.blocks.connections import Connection
+from netvitals.anatomy.blocks.layers import Layer
 
 
 @dataclass
@@ -113,6 +114,10 @@ def find_links(anatomy: Anatomy) -> Links:
 
 def why_not_alone(layer: Layer, anatomy: Anatomy) -> str:
     """Why a layer's weight is not a parameter that this layer alone uses, once; empty where it is."""
+    if layer.reparametrised:
+        return f"its weight is computed from {', '.join(layer.reparametrised)}"
+    if layer.part.index:
+        return f"its weight is a part of a larger parameter, {layer.part}"
     if layer.calls > 1:
         return f"its weight is used {layer.calls} times per forward pass: its gradient mixes several inputs"
     info = next((p for p in anatomy.parameters if layer.weight in (p.name, *p.ties)), None)
@@ -148,9 +153,7 @@ def recorded(model: nn.Module, anatomy: Anatomy) -> Iterator[dict[str, LayerRun]
 
     def hook_for(layer: Layer) -> Callable[..., Tensor]:
         op = anatomy.operations[layer.operation]
-        convolution = "convolution" in op.name
-        transposed = layer.transposed or op.name == "embedding" or (convolution and bool(op.args[6]))
-        grouped = convolution and op.args[8] != 1
+        grouped = "convolution" in op.name and op.args[8] != 1
 
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
             if layer.name in runs or not isinstance(output, Tensor) or not inputs:
@@ -163,8 +166,8 @@ def recorded(model: nn.Module, anatomy: Anatomy) -> Iterator[dict[str, LayerRun]
                 bias=parameters[layer.bias] if layer.bias else None,
                 u=inputs[0],
                 z=output,
-                channel=1 if convolution else -1,
-                transposed=transposed,
+                channel=layer.channel_dim,
+                transposed=layer.out_dim != 0,
                 grouped=grouped,
             )
             return output.clone()  # an in-place activation must not overwrite what was noted

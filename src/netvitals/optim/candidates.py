@@ -7,17 +7,16 @@ undone by the layers that read them, and the shift of all logits under cross-ent
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn import Parameter
 
-from netvitals.anatomy import chart
-from netvitals.anatomy.wiring import Links, find_links, recorded
+from netvitals.anatomy import Anatomy, chart
+from netvitals.anatomy.wiring import Links, find_links
 from netvitals.capture import in_mode, preserved
 from netvitals.capture.loss import LossFn, likelihood_of, resolve_loss
 from netvitals.capture.nested import main_output, mapped, output_tensor
@@ -78,7 +77,6 @@ _HOMOGENEOUS = frozenset(
         "as_strided",
     ]
 )
-_NORMS = (nn.LayerNorm, nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 @dataclass(frozen=True)
@@ -131,58 +129,35 @@ def invariant_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Invariant:
 
 def found_candidates(net: Invariant, guessed: bool) -> tuple[list[Gauge], dict[str, str], dict[str, tuple[Any, str]]]:
     """Candidates; what was left out and why; and, by layer, its weight and why it is linked to no other."""
-    model, seen = net.task.model, _observed(net, guessed)
+    model, anatomy = net.task.model, _charted(net, guessed)
+    links = find_links(anatomy)
     skipped = {
         f"{link.first} → {link.second}": f"{', '.join(_blocking(link.between))} in between does not scale"
-        for link in seen.links.links
+        for link in links.links
         if _blocking(link.between)
     }
-    candidates = [*_rescales(model, seen, skipped), *_norm_scales(model, seen, skipped)]
+    candidates = [*_rescales(model, anatomy, links, skipped), *_norm_scales(model, anatomy, skipped)]
     if net.kind == "ce":
-        candidates += _logit_shifts(model, seen)
-    return candidates, skipped, {n: (_weight(model, n), why) for n, why in seen.links.skipped.items()}
+        candidates += _logit_shifts(model, anatomy)
+    known = dict(model.named_parameters(remove_duplicate=False))
+    weights = {layer.name: known.get(layer.weight) for layer in anatomy.layers}
+    return candidates, skipped, {n: (weights[n], why) for n, why in links.skipped.items()}
 
 
-@dataclass(frozen=True)
-class Observed:
-    """What one forward pass shows: which layer feeds which, which norm each layer reads, and the last layer."""
-
-    links: Links
-    norms: tuple[str, ...]
-    reads: dict[str, str | None]  # layer → norm
-    head: str | None
-    made: frozenset[str]  # modules whose weight is computed by a parametrisation
-
-
-def _observed(net: Invariant, guessed: bool) -> Observed:
+def _charted(net: Invariant, guessed: bool) -> Anatomy:
+    """The anatomy of the model in eval mode; a sentence where its outputs could not show a change."""
     model = net.task.model
-    norms: dict[str, Tensor] = {}
-    handles = [m.register_forward_hook(_note(norms, n)) for n, m in model.named_modules() if isinstance(m, _NORMS)]
-    with preserved(model), in_mode(model, "eval"), torch.enable_grad():
-        for p in model.parameters():
-            if p.is_floating_point():
-                p.requires_grad_(True)  # frozen ones are seen like the others, to say why they are left
+    with preserved(model), in_mode(model, "eval"), torch.no_grad():
         try:
             anatomy = chart(model, net.task.inputs)
-            with recorded(model, anatomy) as runs:
-                output = net.task.forward()
+            output = net.task.forward()
         except (RuntimeError, TypeError, IndexError) as error:
             raise ValueError(
                 f"the model could not be run on {'a guessed' if guessed else 'the given'} input "
                 f"({error}); pass batch=(inputs, targets)"
             ) from error
-        finally:
-            for handle in handles:
-                handle.remove()
-        outputs = _checked(output, net)
-        weights = {n: getattr(model.get_submodule(n), "weight", None) for n in (*runs, *norms)}
-        return Observed(
-            links=find_links(anatomy),
-            norms=tuple(norms),
-            reads={name: _norm_read_by(run.u, norms) for name, run in runs.items()},
-            head=next((n for n, run in runs.items() if _is_output(outputs, run.z)), None),
-            made=frozenset(n for n, w in weights.items() if not isinstance(w, Parameter | None)),
-        )
+    _checked(output, net)
+    return anatomy
 
 
 def _checked(output: Any, net: Invariant) -> Any:
@@ -200,47 +175,50 @@ def _checked(output: Any, net: Invariant) -> Any:
     return outputs
 
 
-def _weight(model: nn.Module, name: str) -> Any:
-    return getattr(model.get_submodule(name), "weight", None)
-
-
-def _bias(model: nn.Module, name: str) -> Parameter | None:
-    module = model.get_submodule(name)
-    return module.get_parameter("bias") if getattr(module, "bias", None) is not None else None
-
-
-def _rescales(model: nn.Module, seen: Observed, skipped: dict[str, str]) -> Iterator[Gauge]:
-    for chain in _chains(seen.links):
+def _rescales(model: nn.Module, anatomy: Anatomy, links: Links, skipped: dict[str, str]) -> Iterator[Gauge]:
+    layers = {layer.name: layer for layer in anatomy.layers}
+    for chain in _chains(links):
         name = f"rescale {chain[0]} … {chain[-1]}"
-        if computed := [n for n in chain if n in seen.made]:
-            skipped[name] = f"the weight of {', '.join(computed)} is computed from others"
+        if turned := [n for n in chain if layers[n].out_dim != 0]:
+            skipped[name] = f"the weight of {', '.join(turned)} is stored with its inputs in front"
             continue
-        yield chained_rescale([_weight(model, n) for n in chain], [_bias(model, n) for n in chain], name)
+        weights = [model.get_parameter(layers[n].weight) for n in chain]
+        biases = [model.get_parameter(layers[n].bias) if layers[n].bias else None for n in chain]
+        yield chained_rescale(weights, biases, name)
 
 
-def _norm_scales(model: nn.Module, seen: Observed, skipped: dict[str, str]) -> Iterator[Gauge]:
-    for name in seen.norms:
-        readers = [n for n, source in seen.reads.items() if source == name]
-        if computed := [n for n in (name, *readers) if n in seen.made]:
-            skipped[f"norm scale {name}"] = f"the weight of {', '.join(computed)} is computed from others"
+def _norm_scales(model: nn.Module, anatomy: Anatomy, skipped: dict[str, str]) -> Iterator[Gauge]:
+    layers = {layer.name: layer for layer in anatomy.layers}
+    known = dict(model.named_parameters(remove_duplicate=False))
+    norms = {norm.name: norm for norm in anatomy.norms}
+    for reading in anatomy.norm_readers:
+        norm, name = norms[reading.writer], f"norm scale {reading.writer}"
+        if norm.weight not in known:
             continue
-        gain, weights = _weight(model, name), [_weight(model, n) for n in readers]
-        if gain is None:
-            continue
+        readers = [layers[n] for n in reading.readers]
+        gain = known[norm.weight]
         if not readers:
-            skipped[name] = "no layer reads its output directly"
-        elif any(w.shape[1] != gain.shape[0] for w in weights):
-            skipped[name] = "channels and the columns that read them do not match"
+            skipped[norm.name] = "no layer reads its output directly"
+        elif made := [layer.name for layer in readers if layer.reparametrised]:
+            skipped[name] = f"the weight of {', '.join(made)} is computed from others"
+        elif blocking := _blocking(reading.between):
+            skipped[name] = f"{', '.join(blocking)} between it and its readers does not scale"
+        elif reading.blocked:
+            skipped[name] = reading.blocked
+        elif any(layer.out_dim != 0 or known[layer.weight].shape[1] != gain.shape[0] for layer in readers):
+            skipped[norm.name] = "channels and the columns that read them do not match"
         else:
-            yield ln_scale(gain, _bias(model, name), weights, f"norm scale {name}")
+            bias = known.get(norm.bias)
+            yield ln_scale(gain, bias, [known[layer.weight] for layer in readers], name)
 
 
-def _logit_shifts(model: nn.Module, seen: Observed) -> Iterator[Gauge]:
-    if seen.head is None or seen.head in seen.made:
-        return
-    if (bias := _bias(model, seen.head)) is not None:
-        yield ce_shift_bias(bias, f"logit shift {seen.head}.bias")
-    yield ce_shift_rows(_weight(model, seen.head), f"logit shift {seen.head}.weight")
+def _logit_shifts(model: nn.Module, anatomy: Anatomy) -> Iterator[Gauge]:
+    known = dict(model.named_parameters(remove_duplicate=False))
+    for head in anatomy.readouts:
+        if head.weight in known and head.out_dim == 0:
+            if head.bias:
+                yield ce_shift_bias(known[head.bias], f"logit shift {head.bias}")
+            yield ce_shift_rows(known[head.weight], f"logit shift {head.name}.weight")
 
 
 def _chains(links: Any) -> list[tuple[str, ...]]:
@@ -262,38 +240,6 @@ def _blocking(between: tuple[str, ...]) -> list[str]:
 
 def _scales(op: str) -> bool:
     return op.rstrip("_") in _HOMOGENEOUS
-
-
-def _note(norms: dict[str, Tensor], name: str) -> Callable[..., Tensor]:
-    def hook(_: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        norms[name] = output
-        return output.clone()
-
-    return hook
-
-
-def _norm_read_by(u: Tensor, norms: dict[str, Tensor]) -> str | None:
-    """The norm whose output reaches ``u`` through homogeneous operations alone."""
-    sources = {id(t.grad_fn): n for n, t in norms.items() if t.grad_fn is not None}
-    node = u.grad_fn
-    while node is not None:
-        if id(node) in sources:
-            return sources[id(node)]
-        kind = node.name().replace("Backward0", "").replace("Backward1", "")
-        parents = [p for p, _ in node.next_functions if p is not None]
-        if not _scales(kind) or len(parents) != 1:
-            return None
-        node = parents[0]
-    return None
-
-
-def _is_output(outputs: Any, z: Tensor) -> bool:
-    node = getattr(outputs, "grad_fn", None)
-    while node is not None and node.name() in ("CloneBackward0", "ViewBackward0", "UnsafeViewBackward0"):
-        if node is z.grad_fn:
-            return True
-        node = node.next_functions[0][0]
-    return node is not None and node is z.grad_fn
 
 
 def _guess(model: nn.Module) -> Tensor:

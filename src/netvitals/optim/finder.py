@@ -79,7 +79,7 @@ def find_gauges(model: nn.Module, loss_fn: LossFn = "ce", batch: Any = None, *, 
 
     >>> print(find_gauges(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), "mse"))
     no gauge found: DDCAdam is AdamW here
-    left to AdamW: 0 → 2: Tanh in between does not scale
+    left to AdamW: 0 → 2: tanh in between does not scale
     """
     net = invariant_of(model, loss_fn, batch)
     candidates, skipped, unlinked = found_candidates(net, guessed=batch is None)

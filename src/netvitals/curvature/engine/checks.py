@@ -58,10 +58,11 @@ def gradient_beyond(full: Sequence[Tensor | None], through: Sequence[Tensor | No
     """
     gap = sizes = others = 0.0
     for f, t in zip(full, through):
-        if f is None and t is None:
+        like = f if f is not None else t
+        if like is None:
             continue
-        zero = torch.zeros_like(f if t is None else t)
-        f, t = (zero if v is None else v.detach().double() for v in (f, t))
+        f, t = (torch.zeros_like(like) if v is None else v.detach() for v in (f, t))
+        f, t = f.double(), t.double()
         gap += float((f - t).square().sum())
         sizes, others = sizes + float(f.square().sum()), others + float(t.square().sum())
     largest = max(sizes, others)

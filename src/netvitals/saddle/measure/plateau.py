@@ -126,7 +126,7 @@ def measure_plateau(
             *(w.detach().norm() for w in weights),
         ]
         values = torch.stack([v.detach().double() for v in numbers]).tolist()
-    turned = (w.transpose(0, 1) if layers[n].transposed else w for n, w in zip(names, weights))
+    turned = (w.transpose(0, layers[n].out_dim) for n, w in zip(names, weights))
     return _snapshot(step, values, names, [(w.shape[0], w[0].numel()) for w in turned])
 
 
