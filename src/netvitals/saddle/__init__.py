@@ -33,6 +33,7 @@ from netvitals.saddle.laws.planning import PlateauPlan, plan
 from netvitals.saddle.laws.stages import Stages, stage_law
 from netvitals.saddle.measure.accounting import StepAccounts, measure_steps
 from netvitals.saddle.measure.bottlenecks import Bottleneck, bottleneck
+from netvitals.saddle.measure.conservation import ConservationLaws, conserved
 from netvitals.saddle.measure.exponent import ExponentFit, fit_exponent
 from netvitals.saddle.measure.forecasting import EscapeForecast, forecast, forecast_live, optimizer_rule
 from netvitals.saddle.measure.identity import ImbalanceIdentity, PairImbalance, imbalance
@@ -46,6 +47,7 @@ __all__ = [
     # measure
     "Bottleneck",
     "ChainImbalance",
+    "ConservationLaws",
     "ExponentFit",
     "EscapeForecast",
     "ImbalanceIdentity",
@@ -54,6 +56,7 @@ __all__ = [
     "StepAccounts",
     "bottleneck",
     "chain_imbalance",
+    "conserved",
     "fit_exponent",
     "forecast",
     "forecast_live",

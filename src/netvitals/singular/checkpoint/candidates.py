@@ -47,7 +47,7 @@ def _joint_modes(model: nn.Module, links: Links, units: int, skipped: dict[str, 
     out: list[Named] = []
     modules = dict(model.named_modules())
     for link in links.links:
-        first, second = (modules.get(n) for n in (link.first, link.second))
+        first, second = (modules.get(n, model) for n in (link.first, link.second))
         if any(layer_kind(m) not in ("linear", "convolution") or by_output(m) is not m.weight for m in (first, second)):
             skipped[f"{link.first} → {link.second}"] = "joint modes are built between linear layers and convolutions"
             continue
