@@ -7,8 +7,8 @@ function of the writers' outputs that is homogeneous of degree one (Euler), both
 $$\Delta = \sum_{readers}\lVert W\rVert^2 - \sum_{writers}\big(\lVert W\rVert^2 + \lVert b\rVert^2\big),\qquad
   \dot\Delta = 0.$$
 
-Attention scores are bilinear in queries and keys, so $\lVert Q\rVert^2-\lVert K\rVert^2$ (with biases) stays; the output
-is linear in the values, so O minus V stays; a gated MLP is linear in its value branch; a norm writes
+Attention scores are bilinear in queries and keys, so $\lVert Q\rVert^2-\lVert K\rVert^2$ (with biases) stays; its
+output is linear in the values, so O minus V stays; a gated MLP is linear in its value branch; a norm writes
 $\gamma\hat x+\beta$. Every law is checked on the network at hand: its rate must vanish against the terms that cancel.
 """
 
