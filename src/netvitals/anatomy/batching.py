@@ -42,7 +42,10 @@ def call_with(model: nn.Module, batch: Any) -> Any:
     >>> call_with(nn.Linear(2, 1), (torch.ones(3, 2), torch.zeros(3))).shape
     torch.Size([3, 1])
     """
-    takes = inspect.signature(model.forward).parameters
+    try:
+        takes: Mapping[str, inspect.Parameter] = inspect.signature(model.forward).parameters
+    except (TypeError, ValueError):  # a compiled or scripted forward has no signature
+        takes = {"args": inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)}
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in takes.values())
     if isinstance(batch, Mapping):
         given = {k: v for k, v in batch.items() if k not in _TARGETS or k in takes or any_keyword}
@@ -52,10 +55,10 @@ def call_with(model: nn.Module, batch: Any) -> Any:
     places = [p for p in takes.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     several = any(p.kind is p.VAR_POSITIONAL for p in takes.values())
     args = tuple(batch)
+    if len(args) == 2 and isinstance(args[0], Mapping) and all(k in takes or any_keyword for k in args[0]):
+        return model(**args[0])
     if not several and len(args) == len(places) + 1 and len(args) > 1:
         args = args[:-1]
-    if len(args) == 1 and isinstance(args[0], Mapping) and len(batch) > 1:
-        return model(**args[0])
     return model(*args)
 
 
