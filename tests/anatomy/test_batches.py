@@ -122,8 +122,13 @@ def test_a_batch_of_any_kind_goes_through_a_forward_of_the_user():
 
     batch = Graph(torch.randn(5, 4), torch.rand(5, 5))
     found = chart(Convolution(), batch, forward=lambda net, g: net(g.nodes, g.edges))
-    assert [r.text for r in found.activations] == ["relu"] and [x.role for x in found.layers] == ["hidden layer", "readout"]
-    assert found.batch_dim is None and "independent" in found.skipped["batch dimension"] or "refused" in found.skipped["batch dimension"]
+    assert [r.text for r in found.activations] == ["relu"] and [x.role for x in found.layers] == [
+        "hidden layer",
+        "readout",
+    ]
+    assert (
+        found.batch_dim is None and "independent" in found.skipped["batch dimension"]
+    ) or "refused" in found.skipped["batch dimension"]
     with pytest.raises(ValueError, match="forward="):
         chart(Convolution(), object())
 

@@ -59,9 +59,7 @@ class Experts(nn.Module):
         torch.manual_seed(0)
         self.form, self.router, self.head = form, nn.Linear(4, 4, bias=False), nn.Linear(4, 2)
         if form == "modules":
-            self.experts = nn.ModuleList(
-                nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)) for _ in range(4)
-            )
+            self.experts = nn.ModuleList(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)) for _ in range(4))
         else:
             self.first, self.second = nn.Parameter(torch.randn(4, 8, 4)), nn.Parameter(torch.randn(4, 4, 8))
         with torch.no_grad():

@@ -95,7 +95,9 @@ class Grouped(nn.Module):
 def test_grouped_heads_are_counted_by_what_they_hold(kv, repeat):
     (block,) = chart(Grouped(kv, repeat), torch.randn(B, T, C)).heads
     assert (block.heads, block.kv_heads) == (H, kv)
-    assert [str(p) for p in block.k.heads] == [f"k.weight[{h * D}:{(h + 1) * D}]" if kv > 1 else "k.weight" for h in range(kv)]
+    assert [str(p) for p in block.k.heads] == [
+        f"k.weight[{h * D}:{(h + 1) * D}]" if kv > 1 else "k.weight" for h in range(kv)
+    ]
     assert block.q.whole and block.q.layer == "q" and block.o.bias is None
 
 
@@ -123,7 +125,11 @@ def test_a_transformer_layer_shows_both_kinds_of_attention():
     net = nn.Transformer(C, H, 1, 2, 16, batch_first=True)
     found = chart(net, (torch.randn(B, T, C), torch.randn(B, T, C)))
     assert [h.cross for h in found.heads] == [False, False, True, False, True]
-    assert [h.name.rpartition(".")[2] for h in found.heads] == ["self_attn"] * 2 + ["multihead_attn", "self_attn", "multihead_attn"]
+    assert [h.name.rpartition(".")[2] for h in found.heads] == ["self_attn"] * 2 + [
+        "multihead_attn",
+        "self_attn",
+        "multihead_attn",
+    ]
 
 
 def test_attention_with_a_softmax_written_out_is_attention():

@@ -116,7 +116,13 @@ def test_a_backbone_without_a_head_has_no_readout_and_a_joined_output_has_two():
 
 def test_an_attention_soft_cap_router_and_weights_have_their_roles():
     transformers = pytest.importorskip("transformers")
-    sizes = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, vocab_size=40)
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 40,
+    }
     ids = {"input_ids": torch.randint(1, 40, (2, 6))}
     gemma = transformers.Gemma2ForCausalLM(
         transformers.Gemma2Config(**sizes, num_key_value_heads=2, head_dim=4, attn_implementation="eager")
