@@ -12,6 +12,8 @@ import os
 import sqlite3
 from pathlib import Path
 
+from netvitals.runs.seal import Summary
+
 FILE_NAME = "run.sqlite"
 APPLICATION = 0x4E565253  # "NVRS": marks the file as a netvitals run
 SCHEMA = 2  # raised when the layout changes; older files are read as they are, or refused
@@ -103,6 +105,8 @@ def lay_out(connection: sqlite3.Connection) -> None:
     connection.executescript(
         f"BEGIN; {LAYOUT} PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; COMMIT;"
     )
+    # a run that is killed before its first commit is an empty one, and no damaged one
+    connection.execute("INSERT INTO summary (id, crc, record) VALUES (?, ?, ?)", Summary().row())
 
 
 def open_to_write(file: Path) -> sqlite3.Connection:
