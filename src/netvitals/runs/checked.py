@@ -131,9 +131,8 @@ class Tables:
         return found
 
     def _old_summary(self) -> Summary:
-        last = self._run.execute("SELECT max(step), count(*) FROM reading").fetchone()
-        meta = self.meta()
-        return Summary(last_step=-1 if last[0] is None else last[0], readings=last[1], shown=meta)
+        last = self._run.execute("SELECT step, rowid FROM reading ORDER BY rowid DESC LIMIT 1").fetchone() or (-1, 0)
+        return Summary(last_step=last[0], readings=last[1], shown=self.meta())
 
     def _old_batches(self) -> Iterator[Batch]:
         rows = self._run.execute("SELECT step, series, value FROM reading")
