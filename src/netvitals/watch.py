@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from netvitals import _open_watches
+from netvitals._arguments import check_model, check_resume, checked_optimizers, checked_probe, plain_settings
 from netvitals.capture import (
     ArrayReading,
     Buffer,
@@ -24,7 +25,6 @@ from netvitals.capture import (
     Site,
     Vital,
     WatchContext,
-    check_finite,
     copies,
     detached_context,
     parameter_view,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from netvitals.findings import Findings
     from netvitals.runs import RunWriter
 
-_watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-
 
 def watch(
     model: nn.Module,
@@ -50,6 +48,7 @@ def watch(
     every: int = 50,
     probe: tuple[Any, ...] | None = None,
     vitals: Iterable[Vital | str] | None = None,
+    resume: bool | int = False,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
@@ -65,6 +64,8 @@ def watch(
             before a measured step. Without ``loss_fn`` there are no gradients of activations.
         vitals: vital signs, or their names; all that are on by default if left out, ``["default", "plateau"]`` adds
             to these. ``netvitals vitals`` lists them; some need ``probe`` or ``optimizer``, and say so at once.
+        resume: True continues the run at ``run`` after its last step (or begins it, where there is none); a number
+            continues at that step, as a checkpoint has it: what was read from there on before is kept, but marked.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
@@ -79,7 +80,7 @@ def watch(
     >>> sorted({r.step for r in vitals.readings if r.vital == "gates"})
     [0, 2]
     """
-    return Watch(model, optimizer=optimizer, run=run, every=every, probe=probe, vitals=vitals)
+    return Watch(model, optimizer=optimizer, run=run, every=every, probe=probe, vitals=vitals, resume=resume)
 
 
 class Watch:
@@ -97,17 +98,19 @@ class Watch:
         every: int = 50,
         probe: tuple[Any, ...] | None = None,
         vitals: Iterable[Vital | str] | None = None,
+        resume: bool | int = False,
     ) -> None:
-        _check(model, every)
+        check_model(model, every)
+        check_resume(run, resume)
         self.every = int(every)
-        self._probe = _probe(probe)
+        self._probe = checked_probe(probe)
         self._model = uncompiled(model) if probe is not None else unwrapped(model)
-        if self._model in _watched:
-            raise ValueError("this model is already watched; close() the first watch before a second one begins")
+        if words := _open_watches.take_over(self._model):
+            warn(words)
         parameters = dict(uncompiled(model).named_parameters())
         self._bare = uncompiled(model)
         self._initial = copies(self._bare)
-        optimizers = _optimizers(optimizer, parameters)
+        optimizers = checked_optimizers(optimizer, parameters)
         self._hooks = OptimizerHooks(parameters, optimizers)
         from netvitals.vitals import choose
 
@@ -122,19 +125,32 @@ class Watch:
         self._buffer = Buffer()
         self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
-        self._missed = self._probe_failed = self._closed = False
+        self._missed = self._probe_failed = self._closed = self._entered = False
         self._path: os.PathLike[str] | None = None
-        self._begin(first=True)
         try:
             if run is not None:
-                from netvitals.runs import RunWriter
-
-                self._writer = RunWriter(run, meta=self._meta(model, optimizers, parameters))
-                self._path, self._buffer.writer = self._writer.path, self._writer
+                self._open_run(run, resume, self._meta(model, optimizers, parameters))
+            if self._step % self.every == 0:
+                self._begin(first=True)
         except BaseException:
             self._disarm()
+            if self._writer is not None:
+                self._writer.close("failed")
             raise
-        _watched.add(self._model)
+        parts = (self._observer, self._hooks, self._buffer, self._writer)
+        self._finalizer = _open_watches.add(self, self._model, parts)
+
+    def _open_run(self, run: str | os.PathLike[str], resume: bool | int, meta: dict[str, Any]) -> None:
+        from netvitals.runs import RunWriter, run_file
+
+        at = None if isinstance(resume, bool) else resume
+        existing = "number" if resume is False else "resume"
+        if at is not None and not run_file(run).is_file():
+            raise FileNotFoundError(f"there is no run at {run} to go on with at step {at}; begin one without resume")
+        self._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)
+        self._path, self._buffer.writer, writer.source = writer.path, writer, self._buffer.hand_over
+        self._step = self._buffer.steps = writer.next_step
+        self._observations = -(-self._step // self.every)
 
     # ---------------------------------------------------------------- the training loop
 
@@ -147,6 +163,7 @@ class Watch:
         if self._recorder is not None:
             self._finish()
         self._step += 1
+        self._buffer.steps = self._step
         if self._step % self.every == 0:
             self._begin()
 
@@ -161,7 +178,7 @@ class Watch:
                 task = task_of(self._model, self._probe[2], self._probe[:2])
                 observe_with(self._observer, recorder, task, mode="train", parameters=False)
             if self._schedule.wants("parameters"):
-                self._hooks.arm(self._moved)
+                self._hooks.arm(_open_watches.weakly(self._moved))
         except Exception as error:
             self._disarm()
             if first:
@@ -260,6 +277,11 @@ class Watch:
             return diagnose(open_run(self._path))
         return diagnose(self)
 
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until everything noted so far is on disk (it is after a second anyway); False if it is not."""
+        self._buffer.settle()
+        return self._writer is None or self._writer.flush(timeout)
+
     # ---------------------------------------------------------------- the end
 
     def close(self, status: str = "finished") -> None:
@@ -268,7 +290,8 @@ class Watch:
             return
         self._closed = True
         self._disarm()
-        _watched.discard(self._model)
+        self._finalizer.detach()
+        _open_watches.remove(self, self._model)
         self._buffer.close()
         if self._writer is not None:
             writer, self._writer = self._writer, None
@@ -280,6 +303,7 @@ class Watch:
         self._recorder = None
 
     def __enter__(self) -> Watch:
+        self._entered = True  # the block will close it
         return self
 
     def __exit__(
@@ -304,46 +328,5 @@ class Watch:
             "seed": torch.initial_seed(),
             "sites": self.sites,
             "skipped": self.skipped,
-            "optimizer": [{"name": type(o).__name__, **_plain_settings(o)} for o in optimizers],
+            "optimizer": [{"name": type(o).__name__, **plain_settings(o)} for o in optimizers],
         }
-
-
-def _check(model: Any, every: Any) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"watch needs a torch.nn.Module, got a {type(model).__name__}")
-    if not any(True for _ in model.parameters()):
-        raise ValueError(f"{type(model).__name__} has no parameters, so there is no training to watch")
-    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        raise ValueError(f"every must be a whole number of steps, 1 or more, got {every!r}")
-
-
-def _probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] | None:
-    if probe is None:
-        return None
-    if not isinstance(probe, tuple | list) or len(probe) not in (2, 3) or (len(probe) == 3 and not callable(probe[2])):
-        raise TypeError("probe must be (x, y) or (x, y, loss_fn) with a callable loss_fn")
-    check_finite(probe[0], "the input of the probe")
-    return probe[0], probe[1], probe[2] if len(probe) == 3 else None
-
-
-def _optimizers(optimizer: Any, parameters: Mapping[str, nn.Parameter]) -> list[Optimizer]:
-    if optimizer is None:
-        return []
-    found = []
-    mine = {id(p) for p in parameters.values()}
-    for one in optimizer if isinstance(optimizer, list | tuple) else [optimizer]:
-        one = one if isinstance(one, Optimizer) else getattr(one, "optimizer", one)  # a trainer's wrapper
-        if not isinstance(one, Optimizer):
-            raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, got a {type(one).__name__}")
-        if not any(id(p) in mine for group in one.param_groups for p in group["params"]):
-            raise ValueError(
-                f"{type(one).__name__} holds no parameter of the watched model; "
-                "was the model copied or moved after the optimizer was made?"
-            )
-        found.append(one)
-    return found
-
-
-def _plain_settings(optimizer: Optimizer) -> dict[str, Any]:
-    group = optimizer.param_groups[0]
-    return {k: v for k, v in group.items() if isinstance(v, int | float | bool | str | tuple) and k != "params"}

@@ -10,6 +10,14 @@ from netvitals.report.live import create_app, runs_below
 testclient = pytest.importorskip("starlette.testclient")
 
 
+def visit(folder, **options):
+    """A browser that has followed the printed address."""
+    app = create_app(folder, "secret")
+    client = testclient.TestClient(app, base_url="http://127.0.0.1:8722", **options)
+    assert client.get("/?token=secret").status_code == 200
+    return client
+
+
 def watched(folder):
     model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2))
     vitals = nv.watch(model, run=folder, every=1)
@@ -22,7 +30,7 @@ def watched(folder):
 
 def test_runs_are_listed_and_drawn(tmp_path):
     watched(tmp_path / "a").close()
-    client = testclient.TestClient(create_app(tmp_path))
+    client = visit(tmp_path)
     assert runs_below(tmp_path) == ["a"]
     assert "/run/a" in client.get("/").text
     page = client.get("/run/a")
@@ -34,7 +42,7 @@ def test_a_run_that_is_still_written_refreshes(tmp_path):
     vitals = watched(tmp_path / "b")
     try:
         vitals.findings()  # flushes
-        page = testclient.TestClient(create_app(tmp_path)).get("/run/b").text
+        page = visit(tmp_path).get("/run/b").text
         assert 'http-equiv="refresh"' in page
     finally:
         vitals.close()
@@ -43,7 +51,7 @@ def test_a_run_that_is_still_written_refreshes(tmp_path):
 def test_strange_names_do_not_leave_the_folder(tmp_path):
     (tmp_path / "runs").mkdir()
     watched(tmp_path / "secret").close()
-    client = testclient.TestClient(create_app(tmp_path / "runs"))
+    client = visit(tmp_path / "runs")
     assert client.get("/run/../secret").status_code == 404
     assert client.get("/run/%2e%2e/secret").status_code == 404
     answer = client.get("/run/<script>")

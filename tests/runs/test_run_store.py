@@ -190,13 +190,13 @@ def test_what_is_not_a_run_gets_a_sentence(tmp_path):
 def test_a_file_of_another_layout_is_refused_with_advice(run):
     with sqlite3.connect(run.path) as connection:
         connection.execute("PRAGMA user_version=99")
-    with pytest.raises(ValueError, match="has layout 99 and this netvitals reads layout 1; upgrade"):
+    with pytest.raises(ValueError, match="has layout 99 and this netvitals reads layout 2; upgrade"):
         open_run(run.path)
 
 
 def test_a_failing_disk_is_said_once_and_nothing_is_lost_when_it_recovers(tmp_path, monkeypatch):
     writer = RunWriter(tmp_path / "r", flush_every=0.02)
-    real = writer._connection
+    real = writer._ledger.connection
 
     class Full:
         in_transaction = False
@@ -208,14 +208,14 @@ def test_a_failing_disk_is_said_once_and_nothing_is_lost_when_it_recovers(tmp_pa
 
     with warnings.catch_warnings(record=True) as sentence:
         warnings.simplefilter("always")
-        writer._connection = Full()  # type: ignore[assignment]
+        writer._ledger.connection = Full()  # type: ignore[assignment]
         for step in range(5):
             writer.write(_readings(step))
             writer.flush(timeout=120)
         assert not writer.flush(timeout=120)
         assert Full.callers == {writer._thread.ident}  # training never waits for the disk
         assert len([w for w in sentence if "disk is full" in str(w.message)]) == 1
-    writer._connection = real
+    writer._ledger.connection = real
     writer.close()
     assert open_run(tmp_path / "r").steps == [0, 1, 2, 3, 4]
     assert open_run(tmp_path / "r").frame().height == 35
@@ -266,7 +266,7 @@ class Seen:
 def test_handing_over_leaves_the_database_to_the_other_thread(tmp_path):
     batches = [_readings(step) * 40 for step in range(200)]  # 280 readings each
     with RunWriter(tmp_path / "r") as writer:
-        writer._connection = seen = Seen(writer._connection)  # type: ignore[assignment]
+        writer._ledger.connection = seen = Seen(writer._ledger.connection)  # type: ignore[assignment]
         for batch in batches:
             writer.write(batch)
         assert writer.flush(timeout=120)

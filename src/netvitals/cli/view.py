@@ -26,5 +26,5 @@ def serve_page(
     from netvitals.report.live import create_app
 
     application = create_app(runs)
-    typer.echo(f"runs below {runs} at http://127.0.0.1:{port} (Ctrl-C ends it)")
-    uvicorn.run(application, host="127.0.0.1", port=port, log_level="warning")
+    typer.echo(f"runs below {runs} at http://127.0.0.1:{port}/?token={application.token} (Ctrl-C ends it)")
+    uvicorn.run(application, host="127.0.0.1", port=port, log_level="warning", proxy_headers=False, server_header=False)

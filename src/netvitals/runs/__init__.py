@@ -2,19 +2,29 @@
 
 from netvitals.runs.exporting import FORMATS, export
 from netvitals.runs.finding import SEVERITIES, Evidence, Finding, Severity
-from netvitals.runs.reader import Run, open_run
-from netvitals.runs.store import run_file
+from netvitals.runs.lock import FileLock, FileLocked
+from netvitals.runs.reader import Run, open_run, status_of
+from netvitals.runs.salvage import Salvaged, salvage
+from netvitals.runs.seal import Summary
+from netvitals.runs.store import RunDamaged, run_file
 from netvitals.runs.writer import RunWriter
 
 __all__ = [
     "FORMATS",
     "SEVERITIES",
     "Evidence",
+    "FileLock",
+    "FileLocked",
     "Finding",
     "Run",
+    "RunDamaged",
     "RunWriter",
+    "Salvaged",
     "Severity",
+    "Summary",
     "export",
     "open_run",
     "run_file",
+    "salvage",
+    "status_of",
 ]

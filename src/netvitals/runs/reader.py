@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
@@ -15,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netvitals.capture import ArrayReading
+from netvitals.runs.checked import ArrayHead, Batch, Tables, opened
 from netvitals.runs.finding import Finding
+from netvitals.runs.seal import Summary
 from netvitals.runs.store import connect, run_file
 
 if TYPE_CHECKING:
     import polars as pl
 
 SILENT_S = 60.0  # a writer that says nothing for so long is taken for dead (it speaks every 10 s)
-
-CHUNK = 1000  # rows taken at a time: short-lived tuples are cheap, a million of them are not
 
 Choice = str | Sequence[str] | None
 
@@ -64,53 +62,70 @@ class Run:
     @property
     def meta(self) -> dict[str, Any]:
         """All metadata: what the writer was told, versions, status, times."""
-        with closing(connect(self.path)) as run:
-            found = {key: json.loads(value) for key, value in run.execute("SELECT key, value FROM meta ORDER BY key")}
+        with opened(self.path) as tables:
+            found, shown = tables.meta(), tables.summary().shown
+        found.setdefault("heartbeat", shown.get("heartbeat", 0.0))
         if "unseen" in found:  # the key of older runs: a list of {name, reason}
             old = {str(u["name"]): str(u["reason"]) for u in found.pop("unseen")}
             found.setdefault("skipped", old)
         return found
 
     @property
+    def summary(self) -> Summary:
+        """How much there is, and what a list of runs shows of it; cheap, however long the run is."""
+        with opened(self.path) as tables:
+            return tables.summary()
+
+    @property
     def status(self) -> str:
         """``running``, ``finished``, what :meth:`RunWriter.close` was given, or ``interrupted`` for a dead writer."""
-        meta = self.meta
-        status = str(meta.get("status", "unknown"))
-        if status == "running" and time.time() - float(meta.get("heartbeat", 0.0)) > SILENT_S:
-            return "interrupted"
-        return status
+        return status_of(self.summary)
 
     @property
     def steps(self) -> list[int]:
         """Every step that has a reading, in order."""
-        with closing(connect(self.path)) as run:
-            return [s for (s,) in run.execute("SELECT step FROM reading UNION SELECT step FROM array ORDER BY step")]
+        with opened(self.path) as tables:
+            begins = _begins(tables)
+            parts = [np.unique(batch.steps) for batch in _current(tables.batches(), begins)]
+            parts.append(np.array([h.step for h in tables.array_heads() if _is_current(h, begins)], np.int64))
+        return np.unique(np.concatenate(parts)).tolist()
 
     @property
     def series(self) -> list[tuple[str, str, str]]:
         """Every (vital, site, metric) of which there is a number."""
-        with closing(connect(self.path)) as run:
-            return list(
-                run.execute(
-                    "SELECT vital, site, metric FROM series WHERE id IN "
-                    "(SELECT DISTINCT series FROM reading) ORDER BY id"
-                )
-            )
+        with opened(self.path) as tables:
+            names = tables.series()
+            parts = [np.unique(batch.series) for batch in _current(tables.batches(), _begins(tables))]
+        known = set(np.concatenate(parts).tolist()) if parts else set()
+        return [(vital, site, metric) for number, vital, site, metric in names if number in known]
 
-    def frame(self, vital: Choice = None, site: Choice = None, metric: Choice = None) -> pl.DataFrame:
+    def verify(self) -> None:
+        """Read all of it; damage anywhere is a :class:`RunDamaged`."""
+        with opened(self.path) as tables:
+            tables.meta(), tables.series(), tables.findings()
+            for _ in tables.batches():
+                pass
+            for head in tables.array_heads():
+                tables.array(head)
+
+    def frame(
+        self, vital: Choice = None, site: Choice = None, metric: Choice = None, *, abandoned: bool = False
+    ) -> pl.DataFrame:
         """Readings in long form: step, vital, site, metric, value.
 
         Args:
             vital: a name, several names, or a pattern with ``*`` and ``?``; None takes all.
             site: the same for sites.
             metric: the same for metrics.
+            abandoned: the readings that were left behind when the run was resumed at an earlier step, instead of the
+                ones that count.
 
         Returns:
             One row a reading, in the order of steps.
         """
         import polars as pl
 
-        names, steps, series, values = self._columns(vital, site, metric)
+        names, steps, series, values = self._columns(vital, site, metric, abandoned=abandoned)
         order = np.argsort(steps, kind="stable")
         table = pl.DataFrame(
             names, schema={"series": pl.Int64, "vital": pl.String, "site": pl.String, "metric": pl.String}, orient="row"
@@ -132,22 +147,17 @@ class Run:
             yield *known[int(series[start])], steps[start:stop], values[start:stop]
 
     def _columns(
-        self, vital: Choice, site: Choice, metric: Choice
-    ) -> tuple[list[tuple[Any, ...]], np.ndarray, np.ndarray, np.ndarray]:
+        self, vital: Choice, site: Choice, metric: Choice, *, abandoned: bool = False
+    ) -> tuple[list[tuple[int, str, str, str]], np.ndarray, np.ndarray, np.ndarray]:
         """The names of the chosen series, and their readings as columns in the order they were written."""
-        pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        with closing(connect(self.path)) as run:
-            names, where = self._chosen(run, vital, site, metric)
-            rows = run.execute(f"SELECT step, series, value FROM reading{where}")
-            while chunk := rows.fetchmany(CHUNK):
-                step, number, value = zip(*chunk)
-                pieces.append(
-                    (
-                        np.array(step, dtype=np.int64),
-                        np.array(number, dtype=np.int64),
-                        np.array(value, dtype=np.float64),
-                    )
-                )  # NULL becomes NaN
+        with opened(self.path) as tables:
+            names = _chosen(tables, vital, site, metric)
+            everything = vital is None and site is None and metric is None
+            wanted = np.array([n[0] for n in names], np.int64)
+            pieces = []
+            for batch in _current(tables.batches(), _begins(tables), abandoned=abandoned):
+                here = slice(None) if everything else np.isin(batch.series, wanted)
+                pieces.append((batch.steps[here], batch.series[here], batch.values[here]))
         if not pieces:
             return names, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
         steps, numbers, values = (np.concatenate(column) for column in zip(*pieces))
@@ -179,32 +189,61 @@ class Run:
         return list(self._arrays(vital, site, metric, "min" if first else "max" if last else ""))
 
     def _arrays(self, vital: Choice, site: Choice, metric: Choice, end: str) -> Iterator[ArrayReading]:
-        with closing(connect(self.path)) as run:
-            names, where = self._chosen(run, vital, site, metric)
+        with opened(self.path) as tables:
+            by_id = {number: names for number, *names in _chosen(tables, vital, site, metric)}
+            begins = _begins(tables)
+            heads = [h for h in tables.array_heads() if h.series in by_id and _is_current(h, begins)]
             if end:
-                where = f" WHERE rowid IN (SELECT {end}(rowid) FROM array{where} GROUP BY series)"
-            by_id = {number: (vital, site, metric) for number, vital, site, metric in names}
-            for step, series, dtype, shape, data in run.execute(
-                f"SELECT step, series, dtype, shape, data FROM array{where} ORDER BY step, rowid"
-            ):
-                value = np.frombuffer(data, dtype).reshape(json.loads(shape)).copy()
-                yield ArrayReading(step, *by_id[series], value)
+                ordered = heads if end == "max" else heads[::-1]
+                heads = list({h.series: h for h in ordered}.values())  # the last of each series in that order
+            for head in sorted(heads, key=lambda h: (h.step, h.id)):
+                yield ArrayReading(head.step, *by_id[head.series], tables.array(head))
 
     def findings(self) -> Sequence[Finding]:
         """The findings that were stored with the run; where none were, what the judge says of it now, if one was
         named."""
-        with closing(connect(self.path)) as run:
-            records = run.execute("SELECT record FROM finding ORDER BY id").fetchall()
-        stored = [Finding.from_dict(json.loads(record)) for (record,) in records]
+        with opened(self.path) as tables:
+            stored = [Finding.from_dict(record) for record in tables.findings()]
         return stored if stored or self._judge is None else self._judge(self)
 
-    @staticmethod
-    def _chosen(run: Any, vital: Choice, site: Choice, metric: Choice) -> tuple[list[tuple[Any, ...]], str]:
-        names = list(run.execute("SELECT id, vital, site, metric FROM series"))
-        if vital is None and site is None and metric is None:
-            return names, ""
-        names = [n for n in names if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
-        return names, f" WHERE series IN ({','.join(str(n[0]) for n in names)})"
+
+def status_of(summary: Summary) -> str:
+    """How a run stands: what its writer said last, or that it has been silent for too long."""
+    status = str(summary.shown.get("status", "unknown"))
+    if status == "running" and time.time() - float(summary.shown.get("heartbeat", 0.0)) > SILENT_S:
+        return "interrupted"
+    return status
+
+
+def _begins(tables: Tables) -> list[int]:
+    """The first step of each segment: the run itself, and every time it was resumed."""
+    return [int(step) for step in tables.meta().get("segments", [0])]
+
+
+def _end(segment: int, begins: Sequence[int]) -> int | None:
+    """The first step of a segment that a later one has written anew; None if there is none."""
+    return min(begins[segment + 1 :], default=None)
+
+
+def _is_current(head: ArrayHead, begins: Sequence[int]) -> bool:
+    end = _end(head.segment, begins)
+    return end is None or head.step < end
+
+
+def _current(batches: Iterable[Batch], begins: Sequence[int], *, abandoned: bool = False) -> Iterator[Batch]:
+    """The readings that count, or those of abandoned branches."""
+    for batch in batches:
+        end = _end(batch.segment, begins)
+        if end is None:
+            if not abandoned:
+                yield batch
+            continue
+        here = batch.steps >= end if abandoned else batch.steps < end
+        yield Batch(batch.segment, batch.steps[here], batch.series[here], batch.values[here])
+
+
+def _chosen(tables: Tables, vital: Choice, site: Choice, metric: Choice) -> list[tuple[int, str, str, str]]:
+    return [n for n in tables.series() if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
 
 
 def _fits(name: str, choice: Choice) -> bool:

@@ -1,28 +1,38 @@
 """The file a run lives in: its layout, its place on disk, and who may open it.
 
-One SQLite file per run. A number is a row ``(step, series, value)``; a series is a (vital, site, metric) triple, told
-once. NaN is stored as NULL, since SQLite has no NaN.
+One SQLite file per run. Numbers come in batches, one or more a commit: columns (step, series, value) in one blob, where
+a series is a (vital, site, metric) triple, told once. Every row carries the CRC-32 of its content, and the one row of
+``summary`` says how many rows there are, so that neither a changed bit nor a lost row goes unnoticed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from pathlib import Path
 
+from netvitals.runs.seal import Summary
+
 FILE_NAME = "run.sqlite"
 APPLICATION = 0x4E565253  # "NVRS": marks the file as a netvitals run
-SCHEMA = 1  # raised when the layout changes; older files are migrated or refused
+SCHEMA = 2  # raised when the layout changes; older files are read as they are, or refused
+OLD = 1  # one row a number, no checksums: still read
 SUFFIXES = (".sqlite", ".sqlite3", ".db")
 
 LAYOUT = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE series (id INTEGER PRIMARY KEY, vital TEXT NOT NULL, site TEXT NOT NULL, metric TEXT NOT NULL);
-CREATE TABLE reading (step INTEGER NOT NULL, series INTEGER NOT NULL, value REAL);
-CREATE TABLE array (step INTEGER NOT NULL, series INTEGER NOT NULL, dtype TEXT NOT NULL, shape TEXT NOT NULL,
-                    data BLOB NOT NULL);
-CREATE TABLE finding (id INTEGER PRIMARY KEY, record TEXT NOT NULL);
+CREATE TABLE summary (id INTEGER PRIMARY KEY, crc INTEGER, record TEXT);
+CREATE TABLE meta (key TEXT PRIMARY KEY, crc INTEGER, value TEXT) WITHOUT ROWID;
+CREATE TABLE series (id INTEGER PRIMARY KEY, crc INTEGER, vital TEXT, site TEXT, metric TEXT);
+CREATE TABLE batch (id INTEGER PRIMARY KEY, crc INTEGER, segment INTEGER, data BLOB);
+CREATE TABLE array (id INTEGER PRIMARY KEY, head INTEGER, crc INTEGER, segment INTEGER, step INTEGER, series INTEGER,
+                    dtype TEXT, shape TEXT, data BLOB);
+CREATE TABLE finding (id INTEGER PRIMARY KEY, crc INTEGER, record TEXT);
 """
+
+
+class RunDamaged(ValueError):
+    """A run whose file does not hold what was written to it."""
 
 
 def run_file(path: str | os.PathLike[str]) -> Path:
@@ -43,47 +53,69 @@ def run_file(path: str | os.PathLike[str]) -> Path:
     return path if path.suffix in SUFFIXES else path / FILE_NAME
 
 
-def claim(path: str | os.PathLike[str], *, existing: str = "number") -> Path:
-    """Make an empty file for a new run. A place that is taken is never overwritten.
-
-    Args:
-        path: folder or file.
-        existing: ``"number"`` moves on to ``path-2``, ``path-3``, …; ``"refuse"`` raises ``FileExistsError``.
-    """
-    if existing not in ("number", "refuse"):
-        raise ValueError(f"existing must be 'number' or 'refuse', got {existing!r}")
+def numbered(path: str | os.PathLike[str], number: int) -> Path:
+    """The ``number``-th place for a run that should have been at ``path``: ``path-2``, ``path-3``, …"""
     wanted = Path(path).expanduser()
-    candidate, number = wanted, 1
-    while True:
-        file = run_file(candidate)
+    if number < 2:
+        return run_file(wanted)
+    ending = wanted.suffix if wanted.suffix in SUFFIXES else ""
+    return run_file(wanted.with_name(f"{wanted.stem if ending else wanted.name}-{number}{ending}"))
+
+
+def make_folder(file: Path) -> None:
+    """The folder of a run's file; what is in the way gets a sentence."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise FileExistsError(
+            f"a run is a folder, and {file.parent} cannot be one: there is a file of that name "
+            "on the way; choose another path"
+        ) from None
+
+
+def create(file: Path) -> None:
+    """Lay out a new run, readable by its owner only. It gets its name when it is whole, and never replaces a file.
+
+    Call it under the lock of ``file``.
+    """
+    draft = file.with_name(f".{file.name}.new")
+    with contextlib.suppress(FileNotFoundError):
+        draft.unlink()  # of a process that was killed here
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            lay_out(connection)
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise FileExistsError(
-                f"a run is a folder, and {file.parent} cannot be one: there is a file of that name "
-                "on the way; choose another path"
-            ) from None
-        try:
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))  # two processes cannot both win
-            return file
+            os.link(draft, file)  # unlike a renaming it fails where something is
         except FileExistsError:
-            if existing == "refuse":
-                raise FileExistsError(f"{file} already holds a run; choose another path or remove it first") from None
-        number += 1
-        candidate = wanted.with_name(
-            f"{wanted.stem if wanted.suffix in SUFFIXES else wanted.name}-{number}"
-            f"{wanted.suffix if wanted.suffix in SUFFIXES else ''}"
-        )
+            raise FileExistsError(f"{file} already holds a run; choose another path or remove it first") from None
+        except OSError:  # a file system without hard links; the lock keeps other writers away
+            if file.exists():
+                raise FileExistsError(f"{file} already holds a run; choose another path") from None
+            os.rename(draft, file)
+    except sqlite3.Error as error:
+        raise OSError(f"{file} cannot be made ({error}); choose another path") from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
-def create(file: Path) -> sqlite3.Connection:
-    """Lay out a claimed file and return the writing connection."""
-    connection = sqlite3.connect(file, timeout=30.0, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode=WAL")  # a reader never waits for the writer, nor the other way
-    connection.execute("PRAGMA synchronous=NORMAL")  # in WAL mode safe against a killed process
+def lay_out(connection: sqlite3.Connection) -> None:
+    """The tables of a run, in a file that holds nothing yet."""
     connection.executescript(
         f"BEGIN; {LAYOUT} PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; COMMIT;"
     )
+    # a run that is killed before its first commit is an empty one, and no damaged one
+    connection.execute("INSERT INTO summary (id, crc, record) VALUES (?, ?, ?)", Summary().row())
+
+
+def open_to_write(file: Path) -> sqlite3.Connection:
+    """The writing connection of a laid-out run."""
+    connection = sqlite3.connect(
+        f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=30.0, isolation_level=None, check_same_thread=False
+    )
+    connection.execute("PRAGMA journal_mode=WAL")  # a reader never waits for the writer, nor the other way
+    connection.execute("PRAGMA synchronous=NORMAL")  # in WAL mode safe against a killed process
     return connection
 
 
@@ -91,27 +123,43 @@ def connect(file: Path) -> sqlite3.Connection:
     """Open an existing run for reading, whether or not somebody writes it; refuse what is not a run."""
     if not file.is_file():
         raise FileNotFoundError(f"there is no run at {file}{_near(file)}")
+    with open(file, "rb"):
+        pass  # no permission is said here, in the system's words
+    uri = file.absolute().as_uri()
+    connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=30.0, isolation_level=None)
     try:
-        connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=30.0)
         _check(connection, file)
     except sqlite3.OperationalError:
+        connection.close()
         # a folder that cannot be written has no place for the shared-memory file of WAL
-        connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-        _check(connection, file)
+        connection = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        try:
+            _check(connection, file)
+        except BaseException:
+            connection.close()
+            raise
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def layout_of(connection: sqlite3.Connection) -> int:
+    """The number of the layout of an open run."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _check(connection: sqlite3.Connection, file: Path) -> None:
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        version = layout_of(connection)
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError as error:
-        raise ValueError(f"{file} is not a netvitals run ({error})") from None
+        raise ValueError(f"{file} is not a netvitals run, or its beginning is damaged ({error})") from None
     if application != APPLICATION:
         raise ValueError(f"{file} is not a netvitals run: it lacks the mark that every run carries")
-    if version != SCHEMA:
+    if version not in (OLD, SCHEMA):
         raise ValueError(
             f"{file} has layout {version} and this netvitals reads layout {SCHEMA}; "
             f"{'upgrade netvitals' if version > SCHEMA else 'export it with the netvitals that wrote it'}"

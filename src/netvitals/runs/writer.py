@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import platform
 import sqlite3
+import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from itertools import repeat
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,28 +21,35 @@ import torch
 
 from netvitals._version import __version__
 from netvitals.capture import ArrayReading, Reading, StepColumns
-from netvitals.capture.result import plain
 from netvitals.runs.finding import Finding
-from netvitals.runs.store import claim, create
+from netvitals.runs.ledger import FileGone, Ledger
+from netvitals.runs.pending import REMARKS_KEPT, Columns, Pending, as_json, storable, storable_array, text
+from netvitals.runs.store import make_folder, run_file
 
 HEARTBEAT_S = 10.0  # an idle writer says this often that it is alive
+# of close(): a signal may have come while the training thread had the lock that the other one needs
+PATIENCE_S = 20.0
 
 
 class RunWriter:
     """Writes one run. No call waits for the disk except :meth:`flush` and :meth:`close`.
 
-    ``write`` puts its lists in a buffer; a background thread commits the buffer every ``flush_every`` seconds. A
-    process that is killed loses at most what was not yet committed. When the disk fails, that is said once, the
+    ``write`` puts its lists in a buffer; a background thread commits the buffer every ``flush_every`` seconds, so that
+    a process that is killed loses at most that. When the disk is full or the file is gone, that is said at once, the
     writer keeps trying, and training goes on; what no longer fits in the buffer is dropped and counted
-    (``meta["dropped"]``).
+    (``meta["dropped"]``). A value that cannot be stored is replaced, and ``meta["replaced"]`` says which.
 
     Args:
         path: a folder (the file is ``run.sqlite`` in it) or a file ending in ``.sqlite``. A place that already
-            holds a run is left alone: see ``existing``.
+            holds a run is left alone: see ``existing``. One that another process writes now is refused.
         meta: what should be known of the run (model, sites, skipped, seeds, configuration); any plain values.
-        existing: ``"number"`` writes to ``path-2`` and warns; ``"refuse"`` raises ``FileExistsError``.
+        existing: ``"number"`` writes to ``path-2`` and warns; ``"refuse"`` raises ``FileExistsError``; ``"resume"``
+            continues the run that is there.
+        at: the step to continue at; readings from there on that are in the file already are marked as abandoned. None
+            continues after the last one.
         flush_every: seconds between commits.
         capacity: readings held in memory at most.
+        at_exit: close the run when the program ends; False where somebody else does.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> with RunWriter(folder + "/first", meta={"model": "MLP"}) as writer:
@@ -60,103 +65,140 @@ class RunWriter:
         meta: Mapping[str, Any] | None = None,
         *,
         existing: str = "number",
-        flush_every: float = 1.0,
+        at: int | None = None,
+        flush_every: float = 0.5,
         capacity: int = 500_000,
+        at_exit: bool = True,
     ) -> None:
-        self.path: Path = claim(path, existing=existing)
-        self._connection = create(self.path)
-        self._series: dict[tuple[str, str, str], int] = {}
-        self._layouts: dict[tuple[Any, ...], list[int]] = {}
+        self._ledger = Ledger(path, existing)
+        self.path: Path = self._ledger.path
+        self.source: Callable[[], None] | None = None  # asked before each commit for what it still holds
+        self.next_step = 0  # where a resumed run goes on
         self._capacity = capacity
         self._interval = flush_every
         self._wake = threading.Condition()
-        self._readings: list[Iterable[Reading] | StepColumns] = []
-        self._arrays: list[ArrayReading] = []
-        self._notes: dict[str, str] = {}
-        self._findings: list[str] = []
-        self._replace_findings = False
-        self._held = 0  # readings and array elements in the buffer
+        self._pending = Pending()
         self._dropped = 0
+        self._remarks: list[str] = []
         self._asked = self._served = 0  # flushes asked for, flushes done
-        self._closing = False
-        self._complained = False
+        self._closing = self._complained = False
         self._writable = True
         self._process = os.getpid()
         self.closed = False
-        for key, value in {
-            **_versions(),
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "status": "running",
-            "heartbeat": time.time(),
-            **(meta or {}),
-        }.items():
-            self.note(key, value)
-        self._commit()  # an unwritable place is said here, before training begins
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        notes = {**_versions(), "started": now, "status": "running", **(meta or {})}
+        try:
+            if self._ledger.resumed:
+                notes = {k: v for k, v in notes.items() if k != "started" and (v or k not in self._ledger.meta)}
+                notes.update(self._continued(at, now, notes))
+            for key, value in notes.items():
+                self.note(key, value)
+            self._commit()  # an unwritable place is said here, before training begins
+        except BaseException:
+            self._ledger.close()
+            raise
         self._thread = threading.Thread(target=self._work, name="netvitals-run-writer", daemon=True)
         self._thread.start()
-        atexit.register(self._at_exit)
-        if Path(path).expanduser() not in (self.path, self.path.parent):
+        if at_exit:
+            atexit.register(self._at_exit)
+        if run_file(path) != self.path:
             warnings.warn(f"{path} already holds a run; this one is written to {self.path}", stacklevel=2)
+
+    @property
+    def resumed(self) -> bool:
+        """Whether this continues a run that was there."""
+        return self._ledger.resumed
+
+    def _continued(self, at: int | None, now: str, notes: Mapping[str, Any]) -> dict[str, Any]:
+        """A new segment: readings of earlier ones at its first step and after it belong to an abandoned branch."""
+        summary, meta = self._ledger.summary, self._ledger.meta
+        for key in ("model", "parameters"):
+            if key in notes and key in meta and notes[key] != meta[key]:
+                raise ValueError(
+                    f"the run at {self.path} has {key} {meta[key]}, and it is to go on with {key} {notes[key]}; "
+                    "resume it with the model it was begun with, or choose another path"
+                )
+        end = max(summary.last_step + 1, int(summary.shown.get("steps", 0)))
+        self.next_step = end if at is None else at
+        summary.segment += 1
+        summary.last_step = min(summary.last_step, self.next_step - 1)
+        return {
+            "segments": [*meta.get("segments", [0]), self.next_step],
+            "resumed": [
+                *meta.get("resumed", []),
+                {"at": now, "step": self.next_step, "abandoned_to": end},
+            ],
+        }
 
     def write(self, readings: Iterable[Reading], arrays: Iterable[ArrayReading] = ()) -> None:
         """Hand over the readings of a step; returns at once."""
-        readings, arrays = list(readings), [_storable(a) for a in arrays]
-        size = len(readings) + sum(a.value.size for a in arrays)
+        self._check_open()
+        columns, remarks = storable(readings)
+        stored: list[ArrayReading] = []
+        for array in arrays:
+            one, more = storable_array(array)
+            stored.append(one)
+            remarks += more
+        self._take([columns] if len(columns) else [], stored, remarks)
+
+    def write_page(self, page: StepColumns) -> None:
+        """Hand over the readings of a step in columns, as a watch has them; returns at once."""
+        self._check_open()
+        arrays = [storable_array(a)[0] for a in page.array_readings()]
+        self._take([Columns.of_page(page)] if len(page.values) else [], arrays, [])
+
+    def _check_open(self) -> None:
         if self.closed:
             raise ValueError(f"the run at {self.path} is closed; nothing can be written to it any more")
+
+    def _take(self, columns: list[Columns], arrays: list[ArrayReading], remarks: list[str]) -> None:
         if os.getpid() != self._process:  # a forked data loader has no writing thread
             return
+        size = sum(map(len, columns)) + sum(a.value.size for a in arrays)
+        full = False
         with self._wake:
-            if self._held + size > self._capacity:
-                self._dropped += len(readings) + len(arrays)
-                full = self._dropped == len(readings) + len(arrays)
+            if remarks:
+                self._remarks += remarks[: max(0, REMARKS_KEPT - len(self._remarks))]
+                self._pending.notes["replaced"] = as_json(self._remarks)
+            if self._pending.held + size > self._capacity:
+                full = True
+                self._dropped += sum(map(len, columns)) + len(arrays)
             else:
-                self._held += size
-                self._readings.append(readings)
-                self._arrays.extend(arrays)
-                full = False
-            if self._held > self._capacity // 4:
+                self._pending.held += size
+                self._pending.columns += columns
+                self._pending.arrays += arrays
+            if self._pending.held > self._capacity // 4:
                 self._wake.notify()
         if full:
             self._complain(f"readings come faster than {self.path} can be written; some are dropped and counted")
 
-    def write_page(self, page: StepColumns) -> None:
-        """Hand over the readings of a step in columns, as a watch has them; returns at once."""
-        self.write((), page.array_readings())
-        with self._wake:
-            if self._held + len(page.values) <= self._capacity:
-                self._held += len(page.values)
-                self._readings.append(page)
-                return
-            self._dropped += len(page.values)
-        self._complain(f"readings come faster than {self.path} can be written; some are dropped and counted")
-
     def note(self, key: str, value: Any) -> None:
         """Set one entry of the run's metadata (kept as JSON; what JSON cannot hold is kept as its text)."""
         with self._wake:
-            self._notes[key] = _json(value)
+            self._pending.notes[text(key)] = as_json(value)
 
     def finding(self, *findings: Finding) -> None:
         """Add findings to the run."""
         with self._wake:
-            self._findings += [_json(f) for f in findings]
+            self._pending.findings += [as_json(f) for f in findings]
 
     def replace_findings(self, findings: Iterable[Finding]) -> None:
         """Put these findings in the place of all earlier ones."""
         with self._wake:
-            self._replace_findings = True
-            self._findings = [_json(f) for f in findings]
+            self._pending.replace_findings = True
+            self._pending.findings = [as_json(f) for f in findings]
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until everything handed over so far is on disk; False if that did not happen in time."""
-        if self.closed:
-            return True
-        with self._wake:
-            self._asked += 1
-            mine = self._asked
-            self._wake.notify_all()
-            self._wake.wait_for(lambda: self._served >= mine, timeout)
-            return self._served >= mine and self._writable
+        """Wait until everything handed over so far is on disk; False if it is not, or if anything had to be dropped."""
+        if not self.closed:
+            with self._wake:
+                self._asked += 1
+                mine = self._asked
+                self._wake.notify_all()
+                self._wake.wait_for(lambda: self._served >= mine or not self._thread.is_alive(), timeout)
+                if self._served < mine:
+                    return False
+        return self._writable and not self._dropped and not self._pending.held
 
     def close(self, status: str = "finished") -> None:
         """Write what is left, note how the run ended, and make the file whole (no side files remain)."""
@@ -167,17 +209,10 @@ class RunWriter:
         with self._wake:
             self._closing = True
             self._wake.notify_all()
-        self._thread.join()
+        if threading.current_thread() is not self._thread:  # as where the garbage collector ends a watch
+            self._thread.join(PATIENCE_S)
         self.closed = True
         atexit.unregister(self._at_exit)
-        if self._held:
-            warnings.warn(f"{self._held} readings could not be written to {self.path} and are lost", stacklevel=2)
-        try:
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            self._connection.execute("PRAGMA journal_mode=DELETE")
-        except sqlite3.Error:
-            pass  # a reader holds the file open: the side files stay, nothing is lost
-        self._connection.close()
 
     def __enter__(self) -> RunWriter:
         return self
@@ -195,116 +230,92 @@ class RunWriter:
         while True:
             with self._wake:
                 self._wake.wait_for(
-                    lambda: self._closing or self._asked > self._served or self._held > self._capacity // 4,
+                    lambda: self._closing or self._asked > self._served or self._pending.held > self._capacity // 4,
                     self._interval,
                 )
                 closing, asked = self._closing, self._asked
-                idle = not (self._held or self._notes or self._findings)
-            if not idle or time.monotonic() - alive > HEARTBEAT_S or closing:
+            self._ask_source()
+            if self._pending or time.monotonic() - alive > HEARTBEAT_S or closing:
                 alive = time.monotonic()
-                try:
-                    self.note("heartbeat", time.time())
-                    self._commit()
-                    self._writable = True
-                except (sqlite3.Error, OSError) as error:
-                    self._writable = False
-                    self._complain(
-                        f"{self.path} cannot be written ({error}); training goes on, readings are kept in "
-                        f"memory while they fit, and writing is tried again"
-                    )
-                    if not closing:
-                        time.sleep(min(self._interval, 0.2))
+                self._try_to_commit(closing)
             with self._wake:
                 self._served = asked
                 self._wake.notify_all()
             if closing:
-                return
+                break
+        if self._pending.held:
+            self._warn(f"{self._pending.held} readings could not be written to {self.path} and are lost")
+        self._ledger.close()
+
+    def _ask_source(self) -> None:
+        try:
+            if self.source is not None:
+                self.source()
+        except Exception as error:
+            self._complain(f"readings that wait could not be finished: {type(error).__name__}: {error}")
+
+    def _try_to_commit(self, closing: bool) -> None:
+        try:
+            try:
+                self._commit()
+            except FileGone:
+                if not closing:
+                    raise
+                make_folder(self.path)  # the last chance to keep what was measured
+                self._commit()
+            if not self._writable:
+                self._warn(f"netvitals: {self.path} is written again")
+            self._writable, self._complained = True, False
+        except Exception as error:
+            self._writable = False
+            self._complain(
+                f"{self.path} cannot be written ({error}); training goes on, readings are kept in "
+                f"memory while they fit, and writing is tried again"
+            )
+            if not closing:
+                time.sleep(min(self._interval, 0.2))
 
     def _commit(self) -> None:
         with self._wake:
-            readings, arrays, held = self._readings, self._arrays, self._held
-            notes, findings, replace = self._notes, self._findings, self._replace_findings
-            self._readings, self._arrays, self._notes, self._findings = [], [], {}, []
-            self._replace_findings = False
+            pending, self._pending = self._pending, Pending(held=self._pending.held)
             if self._dropped:
-                notes.setdefault("dropped", json.dumps(self._dropped))
-        known = dict(self._series)
+                pending.notes["dropped"] = as_json(self._dropped)
         try:
-            run = self._connection
-            run.execute("BEGIN IMMEDIATE")
-            run.executemany(
-                "INSERT INTO reading VALUES (?, ?, ?)",
-                [
-                    (r.step, self._id(r.vital, r.site, r.metric), r.value)
-                    for batch in readings
-                    if not isinstance(batch, StepColumns)
-                    for r in batch
-                ],
-            )
-            for page in readings:
-                if isinstance(page, StepColumns):
-                    run.executemany(
-                        "INSERT INTO reading VALUES (?, ?, ?)",
-                        zip(repeat(page.step), self._ids(page), page.values.tolist()),
-                    )
-            run.executemany(
-                "INSERT INTO array VALUES (?, ?, ?, ?, ?)",
-                [
-                    (
-                        a.step,
-                        self._id(a.vital, a.site, a.metric),
-                        a.value.dtype.str,
-                        json.dumps(a.value.shape),
-                        np.ascontiguousarray(a.value).tobytes(),
-                    )
-                    for a in arrays
-                ],
-            )
-            run.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(notes.items()))
-            if replace:
-                run.execute("DELETE FROM finding")
-            run.executemany("INSERT INTO finding (record) VALUES (?)", [(f,) for f in findings])
-            run.execute("COMMIT")
-        except (sqlite3.Error, OSError):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            self._series = known
-            self._layouts.clear()
-            with self._wake:  # nothing was written: keep it for the next attempt, in the order it came
-                self._readings, self._arrays = readings + self._readings, arrays + self._arrays
-                self._notes = {**notes, **self._notes}
-                if not self._replace_findings:
-                    self._findings, self._replace_findings = findings + self._findings, replace
-            raise
+            self._ledger.commit(pending)
+        except (OSError, sqlite3.OperationalError, sqlite3.DatabaseError) as error:
+            if isinstance(error, sqlite3.DataError | sqlite3.InterfaceError | sqlite3.IntegrityError):
+                self._commit_parts(pending)
+            else:
+                with self._wake:  # nothing was written: keep it for the next attempt, in the order it came
+                    later, self._pending = self._pending, Pending()
+                    later.held -= pending.held
+                    self._pending = pending.before(later)
+                raise
+        except Exception:
+            self._commit_parts(pending)
         with self._wake:
-            self._held -= held
+            self._pending.held -= pending.held
 
-    def _id(self, vital: str, site: str, metric: str) -> int:
-        key = (vital, site, metric)
-        number = self._series.get(key)
-        if number is None:
-            number = self._series[key] = len(self._series) + 1
-            self._connection.execute("INSERT INTO series VALUES (?, ?, ?, ?)", (number, *key))
-        return number
-
-    def _ids(self, page: StepColumns) -> list[int]:
-        """The series of a page's columns; pages of one layout come again and again."""
-        ids = self._layouts.get(page.layout)
-        if ids is None:
-            ids = self._layouts[page.layout] = [self._id(*key) for key in page.names()]
-        return ids
+    def _commit_parts(self, pending: Pending) -> None:
+        """Something in it cannot be stored: store the rest, and count what is left out."""
+        for part in pending.parts():
+            try:
+                self._ledger.commit(part)
+            except Exception as error:
+                with self._wake:
+                    self._dropped += part.held
+                self._complain(f"something could not be stored in {self.path} and is dropped: {error}")
 
     def _complain(self, sentence: str) -> None:
         if not self._complained:
             self._complained = True
-            warnings.warn(f"netvitals: {sentence}", RuntimeWarning, stacklevel=3)
+            self._warn(f"netvitals: {sentence}")
 
-
-def _storable(array: ArrayReading) -> ArrayReading:
-    value = np.asarray(array.value)
-    if value.dtype.kind not in "biufc":
-        raise TypeError(f"{array.vital}/{array.metric} at {array.site}: arrays hold numbers, got dtype {value.dtype}")
-    return array if value is array.value else replace(array, value=value)
+    def _warn(self, sentence: str) -> None:
+        try:
+            warnings.warn(sentence, RuntimeWarning, stacklevel=4)
+        except Warning:  # warnings are errors in this program; here it would end the thread, not the training
+            print(sentence, file=sys.stderr)
 
 
 def _versions() -> dict[str, str]:
@@ -314,8 +325,3 @@ def _versions() -> dict[str, str]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-
-
-def _json(value: Any) -> str:
-    """JSON as Python reads it back: NaN and infinities stay what they are."""
-    return json.dumps(plain(value, odd=float))

@@ -1,14 +1,16 @@
 """The buffer of a watch: takes losses and looks as they come, finishes them in bundles, keeps a bounded memory.
 
 Looks are finished several at a time, because the code that does it is then warm. What is finished goes into memory
-(everything recent, the past thinned out evenly) and, when there is one, to the writer of a run.
+(everything recent, the past thinned out evenly) and, when there is one, to the writer of a run. The thread of the
+writer asks for what waits (:meth:`Buffer.hand_over`), so that nothing waits for the next step; it touches no device.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -23,6 +25,7 @@ LOSSES_KEPT = 400  # bundles of losses that stay in memory
 LOSSES_WAITING = 1024  # losses that wait on the device at most
 STEPS_WAITING = 16  # looks that wait to be finished at most
 WAITING_S = 1.0  # and how long the first of them waits, in seconds
+MOVING_S = 0.25  # losses on an accelerator start on their way to the host this often
 ARRAYS_EVERY = 5  # values by channel are written on every so many looks, and at the end
 LAYOUTS_KEPT = 256  # of pages and arrays; a model that changes all the time must not fill the memory
 
@@ -36,6 +39,17 @@ class Writer(Protocol):
     def write(self, readings: Iterable[Reading]) -> None: ...
 
     def write_page(self, columns: StepColumns) -> None: ...
+
+    def note(self, key: str, value: Any) -> None: ...
+
+
+class Moving(NamedTuple):
+    """Losses on their way from an accelerator; ``arrived()`` says whether the host has them, without waiting."""
+
+    steps: list[int]
+    values: Tensor
+    arrived: Callable[[], bool]
+    wait: Callable[[], None]
 
 
 class Losses(NamedTuple):
@@ -103,22 +117,27 @@ class Buffer:
 
     def __init__(self) -> None:
         self.writer: Writer | None = None
-        self._steps: list[int] = []
-        self._waiting: list[Tensor | float] = []  # losses of those steps
+        self.steps = 0  # training steps that have ended
+        self._waiting: deque[tuple[int, Tensor | float] | Moving] = deque()  # losses
+        self._moved = 0.0  # when losses last started on their way
         self._observations = 0
-        self._unfinished: list[tuple[Recorder, bool]] = []  # looks that have left the device; are their arrays written?
+        self._unfinished: deque[tuple[Recorder, bool]] = deque()  # looks off the device; are their arrays written?
         self._since = 0.0
+        self._settling = threading.RLock()  # the training thread and the writer's finish one at a time
         self._losses: Recent[Losses] = Recent(LOSSES_KEPT)
         self._pages: Recent[StepColumns] | None = None
         self._layouts: dict[Any, Any] = {}
         self._arrays: dict[Any, StepColumns] = {}  # the latest of each layout
         self._unwritten: StepColumns | None = None  # the last look, if the run has not got its arrays
+        self._noted = -1
 
     def loss(self, step: int, loss: Any) -> None:
         """Note a loss; nobody waits for an accelerator."""
-        self._waiting.append(_scalar(loss))
-        self._steps.append(step)
-        if len(self._steps) > LOSSES_WAITING:
+        value = _scalar(loss)
+        self._waiting.append((step, value))
+        if isinstance(value, Tensor) and self.writer is not None and time.monotonic() - self._moved > MOVING_S:
+            self._start_moving(value.device)
+        if len(self._waiting) > LOSSES_WAITING:
             self.settle()
 
     def observe(self, recorder: Recorder) -> None:
@@ -134,39 +153,55 @@ class Buffer:
 
     def settle(self) -> None:
         """Finish everything that waits, keep it, and hand it to the writer."""
-        losses = self._moved_losses()
-        if losses is not None:
-            self._losses.add([losses])
+        with self._settling:
+            self._keep_losses(wait=True)
+            self._finish_looks()
+
+    def hand_over(self) -> None:
+        """The same from another thread, but for losses that have not left their device."""
+        with self._settling:
+            self._keep_losses(wait=False)
+            self._finish_looks()
+            if self.writer is not None and self.steps != self._noted:
+                self._noted = self.steps
+                self.writer.note("steps", self.steps)
+
+    def close(self) -> None:
+        """Settle, and write the arrays of the last look."""
+        with self._settling:
+            self.settle()
+            last, self._unwritten = self._unwritten, None
             if self.writer is not None:
-                self.writer.write(losses.readings())
-        unfinished, self._unfinished = self._unfinished, []
-        for recorder, arrays in unfinished:
+                self.writer.note("steps", self.steps)
+                if last is not None:
+                    self.writer.write_page(StepColumns(last.step, (), _NOTHING, last.array_layout, last.arrays))
+
+    def _finish_looks(self) -> None:
+        while self._unfinished:
+            recorder, arrays = self._unfinished.popleft()
             columns = recorder.columns()
             self._keep(columns)
             if self.writer is not None:
                 self.writer.write_page(columns if arrays else StepColumns(columns.step, columns.layout, columns.values))
                 self._unwritten = None if arrays else columns
 
-    def close(self) -> None:
-        """Settle, and write the arrays of the last look."""
-        self.settle()
-        last, self._unwritten = self._unwritten, None
-        if last is not None and self.writer is not None:
-            self.writer.write_page(StepColumns(last.step, (), _NOTHING, last.array_layout, last.arrays))
-
     def readings(self) -> list[Reading]:
         """Readings in memory."""
-        self.settle()
+        with self._settling:
+            self.settle()
+            losses, pages = list(self._losses), list(self._pages or ())
         return [
-            *(reading for losses in self._losses for reading in losses.readings()),
-            *(reading for columns in self._pages or () for reading in columns.readings()),
+            *(reading for part in losses for reading in part.readings()),
+            *(reading for columns in pages for reading in columns.readings()),
         ]
 
     def arrays(self) -> list[ArrayReading]:
         """The latest array of each series."""
-        self.settle()
+        with self._settling:
+            self.settle()
+            known = list(self._arrays.values())
         latest: dict[tuple[str, str, str], ArrayReading] = {}
-        for columns in sorted(self._arrays.values(), key=lambda columns: columns.step):
+        for columns in sorted(known, key=lambda columns: columns.step):
             latest.update(((a.vital, a.site, a.metric), a) for a in columns.array_readings())
         return list(latest.values())
 
@@ -183,17 +218,60 @@ class Buffer:
         for layout, array in zip(columns.array_layout, columns.arrays):
             self._arrays[layout] = StepColumns(columns.step, (), _NOTHING, (layout,), (array,))
 
-    def _moved_losses(self) -> Losses | None:
-        steps, losses = self._steps, self._waiting
-        self._steps, self._waiting = [], []
-        if not losses:
+    def _keep_losses(self, wait: bool) -> None:
+        losses = self._arrived_losses(wait)
+        if losses is not None:
+            self._losses.add([losses])
+            if self.writer is not None:
+                self.writer.write(losses.readings())
+
+    def _arrived_losses(self, wait: bool) -> Losses | None:
+        """Losses from the front of the queue; without ``wait`` as far as they are on the host."""
+        steps: list[int] = []
+        values: list[Tensor | float] = []
+        while self._waiting:
+            first = self._waiting[0]
+            if isinstance(first, Moving):
+                if not wait and not first.arrived():
+                    break
+                first.wait()
+                steps += first.steps
+                values += first.values.tolist()
+            else:
+                if not wait and isinstance(first[1], Tensor):
+                    break
+                steps.append(first[0])
+                values.append(first[1])
+            self._waiting.popleft()
+        if not values:
             return None
-        tensors = [v for v in losses if isinstance(v, Tensor)]
-        if len(tensors) == len(losses) and len({t.device for t in tensors}) == 1:
-            values = torch.stack(tensors).double().cpu().numpy()  # one transfer, however many steps went by
+        tensors = [v for v in values if isinstance(v, Tensor)]
+        if len(tensors) == len(values) and len({t.device for t in tensors}) == 1:
+            numbers = torch.stack(tensors).double().cpu().numpy()  # one transfer, however many steps went by
         else:
-            values = np.array([float(v) for v in losses])
-        return Losses(np.array(steps), values)
+            numbers = np.array([float(v) for v in values])
+        return Losses(np.array(steps), numbers)
+
+    def _start_moving(self, device: torch.device) -> None:
+        """Send the losses that wait on ``device`` to pinned memory, all at once; the thread takes them when they are
+        there."""
+        self._moved = time.monotonic()
+        if device.type not in ("cuda", "xpu"):
+            return
+        with self._settling:
+            tail: list[tuple[int, Tensor]] = []
+            while self._waiting and not isinstance(self._waiting[-1], Moving):
+                step, value = self._waiting[-1]
+                if not isinstance(value, Tensor) or value.device != device:
+                    break
+                self._waiting.pop()
+                tail.append((step, value))
+            stacked = torch.stack([value.double() for _, value in reversed(tail)])
+            host = torch.empty(len(tail), dtype=torch.float64, pin_memory=True)
+            host.copy_(stacked, non_blocking=True)
+            event = torch.Event(device)
+            event.record()
+            self._waiting.append(Moving([step for step, _ in reversed(tail)], host, event.query, event.synchronize))
 
 
 def _scalar(loss: Any) -> Tensor | float:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 
 class Hook:
-    """A hook that a copied or saved model does not carry along: the copy gets one that does nothing.
+    """A hook that a copied or saved model does not carry along: the copy gets one that does nothing, and that loads
+    where there is no netvitals.
 
     >>> import copy
     >>> seen = []
@@ -25,13 +27,6 @@ class Hook:
     def __call__(self, *args: Any) -> None:
         self.call(*args)
 
-    def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
-        return _inert, ()
-
-
-def _nothing(*args: Any) -> None:
-    """What is left of a hook in a copy."""
-
-
-def _inert() -> Callable[..., None]:
-    return _nothing
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # a method of the standard library that takes anything and does nothing: the copy needs no netvitals
+        return getattr, (nullcontext(), "__exit__")

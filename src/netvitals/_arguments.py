@@ -1,0 +1,64 @@
+"""The arguments of a watch, checked before anything is touched: bad input gets a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from netvitals.capture import check_finite
+
+
+def check_model(model: Any, every: Any) -> None:
+    """A model that can be trained, and a number of steps."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"watch needs a torch.nn.Module, got a {type(model).__name__}")
+    if not any(True for _ in model.parameters()):
+        raise ValueError(f"{type(model).__name__} has no parameters, so there is no training to watch")
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise ValueError(f"every must be a whole number of steps, 1 or more, got {every!r}")
+
+
+def check_resume(run: Any, resume: Any) -> None:
+    """A step to go on at, and a run to go on with."""
+    if not isinstance(resume, int) or resume < 0:
+        raise ValueError(f"resume must be True, False or the step to go on at, got {resume!r}")
+    if resume is not False and run is None:
+        raise ValueError("resume needs run=, the run that is to be continued")
+
+
+def checked_probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] | None:
+    """The probe of a watch as (x, y, loss function or None)."""
+    if probe is None:
+        return None
+    if not isinstance(probe, tuple | list) or len(probe) not in (2, 3) or (len(probe) == 3 and not callable(probe[2])):
+        raise TypeError("probe must be (x, y) or (x, y, loss_fn) with a callable loss_fn")
+    check_finite(probe[0], "the input of the probe")
+    return probe[0], probe[1], probe[2] if len(probe) == 3 else None
+
+
+def checked_optimizers(optimizer: Any, parameters: Mapping[str, nn.Parameter]) -> list[Optimizer]:
+    """The optimizers of a watch, taken out of the wrappers of a trainer."""
+    if optimizer is None:
+        return []
+    found = []
+    mine = {id(p) for p in parameters.values()}
+    for one in optimizer if isinstance(optimizer, list | tuple) else [optimizer]:
+        one = one if isinstance(one, Optimizer) else getattr(one, "optimizer", one)  # a trainer's wrapper
+        if not isinstance(one, Optimizer):
+            raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, got a {type(one).__name__}")
+        if not any(id(p) in mine for group in one.param_groups for p in group["params"]):
+            raise ValueError(
+                f"{type(one).__name__} holds no parameter of the watched model; "
+                "was the model copied or moved after the optimizer was made?"
+            )
+        found.append(one)
+    return found
+
+
+def plain_settings(optimizer: Optimizer) -> dict[str, Any]:
+    """The hyperparameters of an optimizer's first group that are plain values."""
+    group = optimizer.param_groups[0]
+    return {k: v for k, v in group.items() if isinstance(v, int | float | bool | str | tuple) and k != "params"}

@@ -1,0 +1,203 @@
+"""Salvage: everything in a damaged run that is still what was written, as a new run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netvitals.capture import ArrayReading
+from netvitals.runs.checked import Batch
+from netvitals.runs.ledger import Ledger
+from netvitals.runs.pending import Columns, Key, Pending, as_json
+from netvitals.runs.seal import Summary, seal, unpack
+from netvitals.runs.store import OLD, lay_out, layout_of, run_file
+
+PAGE = 4096  # bytes, SQLite's default
+NEAR = 100_000  # rows looked for one by one where a table cannot be walked
+
+COLUMNS = {
+    "meta": ("key", "crc", "value"),
+    "series": ("id", "crc", "vital", "site", "metric"),
+    "batch": ("id", "crc", "segment", "data"),
+    "array": ("id", "head", "crc", "segment", "step", "series", "dtype", "shape", "data"),
+    "finding": ("id", "crc", "record"),
+    "summary": ("id", "crc", "record"),
+}
+
+
+@dataclass
+class Salvaged:
+    """What of a run is intact, and how much was written of what is not."""
+
+    summary: Summary | None = None
+    meta: dict[str, str] = field(default_factory=dict)
+    series: dict[int, Key] = field(default_factory=dict)
+    batches: list[Batch] = field(default_factory=list)
+    arrays: list[tuple[int, int, int, np.ndarray]] = field(default_factory=list)  # segment, step, series, value
+    findings: list[str] = field(default_factory=list)
+    path: Path | None = None  # the new run, where one was written
+
+    @property
+    def readings(self) -> int:
+        return sum(len(batch.steps) for batch in self.batches)
+
+    def __str__(self) -> str:
+        last = max((int(b.steps.max()) for b in self.batches if len(b.steps)), default=None)
+        parts = [
+            (self.readings, "readings", self.summary and self.summary.readings),
+            (len(self.arrays), "arrays", self.summary and self.summary.arrays),
+            (len(self.meta), "notes", self.summary and self.summary.metas),
+        ]
+        words = ", ".join(f"{n} of {of} {what}" if of is not None else f"{n} {what}" for n, what, of in parts)
+        return f"Intact: {words}" + ("" if last is None else f", up to step {last}")
+
+
+def survey(file: Path) -> str:
+    """One sentence about what of a damaged run can be rescued, and how."""
+    try:
+        found = _find(file)
+    except Exception as error:
+        return f"Nothing of it can be rescued ({error})."
+    return f"{found}; netvitals salvage {file} writes that to a new run."
+
+
+def salvage(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Salvaged:
+    """Write all that is intact of a damaged run to a new one; the damaged file is not touched.
+
+    Args:
+        path: the run, its folder or file.
+        out: where to; by default beside it, with ``-salvaged`` in its name. A place that is taken is refused.
+
+    Returns:
+        What was found, with the ``path`` of the new run. Its metadata say under ``salvaged`` what was lost.
+    """
+    file = run_file(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file} to salvage")
+    found = _find(file)
+    ledger = Ledger(out if out is not None else _beside(file), "refuse")
+    try:
+        for batch in found.batches:
+            ledger.summary.segment = batch.segment
+            keys = [found.series.get(n, ("lost", f"series {n}", "name")) for n in batch.series.tolist()]
+            ledger.commit(Pending(columns=[Columns(batch.steps, keys, batch.values)]))
+        for segment, step, number, value in found.arrays:
+            ledger.summary.segment = segment
+            key = found.series.get(number, ("lost", f"series {number}", "name"))
+            ledger.commit(Pending(arrays=[ArrayReading(step, *key, value)]))
+        notes = {"status": as_json("unknown"), **found.meta, "salvaged": as_json(str(found))}
+        ledger.commit(Pending(notes=notes, findings=found.findings))
+    finally:
+        ledger.close()
+    found.path = ledger.path
+    return found
+
+
+def _beside(file: Path) -> Path:
+    folder = file.parent if file.name == "run.sqlite" else file
+    return folder.with_name(f"{folder.stem}-salvaged{folder.suffix}")
+
+
+def _find(file: Path) -> Salvaged:
+    with tempfile.TemporaryDirectory(prefix="netvitals-") as folder:  # SQLite may write to what it recovers
+        copy = Path(folder) / "run.sqlite"
+        shutil.copyfile(file, copy)
+        wal = file.with_name(f"{file.name}-wal")
+        if wal.is_file():
+            shutil.copyfile(wal, copy.with_name("run.sqlite-wal"))
+        found = _read(copy)
+        if not found.readings and not found.meta:  # the first page has the names of all tables
+            _graft(copy, Path(folder) / "blank.sqlite")
+            found = _read(copy)
+    if not (found.readings or found.meta or found.arrays):
+        raise ValueError("no row of it is what a netvitals run holds")
+    return found
+
+
+def _graft(copy: Path, blank: Path) -> None:
+    """Give the file the first page of an empty run: tables begin on the same pages in all of them."""
+    with contextlib.closing(sqlite3.connect(blank, isolation_level=None)) as connection:
+        lay_out(connection)
+    page = bytearray(blank.read_bytes()[:PAGE])
+    page[28:32] = (copy.stat().st_size // PAGE).to_bytes(4, "big")  # pages in the file
+    with open(copy, "r+b") as target:
+        target.write(page)
+    with contextlib.suppress(FileNotFoundError):
+        copy.with_name("run.sqlite-wal").unlink()
+
+
+def _read(copy: Path) -> Salvaged:
+    found = Salvaged()
+    with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as run:
+        run.text_factory = lambda data: data.decode("utf-8", "replace")
+        try:
+            if layout_of(run) == OLD:
+                raise ValueError("it has the old layout without checksums, so nothing tells what is intact")
+        except sqlite3.Error:
+            return found
+        for _, crc, record in _rows(run, "summary"):
+            with contextlib.suppress(ValueError, TypeError):
+                found.summary = Summary.from_row(crc, record)
+        for key, crc, value in _rows(run, "meta"):
+            if _intact(crc, key, value):
+                found.meta[key] = value
+        for number, crc, *names in _rows(run, "series"):
+            if _intact(crc, number, *names):
+                found.series[number] = (names[0], names[1], names[2])
+        for number, crc, segment, data in _rows(run, "batch"):
+            if _intact(crc, number, segment, data):
+                found.batches.append(Batch(segment, *unpack(data)))
+        for number, head, crc, segment, step, series, dtype, shape, data in _rows(run, "array"):
+            if _intact(head, number, segment, step, series, dtype, shape) and _intact(crc, data):
+                value = np.frombuffer(data, dtype).reshape(json.loads(shape)).copy()
+                found.arrays.append((segment, step, series, value))
+        for number, crc, record in _rows(run, "finding"):
+            if _intact(crc, number, record):
+                found.findings.append(record)
+    return found
+
+
+def _intact(crc: Any, *fields: Any) -> bool:
+    return isinstance(crc, int) and crc == seal(*fields)
+
+
+def _rows(run: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    """Rows from the front as far as it goes, then from the back, then one by one in between."""
+    columns = COLUMNS[table]
+    select = f"SELECT {', '.join(columns)} FROM {table}"
+    seen: set[Any] = set()
+    broken = False
+    for order in ("ASC", "DESC"):
+        try:
+            for row in run.execute(f"{select} ORDER BY {columns[0]} {order}"):
+                if row[0] in seen:
+                    break
+                seen.add(row[0])
+                yield row
+            else:
+                if not broken:
+                    return
+        except sqlite3.Error:
+            broken = True
+    if columns[0] != "id":
+        return
+    numbers = sorted(n for n in seen if isinstance(n, int))
+    gaps = [(a, b) for a, b in zip([0, *numbers], [*numbers, (numbers[-1] if numbers else 0) + 1000]) if b - a > 1]
+    for first, last in gaps:
+        for number in range(first + 1, min(last, first + NEAR)):
+            try:
+                row = run.execute(f"{select} WHERE id = ?", (number,)).fetchone()
+            except sqlite3.Error:
+                continue
+            if row is not None and row[0] not in seen:
+                yield row

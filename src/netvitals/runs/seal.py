@@ -1,0 +1,92 @@
+"""Seals: how a row of a run is checked, how numbers are packed into a blob, and the summary that counts the rows."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+_HEAD = struct.Struct("<4sQ")  # mark and number of readings
+_MARK = b"NVB2"
+
+
+def seal(*fields: Any) -> int:
+    """CRC-32 over the fields, each with its length: every single changed bit, and every burst up to 32, shows.
+
+    >>> seal(1, "a", b"b") == seal(1, "a", b"b"), seal(1, "ab", b"") == seal(1, "a", b"b")
+    (True, False)
+    """
+    crc = 0
+    for value in fields:
+        data = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
+        crc = zlib.crc32(data, zlib.crc32(len(data).to_bytes(8, "little"), crc))
+    return crc
+
+
+def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:
+    """Readings as one blob of three columns: 20 bytes a reading.
+
+    >>> columns = unpack(pack(np.array([3, 3]), np.array([1, 2]), np.array([0.5, float("nan")])))
+    >>> [c.tolist() for c in columns]
+    [[3, 3], [1, 2], [0.5, nan]]
+    """
+    return b"".join(
+        (
+            _HEAD.pack(_MARK, len(steps)),
+            steps.astype("<i8").tobytes(),
+            series.astype("<i4").tobytes(),
+            values.astype("<f8").tobytes(),
+        )
+    )
+
+
+def unpack(blob: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The columns of :func:`pack`: steps, series, values."""
+    mark, count = _HEAD.unpack_from(blob)
+    if mark != _MARK or len(blob) != _HEAD.size + 20 * count:
+        raise ValueError("a batch of readings has not the size it says")
+    start = _HEAD.size
+    return (
+        np.frombuffer(blob, "<i8", count, start),
+        np.frombuffer(blob, "<i4", count, start + 8 * count).astype(np.int64),
+        np.frombuffer(blob, "<f8", count, start + 12 * count),
+    )
+
+
+@dataclass
+class Summary:
+    """What a list of runs needs of one, and how many rows each table of it has. The writer renews it at every commit.
+
+    ``meta_sum`` and ``findings_sum`` are the seals of rows that may be replaced, joined by exclusive or.
+    """
+
+    batches: int = 0
+    arrays: int = 0
+    series: int = 0
+    metas: int = 0
+    meta_sum: int = 0
+    findings: int = 0
+    findings_sum: int = 0
+    readings: int = 0
+    last_step: int = -1
+    commits: int = 0
+    segment: int = 0
+    shown: dict[str, Any] = field(default_factory=dict)  # model, status, heartbeat, started
+
+    def row(self) -> tuple[int, int, str]:
+        """As it is stored: id, seal, record."""
+        record = json.dumps(asdict(self))
+        return 0, seal(0, record), record
+
+    @classmethod
+    def from_row(cls, crc: int, record: str) -> Summary:
+        """Read it back; a row that is not what was written is a ``ValueError``."""
+        if crc != seal(0, record):
+            raise ValueError("its summary is not what was written")
+        known: Mapping[str, Any] = json.loads(record)
+        return cls(**{key: known[key] for key in cls.__dataclass_fields__ if key in known})

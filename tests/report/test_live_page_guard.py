@@ -1,0 +1,163 @@
+"""The live page lets nobody in who was not given its address, and no file stops it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from netvitals.capture import Reading
+from netvitals.report.live import create_app, runs_below
+from netvitals.runs import RunWriter
+
+testclient = pytest.importorskip("starlette.testclient")
+HOME = "http://127.0.0.1:8722"
+
+
+def write(path, count=3, **meta):
+    with RunWriter(path, meta={"model": "MLP", **meta}) as writer:
+        writer.write([Reading(i, "loss", "model", "loss", 1.0 / (1 + i)) for i in range(count)])
+    return writer.path
+
+
+def client(folder, *, known=True, base=HOME, **options):
+    one = testclient.TestClient(create_app(folder, "secret"), base_url=base, follow_redirects=False, **options)
+    if known:
+        one.cookies.set("netvitals", "secret")
+    return one
+
+
+@pytest.fixture
+def runs(tmp_path):
+    write(tmp_path / "runs" / "a")
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("attacker.example", 421), ("127.0.0.1.attacker.example:8722", 421), ("", 421), ("127.0.0.1:8722", 200)]
+    + [("localhost:8722", 200), ("[::1]:8722", 200), ("[::1", 421), ("localhost@attacker.example", 421)],
+)
+def test_only_names_of_this_machine_are_answered(runs, host, status):
+    assert client(runs).get("/", headers={"host": host}).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"), [("http://attacker.example", 403), ("null", 403), ("http://127.0.0.1:8722", 200)]
+)
+def test_requests_of_other_sites_are_refused(runs, origin, status):
+    assert client(runs).get("/", headers={"origin": origin}).status_code == status
+
+
+@pytest.mark.parametrize("place", ["/", "/run/a", "/nowhere", "/?token=wrong", "/run/a?token="])
+def test_without_the_token_nothing_is_told(runs, place):
+    answer = client(runs, known=False).get(place)
+    assert answer.status_code == 403 and "MLP" not in answer.text and "set-cookie" not in answer.headers
+    assert "run/a" not in answer.text
+    other = client(runs, known=False)
+    other.cookies.set("netvitals", "guess")
+    assert other.get(place).status_code == 403
+
+
+def test_the_token_becomes_a_cookie_and_leaves_the_address(runs):
+    answer = client(runs, known=False).get("/run/a?token=secret&x=1")
+    assert answer.status_code == 303 and answer.headers["location"] == "/run/a?x=1"
+    assert answer.headers["set-cookie"] == "netvitals=secret; Path=/; HttpOnly; SameSite=Lax"
+
+
+def test_every_start_has_a_token_of_its_own(runs):
+    first, second = create_app(runs).token, create_app(runs).token
+    assert first != second and len(first) >= 32
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+def test_the_page_can_only_be_read(runs, method):
+    assert client(runs).request(method, "/").status_code == 405
+
+
+@pytest.mark.parametrize("place", ["/", "/run/a", "/run/none", "/nowhere", "/?token=wrong", "/?token=secret"])
+def test_every_answer_says_what_a_browser_may_do_with_it(runs, place):
+    headers = client(runs).get(place).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "base-uri 'none'" in policy
+    scripts = [part for part in policy.split(";") if "script-src" in part]
+    assert all("'sha256-" in part and "unsafe" not in part for part in scripts)
+    assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
+    assert headers["x-frame-options"] == "DENY" and headers["cache-control"] == "no-store"
+
+
+def test_a_link_out_of_the_folder_is_no_run_of_it(runs, tmp_path):
+    write(tmp_path / "secret", model="hidden")
+    (runs / "file").mkdir()
+    os.symlink(tmp_path / "secret" / "run.sqlite", runs / "file" / "run.sqlite")
+    os.symlink(tmp_path / "secret", runs / "folder")
+    os.symlink(runs / "nothing", runs / "loose")
+    assert runs_below(runs) == ["a"]
+    for place in ("/run/file", "/run/folder", "/run/../secret", "/run/%2e%2e/secret", "/run//etc"):
+        answer = client(runs).get(place)
+        assert answer.status_code == 404 and "hidden" not in answer.text, place
+
+
+@pytest.mark.parametrize("name", ["why?", "a#b", "50%", "a b", "a&b='x'", "<b>", "ü", "a/b", '"', b"bad\xff"])
+def test_a_run_of_any_name_can_be_opened_from_the_list(tmp_path, name):
+    folder = os.fsdecode(name) if isinstance(name, bytes) else name
+    write(tmp_path / folder)
+    one = client(tmp_path)
+    page = one.get("/").text
+    link = page.split("href='")[1].split("'")[0]
+    answer = one.get(link)
+    assert answer.status_code == 200 and "Loss" in answer.text, link
+    assert "<b>" not in page
+
+
+def test_a_folder_that_is_a_run_is_listed_and_shown(tmp_path):
+    write(tmp_path / "r")
+    one = client(tmp_path / "r")
+    assert "href='/run/.'" in one.get("/").text
+    assert one.get("/run/").status_code == 200  # what a browser makes of /run/.
+
+
+def test_a_damaged_run_is_a_row_with_its_reason(runs):
+    data = bytearray(write(runs / "bad").read_bytes())
+    data[data.index(b'"batches"') + 3] ^= 1
+    (runs / "bad" / "run.sqlite").write_bytes(data)
+    (runs / "text").mkdir()
+    (runs / "text" / "run.sqlite").write_text("no database " * 100)
+    (runs / "empty").mkdir()
+    (runs / "empty" / "run.sqlite").touch()
+    one = client(runs)
+    index = one.get("/")
+    assert index.status_code == 200 and "/run/a" in index.text and index.text.count("<tr>") == 5
+    assert "is damaged" in index.text and "is not a netvitals run" in index.text
+    for name in ("bad", "text", "empty"):
+        answer = one.get(f"/run/{name}")
+        assert answer.status_code == 422 and "cannot be shown" in answer.text, name
+    assert one.get("/run/a").status_code == 200
+
+
+@pytest.mark.slow
+def test_the_list_does_not_read_the_readings(tmp_path):
+    """200 runs of a million readings: the summaries are read, so it takes no longer than with few."""
+    import numpy as np
+
+    from netvitals.runs.ledger import Ledger
+    from netvitals.runs.pending import Columns, Pending
+
+    ledger = Ledger(tmp_path / "runs" / "0", "refuse")
+    keys = [("v", f"s{i}", "m") for i in range(1000)]
+    for start in range(0, 1_000_000, 50_000):
+        steps = np.repeat(np.arange(start // 1000, start // 1000 + 50), 1000)
+        ledger.commit(Pending(columns=[Columns(steps, keys * 50, steps * 0.5)]))
+    ledger.close()
+    assert ledger.path.stat().st_size > 20e6
+    for number in range(1, 200):
+        (tmp_path / "runs" / str(number)).mkdir()
+        os.link(ledger.path, tmp_path / "runs" / str(number) / "run.sqlite")
+    one = client(tmp_path / "runs")
+    one.get("/")
+    begin = time.process_time()
+    text = one.get("/").text
+    spent = time.process_time() - begin
+    assert text.count("1,000,000") == 200
+    assert spent < 1.0, f"{spent:.2f} s of CPU for 200 runs"
