@@ -206,3 +206,50 @@ def test_wrong_input_gets_a_sentence():
         Sparsity(tau=-1)
     with pytest.raises(ValueError, match="one shape"):
         tensor_sparsity(torch.zeros(2), torch.zeros(3))
+
+
+def test_layers_of_a_hugging_face_gpt2_are_counted_and_its_zeros_found():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        n_layer=2,
+        n_head=2,
+        n_embd=16,
+        vocab_size=40,
+        n_positions=8,
+        activation_function="relu",
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    gpt = transformers.GPT2LMHeadModel(config).eval()
+    ids = torch.randint(0, 40, (3, 8))
+    found = measure(gpt, {"input_ids": ids})
+    down = found.layers["transformer.h.0.mlp.c_proj"]
+    assert down.after_activation and not found.layers["transformer.h.0.mlp.c_fc"].after_activation
+    assert down.dense == 2 * 64 * 16 * 8  # per example: 8 tokens
+    seen = []
+    handle = gpt.transformer.h[0].mlp.c_proj.register_forward_hook(lambda m, a, o: seen.append(a[0]))
+    gpt(ids)
+    handle.remove()
+    zeros = float((seen[0] == 0).float().mean())
+    assert 0.3 < zeros < 0.7 and down.input_sparsity == pytest.approx(zeros, abs=1e-6)
+    assert found.ffn == pytest.approx(
+        sum(found.layers[f"transformer.h.{i}.mlp.c_proj"].input_sparsity for i in (0, 1)) / 2, abs=1e-12
+    )
+
+
+def test_a_gated_mlp_and_a_fork_behind_a_relu_read_zeros_and_a_residual_input_does_not():
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.up, self.down, self.a, self.b = (nn.Linear(6, 6) for _ in range(5))
+
+        def forward(self, x):
+            h = self.down(torch.relu(self.gate(x)) * self.up(x))
+            z = torch.relu(h + x)
+            return self.a(z) + self.b(z) + self.up(x + z)
+
+    found = measure(Gated(), torch.randn(20, 6))
+    after = {name for name, layer in found.layers.items() if layer.after_activation}
+    assert after == {"down", "a", "b"}
+    assert 0 < found.ffn < 1

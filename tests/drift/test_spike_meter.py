@@ -9,7 +9,7 @@ from scipy.stats import kurtosis
 from torch import nn
 
 from netvitals.capture import Site, TensorView
-from netvitals.drift import amplification, intermediate_peak
+from netvitals.drift import amplification, intermediate_peak, sparsity
 from netvitals.drift import spikes as measure
 from netvitals.drift import tensor_spikes as spikes
 from netvitals.vitals import Spikes
@@ -46,7 +46,7 @@ def test_every_number_equals_its_definition(made, op):
         assert getattr(exact, metric) == pytest.approx(value, rel=1e-9), metric
         # the median of the watch comes from a sample of 512
         assert out["act", metric] == pytest.approx(value, rel=0.15 if metric == "max_over_median" else 1e-4), metric
-    assert (out["act", "token"], out["act", "channel"]) == (1234 // 60, 1234 % 60) == (exact.token, exact.channel)
+    assert out["act", "channel"] == 1234 % 60 and (exact.sample, exact.token, exact.channel) == (20, 0, 34)
     assert out["act", "massive"] == float(exact.massive)
 
 
@@ -65,7 +65,7 @@ def test_the_place_of_the_largest_entry(made, shape, dim, where):
     channel = where[2] if len(shape) == 3 else where[1]
     assert (out["act", "token"], out["act", "channel"]) == (token, channel)
     exact = spikes(x, channel_dim=dim)
-    assert (exact.token, exact.channel) == (token, channel)
+    assert (exact.sample, exact.token, exact.channel) == (where[0], token, channel)
 
 
 @pytest.mark.parametrize("k", [2.0, 20.0])
@@ -187,3 +187,51 @@ def test_wrong_input_gets_a_sentence():
         measure(residual_net(nn.ReLU), [])
     with pytest.raises(ValueError, match="no activation or residual block"):
         measure(nn.Linear(2, 2), [torch.zeros(3, 2)])
+
+
+def test_the_example_is_counted_over_all_batches():
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+    x = torch.randn(60, 6)
+    x[45] *= 1000
+    found = measure(net, [(part,) for part in x.split(8)])
+    assert found.sites["1"].sample == 45 and found.examples == 60
+    assert measure(net, x).sites["1"].sample == 45
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_position_and_example_of_a_sequence_are_not_swapped(batch_first):
+    torch.manual_seed(0)
+    net = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=batch_first)
+    x = torch.randn(12, 5, 8)  # examples, positions, channels
+    x[9, 3] *= 1000
+    with torch.no_grad():
+        net.norm1.weight.mul_(1), net.linear1.bias.zero_()
+    # attention mixes positions of one example only; the norm is switched off so that the spike stays
+    net.norm1 = net.norm2 = nn.Identity()
+    parts = x.split(4) if batch_first else [p.transpose(0, 1).contiguous() for p in x.split(4)]
+    found = measure(net, [(p,) for p in parts])
+    (site,) = [s for s in found.sites.values() if s.kind == "activation"]
+    assert (site.sample, site.token) == (9, 3), site
+
+
+class Routed(nn.Module):
+    """Every token goes to the first of two experts."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 4)) for _ in range(2))
+
+    def forward(self, x):
+        first = torch.ones(len(x), dtype=torch.bool)
+        out = torch.zeros_like(x)
+        for expert, mine in zip(self.experts, (first, ~first)):
+            out[mine] = expert(x[mine])
+        return out
+
+
+def test_an_expert_without_tokens_is_looked_at_and_has_no_numbers():
+    x = torch.randn(5, 4)
+    sparse, spiky_ = sparsity(Routed(), x), measure(Routed(), x)
+    for found in (sparse, spiky_):
+        assert list(found.sites) == ["experts.0.1"] and "without tokens" in found.skipped["experts.1.1"]
+    assert sparse.sites["experts.0.1"].elements == 30 and math.isfinite(sparse.mean)

@@ -20,6 +20,11 @@ from netvitals.anatomy.atlas import Anatomy
 from netvitals.anatomy.blocks.connections import Connection
 from netvitals.anatomy.blocks.layers import Layer
 
+# what passes an activation's zeros on; a product passes those of both factors
+_KEEPS_ZEROS = frozenset(
+    {"alias", "cat", "clone", "contiguous", "detach", "div", "mul", "native_dropout", "_to_copy", "_unsafe_view"}
+)
+
 
 @dataclass
 class LayerRun:
@@ -137,6 +142,44 @@ def _why_no_link(connection: Connection, alone: dict[str, str], fed: Counter[str
     if alone.get(reader):
         return f"{reader} after it: {alone[reader]}"
     return f"{reader} after it is fed by {fed[reader]} layers" if fed[reader] > 1 else ""
+
+
+def layers_after_activation(anatomy: Anatomy) -> frozenset[str]:
+    """Layers whose input is an activation's output: as it is, pooled, dropped out, or multiplied by another branch.
+
+    What these do keeps a zero a zero, so that the sparsity of the activation is the sparsity of the layer's input. An
+    addition does not: a layer behind a residual stream reads a dense tensor.
+
+    Args:
+        anatomy: from :func:`netvitals.anatomy.chart`.
+
+    Returns:
+        Names of layers.
+
+    >>> import torch
+    >>> from netvitals.anatomy import chart
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Dropout(), nn.Linear(3, 1))
+    >>> sorted(layers_after_activation(chart(net, torch.ones(4, 2))))
+    ['3']
+    """
+    ends = {region.end for region in anatomy.activations if region.role == "hidden activation"}
+    return frozenset(layer.name for layer in anatomy.layers if _comes_from(layer.input, ends, anatomy))
+
+
+def _comes_from(value: int, ends: set[int], anatomy: Anatomy) -> bool:
+    todo, seen = [value], set[int]()
+    while todo:
+        value = todo.pop()
+        if value in ends:
+            return True
+        op = anatomy.producers(value)
+        if op is None or op.index in seen:
+            continue
+        seen.add(op.index)
+        name = op.name.rstrip("_")
+        if op.kind == "view" or name in _KEEPS_ZEROS or "pool" in name:
+            todo += op.inputs
+    return False
 
 
 @contextmanager

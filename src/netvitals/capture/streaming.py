@@ -15,10 +15,13 @@ from netvitals.capture.engine.schedule import Schedule
 from netvitals.capture.nested import check_finite, tensors
 from netvitals.capture.observation import Mode, probe
 from netvitals.capture.reading import Recorder
-from netvitals.capture.task import batches_of, task_of
+from netvitals.capture.task import Task, batches_of, task_of
 from netvitals.capture.vital import Vital
 
 Progress = Callable[[int, int | None], None]  # batches done, batches planned (None where the loader does not say)
+
+
+UNREACHED = "nothing was handed to it: an expert without tokens?"
 
 
 @dataclass(frozen=True)
@@ -31,17 +34,27 @@ class Streamed:
 
 
 def stream_over(
-    model: nn.Module, batch: Any, meter: Vital, *, mode: Mode = "as_is", seed: int = 0, progress: Progress | None = None
+    model: nn.Module,
+    batch: Any,
+    meter: Vital,
+    *,
+    mode: Mode = "as_is",
+    seed: int = 0,
+    progress: Progress | None = None,
+    first: Callable[[Task], int | None] | None = None,
 ) -> Streamed:
     """Show every batch to ``meter``; an error in the meter is raised.
 
     Args:
         model: left bit for bit as it was.
         batch: one batch, or a loader of batches, as :func:`~netvitals.capture.task.batches_of` tells them apart.
-        meter: sees activations, layers and tensors, without gradients.
+        meter: sees activations, layers and tensors, without gradients; its recorder's step counts the examples before
+            the batch.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         seed: what noise is left in the model is drawn with it, anew for each batch.
         progress: called with (batches done, batches planned).
+        first: called with the first batch before it is shown, to learn from it what the model is made of; it returns
+            the dimension of examples in the model's first input.
 
     Returns:
         How many examples and batches there were, and which places could not be seen.
@@ -51,18 +64,21 @@ def stream_over(
     observer = Observer(uncompiled(model), schedule, passive=False)
     planned = _planned(batch)
     examples = batches = 0
+    dim: int | None = 0
     for one in batches_of(batch):
         task = task_of(model, None, one)
-        first = next(tensors((task.args, dict(task.kwargs))), None)
-        if first is None or first.numel() == 0:
+        tensor = next(tensors((task.args, dict(task.kwargs))), None)
+        if tensor is None or tensor.numel() == 0:
             raise ValueError(f"batch {batches} of the loader has no tensor with elements: {type(one).__name__}")
         check_finite((task.args, dict(task.kwargs)), f"batch {batches} of the loader")
+        if first is not None and not batches:
+            dim = first(task)
         strict = schedule.vitals[0]
         with torch.inference_mode(False):
-            probe(observer, Recorder(batches), task, mode=mode, parameters=False, gradients=False, seed=seed)
+            probe(observer, Recorder(examples), task, mode=mode, parameters=False, gradients=False, seed=seed)
         if strict.error is not None:
             raise strict.error
-        examples += first.shape[0] if first.ndim else 1
+        examples += tensor.shape[dim or 0] if tensor.ndim else 1
         batches += 1
         if progress is not None:
             progress(batches, planned)

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy import chart
+from netvitals.anatomy.kinds import channel_dim, layer_kind
+from netvitals.anatomy.wiring import layers_after_activation
 from netvitals.capture import (
     ActivationView,
     LinearView,
@@ -17,12 +20,12 @@ from netvitals.capture import (
     Recorder,
     Result,
     Site,
-    TensorView,
     Vital,
     picked,
     skipped_lines,
 )
-from netvitals.capture.streaming import Progress, stream_over
+from netvitals.capture.streaming import UNREACHED, Progress, stream_over
+from netvitals.capture.task import Task
 from netvitals.drift.reductions import unit_shares
 from netvitals.stats.histogram import MagnitudeHistogram
 
@@ -163,15 +166,17 @@ def measure(
     if not 0 <= tau < 1:
         raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
     meter = _Meter()
-    streamed = stream_over(model, batch, meter, mode=mode, seed=seed, progress=progress)
+    streamed = stream_over(model, batch, meter, mode=mode, seed=seed, progress=progress, first=meter.chart)
     if not meter.sites:
         raise ValueError("the model has no activation site that could be looked at, so it has no sparsity to measure")
+    empty = {name: UNREACHED for name, counts in meter.sites.items() if not counts.elements}
+    seen = {name: counts for name, counts in meter.sites.items() if name not in empty}
     return SparsityReport(
-        sites={name: meter.sites[name].result(tau, tau_abs) for name in picked(meter.sites, only, "activation")},
-        layers={c.name: c.result() for c in meter.layers.values()},
+        sites={name: seen[name].result(tau, tau_abs) for name in picked(seen, only, "activation")},
+        layers={c.name: c.result(streamed.examples) for c in meter.layers.values()},
         examples=streamed.examples,
         batches=streamed.batches,
-        skipped=streamed.skipped,
+        skipped={**streamed.skipped, **empty},
     )
 
 
@@ -186,6 +191,8 @@ class _SiteCounts:
     sizes: MagnitudeHistogram = field(default_factory=MagnitudeHistogram)
 
     def add(self, view: ActivationView) -> None:
+        if view.elements == 0:
+            return  # an expert that got no token
         size = view.a_view.abs()
         on = (size != 0).sum(view.over)
         if self.on is not None and self.on.shape != on.shape:
@@ -222,12 +229,11 @@ class _LayerCounts:
     zeros: int = 0
     elements: int = 0
     flops: float = 0.0
-    examples: int = 0
     after_activation: bool = False
 
-    def result(self) -> LayerFlops:
+    def result(self, examples: int) -> LayerFlops:
         return LayerFlops(
-            self.name, self.zeros / max(1, self.elements), self.flops / max(1, self.examples), self.after_activation
+            self.name, self.zeros / max(1, self.elements), self.flops / max(1, examples), self.after_activation
         )
 
 
@@ -237,11 +243,16 @@ class _Meter(Vital):
     def __init__(self) -> None:
         self.sites: dict[str, _SiteCounts] = {}
         self.layers: dict[str, _LayerCounts] = {}
-        self._last: tuple[int, int] | None = None  # address and channels of the latest activation's output
+        self._after_activation: frozenset[str] = frozenset()
+
+    def chart(self, task: Task) -> int | None:
+        """Learn from the first batch which layers read an activation, and the dimension of examples."""
+        anatomy = chart(task.model, task.inputs)
+        self._after_activation = layers_after_activation(anatomy)
+        return anatomy.batch_dim
 
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
         self.sites.setdefault(view.site.name, _SiteCounts(view.site)).add(view)
-        self._last = (view.a.data_ptr(), view.a_view.shape[1])
 
     def linear(self, recorder: Recorder, view: LinearView) -> None:
         counts = self.layers.setdefault(view.site.name, _LayerCounts(view.site.name))
@@ -249,17 +260,7 @@ class _Meter(Vital):
         counts.zeros += int((x == 0).sum())
         counts.elements += x.numel()
         counts.flops += dense_flops(view)
-        counts.examples += x.shape[0]
-        # pooling and dropping out between the two change the address, not the channels
-        channels = x.shape[-1 if isinstance(view.module, nn.Linear) else 1]
-        counts.after_activation |= self._last is not None and (
-            x.data_ptr() == self._last[0] or channels % self._last[1] == 0
-        )
-        self._last = None
-
-    def tensor(self, recorder: Recorder, view: TensorView) -> None:
-        if view.site.kind in ("norm", "attention"):
-            self._last = None
+        counts.after_activation = view.site.module in self._after_activation
 
 
 def _average(weighted: list[tuple[float, float]]) -> float:
@@ -272,7 +273,5 @@ def dense_flops(view: LinearView) -> float:
     weight = getattr(view.module, "weight", None)
     if not isinstance(weight, Tensor):
         return 0.0
-    channel = -1 if isinstance(view.module, nn.Linear) else 1
-    transposed = "Transpose" in type(view.module).__name__
-    t = view.x if transposed else view.y
-    return 2.0 * weight.numel() * (t.numel() // t.shape[channel])
+    t = view.x if layer_kind(view.module) == "transposed convolution" else view.y
+    return 2.0 * weight.numel() * (t.numel() // t.shape[channel_dim(view.module)])

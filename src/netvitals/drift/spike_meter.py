@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy import chart
 from netvitals.capture import (
     ActivationView,
     Mode,
@@ -22,42 +23,13 @@ from netvitals.capture import (
     picked,
     skipped_lines,
 )
-from netvitals.capture.streaming import Progress, stream_over
-from netvitals.drift.reductions import heights, is_massive
-from netvitals.stats.histogram import MagnitudeHistogram
+from netvitals.capture.streaming import UNREACHED, Progress, stream_over
+from netvitals.capture.task import Task
+from netvitals.drift.reductions import heights
+from netvitals.drift.spike_sums import SiteSpikes, SpikeSums, place_of
 
 SPIKE_RMS = 20.0  # an entry this many root mean squares high is a spike
 SHOWN = 32  # sites on one screen
-
-
-@dataclass(frozen=True, kw_only=True)
-class SiteSpikes(Result):
-    """Spikes at one site over everything looked at."""
-
-    name: str
-    kind: str  # "activation" or "stream"
-    max_abs: float
-    p999: float
-    max_over_mean: float
-    max_over_median: float
-    kurtosis: float
-    spike_count: int  # entries above spike_threshold
-    spike_threshold: float  # k·RMS, to the nearest bin edge (0.8 %) where the data streamed
-    token: int
-    channel: int
-    elements: int
-
-    @property
-    def massive(self) -> bool:
-        return bool(is_massive(self.max_abs, self.max_over_median))
-
-    def __str__(self) -> str:
-        flag = ", massive" if self.massive else ""
-        return (
-            f"{self.name}: max {self.max_abs:.4g} at position {self.token}, channel {self.channel} "
-            f"({self.max_over_mean:.1f}× mean, {self.max_over_median:.1f}× median{flag}), p999 {self.p999:.4g}, "
-            f"kurtosis {self.kurtosis:.1f}, {self.spike_count} spikes in {self.elements}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,13 +111,20 @@ def amplification(
 
 
 def spikes(
-    a: Tensor, *, channel_dim: int = -1, k: float = SPIKE_RMS, name: str = "tensor", kind: str = "activation"
+    a: Tensor,
+    *,
+    channel_dim: int = -1,
+    batch_dim: int | None = 0,
+    k: float = SPIKE_RMS,
+    name: str = "tensor",
+    kind: str = "activation",
 ) -> SiteSpikes:
     """The spike numbers of one tensor, exactly, in float64.
 
     Args:
         a: the tensor; fewer than two dimensions are one channel.
         channel_dim: the dimension that counts channels.
+        batch_dim: the dimension that counts examples; None if there is none.
         k: an entry above so many root mean squares is a spike.
         name: of the site, for the result.
         kind: of the site, ``"activation"`` or ``"stream"``, for the result.
@@ -154,18 +133,18 @@ def spikes(
         Maximum and its place, quantile, ratios, kurtosis and the number of spikes.
 
     >>> print(spikes(torch.tensor([[0.0, 1.0], [2.0, 9.0]])))
-    tensor: max 9 at position 1, channel 1 (3.0× mean, 4.5× median), p999 2, kurtosis 2.2, 0 spikes in 4
+    tensor: max 9 in example 1 at position 0, channel 1 (3.0× mean, 4.5× median), p999 2, kurtosis 2.2, 0 spikes in 4
     """
     if a.numel() == 0:
         raise ValueError(f"expected a tensor with elements, got shape {tuple(a.shape)}")
     if not k > 0:
         raise ValueError(f"k counts root mean squares and must be positive, got {k}")
     rows = a.detach().double()
-    rows = rows.reshape(-1, 1) if rows.ndim < 2 else rows.movedim(channel_dim, -1).flatten(0, -2)
     size = rows.abs().reshape(-1)
     ordered = size.sort().values
     on = ordered[ordered > 0]
-    largest, place = float(ordered[-1]), int(size.argmax())
+    largest = float(ordered[-1])
+    sample, token, channel = place_of(int(size.argmax()), a.shape, channel_dim, batch_dim)
     squares = (rows - rows.mean()).square()
     limit = k * float(size.square().mean()) ** 0.5
     high = heights(
@@ -186,8 +165,9 @@ def spikes(
         kurtosis=high.kurtosis,
         spike_count=int((size > limit).sum()),
         spike_threshold=limit,
-        token=(place // rows.shape[1]) % (rows.shape[0] if a.ndim <= 2 else rows.shape[0] // a.shape[0]),
-        channel=place % rows.shape[1],
+        sample=sample,
+        token=token,
+        channel=channel,
         elements=a.numel(),
     )
 
@@ -227,84 +207,42 @@ def measure(
     if not k > 0:
         raise ValueError(f"k counts root mean squares and must be positive, got {k}")
     meter = _Meter()
-    streamed = stream_over(model, batch, meter, mode=mode, seed=seed, progress=progress)
+    streamed = stream_over(model, batch, meter, mode=mode, seed=seed, progress=progress, first=meter.chart)
     if not meter.sites:
         raise ValueError("the model has no activation or residual block that could be looked at for spikes")
+    empty = {name: UNREACHED for name, sums in meter.sites.items() if not sums.n}
+    seen = {name: sums for name, sums in meter.sites.items() if name not in empty}
     return SpikeReport(
-        sites={name: meter.sites[name].result(k) for name in picked(meter.sites, only)},
+        sites={name: seen[name].result(k) for name in picked(seen, only)},
         examples=streamed.examples,
         batches=streamed.batches,
-        skipped=streamed.skipped,
+        skipped={**streamed.skipped, **empty},
     )
-
-
-@dataclass
-class _Sums:
-    site: Site
-    n: int = 0
-    powers: list[float] = field(default_factory=lambda: [0.0] * 4)
-    mean_abs: float = 0.0
-    largest: float = -1.0
-    token: int = 0
-    channel: int = 0
-    sizes: MagnitudeHistogram = field(default_factory=MagnitudeHistogram)
-
-    def add(self, raw: Tensor, view: Tensor) -> None:
-        wide = view.double().reshape(-1)
-        square = wide * wide
-        for i, power in enumerate((wide, square, square * wide, square * square)):
-            self.powers[i] += float(power.sum())
-        size = wide.abs()
-        self.mean_abs += float(size.sum())
-        self.n += size.numel()
-        self.sizes.add(size)
-        peak = int(size.argmax())
-        if float(size[peak]) > self.largest:
-            self.largest = float(size[peak])
-            channels, inner = view.shape[1], view.shape[2] if view.ndim == 3 else 1
-            row, rest = divmod(peak, channels * inner)
-            self.channel, position = divmod(rest, inner)
-            per_example = view.shape[0] if raw.ndim <= 2 else max(1, view.shape[0] // raw.shape[0])
-            self.token = position if view.ndim == 3 else row % per_example
-
-    def result(self, k: float) -> SiteSpikes:
-        m1, m2, m3, m4 = (p / self.n for p in self.powers)
-        variance = m2 - m1 * m1
-        fourth = m4 - 4 * m1 * m3 + 6 * m1 * m1 * m2 - 3 * m1**4
-        count, edge = self.sizes.count_above(k * m2**0.5)
-        high = heights(
-            self.largest,
-            mean=self.mean_abs / self.n,
-            median=self.sizes.quantile(0.5, nonzero=True),
-            variance=max(variance, 0.0),
-            fourth=math.sqrt(max(fourth, 0.0) * self.n),
-            elements=self.n,
-        )
-        return SiteSpikes(
-            name=self.site.name,
-            kind=self.site.kind,
-            max_abs=self.largest,
-            p999=self.sizes.quantile(0.999),
-            max_over_mean=high.over_mean,
-            max_over_median=high.over_median,
-            kurtosis=high.kurtosis,
-            spike_count=count,
-            spike_threshold=edge,
-            token=self.token,
-            channel=self.channel,
-            elements=self.n,
-        )
 
 
 class _Meter(Vital):
     name = "spike meter"
 
     def __init__(self) -> None:
-        self.sites: dict[str, _Sums] = {}
+        self.sites: dict[str, SpikeSums] = {}
+        self._layouts: set[tuple[int, tuple[int, ...]]] = set()  # dimension of examples, the other sizes
+
+    def chart(self, task: Task) -> int | None:
+        """Learn from the first batch where tensors have their examples."""
+        anatomy = chart(task.model, task.inputs)
+        for v in anatomy.values:
+            if v.batch_dim is not None:
+                self._layouts.add((v.batch_dim, v.shape[: v.batch_dim] + v.shape[v.batch_dim + 1 :]))
+        return anatomy.batch_dim
 
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
-        self.sites.setdefault(view.site.name, _Sums(view.site)).add(view.a, view.a_view)
+        self._add(view.site, view.a, recorder.step)
 
     def tensor(self, recorder: Recorder, view: TensorView) -> None:
         if view.site.kind == "stream":
-            self.sites.setdefault(view.site.name, _Sums(view.site)).add(view.value, view.view)
+            self._add(view.site, view.value, recorder.step)
+
+    def _add(self, site: Site, value: Tensor, before: int) -> None:
+        shape = tuple(value.shape)
+        dims = (d for d in range(value.ndim) if (d, shape[:d] + shape[d + 1 :]) in self._layouts)
+        self.sites.setdefault(site.name, SpikeSums(site)).add(value, next(dims, None), before)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals import activations
+from netvitals.anatomy.kinds import layer_kind
 
 Role = Literal[
     "activation", "candidate", "mixing", "linear", "norm", "attention", "recurrent", "compiled", "plain", "container"
@@ -61,7 +62,7 @@ def role(module: nn.Module) -> Role:
         return "activation"
     if isinstance(module, MIXING):
         return "mixing"
-    if isinstance(module, LINEAR):
+    if isinstance(module, LINEAR) or layer_kind(module) == "linear":
         return "linear"
     if isinstance(module, NORMS) or (_NORM.search(kind.__name__) and not any(True for _ in module.children())):
         return "norm"
