@@ -144,7 +144,10 @@ class Dataflow:
 
     @cached_property
     def roots(self) -> list[int | None]:
-        """The nearest value above each that is not made of a single one element by element; None without signal."""
+        """The nearest value above each that is not made of a single one element by element; None without signal.
+
+        To be asked when the outputs of layers are marked: they are roots too.
+        """
         out: list[int | None] = [v.index if self.signal[v.index] else None for v in self.values]
         for op in self.operations:
             above = {out[i] for i in op.inputs if out[i] is not None}
@@ -154,6 +157,8 @@ class Dataflow:
                     out[value] = value if self.signal[value] else None
                 elif not self.signal[value]:
                     out[value] = None
+                elif value in self._sources:
+                    out[value] = value  # what a layer gives, with its bias, is where a region begins
                 elif (
                     op.kind == "pointwise"
                     and len(above) == 1
@@ -164,6 +169,16 @@ class Dataflow:
                 else:
                     out[value] = value
         return out
+
+    def made_by_source(self, value: int) -> bool:
+        """Whether a value is a marked one, elementwise and through views, without another branch."""
+        while value not in self._sources:
+            plain = self.stripped(value)
+            above = self.roots[plain]
+            if above is None or above == value:
+                return False
+            value = above
+        return True
 
     # -- channels -----------------------------------------------------------------------------------------------
 
