@@ -112,9 +112,12 @@ def _described(
         if found.kind in ("LSTM", "GRU", "RNN"):
             skipped[found.name] = f"the gates of this {found.kind} run inside one recurrent operation"
     parameters = tuple(describe_parameters(model, flow, layers, norms, regions))
+    ran = {op.module for op in flow.operations}
     for p in parameters:
+        module = p.name.rpartition(".")[0]
         if not p.readers and p.role != "recurrent":
-            skipped.setdefault(p.name.rpartition(".")[0] or p.name, "did not run in this pass")
+            place, what = (p.name, "was not read") if module in ran else (module, "did not run")
+            skipped.setdefault(place, f"{what} in this pass")
     return Anatomy(
         model=type(model).__name__,
         modules={name: type(m).__name__ for name, m in model.named_modules()},

@@ -101,6 +101,7 @@ class Dataflow:
         out = [v.source == "input" and v.dtype.startswith(_FLOATING) for v in self.values]
         for op in self.operations:
             product = op.kind == "layer" and any(self.live[i] for i in op.inputs)
+            product = product or (op.kind == "norm" and bool(self.parametric[op.inputs[0]]))  # learned latents
             if product or (op.name not in _MAKERS and any(out[i] for i in op.inputs)):
                 for value in op.outputs:
                     out[value] = self.values[value].dtype.startswith((*_FLOATING, "bool"))
