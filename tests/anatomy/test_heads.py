@@ -205,3 +205,36 @@ def test_language_models_show_their_heads():
     assert [h.cross for h in found.heads] == [False, False, False, True, False, True]
     assert {h.scale for h in found.heads} == {1.0} and {h.heads for h in found.heads} == {4}
     assert [h.causal for h in found.heads] == [False, False, True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("mask", "causal"),
+    [
+        (torch.ones(T, T, dtype=torch.bool).tril(), True),
+        (torch.zeros(T, T).masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf), True),
+        (torch.zeros(B, 1, T, T).masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -3e38), True),
+        (torch.ones(T, T, dtype=torch.bool).tril(1), False),
+        (torch.ones(T, T, dtype=torch.bool).triu(), False),
+        (-torch.rand(T, T), False),
+        (torch.ones(1, T, dtype=torch.bool), False),
+    ],
+)
+def test_a_mask_is_causal_if_it_forbids_exactly_what_lies_ahead(mask, causal):
+    class Masked(Fused):
+        def forward(self, x):
+            b, t, _ = x.shape
+            q, k, v = (p.view(b, t, H, D).transpose(1, 2) for p in self.qkv(x).split(C, -1))
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            return self.o(y.transpose(1, 2).reshape(b, t, C))
+
+    found = chart(Masked(), torch.randn(B, T, C), forward=lambda net, x: net(x))
+    assert [h.causal for h in found.heads] == [causal]
+
+
+def test_attention_without_layers_has_heads_by_its_shape():
+    class Bare(nn.Module):
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x, x, x)
+
+    (block,) = chart(Bare(), torch.randn(B, H, T, D)).heads
+    assert (block.heads, block.kv_heads, block.head_dim, block.q, block.o) == (H, H, D, None, None)

@@ -64,7 +64,8 @@ class Dataflow:
         tensors: Sequence[Tensor],
         outputs: Sequence[int],
     ) -> None:
-        self.values, self.operations, self.tensors, self.outputs = values, operations, tensors, tuple(outputs)
+        self.values, self.operations, self.outputs = values, operations, tuple(outputs)
+        self.tensors = list(tensors)
         self._sources: dict[int, Tensor] = {}
         self._codes: dict[int, Tensor | None] = {}
 
@@ -130,6 +131,11 @@ class Dataflow:
                 for value in op.outputs:
                     out[value] = out[value] | found
         return out
+
+    def release(self, value: int) -> None:
+        """Forget what a value held."""
+        self.tensors[value] = torch.empty(0)
+        self._codes.clear()
 
     def stripped(self, value: int) -> int:
         """The value behind views, copies and casts."""
