@@ -126,6 +126,12 @@ def test_what_bends_two_tensors_or_broadcasts_has_a_reason(f, name):
     assert name in found.skipped and len(found.skipped[name]) > 20, found.skipped
 
 
+def test_what_cannot_be_replayed_has_a_reason():
+    found = chart(Net(lambda h: torch.fft.fft(h).abs()), batch())
+    assert "could not be replayed" in found.skipped["abs()"] and not found.activations
+    assert [r.role for r in found.regions] == ["other"]
+
+
 def test_a_product_of_two_branches_is_a_gate_with_both_factors_and_a_sum_is_nothing():
     found = chart(Branches(lambda a, b: torch.sigmoid(a) * torch.tanh(b)), batch())
     (gate,) = found.gates

@@ -144,8 +144,8 @@ def _written(op: Operation, logits: int, weights: int, flow: Dataflow, free: set
         scale = float(slope.nan_to_num(0.0, 0.0, 0.0).abs().max())
     except Exception:  # a step that refuses float64
         scale = math.nan
-    scale *= before * also
-    weight = flow.tensors[weights]
+    scale *= before * also * float((scores.kwargs or {}).get("alpha", 1.0))
+    weight = flow.tensors[at] if first else flow.tensors[at].transpose(-1, -2)
     square = weight.ndim >= 2 and weight.shape[-1] == weight.shape[-2] and weight.shape[-1] > 1
     causal = square and _ahead(weight.reshape(-1, *weight.shape[-2:])[0] > 0)
     return _Found(
@@ -205,7 +205,7 @@ def _back(value: int, flow: Dataflow, free: set[int]) -> tuple[Operation | None,
             return None, []
         if op.index in free:
             return op, path[::-1]
-        if op.kind not in ("view", "pointwise", "random"):
+        if op.kind not in ("view", "pointwise", "random") and op.name != "cat":  # to the logit of a sink
             return None, []
         path.append(op)
         live = flow.live_inputs(op)

@@ -62,8 +62,9 @@ def find_layers(
     for op in flow.operations:
         if op.kind != "layer":
             continue
-        weights = [i for i in op.inputs if flow.parametric[i] and len(flow.values[i].shape) > 1]
-        data = [i for i in op.inputs if flow.live[i]] or [
+        stored = [i for i in op.inputs if flow.parametric[i] and len(flow.values[i].shape) > 1]
+        weights = [i for i in stored if not flow.signal[i] or "conv" in op.name]  # latents through a norm are data
+        data = [i for i in op.inputs if (flow.live[i] or flow.signal[i]) and i not in weights] or [
             i for i in op.inputs if not flow.parametric[i] and op.name == "embedding"
         ]
         if weights and data:
