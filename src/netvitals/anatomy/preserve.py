@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
+
+from netvitals.anatomy.python_state import keep_attributes, tensors_of, without_hooks
+
+_inside = threading.local()
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @contextmanager
 def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool = False) -> Iterator[nn.Module]:
     """Inside the block the model may be run forward and backward; afterwards it is bit for bit as it was.
 
-    Restored: train/eval mode of every module, buffers, ``.grad`` of every parameter, ``requires_grad`` flags,
-    and the random number generators of torch (CPU and accelerators), numpy and Python.
+    Restored: train/eval mode of every module, buffers, ``.grad`` and memory of every parameter, ``requires_grad``
+    flags, Python attributes of the modules, the settings of torch, and the random number generators of torch (CPU and
+    accelerators), numpy and Python. Hooks of the user's own are not called inside the block; torch's own are.
 
     Args:
         model: the model to look at.
@@ -27,14 +36,18 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
     Yields:
         The model itself, its gradients set to None.
     """
-    modes = [(m, m.training) for m in model.modules()]
-    buffers = [
-        (m, key, b, b.detach().clone()) for m in model.modules() for key, b in m._buffers.items() if b is not None
-    ]
+    modules = list(model.modules())
+    modes = [(m, m.training) for m in modules]
+    buffers = [(m, key, b, b.detach().clone()) for m, key, b in tensors_of(modules)]
     params = list(model.parameters())
-    grads = [(p, p.grad, p.requires_grad) for p in params]
+    grads = [(p, p.grad, p.requires_grad, p.data) for p in params]
     values = [p.detach().clone() for p in params] if parameters else None
-    rng = rng_state()
+    settings, rng = _settings(), rng_state()
+    restore = keep_attributes(modules)
+    outermost = not getattr(_inside, "depth", 0)
+    if outermost:  # further in, the hooks are those of the measurement
+        restore += without_hooks(model)
+    _inside.depth = getattr(_inside, "depth", 0) + 1
     try:
         for p in params:
             p.grad = None
@@ -42,7 +55,10 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
             model.train(train)
         yield model
     finally:
+        _inside.depth -= 1
         set_rng_state(rng)
+        for put_back in reversed(restore):
+            put_back()
         with torch.no_grad():
             for module, key, tensor, value in buffers:
                 if not torch.equal(tensor, value):
@@ -51,11 +67,37 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
             if values is not None:
                 for p, value in zip(params, values):
                     p.copy_(value)
-        for p, grad, requires_grad in grads:
+        for p, grad, requires_grad, data in grads:
+            if p.data_ptr() != data.data_ptr() or p.stride() != data.stride():
+                p.data = data
             p.requires_grad_(requires_grad)
             p.grad = grad
         for module, mode in modes:
             module.training = mode
+        _set(settings)
+
+
+def undisturbed(measure: Callable[P, R]) -> Callable[P, R]:
+    """A measurement whose first argument is a model, run inside :func:`preserved`.
+
+    >>> @undisturbed
+    ... def noise(model):
+    ...     model.weight.grad = torch.ones_like(model.weight)
+    ...     return float(torch.rand(()))
+    >>> net = nn.Linear(2, 2); first, second = noise(net), noise(net)
+    >>> first == second, net.weight.grad is None
+    (True, True)
+    """
+
+    @functools.wraps(measure)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+        model = args[0] if args else kwargs.get("model")
+        if not isinstance(model, nn.Module):
+            return measure(*args, **kwargs)  # it has a sentence for that
+        with preserved(model):
+            return measure(*args, **kwargs)
+
+    return inside
 
 
 def rng_state() -> dict[str, Any]:
@@ -85,3 +127,35 @@ def set_rng_state(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
     if "cuda" in state:
         torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _settings() -> dict[str, Any]:
+    """Settings of torch that change what is computed, or how."""
+    return {
+        "dtype": torch.get_default_dtype(),
+        "deterministic": (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        "benchmark": torch.backends.cudnn.benchmark,
+        "cudnn": torch.backends.cudnn.deterministic,
+        "matmul": torch.get_float32_matmul_precision(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "autocast_dtype": torch.get_autocast_dtype("cpu"),
+        "fastpath": torch.backends.mha.get_fastpath_enabled(),
+    }
+
+
+def _set(settings: dict[str, Any]) -> None:
+    now = _settings()
+    if now == settings:
+        return
+    torch.set_default_dtype(settings["dtype"])
+    torch.use_deterministic_algorithms(settings["deterministic"][0], warn_only=settings["deterministic"][1])
+    torch.backends.cudnn.benchmark = settings["benchmark"]
+    torch.backends.cudnn.deterministic = settings["cudnn"]
+    if now["matmul"] != settings["matmul"]:
+        torch.set_float32_matmul_precision(settings["matmul"])
+    torch.set_autocast_enabled("cpu", settings["autocast"])
+    torch.set_autocast_dtype("cpu", settings["autocast_dtype"])
+    torch.backends.mha.set_fastpath_enabled(settings["fastpath"])

@@ -21,6 +21,7 @@ from netvitals.capture import (
     Vital,
     picked,
     skipped_lines,
+    undisturbed,
 )
 from netvitals.capture.streaming import Progress, stream_over
 from netvitals.drift.reductions import unit_shares
@@ -128,6 +129,7 @@ class SparsityReport(Result):
         ]
 
 
+@undisturbed
 def measure(
     model: nn.Module,
     batch: Any,

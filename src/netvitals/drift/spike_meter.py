@@ -21,6 +21,7 @@ from netvitals.capture import (
     Vital,
     picked,
     skipped_lines,
+    undisturbed,
 )
 from netvitals.capture.streaming import Progress, stream_over
 from netvitals.drift.reductions import heights, is_massive
@@ -192,6 +193,7 @@ def spikes(
     )
 
 
+@undisturbed
 def measure(
     model: nn.Module,
     batch: Any,

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.wiring import LayerRun, Link, Links, find_links, recorded
-from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, skipped_lines, task_of
+from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, skipped_lines, task_of, undisturbed
 
 SHOWN = 32  # pairs on one screen
 
@@ -137,6 +137,7 @@ class ImbalanceIdentity(Result):
         return [{name: getattr(p, name) for name in names} for p in self.pairs]
 
 
+@undisturbed
 def imbalance(
     model: nn.Module,
     loss_fn: LossFn,
