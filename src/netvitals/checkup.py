@@ -24,6 +24,7 @@ from netvitals.capture import (
     observe,
     task_of,
     uncompiled,
+    undisturbed,
 )
 from netvitals.capture.loss import likelihood_of
 from netvitals.capture.nested import tensors
@@ -83,6 +84,7 @@ class Checkup(Result):
         return "\n".join(lines)
 
 
+@undisturbed
 def checkup(
     model: nn.Module,
     loss_fn: LossFn,

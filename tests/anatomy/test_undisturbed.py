@@ -49,7 +49,7 @@ def test_nothing_of_the_model_or_the_generators_is_changed(copyable):
     states = torch.get_rng_state(), net.generator.get_state(), random.getstate(), np.random.get_state()[1].copy()
     hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in net.modules()]
     x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
-    found = chart(net, x)
+    chart(net, x)
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
     assert (net.calls, net.cache, net.kept, list(net.recent), net.last) == (0, {}, [], [], None)
     assert not hasattr(net, "new") and not fired and net.training
@@ -57,8 +57,6 @@ def test_nothing_of_the_model_or_the_generators_is_changed(copyable):
     assert states[2] == random.getstate() and np.array_equal(states[3], np.random.get_state()[1])
     assert hooks == [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in net.modules()]
     assert torch.equal(net.b.weight.grad, torch.ones(2, 6))
-    assert any("cannot be copied" in note for note in found.notes) != copyable
-    assert any("1 hooks" in note for note in found.notes)
     net(x)
     assert net.calls == 1 and len(fired) == 1
 

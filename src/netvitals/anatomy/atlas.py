@@ -49,7 +49,6 @@ class Anatomy:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     skipped: Mapping[str, str]  # place → why it is not charted
-    notes: tuple[str, ...]  # how the model was run
     passes: int  # forward passes that it took
     tensors: tuple[Tensor, ...] = field(repr=False, compare=False)  # what each value held
 

@@ -24,7 +24,7 @@ from netvitals.anatomy.blocks.recurrence import find_recurrences, inner_modules
 from netvitals.anatomy.blocks.roles import Roles
 from netvitals.anatomy.blocks.stream import find_streams
 from netvitals.anatomy.dataflow import Dataflow
-from netvitals.anatomy.preserve import preserved, stand_in
+from netvitals.anatomy.preserve import preserved
 from netvitals.anatomy.regions import find_regions, numbered
 from netvitals.anatomy.tracing import Tracer
 
@@ -41,10 +41,9 @@ def chart(
 ) -> Anatomy:
     """Trace a forward pass of ``model`` and tell what it is made of; the model is left as it was.
 
-    The pass runs on a copy that shares the parameters and has buffers and Python attributes of its own, so that
-    counters and caches of the user's modules stay as they are; hooks that are not torch's own are left out. A model
-    that cannot be copied runs itself (``notes`` says so); buffers, modes, generators and plain attributes are put back.
-    At most three more passes, without tracing, find the batch dimension.
+    The pass runs inside :func:`~netvitals.anatomy.preserve.preserved`: buffers, modes, generators and the attributes of
+    the user's modules are put back, and hooks that are not torch's own are left out. At most three more passes, without
+    tracing, find the batch dimension.
 
     Args:
         model: any module; it is run without a loss. Compiled and data-parallel wrappers are taken off.
@@ -78,26 +77,24 @@ def chart(
         )
     model = _unwrapped(model)
     call = forward or call_with
-    with stand_in(model) as (subject, notes), preserved(subject), _plainly(), torch.enable_grad():
-        run = lambda data: call(subject, data)
-        tracer = Tracer(subject, named)
-        with tracer.following(subject):
+    with preserved(model), _plainly(), torch.enable_grad():
+        run = lambda data: call(model, data)
+        tracer = Tracer(model, named)
+        with tracer.following(model):
             output = run(batch)
         traced = [
             ((op.module, op.call, op.name), tuple(tracer.values[v].shape for v in op.outputs))
             for op in tracer.operations
         ]
         outputs = tuple(tracer.value_of(t) for _, t in named_tensors("output", output))
-        dims, grown, more, why = find_batch_dim(run, subject, batch, traced, output, _PASSES - 1)
+        dims, grown, more, why = find_batch_dim(run, model, batch, traced, output, _PASSES - 1)
     values = with_batch_dims(tracer.values, tracer.operations, dims, grown)
     flow = Dataflow(values, tracer.operations, tracer.tensors, outputs)
-    found = _described(model, subject, flow, notes, {"batch dimension": why} if why else {}, more + 1)
+    found = _described(model, flow, {"batch dimension": why} if why else {}, more + 1)
     return found if keep_tensors else _without_tensors(found, flow)
 
 
-def _described(
-    model: nn.Module, subject: nn.Module, flow: Dataflow, notes: list[str], skipped: dict[str, str], passes: int
-) -> Anatomy:
+def _described(model: nn.Module, flow: Dataflow, skipped: dict[str, str], passes: int) -> Anatomy:
     """All that a dataflow tells."""
     frozen = frozenset(n for n, p in model.named_parameters() if not p.requires_grad)
     layers = find_layers(flow, frozen, {names[0]: names for names in tied(model)})
@@ -106,8 +103,8 @@ def _described(
     norms = numbered(find_norms(flow))
     regions, gates, unfolded = find_regions(flow, norms)
     heads = find_heads(flow, layers, norms)
-    experts = find_experts(flow, layers, subject)
-    recurrent = find_recurrences(flow, layers, subject)
+    experts = find_experts(flow, layers, model)
+    recurrent = find_recurrences(flow, layers, model)
     aside = {m.router.operation for m in experts}
     streams = find_streams(flow, [x for x in layers if x.operation not in aside], norms, inner_modules(recurrent))
     roles = Roles(flow, layers=layers, gates=gates, heads=heads, experts=experts, streams=streams, recurrent=recurrent)
@@ -148,7 +145,6 @@ def _described(
         inputs=tuple(v.index for v in flow.values if v.source == "input"),
         outputs=flow.outputs,
         skipped=skipped,
-        notes=tuple(notes),
         passes=passes,
         tensors=tuple(flow.tensors),
     )

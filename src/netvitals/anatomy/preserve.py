@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import copy
+import functools
 import random
-from collections import OrderedDict
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+from netvitals.anatomy.python_state import keep_attributes, tensors_of, without_hooks
+
+_inside = threading.local()
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @contextmanager
 def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool = False) -> Iterator[nn.Module]:
     """Inside the block the model may be run forward and backward; afterwards it is bit for bit as it was.
 
-    Restored: train/eval mode of every module, buffers, ``.grad`` of every parameter, ``requires_grad`` flags,
-    and the random number generators of torch (CPU and accelerators), numpy and Python.
+    Restored: train/eval mode of every module, buffers, ``.grad`` and memory of every parameter, ``requires_grad``
+    flags, Python attributes of the modules, the settings of torch, and the random number generators of torch (CPU and
+    accelerators), numpy and Python. Hooks of the user's own are not called inside the block; torch's own are.
 
     Args:
         model: the model to look at.
@@ -31,14 +36,18 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
     Yields:
         The model itself, its gradients set to None.
     """
-    modes = [(m, m.training) for m in model.modules()]
-    buffers = [
-        (m, key, b, b.detach().clone()) for m in model.modules() for key, b in m._buffers.items() if b is not None
-    ]
+    modules = list(model.modules())
+    modes = [(m, m.training) for m in modules]
+    buffers = [(m, key, b, b.detach().clone()) for m, key, b in tensors_of(modules)]
     params = list(model.parameters())
-    grads = [(p, p.grad, p.requires_grad) for p in params]
+    grads = [(p, p.grad, p.requires_grad, p.data) for p in params]
     values = [p.detach().clone() for p in params] if parameters else None
-    rng = rng_state()
+    settings, rng = _settings(), rng_state()
+    restore = keep_attributes(modules)
+    outermost = not getattr(_inside, "depth", 0)
+    if outermost:  # further in, the hooks are those of the measurement
+        restore += without_hooks(model)
+    _inside.depth = getattr(_inside, "depth", 0) + 1
     try:
         for p in params:
             p.grad = None
@@ -46,7 +55,10 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
             model.train(train)
         yield model
     finally:
+        _inside.depth -= 1
         set_rng_state(rng)
+        for put_back in reversed(restore):
+            put_back()
         with torch.no_grad():
             for module, key, tensor, value in buffers:
                 if not torch.equal(tensor, value):
@@ -55,11 +67,37 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
             if values is not None:
                 for p, value in zip(params, values):
                     p.copy_(value)
-        for p, grad, requires_grad in grads:
+        for p, grad, requires_grad, data in grads:
+            if p.data_ptr() != data.data_ptr() or p.stride() != data.stride():
+                p.data = data
             p.requires_grad_(requires_grad)
             p.grad = grad
         for module, mode in modes:
             module.training = mode
+        _set(settings)
+
+
+def undisturbed(measure: Callable[P, R]) -> Callable[P, R]:
+    """A measurement whose first argument is a model, run inside :func:`preserved`.
+
+    >>> @undisturbed
+    ... def noise(model):
+    ...     model.weight.grad = torch.ones_like(model.weight)
+    ...     return float(torch.rand(()))
+    >>> net = nn.Linear(2, 2); first, second = noise(net), noise(net)
+    >>> first == second, net.weight.grad is None
+    (True, True)
+    """
+
+    @functools.wraps(measure)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+        model = args[0] if args else kwargs.get("model")
+        if not isinstance(model, nn.Module):
+            return measure(*args, **kwargs)  # it has a sentence for that
+        with preserved(model):
+            return measure(*args, **kwargs)
+
+    return inside
 
 
 def rng_state() -> dict[str, Any]:
@@ -91,79 +129,33 @@ def set_rng_state(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
-@contextmanager
-def stand_in(model: nn.Module) -> Iterator[tuple[nn.Module, list[str]]]:
-    """A copy of a model to run in its place: with the same parameters, and with buffers and attributes of its own.
+def _settings() -> dict[str, Any]:
+    """Settings of torch that change what is computed, or how."""
+    return {
+        "dtype": torch.get_default_dtype(),
+        "deterministic": (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        "benchmark": torch.backends.cudnn.benchmark,
+        "cudnn": torch.backends.cudnn.deterministic,
+        "matmul": torch.get_float32_matmul_precision(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "autocast_dtype": torch.get_autocast_dtype("cpu"),
+        "fastpath": torch.backends.mha.get_fastpath_enabled(),
+    }
 
-    Hooks that are not torch's own are left out. A model that cannot be copied stands for itself: its plain attributes
-    (numbers, lists, dicts, sets) and generators are put back afterwards, and its hooks are off meanwhile.
 
-    Args:
-        model: the model.
-
-    Yields:
-        The model to run, and notes for the user.
-
-    >>> net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    >>> with stand_in(net) as (twin, notes):
-    ...     twin[0].weight is net[0].weight, twin[1].running_mean is net[1].running_mean, notes
-    (True, False, [])
-    """
-    memo: dict[int, Any] = {id(p): p for p in model.parameters()}
-    hooks = [(m, kind, m.__dict__[kind]) for m in model.modules() for kind in _HOOKS if m.__dict__.get(kind)]
-    left_out = 0
-    for _, _, held in hooks:
-        memo[id(held)] = _of_torch(held)
-        left_out += len(held) - len(memo[id(held)])
-    for module in model.modules():
-        for value in module.__dict__.values():
-            if isinstance(value, Tensor) and not value.is_leaf:  # a weight that a hook computed
-                memo[id(value)] = value.detach()
-            elif isinstance(value, torch.Generator):
-                memo[id(value)] = _twin(value)
-    notes = [f"{left_out} hooks of modules were left out"] if left_out else []
-    try:
-        twin = copy.deepcopy(model, memo)
-    except Exception as error:  # a lock, a file, a process group
-        notes.append(f"the model cannot be copied ({type(error).__name__}), so it was run itself")
-        with _kept(model, hooks):
-            yield model, notes
+def _set(settings: dict[str, Any]) -> None:
+    now = _settings()
+    if now == settings:
         return
-    yield twin, notes
-
-
-def _of_torch(hooks: OrderedDict[int, Any]) -> OrderedDict[int, Any]:
-    """The hooks that are part of torch, such as those that compute a normalised weight."""
-    names = {k: getattr(hook, "__module__", None) or type(hook).__module__ for k, hook in hooks.items()}
-    return OrderedDict((k, hook) for k, hook in hooks.items() if names[k].startswith("torch."))
-
-
-def _twin(generator: torch.Generator) -> torch.Generator:
-    twin = torch.Generator(generator.device)
-    twin.set_state(generator.get_state())
-    return twin
-
-
-@contextmanager
-def _kept(model: nn.Module, hooks: list[tuple[nn.Module, str, Any]]) -> Iterator[None]:
-    """Inside the block hooks are off; afterwards they and all plain attributes are as they were."""
-    own = {*_HOOKS, "_parameters", "_buffers", "_modules"}
-    kept = [(m.__dict__, {k: v for k, v in m.__dict__.items() if k not in own}) for m in model.modules()]
-    inside = [(v, copy.copy(v)) for _, held in kept for v in held.values() if isinstance(v, list | dict | set)]
-    drawn = [(v, v.get_state()) for _, held in kept for v in held.values() if isinstance(v, torch.Generator)]
-    for module, kind, held in hooks:
-        module.__dict__[kind] = _of_torch(held)
-    try:
-        yield
-    finally:
-        for module, kind, held in hooks:
-            module.__dict__[kind] = held
-        for attributes, held in kept:
-            for key in [k for k in attributes if k not in held and k not in own]:
-                del attributes[key]
-            attributes.update(held)
-        for value, before in inside:
-            value.clear()
-            value.extend(before) if isinstance(value, list) else value.update(before)
-        for generator, state in drawn:
-            generator.set_state(state)
+    torch.set_default_dtype(settings["dtype"])
+    torch.use_deterministic_algorithms(settings["deterministic"][0], warn_only=settings["deterministic"][1])
+    torch.backends.cudnn.benchmark = settings["benchmark"]
+    torch.backends.cudnn.deterministic = settings["cudnn"]
+    if now["matmul"] != settings["matmul"]:
+        torch.set_float32_matmul_precision(settings["matmul"])
+    torch.set_autocast_enabled("cpu", settings["autocast"])
+    torch.set_autocast_dtype("cpu", settings["autocast_dtype"])
+    torch.backends.mha.set_fastpath_enabled(settings["fastpath"])

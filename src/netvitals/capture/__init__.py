@@ -1,6 +1,6 @@
 """How tensors get out of a running model without disturbing it."""
 
-from netvitals.anatomy.preserve import preserved, rng_state, set_rng_state
+from netvitals.anatomy.preserve import preserved, rng_state, set_rng_state, undisturbed
 from netvitals.capture.engine.buffer import Buffer
 from netvitals.capture.engine.observer import Observer
 from netvitals.capture.engine.optimizer_hooks import OptimizerHooks, copies, parameter_view
@@ -59,4 +59,5 @@ __all__ = [
     "task_of",
     "uncompiled",
     "unwrapped",
+    "undisturbed",
 ]

@@ -27,6 +27,7 @@ from netvitals.capture import (
     Vital,
     observe,
     skipped_lines,
+    undisturbed,
 )
 from netvitals.drift.signs import Reduction, _check_reduction
 
@@ -85,6 +86,7 @@ class Euler(Result):
         ]
 
 
+@undisturbed
 def euler(
     model: nn.Module,
     loss_fn: LossFn,

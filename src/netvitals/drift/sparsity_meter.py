@@ -23,6 +23,7 @@ from netvitals.capture import (
     Vital,
     picked,
     skipped_lines,
+    undisturbed,
 )
 from netvitals.capture.streaming import UNREACHED, Progress, stream_over
 from netvitals.capture.task import Task
@@ -131,6 +132,7 @@ class SparsityReport(Result):
         ]
 
 
+@undisturbed
 def measure(
     model: nn.Module,
     batch: Any,

@@ -22,6 +22,7 @@ from netvitals.capture import (
     Vital,
     picked,
     skipped_lines,
+    undisturbed,
 )
 from netvitals.capture.streaming import UNREACHED, Progress, stream_over
 from netvitals.capture.task import Task
@@ -172,6 +173,7 @@ def spikes(
     )
 
 
+@undisturbed
 def measure(
     model: nn.Module,
     batch: Any,

@@ -30,6 +30,7 @@ from netvitals.capture import (
     observe,
     picked,
     task_of,
+    undisturbed,
 )
 from netvitals.capture.nested import tensors
 from netvitals.gates.report import Backend, GateReport, SiteGates
@@ -39,6 +40,7 @@ SAMPLE = 1 << 14  # elements behind the percentiles of one site
 RATIO_TOLERANCE = 1e-6  # 0.1·g / g may round to either side of 0.1
 
 
+@undisturbed
 def measure(
     model: nn.Module,
     loss_fn: LossFn,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.wiring import Links, find_links
-from netvitals.capture import in_mode, preserved
+from netvitals.capture import in_mode, preserved, undisturbed
 from netvitals.capture.loss import LossFn, likelihood_of, resolve_loss
 from netvitals.capture.nested import main_output, mapped, output_tensor
 from netvitals.capture.task import Task, inputs_of, task_of
@@ -109,6 +109,7 @@ class Invariant:
         return float((after - before).abs().max() / before.abs().max().clamp_min(1e-12))
 
 
+@undisturbed
 def invariant_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Invariant:
     """What must not change along an orbit: the output up to its likelihood's own symmetry, or a user's own loss."""
     if not isinstance(model, nn.Module):

@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 from torch.nn import Parameter
 
+from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.result import Result, one_screen
 from netvitals.optim.candidates import Invariant, found_candidates, invariant_of
@@ -64,6 +65,7 @@ class Gauges(Result):
         )
 
 
+@undisturbed
 def find_gauges(model: nn.Module, loss_fn: LossFn = "ce", batch: Any = None, *, seed: int = 0) -> Gauges:
     """The symmetries of ``model``'s loss that :class:`DDCAdam` can respect, on disjoint parameters.
 
@@ -136,6 +138,7 @@ def _unfit(gauge: Gauge, names: dict[Parameter, str], tied: set[Parameter], take
     return ""
 
 
+@undisturbed
 def orbit_change(model: nn.Module, loss_fn: LossFn, batch: Any, *, gauge: Gauge, seed: int = 0) -> float:
     """Relative change of the loss when a float64 copy of the model is moved along the gauge's orbit.
 

@@ -197,7 +197,9 @@ class Run:
                 ordered = heads if end == "max" else heads[::-1]
                 heads = list({h.series: h for h in ordered}.values())  # the last of each series in that order
             for head in sorted(heads, key=lambda h: (h.step, h.id)):
-                yield ArrayReading(head.step, *by_id[head.series], tables.array(head))
+                vital_, site_, metric_ = by_id[head.series]
+                value = tables.array(head)
+                yield ArrayReading(step=head.step, vital=vital_, site=site_, metric=metric_, value=value)
 
     def findings(self) -> Sequence[Finding]:
         """The findings that were stored with the run; where none were, what the judge says of it now, if one was

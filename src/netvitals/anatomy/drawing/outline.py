@@ -56,7 +56,6 @@ def outline_of(anatomy: Anatomy) -> str:
     frozen = [p.name for p in anatomy.parameters if p.frozen]
     lines += [f"  frozen: {_some(frozen)}"] if frozen else []
     lines += [f"  not charted: {place}: {why}" for place, why in list(anatomy.skipped.items())[:10]]
-    lines += [f"  note: {note}" for note in anatomy.notes]
     return "\n".join(lines)
 
 

@@ -172,7 +172,6 @@ def _facts(anatomy: Anatomy) -> str:
     rows += [("used again", f"{r.name}: {r.kind}, {r.calls} calls") for r in anatomy.recurrent]
     rows += [("tied", f"{p.name} = {' = '.join(p.ties)}") for p in anatomy.parameters if p.ties]
     rows += [("not charted", f"{place}: {why}") for place, why in anatomy.skipped.items()]
-    rows += [("note", note) for note in anatomy.notes]
     lines = "".join(f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for a, b in rows)
     return f"<dl>{lines}</dl>" if rows else ""
 

@@ -20,6 +20,7 @@ class Hook:
     """
 
     __slots__ = ("call",)
+    of_a_watch = True  # a measurement that the user asks for meanwhile does without it
 
     def __init__(self, call: Callable[..., None]) -> None:
         self.call = call

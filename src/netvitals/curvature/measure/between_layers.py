@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.curvature.engine.nodes import Choice
@@ -25,6 +26,7 @@ Method = Literal["stochastic", "exact"]
 Reduction = Literal["mean_block", "per_sample", "mean_of_norms", "joint"]
 
 
+@undisturbed
 def interlayer(
     model: nn.Module,
     loss_fn: LossFn,

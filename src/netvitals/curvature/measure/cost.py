@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
@@ -40,6 +41,7 @@ class CostPlan(Result):
         )
 
 
+@undisturbed
 def plan(
     model: nn.Module,
     loss_fn: LossFn,

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.activations import is_activation
+from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
@@ -123,6 +124,7 @@ class NodeJacobians:
 
 
 @contextmanager
+@undisturbed
 def node_jacobians(
     model: nn.Module,
     loss_fn: LossFn,
@@ -215,6 +217,7 @@ class Bend(Result):
         return "\n".join([head, *shortened(layers), *skipped_line(self.skipped)])
 
 
+@undisturbed
 def activation_bend(
     model: nn.Module,
     batch: Any,

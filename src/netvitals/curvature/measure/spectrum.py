@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.lanczos import Lanczos
+from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
@@ -99,6 +100,7 @@ class SpectralDensity(Result):
         return "\n".join([text, *skipped_line(self.skipped)])
 
 
+@undisturbed
 def top_eigenvalues(
     model: nn.Module,
     loss_fn: LossFn,
@@ -187,6 +189,7 @@ def top_eigenvalues(
     )
 
 
+@undisturbed
 def spectral_density(
     model: nn.Module,
     loss_fn: LossFn,

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
@@ -54,6 +55,7 @@ class Trace(Result):
         return "\n".join([head, *shortened(rows), *skipped_line(self.skipped)])
 
 
+@undisturbed
 def trace(
     model: nn.Module,
     loss_fn: LossFn,

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.wiring import LayerRun, Link, Links, find_links, recorded
-from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, skipped_lines, task_of
+from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, skipped_lines, task_of, undisturbed
 
 SHOWN = 32  # pairs on one screen
 
@@ -139,6 +139,7 @@ class ImbalanceIdentity(Result):
         return [{name: getattr(p, name) for name in names} for p in self.pairs]
 
 
+@undisturbed
 def imbalance(
     model: nn.Module,
     loss_fn: LossFn,

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationView, LinearView, Recorder, Result, TensorView, Vital, observe
+from netvitals.capture import ActivationView, LinearView, Recorder, Result, TensorView, Vital, observe, undisturbed
 from netvitals.saddle.measure.identity import delta_terms
 
 
@@ -60,6 +60,7 @@ def imbalances(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None
     return tuple(square[i + 1] - square[i] - _square(biases[i]) for i in range(len(weights) - 1))
 
 
+@undisturbed
 def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
     """Pairs of ``model``, found by one forward pass of ``batch``, and their imbalance.
 

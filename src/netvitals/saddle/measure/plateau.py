@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from netvitals._moved import moved
 from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.wiring import Links, find_links
-from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, resolve_loss, task_of
+from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, resolve_loss, task_of, undisturbed
 from netvitals.capture.nested import main_output
 from netvitals.saddle.measure.bottlenecks import bottleneck
 from netvitals.saddle.students.network import Stack, output
@@ -64,6 +64,7 @@ class Snapshot(Result):
         return bottleneck(list(self.scales)).layers if all(s > 0 for s in self.scales) else ()
 
 
+@undisturbed
 def measure_plateau(
     model: nn.Module,
     loss_fn: LossFn,

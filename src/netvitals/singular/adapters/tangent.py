@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn, likelihood_of
 from netvitals.capture.nested import check_finite
 from netvitals.capture.result import Result, one_screen
@@ -94,6 +95,7 @@ class SafeDirections(Result):
         return one_screen([head, *(f"  {s}" for s in self.spaces)])
 
 
+@undisturbed
 def safe_directions(
     model: nn.Module,
     loss_fn: LossFn,

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn, likelihood_of, resolve_loss
 from netvitals.capture.nested import output_tensor
 from netvitals.capture.result import Result, Several
@@ -47,6 +48,7 @@ class ValueOutput(Result):
         )
 
 
+@undisturbed
 def value_output(
     model: nn.Module,
     loss_fn: LossFn,

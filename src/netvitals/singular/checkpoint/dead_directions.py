@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from netvitals.capture import Reading
+from netvitals.capture import Reading, undisturbed
 from netvitals.capture.loss import LossFn, likelihood_of
 from netvitals.capture.result import Result, one_screen
 from netvitals.capture.task import inputs_of
@@ -80,6 +80,7 @@ def _reading(vital: str, site: str, metric: str, value: float) -> Reading:
     return Reading(step=0, vital=vital, site=site, metric=metric, value=value)
 
 
+@undisturbed
 def measure(model: nn.Module, loss_fn: LossFn, batch: Any, *, seed: int = 0) -> DeadDirections:
     """All static readings of ``model`` on one batch; the model is run in eval mode and left as it was.
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import in_mode, preserved
+from netvitals.capture import in_mode, preserved, undisturbed
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result, Several
 from netvitals.capture.selection import Only, picked
@@ -69,6 +69,7 @@ class KernelTest(Result):
         )
 
 
+@undisturbed
 def ln_kernel_test(model: nn.Module, batch: Any, *, mode: Mode = "eval", only: Only = None) -> Several[KernelTest]:
     """Every LayerNorm and RMSNorm of ``model`` on one batch: a LayerNorm passes, an RMSNorm fails. No loss is needed.
 

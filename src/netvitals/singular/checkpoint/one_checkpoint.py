@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn, likelihood_of
 from netvitals.capture.nested import check_finite, mapped
 from netvitals.capture.result import Result, one_screen, plain
@@ -132,6 +133,7 @@ class Readout(Result):
         return one_screen([*lines, *(f"  note: {n}" for n in self.notes)])
 
 
+@undisturbed
 def readout(
     model: nn.Module,
     loss_fn: LossFn,
@@ -191,6 +193,7 @@ def readout(
     )
 
 
+@undisturbed
 def spectrum_along(
     model: nn.Module, loss_fn: LossFn, batch: Any, *, candidate: Candidate, examples: int = 200
 ) -> Classified:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import Recorder, TensorView, Vital, in_mode, observe, preserved
+from netvitals.capture import Recorder, TensorView, Vital, in_mode, observe, preserved, undisturbed
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.capture.task import Task, in_double, inputs_of
@@ -63,6 +63,7 @@ class StreamSigma(Result):
         )
 
 
+@undisturbed
 def sigma_stream(
     model: nn.Module, batch: Any, *, mode: Mode = "eval", nodes: Sequence[str] | None = None, rows: int = 4096
 ) -> StreamSigma:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals.capture import undisturbed
 from netvitals.capture.result import Result
 
 FLOOR = 1e-14  # of the largest eigenvalue: float64 rounding
@@ -106,6 +107,7 @@ def kronecker_lift(factor: Factor) -> tuple[Tensor, float]:
     return torch.outer(g.eigenvectors[:, 0], a.eigenvectors[:, 0]), float(a.eigenvalues[0] * g.eigenvalues[0])
 
 
+@undisturbed
 def joint_mode(
     model: nn.Module, first: str, second: str, unit: int, row: Tensor | None = None, column: Tensor | None = None
 ) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from netvitals.anatomy.kinds import layer_kind
-from netvitals.capture import in_mode, preserved
+from netvitals.capture import in_mode, preserved, undisturbed
 from netvitals.capture.loss import LossFn, likelihood_of
 from netvitals.capture.nested import output_tensor
 from netvitals.capture.observation import Mode
@@ -85,6 +85,7 @@ def why_not(call: Call) -> str:
     return ""
 
 
+@undisturbed
 def kfac(
     model: nn.Module,
     loss_fn: LossFn,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.kinds import channel_dim, layer_kind
-from netvitals.capture import in_mode, preserved
+from netvitals.capture import in_mode, preserved, undisturbed
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result, Several
 from netvitals.capture.selection import Only, picked
@@ -81,6 +81,7 @@ def schur_ratios(rows: Tensor) -> Tensor:
     return out
 
 
+@undisturbed
 def schur_profile(
     model: nn.Module,
     batch: Any,

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from netvitals.anatomy.replicas import Replicas
-from netvitals.capture import preserved
+from netvitals.capture import preserved, undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.result import Result
 from netvitals.capture.selection import Only
@@ -61,6 +61,7 @@ class LLC(Result):
         )
 
 
+@undisturbed
 def learning_coefficient(
     model: nn.Module,
     loss_fn: LossFn,
