@@ -163,16 +163,19 @@ def warn(sentence: str) -> None:
 
 
 class detached_context:
-    """A place for our own computations inside a user's pass: no autograd, no torch function modes, no autocast.
+    """A place for our own computations inside a user's pass: no autograd, no modes of torch, no autocast.
 
     What autograd saves in there is ours: the hooks that checkpointing puts on saved tensors do not see it.
     """
 
-    __slots__ = ("_autocast", "_grad", "_modes", "_saved")
+    __slots__ = ("_autocast", "_dispatch", "_grad", "_modes", "_saved")
 
     def __enter__(self) -> None:
         self._modes = torch._C.DisableTorchFunction()
         self._modes.__enter__()
+        self._dispatch = torch._C._DisableTorchDispatch() if torch._C._len_torch_dispatch_stack() else None
+        if self._dispatch is not None:
+            self._dispatch.__enter__()
         self._grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         self._autocast = [device for device in _AUTOCAST if torch.is_autocast_enabled(device)]
@@ -189,6 +192,8 @@ class detached_context:
         for device in self._autocast:
             torch.set_autocast_enabled(device, True)
         torch._C._set_grad_enabled(self._grad)
+        if self._dispatch is not None:
+            self._dispatch.__exit__(None, None, None)
         self._modes.__exit__(None, None, None)
 
 
