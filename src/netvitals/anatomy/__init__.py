@@ -1,12 +1,49 @@
 """What a network is made of: its wiring, its activations, copies that run together, and how it is left as it was.
 
-``chart(model, batch)`` traces one pass and gives an :class:`Anatomy`: operations, tensors, parameters with ties and
-freezing, and every pointwise region as one activation.
+``chart(model, batch)`` traces a pass and gives an :class:`Anatomy`: operations, tensors, parameters with ties and
+freezing, every pointwise region as one activation, layers, norms, attention heads, gated MLPs, experts, the residual
+stream, and the role of each.
 """
 
-from netvitals.anatomy.charting import Anatomy, chart
-from netvitals.anatomy.connections import Connection, Layer
-from netvitals.anatomy.parts import Line, Operation, ParameterInfo, Value
+from netvitals.anatomy.atlas import Anatomy
+from netvitals.anatomy.blocks.connections import Connection
+from netvitals.anatomy.blocks.experts import Expert, Mixture
+from netvitals.anatomy.blocks.gated import GatedMLP
+from netvitals.anatomy.blocks.heads import Heads
+from netvitals.anatomy.blocks.layers import Layer
+from netvitals.anatomy.blocks.norms import Norm
+from netvitals.anatomy.blocks.projections import Projection
+from netvitals.anatomy.blocks.recurrence import Recurrence
+from netvitals.anatomy.blocks.roles import Softmax
+from netvitals.anatomy.blocks.stream import Addition, Stream
+from netvitals.anatomy.charting import chart
+from netvitals.anatomy.parts import Line, Operation, ParameterInfo, ParameterPart, Role, Value
 from netvitals.anatomy.regions import Gate, Region
 
-__all__ = ["Anatomy", "Connection", "Gate", "Layer", "Line", "Operation", "ParameterInfo", "Region", "Value", "chart"]
+__all__ = [
+    "chart",
+    "Anatomy",
+    # the trace
+    "Operation",
+    "Value",
+    "Line",
+    "ParameterInfo",
+    "ParameterPart",
+    # sites with roles
+    "Role",
+    "Layer",
+    "Norm",
+    "Region",
+    "Gate",
+    "Softmax",
+    # blocks
+    "Connection",
+    "Projection",
+    "Heads",
+    "GatedMLP",
+    "Mixture",
+    "Expert",
+    "Stream",
+    "Addition",
+    "Recurrence",
+]

@@ -1,87 +1,56 @@
-"""Chart a model: one traced pass tells what is connected to what, and where the nonlinearities are."""
+"""Chart a model: a traced pass tells what is connected to what, where it bends, and what each part is for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+import copy
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.connections import Connection, Layer, find_connections, find_layers
-from netvitals.anatomy.parts import Operation, ParameterInfo, Value
+from netvitals.anatomy.atlas import Anatomy
+from netvitals.anatomy.batching import call_with, find_batch_dim, named_tensors, with_batch_dims
+from netvitals.anatomy.blocks.connections import Connection, find_connections
+from netvitals.anatomy.blocks.experts import find_experts
+from netvitals.anatomy.blocks.gated import find_gated
+from netvitals.anatomy.blocks.heads import find_heads
+from netvitals.anatomy.blocks.layers import find_layers
+from netvitals.anatomy.blocks.norms import find_norms
+from netvitals.anatomy.blocks.parameters import describe_parameters, tied
+from netvitals.anatomy.blocks.recurrence import find_recurrences, inner_modules
+from netvitals.anatomy.blocks.roles import Roles
+from netvitals.anatomy.blocks.stream import find_streams
+from netvitals.anatomy.dataflow import Dataflow
 from netvitals.anatomy.preserve import preserved
-from netvitals.anatomy.regions import Gate, Region, find_regions
+from netvitals.anatomy.regions import find_regions, numbered
 from netvitals.anatomy.tracing import Tracer
 
-
-@dataclass(frozen=True, kw_only=True)
-class Anatomy:
-    """What a model is made of, as one pass showed it; made by :func:`chart`."""
-
-    model: str
-    values: tuple[Value, ...] = field(repr=False)
-    operations: tuple[Operation, ...] = field(repr=False)
-    parameters: tuple[ParameterInfo, ...] = field(repr=False)
-    layers: tuple[Layer, ...]
-    connections: tuple[Connection, ...]
-    regions: tuple[Region, ...]
-    gates: tuple[Gate, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    skipped: Mapping[str, str]  # place → why it is not an activation of one tensor
-    tensors: tuple[Tensor, ...] = field(repr=False, compare=False)  # what each value held
-
-    @property
-    def activations(self) -> tuple[Region, ...]:
-        """The regions that are neither affine nor unclear."""
-        return tuple(r for r in self.regions if r.kind == "activation")
-
-    def producers(self, value: int) -> Operation | None:
-        """The operation that made a value; None for inputs, parameters and constants."""
-        made = self.values[value].producer
-        return None if made < 0 else self.operations[made]
-
-    def readers(self, value: int) -> tuple[Operation, ...]:
-        """The operations that read a value."""
-        return tuple(op for op in self.operations if value in op.inputs)
-
-    def at(self, region: Region) -> tuple[Tensor, Tensor]:
-        """What went into a region and what came out, in the charted pass."""
-        return self.tensors[region.root], self.tensors[region.end]
-
-    def __str__(self) -> str:
-        lines = [
-            f"Anatomy of {self.model}: {len(self.operations)} operations, {len(self.layers)} layers, "
-            f"{len(self.activations)} activations, {len(self.gates)} gates, {len(self.parameters)} parameters"
-        ]
-        for region in self.activations[:30]:
-            shape = "×".join(map(str, self.values[region.root].shape))
-            lines.append(f"  {region.name:<32} {region.text:<40} {shape:<14} {region.line or ''}")
-        if len(self.activations) > 30:
-            lines.append(f"  … and {len(self.activations) - 30} more activations")
-        lines += [f"  {gate.name:<32} gate of two branches at {gate.line or 'unknown'}" for gate in self.gates[:10]]
-        clean = [f"{c.writer} → {', '.join(c.readers)}" for c in self.connections if c.clean]
-        lines += [f"  feeds: {'; '.join(clean[:12])}{' …' if len(clean) > 12 else ''}"] if clean else []
-        ties = [f"{p.name} = {' = '.join(p.ties)}" for p in self.parameters if p.ties]
-        lines += [f"  tied: {', '.join(ties)}"] if ties else []
-        frozen = [p.name for p in self.parameters if p.frozen]
-        lines += [f"  frozen: {', '.join(frozen[:8])}{' …' if len(frozen) > 8 else ''}"] if frozen else []
-        lines += [f"  not charted: {place}: {why}" for place, why in list(self.skipped.items())[:10]]
-        return "\n".join(lines)
+_PASSES = 4  # forward passes that a chart may take
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def chart(model: nn.Module, batch: Any) -> Anatomy:
-    """Trace one forward pass of ``model`` and tell what it is made of; the model is left as it was.
+def chart(model: nn.Module, batch: Any, *, forward: Callable[[nn.Module, Any], Any] | None = None) -> Anatomy:
+    """Trace a forward pass of ``model`` and tell what it is made of; the model is left as it was.
+
+    The pass runs on a copy that shares the parameters and has buffers and Python attributes of its own, so that
+    counters and caches of the user's modules stay as they are; hooks that are not torch's own are left out. A model that
+    cannot be copied runs itself (``notes`` says so): buffers, modes and generators are put back. At most three more
+    passes, without tracing, find the batch dimension.
 
     Args:
-        model: any module; it is run once, without a loss.
-        batch: the model's input: a tensor, a tuple of arguments, or a dict of keyword arguments.
+        model: any module; it is run without a loss. Compiled and data-parallel wrappers are taken off.
+        batch: what a loader yields: a tensor, a tuple of arguments, a dict of keywords; a target that ``forward`` has
+            no place for is left out.
+        forward: how to run the model on a batch of another kind: ``forward(model, batch)``.
 
     Returns:
-        The anatomy: operations, values, parameters, pointwise regions and gates.
+        The anatomy: operations, values, parameters, regions, gates, layers, norms, heads, experts, streams, roles.
 
     >>> class Net(nn.Module):
     ...     def __init__(self):
@@ -91,84 +60,134 @@ def chart(model: nn.Module, batch: Any) -> Anatomy:
     ...         h = self.a(x)
     ...         return self.b(h * torch.sigmoid(h))
     >>> found = chart(Net(), torch.ones(4, 2))
-    >>> [(r.text, r.kind) for r in found.regions]
-    [('sigmoid → mul', 'activation')]
+    >>> [(r.text, r.role) for r in found.regions], [(x.name, x.role) for x in found.layers]
+    ([('sigmoid → mul', 'hidden activation')], [('a', 'hidden layer'), ('b', 'readout')])
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"chart needs a torch.nn.Module, got a {type(model).__name__}")
-    args, kwargs = _arguments(batch)
-    named = dict(_named(args, kwargs))
+    named = dict(named_tensors("input", batch))
     if not named:
-        raise ValueError("the batch holds no tensor; give the model's input: x, a tuple of arguments or a dict")
-    tracer = Tracer(model, named)
-    with preserved(model), ExitStack() as stack, torch.enable_grad():
-        for name, module in model.named_modules():
-            if name:
-                begins, ends = tracer.follow(name)
-                stack.callback(module.register_forward_pre_hook(begins).remove)
-                stack.callback(module.register_forward_hook(ends, always_call=True).remove)
-        with tracer:
-            output = model(*args, **kwargs)
-    outputs = tuple(tracer.value_of(t) for _, t in _nested("output", output))
-    layers = find_layers(tracer.values, tracer.operations)
-    regions, gates, skipped = find_regions(tracer.values, tracer.operations, tracer.tensors, outputs)
+        raise ValueError(
+            "the batch holds no tensor; give the model's input: x, a tuple of arguments or a dict, or anything with "
+            "forward=, a function of (model, batch)"
+        )
+    model = _unwrapped(model)
+    subject, notes = _copied(model)
+    call = forward or call_with
+    run = lambda data: call(subject, data)
+    with preserved(subject), _plainly(), torch.enable_grad():
+        tracer = Tracer(subject, named)
+        with tracer.following(subject):
+            output = run(batch)
+        traced = [
+            ((op.module, op.call, op.name), tuple(tracer.values[v].shape for v in op.outputs))
+            for op in tracer.operations
+        ]
+        outputs = tuple(tracer.value_of(t) for _, t in named_tensors("output", output))
+        dims, grown, more, why = find_batch_dim(run, subject, batch, traced, output, _PASSES - 1)
+    values = with_batch_dims(tracer.values, tracer.operations, dims, grown)
+    flow = Dataflow(values, tracer.operations, tracer.tensors, outputs)
+    return _described(model, subject, flow, notes, {"batch dimension": why} if why else {}, more + 1)
+
+
+def _described(
+    model: nn.Module, subject: nn.Module, flow: Dataflow, notes: list[str], skipped: dict[str, str], passes: int
+) -> Anatomy:
+    """All that a dataflow tells."""
+    frozen = frozenset(n for n, p in model.named_parameters() if not p.requires_grad)
+    layers = find_layers(flow, frozen, {names[0]: names for names in tied(model)})
+    for number, layer in enumerate(layers):
+        flow.mark(layer.output, number, layer.channel_dim)
+    norms = numbered(find_norms(flow))
+    regions, gates, unfolded = find_regions(flow, norms)
+    heads = find_heads(flow, layers, norms)
+    experts = find_experts(flow, layers, subject)
+    recurrent = find_recurrences(flow, layers, subject)
+    aside = {m.router.operation for m in experts}
+    streams = find_streams(flow, [x for x in layers if x.operation not in aside], norms, inner_modules(recurrent))
+    roles = Roles(flow, layers=layers, gates=gates, heads=heads, experts=experts, streams=streams, recurrent=recurrent)
+    gated = find_gated(flow, layers, gates, regions)
+    connections = find_connections(flow, layers)
+    both = find_connections(flow, (*layers, *norms))
+    layers = tuple(replace(layer, role=roles.of_layer(layer)) for layer in layers)
+    regions = tuple(replace(r, role=roles.of_region(r)) for r in regions)
+    skipped |= unfolded
+    for found in recurrent:
+        if found.kind in ("LSTM", "GRU", "RNN"):
+            skipped[found.name] = f"the gates of this {found.kind} run inside one recurrent operation"
+    parameters = tuple(describe_parameters(model, flow, layers, norms, regions))
+    for p in parameters:
+        if not p.readers and p.role != "recurrent":
+            skipped.setdefault(p.name.rpartition(".")[0] or p.name, "did not run in this pass")
     return Anatomy(
         model=type(model).__name__,
-        values=tuple(tracer.values),
-        operations=tuple(tracer.operations),
-        parameters=tuple(_parameters(model, tracer)),
+        modules={name: type(m).__name__ for name, m in model.named_modules()},
+        values=tuple(flow.values),
+        operations=tuple(flow.operations),
+        parameters=parameters,
         layers=layers,
-        connections=find_connections(tracer.values, tracer.operations, layers, outputs),
+        connections=connections,
         regions=regions,
-        gates=gates,
-        inputs=tuple(v.index for v in tracer.values if v.source == "input"),
-        outputs=outputs,
+        gates=tuple(replace(g, role=roles.of_gate(g)) for g in gates),
+        softmaxes=numbered(roles.softmaxes()),
+        norms=norms,
+        norm_readers=tuple(_of_layers(c, {x.name for x in layers}) for c in both[len(layers) :]),
+        heads=heads,
+        gated=gated,
+        experts=experts,
+        streams=streams,
+        recurrent=recurrent,
+        inputs=tuple(v.index for v in flow.values if v.source == "input"),
+        outputs=flow.outputs,
         skipped=skipped,
-        tensors=tuple(tracer.tensors),
+        notes=tuple(notes),
+        passes=passes,
+        tensors=tuple(flow.tensors),
     )
 
 
-def _parameters(model: nn.Module, tracer: Tracer) -> Iterator[ParameterInfo]:
-    names: dict[int, list[str]] = {}
-    for name, p in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(p), []).append(name)
-    holds = {v.index: v.name for v in tracer.values if v.source == "parameter"}  # also through views and casts
-    readers: dict[str, list[int]] = {}
-    for op in tracer.operations:
-        for name in {holds[i] for i in op.inputs if i in holds}:
-            if op.kind == "view" or op.name in ("detach", "_to_copy"):
-                holds.update(dict.fromkeys(op.outputs, name))
-            else:
-                readers.setdefault(name, []).append(op.index)
-    for name, p in model.named_parameters():
-        yield ParameterInfo(
-            name=name,
-            shape=tuple(p.shape),
-            frozen=not p.requires_grad,
-            ties=tuple(names[id(p)][1:]),
-            readers=tuple(readers.get(name, ())),
-        )
+def _of_layers(connection: Connection, layers: set[str]) -> Connection:
+    return replace(connection, readers=tuple(r for r in connection.readers if r in layers))
 
 
-def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(batch, Mapping):
-        return (), dict(batch)
-    return (tuple(batch), {}) if isinstance(batch, tuple | list) else ((batch,), {})
+def _unwrapped(model: nn.Module) -> nn.Module:
+    while type(model).__name__ in _WRAPPERS:
+        model = model.module  # type: ignore[assignment]
+    return getattr(model, "_orig_mod", model) if type(model).__name__ == "OptimizedModule" else model
 
 
-def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    for i, a in enumerate(args):
-        yield from _nested(f"input {i}", a)
-    for name, a in kwargs.items():
-        yield from _nested(name, a)
+def _copied(model: nn.Module) -> tuple[nn.Module, list[str]]:
+    """A copy with the same parameters and a Python state of its own; the model itself where that fails."""
+    memo: dict[int, Any] = {id(p): p for p in model.parameters()}
+    left_out = 0
+    for module in model.modules():
+        for kind in _HOOKS:
+            hooks = module.__dict__.get(kind) or {}
+            mine = OrderedDict((k, hook) for k, hook in hooks.items() if _of_torch(hook))
+            left_out += len(hooks) - len(mine)
+            memo[id(module.__dict__.get(kind))] = mine
+        for value in module.__dict__.values():
+            if isinstance(value, Tensor) and not value.is_leaf:  # a weight that a hook computed
+                memo[id(value)] = value.detach()
+    notes = [f"{left_out} hooks of modules were left out"] if left_out else []
+    try:
+        return copy.deepcopy(model, memo), notes
+    except Exception as error:
+        return model, [f"the model cannot be copied ({type(error).__name__}), so it was run itself"]
 
 
-def _nested(name: str, nest: Any) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(nest, Tensor):
-        yield name, nest
-    elif isinstance(nest, Mapping):
-        for key, value in nest.items():
-            yield from _nested(f"{name}.{key}", value)
-    elif isinstance(nest, tuple | list):
-        for i, value in enumerate(nest):
-            yield from _nested(f"{name}.{i}", value)
+def _of_torch(hook: Any) -> bool:
+    name = getattr(hook, "__module__", None) or type(hook).__module__
+    return name.startswith("torch.")
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Without fused shortcuts of inference, and with compiled functions run as they are written."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with ExitStack() as stack:
+        torch.backends.mha.set_fastpath_enabled(False)
+        stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
+        if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield

@@ -5,7 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+from torch import Tensor
+
 Kind = Literal["pointwise", "layer", "norm", "view", "random", "other"]
+Role = Literal[
+    "hidden activation",
+    "output link",
+    "soft-cap",
+    "router",
+    "attention weight",
+    "normaliser",
+    "readout",
+    "embedding",
+    "positional",
+    "hidden layer",
+    "scale",  # affine, element by element
+    "mask",
+    "gate",
+    "recurrent",
+    "other",
+]
 Source = Literal["input", "parameter", "buffer", "constant", "operation"]
 
 
@@ -31,6 +51,7 @@ class Value:
     source: Source
     name: str = ""  # of an input, parameter or buffer
     producer: int = -1  # the operation that made it, -1 for the others
+    batch_dim: int | None = None  # the dimension that grows with the batch; None: the same for every batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,3 +90,37 @@ class ParameterInfo:
     frozen: bool
     ties: tuple[str, ...] = ()
     readers: tuple[int, ...] = ()  # operations that read it, through views
+    role: Role = "other"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterPart:
+    """A parameter or a part of it: ``tensor[index]`` of the parameter's tensor.
+
+    >>> part = ParameterPart(parameter="attn.weight", index=(slice(0, 8),))
+    >>> str(part), part.of(torch.ones(24, 8)).shape
+    ('attn.weight[0:8]', torch.Size([8, 8]))
+    """
+
+    parameter: str
+    index: tuple[int | slice | tuple[int, ...], ...] = ()  # empty: the whole parameter
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The part of the parameter's tensor, or of anything of its shape, such as its gradient."""
+        for dim, at in reversed(list(enumerate(self.index))):
+            if isinstance(at, tuple):
+                tensor = tensor.index_select(dim, torch.tensor(at, device=tensor.device))
+            elif isinstance(at, slice):
+                tensor = tensor[(slice(None),) * dim + (at,)]
+            else:
+                tensor = tensor.select(dim, at)
+        return tensor
+
+    def __str__(self) -> str:
+        return self.parameter + (f"[{', '.join(map(_at, self.index))}]" if self.index else "")
+
+
+def _at(index: int | slice | tuple[int, ...]) -> str:
+    if isinstance(index, slice):
+        return ":" if index == slice(None) else f"{index.start}:{index.stop}"
+    return str(index) if isinstance(index, int) else f"{len(index)} of them"

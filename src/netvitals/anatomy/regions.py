@@ -8,19 +8,21 @@ A product of two values with different roots is a gate (a GLU): both factors are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map
 
-from netvitals.anatomy.parts import Line, Operation, Slot, Value
+from netvitals.anatomy.blocks.norms import Norm
+from netvitals.anatomy.dataflow import IDENTITY, Dataflow
+from netvitals.anatomy.parts import Line, Operation, Role
+from netvitals.anatomy.replay import Replay, shape_of
 
 RegionKind = Literal["activation", "affine", "normaliser", "unclear"]
-_IDENTITY = frozenset({"detach", "alias", "clone", "_to_copy", "lift_fresh"})  # bookkeeping that changes no value
-_MAKERS = frozenset({"zeros_like", "ones_like", "empty_like", "full_like"})  # read a shape, not a value
+T = TypeVar("T", bound=Any)
+_SUMS = frozenset({"add", "sub", "rsub", "copy"})  # linear in all that they read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +38,36 @@ class Region:
     end: int
     operations: tuple[int, ...]
     module: str
+    call: int = 1  # which call of that module
     line: Line | None
-    f: Callable[[Tensor], Tensor] = field(repr=False, compare=False)
-    text: str = ""  # the operations, for a reader: "mul(sigmoid)"
+    f: Replay = field(repr=False, compare=False)
+    text: str = ""  # the operations, for a reader: "sigmoid → mul"
+    role: Role = "hidden activation"
 
-    def derivative(self, x: Tensor) -> Tensor:
-        """f'(x) element by element, by replaying f and going back once."""
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The parameters and buffers that the region reads, such as the β of a learned Swish."""
+        return self.f.named
+
+    def replay(self, x: Tensor, tensors: Mapping[str | int, Tensor]) -> Tensor:
+        """f(x) with other operands than those of the charted pass.
+
+        Args:
+            x: a tensor in place of the root.
+            tensors: today's operands: by name for parameters and buffers, by value for others (``region.f.operands``).
+
+        Returns:
+            f(x).
+        """
+        return self.f(x, tensors)
+
+    def derivative(self, x: Tensor, tensors: Mapping[str | int, Tensor] | None = None) -> Tensor:
+        """f'(x) element by element, by replaying f and going back once; half precision is differentiated in float32."""
         with torch.enable_grad():
-            leaf = x.detach().clone().requires_grad_()
-            y = self.f(leaf)
-            (slope,) = torch.autograd.grad(y.sum(), leaf, allow_unused=True)
+            wide = x.detach().float() if x.dtype in (torch.float16, torch.bfloat16) else x.detach().clone()
+            leaf = wide.requires_grad_()
+            y = self.f(leaf, tensors or {})
+            (slope,) = torch.autograd.grad(y.sum(), leaf, allow_unused=True) if y.requires_grad else (None,)
         return torch.zeros_like(leaf) if slope is None else slope
 
 
@@ -55,162 +77,106 @@ class Gate:
 
     name: str
     operation: int
-    left: int
+    left: int  # the same value twice: the halves of one tensor, as in ``nn.GLU``
     right: int
+    output: int
     module: str
+    call: int = 1
     line: Line | None
+    role: Role = "gate"
 
 
-def roots(values: Sequence[Value], operations: Sequence[Operation], fixed: Callable[[int], bool]) -> list[int | None]:
-    """The root of every value; None for what does not depend on the input (parameters, constants).
-
-    Args:
-        values: of a trace.
-        operations: of the same trace, in order.
-        fixed: says of a value whether it is a parameter, a buffer or a constant.
-
-    Returns:
-        One root per value.
-    """
-    out: list[int | None] = [None if fixed(v.index) else v.index for v in values]
-    for op in operations:
-        live = {out[i] for i in op.inputs if out[i] is not None}
-        for value in op.outputs:
-            if op.kind == "random":
-                out[value] = value  # noise is neither fixed nor a function of the input
-            elif not live or op.name in _MAKERS:
-                out[value] = None
-            elif op.kind == "pointwise" and len(live) == 1 and _keeps_shape(values, op, value, out):
-                out[value] = next(iter(live))
-            else:
-                out[value] = value
-    return out
-
-
-def _keeps_shape(values: Sequence[Value], op: Operation, value: int, out: list[int | None]) -> bool:
-    """Element by element means: the live operands have the shape of what is made (no broadcasting of them)."""
-    return all(values[i].shape == values[value].shape for i in op.inputs if out[i] is not None)
-
-
-def find_regions(
-    values: Sequence[Value], operations: Sequence[Operation], tensors: Sequence[Tensor], outputs: Sequence[int]
-) -> tuple[tuple[Region, ...], tuple[Gate, ...], dict[str, str]]:
+def find_regions(flow: Dataflow, norms: Sequence[Norm]) -> tuple[tuple[Region, ...], tuple[Gate, ...], dict[str, str]]:
     """Regions and gates of a trace, and the pointwise places that are neither, with the reason.
 
     Args:
-        values: of a trace.
-        operations: of the same trace, in order.
-        tensors: what each value held.
-        outputs: values that leave the model.
+        flow: the dataflow of a trace.
+        norms: from :func:`~netvitals.anatomy.blocks.norms.find_norms`; their inner operations are no activations.
 
     Returns:
         Regions, gates, and place → reason.
     """
-    fixed = {v.index for v in values if v.source in ("parameter", "buffer", "constant")}
-    root = roots(values, operations, fixed.__contains__)
-    readers: dict[int, list[Operation]] = {}
-    for op in operations:
-        for value in set(op.inputs):
-            readers.setdefault(value, []).append(op)
+    values, root = flow.values, flow.roots
+    scaling = {i for norm in norms for i in norm.operations}
     members: dict[int, list[Operation]] = {}
-    noise = _noise(operations)
     gates, skipped = [], {}
-    for op in operations:
-        live = [i for i in dict.fromkeys(op.inputs) if root[i] is not None]
+    for op in flow.operations:
+        live = flow.live_inputs(op)
         made = op.outputs[0] if op.outputs else None
+        if op.name == "glu":
+            gates.append(_gate(op, live[0], live[0]))
         if op.kind != "pointwise" or made is None or not live:
             continue
-        above = root[made]
+        above, name = root[made], op.name.rstrip("_")
         if above is not None and above != made:
             members.setdefault(above, []).append(op)
-        elif len(live) < 2 or noise.intersection(live) or any(values[i].shape != values[made].shape for i in live):
-            continue  # a broadcast (a mean taken away, a row of scales) or dropout: a new root
-        elif op.name.rstrip("_") == "mul":
-            gates.append(
-                Gate(name=_place(op), operation=op.index, left=live[0], right=live[1], module=op.module, line=op.line)
+        elif len(live) < 2 or flow.noise.intersection(op.inputs) or op.index in scaling:
+            continue  # a row of scales, dropout, or a norm that is written out: a new root
+        elif name in ("mul", "addcmul"):
+            left, right = live[-2:]
+            if "bool" not in (values[left].dtype, values[right].dtype):
+                gates.append(_gate(op, left, right))
+        elif name not in _SUMS and values[made].dtype.startswith(("float", "bfloat", "complex", "bool")):
+            skipped[place_of(op)] = (
+                f"{op.name} of {len(live)} tensors is elementwise, but not a function of one of them"
             )
-        elif op.name.rstrip("_") not in ("add", "sub", "copy"):
-            skipped[_place(op)] = f"{op.name} of {len(live)} tensors is elementwise, but not a function of one of them"
     found: list[Region] = []
     for start, ops in members.items():
-        found += _regions_of(start, ops, readers, values, tensors, set(outputs))
-    scales = _normalisers(values, operations, root)
-    marked = (replace(r, kind="normaliser") if scales.issuperset(r.operations) else r for r in found)
-    return tuple(marked), tuple(gates), skipped
+        found += _regions_of(start, ops, flow)
+    marked = [
+        replace(r, kind="normaliser", role="normaliser") if scaling.issuperset(r.operations) else r for r in found
+    ]
+    for region in marked:
+        if region.kind == "unclear":
+            skipped[region.name] = f"{region.text} is elementwise, but could not be replayed to see what it does"
+    return numbered(sorted(marked, key=lambda r: r.operations[-1])), numbered(gates), skipped
 
 
-def _normalisers(values: Sequence[Value], operations: Sequence[Operation], root: Sequence[int | None]) -> set[int]:
-    """Operations that make a statistic of a tensor with which the same tensor is then shifted or scaled.
-
-    Such as the square, mean and rsqrt of an RMS norm that is written out.
-    """
-    out: set[int] = set()
-    for op in operations:
-        if op.kind != "pointwise" or not op.outputs:
-            continue
-        shape = values[op.outputs[0]].shape
-        live = [i for i in op.inputs if root[i] is not None]
-        whole = {root[i] for i in live if values[i].shape == shape}
-        for small in (i for i in live if values[i].shape != shape):
-            walk, todo, met = set[int](), [small], False
-            while todo:
-                value = todo.pop()
-                met = met or (root[value] in whole and values[value].shape == shape)
-                made = values[value].producer
-                if value in whole or made < 0 or made in walk or operations[made].kind in ("layer", "norm"):
-                    continue
-                walk.add(made)
-                todo += operations[made].inputs
-            out |= walk if met else set()
-    return out
+def _gate(op: Operation, left: int, right: int) -> Gate:
+    return Gate(
+        name=place_of(op),
+        operation=op.index,
+        left=left,
+        right=right,
+        output=op.outputs[0],
+        module=op.module,
+        call=op.call,
+        line=op.line,
+    )
 
 
-def _noise(operations: Sequence[Operation]) -> set[int]:
-    """Values made of random numbers alone, such as the mask of a dropout."""
-    out: set[int] = set()
-    for op in operations:
-        if op.kind == "random" or (op.kind == "pointwise" and op.inputs and out.issuperset(op.inputs)):
-            out.update(op.outputs)
-    return out
-
-
-def _regions_of(
-    start: int,
-    ops: list[Operation],
-    readers: dict[int, list[Operation]],
-    values: Sequence[Value],
-    tensors: Sequence[Tensor],
-    outputs: set[int],
-) -> list[Region]:
+def _regions_of(start: int, ops: list[Operation], flow: Dataflow) -> list[Region]:
     """One region for every value that leaves the pointwise part over one root, unless it is the root unchanged."""
-    inside = {op.index for op in ops}
+    inside, outputs = {op.index for op in ops}, set(flow.outputs)
     ends = [
         value
         for op in ops
         for value in op.outputs[:1]
-        if values[value].dtype != "bool"
-        and (value in outputs or any(r.index not in inside for r in readers.get(value, ())))
+        if flow.values[value].dtype != "bool"
+        and (value in outputs or any(r.index not in inside for r in flow.readers[value]))
     ]
     by_value = {v: op for op in ops for v in op.outputs}
     out = []
     for end in dict.fromkeys(ends):
         path = _path(end, start, by_value)
-        if not path or all(op.name in _IDENTITY for op in path):
+        if not path or all(op.name in IDENTITY for op in path):
             continue
-        f = _replay(path, start, end, tensors)
-        last = next(op for op in reversed(path) if op.name not in _IDENTITY)
-        kind = _kind(f, tensors[start])
+        f = Replay(path, start, end, flow)
+        last = next(op for op in reversed(path) if op.name not in IDENTITY)
+        kind = shape_of(f, flow.tensors[start])
         out.append(
             Region(
-                name=_place(last),
+                name=place_of(last),
                 kind=kind,
                 root=start,
                 end=end,
                 operations=tuple(op.index for op in path),
                 module=last.module,
+                call=last.call,
                 line=last.line,
                 f=f,
-                text=" → ".join(op.name for op in path if op.name not in _IDENTITY),
+                text=" → ".join(op.name for op in path if op.name not in IDENTITY),
+                role="scale" if kind == "affine" else "hidden activation" if kind == "activation" else "other",
             )
         )
     return out
@@ -230,61 +196,31 @@ def _path(end: int, start: int, by_value: dict[int, Operation]) -> list[Operatio
     return [seen[i] for i in sorted(seen)]
 
 
-def _replay(path: list[Operation], start: int, end: int, tensors: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
-    """The recorded operations as a function of the root, with the other operands as they were."""
+def place_of(op: Operation) -> str:
+    """Where an operation is called, as a site is named: the module and the operation.
 
-    def f(x: Tensor) -> Tensor:
-        held: dict[int, Any] = {start: x}
+    Args:
+        op: a recorded operation.
 
-        def get(slot: Any) -> Any:
-            if not isinstance(slot, Slot):
-                return slot
-            if slot.value in held:
-                return held[slot.value]
-            other = tensors[slot.value].detach()
-            return other.to(x.dtype) if other.is_floating_point() and x.is_floating_point() else other
-
-        for op in path:
-            if op.name in _IDENTITY:
-                held[op.outputs[0]] = held[op.inputs[0]]
-                continue
-            args, kwargs = (tree_map(get, part, is_leaf=lambda s: isinstance(s, Slot)) for part in (op.args, op.kwargs))
-            made = _out_of_place(op)(*args, **kwargs)
-            for value, tensor in zip(op.outputs, tree_flatten(made)[0]):
-                held[value] = tensor
-        return held[end]
-
-    return f
+    Returns:
+        Such as "mlp.act.relu()", or "relu()" in the model itself.
+    """
+    name = f"{op.name.strip('_')}()"
+    return f"{op.module}.{name}" if op.module else name
 
 
-def _out_of_place(op: Operation) -> Callable[..., Any]:
-    """The functional twin of an in-place operator, so that a replay writes to nobody's memory."""
-    if not op.func._schema.is_mutable:
-        return op.func
-    twin = getattr(torch.ops.aten, op.name.rstrip("_"), None)
-    overload = getattr(twin, op.func._overloadname, None) if twin is not None else None
-    return overload if overload is not None else (lambda first, *a, **k: op.func(first.clone(), *a, **k))
+def numbered(sites: Sequence[T]) -> tuple[T, ...]:
+    """The same sites, where a name that comes again gets a number: "relu()", "relu()#2".
 
+    Args:
+        sites: dataclasses with a name.
 
-def _kind(f: Callable[[Tensor], Tensor], x: Tensor) -> RegionKind:
-    """Affine if f(x + d) − f(x) is proportional to d everywhere, per element; looked at around the values seen."""
-    try:
-        with torch.no_grad():
-            wide = x.detach().double() if x.is_floating_point() else x.detach()
-            if not wide.is_floating_point() or wide.numel() == 0:
-                return "unclear"
-            spread = float(wide.abs().amax().nan_to_num()) + 1.0
-            points = [wide + spread * c for c in (-2.0, -1.0, -0.25, 0.0, 0.25, 1.0, 2.0)]
-            y = [f(p).double().nan_to_num(0.0, 0.0, 0.0) for p in points]  # an additive mask of −∞ is a constant
-            slope = (y[-1] - y[0]) / (4 * spread)
-            gaps = [(v - y[3] - slope * (p - points[3])).abs().amax() for p, v in zip(points, y)]
-            size = max(float(max(v.abs().amax() for v in y)), 1e-30)
-            return "affine" if float(max(gaps)) <= 1e-9 * size else "activation"
-    except Exception:  # an operation that refuses the wider type or the shifted values
-        return "unclear"
-
-
-def _place(op: Operation) -> str:
-    """Where an operation is called, as a site is named: the module, or the module and the operation."""
-    where = op.module if op.call == 1 else f"{op.module}#{op.call}"
-    return f"{where}.{op.name.rstrip('_')}()" if where else f"{op.name.rstrip('_')}()"
+    Returns:
+        Sites with names of their own.
+    """
+    seen: dict[str, int] = {}
+    out = []
+    for site in sites:
+        seen[site.name] = count = seen.get(site.name, 0) + 1
+        out.append(site if count == 1 else replace(site, name=f"{site.name}#{count}"))
+    return tuple(out)

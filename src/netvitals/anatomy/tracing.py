@@ -9,7 +9,8 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -63,6 +64,7 @@ _LAYERS = frozenset(
         "_scaled_dot_product_flash_attention",
         "_scaled_dot_product_fused_attention_overrideable",
         "_addmm_activation",
+        "_grouped_mm",
         "mkldnn_rnn_layer",
     ]
 )
@@ -94,6 +96,7 @@ _RANDOM = frozenset(
         "uniform_",
     ]
 )
+_VIEWS = frozenset({"_unsafe_view", "unsafe_split", "unsafe_split_with_sizes", "_reshape_copy"})
 _FRAMES = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)))
 
 
@@ -108,10 +111,55 @@ def kind_of(func: Any) -> Kind:
         return "norm"
     if name in _RANDOM or torch.Tag.nondeterministic_seeded in func.tags:
         return "random"
-    return "view" if func.is_view else "other"
+    return "view" if func.is_view or name in _VIEWS else "other"
 
 
-class Tracer(TorchDispatchMode):
+class Following(TorchDispatchMode):
+    """A dispatch mode that knows which module runs, and in which of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running: list[tuple[str, int]] = [("", 1)]
+        self.calls: dict[str, int] = {}
+
+    @contextmanager
+    def following(self, model: nn.Module) -> Iterator[None]:
+        """Inside the block the modules of the model are followed, and the mode is on."""
+        with ExitStack() as stack:
+            for name, module in model.named_modules():
+                if name:
+                    begins, ends = self._hooks(name)
+                    stack.callback(module.register_forward_pre_hook(begins).remove)
+                    stack.callback(module.register_forward_hook(ends, always_call=True).remove)
+            with self:
+                yield
+
+    def _hooks(self, name: str) -> tuple[Callable[..., None], Callable[..., None]]:
+        def begins(*_: Any) -> None:
+            self.calls[name] = self.calls.get(name, 0) + 1
+            self.running.append((name, self.calls[name]))
+
+        def ends(*_: Any) -> None:
+            self.running.pop()
+
+        return begins, ends
+
+
+class Shapes(Following):
+    """Records only the names of aten calls and the shapes that they make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[tuple[str, int, str], tuple[tuple[int, ...], ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        shapes = tuple(tuple(t.shape) for t in tree_leaves(out) if isinstance(t, Tensor))
+        self.made.append(((*self.running[-1], func._schema.name.removeprefix("aten::")), shapes))
+        return out
+
+
+class Tracer(Following):
     """Records every aten call inside the block; ``values`` and ``operations`` are the trace.
 
     Args:
@@ -124,8 +172,6 @@ class Tracer(TorchDispatchMode):
         self.values: list[Value] = []
         self.operations: list[Operation] = []
         self.tensors: list[Tensor] = []  # by value
-        self.running: list[tuple[str, int]] = [("", 1)]
-        self.calls: dict[str, int] = {}
         self._known: dict[int, int] = {}  # id of a tensor that is kept alive → value
         self._aliases: dict[int, list[Tensor]] = {}  # storage → tensors that lie in it
         self._kept: list[Tensor] = []
@@ -152,6 +198,8 @@ class Tracer(TorchDispatchMode):
             if isinstance(tensor, Tensor):
                 known = id(tensor) in self._known and not func._schema.is_mutable
                 made.append(self.value_of(tensor) if known else self._new(tensor, "operation", producer=index))
+        if func._schema.is_mutable:
+            made += self._spread(out, index)
         module, call = self.running[-1]
         self.operations.append(
             Operation(
@@ -168,26 +216,12 @@ class Tracer(TorchDispatchMode):
                 kwargs=slots[1],
             )
         )
-        if func._schema.is_mutable:
-            self._spread(out, index)
         return out
 
     def value_of(self, tensor: Tensor) -> int:
         """The number of what a tensor holds now; one that was never seen is a constant."""
         found = self._known.get(id(tensor))
         return self._new(tensor, "constant") if found is None else found
-
-    def follow(self, name: str) -> tuple[Callable[..., None], Callable[..., None]]:
-        """Hooks for a module: it runs, it has run."""
-
-        def begins(*_: Any) -> None:
-            self.calls[name] = self.calls.get(name, 0) + 1
-            self.running.append((name, self.calls[name]))
-
-        def ends(*_: Any) -> None:
-            self.running.pop()
-
-        return begins, ends
 
     def _new(self, tensor: Tensor, source: Source, name: str = "", producer: int = -1) -> int:
         index = len(self.values)
@@ -208,13 +242,15 @@ class Tracer(TorchDispatchMode):
         self._known[id(tensor)] = index
         return index
 
-    def _spread(self, out: Any, index: int) -> None:
+    def _spread(self, out: Any, index: int) -> list[int]:
         """Other tensors in the same memory hold something new as well."""
+        made = []
         written = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
         for tensor in written:
             for alias in self._aliases.get(_storage(tensor), ()):
                 if all(alias is not t for t in written) and self.values[self._known[id(alias)]].source != "parameter":
-                    self._new(alias, "operation", producer=index)
+                    made.append(self._new(alias, "operation", producer=index))
+        return made
 
 
 def _storage(tensor: Tensor) -> int:

@@ -1,0 +1,134 @@
+"""The anatomy of a model: everything that one chart found, as one frozen result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from netvitals.anatomy.blocks.connections import Connection
+from netvitals.anatomy.blocks.experts import Mixture
+from netvitals.anatomy.blocks.gated import GatedMLP
+from netvitals.anatomy.blocks.heads import Heads
+from netvitals.anatomy.blocks.layers import Layer
+from netvitals.anatomy.blocks.norms import Norm
+from netvitals.anatomy.blocks.recurrence import Recurrence
+from netvitals.anatomy.blocks.roles import Softmax
+from netvitals.anatomy.blocks.stream import Stream
+from netvitals.anatomy.parts import Operation, ParameterInfo, Role, Value
+from netvitals.anatomy.regions import Gate, Region
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anatomy:
+    """What a model is made of, as one pass showed it; made by :func:`~netvitals.anatomy.chart`."""
+
+    model: str
+    modules: Mapping[str, str]  # name → class of every module
+    values: tuple[Value, ...] = field(repr=False)
+    operations: tuple[Operation, ...] = field(repr=False)
+    parameters: tuple[ParameterInfo, ...] = field(repr=False)
+    layers: tuple[Layer, ...]
+    connections: tuple[Connection, ...]  # one per layer
+    regions: tuple[Region, ...]
+    gates: tuple[Gate, ...]
+    softmaxes: tuple[Softmax, ...]
+    norms: tuple[Norm, ...]
+    norm_readers: tuple[Connection, ...]  # one per norm: the layers that read it
+    heads: tuple[Heads, ...]
+    gated: tuple[GatedMLP, ...]
+    experts: tuple[Mixture, ...]
+    streams: tuple[Stream, ...]
+    recurrent: tuple[Recurrence, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    skipped: Mapping[str, str]  # place → why it is not charted
+    notes: tuple[str, ...]  # how the model was run
+    passes: int  # forward passes that it took
+    tensors: tuple[Tensor, ...] = field(repr=False, compare=False)  # what each value held
+
+    @property
+    def activations(self) -> tuple[Region, ...]:
+        """The regions that are neither affine, nor part of a norm or a recurrent kernel, nor unclear."""
+        return tuple(r for r in self.regions if r.kind == "activation" and r.role != "recurrent")
+
+    @property
+    def stream(self) -> Stream | None:
+        """The residual stream with most additions; None if there is none."""
+        return max(self.streams, key=lambda s: len(s.additions), default=None)
+
+    @property
+    def embeddings(self) -> tuple[Layer, ...]:
+        """Layers that look up ids of the input."""
+        return self.layers_with("embedding")
+
+    @property
+    def readouts(self) -> tuple[Layer, ...]:
+        """The last layers on the way to the output."""
+        return self.layers_with("readout")
+
+    def layers_with(self, role: Role) -> tuple[Layer, ...]:
+        """The layers of a role."""
+        return tuple(layer for layer in self.layers if layer.role == role)
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """The role of every site by its name: layers, norms, regions, gates and softmaxes."""
+        sites = (self.layers, self.norms, self.softmaxes, self.gates, self.regions)
+        return {site.name: site.role for kind in sites for site in kind}
+
+    @property
+    def batch_dim(self) -> int | None:
+        """The batch dimension of the first input that has one."""
+        return next((self.values[v].batch_dim for v in self.inputs if self.values[v].batch_dim is not None), None)
+
+    def producers(self, value: int) -> Operation | None:
+        """The operation that made a value; None for inputs, parameters and constants."""
+        made = self.values[value].producer
+        return None if made < 0 else self.operations[made]
+
+    def readers(self, value: int) -> tuple[Operation, ...]:
+        """The operations that read a value."""
+        return tuple(self._readers.get(value, ()))
+
+    @cached_property
+    def _readers(self) -> dict[int, list[Operation]]:
+        out: dict[int, list[Operation]] = {}
+        for op in self.operations:
+            for value in dict.fromkeys(op.inputs):
+                out.setdefault(value, []).append(op)
+        return out
+
+    def at(self, region: Region) -> tuple[Tensor, Tensor]:
+        """What went into a region and what came out, in the charted pass."""
+        return self.tensors[region.root], self.tensors[region.end]
+
+    def __str__(self) -> str:
+        from netvitals.anatomy.drawing.outline import outline_of
+
+        return outline_of(self)
+
+    def to_html(self, path: str | Path | None = None, colours: Mapping[str, float] | None = None) -> str:
+        """The model as a page of its own that folds by modules.
+
+        Args:
+            path: a file to write; None only returns the text.
+            colours: site → number, such as a vital sign; without it sites have the colour of their role.
+
+        Returns:
+            The page.
+        """
+        from netvitals.anatomy.drawing.page import page_of
+
+        text = page_of(self, colours)
+        if path is not None:
+            from pathlib import Path
+
+            Path(path).write_text(text, encoding="utf-8")
+        return text

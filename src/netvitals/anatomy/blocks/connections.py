@@ -1,0 +1,132 @@
+"""Which layer feeds which, and which layers read a norm: by dataflow, not by the order of registration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from netvitals.anatomy.dataflow import Dataflow
+from netvitals.anatomy.parts import Operation
+
+_MANY = 4  # names in a reason
+
+
+class Node(Protocol):
+    """What a connection leads from or to: a layer or a norm."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def operation(self) -> int: ...
+    @property
+    def input(self) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """What becomes of a layer's output before other layers read it.
+
+    ``blocked`` says why a law for the pair does not apply: the output joins another branch, leaves the model, or meets
+    another activation. Empty means: the readers see a function of this output and of nothing else.
+    """
+
+    writer: str
+    readers: tuple[str, ...]
+    between: tuple[str, ...]  # aten names on the way, in order
+    blocked: str = ""
+
+    @property
+    def clean(self) -> bool:
+        return not self.blocked and bool(self.readers)
+
+
+def find_connections(flow: Dataflow, nodes: Sequence[Node]) -> tuple[Connection, ...]:
+    """For every node: who reads its output, through what, and what is in the way.
+
+    Args:
+        flow: the dataflow of a trace.
+        nodes: layers, or layers and norms; what is not a node is something between them.
+
+    Returns:
+        One connection per node, in the order given.
+    """
+    sources, mixes = _sources(flow, nodes)
+    readers: list[list[int]] = [[] for _ in nodes]
+    for k, node in enumerate(nodes):
+        for i in sources[node.input]:
+            if i >= 0:
+                readers[i].append(k)
+    why: list[list[str]] = [[] for _ in nodes]
+    for op, mix, of in mixes:
+        for i in of:
+            if i >= 0:
+                why[i].append(f"{mix} in {op.module or 'the model'}")
+    for value in dict.fromkeys(flow.outputs):
+        for i in sources[value]:
+            if i >= 0:
+                why[i].append("its output leaves the model")
+    behind = {node.input: _before(node.input, flow) for node in nodes}
+    out = []
+    for i, node in enumerate(nodes):
+        needed: set[int] = set()
+        for k in readers[i]:
+            beside = sorted(sources[nodes[k].input] - {i})
+            if beside:
+                names = ", ".join(dict.fromkeys(_named(j, nodes) for j in beside[:_MANY]))
+                more = f" and {len(beside) - _MANY} more" if len(beside) > _MANY else ""
+                why[i].append(f"{nodes[k].name} sees {names}{more} as well")
+            needed |= behind[nodes[k].input]
+        between = (flow.operations[k] for k in sorted(needed))
+        passed = (op for op in between if any(i in sources[v] for v in op.inputs) and op.name != "detach")
+        out.append(
+            Connection(
+                writer=node.name,
+                readers=tuple(dict.fromkeys(nodes[k].name for k in readers[i])),
+                between=tuple(op.name for op in passed),
+                blocked="; ".join(dict.fromkeys(why[i])),
+            )
+        )
+    return tuple(out)
+
+
+def _sources(
+    flow: Dataflow, nodes: Sequence[Node]
+) -> tuple[list[frozenset[int]], list[tuple[Operation, str, frozenset[int]]]]:
+    """Which nodes (by number; −1 − k is input k) each value depends on without another node between.
+
+    Also the products of two activations, such as attention scores, with the nodes that meet there.
+    """
+    nothing: frozenset[int] = frozenset()
+    out = [nothing] * len(flow.values)
+    for v in flow.values:
+        if v.source == "input":
+            out[v.index] = frozenset({-1 - v.index})
+    number = {node.operation: i for i, node in enumerate(nodes)}
+    mixes = []
+    for op in flow.operations:
+        live = list(dict.fromkeys(out[i] for i in op.inputs if out[i]))
+        together = live[0] if len(live) == 1 else nothing.union(*live)
+        if op.index in number:
+            together = frozenset({number[op.index]})
+        elif op.kind == "layer" and sum(bool(out[i]) for i in op.inputs) > 1:
+            mixes.append((op, f"it meets another activation in {op.name}", together))
+        for value in op.outputs:
+            out[value] = together
+    return out, mixes
+
+
+def _before(value: int, flow: Dataflow) -> set[int]:
+    """Operations behind a value, back to the products with weights."""
+    seen: set[int] = set()
+    todo = [value]
+    while todo:
+        op = flow.producer(todo.pop())
+        if op is not None and op.index not in seen and op.kind != "layer":
+            seen.add(op.index)
+            todo += op.inputs
+    return seen
+
+
+def _named(source: int, nodes: Sequence[Node]) -> str:
+    return nodes[source].name if source >= 0 else "the model's input"

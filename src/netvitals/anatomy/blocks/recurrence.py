@@ -1,0 +1,93 @@
+"""Weights that are used more than once in a pass: recurrent operations, unrolled cells, shared and tied layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from netvitals.anatomy.blocks.layers import Layer
+from netvitals.anatomy.dataflow import Dataflow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurrence:
+    """A module or a layer that is used several times in a pass.
+
+    ``kind``: a recurrent module of torch by its class ("LSTM", "GRU", "RNN"); "unrolled": a later call depends on an
+    earlier one; "shared": the calls do not depend on each other; "tied": one tensor in different modules.
+    """
+
+    name: str
+    kind: Literal["LSTM", "GRU", "RNN", "unrolled", "shared", "tied"]
+    calls: int
+    weights: tuple[str, ...]
+
+
+def find_recurrences(flow: Dataflow, layers: Sequence[Layer], model: nn.Module) -> tuple[Recurrence, ...]:
+    """What is used several times.
+
+    Args:
+        flow: the dataflow of a trace.
+        layers: of the same trace.
+        model: the model.
+
+    Returns:
+        torch's recurrent modules that ran, then layers with several calls.
+    """
+    out: list[Recurrence] = []
+    kinds = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "RNN"}
+    inside = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.RNNBase):
+            calls = {op.call for op in flow.operations if op.module == name}
+            inside.append(name)
+            weights = tuple(f"{name}.{n}" if name else n for n, _ in module.named_parameters())
+            kind = next((k for word, k in kinds.items() if word in type(module).__name__), "RNN")
+            out.append(Recurrence(name=name or "the model", kind=kind, calls=len(calls), weights=weights))  # type: ignore[arg-type]
+    several: dict[str, list[Layer]] = {}
+    for layer in layers:
+        if layer.calls > 1 and layer.module not in inside:
+            several.setdefault(str(layer.part), []).append(layer)
+    again = _again(flow, several)
+    for key, uses in several.items():
+        modules = {layer.module for layer in uses}
+        word: Literal["unrolled", "tied", "shared"] = (
+            "tied" if len(modules) > 1 else "unrolled" if key in again else "shared"
+        )
+        out.append(Recurrence(name=uses[0].name, kind=word, calls=len(uses), weights=(key,)))
+    return tuple(out)
+
+
+def inner_modules(recurrent: Sequence[Recurrence]) -> set[str]:
+    """The modules of torch whose steps are inside one recurrent operation.
+
+    Args:
+        recurrent: from :func:`find_recurrences`.
+
+    Returns:
+        Module names as operations have them.
+    """
+    inside = {r.name for r in recurrent if r.kind in ("LSTM", "GRU", "RNN")}
+    return {"" if name == "the model" else name for name in inside}
+
+
+def _again(flow: Dataflow, several: dict[str, list[Layer]]) -> set[str]:
+    """Weights whose product depends on an earlier product with the same weight."""
+    bit = {key: 1 << k for k, key in enumerate(several)}
+    at = {layer.operation: key for key, uses in several.items() for layer in uses}
+    mask, out = [0] * len(flow.values), set()
+    for op in flow.operations:
+        here = 0
+        for i in op.inputs:
+            here |= mask[i]
+        if op.index in at:
+            key = at[op.index]
+            if here & bit[key]:
+                out.add(key)
+            here |= bit[key]
+        for value in op.outputs:
+            mask[value] |= here
+    return out
