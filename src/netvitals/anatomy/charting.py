@@ -87,10 +87,10 @@ def chart(model: nn.Module, batch: Any, *, forward: Callable[[nn.Module, Any], A
         dims, grown, more, why = find_batch_dim(run, subject, batch, traced, output, _PASSES - 1)
     values = with_batch_dims(tracer.values, tracer.operations, dims, grown)
     flow = Dataflow(values, tracer.operations, tracer.tensors, outputs)
-    return _described(model, subject, flow, notes, {"batch dimension": why} if why else {}, more + 1)
+    return described(model, subject, flow, notes, {"batch dimension": why} if why else {}, more + 1)
 
 
-def _described(
+def described(
     model: nn.Module, subject: nn.Module, flow: Dataflow, notes: list[str], skipped: dict[str, str], passes: int
 ) -> Anatomy:
     """All that a dataflow tells."""

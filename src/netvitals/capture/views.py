@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture.site import Site
 
 RELU = frozenset({"relu", "relu_", "ReLU"})
@@ -26,7 +27,21 @@ class Layout:
     site: Site
     elements: int
     channels: int
-    positions: int  # tokens or pixels of one example; the examples themselves if it has only one
+    samples: int  # examples in the batch
+    positions: int  # tokens or pixels of one example
+
+    def place(self, row: int) -> tuple[int, int]:
+        """The example and the position of a row of the tensor, which runs over both; where there is but one position,
+        the example stands for it.
+
+        >>> Layout(Site("a", "activation"), 24, 2, samples=3, positions=4).place(5)
+        (1, 1)
+        """
+        if self.positions == 1:
+            return row, row
+        if self.site.batch_dim == 1:  # (positions, examples, channels)
+            return row % self.samples, row // self.samples
+        return row // self.positions, row % self.positions
 
 
 @dataclass
@@ -60,17 +75,13 @@ class ActivationView:
 
     @cached_property
     def layout(self) -> Layout:
-        rows = self.rows
-        if self.x_view.ndim == 3:
-            positions = self.x_view.shape[2]
-        else:
-            positions = rows // self.samples if rows > self.samples else rows
-        return Layout(self.site, self.elements, self.channels, positions)
+        positions = max(1, self.rows // max(1, self.samples))
+        return Layout(self.site, self.elements, self.channels, self.samples, positions)
 
     @property
     def samples(self) -> int:
         """Examples in the batch."""
-        return self.x.shape[0] if self.x.ndim else 1
+        return self.x.shape[self.site.batch_dim] if self.x.ndim > self.site.batch_dim else 1
 
     @property
     def elements(self) -> int:
@@ -184,6 +195,7 @@ class ParameterView:
     grads: Mapping[str, Tensor] = field(default_factory=dict)
     before: Mapping[str, Tensor] = field(default_factory=dict)
     modules: Mapping[str, nn.Module] = field(default_factory=dict)
+    anatomy: Anatomy | None = None  # what the model is made of, where a pass was seen
 
     @cached_property
     def groups(self) -> list[list[str]]:

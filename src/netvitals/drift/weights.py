@@ -104,7 +104,8 @@ def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module]) -> Role
         return "norm_shift" if "bias" in leaf else "norm_gain"
     if "bias" in leaf:
         return "bias"
-    if parameter.ndim >= 2 and ("weight" in leaf or isinstance(module, nn.Linear)):
+    stacked = parameter.ndim == 3 and parameter.shape[0] > 1  # experts in one tensor
+    if parameter.ndim >= 2 and ("weight" in leaf or isinstance(module, nn.Linear) or stacked):
         return "weight"
     return "other"
 
@@ -132,6 +133,9 @@ def drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:
     """Of each row's change since the start: its mean in units of the average spread, and its own t value."""
     mean = delta.mean(1, keepdim=True)
     z = mean[:, 0] / ((std0 + std + STD_FLOOR) * 0.5)
+    z = torch.where((std0 + std > 0) | (mean[:, 0] == 0), z, torch.nan)  # entries that are all the same have no spread
+    if delta.shape[1] < 2:  # one number has none either
+        return [torch.full_like(z, torch.nan)] * 2
     return [z, mean[:, 0] * delta.shape[1] ** 0.5 / row_std(delta, mean)]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy.atlas import Anatomy
 from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.engine.hook import Hook
 from netvitals.capture.engine.live_trace import LiveTrace
@@ -61,6 +62,11 @@ class Observer:
     def specs(self) -> dict[str, str]:
         """Which known activation acts at a site that is no module of torch's: ``silu`` for ``h * sigmoid(h)``."""
         return self._state.specs
+
+    @property
+    def anatomy(self) -> Anatomy | None:
+        """What the model is made of, as the last traced pass showed it; None before the first."""
+        return self._state.anatomy
 
     @property
     def skipped(self) -> dict[str, str]:

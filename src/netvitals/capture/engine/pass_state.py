@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture.engine.modules import ModuleInfo
 from netvitals.capture.engine.origins import Origin
 from netvitals.capture.engine.plan import Plan
@@ -58,6 +59,8 @@ class PassState:
         self.specs: dict[str, str] = {}  # what is known of activations that are no modules
         self.skipped: dict[str, str] = {}  # place → why it could not be looked at
         self.plan = Plan()
+        self.anatomy: Anatomy | None = None  # as the last traced pass showed it, without its tensors
+        self.time_first: frozenset[tuple[int, ...]] = frozenset()  # (positions, examples), where in that order
         self.frames: list[Frame] = []
         self.route = Route(self.present)
         self.recorder: Recorder | None = None
@@ -117,10 +120,27 @@ class PassState:
             self.route.stray()
         return site
 
-    def site(self, name: str, kind: Kind, op: str, origin: Origin, owner: str, tensor: Tensor, dim: int | None) -> Site:
+    def site(
+        self,
+        name: str,
+        kind: Kind,
+        op: str,
+        origin: Origin,
+        owner: str,
+        tensor: Tensor,
+        dim: int | None,
+        role: str = "",
+    ) -> Site:
         """A site as a traced pass finds it."""
         found = Site(
-            name=name, kind=kind, op=op, follows=origin.follows, channel_dim=channel_dim(tensor, dim), module=owner
+            name=name,
+            kind=kind,
+            op=op,
+            follows=origin.follows,
+            channel_dim=channel_dim(tensor, dim),
+            module=owner,
+            batch_dim=int(tensor.ndim == 3 and tuple(tensor.shape[:2]) in self.time_first),
+            role=role,
         )
         if self.sites.get(name) != found:
             self.sites[name] = found

@@ -6,7 +6,7 @@ user's own module) is found by its operations: which of the operations of that n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from netvitals.activations.table import ACTIVATIONS
-from netvitals.anatomy.connections import find_layers
-from netvitals.anatomy.parts import Operation
-from netvitals.anatomy.regions import Region, find_regions, roots
+from netvitals.anatomy.atlas import Anatomy
+from netvitals.anatomy.parts import Operation, Role
+from netvitals.anatomy.regions import Region
 from netvitals.capture.engine.cores import Core, core_of, declared_core
 from netvitals.capture.engine.live_trace import LiveTrace, ModuleCall
 from netvitals.capture.engine.modules import ModuleInfo
@@ -43,6 +43,7 @@ class Extra:
     op: str  # empty for a user's module, whose class names it
     spec: str | None
     module: str  # that owns it
+    role: Role
     core: Core
     origin: Origin
     order: int  # operations that had run when it was complete
@@ -69,61 +70,45 @@ class Plan:
     extras: tuple[Extra, ...] = ()
     suppressed: frozenset[Place] = frozenset()  # calls of activation modules that are pieces of an extra
     origins: Sequence[Origin] = ()
+    roles: Mapping[Place, Role] = field(default_factory=dict)  # of activation modules and layers
     skipped: Mapping[str, str] = field(default_factory=dict)
     # where the operations of extras are: in a call of a module, the n-th call of an operator is the k-th of an extra
     wanted: Mapping[Place, Mapping[tuple[Any, int], tuple[tuple[int, int], ...]]] = field(default_factory=dict)
 
 
 def make_plan(
-    trace: LiveTrace, modules: Mapping[str, ModuleInfo], marked: Mapping[int, Origin], outputs: Sequence[int]
+    trace: LiveTrace,
+    anatomy: Anatomy,
+    roots: Sequence[int | None],
+    modules: Mapping[str, ModuleInfo],
+    marked: Mapping[int, Origin],
 ) -> Plan:
     """Find the activations of a traced pass.
 
     Args:
         trace: of the pass, complete.
+        anatomy: what it tells.
+        roots: of its values.
         modules: by name.
         marked: what known modules made, by value.
-        outputs: values that left the model.
 
     Returns:
         The plan.
     """
-    values, operations = trace.values, trace.operations
-    found, _, skipped = find_regions(values, operations, trace.tensors, outputs)
-    fixed = {v.index for v in values if v.source in ("parameter", "buffer", "constant")}
-    root = roots(values, operations, fixed.__contains__)
-    known = origins(values, operations, root, marked)
+    operations = trace.operations
+    known = origins(trace.values, operations, roots, marked)
     role = {name: info.role for name, info in modules.items()}
-    closed = _Inside(c for c in trace.module_calls if role.get(c.name) in WHOLE and role[c.name] != "activation")
-    units: dict[int | None, list[ModuleCall]] = {}  # by what they are given
-    for c in trace.module_calls:
-        if c.name and not modules[c.name].refused and c.first not in closed:
-            units.setdefault(c.given, []).append(c)
-    declared = [c for c in trace.module_calls if role.get(c.name) == "declared"]
-    cores = [core for c in declared if (core := declared_core(c, operations)) is not None]
-    taken = _Inside(declared)
-    regions = _leaving(found, operations, set(outputs))
-    ends = {r.end for r in regions}
-    for region in regions:
-        floating = "float" in values[region.root].dtype
-        if not floating or closed.holds(region.operations):
+    closed = _Inside(c for c in trace.module_calls if role.get(c.name) in WHOLE - {"activation", "declared"})
+    notes = {place: why for place, why in anatomy.skipped.items() if not closed.names(place)}
+    extras, kept, roles = [], set(), {}
+    for core, region in _cores(trace, anatomy, modules, closed).values():
+        unit = core.unit
+        if unit is not None and role[unit.name] == "activation":
+            kept.add((unit.name, unit.call))
+            roles[unit.name, unit.call] = region.role if region is not None else "hidden activation"
             continue
-        core = core_of(region, operations, ends, units)
-        if core is not None and not taken.holds([op.index for op in core.path]):
-            cores.append(core)
-    notes = {place: why for place, why in skipped.items() if not closed.names(place)}
-    extras, kept = [], set()
-    for core in {(c.start, c.end): c for c in cores}.values():
-        if core.unit is not None and role[core.unit.name] == "activation":
-            kept.add((core.unit.name, core.unit.call))
-            continue
-        extra = _extra(core, trace, known, root)
-        if (
-            core.unit is None
-            and extra.spec is None
-            and _is_arithmetic(core)
-            and extra.origin.follows not in _AFTER_LAYER
-        ):
+        extra = _extra(core, region, trace, known, roots)
+        if unit is None and extra.spec is None and _is_arithmetic(core) and extra.origin.follows not in _AFTER_LAYER:
             notes.setdefault(extra.name, f"{extra.op} of what no layer made is taken for arithmetic, not an activation")
         else:
             extras.append(extra)
@@ -136,29 +121,62 @@ def make_plan(
         and (c.name, c.call) not in kept
     }
     for op in operations:
-        if op.index in closed or not any(root[i] is not None for i in op.inputs):
-            continue
-        if op.name in _COMPARISONS and len({root[i] for i in op.inputs} - {None}) > 1:
-            notes.setdefault(_named(op.module, op.name), REASONS["mixing"])
-        elif op.name in _MIXING:
-            notes.setdefault(_named(op.module, _MIXING[op.name]), REASONS["mixing"])
-        elif op.name.startswith(_ATTENTION):
-            extras.append(_attention(op))
-            notes.setdefault(extras[-1].name, REASONS["fused attention"])
-        elif op.name in ("max", "amax") and _is_folded(known[op.inputs[0]]):
-            notes.setdefault(_named(op.module, "maxout"), REASONS["mixing"])
-    for layer in find_layers(values, operations):
+        if op.index not in closed and any(roots[i] is not None for i in op.inputs):
+            if op.name.startswith(_ATTENTION):
+                extras.append(_attention(op))
+            notes |= {place: why for place, why in _unfolded(op, known, roots) if place not in notes}
+    for layer in anatomy.layers:
         op = operations[layer.operation]
         if role.get(op.module) != "linear" and op.index not in closed and op.name != "embedding":
             notes.setdefault(_named(op.module, "linear" if "mm" in op.name else op.name), REASONS["function"])
+        roles[layer.module, layer.call] = layer.role
     extras = _counted(sorted(extras, key=lambda e: e.order))
     return Plan(
         extras=tuple(extras),
         suppressed=frozenset(suppressed),
         origins=known,
+        roles=roles,
         skipped=notes,
         wanted=_wanted(extras, operations),
     )
+
+
+def _cores(
+    trace: LiveTrace, anatomy: Anatomy, modules: Mapping[str, ModuleInfo], closed: _Inside
+) -> dict[tuple[int, int], tuple[Core, Region | None]]:
+    """The activations of a trace with the regions that they are in, by the values they lead from and to."""
+    units: dict[int | None, list[ModuleCall]] = {}  # by what they are given
+    for c in trace.module_calls:
+        if c.name and not modules[c.name].refused and c.first not in closed:
+            units.setdefault(c.given, []).append(c)
+    declared = [c for c in trace.module_calls if modules[c.name].role == "declared"]
+    found: dict[tuple[int, int], tuple[Core, Region | None]] = {}
+    for call in declared:
+        core = declared_core(call, trace.operations)
+        if core is not None:
+            found[core.start, core.end] = core, None
+    taken = _Inside(declared)
+    regions = _leaving(anatomy.regions, trace.operations, set(anatomy.outputs))
+    ends = {r.end for r in regions}
+    for region in regions:
+        if "float" not in trace.values[region.root].dtype or closed.holds(region.operations):
+            continue
+        core = core_of(region, trace.operations, ends, units)
+        if core is not None and not taken.holds([op.index for op in core.path]):
+            found.setdefault((core.start, core.end), (core, region))
+    return found
+
+
+def _unfolded(op: Operation, known: Sequence[Origin], roots: Sequence[int | None]) -> Iterator[tuple[str, str]]:
+    """What an operation does that is no function of one element: place and reason."""
+    if op.name in _COMPARISONS and len({roots[i] for i in op.inputs} - {None}) > 1:
+        yield _named(op.module, op.name), REASONS["mixing"]
+    elif op.name in _MIXING:
+        yield _named(op.module, _MIXING[op.name]), REASONS["mixing"]
+    elif op.name.startswith(_ATTENTION):
+        yield _named(op.module, "scaled_dot_product_attention"), REASONS["fused attention"]
+    elif op.name in ("max", "amax") and _is_folded(known[op.inputs[0]]):
+        yield _named(op.module, "maxout"), REASONS["mixing"]
 
 
 def _leaving(regions: Sequence[Region], operations: Sequence[Operation], outputs: Set[int]) -> list[Region]:
@@ -178,7 +196,9 @@ def _leaving(regions: Sequence[Region], operations: Sequence[Operation], outputs
     ]
 
 
-def _extra(core: Core, trace: LiveTrace, known: Sequence[Origin], root: Sequence[int | None]) -> Extra:
+def _extra(
+    core: Core, region: Region | None, trace: LiveTrace, known: Sequence[Origin], root: Sequence[int | None]
+) -> Extra:
     core = replace(core, path=with_makers(core.path, trace.values, trace.operations))
     steps = [op for op in core.path if op.name not in IDENTITY and op.name not in MAKERS]
     live = {core.start} | {v for op in core.path for v in op.outputs}
@@ -195,6 +215,7 @@ def _extra(core: Core, trace: LiveTrace, known: Sequence[Origin], root: Sequence
         op=called.op if unit is None else "",
         spec=called.spec,
         module=last.module if unit is None else unit.name,
+        role="hidden activation" if region is None else region.role,
         core=core,
         origin=known[core.start],
         order=core.path[-1].index + 1 if unit is None else unit.last,
@@ -219,6 +240,7 @@ def _attention(op: Operation) -> Extra:
         op="scaled_dot_product_attention",
         spec=None,
         module=op.module,
+        role="attention weight",
         core=Core(start=op.inputs[0], end=op.outputs[0], path=(op,)),
         origin=UNKNOWN,
         order=op.index + 1,

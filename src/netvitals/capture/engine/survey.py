@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from netvitals.anatomy.charting import described
+from netvitals.anatomy.dataflow import Dataflow
+from netvitals.anatomy.regions import Region
 from netvitals.capture.engine.live_trace import LiveTrace, ModuleCall
 from netvitals.capture.engine.modules import ModuleInfo
 from netvitals.capture.engine.origins import UNKNOWN, Origin
@@ -48,10 +52,14 @@ class Survey:
         if trace.error is not None:
             raise trace.error
         outputs = [trace.value_of(t) for t in tensors(output)]
-        plan = state.plan = make_plan(trace, modules, self._marked(), outputs)
+        flow = Dataflow(trace.values, trace.operations, trace.tensors, outputs)
+        anatomy = described(root.module, root.module, flow, [], {}, 0)
+        plan = state.plan = make_plan(trace, anatomy, flow.roots, modules, self._marked())
+        state.anatomy = replace(anatomy, tensors=(), regions=tuple(_without_tensors(r) for r in anatomy.regions))
         for place, reason in plan.skipped.items():
             state.cannot_see(place, reason)
         state.present.clear()
+        state.time_first = frozenset(self._time_first())
         events: list[tuple[int, int, Callable[[], None]]] = []
         for extra in plan.extras:
             events.append((extra.order, 0, partial(self._extra, state, extra)))
@@ -65,6 +73,14 @@ class Survey:
             value, origin = trace.tensors[made], plan.origins[made]
             site = state.site(name, "output", type(root.module).__name__, origin, "", value, origin.channel_dim)
             state.tensor(site, value, None, when_leaves(trace.node(made)))
+
+    def _time_first(self) -> Iterator[tuple[int, ...]]:
+        """(positions, examples) of what recurrent and attention modules got that are not ``batch_first``."""
+        for frame, call in self._ended:
+            if call.given is not None and getattr(frame.module, "batch_first", True) is False:
+                shape = self.trace.values[call.given].shape
+                if len(shape) == 3:
+                    yield shape[:2]
 
     def _marked(self) -> dict[int, Origin]:
         """What known layers and norms made; what they are inside does not matter."""
@@ -88,13 +104,15 @@ class Survey:
         x, a = trace.tensors[core.start], trace.tensors[core.end]
         gradient = when_leaves(trace.node(core.end))
         op = extra.op or type(self._module(extra.module)).__name__
-        site = state.site(extra.site, extra.kind, op, extra.origin, extra.module, a, extra.origin.channel_dim)
+        layout = extra.origin.channel_dim
+        site = state.site(extra.site, extra.kind, op, extra.origin, extra.module, a, layout, extra.role)
         if extra.kind == "attention":
             state.tensor(site, a, None, gradient)
             return
         if extra.spec is not None:
             state.specs[extra.site] = extra.spec
-        f = extra.secant(x, a) if extra.random else function_of(core.path, core.start, core.end, trace.tensors)
+        operands = {i: trace.tensors[i] for op in core.path for i in op.inputs}  # not the whole pass
+        f = extra.secant(x, a) if extra.random else function_of(core.path, core.start, core.end, operands)
         state.activation(site, x, a, f, gradient)
 
     def _module(self, name: str) -> Any:
@@ -118,7 +136,10 @@ class Survey:
             origin = UNKNOWN
         elif kind == "activation":
             layout = origin.channel_dim
-        site = state.site(frame.site, kind, type(frame.module).__name__, origin, info.name, value, layout)  # type: ignore[arg-type]
+        usual = {"activation": "hidden activation", "norm": "normaliser"}.get(kind, "")
+        serves = plan.roles.get((info.name, frame.call), usual)
+        op = type(frame.module).__name__
+        site = state.site(frame.site, kind, op, origin, info.name, value, layout, serves)  # type: ignore[arg-type]
         if kind == "activation":
             assert call.given is not None
             state.activation(site, self.trace.tensors[call.given], value, activation_of(frame), gradient)
@@ -127,6 +148,11 @@ class Survey:
             state.linear(site, self.trace.tensors[call.given], value, frame.module, gradient)
         else:
             state.tensor(site, value, frame.module, gradient)
+
+
+def _without_tensors(region: Region) -> Region:
+    """A region that keeps nothing of the pass alive."""
+    return replace(region, f=None)  # type: ignore[arg-type]
 
 
 def activation_of(frame: Frame) -> Callable[[Tensor], Tensor]:
