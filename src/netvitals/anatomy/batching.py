@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.parts import Operation, Value
+from netvitals.anatomy.preserve import rng_state
 from netvitals.anatomy.tracing import Shapes
 
 _TARGETS = ("labels", "label", "targets", "target", "y")  # where a dict keeps what a loss compares with
@@ -42,7 +43,10 @@ def call_with(model: nn.Module, batch: Any) -> Any:
     >>> call_with(nn.Linear(2, 1), (torch.ones(3, 2), torch.zeros(3))).shape
     torch.Size([3, 1])
     """
-    takes = inspect.signature(model.forward).parameters
+    try:
+        takes: Mapping[str, inspect.Parameter] = inspect.signature(model.forward).parameters
+    except (TypeError, ValueError):  # a compiled or scripted forward has no signature
+        takes = {"args": inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)}
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in takes.values())
     if isinstance(batch, Mapping):
         given = {k: v for k, v in batch.items() if k not in _TARGETS or k in takes or any_keyword}
@@ -52,10 +56,10 @@ def call_with(model: nn.Module, batch: Any) -> Any:
     places = [p for p in takes.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     several = any(p.kind is p.VAR_POSITIONAL for p in takes.values())
     args = tuple(batch)
+    if len(args) == 2 and isinstance(args[0], Mapping) and all(k in takes or any_keyword for k in args[0]):
+        return model(**args[0])
     if not several and len(args) == len(places) + 1 and len(args) > 1:
         args = args[:-1]
-    if len(args) == 1 and isinstance(args[0], Mapping) and len(batch) > 1:
-        return model(**args[0])
     return model(*args)
 
 
@@ -171,11 +175,11 @@ def doubled(batch: Any, dim: int) -> tuple[Any, list[int | None]] | None:
     return mapped(batch, twice), grown
 
 
-Sequence_ = Sequence[tuple[tuple[str, int, str], tuple[tuple[int, ...], ...]]]
+Recording = Sequence[tuple[tuple[str, int, str], tuple[tuple[int, ...], ...]]]
 
 
 def find_batch_dim(
-    run: Run, model: nn.Module, batch: Any, traced: Sequence_, output: Any, most: int
+    run: Run, model: nn.Module, batch: Any, traced: Recording, output: Any, most: int
 ) -> tuple[list[int | None], dict[int, tuple[int | None, ...]], int, str]:
     """Which dimension is the batch, in the inputs and in what every traced operation makes.
 
@@ -193,34 +197,40 @@ def find_batch_dim(
     ran, alone, shapes = 0, output, traced
     if any(m.training for m in model.modules()):  # dropout and batch statistics tie examples together
         model.eval()
-        alone, shapes = _recorded(run, model, batch)
+        alone, shapes, _ = _recorded(run, model, batch)
         ran += 1
-    why = "no input has a dimension"
+    why = ""
     for dim in (0, 1):
         longer = doubled(batch, dim)
         if longer is None or ran >= most:
             continue
         ran += 1
         try:
-            together, wide = _recorded(run, model, longer[0])
+            together, wide, drew = _recorded(run, model, longer[0])
         except Exception as error:  # the model refuses such a batch: this is not the batch dimension
-            why = f"the model refused an input twice as long ({type(error).__name__})"
+            why = why or f"the model refused an input twice as long ({type(error).__name__})"
             continue
-        if _independent(alone, together):
+        if _independent(alone, together, drew):
             return longer[1], _grown(traced, shapes, wide), ran, ""
-        why = "an input twice as long changed the outputs of its first half: examples are not independent"
-    return [], {}, ran, why
+        why = why or "examples are not independent: beside others they came out otherwise than alone"
+    return [], {}, ran, why or "no input has a dimension"
 
 
-def _recorded(run: Run, model: nn.Module, batch: Any) -> tuple[Any, Sequence_]:
-    mode = Shapes()
+def _recorded(run: Run, model: nn.Module, batch: Any) -> tuple[Any, Recording, bool]:
+    mode, before = Shapes(), rng_state()
     with mode.following(model):
         output = run(batch)
-    return output, mode.made
+    after = rng_state()
+    same = torch.equal(before["torch"], after["torch"]) and before["python"] == after["python"]
+    same = same and all(torch.equal(a, b) for a, b in zip(before.get("cuda", ()), after.get("cuda", ())))
+    return output, mode.made, not same
 
 
-def _independent(alone: Any, together: Any) -> bool:
-    """Whether the examples in the second half of a longer batch came out as they did alone."""
+def _independent(alone: Any, together: Any, drew: bool) -> bool:
+    """Whether the examples in the second half of a longer batch came out as they did alone.
+
+    Where random numbers are drawn nothing can be compared, and an output that grew has to do.
+    """
     pairs = list(zip(named_tensors("", alone), named_tensors("", together)))
     grown = False
     compared = 0
@@ -234,7 +244,7 @@ def _independent(alone: Any, together: Any) -> bool:
                 return False
             continue
         grown = True
-        if not _close(one, two.chunk(2, at)[1]):
+        if not drew and not _close(one, two.chunk(2, at)[1]):
             return False
     return grown or all(a.ndim == 0 for (_, a), _ in pairs)
 
@@ -245,7 +255,7 @@ def _close(one: Tensor, two: Tensor) -> bool:
     return bool(torch.allclose(a, b, rtol=1e-2, atol=1e-3 * size + 1e-12, equal_nan=True))
 
 
-def _grown(traced: Sequence_, alone: Sequence_, together: Sequence_) -> dict[int, tuple[int | None, ...]]:
+def _grown(traced: Recording, alone: Recording, together: Recording) -> dict[int, tuple[int | None, ...]]:
     """For every traced operation, the dimension of each output that grew with the batch."""
     out: dict[int, tuple[int | None, ...]] = {}
     grown = {}
@@ -261,7 +271,7 @@ def _longer(one: tuple[int, ...], two: tuple[int, ...]) -> int | None:
     return next((d for d, (a, b) in enumerate(zip(one, two)) if a != b), None) if len(one) == len(two) else None
 
 
-def _matched(one: Sequence_, two: Sequence_) -> Iterator[tuple[int, int]]:
+def _matched(one: Recording, two: Recording) -> Iterator[tuple[int, int]]:
     """Pairs of the same calls in two recordings."""
     first, second = [key for key, _ in one], [key for key, _ in two]
     if first == second:

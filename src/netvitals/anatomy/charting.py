@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.anatomy.batching import call_with, find_batch_dim, named_tensors, with_batch_dims
@@ -26,22 +24,21 @@ from netvitals.anatomy.blocks.recurrence import find_recurrences, inner_modules
 from netvitals.anatomy.blocks.roles import Roles
 from netvitals.anatomy.blocks.stream import find_streams
 from netvitals.anatomy.dataflow import Dataflow
-from netvitals.anatomy.preserve import preserved
+from netvitals.anatomy.preserve import preserved, stand_in
 from netvitals.anatomy.regions import find_regions, numbered
 from netvitals.anatomy.tracing import Tracer
 
 _PASSES = 4  # forward passes that a chart may take
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def chart(model: nn.Module, batch: Any, *, forward: Callable[[nn.Module, Any], Any] | None = None) -> Anatomy:
     """Trace a forward pass of ``model`` and tell what it is made of; the model is left as it was.
 
     The pass runs on a copy that shares the parameters and has buffers and Python attributes of its own, so that
-    counters and caches of the user's modules stay as they are; hooks that are not torch's own are left out. A model that
-    cannot be copied runs itself (``notes`` says so): buffers, modes and generators are put back. At most three more
-    passes, without tracing, find the batch dimension.
+    counters and caches of the user's modules stay as they are; hooks that are not torch's own are left out. A model
+    that cannot be copied runs itself (``notes`` says so); buffers, modes, generators and plain attributes are put back.
+    At most three more passes, without tracing, find the batch dimension.
 
     Args:
         model: any module; it is run without a loss. Compiled and data-parallel wrappers are taken off.
@@ -72,10 +69,9 @@ def chart(model: nn.Module, batch: Any, *, forward: Callable[[nn.Module, Any], A
             "forward=, a function of (model, batch)"
         )
     model = _unwrapped(model)
-    subject, notes = _copied(model)
     call = forward or call_with
-    run = lambda data: call(subject, data)
-    with preserved(subject), _plainly(), torch.enable_grad():
+    with stand_in(model) as (subject, notes), preserved(subject), _plainly(), torch.enable_grad():
+        run = lambda data: call(subject, data)
         tracer = Tracer(subject, named)
         with tracer.following(subject):
             output = run(batch)
@@ -154,31 +150,6 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     while type(model).__name__ in _WRAPPERS:
         model = model.module  # type: ignore[assignment]
     return getattr(model, "_orig_mod", model) if type(model).__name__ == "OptimizedModule" else model
-
-
-def _copied(model: nn.Module) -> tuple[nn.Module, list[str]]:
-    """A copy with the same parameters and a Python state of its own; the model itself where that fails."""
-    memo: dict[int, Any] = {id(p): p for p in model.parameters()}
-    left_out = 0
-    for module in model.modules():
-        for kind in _HOOKS:
-            hooks = module.__dict__.get(kind) or {}
-            mine = OrderedDict((k, hook) for k, hook in hooks.items() if _of_torch(hook))
-            left_out += len(hooks) - len(mine)
-            memo[id(module.__dict__.get(kind))] = mine
-        for value in module.__dict__.values():
-            if isinstance(value, Tensor) and not value.is_leaf:  # a weight that a hook computed
-                memo[id(value)] = value.detach()
-    notes = [f"{left_out} hooks of modules were left out"] if left_out else []
-    try:
-        return copy.deepcopy(model, memo), notes
-    except Exception as error:
-        return model, [f"the model cannot be copied ({type(error).__name__}), so it was run itself"]
-
-
-def _of_torch(hook: Any) -> bool:
-    name = getattr(hook, "__module__", None) or type(hook).__module__
-    return name.startswith("torch.")
 
 
 @contextmanager

@@ -22,7 +22,9 @@ from netvitals.anatomy.replay import Replay, shape_of
 
 RegionKind = Literal["activation", "affine", "normaliser", "unclear"]
 T = TypeVar("T", bound=Any)
-_SUMS = frozenset({"add", "sub", "rsub", "copy"})  # linear in all that they read
+_SUMS = frozenset(
+    {"add", "sub", "rsub", "neg", "copy", "masked_fill", "fill", *IDENTITY}
+)  # linear in all that they read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,18 +107,21 @@ def find_regions(flow: Dataflow, norms: Sequence[Norm]) -> tuple[tuple[Region, .
         made = op.outputs[0] if op.outputs else None
         if op.name == "glu":
             gates.append(_gate(op, live[0], live[0]))
-        if op.kind != "pointwise" or made is None or not live:
+        if op.kind != "pointwise" or made is None or not live or not flow.signal[made]:
             continue
         above, name = root[made], op.name.rstrip("_")
         if above is not None and above != made:
             members.setdefault(above, []).append(op)
-        elif len(live) < 2 or flow.noise.intersection(op.inputs) or op.index in scaling:
-            continue  # a row of scales, dropout, or a norm that is written out: a new root
+        elif op.index in scaling or name in _SUMS or (name == "where" and not flow.signal[op.inputs[0]]):
+            continue  # a norm that is written out, a sum, a choice that does not depend on the data: a new root
+        elif len(live) < 2 or flow.noise.intersection(op.inputs):
+            if name not in ("mul", "div"):  # a row of scales, dropout: linear
+                skipped[place_of(op)] = f"{op.name} broadcasts its tensor, or draws random numbers"
         elif name in ("mul", "addcmul"):
             left, right = live[-2:]
             if "bool" not in (values[left].dtype, values[right].dtype):
                 gates.append(_gate(op, left, right))
-        elif name not in _SUMS and values[made].dtype.startswith(("float", "bfloat", "complex", "bool")):
+        elif values[made].dtype.startswith(("float", "bfloat", "complex", "bool")):
             skipped[place_of(op)] = (
                 f"{op.name} of {len(live)} tensors is elementwise, but not a function of one of them"
             )

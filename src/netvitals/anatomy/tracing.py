@@ -129,7 +129,7 @@ class Following(TorchDispatchMode):
         """Inside the block the modules of the model are followed, and the mode is on."""
         with ExitStack() as stack:
             for name, module in model.named_modules():
-                if name:
+                if name and not isinstance(module, torch.jit.ScriptModule):  # which takes no hooks
                     begins, ends = self._hooks(name)
                     stack.callback(module.register_forward_pre_hook(begins).remove)
                     stack.callback(module.register_forward_hook(ends, always_call=True).remove)

@@ -48,9 +48,10 @@ def find_norms(flow: Dataflow) -> tuple[Norm, ...]:
             norm = _written(op, flow, *parts)
         else:
             continue
-        before = found.get(norm.input)
+        start = norm.input if norm.input in found else flow.roots[norm.input]
+        before = None if start is None else found.get(start)
         if before is not None and norm.kind in ("rms", "written out", "softmax") and before.kind == "written out":
-            del found[norm.input]
+            del found[before.output]
             kind: NormKind = "layer" if norm.kind == "rms" else norm.kind
             norm = replace(norm, input=before.input, operations=before.operations + norm.operations, kind=kind)
         if not norm.module or norm.module in owners:
@@ -104,9 +105,14 @@ def _statistic(op: Operation, flow: Dataflow) -> tuple[int, set[int]] | None:
             reduced = reduced or made.kind == "other"
             todo += [i for i in made.inputs if root[i] is not None]
         if met and reduced and whole:
-            first = next(r for r in whole if r is not None)
-            return first, walk
+            return _uncast(next(iter(whole.values())), flow), walk
     return None
+
+
+def _uncast(value: int, flow: Dataflow) -> int:
+    while (op := flow.producer(value)) is not None and op.name in IDENTITY:
+        value = op.inputs[0]
+    return value
 
 
 def _unexpanded(value: int, flow: Dataflow) -> int | None:
