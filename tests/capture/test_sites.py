@@ -221,7 +221,8 @@ def test_what_mixes_elements_is_listed_and_not_taken_for_an_activation(echo):
             return F.scaled_dot_product_attention(x, x, x) @ F.softmax(x, -1).transpose(2, 3)
 
     found = seen(Gated(), torch.randn(2, 3, 4), echo)
-    assert set(found.skipped) == {"glu", "lstm", "softmax()", "scaled_dot_product_attention()"}
+    assert set(found.skipped) == {"lstm", "softmax()", "scaled_dot_product_attention()"}
+    assert [s.name for s in found.sites if s.kind == "product"] == ["glu.glu()"]
     assert all(found.skipped.values())
     assert not [s for s in found.sites if s.kind == "activation"]
 

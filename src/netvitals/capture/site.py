@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["activation", "norm", "linear", "attention", "stream", "output", "parameter", "model"]
+Kind = Literal[
+    "activation", "product", "heads", "router", "norm", "linear", "attention", "stream", "output", "parameter", "model"
+]
 Follows = Literal["bn_direct", "norm_direct", "post_add", "linear", "input", "other"]
 
 

@@ -155,6 +155,53 @@ class ActivationView:
 
 
 @dataclass
+class ProductView:
+    """A product of two branches, such as silu(g)·u of a gated MLP: the factors (detached), which gate each other.
+
+    What the gradient of the first is multiplied with is the second, and the other way round.
+    """
+
+    site: Site
+    first: Tensor
+    second: Tensor
+
+    @cached_property
+    def views(self) -> tuple[Tensor, Tensor]:
+        """Both factors by channel, as :attr:`ActivationView.x_view`."""
+        return channel_view(self.first, self.site.channel_dim), channel_view(self.second, self.site.channel_dim)
+
+
+@dataclass
+class HeadsView:
+    """An attention block as it ran: softmax(scale · q kᵀ + mask) v, in heads.
+
+    ``q``, ``k`` and ``v`` are (examples, heads, positions, channels); grouped heads have fewer keys and values. Where
+    the block writes its scores out, ``logits`` and ``weights`` are there as well, (examples, heads, queries, keys).
+    """
+
+    site: Site
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    scale: float
+    causal: bool  # the first query sees the first key only, and so on
+    mask: Tensor | None = None  # added to the logits
+    logits: Tensor | None = None
+    weights: Tensor | None = None
+
+
+@dataclass
+class RouterView:
+    """The choice of experts as it ran: ``scores`` (tokens, experts), and the experts that were ``chosen``."""
+
+    site: Site
+    scores: Tensor
+    chosen: Tensor
+    top_k: int
+    probabilities: bool  # the scores are shares of one
+
+
+@dataclass
 class LinearView:
     """A linear or convolution layer as it ran: input ``x``, output ``y`` (detached), and the module."""
 

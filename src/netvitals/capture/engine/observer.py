@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.anatomy.preserve import rng_state, set_rng_state
+from netvitals.capture.engine.blocks import show_block
 from netvitals.capture.engine.hook import Hook
 from netvitals.capture.engine.live_trace import LiveTrace
 from netvitals.capture.engine.modules import ModuleInfo, Modules, Replay
@@ -235,14 +236,16 @@ class Observer:
         for picked in self._pickup.complete():
             extra = picked.extra
             site = self._state.present.get(extra.site)
-            if site is None or picked.x is None or picked.a is None or picked.value is None:
+            if site is None or picked.a is None or picked.value is None:
                 continue
             gradient = when_arrives(picked.value) if picked.untouched else None
             with detached_context():
-                if extra.kind == "activation":
+                if extra.kind == "activation" and picked.x is not None:
                     self._state.activation(site, picked.x, picked.a, picked.f, gradient)
-                else:
+                elif extra.kind == "attention":
                     self._state.tensor(site, picked.a, None, gradient)
+                else:
+                    show_block(self._state, extra, site, picked.today, gradient)
 
     def _complete(self, frame: Frame, output: Any) -> None:
         """The forward pass has come to its end."""

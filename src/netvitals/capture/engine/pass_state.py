@@ -15,7 +15,7 @@ from netvitals.capture.engine.route import Route
 from netvitals.capture.engine.schedule import Schedule, SiteView, detached_context, warn
 from netvitals.capture.reading import Recorder
 from netvitals.capture.site import Kind, Site
-from netvitals.capture.views import ActivationView, LinearView, TensorView
+from netvitals.capture.views import ActivationView, HeadsView, LinearView, ProductView, RouterView, TensorView
 
 Await = Callable[[Callable[[Tensor], None]], None]  # has a function called with the gradient when it arrives
 
@@ -105,6 +105,13 @@ class PassState:
             self.present.pop(site.name, None)
             return
         self._show("activation", ActivationView(site, x.detach(), value.detach(), f), gradient)
+
+    def product(self, site: Site, first: Tensor, second: Tensor, gradient: Await | None) -> None:
+        self._show("product", ProductView(site, first.detach(), second.detach()), gradient)
+
+    def view(self, method: str, view: HeadsView | RouterView) -> None:
+        """Show what has no gradient of its own."""
+        self._show(method, view, None)
 
     def linear(self, site: Site, x: Tensor, value: Tensor, module: nn.Module, gradient: Await | None) -> None:
         self._show("linear", LinearView(site, x.detach(), value.detach(), module), gradient)
@@ -209,7 +216,11 @@ def _versions(view: SiteView) -> tuple[int, ...]:
     """How often each tensor of a view was written to so far."""
     if isinstance(view, ActivationView):
         return view.x._version, view.a._version
-    return (view.x._version, view.y._version) if isinstance(view, LinearView) else (view.value._version,)
+    if isinstance(view, ProductView):
+        return view.first._version, view.second._version
+    if isinstance(view, LinearView):
+        return view.x._version, view.y._version
+    return (view.value._version,) if isinstance(view, TensorView) else ()
 
 
 def _intact(view: SiteView, versions: tuple[int, ...]) -> SiteView | None:

@@ -29,6 +29,7 @@ class Picked:
         self.value: Tensor | None = None  # the same, as the user has it
         self._path: list[Operation] = []
         self._tensors: dict[int, Tensor] = {}
+        self.today: dict[int, Tensor] = {}  # what the values of the plan hold now
         self._start = self._version = 0
 
     def reads(self, position: int, func: Any, args: Any, kwargs: Any, written: list[Tensor]) -> bool:
@@ -40,7 +41,10 @@ class Picked:
         if self.x is None and self.extra.core.start in planned.inputs:
             x = given[planned.inputs.index(self.extra.core.start)]
             self._start, self.x = id(x), x.detach().clone() if any(x is t for t in written) else x.detach()
+            self.today[self.extra.core.start] = self.x
         self._tensors.update((id(t), t) for t in given if id(t) not in self._tensors)
+        for value, tensor in zip(planned.inputs, given):
+            self.today.setdefault(value, tensor)
         slots = tree_map(lambda t: Slot(id(t)) if isinstance(t, Tensor) else t, (args, kwargs))
         inputs = tuple(id(t) for t in given)
         self._path.append(replace(planned, args=slots[0], kwargs=slots[1], inputs=inputs, outputs=()))
@@ -50,12 +54,15 @@ class Picked:
         """The operation has run."""
         tensors = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
         self._tensors.update((id(t), t) for t in tensors)
+        self.today.update(zip(self.extra.core.path[len(self._path) - 1].outputs, tensors))
         self._path[-1] = replace(self._path[-1], outputs=tuple(id(t) for t in tensors))
         if len(self._path) == len(self.extra.core.path) and tensors and self._depends(id(tensors[0])):
             self.value, self.a, self._version = tensors[0], tensors[0].detach(), tensors[0]._version
 
     def _depends(self, end: int) -> bool:
         """Whether the last value is made of the first: else the operations are not the ones they were."""
+        if self.extra.kind in ("heads", "router"):  # what lies between their operations is not kept
+            return True
         live = {self._start}
         for op in self._path:
             if live.intersection(op.inputs):

@@ -16,7 +16,7 @@ from torch import Tensor
 from netvitals.activations.table import ACTIVATIONS
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.anatomy.parts import Operation, Role
-from netvitals.anatomy.regions import Region
+from netvitals.anatomy.regions import Gate, Region
 from netvitals.capture.engine.cores import Core, core_of, declared_core
 from netvitals.capture.engine.live_trace import LiveTrace, ModuleCall
 from netvitals.capture.engine.modules import ModuleInfo
@@ -26,7 +26,11 @@ from netvitals.capture.engine.recorded import IDENTITY, MAKERS, function_of, wit
 from netvitals.capture.engine.roles import REASONS, WHOLE
 
 Place = tuple[str, int]  # a module and which call of it
-_MIXING = {"_softmax": "softmax", "_safe_softmax": "softmax", "_log_softmax": "log_softmax", "glu": "glu"}
+_MIXING = {
+    "_softmax": "softmax",
+    "_safe_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+}
 _ATTENTION = "_scaled_dot_product"
 _COMPARISONS = frozenset({"gt", "ge", "lt", "le"})
 _AFTER_LAYER = ("linear", "bn_direct", "norm_direct", "post_add")
@@ -35,9 +39,9 @@ _ACTIVE = frozenset(name for row in ACTIVATIONS if not row.after_layer for name 
 
 @dataclass(frozen=True, kw_only=True)
 class Extra:
-    """An activation, or an attention that a function computes, that is found by its operations."""
+    """An activation, a product of two branches, an attention or a router that is found by its operations."""
 
-    kind: Literal["activation", "attention"] = "activation"
+    kind: Literal["activation", "product", "attention", "heads", "router"] = "activation"
     name: str
     count: int = 1  # which activation of this name it is
     op: str  # empty for a user's module, whose class names it
@@ -47,6 +51,7 @@ class Extra:
     core: Core
     origin: Origin
     order: int  # operations that had run when it was complete
+    part: Any = None  # the gate, heads or mixture of the anatomy that it is
 
     @property
     def site(self) -> str:
@@ -125,11 +130,15 @@ def make_plan(
             if op.name.startswith(_ATTENTION):
                 extras.append(_attention(op))
             notes |= {place: why for place, why in _unfolded(op, known, roots) if place not in notes}
+    for gate in anatomy.gates:
+        if gate.operation not in closed and gate.role == "gate":
+            extras.append(_product(gate, operations[gate.operation], known))
     for layer in anatomy.layers:
         op = operations[layer.operation]
         if role.get(op.module) != "linear" and op.index not in closed and op.name != "embedding":
             notes.setdefault(_named(op.module, "linear" if "mm" in op.name else op.name), REASONS["function"])
         roles[layer.module, layer.call] = layer.role
+    extras += blocks(anatomy, trace)
     extras = _counted(sorted(extras, key=lambda e: e.order))
     return Plan(
         extras=tuple(extras),
@@ -231,6 +240,63 @@ def _counted(extras: Sequence[Extra]) -> list[Extra]:
         unit = extra.core.unit
         out.append(replace(extra, count=counts[extra.name] if unit is None else unit.call))
     return out
+
+
+def blocks(anatomy: Anatomy, trace: LiveTrace) -> list[Extra]:
+    """Attention heads and routers, each found by the operations that make what is looked at."""
+    out = []
+    for heads in anatomy.heads:
+        values = [heads.query, heads.key, heads.value, heads.logits, heads.weights]
+        makers = {trace.values[v].producer for v in values if v is not None} | {heads.operation}
+        path = (heads.operation,) if heads.fused else sorted(makers - {-1})
+        out.append(_block("heads", _named(heads.module, "heads"), heads, path, heads.query, trace))
+    for mixture in anatomy.experts:
+        one = _block("router", _named(mixture.name, "router"), mixture, (mixture.operation,), mixture.scores, trace)
+        out.append(replace(one, op="softmax") if _is_softmax(mixture.scores, trace) else one)
+    return out
+
+
+def _is_softmax(value: int, trace: LiveTrace) -> bool:
+    """Whether a value is the output of a softmax, seen through views and casts."""
+    while (made := trace.values[value].producer) >= 0:
+        op = trace.operations[made]
+        if op.kind != "view" and op.name not in IDENTITY:
+            return op.name in _MIXING and op.name != "_log_softmax"
+        value = op.inputs[0]
+    return False
+
+
+def _block(
+    kind: Literal["heads", "router"], name: str, part: Any, path: Sequence[int], start: int, trace: LiveTrace
+) -> Extra:
+    steps = tuple(trace.operations[i] for i in path)
+    return Extra(
+        kind=kind,
+        name=name,
+        op=kind,
+        spec=None,
+        module=steps[-1].module,
+        role="attention weight" if kind == "heads" else "router",
+        core=Core(start=start, end=steps[-1].outputs[0], path=steps),
+        origin=UNKNOWN,
+        order=steps[-1].index + 1,
+        part=part,
+    )
+
+
+def _product(gate: Gate, op: Operation, known: Sequence[Origin]) -> Extra:
+    return Extra(
+        kind="product",
+        name=_named(op.module, op.name.rstrip("_")),
+        op=op.name.rstrip("_"),
+        spec=None,
+        module=op.module,
+        role=gate.role,
+        core=Core(start=gate.left, end=gate.output, path=(op,)),
+        origin=known[gate.left],
+        order=op.index + 1,
+        part=gate,
+    )
 
 
 def _attention(op: Operation) -> Extra:

@@ -23,7 +23,8 @@ Role = Literal[
 WHOLE = frozenset({"activation", "declared", "mixing", "linear", "norm", "attention", "recurrent", "compiled"})
 FUSED = (nn.TransformerEncoderLayer,)  # run in one kernel in eval mode, unless there are hooks in them
 
-MIXING = tuple(kind for kinds in activations.MIXING.values() for kind in kinds)
+# a gated linear unit mixes two halves, and is looked at as the product that it is
+MIXING = tuple(kind for kinds in activations.MIXING.values() for kind in kinds if kind is not nn.GLU)
 LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = LINEAR[1:]
 BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)

@@ -14,11 +14,19 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.reading import Recorder
-from netvitals.capture.views import ActivationView, LinearView, ParameterView, TensorView
+from netvitals.capture.views import (
+    ActivationView,
+    HeadsView,
+    LinearView,
+    ParameterView,
+    ProductView,
+    RouterView,
+    TensorView,
+)
 from netvitals.capture.vital import KINDS, Vital, WatchContext
 
-METHODS = ("activation", "linear", "tensor", "gradient", "parameters")
-SiteView = ActivationView | LinearView | TensorView
+METHODS = ("activation", "product", "heads", "router", "linear", "tensor", "gradient", "parameters")
+SiteView = ActivationView | ProductView | HeadsView | RouterView | LinearView | TensorView
 View = SiteView | ParameterView
 
 
@@ -76,7 +84,8 @@ class Schedule:
     def wanted_kinds(self) -> frozenset[str]:
         """Kinds of sites that somebody looks at."""
         forward = {kind: kind if kind in METHODS else f"tensor of {kind}" for kind in KINDS}
-        return frozenset(k for k in KINDS if self.wants(f"gradient of {k}") or self.wants(forward[k]))
+        known = lambda k: self.wants(f"gradient of {k}") and k not in ("heads", "router")  # which have no one output
+        return frozenset(k for k in KINDS if known(k) or self.wants(forward[k]))
 
     def show(self, method: str, recorder: Recorder, view: View, *more: Tensor) -> None:
         """Let the vital signs that are due look at ``view``. Call with autograd and torch function modes off."""

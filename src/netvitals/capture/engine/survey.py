@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from netvitals.anatomy.charting import described
 from netvitals.anatomy.dataflow import Dataflow
 from netvitals.anatomy.regions import Region
+from netvitals.capture.engine.blocks import show_block
 from netvitals.capture.engine.live_trace import LiveTrace, ModuleCall
 from netvitals.capture.engine.modules import ModuleInfo
 from netvitals.capture.engine.origins import UNKNOWN, Origin
@@ -108,6 +109,9 @@ class Survey:
         site = state.site(extra.site, extra.kind, op, extra.origin, extra.module, a, layout, extra.role)
         if extra.kind == "attention":
             state.tensor(site, a, None, gradient)
+            return
+        if extra.kind != "activation":
+            show_block(state, extra, site, trace.tensors, gradient)
             return
         if extra.spec is not None:
             state.specs[extra.site] = extra.spec
