@@ -196,7 +196,8 @@ class Watch:
         try:
             with detached_context():
                 modules = self._observer.modules if self._bare is self._model else dict(self._bare.named_modules())
-                self._schedule.show("parameters", self._recorder, parameter_view(modules, self._initial, grads, before))
+                view = parameter_view(modules, self._initial, grads, before, self._observer.anatomy)
+                self._schedule.show("parameters", self._recorder, view)
         except Exception as error:
             warn(f"looking at the parameters failed: {type(error).__name__}: {error}")
 
@@ -216,6 +217,7 @@ class Watch:
             self._buffer.observe(recorder)
         except Exception as error:
             warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
+        self._observer.skipped.update(recorder.skipped)
         places = len(self._observer.sites) + len(self._observer.skipped)
         if self._writer is not None and places != self._noted:
             self._noted = places
@@ -241,13 +243,13 @@ class Watch:
 
     @property
     def activations(self) -> dict[str, str]:
-        """Which function acts at each site that is a module with fixed numbers, as a spec: ``softplus:20``."""
+        """Which function acts at each site whose numbers are fixed, as a spec: ``softplus:20``."""
         from netvitals.activations import spec_of
 
         modules = dict(self._model.named_modules())
         found = {s.name: modules.get(s.module) for s in self.sites if s.kind == "activation"}
         specs = {name: spec_of(m) for name, m in found.items() if m is not None and not list(m.parameters())}
-        return {name: spec for name, spec in specs.items() if spec is not None}
+        return {name: spec for name, spec in specs.items() if spec is not None} | self._observer.specs
 
     @property
     def skipped(self) -> dict[str, str]:

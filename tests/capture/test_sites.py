@@ -118,11 +118,27 @@ def test_one_module_called_twice_is_two_sites(echo):
             self.layer, self.act = nn.Linear(4, 4), nn.GELU()
 
         def forward(self, x):
-            x = F.silu(self.act(self.layer(x)))
-            return F.silu(self.act(self.layer(x)))
+            x = F.silu(self.layer(self.act(self.layer(x))))
+            return F.silu(self.layer(self.act(self.layer(x))))
 
     found = list(sites(Twice(), torch.randn(3, 4), echo))
-    assert found == ["layer", "act", "silu()", "layer#2", "act#2", "silu()#2", "output"]
+    assert found == [
+        *("layer", "act", "layer#2", "silu()"),
+        *("layer#3", "act#2", "layer#4", "silu()#2", "output"),
+    ]
+
+
+def test_two_activations_in_a_row_are_one(echo):
+    class Row(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.act = nn.Linear(4, 4), nn.GELU()
+
+        def forward(self, x):
+            return F.silu(self.act(self.layer(x)))
+
+    found = sites(Row(), torch.randn(3, 4), echo, kind="activation")
+    assert {name: site.op for name, site in found.items()} == {"silu()": "gelu → silu"}
 
 
 def test_names_stay_the_same_from_look_to_look(image_net, image_batch, echo):
@@ -201,10 +217,12 @@ def test_what_mixes_elements_is_listed_and_not_taken_for_an_activation(echo):
 
         def forward(self, x):
             x = self.lstm(self.glu(self.layer(x)))[0]
-            return F.scaled_dot_product_attention(x, x, x) @ F.softmax(x, -1).transpose(1, 2)
+            x = x[:, None]
+            return F.scaled_dot_product_attention(x, x, x) @ F.softmax(x, -1).transpose(2, 3)
 
     found = seen(Gated(), torch.randn(2, 3, 4), echo)
-    assert set(found.skipped) == {"glu", "lstm", "softmax()", "scaled_dot_product_attention()"}
+    assert set(found.skipped) == {"lstm", "softmax()", "scaled_dot_product_attention()"}
+    assert [s.name for s in found.sites if s.kind == "product"] == ["glu.glu()"]
     assert all(found.skipped.values())
     assert not [s for s in found.sites if s.kind == "activation"]
 

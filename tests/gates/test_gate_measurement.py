@@ -247,7 +247,7 @@ class Maxout(nn.Module):
 def test_maxout_is_listed_as_skipped_and_pooling_is_not(batch, largest, listed):
     report = gates.measure(Maxout(largest), None, batch[0], mode="train")
     assert list(report.sites) == ["relu()"]
-    assert list(report.skipped) == ["maxout()"] * listed
+    assert [name in ("maxout()", "maximum()") for name in report.skipped] == [True] * listed
 
 
 def test_one_threshold_may_be_given_as_a_number(batch):

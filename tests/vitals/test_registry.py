@@ -19,7 +19,17 @@ from netvitals.lab import models
 from netvitals.report.glossary import CHECKUP, SIGNS, sign
 
 DEFAULT = ["gates", "preactivations", "drift", "sparsity", "spikes", "imbalance", "rank", "stream", "gradients"]
-OPTIONAL = ["plateau", "accounting", "stream_floor", "kfac_floor", "orders", "gauge_charges", "curvature"]
+OPTIONAL = [
+    "attention",
+    "experts",
+    "plateau",
+    "accounting",
+    "stream_floor",
+    "kfac_floor",
+    "orders",
+    "gauge_charges",
+    "curvature",
+]
 
 
 def conv(seed=0):
@@ -38,6 +48,28 @@ def normed(seed=0):
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Linear(8, 3))
     return net, torch.randn(32, 8), torch.randint(0, 3, (32,)), F.cross_entropy
+
+
+def mixture(seed=0):
+    """A gated MLP and a mixture of experts."""
+
+    class Mixture(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.up = nn.Linear(8, 8), nn.Linear(8, 8)
+            self.router, self.experts = nn.Linear(8, 4), nn.ModuleList(nn.Linear(8, 3) for _ in range(4))
+
+        def forward(self, x):
+            x = F.silu(self.gate(x)) * self.up(x)
+            weights, chosen = self.router(x).softmax(-1).topk(2, -1)
+            out = x.new_zeros(len(x), 3)
+            for i, expert in enumerate(self.experts):
+                rows, place = torch.where(chosen == i)
+                out = out.index_add(0, rows, expert(x[rows]) * weights[rows, place, None])
+            return out
+
+    torch.manual_seed(seed)
+    return Mixture(), torch.randn(32, 8), torch.randint(0, 3, (32,)), F.cross_entropy
 
 
 def watched(made, names, *, with_probe, steps=12, **options):
@@ -59,7 +91,8 @@ def written():
     """(vital, metric) of every number and array of four runs, in which every vital sign has something to look at."""
     runs = [
         watched(conv, ["default", *(n for n in OPTIONAL if n != "stream_floor")], with_probe=True),
-        watched(gpt, ["default", "stream_floor", "kfac_floor"], with_probe=False),
+        watched(gpt, ["default", "stream_floor", "kfac_floor", "attention"], with_probe=False),
+        watched(mixture, ["gates", "experts"], with_probe=False),
         watched(normed, ["default"], with_probe=False),
     ]
     return {(r.vital, r.metric) for run in runs for r in (*run.readings, *run.arrays) if r.vital != "loss"}
@@ -137,7 +170,8 @@ def test_the_reference_is_written_from_the_registry():
 
 @pytest.mark.parametrize("name", DEFAULT + OPTIONAL)
 def test_each_works_alone_by_its_name_in_watch_and_checkup(name, recwarn):
-    made = gpt if name in ("stream", "stream_floor") else normed if name == "preactivations" else conv
+    others = {"preactivations": normed, "experts": mixture}
+    made = gpt if name in ("stream", "stream_floor", "attention") else others.get(name, conv)
     seen = watched(made, [name], with_probe=bool(vitals.REGISTRY[name].needs), steps=2)
     assert {r.vital for r in seen.readings} == {"loss", name}
     net, x, y, loss_fn = made()

@@ -90,11 +90,11 @@ def chart(
         dims, grown, more, why = find_batch_dim(run, model, batch, traced, output, _PASSES - 1)
     values = with_batch_dims(tracer.values, tracer.operations, dims, grown)
     flow = Dataflow(values, tracer.operations, tracer.tensors, outputs)
-    found = _described(model, flow, {"batch dimension": why} if why else {}, more + 1)
+    found = described(model, flow, {"batch dimension": why} if why else {}, more + 1)
     return found if keep_tensors else _without_tensors(found, flow)
 
 
-def _described(model: nn.Module, flow: Dataflow, skipped: dict[str, str], passes: int) -> Anatomy:
+def described(model: nn.Module, flow: Dataflow, skipped: dict[str, str], passes: int) -> Anatomy:
     """All that a dataflow tells."""
     frozen = frozenset(n for n, p in model.named_parameters() if not p.requires_grad)
     layers = find_layers(flow, frozen, {names[0]: names for names in tied(model)})

@@ -26,6 +26,8 @@ _POINTWISE = frozenset(
         "_prelu_kernel",
         "hardswish",
         "hardswish_",
+        "threshold_",
+        "rrelu_with_noise_",
         "log_sigmoid_forward",
         "special_erf",
         "special_erfc",

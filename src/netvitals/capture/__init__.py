@@ -14,7 +14,16 @@ from netvitals.capture.result import Result, skipped_lines
 from netvitals.capture.selection import Only, picked
 from netvitals.capture.site import Site
 from netvitals.capture.task import Task, batches_of, task_of
-from netvitals.capture.views import ActivationView, Layout, LinearView, ParameterView, TensorView
+from netvitals.capture.views import (
+    ActivationView,
+    HeadsView,
+    Layout,
+    LinearView,
+    ParameterView,
+    ProductView,
+    RouterView,
+    TensorView,
+)
 from netvitals.capture.vital import Metric, Vital, WatchContext
 
 __all__ = [
@@ -33,6 +42,9 @@ __all__ = [
     "StepColumns",
     "Schedule",
     "ParameterView",
+    "HeadsView",
+    "ProductView",
+    "RouterView",
     "Reading",
     "Recorder",
     "Result",

@@ -104,7 +104,7 @@ def observe(
         arrays=tuple(arrays),
         sites=tuple(observer.sites.values()),
         loss=None if loss is None else float(loss),
-        skipped=dict(observer.skipped),
+        skipped=dict(observer.skipped) | recorder.skipped,
     )
 
 
@@ -153,7 +153,8 @@ def probe(
             observer.disarm()
     if parameters and schedule.wants("parameters"):
         with detached_context():
-            schedule.show("parameters", recorder, parameter_view(observer.modules, initial or copies(model), grads))
+            view = parameter_view(observer.modules, initial or copies(model), grads, anatomy=observer.anatomy)
+            schedule.show("parameters", recorder, view)
     return loss
 
 

@@ -51,6 +51,7 @@ class Recorder:
     def __init__(self, step: int) -> None:
         self.step = step
         self.vital = ""  # the engine sets it before it calls a vital sign
+        self.skipped: dict[str, str] = {}  # place → why a vital sign could not measure it
         self._later: list[tuple[str, Callable[[], None]]] = []
         self._on_device: list[tuple[str, list[Tensor], Callable[..., None]]] = []
         self._on_host: list[tuple[str, list[np.ndarray], Callable[..., None]]] = []

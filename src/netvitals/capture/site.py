@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["activation", "norm", "linear", "attention", "stream", "output", "parameter", "model"]
+Kind = Literal[
+    "activation", "product", "heads", "router", "norm", "linear", "attention", "stream", "output", "parameter", "model"
+]
 Follows = Literal["bn_direct", "norm_direct", "post_add", "linear", "input", "other"]
 
 
@@ -23,3 +25,7 @@ class Site:
     follows: Follows = "other"  # what produced the input: decides how the input is distributed
     channel_dim: int = 1  # the dimension of channels in the site's tensors; negative counts from the end
     module: str = ""  # dotted name of the module that owns the call
+    batch_dim: int = 0  # the dimension of examples: 1 where a sequence comes first
+    role: str = (
+        ""  # what it is there for, as the anatomy says: "hidden activation", "output link", "soft-cap", "readout"
+    )

@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture.site import Site
 
 RELU = frozenset({"relu", "relu_", "ReLU"})
@@ -26,7 +27,21 @@ class Layout:
     site: Site
     elements: int
     channels: int
-    positions: int  # tokens or pixels of one example; the examples themselves if it has only one
+    samples: int  # examples in the batch
+    positions: int  # tokens or pixels of one example
+
+    def place(self, row: int) -> tuple[int, int]:
+        """The example and the position of a row of the tensor, which runs over both; where there is but one position,
+        the example stands for it.
+
+        >>> Layout(Site("a", "activation"), 24, 2, samples=3, positions=4).place(5)
+        (1, 1)
+        """
+        if self.positions == 1:
+            return row, row
+        if self.site.batch_dim == 1:  # (positions, examples, channels)
+            return row % self.samples, row // self.samples
+        return row // self.positions, row % self.positions
 
 
 @dataclass
@@ -60,17 +75,13 @@ class ActivationView:
 
     @cached_property
     def layout(self) -> Layout:
-        rows = self.rows
-        if self.x_view.ndim == 3:
-            positions = self.x_view.shape[2]
-        else:
-            positions = rows // self.samples if rows > self.samples else rows
-        return Layout(self.site, self.elements, self.channels, positions)
+        positions = max(1, self.rows // max(1, self.samples))
+        return Layout(self.site, self.elements, self.channels, self.samples, positions)
 
     @property
     def samples(self) -> int:
         """Examples in the batch."""
-        return self.x.shape[0] if self.x.ndim else 1
+        return self.x.shape[self.site.batch_dim] if self.x.ndim > self.site.batch_dim else 1
 
     @property
     def elements(self) -> int:
@@ -129,12 +140,65 @@ class ActivationView:
 
     @cached_property
     def derivative(self) -> Tensor:
-        """f'(x) elementwise by a local vector-Jacobian product: needs no loss and never divides by zero."""
+        """f'(x) elementwise by a local vector-Jacobian product: needs no loss and never divides by zero.
+
+        In float32 at least: the slope 0.01 of a leaky ReLU is more than 0.01 in bfloat16.
+        """
         if self.is_relu:
             return torch.gt(self.x, 0, out=torch.empty_like(self.x))
         with torch.enable_grad():
-            x = self.x.detach().requires_grad_(True)
-            return torch.autograd.grad(self.f(x).sum(), x)[0]
+            x = _widened(self.x.detach()).requires_grad_(True)
+            y = self.f(x)
+            if not y.requires_grad:  # a step: its slope is zero wherever it has one
+                return torch.zeros_like(x)
+            return torch.autograd.grad(y.sum(), x)[0]
+
+
+@dataclass
+class ProductView:
+    """A product of two branches, such as silu(g)·u of a gated MLP: the factors (detached), which gate each other.
+
+    What the gradient of the first is multiplied with is the second, and the other way round.
+    """
+
+    site: Site
+    first: Tensor
+    second: Tensor
+
+    @cached_property
+    def views(self) -> tuple[Tensor, Tensor]:
+        """Both factors by channel, as :attr:`ActivationView.x_view`."""
+        return channel_view(self.first, self.site.channel_dim), channel_view(self.second, self.site.channel_dim)
+
+
+@dataclass
+class HeadsView:
+    """An attention block as it ran: softmax(scale · q kᵀ + mask) v, in heads.
+
+    ``q``, ``k`` and ``v`` are (examples, heads, positions, channels); grouped heads have fewer keys and values. Where
+    the block writes its scores out, ``logits`` and ``weights`` are there as well, (examples, heads, queries, keys).
+    """
+
+    site: Site
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    scale: float
+    causal: bool  # the first query sees the first key only, and so on
+    mask: Tensor | None = None  # added to the logits
+    logits: Tensor | None = None
+    weights: Tensor | None = None
+
+
+@dataclass
+class RouterView:
+    """The choice of experts as it ran: ``scores`` (tokens, experts), and the experts that were ``chosen``."""
+
+    site: Site
+    scores: Tensor
+    chosen: Tensor
+    top_k: int
+    probabilities: bool  # the scores are shares of one
 
 
 @dataclass
@@ -178,6 +242,7 @@ class ParameterView:
     grads: Mapping[str, Tensor] = field(default_factory=dict)
     before: Mapping[str, Tensor] = field(default_factory=dict)
     modules: Mapping[str, nn.Module] = field(default_factory=dict)
+    anatomy: Anatomy | None = None  # what the model is made of, where a pass was seen
 
     @cached_property
     def groups(self) -> list[list[str]]:

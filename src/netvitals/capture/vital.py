@@ -11,9 +11,17 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from netvitals.capture.reading import Recorder
-from netvitals.capture.views import ActivationView, LinearView, ParameterView, TensorView
+from netvitals.capture.views import (
+    ActivationView,
+    HeadsView,
+    LinearView,
+    ParameterView,
+    ProductView,
+    RouterView,
+    TensorView,
+)
 
-KINDS = ("activation", "linear", "norm", "attention", "stream", "output")
+KINDS = ("activation", "product", "heads", "router", "linear", "norm", "attention", "stream", "output")
 
 
 class Metric(NamedTuple):
@@ -111,6 +119,15 @@ class Vital:
 
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
         """Right after an activation ran in the measured forward pass."""
+
+    def product(self, recorder: Recorder, view: ProductView) -> None:
+        """Right after two branches were multiplied element by element, as a gated linear unit does."""
+
+    def heads(self, recorder: Recorder, view: HeadsView) -> None:
+        """Right after an attention block ran."""
+
+    def router(self, recorder: Recorder, view: RouterView) -> None:
+        """Right after the experts of a mixture were chosen."""
 
     def linear(self, recorder: Recorder, view: LinearView) -> None:
         """Right after a linear or convolution layer ran."""

@@ -136,6 +136,7 @@ def drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:
     if delta.shape[1] < 2:
         return [torch.full_like(mean[:, 0], torch.nan)] * 2
     z = mean[:, 0] / ((std0 + std + STD_FLOOR) * 0.5)
+    z = torch.where((std0 + std > 0) | (mean[:, 0] == 0), z, torch.nan)  # entries that are all the same have no spread
     return [z, mean[:, 0] * delta.shape[1] ** 0.5 / row_std(delta, mean)]
 
 

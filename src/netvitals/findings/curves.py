@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from netvitals.runs import Evidence, Run
 
 WINDOW = 0.1  # "start" and "end" of a series are its first and last tenth, so that one odd step decides nothing
 COUNTED = ("gates", "sparsity", "preactivations")  # vital signs whose shares count entries
+HIDDEN = ("", "hidden activation")  # roles of sites that are judged as hidden units; older runs tell none
 POOLED = "model"  # sites of this name, or below it, hold numbers of the whole model
 
 
@@ -101,6 +103,25 @@ class Table:
     def op(self, site: str) -> str:
         """The operation at a site (``relu``, ``GELU``), where the run's metadata tells it."""
         return next((str(s.get("op", "")) for s in self.meta.get("sites", ()) if s.get("name") == site), "")
+
+    @cached_property
+    def roles(self) -> dict[str, str]:
+        """What each site is there for, where the run's metadata tells it."""
+        return {str(s.get("name")): str(s.get("role", "")) for s in self.meta.get("sites", ())}
+
+    def units(self, vital: str, metric: str) -> list[Curve]:
+        """That metric at the hidden units, in order of depth: a sigmoid at the output, a soft-cap, a router or an
+        attention weight is shut for good reasons, and nothing behind it starves."""
+        return [s for s in self.at(vital, metric) if self.roles.get(s.site, "") in HIDDEN]
+
+    @cached_property
+    def _matrices(self) -> frozenset[str]:
+        return frozenset(site for vital, site, metric in self.series if (vital, metric) == ("gradients", "grad_rms"))
+
+    def is_matrix(self, parameter: str) -> bool:
+        """Whether a parameter has two or more dimensions: a bias or a norm's shift may begin at zero, which makes
+        ratios meaningless. Runs that do not tell it go by the name."""
+        return parameter in self._matrices if self._matrices else parameter.split(".")[-1] == "weight"
 
     @property
     def steps(self) -> list[int]:

@@ -7,7 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from netvitals.findings import drift, forecasts, gates, gradients, imbalance, loss, singular, sparsity, spikes, variance
+from netvitals.findings import (
+    attention,
+    drift,
+    experts,
+    forecasts,
+    gates,
+    gradients,
+    imbalance,
+    loss,
+    singular,
+    sparsity,
+    spikes,
+    variance,
+)
 from netvitals.findings.curves import Table, table
 from netvitals.findings.rules import Context, Rule, names
 from netvitals.runs import SEVERITIES, Finding, Run
@@ -23,6 +36,8 @@ RULES: tuple[Rule, ...] = (
     *forecasts.RULES,
     *imbalance.RULES,
     *gradients.RULES,
+    *attention.RULES,
+    *experts.RULES,
     *singular.RULES,
 )
 

@@ -34,7 +34,7 @@ def negative(context: Context) -> Iterator[Finding]:
         for s in table.at("preactivations", "preact_drift")
         if len(s.finite) > 2 and s.end < PREACT and s.start - s.end > SUNK
     ]
-    drifts = [s for s in table.at("drift", "drift_z") if s.site.split(".")[-1] == "weight" and not _gain(table, s.site)]
+    drifts = [s for s in table.at("drift", "drift_z") if table.is_matrix(s.site) and not _gain(table, s.site)]
     weights = [
         hit(s, "watch", -s.end, change=False)
         for s in drifts[:-1]  # the readout shuts no gate

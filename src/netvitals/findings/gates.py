@@ -51,8 +51,8 @@ def dead_units(context: Context) -> Iterator[Finding]:
     table, metric = context.table, theta_of(context.table)
     dead, dying = [], []
     if not any((v, m) == ("gates", metric) for v, _, m in table.arrays):
-        dead = [hit(s, _gravity(s.end), s.end) for s in table.at("sparsity", "dead_units") if s.end >= DEAD_WATCH]
-    for s in table.at("gates", metric):
+        dead = [hit(s, _gravity(s.end), s.end) for s in table.units("sparsity", "dead_units") if s.end >= DEAD_WATCH]
+    for s in table.units("gates", metric):
         shares = table.array("gates", s.site, metric)
         if shares is None or shares.size < 2:
             continue
@@ -95,7 +95,7 @@ def _gravity(share: float) -> Severity:
 def density_falls(context: Context) -> Iterator[Finding]:
     """Layers whose gate density fell further than a shrinking variance explains, and layers with hardly a gate open."""
     shut, hits = [], []
-    for s in context.table.at("gates", theta_of(context.table)):
+    for s in context.table.units("gates", theta_of(context.table)):
         fall = s.start - s.end if len(s.finite) > 2 else 0.0
         if fall > FALL_WATCH:
             grave = s.end < max(SPARSE, FALL_WARNING * s.start)

@@ -24,7 +24,10 @@ RATIO = (1e-5, 1e-1)  # update length against weight length
 def vanishing(context: Context) -> Iterator[Finding]:
     """Weights without any gradient, and weights whose gradient is tiny beside the largest."""
     weights = _weights(context.table, "grad_norm")
-    silent = [hit(s, "critical", 1.0, change=False) for s in weights if s.end == 0]
+    # an expert without tokens has no gradient on that step, and others do its work
+    silent = [
+        hit(s, "warning" if s.site.endswith("]") else "critical", 1.0, change=False) for s in weights if s.end == 0
+    ]
     yield from together(
         silent,
         what=lambda where, worst: f"No gradient reaches {where}: its norm is exactly zero.",
@@ -153,9 +156,9 @@ def _surroundings(values: np.ndarray) -> np.ndarray:
 
 
 def _weights(table: Table, metric: str) -> list[Curve]:
-    """Weights only: a bias or a norm's shift may begin at zero, which makes ratios meaningless."""
+    """Tensors with two or more dimensions, whatever their names; all, where there are none."""
     found = table.at("gradients", metric)
-    return [s for s in found if s.site.split(".")[-1] == "weight"] or found
+    return [s for s in found if table.is_matrix(s.site)] or found
 
 
 RULES = (vanishing, exploding, update_ratio)

@@ -18,7 +18,7 @@ NEAR = 0.60  # and rising by more than 5 points
 def cliff(context: Context) -> Iterator[Finding]:
     """Layers with more exact zeros than accuracy stands, and layers on their way there."""
     hits, near = [], []
-    for s in context.table.at("sparsity", "hard"):
+    for s in context.table.units("sparsity", "hard"):
         if s.end > CLIFF:
             severity: Severity = "critical" if s.end > DEEP else "warning" if s.end > OVER else "watch"
             hits.append(hit(s, severity, s.end))

@@ -56,10 +56,10 @@ def spike_findings(context: Context) -> Iterator[Finding]:
 
 
 def _channel(table: Table, site: str) -> str:
-    """Channel and, where it was read, position of the spike."""
-    found = {m: table.get("spikes", site, m) for m in ("channel", "token")}
+    """Channel, position and sample of the spike, where they were read."""
+    found = {m: table.get("spikes", site, m) for m in ("channel", "token", "sample")}
     known = {m: s.last for m, s in found.items() if s is not None and s.last == s.last}
-    words = {"channel": "channel", "token": "position"}
+    words = {"channel": "channel", "token": "position", "sample": "sample"}
     sentence = ", ".join(f"{words[m]} {value:.0f}" for m, value in known.items())
     return f" ({sentence})" if sentence else ""
 

@@ -17,7 +17,7 @@ CONSTANT = 1e-3  # a σ so small leaves a constant, whatever it was at the start
 def collapse(context: Context) -> Iterator[Finding]:
     """Activations whose inputs hardly vary, and those whose σ fell far below its start."""
     still, hits = [], []
-    for s in context.table.at("preactivations", "sigma"):
+    for s in context.table.units("preactivations", "sigma"):
         ratio = s.end / s.start if s.start else float("nan")
         if s.end < CONSTANT:
             still.append(hit(s, "critical", -s.end))

@@ -14,9 +14,11 @@ from typing import Any
 
 from netvitals._moved import moved
 from netvitals.capture import Metric, Vital, WatchContext
+from netvitals.vitals.attention import Attention
 from netvitals.vitals.curvature import Curvature
 from netvitals.vitals.dead_directions import KFACFloor, Orders, StreamFloor
 from netvitals.vitals.drift import Drift
+from netvitals.vitals.experts import Experts
 from netvitals.vitals.gates import Gates
 from netvitals.vitals.gauge_charges import GaugeCharges
 from netvitals.vitals.gradients import Gradients
@@ -40,6 +42,8 @@ REGISTRY: dict[str, type[Vital]] = {
         Rank,
         Stream,
         Gradients,
+        Attention,
+        Experts,
         PlateauForecast,
         StepAccounting,
         StreamFloor,
@@ -62,8 +66,9 @@ def names(*, default: bool | None = None) -> list[str]:
 
     >>> names(default=True)
     ['gates', 'preactivations', 'drift', 'sparsity', 'spikes', 'imbalance', 'rank', 'stream', 'gradients']
-    >>> names(default=False)
-    ['plateau', 'accounting', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges', 'curvature']
+    >>> names(default=False)  # doctest: +NORMALIZE_WHITESPACE
+    ['attention', 'experts', 'plateau', 'accounting', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges',
+     'curvature']
     """
     return [name for name, kind in REGISTRY.items() if default is None or kind.default is default]
 
@@ -209,8 +214,10 @@ def _row(*cells: str) -> str:
 
 __all__ = [
     "REGISTRY",
+    "Attention",
     "Curvature",
     "Drift",
+    "Experts",
     "GaugeCharges",
     "Gates",
     "Gradients",

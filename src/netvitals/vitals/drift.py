@@ -181,8 +181,9 @@ class Drift(Vital):
                 std0 = self._std_of_initial(names[0], view.initial[names[0]], w0)
                 columns += drift_columns(w - w0, columns[1], std0)
                 metrics += DRIFT_METRICS
-                rows.append(torch.stack([columns[0], columns[5], columns[8]], dim=1))
-                order += names
+                if w.shape[1] > 1:  # a single number has no spread that its drift could be measured in
+                    rows.append(torch.stack([columns[0], columns[5], columns[8]], dim=1).nan_to_num_(nan=0.0))
+                    order += names
             if names[0] in view.grads:
                 g = view.rows("grads", names)
                 columns += [g.abs().mean(1), torch.linalg.vector_norm(g, dim=1)]

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from netvitals._moved import moved
-from netvitals.capture import ActivationView, Metric, Recorder, Vital
+from netvitals.capture import ActivationView, Metric, ProductView, Recorder, Vital
 from netvitals.gates.measurement import checked_thetas
 from netvitals.stats import order as _order
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
@@ -43,6 +43,12 @@ class Gates(Vital):
         "q50": Metric("median gate"),
         "q95": Metric("95 % quantile of gates"),
         "variance": Metric("variance of f′(x)"),
+        "first@{theta}": Metric(
+            "of a product: share of gates above the threshold that the second factor holds", "share"
+        ),
+        "second@{theta}": Metric(
+            "of a product: share of gates above the threshold that the first factor holds", "share"
+        ),
         "valid": Metric("share of channels whose gates are numbers", "share"),
     }
     headline = ("density@0.01", "density@0.1", "mean")
@@ -52,6 +58,7 @@ class Gates(Vital):
         self.thetas = checked_thetas(thetas)
         self._densities = [f"density@{t:g}" for t in self.thetas]
         self._metrics = (*self._densities, "mean", *(f"q{round(100 * q):02d}" for q in QUANTILES), "variance", "valid")
+        self._products = tuple(f"{which}@{t:g}" for which in ("first", "second") for t in self.thetas)
         self._pool = Pool(self._densities)
         self._relu, self._smooth = PooledTable(self._finish_relu), PooledTable(self._finish_smooth)
 
@@ -67,6 +74,13 @@ class Gates(Vital):
         spread = torch.linalg.vector_norm(torch.sub(slope, slope.mean(), out=scratch))
         quantiles = _order.quantiles(_order.sampled(gate.reshape(-1)), QUANTILES)
         self._smooth.add(recorder, view.layout, (view.mean, gate.mean(), spread, *quantiles, *shares))
+
+    def product(self, recorder: Recorder, view: ProductView) -> None:
+        """The gate of each factor is the size of the other: ∂(u·v)/∂u = v."""
+        if view.first.numel() == 0 or view.second.numel() == 0:
+            return
+        shares = [(factor.abs() > t).float().mean() for factor in reversed(view.views) for t in self.thetas]
+        recorder.write(view.site, self._products, torch.stack(shares))
 
     def _finish_relu(self, recorder: Recorder, rows: Rows, mean: np.ndarray, share: np.ndarray) -> None:
         """Gates are 0 or 1, so everything follows from the share of positive inputs: density is its value at each

@@ -22,7 +22,8 @@ from netvitals.capture import Metric, ParameterView, Recorder, Vital
 class Gradients(Vital):
     """``grad_norm``, ``update_norm``, ``weight_norm`` and ``update_ratio`` of every parameter tensor and of the model.
 
-    Gradients and updates are there when an optimizer is watched; without one, only the weight norm is.
+    Gradients and updates are there when an optimizer is watched; without one, only the weight norm is. Experts that are
+    stacked in one tensor (experts, out, in) are looked at one by one as well, as ``name[3]``.
     """
 
     name = "gradients"
@@ -33,6 +34,7 @@ class Gradients(Vital):
     )
     metrics: ClassVar = {
         "grad_norm": Metric("length of the gradient", "gradient"),
+        "grad_rms": Metric("root mean square of its entries, of tensors with two or more dimensions", "gradient"),
         "update_norm": Metric("length of the step", "weight"),
         "weight_norm": Metric("length of the weights", "weight"),
         "update_ratio": Metric("step over weights"),
@@ -43,14 +45,32 @@ class Gradients(Vital):
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         names = [n for n, p in view.params.items() if p.is_floating_point() and p.numel()]
-        grads, before = [n for n in names if n in view.grads], [n for n in names if n in view.before]
-        tensors = [view.before.get(n, view.params[n]) for n in names] + [view.grads[n] for n in grads]
+        whole = len(names)
+        held: dict[str, dict[str, Tensor]] = {
+            which: dict(getattr(view, which)) for which in ("params", "before", "grads")
+        }
+        for stack in _stacks_of(view):
+            for known in held.values():
+                if stack in known:
+                    known.update((f"{stack}[{i}]", t) for i, t in enumerate(known[stack].unbind(0)))
+            names += [f"{stack}[{i}]" for i in range(len(view.params[stack]))]
+        params, old, given = held["params"], held["before"], held["grads"]
+        grads, before = [n for n in names if n in given], [n for n in names if n in old]
+        tensors: list[Tensor] = [old.get(n, params[n]) for n in names] + [given[n] for n in grads]
         if before:
-            tensors += torch._foreach_sub([view.params[n] for n in before], [view.before[n] for n in before])
-        recorder.on_host(_norms(tensors), partial(self._finish, recorder, names, grads, before))
+            tensors += torch._foreach_sub([params[n] for n in before], [old[n] for n in before])
+        roots = {n: params[n].numel() ** 0.5 for n in grads if params[n].ndim > 1}
+        recorder.on_host(_norms(tensors), partial(self._finish, recorder, names, whole, grads, before, roots))
 
     def _finish(
-        self, recorder: Recorder, names: list[str], grads: list[str], before: list[str], *norms: np.ndarray
+        self,
+        recorder: Recorder,
+        names: list[str],
+        whole: int,
+        grads: list[str],
+        before: list[str],
+        roots: dict[str, float],
+        *norms: np.ndarray,
     ) -> None:
         values = iter(np.concatenate([n.reshape(-1) for n in norms]).tolist() if norms else ())
         found = {
@@ -59,16 +79,43 @@ class Gradients(Vital):
         }
         weights = found["weight_norm"]
         found["update_ratio"] = {n: _ratio(u, weights[n]) for n, u in found["update_norm"].items()}
+        found["grad_rms"] = {n: found["grad_norm"][n] / root for n, root in roots.items()}
         rows: dict[tuple[str, ...], list[str]] = {}
         for name in names:
             rows.setdefault(tuple(metric for metric, known in found.items() if name in known), []).append(name)
         for metrics, where in rows.items():
             recorder.put(where, metrics, np.array([[found[m][n] for m in metrics] for n in where]))
-        whole = {m: math.hypot(*known.values()) for m, known in found.items() if known and m != "update_ratio"}
+        tensors = set(names[:whole])  # the experts of a stack are in it already
+        pooled = {
+            m: math.hypot(*(v for n, v in found[m].items() if n in tensors))
+            for m in ("weight_norm", "grad_norm", "update_norm")
+            if found[m]
+        }
         if before:
-            whole["update_ratio"] = _ratio(whole["update_norm"], whole["weight_norm"])
-        if whole:
-            recorder.put("model", tuple(whole), np.array(list(whole.values())))
+            pooled["update_ratio"] = _ratio(pooled["update_norm"], pooled["weight_norm"])
+        if pooled:
+            recorder.put("model", tuple(pooled), np.array(list(pooled.values())))
+
+
+def _stacks_of(view: ParameterView) -> list[str]:
+    """Parameters that hold several matrices of one kind, the expert first.
+
+    Args:
+        view: of the parameters; its anatomy says which are experts. Where it says nothing, a tensor with three
+            dimensions in a module that is not torch's own is taken for a stack.
+
+    Returns:
+        Names of the parameters.
+    """
+    known = () if view.anatomy is None else view.anatomy.experts
+    stacked = {part.parameter for m in known if m.stacked for e in m.experts for part in e.parameters}
+    out = []
+    for name, p in view.params.items():
+        owner = view.modules.get(name.rpartition(".")[0])
+        foreign = owner is not None and not type(owner).__module__.startswith("torch.nn.")
+        if name in stacked or (foreign and p.ndim == 3 and min(p.shape) > 1):
+            out.append(name)
+    return out
 
 
 def _ratio(update: float, weight: float) -> float:

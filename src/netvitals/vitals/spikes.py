@@ -29,6 +29,7 @@ METRICS = (
     "kurtosis",
     "spike_count",
     "token",
+    "sample",
     "channel",
     "massive",
 )
@@ -38,8 +39,9 @@ class Spikes(Vital):
     """The nine numbers above at every activation and, half as often, at every block of the residual stream.
 
     The median comes from at most 512 evenly strided entries. ``token`` is the position in the sequence or image (the
-    sample, where there are no positions). Of the model: ``peak_layer`` (which activation, in order, has the largest
-    maximum), ``intermediate_peak`` (1 if it is neither the first nor the last) and ``max_abs``.
+    sample, where there are no positions), ``sample`` the example of the batch. Of the model: ``peak_layer`` (which
+    activation, in order, has the largest maximum), ``intermediate_peak`` (1 if it is neither the first nor the last)
+    and ``max_abs``.
     """
 
     name = "spikes"
@@ -52,7 +54,8 @@ class Spikes(Vital):
         "max_over_median": Metric("largest over median of the non-zero |a|"),
         "kurtosis": Metric("fourth moment over squared variance"),
         "spike_count": Metric("entries above 20 root mean squares", "entries"),
-        "token": Metric("position of the largest", "index"),
+        "token": Metric("position of the largest in its sequence or image", "index"),
+        "sample": Metric("example of the batch that holds the largest", "index"),
         "channel": Metric("channel of the largest", "index"),
         "massive": Metric("1 where the largest exceeds 100 and 1000 medians", "0 or 1"),
         "peak_layer": Metric("which activation holds the largest", "index"),
@@ -108,19 +111,20 @@ class Spikes(Vital):
         fourth: np.ndarray,
         p999: np.ndarray,
         count: np.ndarray,
-        sample: np.ndarray,
+        middle: np.ndarray,
         row: np.ndarray,
     ) -> None:
         largest = channel_max.max()
         high = heights(
             largest,
             mean=mean_abs,
-            median=_order.host_nonzero_median(sample)[0],
+            median=_order.host_nonzero_median(middle)[0],
             variance=variance,
             fourth=fourth,
             elements=layout.elements,
         )
-        numbers = (largest, p999[0], high.over_mean, high.over_median, high.kurtosis, count, row % layout.positions)
+        sample, token = layout.place(int(row))
+        numbers = (largest, p999[0], high.over_mean, high.over_median, high.kurtosis, count, token, sample)
         recorder.put(layout.site, METRICS, np.array([*numbers, channel_max.argmax(), high.massive], dtype=float))
         if pooled:
             if self._recorder is not recorder:

@@ -1,8 +1,7 @@
-"""The parts of a model: every module with its name, what it is to the engine, and what was found out about it."""
+"""The parts of a model: every module with its name and what it is to the engine."""
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture.engine.roles import REASONS, Role, is_compiled, is_elementwise, may_change, role
-from netvitals.capture.engine.schedule import detached_context, warn
-
-_SOUNDS_ACTIVE = re.compile(r"(?i)[reglt]lu|act|swish|mish|maxout|gate|winner|top_?k|sigmoid|tanh")
+from netvitals.capture.engine.roles import FUSED, REASONS, Role, is_compiled, may_change, role
+from netvitals.capture.engine.schedule import warn
 
 
 @dataclass
@@ -25,7 +22,7 @@ class ModuleInfo:
     role: Role
     replays: bool = False  # to be run again only with its random numbers and buffers
     in_place: bool = False
-    tried: bool = False  # a user's activation was tried for being elementwise
+    refused: bool = False  # its author says that it is no activation
     trains: bool = False  # has parameters: a block may hand on the residual stream, a rotary code does not
 
 
@@ -64,7 +61,8 @@ class Modules:
     def _met(self, name: str, module: nn.Module, is_a: Role) -> ModuleInfo:
         module_info = ModuleInfo(name, is_a, in_place=bool(getattr(module, "inplace", False)))
         module_info.trains = any(True for _ in module.parameters())
-        module_info.replays = is_a == "candidate" or (is_a == "activation" and may_change(module))
+        module_info.replays = is_a == "activation" and may_change(module)
+        module_info.refused = getattr(module, "elementwise", None) is False
         if is_a in REASONS:
             self._cannot_see(name or "model", REASONS[is_a])
         if is_a == "compiled" and not self._warned:
@@ -72,30 +70,14 @@ class Modules:
             warn(f"{name or 'the model'} is compiled and cannot be looked into: {REASONS['compiled']}")
         return module_info
 
-    def try_out(self, module: nn.Module, module_info: ModuleInfo, x: Tensor | None) -> None:
-        """Settle, with the first input it gets, whether a user's module is an activation and works in place."""
-        module_info.tried = True
-        if x is None or not x.is_floating_point():
-            module_info.role = "plain"
-            return
-        verdict: bool | None = True
-        with detached_context():
-            try:
-                replay, given = Replay(module, x.device), x.detach().clone()
-                version = given._version
-                replay(given)
-                module_info.in_place = given._version != version
-                if module_info.role == "candidate":
-                    verdict = is_elementwise(replay, x)
-            except Exception as error:  # it wants more than one tensor, or is no function of its input alone
-                verdict = None
-                self._cannot_see(
-                    module_info.name or "model",
-                    f"it could not be tried as an activation: {type(error).__name__}: {error}",
-                )
-        module_info.role = "activation" if verdict else "plain"
-        if verdict is False and _SOUNDS_ACTIVE.search(type(module).__name__):  # not a rotary code, a pooling, ...
-            self._cannot_see(module_info.name or "model", REASONS["mixing"])
+    def fused(self) -> tuple[str, ...]:
+        """Names of the modules that run as one kernel as the model stands now, and must not have hooks."""
+        if not torch.backends.mha.get_fastpath_enabled():
+            return ()
+        found = [name for name, m in self.modules.items() if isinstance(m, FUSED) and not m.training]
+        for name in found:
+            self._cannot_see(name or "model", REASONS["fused"])
+        return tuple(found)
 
 
 class Replay:

@@ -1,8 +1,9 @@
 """The observer: follows one forward pass and its backward pass, finds the sites, and shows them to the vital signs.
 
-While armed it has hooks on the modules of the model and, between entry and exit of the model's forward, a torch
-function mode that sees functional calls. Unarmed it leaves nothing behind. Tensors are reduced at once, in the hook;
-none is kept but what a gradient that is still to come will be compared with.
+While armed it has hooks on the modules of the model and, between entry and exit of the model's forward, a dispatch
+mode where one is needed. Unarmed it leaves nothing behind. Nothing of the user's is run by it: the first pass is traced
+as it runs, and tells what there is; on later passes tensors are reduced at once, and none is kept but what a gradient
+that is still to come will be compared with.
 """
 
 from __future__ import annotations
@@ -12,12 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture.engine.function_calls import FunctionCalls, is_transformed
+from netvitals.anatomy.atlas import Anatomy
+from netvitals.anatomy.preserve import rng_state, set_rng_state
+from netvitals.capture.engine.blocks import show_block
 from netvitals.capture.engine.hook import Hook
+from netvitals.capture.engine.live_trace import LiveTrace
 from netvitals.capture.engine.modules import ModuleInfo, Modules, Replay
-from netvitals.capture.engine.pass_state import UNKNOWN, Frame, PassState, tensors
-from netvitals.capture.engine.roles import BATCH_NORMS, CHANNEL_NORMS, CONVOLUTIONS
+from netvitals.capture.engine.pass_state import Frame, PassState, when_arrives
+from netvitals.capture.engine.pickup import Pickup
+from netvitals.capture.engine.roles import WHOLE
 from netvitals.capture.engine.schedule import Schedule, detached_context
+from netvitals.capture.engine.survey import Survey, activation_of, first_tensor, is_transformed
+from netvitals.capture.nested import tensors
 from netvitals.capture.reading import Recorder
 from netvitals.capture.site import Site
 
@@ -43,13 +50,24 @@ class Observer:
         self._state = PassState(schedule)
         self._modules = Modules(model, self._state.cannot_see)
         self._known: dict[nn.Module, ModuleInfo] = {}
-        self._calls = FunctionCalls(self._state)
+        self._survey: Survey | None = None  # on a pass that is traced
+        self._pickup = Pickup(self._state.give_up)
         self._handles: list[Any] = []
         self._enter_hook, self._leave_hook = Hook(self._entering), Hook(self._leaving)
 
     @property
     def sites(self) -> dict[str, Site]:
         return self._state.sites
+
+    @property
+    def specs(self) -> dict[str, str]:
+        """Which known activation acts at a site that is no module of torch's: ``silu`` for ``h * sigmoid(h)``."""
+        return self._state.specs
+
+    @property
+    def anatomy(self) -> Anatomy | None:
+        """What the model is made of, as the last traced pass showed it; None before the first."""
+        return self._state.anatomy
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -68,17 +86,21 @@ class Observer:
         self.disarm()
         self._state.recorder, self.observed = recorder, False
         route = self._state.route
-        stops = route.choose(self.schedule.wanted_kinds())
-        if route.anew:
+        way = route.choose(self.schedule.wanted_kinds(), self._state.found_by_operations)
+        if way == "trace" or not self._known:
             self._known = self._modules.survey()
-        if self._known[self.model].role == "compiled":
+        fused = self._modules.fused()
+        if self._known[self.model].role == "compiled" or "" in fused:
             return
+        inside = tuple(f"{name}." for name in fused)
         for module, info in self._known.items():
-            if module is self.model or (info.role != "container" if stops is None else info.name in stops):
-                self._hook(module, info, before=not route.short or info.in_place or info.replays)
+            if info.name in fused or info.name.startswith(inside):
+                continue
+            if module is self.model or (info.role != "container" if way != "hooks" else info.name in route.stops):
+                self._hook(module, before=way != "hooks" or module is self.model or info.in_place or info.replays)
 
-    def _hook(self, module: nn.Module, info: ModuleInfo, before: bool) -> None:
-        if before or module is self.model:
+    def _hook(self, module: nn.Module, before: bool) -> None:
+        if before:
             self._handles.append(module.register_forward_pre_hook(self._enter_hook, with_kwargs=True))
         # called on an exception too, so that neither the mode nor a frame outlives its call
         self._handles.append(module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
@@ -89,17 +111,40 @@ class Observer:
             handle.remove()
         self._handles.clear()
         self._state.recorder = None
-        self._calls.end()
+        self._end()
+
+    def _end(self) -> None:
+        self._pickup.end()
+        if self._survey is not None:
+            self._survey.trace.end()
+            self._survey = None
         self._state.end()
 
     # ---------------------------------------------------------------- before a module runs
 
     def _entering(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._state.frames and not self._begins(module, args, kwargs):
+        state = self._state
+        if not state.frames and not self._begins(module, args, kwargs):
             return
-        if not self._state.blind:
-            with torch._C.DisableTorchFunction():  # even to ask a tensor for its shape is a torch function
-                self._enter(module, args, kwargs)
+        info = self._known.get(module)
+        if info is None:
+            return
+        hidden = bool(state.frames) and (state.frames[-1].hidden or state.frames[-1].module_info.role in WHOLE)
+        frame = Frame(module, info, state.called(info.name), hidden)
+        state.frames.append(frame)
+        try:
+            x = first_tensor(args, kwargs)
+            if self._survey is not None:
+                self._survey.trace.enter(info.name, x)
+            elif state.route.way == "operations":
+                self._show_complete()
+                self._pickup.enter(info.name)
+            if info.role == "compiled":
+                self._modes(on=False)
+            if not hidden:
+                self._prepare(frame, x)
+        except Exception as error:
+            state.give_up(error)
 
     def _begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether this call of a module is the pass that was waited for; then everything is made ready for it."""
@@ -109,40 +154,29 @@ class Observer:
             self._state.cannot_see("model", "it runs inside a torch.func transform")
             return False
         self.observed = True
-        self._state.begin((args, kwargs))
-        if not self._state.route.short:
-            self._calls.begin()
+        self._state.begin()
+        if self._state.route.way == "trace":
+            self._survey = Survey(LiveTrace(self.model, (args, kwargs)))
+        elif self._state.route.way == "operations":
+            self._pickup.begin(self._state.plan)
+        self._modes(on=True)
         return True
 
-    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        info = self._known.get(module)
-        if info is None:
-            return
-        frame = Frame(module, info)
-        self._state.frames.append(frame)
-        try:
-            if info.role == "compiled":
-                self._calls.end()
-            elif info.role not in ("plain", "container"):
-                self._prepare(frame, _first(args, kwargs))
-        except Exception as error:
-            self._state.give_up(error)
+    def _modes(self, on: bool) -> None:
+        """Switch the mode of this pass on or off; compiled code runs without it."""
+        if self._survey is not None:
+            (self._survey.trace.begin if on else self._survey.trace.end)()
+        elif self._state.route.way == "operations":
+            (self._pickup.resume if on else self._pickup.end)()
 
     def _prepare(self, frame: Frame, x: Tensor | None) -> None:
-        """Keep the input of a part; from here until it leaves, what happens inside is its own affair."""
+        """Keep the input of a part that is looked at as a whole."""
         info = frame.module_info
-        if x is not None:
-            frame.origin = self._state.provenance.origin(x)
-        self._state.blind = True
-        if info.replays and not info.tried:
-            self._modules.try_out(frame.module, info, x)
-            if info.role == "plain":
-                self._state.blind = False
-                return
         if info.role == "activation" and x is not None:
             if info.replays:
-                frame.f = Replay(frame.module, x.device, in_place=info.in_place)
-            frame.x = x.detach().clone() if info.in_place else x
+                with detached_context():
+                    frame.f = Replay(frame.module, x.device, in_place=info.in_place)
+            frame.x = x.detach().clone() if info.in_place and self._survey is None else x
         elif info.role in ("linear", "norm"):
             frame.x = x
 
@@ -152,90 +186,115 @@ class Observer:
         frame = self._frame_of(module, args, kwargs)
         if frame is None:
             return
-        with detached_context():
-            self._leave(frame, output)
-            if not self._state.frames:
-                self._calls.end()
-                self._state.complete()
+        state = self._state
+        try:
+            value = output if isinstance(output, Tensor) else next(tensors(output), None)
+            if value is not None and not value.is_floating_point():
+                value = None
+            if self._survey is not None:
+                self._survey.leave(frame, value)
+            if frame.module_info.role == "compiled":
+                self._modes(on=True)
+            if state.route.way == "operations":
+                self._show_complete()
+            if value is not None and self._survey is None and not frame.hidden:
+                with detached_context():
+                    self._observe(frame, value)
+            if not state.frames:
+                self._complete(frame, output)
+        except Exception as error:
+            state.give_up(error)
+        if not state.frames:
+            self._end()
 
     def _frame_of(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame | None:
-        """The call that ends here; None outside a pass, and inside a part that is looked at as a whole."""
+        """The call that ends here; None outside a pass."""
         state = self._state
         if not state.frames:
             return None
         expected = state.frames[-1].module is module or module is self.model
-        if not expected and state.blind:
-            return None
-        if not expected and state.route.short:  # most have no hook before they run
-            frame = Frame(module, self._known[module])
-            frame.x = _first(args, kwargs)
+        if not expected and state.route.way == "hooks":  # most have no hook before they run
+            info = self._known[module]
+            frame = Frame(module, info, state.called(info.name), state.frames[-1].module_info.role in WHOLE)
+            frame.x = first_tensor(args, kwargs)
             return frame
-        frame = state.frames.pop()
+        frame = self._popped()
         while frame.module is not module and state.frames:
-            frame = state.frames.pop()
+            frame = self._popped()
         return frame
 
-    def _leave(self, frame: Frame, output: Any) -> None:
+    def _popped(self) -> Frame:
+        frame = self._state.frames.pop()
+        if self._survey is None and self._state.route.way == "operations":
+            self._pickup.leave()
+        elif self._survey is not None and len(self._survey.trace.running) > len(self._state.frames) + 2:
+            self._survey.trace.leave(None)  # it was left by an exception
+        return frame
+
+    def _show_complete(self) -> None:
+        """Show the activations whose last operation has run."""
+        for picked in self._pickup.complete():
+            extra = picked.extra
+            site = self._state.present.get(extra.site)
+            if site is None or picked.a is None or picked.value is None:
+                continue
+            gradient = when_arrives(picked.value) if picked.untouched else None
+            with detached_context():
+                if extra.kind == "activation" and picked.x is not None:
+                    self._state.activation(site, picked.x, picked.a, picked.f, gradient)
+                elif extra.kind == "attention":
+                    self._state.tensor(site, picked.a, None, gradient)
+                else:
+                    show_block(self._state, extra, site, picked.today, gradient)
+
+    def _complete(self, frame: Frame, output: Any) -> None:
+        """The forward pass has come to its end."""
         state = self._state
-        state.blind = True  # vital signs may run parts of the model again
-        try:
-            if frame.module_info.role == "compiled":
-                self._calls.begin()
-            value = output if isinstance(output, Tensor) else next(tensors(output), None)
-            if value is not None and value.is_floating_point():
-                self._observe(frame, value)
-                if not state.frames:
-                    self._output(frame, value)
-            state.blind = False
-        except Exception as error:
-            state.give_up(error)
+        self._modes(on=False)
+        if self._survey is not None:
+            modules, generators = {info.name: info for info in self._known.values()}, rng_state()
+            try:
+                with detached_context():
+                    self._survey.finish(state, modules, frame, output)
+            finally:  # an activation that draws is tried when its kind is looked for
+                set_rng_state(generators)
+        elif state.route.way == "operations":
+            for name in self._pickup.missed:
+                state.route.stray()
+                state.cannot_see(name, "not met on every measured step: the model takes different ways")
+        state.route.end(state.met)
 
     # ---------------------------------------------------------------- what it was
 
     def _observe(self, frame: Frame, value: Tensor) -> None:
-        role = frame.module_info.role
-        if role in ("activation", "linear", "norm"):
-            if frame.x is not None:
-                {"activation": self._activation, "linear": self._linear, "norm": self._norm}[role](
-                    frame, frame.x, value
-                )
-        elif role == "attention":
-            self._state.mark(value, "linear", -1)
-            self._tensor(frame, "attention", UNKNOWN, value)
-        elif self._state.frames and self._hands_on_stream(frame):
-            self._tensor(frame, "stream", self._state.provenance.origin(value), value)
+        """Show a part on a pass whose sites are known."""
+        state, info = self._state, frame.module_info
+        wanted = info.name in state.route.stops
+        if wanted and (info.name, frame.call) not in state.plan.suppressed and info.role != "declared":
+            self._observe_part(frame, value)
+        if not state.frames:
+            site = state.known(self._survey_output_name())
+            if site is not None:
+                state.tensor(site, value, None, when_arrives(value))
 
-    def _activation(self, frame: Frame, x: Tensor, value: Tensor) -> None:
-        info, module = frame.module_info, frame.module
-        f = frame.f or (module.forward if not info.in_place else lambda x: module.forward(x.clone()))
-        self._state.activation(info.name or "model", type(module).__name__, info.name, x, frame.origin, value, f)
+    def _observe_part(self, frame: Frame, value: Tensor) -> None:
+        state, role = self._state, frame.module_info.role
+        if role in ("activation", "linear", "norm") and frame.x is None:
+            return
+        if role not in ("activation", "linear", "norm", "attention") and frame.site not in state.present:
+            return  # a block that hands on no residual stream
+        site = state.known(frame.site)
+        if site is None:
+            return
+        gradient = when_arrives(value)
+        if role == "activation":
+            assert frame.x is not None
+            state.activation(site, frame.x, value, activation_of(frame), gradient)
+        elif role == "linear":
+            assert frame.x is not None
+            state.linear(site, frame.x, value, frame.module, gradient)
+        else:
+            state.tensor(site, value, frame.module, gradient)
 
-    def _linear(self, frame: Frame, x: Tensor, value: Tensor) -> None:
-        module = frame.module
-        dim = 1 if isinstance(module, CONVOLUTIONS) else -1
-        self._state.linear(frame.module_info.name or "model", module, x, frame.origin, value, dim)
-
-    def _norm(self, frame: Frame, x: Tensor, value: Tensor) -> None:
-        module = frame.module
-        dim = 1 if isinstance(module, CHANNEL_NORMS) else frame.origin.channel_dim if value.ndim > 3 else -1
-        self._state.mark(value, "bn_direct" if isinstance(module, BATCH_NORMS) else "norm_direct", dim)
-        self._tensor(frame, "norm", frame.origin, value)
-
-    def _hands_on_stream(self, frame: Frame) -> bool:
-        """A block that trains and adds two activations; on a short pass, one that was found to do so."""
-        info = frame.module_info
-        return info.name in self.sites if self._state.route.short else frame.added and info.trains
-
-    def _tensor(self, frame: Frame, kind: Any, origin: Any, value: Tensor) -> None:
-        name, module = frame.module_info.name, frame.module
-        self._state.tensor(name or "model", kind, type(module).__name__, origin, value, name, module)
-
-    def _output(self, frame: Frame, value: Tensor) -> None:
-        taken = any(info.name == "output" for info in self._known.values())
-        origin = self._state.provenance.origin(value)
-        self._state.tensor("output()" if taken else "output", "output", type(frame.module).__name__, origin, value, "")
-
-
-def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The first tensor a module was called with."""
-    return args[0] if args and isinstance(args[0], Tensor) else next(tensors((args, kwargs)), None)
+    def _survey_output_name(self) -> str:
+        return "output()" if any(info.name == "output" for info in self._known.values()) else "output"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture.engine.hook import Hook
 from netvitals.capture.views import ParameterView
 
@@ -116,6 +117,7 @@ def parameter_view(
     initial: Mapping[str, Tensor],
     grads: Mapping[str, Tensor] | None = None,
     before: Mapping[str, Tensor] | None = None,
+    anatomy: Anatomy | None = None,
 ) -> ParameterView:
     """All parameters of a model, given as its modules by name, as a vital sign is shown them.
 
@@ -124,6 +126,7 @@ def parameter_view(
         initial: copies of the parameters as they were at the start, by name.
         grads: gradients by parameter name, sparse ones are made dense; None where there was no backward pass.
         before: copies of the parameters before the optimizer's step, by name; None where there was no step.
+        anatomy: what the model is made of, where that is known.
 
     Returns:
         The view; a shared parameter is in it once, under the first of its names.
@@ -137,7 +140,9 @@ def parameter_view(
                 params[f"{prefix}.{key}" if prefix else key] = p
     # an nn.Embedding(sparse=True) has a gradient that few operations take
     dense = {n: g if g.layout is torch.strided else g.to_dense() for n, g in (grads or {}).items()}
-    return ParameterView(params=params, initial=initial, grads=dense, before=before or {}, modules=modules)
+    return ParameterView(
+        params=params, initial=initial, grads=dense, before=before or {}, modules=modules, anatomy=anatomy
+    )
 
 
 def copies(model: nn.Module) -> dict[str, Tensor]:

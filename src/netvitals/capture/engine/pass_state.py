@@ -1,54 +1,23 @@
-"""The state of one pass: which calls are running, what produced which tensor, which sites were met and shown."""
+"""The state of one pass: which calls are running, which sites were met, and how each is shown to the vital signs."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
+from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture.engine.modules import ModuleInfo
+from netvitals.capture.engine.origins import Origin
+from netvitals.capture.engine.plan import Plan
 from netvitals.capture.engine.route import Route
 from netvitals.capture.engine.schedule import Schedule, SiteView, detached_context, warn
 from netvitals.capture.reading import Recorder
-from netvitals.capture.site import Follows, Kind, Site
-from netvitals.capture.views import ActivationView, LinearView, TensorView
+from netvitals.capture.site import Kind, Site
+from netvitals.capture.views import ActivationView, HeadsView, LinearView, ProductView, RouterView, TensorView
 
-
-class Origin(NamedTuple):
-    """What produced a tensor, and its dimension of channels where that is known."""
-
-    follows: Follows = "other"
-    channel_dim: int | None = None
-
-
-UNKNOWN = Origin()
-
-
-class Provenance:
-    """Remembers the origin of live tensors without keeping them alive.
-
-    >>> import torch
-    >>> provenance, x = Provenance(), torch.zeros(2, 3)
-    >>> provenance.mark(x, "input")
-    >>> provenance.origin(x).follows, provenance.origin(torch.zeros(1)).follows
-    ('input', 'other')
-    """
-
-    def __init__(self) -> None:
-        self._marks: dict[int, tuple[weakref.ref[Tensor], Origin]] = {}
-
-    def mark(self, tensor: Tensor, follows: Follows, channel_dim: int | None = None) -> None:
-        self._marks[id(tensor)] = (weakref.ref(tensor), Origin(follows, channel_dim))
-
-    def origin(self, tensor: Tensor) -> Origin:
-        mark = self._marks.get(id(tensor))
-        # the id of a tensor that is gone may belong to another one by now
-        return mark[1] if mark is not None and mark[0]() is tensor else UNKNOWN
-
-    def clear(self) -> None:
-        self._marks.clear()
+Await = Callable[[Callable[[Tensor], None]], None]  # has a function called with the gradient when it arrives
 
 
 def channel_dim(tensor: Tensor, known: int | None) -> int:
@@ -63,51 +32,58 @@ def channel_dim(tensor: Tensor, known: int | None) -> int:
 class Frame:
     """One running call of a module."""
 
-    __slots__ = ("added", "f", "module", "module_info", "origin", "x")
+    __slots__ = ("call", "f", "hidden", "module", "module_info", "x")
 
-    def __init__(self, module: nn.Module, module_info: ModuleInfo) -> None:
+    def __init__(self, module: nn.Module, module_info: ModuleInfo, call: int, hidden: bool = False) -> None:
         self.module = module
         self.module_info = module_info
-        self.added = False  # an addition of two activations happened in this forward itself
+        self.call = call
+        self.hidden = hidden  # it runs inside a part that is looked at as a whole
         self.x: Tensor | None = None
-        self.origin = UNKNOWN  # what produced x
         self.f: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def site(self) -> str:
+        name = self.module_info.name or "model"
+        return name if self.call == 1 else f"{name}#{self.call}"
 
 
 class PassState:
-    """Names the sites of a pass in the order they come, and shows each to the vital signs at once.
-
-    Its methods are called inside :class:`~netvitals.capture.engine.schedule.detached_context`.
-    """
+    """Knows the sites of a model and shows them; its methods are called inside
+    :class:`~netvitals.capture.engine.schedule.detached_context`."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.sites: dict[str, Site] = {}
+        self.present: dict[str, Site] = {}  # those that the last traced pass met
+        self.specs: dict[str, str] = {}  # what is known of activations that are no modules
         self.skipped: dict[str, str] = {}  # place → why it could not be looked at
+        self.plan = Plan()
+        self.anatomy: Anatomy | None = None  # as the last traced pass showed it, without its tensors
+        self.time_first: frozenset[tuple[int, ...]] = frozenset()  # (positions, examples), where in that order
         self.frames: list[Frame] = []
-        self.provenance = Provenance()
-        self.route = Route(self.sites)
-        self.blind = True  # inside a module that is looked at as a whole, or no pass is going on
+        self.route = Route(self.present)
         self.recorder: Recorder | None = None
-        self._counts: dict[str, int] = {}
+        self.met = 0
+        self._calls: dict[str, int] = {}
 
-    def begin(self, inputs: Any) -> None:
+    @property
+    def found_by_operations(self) -> dict[str, str]:
+        """Name → kind of the sites that the plan finds by their operations."""
+        return {extra.site: extra.kind for extra in self.plan.extras}
+
+    def begin(self) -> None:
         self.route.begin()
-        self._counts.clear()
-        self.provenance.clear()
-        for tensor in tensors(inputs):
-            self.provenance.mark(tensor, "input")
-        self.blind = False
-
-    def complete(self) -> None:
-        """The forward pass has come to its end."""
-        self.route.end(sum(self._counts.values()))
-        self.end()
+        self._calls.clear()
+        self.met = 0
 
     def end(self) -> None:
         self.frames.clear()
-        self.provenance.clear()
-        self.blind = True
+
+    def called(self, name: str) -> int:
+        """Which call of a module begins, or has come to its end where nobody saw it begin."""
+        count = self._calls[name] = self._calls.get(name, 0) + 1
+        return count
 
     def cannot_see(self, place: str, reason: str) -> None:
         self.skipped.setdefault(place, reason)
@@ -115,70 +91,80 @@ class PassState:
     def give_up(self, error: Exception) -> None:
         """An error of our own: say it, look no further in this pass, let training go on."""
         where = self.frames[-1].module_info.name if self.frames else ""
-        self.blind = True
         self.recorder = None
         warn(f"looking at {where or 'the model'!r} failed ({type(error).__name__}: {error}); this pass is not measured")
 
     # ---------------------------------------------------------------- sites
 
     def activation(
-        self, name: str, op: str, owner: str, x: Tensor, origin: Origin, value: Any, f: Callable[[Tensor], Any]
+        self, site: Site, x: Tensor, value: Tensor, f: Callable[[Tensor], Any], gradient: Await | None
     ) -> None:
-        if not isinstance(value, Tensor) or value.shape != x.shape:
-            self.cannot_see(name, "its output has another shape than its input")
+        if value.shape != x.shape:
+            self.cannot_see(site.name, "its output has another shape than its input")
+            self.sites.pop(site.name, None)
+            self.present.pop(site.name, None)
             return
-        site = self._site(name, "activation", op, origin, owner, x, origin.channel_dim)
-        self.mark(value, "other", origin.channel_dim)
-        if site is not None:
-            self._show("activation", ActivationView(site, x.detach(), value.detach(), f), value)
+        self._show("activation", ActivationView(site, x.detach(), value.detach(), f), gradient)
 
-    def linear(self, name: str, module: nn.Module, x: Tensor, origin: Origin, value: Tensor, dim: int) -> None:
-        self.mark(value, "linear", dim)
-        site = self._site(name, "linear", type(module).__name__, origin, name, value, dim)
-        if site is not None:
-            self._show("linear", LinearView(site, x.detach(), value.detach(), module), value)
+    def product(self, site: Site, first: Tensor, second: Tensor, gradient: Await | None) -> None:
+        self._show("product", ProductView(site, first.detach(), second.detach()), gradient)
 
-    def tensor(
-        self, name: str, kind: Kind, op: str, origin: Origin, value: Tensor, owner: str, module: nn.Module | None = None
-    ) -> None:
-        site = self._site(name, kind, op, origin, owner, value, self.provenance.origin(value).channel_dim)
-        if site is not None:
-            self._show(f"tensor of {kind}", TensorView(site, value.detach(), module), value)
+    def view(self, method: str, view: HeadsView | RouterView) -> None:
+        """Show what has no gradient of its own."""
+        self._show(method, view, None)
 
-    def mark(self, value: Tensor, follows: Follows, channel_dim: int | None = None) -> None:
-        """Note what produced a tensor; on a short pass every site knows that already."""
-        if not self.route.short:
-            self.provenance.mark(value, follows, channel_dim)
+    def linear(self, site: Site, x: Tensor, value: Tensor, module: nn.Module, gradient: Await | None) -> None:
+        self._show("linear", LinearView(site, x.detach(), value.detach(), module), gradient)
 
-    def _site(
-        self, name: str, kind: Kind, op: str, origin: Origin, owner: str, tensor: Tensor, layout: int | None
-    ) -> Site | None:
-        count = self._counts[name] = self._counts.get(name, 0) + 1
-        if count > 1:
-            name = f"{name}#{count}"
-        known = self.sites.get(name)
-        if self.route.short:
-            if known is None:
-                self.route.stray()
-            return known
-        dim = channel_dim(tensor, layout)
-        if known is None or (known.kind, known.op, known.follows, known.channel_dim) != (kind, op, origin.follows, dim):
-            known = self.sites[name] = Site(
-                name=name, kind=kind, op=op, follows=origin.follows, channel_dim=dim, module=owner
-            )
-        return known
+    def tensor(self, site: Site, value: Tensor, module: nn.Module | None, gradient: Await | None) -> None:
+        self._show(f"tensor of {site.kind}", TensorView(site, value.detach(), module), gradient)
+
+    def known(self, name: str) -> Site | None:
+        """A site that an earlier pass has met."""
+        self.met += 1
+        site = self.present.get(name)
+        if site is None:
+            self.route.stray()
+        return site
+
+    def site(
+        self,
+        name: str,
+        kind: Kind,
+        op: str,
+        origin: Origin,
+        owner: str,
+        tensor: Tensor,
+        dim: int | None,
+        role: str = "",
+    ) -> Site:
+        """A site as a traced pass finds it."""
+        found = Site(
+            name=name,
+            kind=kind,
+            op=op,
+            follows=origin.follows,
+            channel_dim=channel_dim(tensor, dim),
+            module=owner,
+            batch_dim=int(tensor.ndim == 3 and tuple(tensor.shape[:2]) in self.time_first),
+            role=role,
+        )
+        if self.sites.get(name) != found:
+            self.sites[name] = found
+        self.present[name] = self.sites[name]
+        return found
 
     # ---------------------------------------------------------------- showing
 
-    def _show(self, method: str, view: SiteView, value: Tensor) -> None:
+    def _show(self, method: str, view: SiteView, gradient: Await | None) -> None:
         recorder, schedule = self.recorder, self.schedule
         if recorder is None:
             return
         schedule.show(method, recorder, view)
-        if value.requires_grad and schedule.wants(f"gradient of {view.site.kind}"):
-            self._await_gradient(recorder, view, value)
+        if gradient is not None and schedule.wants(f"gradient of {view.site.kind}"):
+            self._await_gradient(recorder, view, gradient)
 
-    def _await_gradient(self, recorder: Recorder, view: SiteView, value: Tensor) -> None:
+    def _await_gradient(self, recorder: Recorder, view: SiteView, gradient: Await) -> None:
         method, versions = f"gradient of {view.site.kind}", _versions(view)
         waiting = True
 
@@ -195,14 +181,46 @@ class PassState:
             with detached_context():
                 self.schedule.show(method, recorder, shown, g.detach())
 
+        gradient(arrived)
+
+
+def when_arrives(value: Tensor) -> Await | None:
+    """How to wait for the gradient of a tensor."""
+    if not value.requires_grad:
+        return None
+
+    def wait(arrived: Callable[[Tensor], None]) -> None:
         value.register_hook(arrived)
+
+    return wait
+
+
+def when_leaves(node: tuple[Any, int] | None) -> Await | None:
+    """How to wait for the gradient of what a node of autograd's graph made, also if it was overwritten since."""
+    if node is None:
+        return None
+    made, number = node
+
+    def wait(arrived: Callable[[Tensor], None]) -> None:
+        def before(gradients: tuple[Tensor | None, ...]) -> None:
+            g = gradients[number]
+            if g is not None:
+                arrived(g)
+
+        made.register_prehook(before)
+
+    return wait
 
 
 def _versions(view: SiteView) -> tuple[int, ...]:
     """How often each tensor of a view was written to so far."""
     if isinstance(view, ActivationView):
         return view.x._version, view.a._version
-    return (view.x._version, view.y._version) if isinstance(view, LinearView) else (view.value._version,)
+    if isinstance(view, ProductView):
+        return view.first._version, view.second._version
+    if isinstance(view, LinearView):
+        return view.x._version, view.y._version
+    return (view.value._version,) if isinstance(view, TensorView) else ()
 
 
 def _intact(view: SiteView, versions: tuple[int, ...]) -> SiteView | None:
@@ -220,15 +238,3 @@ class Overwritten:
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("the output of this layer was overwritten in place before its gradient arrived")
-
-
-def tensors(nest: Any, depth: int = 4) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and dicts."""
-    if isinstance(nest, Tensor):
-        yield nest
-    elif depth and isinstance(nest, dict):
-        for item in nest.values():
-            yield from tensors(item, depth - 1)
-    elif depth and isinstance(nest, list | tuple):
-        for item in nest:
-            yield from tensors(item, depth - 1)

@@ -1,32 +1,31 @@
 """What a module is to the engine: an activation, a layer, a norm, something that cannot be seen into, or a container.
 
-An activation module is one of
-
-- torch's own elementwise activations (``nn.ReLU``, ``nn.GELU``, ...);
-- a module from :mod:`netvitals.activations`;
-- a user's module with the attribute ``elementwise = True``; ``elementwise = False`` always means that it is not;
-- a user's module without parameters and children, whose output has the shape of its input, is not affine in it, and
-  commutes with a permutation of all elements (tried once, on the first input it gets).
+An activation module is one of torch's own elementwise activations (``nn.ReLU``, ``nn.GELU``, ...) or a module from
+:mod:`netvitals.activations`: what it computes is known, and to run it once more does no harm. A user's own module is
+never run by us: the trace of the pass shows what it computes. One with the attribute ``elementwise = True`` is taken as
+a whole, whatever happens in it; one with ``elementwise = False`` never is.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from netvitals import activations
 from netvitals.anatomy.kinds import layer_kind
 
 Role = Literal[
-    "activation", "candidate", "mixing", "linear", "norm", "attention", "recurrent", "compiled", "plain", "container"
+    "activation", "declared", "mixing", "linear", "norm", "attention", "recurrent", "compiled", "plain", "container"
 ]
+# looked at as a whole: what happens inside is their own affair
+WHOLE = frozenset({"activation", "declared", "mixing", "linear", "norm", "attention", "recurrent", "compiled"})
+FUSED = (nn.TransformerEncoderLayer,)  # run in one kernel in eval mode, unless there are hooks in them
 
-MIXING = tuple(kind for kinds in activations.MIXING.values() for kind in kinds)
+# a gated linear unit mixes two halves, and is looked at as the product that it is
+MIXING = tuple(kind for kinds in activations.MIXING.values() for kind in kinds if kind is not nn.GLU)
 LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = LINEAR[1:]
 BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
@@ -43,6 +42,9 @@ REASONS: dict[str, str] = {
     "recurrent": "its gates run inside one fused recurrent kernel",
     "compiled": "compiled code does not call hooks; pass probe=(x, y, loss_fn) to look through the uncompiled model",
     "attention": "its projections and softmax run inside one fused attention call; only the output is looked at",
+    "fused attention": "the softmax runs inside a fused kernel; only the output is looked at",
+    "function": "a layer called as a function has no module; its parameters are looked at under their own names",
+    "fused": "in eval mode it runs as one fused kernel, which hooks inside it would switch off",
 }
 
 
@@ -55,11 +57,10 @@ def role(module: nn.Module) -> Role:
     kind = type(module)
     if is_compiled(module):
         return "compiled"
-    elementwise = getattr(module, "elementwise", None)
-    if elementwise is True:
+    if is_known(module):
         return "activation"
-    if activations.is_activation(module):
-        return "activation"
+    if getattr(module, "elementwise", None) is True:
+        return "declared"
     if isinstance(module, MIXING):
         return "mixing"
     if isinstance(module, LINEAR) or layer_kind(module) == "linear":
@@ -72,19 +73,20 @@ def role(module: nn.Module) -> Role:
         return "recurrent"
     if kind in (nn.Sequential, nn.ModuleList, nn.ModuleDict):
         return "container"  # runs no operation of its own, so it owns none
-    if (
-        elementwise is None
-        and not kind.__module__.startswith("torch.nn.")
-        and not any(True for _ in module.children())
-        and not any(True for _ in module.parameters())
-    ):
-        return "candidate"
     return "plain"
 
 
+def is_known(module: nn.Module) -> bool:
+    """Whether a module is an activation of torch's or ours, with nothing of a user's inside."""
+    return activations.is_activation(module) and all(
+        type(m).__module__.startswith(("torch.", "netvitals.")) and not isinstance(m, activations.Function)
+        for m in module.modules()
+    )
+
+
 def may_change(module: nn.Module) -> bool:
-    """Whether an activation may give another output the next time: a user's and our own may draw random numbers or
-    keep buffers, as ``nn.RReLU`` does; the others of torch do not."""
+    """Whether an activation may give another output the next time: our own may draw random numbers or keep buffers, as
+    ``nn.RReLU`` does; the others of torch do not."""
     return isinstance(module, _RANDOM) or not isinstance(module, _OF_TORCH)
 
 
@@ -122,30 +124,3 @@ def uncompiled(model: nn.Module) -> nn.Module:
     """
     model = unwrapped(model)
     return getattr(model, "_orig_mod", model) if type(model).__name__ == "OptimizedModule" else model
-
-
-def is_elementwise(f: Callable[[Tensor], Any], x: Tensor) -> bool | None:
-    """True: f acts on each element alone. False: it mixes elements. None: it is no activation (other shape, affine)."""
-    if x.numel() > 1_000_000 and x.ndim > 1:
-        x = x[:1]
-    x = x.detach()
-    y = f(x.clone())
-    if not isinstance(y, Tensor) or y.shape != x.shape or not y.is_floating_point() or x.numel() < 2:
-        return None
-    if _affine(x.reshape(-1), y.reshape(-1)):
-        return None
-    # a fixed permutation that leaves no row or column together; a random one would touch the user's generator
-    n = x.numel()
-    stride = next(k for k in range(int(0.618 * n) + 1, 2 * n + 2) if math.gcd(k, n) == 1)
-    order = torch.arange(n, device=x.device) * stride % n
-    shuffled = f(x.reshape(-1)[order].reshape(x.shape).clone())
-    return bool(torch.allclose(shuffled.reshape(-1), y.reshape(-1)[order], rtol=1e-4, atol=1e-6, equal_nan=True))
-
-
-def _affine(x: Tensor, y: Tensor) -> bool:
-    low, high = x.argmin(), x.argmax()
-    width = x[high] - x[low]
-    if not bool(width > 0):
-        return False
-    line = y[low] + (x - x[low]) * ((y[high] - y[low]) / width)
-    return bool(torch.allclose(y, line, rtol=1e-4, atol=1e-6))

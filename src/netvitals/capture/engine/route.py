@@ -1,17 +1,22 @@
-"""Which modules get hooks on a pass: all of them, or, once the sites are known, those that somebody looks at.
+"""Which way a measured pass goes: traced, with an eye on the operations of the plan, or by hooks alone.
 
-A full pass goes everywhere with the torch function mode on; it is the reference, and finds the sites. A short pass goes
-only to known sites that are looked at, without the mode, and reads the same there. A model may change: every
-``FULL``-th pass is full, and so is the one after a pass that did not meet what it expected.
+A traced pass sees everything; it is the reference, and makes the plan. Later passes go only to known sites that
+somebody looks at, and read the same there; the operations of inline activations are picked up where the plan has such.
+A model may change: now and then a pass is traced anew, and so is the one after a pass that did not meet what it
+expected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from netvitals.capture.site import Site
 
-FULL = 20  # every so many passes of a model go everywhere
+FULL = 20  # passes from one trace to the next; twice as many each time that nothing has changed, up to LONGEST
+LONGEST = 640
+
+Way = Literal["trace", "operations", "hooks"]
 
 
 class Route:
@@ -19,50 +24,51 @@ class Route:
 
     Args:
         sites: the sites met so far, by name; kept up to date by whoever meets them.
-
-    ``short`` says whether the pass is a short one, ``anew`` whether the modules of the model have to be read again.
     """
 
     def __init__(self, sites: Mapping[str, Site]) -> None:
         self._sites = sites
         self._passes = 0
+        self._next = 0  # the pass that is traced at the latest
+        self._gap = 0
         self._strayed = False
-        self._stops: dict[frozenset[str], frozenset[str] | None] = {}
         self._expected = 0
-        self.short = False
-        self.anew = True
+        self.way: Way = "trace"
+        self.stops: frozenset[str] = frozenset()  # modules to visit, where the pass is not traced
 
-    def choose(self, wanted: frozenset[str]) -> frozenset[str] | None:
-        """Names of the modules to visit on the next pass, for kinds of sites that somebody wants; None for all."""
-        self.anew = self._passes % FULL == 0 or self._strayed
-        if self.anew:
-            self._strayed = False
-            self._stops.clear()
-            stops = None
-        else:
-            if wanted not in self._stops:
-                self._stops[wanted] = self._stops_for(wanted)
-            stops = self._stops[wanted]
-        self.short = stops is not None
-        if self.short:
-            self._expected = sum(site.kind in wanted or site.kind == "output" for site in self._sites.values())
-        return stops
+    def choose(self, wanted: frozenset[str], found_by_operations: Mapping[str, str]) -> Way:
+        """The way of the next pass.
 
-    def _stops_for(self, wanted: frozenset[str]) -> frozenset[str] | None:
-        met = [site for site in self._sites.values() if site.kind in wanted]
-        if any("()" in site.name for site in met):  # a functional call is seen by the mode alone
-            return None
-        return frozenset(site.module for site in met)
+        Args:
+            wanted: kinds of sites that somebody looks at.
+            found_by_operations: name → kind of the sites that are found by their operations.
+
+        Returns:
+            "trace", "operations" or "hooks".
+        """
+        if self._strayed or self._passes >= self._next:
+            self.way = "trace"
+            return self.way
+        met = [s for s in self._sites.values() if s.name not in found_by_operations]
+        stops = [s for s in met if s.kind in wanted]
+        self.stops = frozenset(s.module for s in stops)
+        self._expected = len(stops) + sum(s.kind == "output" and s.kind not in wanted for s in met)
+        self.way = "operations" if wanted.intersection(found_by_operations.values()) else "hooks"
+        return self.way
 
     def begin(self) -> None:
         """A pass begins."""
         self._passes += 1
 
     def stray(self) -> None:
-        """A short pass met a site that is not known."""
+        """A pass met a site that is not known, or missed one: the next is traced."""
         self._strayed = True
 
     def end(self, met: int) -> None:
         """A pass is over and has met so many sites."""
-        if self.short and met != self._expected:
-            self._strayed = True
+        if self.way != "trace":
+            self._strayed = self._strayed or met != self._expected
+            return
+        self._gap = FULL if self._strayed or not self._gap else min(2 * self._gap, LONGEST)
+        self._next = self._passes - 1 + self._gap
+        self._strayed = False

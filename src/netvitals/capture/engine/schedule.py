@@ -14,11 +14,19 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.reading import Recorder
-from netvitals.capture.views import ActivationView, LinearView, ParameterView, TensorView
+from netvitals.capture.views import (
+    ActivationView,
+    HeadsView,
+    LinearView,
+    ParameterView,
+    ProductView,
+    RouterView,
+    TensorView,
+)
 from netvitals.capture.vital import KINDS, Vital, WatchContext
 
-METHODS = ("activation", "linear", "tensor", "gradient", "parameters")
-SiteView = ActivationView | LinearView | TensorView
+METHODS = ("activation", "product", "heads", "router", "linear", "tensor", "gradient", "parameters")
+SiteView = ActivationView | ProductView | HeadsView | RouterView | LinearView | TensorView
 View = SiteView | ParameterView
 
 
@@ -76,7 +84,8 @@ class Schedule:
     def wanted_kinds(self) -> frozenset[str]:
         """Kinds of sites that somebody looks at."""
         forward = {kind: kind if kind in METHODS else f"tensor of {kind}" for kind in KINDS}
-        return frozenset(k for k in KINDS if self.wants(f"gradient of {k}") or self.wants(forward[k]))
+        known = lambda k: self.wants(f"gradient of {k}") and k not in ("heads", "router")  # which have no one output
+        return frozenset(k for k in KINDS if known(k) or self.wants(forward[k]))
 
     def show(self, method: str, recorder: Recorder, view: View, *more: Tensor) -> None:
         """Let the vital signs that are due look at ``view``. Call with autograd and torch function modes off."""
@@ -163,16 +172,19 @@ def warn(sentence: str) -> None:
 
 
 class detached_context:
-    """A place for our own computations inside a user's pass: no autograd, no torch function modes, no autocast.
+    """A place for our own computations inside a user's pass: no autograd, no modes of torch, no autocast.
 
     What autograd saves in there is ours: the hooks that checkpointing puts on saved tensors do not see it.
     """
 
-    __slots__ = ("_autocast", "_grad", "_modes", "_saved")
+    __slots__ = ("_autocast", "_dispatch", "_grad", "_modes", "_saved")
 
     def __enter__(self) -> None:
         self._modes = torch._C.DisableTorchFunction()
         self._modes.__enter__()
+        self._dispatch = torch._C._DisableTorchDispatch() if torch._C._len_torch_dispatch_stack() else None
+        if self._dispatch is not None:
+            self._dispatch.__enter__()
         self._grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         self._autocast = [device for device in _AUTOCAST if torch.is_autocast_enabled(device)]
@@ -189,6 +201,8 @@ class detached_context:
         for device in self._autocast:
             torch.set_autocast_enabled(device, True)
         torch._C._set_grad_enabled(self._grad)
+        if self._dispatch is not None:
+            self._dispatch.__exit__(None, None, None)
         self._modes.__exit__(None, None, None)
 
 

@@ -1,0 +1,149 @@
+"""The trace of a user's own forward pass, taken while it runs: nothing is run twice, nothing is run in its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from netvitals.anatomy.tracing import Tracer, _storage
+from netvitals.capture.nested import tensors
+
+
+@dataclass(eq=False)
+class ModuleCall:
+    """One call of a module in a trace: what it was given, what it made, and which operations ran in it."""
+
+    name: str
+    call: int  # from 1
+    first: int  # the operations from here ...
+    given: int | None = None  # value of its first tensor
+    last: int = -1  # ... up to here are its own and its children's
+    made: int | None = None  # value that it handed on
+    added: bool = False  # it added two activations itself
+
+
+class _Once:
+    """An operator that remembers what it made, so that a failure of ours does not run it again."""
+
+    def __init__(self, func: Any) -> None:
+        self.func = func
+        self.ran = self.raised = False
+        self.out: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.raised = True
+        self.out = self.func(*args, **kwargs)
+        self.ran, self.raised = True, False
+        return self.out
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.func, name)
+
+
+class LiveTrace(Tracer):
+    """A trace that also knows the calls of modules, and where in the graph of autograd each value was made.
+
+    Args:
+        model: the model whose forward runs.
+        inputs: what it was called with.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Any) -> None:
+        super().__init__(model, {f"input {i}": t for i, t in enumerate(tensors(inputs))})
+        self.module_calls: list[ModuleCall] = []
+        self._open: list[ModuleCall] = []
+        self._nodes: dict[int, tuple[Any, int]] = {}
+        self._fresh: list[tuple[int, Tensor]] = []  # made below autograd, which has not yet seen them
+        self._on = False
+        self.error: Exception | None = None  # of our own: the trace ends there, the user's pass goes on
+
+    def begin(self) -> None:
+        if not self._on:
+            self.__enter__()
+            self._on = True
+
+    def end(self) -> None:
+        """Stop tracing; also for a while, around a part that must not be traced."""
+        if self._on:
+            self._on = False
+            self.__exit__(None, None, None)
+        self._settle()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.error is not None:
+            return func(*args, **(kwargs or {}))
+        once = _Once(func)
+        try:
+            self._settle()
+            if func._schema.is_mutable:
+                self._protect(args)
+            out = super().__torch_dispatch__(once, types, args, kwargs)
+            self.operations[-1] = replace(self.operations[-1], func=func)
+            self._fresh = [(self._known[id(t)], t) for t in tree_leaves(out) if isinstance(t, Tensor)]
+        except Exception as error:
+            if once.raised:
+                raise  # the user's own error
+            self.error = error
+            out = once.out if once.ran else func(*args, **(kwargs or {}))
+        return out
+
+    def _protect(self, args: Any) -> None:
+        """What lies in the memory of an operand that may be overwritten is kept as it is now."""
+        for tensor in args:
+            if isinstance(tensor, Tensor):
+                for alias in self._aliases.get(_storage(tensor), ()):
+                    value = self._known[id(alias)]
+                    if self.values[value].source == "operation":
+                        self.tensors[value] = self.tensors[value].clone()
+
+    def value_of(self, tensor: Tensor) -> int:
+        """A batch that came in an object of the user's own is an input like the others, not a constant."""
+        found = self._known.get(id(tensor))
+        if found is not None:
+            return found
+        return self._new(tensor, "input" if tensor.is_floating_point() and tensor.ndim > 1 else "constant")
+
+    def node(self, value: int) -> tuple[Any, int] | None:
+        """The node of autograd's graph that made a value, and which of its outputs it is."""
+        return self._nodes.get(value)
+
+    # ---------------------------------------------------------------- modules
+
+    def enter(self, name: str, x: Tensor | None) -> None:
+        self.calls[name] = self.calls.get(name, 0) + 1
+        self.running.append((name, self.calls[name]))
+        given = None if x is None else self.value_of(x)
+        self._open.append(ModuleCall(name, self.calls[name], len(self.operations), given))
+
+    def leave(self, output: Tensor | None) -> ModuleCall:
+        """The module that was entered last has run."""
+        self.running.pop()
+        call = self._open.pop()
+        call.last = len(self.operations)
+        if output is not None:
+            known = id(output) in self._known
+            # made where nothing was traced: it depends on the input as far as anybody knows
+            call.made = self.value_of(output) if known else self._new(output.detach(), "input")
+            self._known[id(output)] = call.made
+            self._kept.append(output)
+            self._settle()
+            if output.grad_fn is not None:
+                self._nodes.setdefault(call.made, (output.grad_fn, output.output_nr))
+        mine = (op for op in self.operations[call.first : call.last] if (op.module, op.call) == (call.name, call.call))
+        call.added = any(self._adds(op) for op in mine)
+        self.module_calls.append(call)
+        return call
+
+    def _adds(self, op: Any) -> bool:
+        terms = [i for i in dict.fromkeys(op.inputs) if self.values[i].source in ("operation", "input")]
+        return op.name.rstrip("_") == "add" and sum(len(self.values[i].shape) > 1 for i in terms) == 2
+
+    def _settle(self) -> None:
+        """Autograd has taken over what the last operation made."""
+        for value, tensor in self._fresh:
+            if tensor.grad_fn is not None:
+                self._nodes[value] = (tensor.grad_fn, tensor.output_nr)
+        self._fresh = []
