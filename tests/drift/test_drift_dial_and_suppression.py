@@ -164,3 +164,42 @@ def test_parameters_by_pattern(net):
     assert centre_weights(net, only="blocks.1.*").names == ("blocks.1.linear",)
     with pytest.raises(ValueError, match="nosuch"):
         project_gradients(net, only="nosuch*")
+
+
+class HeadFirst(nn.Module):
+    """A readout that is registered before the hidden layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.a, self.b = nn.Linear(16, 5), nn.Linear(8, 16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.b(torch.relu(self.a(x)))))
+
+
+def test_the_readout_is_found_by_dataflow_and_not_by_the_order_of_registration():
+    torch.manual_seed(0)
+    net, x, y = HeadFirst(), torch.randn(64, 8), torch.randint(5, (64,))
+    hidden = {n: p.clone() for n, p in net.named_parameters() if not n.startswith("head")}
+    assert set_drift(net, "ce", (x, y), target=1.5).readout == "head"
+    assert all(torch.equal(p, hidden[n]) for n, p in net.named_parameters() if n in hidden)
+    with centre_weights(net, (x, y)) as held:
+        assert held.names == ("a", "b") and "readout" in held.skipped["head"]
+    with project_gradients(net, batch=(x, y)) as held:
+        assert held.names == ("a", "b")
+    with centre_weights(net) as held:
+        assert "registered last" in held.skipped["b"]
+
+
+def test_layers_of_a_hugging_face_gpt2_are_centred_by_output():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=6, bos_token_id=0, eos_token_id=0
+    )
+    gpt = transformers.GPT2LMHeadModel(config)
+    batch = {"input_ids": torch.randint(0, 20, (2, 6))}
+    with centre_weights(gpt, batch) as held:
+        assert "transformer.h.0.mlp.c_fc" in held.names and "lm_head" not in held.names
+        weight = gpt.transformer.h[0].mlp.c_fc.weight  # stored (inputs, outputs)
+        assert float(weight.mean(0).abs().max()) < 1e-7 < float(weight.mean(1).abs().max())
+        gpt(**batch).logits.square().mean().backward()

@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy import Anatomy, chart
+from netvitals.anatomy.kinds import layer_kind
 from netvitals.capture import LossFn, Mode, Result, in_mode, preserved, task_of, uncompiled
 from netvitals.capture.nested import main_output
+from netvitals.capture.task import Task, inputs_of
 
-READOUTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LARGEST = 1e6  # scales beyond this are not looked for
 PRECISION = 1e-6  # relative, of the scale
 
@@ -76,7 +78,7 @@ def set_drift(
         seed: what noise is left in the model is drawn with it.
         target: the push to reach; 0 makes the readout zero.
         scale: or the factor itself.
-        readout: name of the layer; by default the last linear or convolution layer of the model.
+        readout: name of the layer; by default the one that makes the output, found by dataflow.
 
     Returns:
         What was scaled by how much, and the push before and after.
@@ -92,7 +94,7 @@ def set_drift(
     for name, value in (("target", target), ("scale", scale)):
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a number that is not negative, got {value}")
-    name, layer = _readout(model, readout)
+    name, layer = _readout(inputs_of(uncompiled(model), batch), readout)
     parameters = [p for p in (layer.weight, layer.bias) if isinstance(p, Tensor)]
     start = [p.detach().clone() for p in parameters]
     count = 0
@@ -181,21 +183,41 @@ def expected_sparsity(push: float) -> float:
     return values[i - 1] + weight * (values[i] - values[i - 1])
 
 
-def _readout(model: nn.Module, name: str | None) -> tuple[str, Any]:
-    layers = {n: m for n, m in model.named_modules() if isinstance(m, READOUTS)}
+def _readout(task: Task, name: str | None) -> tuple[str, Any]:
+    """The layer that makes the output, by dataflow, or the one that was named."""
+    model = task.model
+    layers = {n: m for n, m in model.named_modules() if layer_kind(m) in ("linear", "convolution")}
     if name is not None and name not in layers:
         raise ValueError(f"there is no linear or convolution layer {name!r}; there are {', '.join(layers) or 'none'}")
     if not layers:
         raise ValueError("the model has no linear or convolution layer to use as a readout")
-    chosen = name if name is not None else list(layers)[-1]
-    layer = layers[chosen]
+    if name is None:
+        name = next(iter(layers)) if len(layers) == 1 else readout_name(chart(model, task.inputs), layers)
+    layer = layers[name]
     owners = [m for m in model.modules() if any(p is layer.weight for p in m._parameters.values())]
     if len(owners) > 1:
         raise ValueError(
-            f"the weight of {chosen} is tied to {type(owners[0]).__name__}; scaling it would change both. "
+            f"the weight of {name} is tied to {type(owners[0]).__name__}; scaling it would change both. "
             "Untie them, or scale the logits in the loss"
         )
-    return chosen, layer
+    return name, layer
+
+
+def readout_name(anatomy: Anatomy, layers: Mapping[str, nn.Module]) -> str:
+    """The one layer that makes a model's output.
+
+    Args:
+        anatomy: of the model.
+        layers: the modules it may be.
+
+    Returns:
+        Its name.
+    """
+    found = list(dict.fromkeys(layer.name for layer in anatomy.readouts if layer.name in layers))
+    if len(found) != 1:
+        what = f"{len(found)} layers make the output ({', '.join(found)})" if found else "no layer makes the output"
+        raise ValueError(f"{what}: name the one that is meant, of {', '.join(layers)}")
+    return found[0]
 
 
 def _solve(value: Callable[[float], float], target: float, at_one: float) -> float:

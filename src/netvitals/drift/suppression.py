@@ -12,6 +12,7 @@ drifts. The readout is left alone: it shuts no gate.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,11 +25,14 @@ from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 
 from netvitals.activations import QuantileReLU, TopK, ZeroMean
+from netvitals.anatomy import chart
+from netvitals.anatomy.kinds import by_output, layer_kind
 from netvitals.capture import Only, Result, picked, skipped_lines
 from netvitals.capture.selection import lets_through
+from netvitals.capture.task import inputs_of
 from netvitals.layers import replace_activation
 
-LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+BY_ORDER = "taken for the readout because it is registered last: give batch= to find the readout by dataflow"
 
 
 @dataclass(frozen=True)
@@ -58,17 +62,26 @@ class Suppression(Result):
 
 
 class RowCentred(nn.Module):
-    """A weight whose rows have mean zero, whatever the parameter behind it is."""
+    """A weight whose rows have mean zero, whatever the parameter behind it is.
+
+    Args:
+        out_dim: the dimension of the stored weight that counts outputs.
+    """
+
+    def __init__(self, out_dim: int = 0) -> None:
+        super().__init__()
+        self.out_dim = out_dim
 
     def forward(self, weight: Tensor) -> Tensor:
-        return centred(weight)
+        return centred(weight, self.out_dim)
 
 
-def centred(weight: Tensor) -> Tensor:
+def centred(weight: Tensor, out_dim: int = 0) -> Tensor:
     r"""$W_{ik} - \frac1n\sum_k W_{ik}$ over everything that enters output i.
 
     Args:
         weight: (outputs, inputs), or a convolution's kernel (outputs, inputs, ...).
+        out_dim: the dimension that counts outputs, where it is not the first (Hugging Face's Conv1D).
 
     Returns:
         A new tensor of the same shape whose mean is 0 for each output.
@@ -77,37 +90,45 @@ def centred(weight: Tensor) -> Tensor:
     tensor([[-1.,  1.],
             [-2.,  2.]])
     """
-    return weight - weight.mean(tuple(range(1, weight.ndim)), keepdim=True)
+    return weight - weight.mean([d for d in range(weight.ndim) if d != out_dim], keepdim=True)
 
 
-def centre_weights(model: nn.Module, *, only: Only = None) -> Suppression:
+def centre_weights(model: nn.Module, batch: Any = None, *, only: Only = None) -> Suppression:
     """Reparametrise the hidden weights so that every row keeps mean zero. Call it before making the optimiser.
 
     Args:
         model: changed in place; the first forward pass already uses centred rows.
+        batch: what a loader yields, to find the readout by dataflow; without it the layer that is registered last is
+            taken for it, and ``skipped`` says so.
         only: layers, by names or patterns (``"blocks.*"``) or a function of a name; by default all linear and
-            convolution layers but the readout.
+            convolution layers but the readout and those whose weight is tied to another module.
 
     Returns:
         A handle that undoes it.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> print(centre_weights(net), bool(net[0].weight.mean(1).abs().max() < 1e-7))
-    row-centred weights in 0 True
+    row-centred weights in 0
+    skipped 2: taken for the readout because it is registered last: give batch= to find the readout by dataflow True
     """
-    done = Suppression("row-centred weights", tuple(name for name, _ in _layers(model, only)))
-    for _, layer in _layers(model, only):
+    layers, skipped = _layers(model, batch, only)
+    done = Suppression("row-centred weights", tuple(layers), skipped)
+    for layer in layers.values():
         if parametrize.is_parametrized(layer, "weight") and any(
             isinstance(p, RowCentred) for p in layer.parametrizations["weight"]
         ):
             raise ValueError("a layer of this model is row-centred already; remove() the first suppression")
-        parametrize.register_parametrization(layer, "weight", RowCentred())
+        parametrize.register_parametrization(layer, "weight", RowCentred(_out_dim(layer)))
         done._undo.append(partial(parametrize.remove_parametrizations, layer, "weight"))
     return done
 
 
 def project_gradients(
-    model: nn.Module, optimizer: Optimizer | Iterable[Optimizer] | None = None, *, only: Only = None
+    model: nn.Module,
+    optimizer: Optimizer | Iterable[Optimizer] | None = None,
+    *,
+    batch: Any = None,
+    only: Only = None,
 ) -> Suppression:
     """Take the mean of every row out of the gradients of the hidden weights, as backward makes them.
 
@@ -117,6 +138,7 @@ def project_gradients(
     Args:
         model: hooks are put on its weights.
         optimizer: one or several that scale or turn gradients; None for SGD.
+        batch: as for :func:`centre_weights`.
         only: layers, as for :func:`centre_weights`.
 
     Returns:
@@ -128,29 +150,30 @@ def project_gradients(
     >>> bool(net[0].weight.grad.mean(1).abs().max() < 1e-6), held.names
     (True, ('0',))
     """
-    layers = _layers(model, only)
-    frozen = {name: "its weight does not train" for name, layer in layers if not layer.weight.requires_grad}
-    done = Suppression("gradients without row means", tuple(n for n, _ in layers if n not in frozen), frozen)
-    weights: list[Tensor] = []
-    for name, layer in layers:
+    layers, skipped = _layers(model, batch, only)
+    frozen = {name: "its weight does not train" for name, layer in layers.items() if not layer.weight.requires_grad}
+    names = tuple(n for n in layers if n not in frozen)
+    done = Suppression("gradients without row means", names, {**skipped, **frozen})
+    weights: list[tuple[Tensor, int]] = []
+    for name, layer in layers.items():
         if parametrize.is_parametrized(layer, "weight"):
             raise ValueError(f"the weight of {name} is reparametrised; its gradient is not that of a plain parameter")
         weight = layer.weight
         if not weight.requires_grad:
             continue
-        weights.append(weight)
-        done._undo.append(weight.register_hook(centred).remove)
+        weights.append((weight, _out_dim(layer)))
+        done._undo.append(weight.register_hook(partial(centred, out_dim=_out_dim(layer))).remove)
     given = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer or ())
     for each in given:
         kept: list[Tensor] = []
 
         def note(*_: Any, kept: list[Tensor] = kept) -> None:
-            kept[:] = [w.detach() - centred(w.detach()) for w in weights]
+            kept[:] = [w.detach() - centred(w.detach(), dim) for w, dim in weights]
 
         @torch.no_grad()
         def restore(*_: Any, kept: list[Tensor] = kept) -> None:
-            for w, mean in zip(weights, kept):
-                w.copy_(centred(w) + mean)
+            for (w, dim), mean in zip(weights, kept):
+                w.copy_(centred(w, dim) + mean)
 
         done._undo.append(each.register_step_pre_hook(note).remove)
         done._undo.append(each.register_step_post_hook(restore).remove)
@@ -198,10 +221,23 @@ def _put(model: nn.Module, place: str, part: Any) -> None:
     setattr(parent, key, part)
 
 
-def _layers(model: nn.Module, only: Only) -> list[tuple[str, Any]]:
-    found = {n: m for n, m in model.named_modules() if isinstance(m, LAYERS)}
+def _layers(model: nn.Module, batch: Any, only: Only) -> tuple[dict[str, Any], dict[str, str]]:
+    """The hidden layers, and what was left out and why."""
+    found = {n: m for n, m in model.named_modules() if layer_kind(m) in ("linear", "convolution")}
     if only is not None:
-        return [(n, found[n]) for n in picked(found, only, "linear or convolution layer")]
+        return {n: found[n] for n in picked(found, only, "linear or convolution layer")}, {}
     if len(found) < 2:
         raise ValueError("the model has no hidden linear or convolution layer to keep from drifting")
-    return list(found.items())[:-1]
+    uses = Counter(id(p) for m in model.modules() for p in m._parameters.values())
+    skipped = {n: "its weight is tied to another module" for n, m in found.items() if uses[id(m.weight)] > 1}
+    if batch is None:
+        skipped.setdefault(list(found)[-1], BY_ORDER)
+    else:
+        readouts = {layer.name for layer in chart(model, inputs_of(model, batch).inputs).readouts}
+        skipped |= {n: "the readout: it shuts no gate" for n in found if n in readouts}
+    return {n: m for n, m in found.items() if n not in skipped}, skipped
+
+
+def _out_dim(layer: nn.Module) -> int:
+    weight = layer.get_parameter("weight")
+    return 0 if by_output(layer, weight) is weight else 1
