@@ -238,3 +238,22 @@ def test_attention_without_layers_has_heads_by_its_shape():
 
     (block,) = chart(Bare(), torch.randn(B, H, T, D)).heads
     assert (block.heads, block.kv_heads, block.head_dim, block.q, block.o) == (H, H, D, None, None)
+
+
+def test_attention_over_pixels_with_channels_first_is_taken_apart_too():
+    class Pixels(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = nn.Conv2d(C, 3 * C, 1), nn.Conv2d(C, C, 1)
+
+        def forward(self, x):
+            b, c, h, w = x.shape
+            q, k, v = self.qkv(x).view(b, 3, H, D, h * w).unbind(1)
+            weights = torch.einsum("bhcn,bhcm->bhnm", q, k).mul(0.5).softmax(-1)
+            return x + self.out(torch.einsum("bhnm,bhcm->bhcn", weights, v).reshape(b, c, h, w))
+
+    (block,) = chart(Pixels(), torch.randn(B, C, 3, 4)).heads
+    assert [str(p) for p in (block.q, block.k, block.v)] == [f"qkv.weight[{i * C}:{(i + 1) * C}]" for i in range(3)]
+    assert (block.heads, block.kv_heads, block.head_dim, block.scale) == (H, H, D, pytest.approx(0.5))
+    assert [str(p) for p in block.o.heads] == [f"out.weight[:, {h * D}:{(h + 1) * D}]" for h in range(H)]
+    assert [str(p) for p in block.v.heads] == [f"qkv.weight[{2 * C + h * D}:{2 * C + (h + 1) * D}]" for h in range(H)]

@@ -260,7 +260,7 @@ class Dataflow:
             return code
         if value in found or self.tensors[value].is_floating_point():  # signal without a known channel, or a constant
             return torch.full((), -1).expand(self.values[value].shape)
-        return self.tensors[value]
+        return self.tensors[value].cpu()  # codes are made there
 
 
 def decoded(code: int) -> tuple[int, int]:

@@ -170,8 +170,8 @@ def shape_of(f: Replay, x: Tensor) -> Literal["activation", "affine", "unclear"]
             size = torch.stack(y).abs().amax(0) + 1e-30  # of each element: a mask adds huge numbers to some
             gaps = ((v - y[3] - slope * (p - points[3])).abs() / size for p, v in zip(points, y))
             return "affine" if max(float(g.amax()) for g in gaps) <= 1e-9 else "activation"
-    except Exception:  # an operation that refuses the wider type or the shifted values
-        return "unclear"
+    except Exception:  # an operation or a device that refuses the wider type or the shifted values
+        return "activation" if names & _BENT and x.is_floating_point() else "unclear"
 
 
 def _one_factor(op: Operation, inside: set[int]) -> bool:

@@ -136,7 +136,7 @@ def _written(op: Operation, logits: int, weights: int, flow: Dataflow, free: set
     first = second.inputs[-2:].index(at) == 0
     v = second.inputs[-1] if first else second.inputs[-2]
     f = Replay(path, scores.outputs[0], logits, flow)
-    x = torch.zeros(flow.values[scores.outputs[0]].shape, dtype=torch.float64, requires_grad=True)
+    x = torch.zeros_like(flow.tensors[scores.outputs[0]], dtype=torch.float64, requires_grad=True)
     try:
         with torch.enable_grad():
             y = f(x)
