@@ -183,3 +183,99 @@ def test_a_loss_function_that_hands_on_the_models_own_loss_is_taken_for_what_it_
     assert handed.total == pytest.approx(own.total, rel=1e-9)
     split = curvature.interlayer(gpt, lambda o, y: o.loss, ({"input_ids": ids, "labels": ids}, ids), probes=4)
     assert split.nodes
+
+
+class Positions(nn.Module):
+    """A table of positions, nanoGPT style: it does not grow with the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.tok, self.pos, self.head = nn.Embedding(11, 4), nn.Embedding(8, 4), nn.Linear(4, 11)
+
+    def forward(self, ids):
+        return self.head(torch.tanh(self.tok(ids) + self.pos(torch.arange(ids.shape[1]))))
+
+
+@pytest.mark.parametrize("batch", [2, 4, 8])
+def test_a_table_of_positions_is_one_tensor_whatever_the_batch(batch):
+    torch.manual_seed(0)
+    net, ids = Positions().double(), torch.randint(0, 11, (batch, 8))
+    loss = lambda o, y: F.cross_entropy(o.flatten(0, 1), y.flatten())
+    found = curvature.interlayer(net, loss, (ids, ids), nodes=["tok", "pos"], probes=40)
+    assert found.sizes == (32, 32)
+    eps = torch.zeros(8, 4, dtype=torch.float64)
+
+    def f(e):
+        handle = net.pos.register_forward_hook(lambda m, a, o: o + e)
+        try:
+            return loss(net(ids), ids)
+        finally:
+            handle.remove()
+
+    wanted = torch.autograd.functional.hessian(f, eps).reshape(32, 32)
+    assert found.resonance[1, 1] == pytest.approx(float(wanted.norm()), rel=1e-9)
+
+
+class Second(nn.Module):
+    """Only the second tensor that the body returns is used, as with BERT's pooled output or an LSTM's last state."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x):
+        _, (state, _) = self.body(x)
+        return self.head(torch.tanh(state[-1]))
+
+
+def test_every_tensor_that_a_node_returns_is_perturbed_and_the_used_ones_count():
+    torch.manual_seed(0)
+    net, x, y = Second().double(), torch.randn(5, 6, 3).double(), torch.randn(5, 2).double()
+    found = curvature.interlayer(net, "mse", (x, y), nodes=["body"], method="exact")
+    assert found.sizes == (4,) and found.resonance[0, 0] > 0
+
+    def f(e):
+        with torch.no_grad():
+            _, (state, _) = net.body(x)
+        return F.mse_loss(net.head(torch.tanh(state[-1] + e)), y)
+
+    wanted = torch.autograd.functional.hessian(f, torch.zeros(4, dtype=torch.float64))
+    assert found.resonance[0, 0] == pytest.approx(float(wanted.norm()), rel=1e-9)
+
+
+def test_a_sequence_first_layer_is_measured_with_its_examples_in_the_second_dimension():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0).double()
+    net = nn.Sequential(layer, nn.Linear(4, 3)).double()
+    x, y = torch.randn(6, 3, 4).double(), torch.randn(6, 3, 3).double()  # positions, examples, channels
+    found = curvature.interlayer(net, "mse", (x, y), nodes=["0"], method="exact")
+    assert found.examples == 3 and found.sizes == (24,)
+
+    def f(e):
+        with torch.no_grad():
+            h = net[0](x)
+        return F.mse_loss(net[1](h + e[:, None]), y)
+
+    wanted = torch.autograd.functional.hessian(f, torch.zeros(6, 4, dtype=torch.float64)).reshape(24, 24)
+    assert found.resonance[0, 0] == pytest.approx(float(wanted.norm()), rel=1e-9)
+    with pytest.raises(ValueError, match="reach another one's output|no dimension of examples"):
+        curvature.interlayer(net, "mse", (x, y), nodes=["0"], reduction="per_sample")
+
+
+def test_an_expert_that_sees_some_rows_is_measured_for_what_it_saw():
+    class Routed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.head = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            first = x[:, 0] > 0
+            out = torch.zeros(len(x), 4, dtype=x.dtype)
+            out = out.index_put((first,), torch.tanh(self.a(x[first])))
+            return self.head(out.index_put((~first,), torch.tanh(self.b(x[~first]))))
+
+    torch.manual_seed(0)
+    net, x, y = Routed().double(), torch.randn(6, 3).double(), torch.randn(6, 2).double()
+    x[:, 0] = torch.tensor([1.0, 2.0, -1.0, 3.0, -2.0, 4.0])
+    found = curvature.interlayer(net, "mse", (x, y), nodes=["a", "b"], method="exact")
+    assert found.sizes == (16, 8) and (found.resonance.diagonal() > 0).all()

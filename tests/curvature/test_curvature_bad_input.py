@@ -147,7 +147,7 @@ class Odd(nn.Module):
     ("node", "sentence"),
     [
         ("spare", "node 'spare' does not influence the loss"),
-        ("pick", "node 'pick' returns torch.int64, which cannot be differentiated"),
+        ("pick", "node 'pick' returns Tensor of int64, nothing that can be differentiated"),
         ("never", "node 'never' is not called in the forward pass"),
         ("usde", "no module matches 'usde'; did you mean used"),
     ],
@@ -161,7 +161,7 @@ def test_default_nodes_leave_out_what_cannot_be_measured():
     found = interlayer(Odd(), F.cross_entropy, batch(), probes=4)
     assert found.nodes == ("used",)
     assert found.skipped == {
-        "pick": "returns torch.int64, which cannot be differentiated",
+        "pick": "returns Tensor of int64, nothing that can be differentiated",
         "spare": "does not influence the loss",
     }
     assert "skipped: pick (returns torch.int64" in str(found)

@@ -52,14 +52,14 @@ class NodeGraph:
 
 
 def node_graph(
-    nodes: Sequence[Node], seams: Sequence[tuple[Tensor, Tensor]], outputs: Sequence[Tensor], model: nn.Module
+    nodes: Sequence[Node], seams: Sequence[Sequence[tuple[Tensor, Tensor]]], outputs: Sequence[Tensor], model: nn.Module
 ) -> NodeGraph:
     """Walk the autograd graph back from each node until the next nodes upstream."""
     names = [n.name for n in nodes]
-    stops = {after.grad_fn: name for name, (_, after) in zip(names, seams)}
+    stops = {after.grad_fn: name for name, pairs in zip(names, seams) for _, after in pairs}
     parents: dict[str, tuple[str, ...]] = {}
     merges: dict[str, tuple[str, ...]] = {}
-    targets = [(name, [before.grad_fn]) for name, (before, _) in zip(names, seams)]
+    targets = [(name, [before.grad_fn for before, _ in pairs]) for name, pairs in zip(names, seams)]
     targets.append((OUT, [o.grad_fn for o in outputs]))
     for name, starts in targets:
         found, ops = _upstream([s for s in starts if s is not None], stops)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy.batching import named_tensors
+from netvitals.curvature.engine.layout import Place, doubled_batch, float_tensors, place_of
 from netvitals.curvature.engine.problem import Problem, float_outputs
 
 Choice = None | str | Sequence[str] | Callable[[str, nn.Module], bool]
@@ -33,8 +35,9 @@ class Node:
     module: str
     call: int  # 1 for the first call of the module
     op: str  # class of the module
-    shape: tuple[int, ...]  # of the output with its batch dimension, or (p_v,)
+    shape: tuple[int, ...]  # of the (first) output with its batch dimension, or (p_v,)
     size: int  # d_v per example, or p_v
+    places: tuple[Place, ...] = ()  # how examples lie in each floating tensor of the output
 
 
 def parameter_node(name: str, shape: tuple[int, ...], op: str = "Parameter") -> Node:
@@ -56,6 +59,7 @@ class Survey:
 def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
     """Run the model once and note each module's calls. Stops with a sentence when the graph outgrows ``memory``."""
     seen = Survey()
+    doubled = _doubled_shapes(problem) if calls else {}
     counts: dict[str, int] = {}
     results: list[tuple[str, Tensor]] = []
     stores = {p.untyped_storage().data_ptr() for p in problem.model.parameters()}
@@ -66,26 +70,29 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
             nonlocal computed
             counts[name] = counts.get(name, 0) + 1
             call = name if counts[name] == 1 else f"{name}#{counts[name]}"
-            value = first_tensor(out)
-            if value is None:
-                seen.skipped[call] = f"returns {type(out).__name__}, not a tensor"
-            elif not value.is_floating_point():
-                seen.skipped[call] = f"returns {value.dtype}, which cannot be differentiated"
-            elif value.ndim == 0 or value.shape[0] % problem.examples:
-                seen.skipped[call] = f"returns shape {tuple(value.shape)}, whose first dimension is not the batch"
-            else:
-                node = Node(
-                    name=call,
-                    module=name,
-                    call=counts[name],
-                    op=type(module).__name__,
-                    shape=tuple(value.shape),
-                    size=value.numel() // problem.examples,
-                )
-                seen.calls.append(node)
-                results.append((call, value))
-                if not any(True for _ in module.children()):
-                    computed += value.numel() * value.element_size()
+            values = float_tensors(out)
+            if not values:
+                seen.skipped[call] = f"returns {_what(out)}, nothing that can be differentiated"
+                return
+            shapes = [tuple(v.shape) for v in values]
+            long = doubled.get((name, counts[name]))
+            known = long is not None and len(long) == len(shapes)
+            places = tuple(
+                place_of(s, long[i] if known and long else None, problem.examples) for i, s in enumerate(shapes)
+            )
+            node = Node(
+                name=call,
+                module=name,
+                call=counts[name],
+                op=type(module).__name__,
+                shape=shapes[0],
+                size=sum(p.size(s, problem.examples) for p, s in zip(places, shapes)),
+                places=places,
+            )
+            seen.calls.append(node)
+            results.extend((call, value) for value in values)
+            if not any(True for _ in module.children()):
+                computed += sum(v.numel() * v.element_size() for v in values)
 
         return hook
 
@@ -123,29 +130,39 @@ def too_large(needed: int, memory: int, examples: int) -> str:
     )
 
 
-def first_tensor(out: Any) -> Tensor | None:
-    """A module's output, or the first tensor of a tuple, list or dict it returns."""
-    if isinstance(out, Tensor):
-        return out
-    if isinstance(out, dict):
-        out = list(out.values())
-    if isinstance(out, (tuple, list)):
-        return next((t for t in out if isinstance(t, Tensor)), None)
-    return None
+def _what(out: Any) -> str:
+    """What a module returned, for a sentence."""
+    kinds = [str(v.dtype).removeprefix("torch.") for _, v in named_tensors("output", out)]
+    return f"{type(out).__name__} of {kinds[0]}" if kinds else type(out).__name__
 
 
-def with_first_tensor(out: Any, value: Tensor) -> Any:
-    """``out`` with its first tensor replaced."""
-    if isinstance(out, Tensor):
-        return value
-    if isinstance(out, dict):
-        key = next(k for k, t in out.items() if isinstance(t, Tensor))
-        out = type(out)(out)
-        out[key] = value
-        return out
-    items = list(out)
-    items[next(i for i, t in enumerate(items) if isinstance(t, Tensor))] = value
-    return type(out)(*items) if hasattr(out, "_fields") else type(out)(items)
+def _doubled_shapes(problem: Problem) -> dict[tuple[str, int], list[tuple[int, ...]]]:
+    """For every call of a module, the shapes of its floating outputs for a batch of twice the length."""
+    examples, long = doubled_batch(problem.task)
+    if examples is not None:
+        problem.examples = examples
+    if long is None:
+        return {}
+    counts: dict[str, int] = {}
+    found: dict[tuple[str, int], list[tuple[int, ...]]] = {}
+
+    def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, args: Any, out: Any) -> None:
+            counts[name] = counts.get(name, 0) + 1
+            found[name, counts[name]] = [tuple(v.shape) for v in float_tensors(out)]
+
+        return hook
+
+    handles = [m.register_forward_hook(note(name)) for name, m in problem.model.named_modules() if name]
+    try:
+        with torch.no_grad():
+            long.forward()
+    except Exception:  # a model that takes batches of one length only
+        return {}
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
 
 
 def choose(problem: Problem, seen: Survey, nodes: Choice, space: str) -> tuple[list[Node], str, dict[str, str]]:

@@ -77,7 +77,7 @@ class Products:
         split: bool = True,
     ) -> None:
         self.tape, self.memory, self.cost = tape, memory, Cost()
-        self.leaves: list[list[Tensor]] = [[r] for r in tape.rows] if by_sample else tape.leaves
+        self.leaves: list[list[Tensor]] = [[r] for r in self.rows_of(tape)] if by_sample else tape.leaves
         self.flat = [leaf for leaves in self.leaves for leaf in leaves]
         self.by_sample = by_sample
         self.batched = True
@@ -88,6 +88,17 @@ class Products:
         self.roots: list[Tensor] | None = None
         if roots == "auto" and tape.space == "activation" and not tape.interacts:
             self.roots = self._output_jacobians(planned)
+
+    @staticmethod
+    def rows_of(tape: Tape) -> list[Tensor]:
+        """One perturbation by example a node; a sentence where there is none."""
+        if tape.single_rows is None:
+            odd = [n.name for n, rows in zip(tape.nodes, tape.rows) if len(rows) != 1 or rows[0] is None]
+            raise ValueError(
+                f"{', '.join(odd)}: the output has no dimension of examples, or is several tensors, so examples cannot "
+                "be kept apart there: use reduction='mean_block', or choose other nodes"
+            )
+        return tape.single_rows
 
     @cached_property
     def gradient(self) -> Sequence[Tensor | None]:
@@ -232,7 +243,8 @@ class Products:
 
     def _output_jacobians(self, planned: int) -> list[Tensor] | None:
         """J_{out←v} by sample, (K, B, d_v), when K backward passes are fewer than the sweep would need."""
-        if len(self.tape.outputs) != 1:
+        single = self.tape.single_rows
+        if len(self.tape.outputs) != 1 or single is None:
             return None
         out, b = self.tape.outputs[0], self.tape.examples
         if out.shape[0] != b:
@@ -246,8 +258,8 @@ class Products:
         for start in range(0, k, self.chunk):
             part = basis[start : start + self.chunk]
             cot = part[:, None].expand(-1, b, -1).reshape(len(part), *out.shape)
-            got = self._backward([out], self.tape.rows, [cot])
-            rows.append([g.reshape(len(part), b, -1) for g in _filled(got, self.tape.rows, len(part))])
+            got = self._backward([out], single, [cot])
+            rows.append([g.reshape(len(part), b, -1) for g in _filled(got, single, len(part))])
         self.cost.vjps += k
         return [torch.cat(c) for c in zip(*rows)]
 

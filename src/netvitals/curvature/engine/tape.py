@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -21,15 +22,14 @@ from netvitals.capture.nested import main_output
 from netvitals.capture.observation import Mode
 from netvitals.curvature.engine.checks import gradient_beyond, rows_interact, tolerance
 from netvitals.curvature.engine.graph import NodeGraph, ends, node_graph
+from netvitals.curvature.engine.layout import float_tensors, replaced
 from netvitals.curvature.engine.nodes import (
     Choice,
     Node,
     choose,
-    first_tensor,
     parameter_node,
     parameters_of,
     survey,
-    with_first_tensor,
 )
 from netvitals.curvature.engine.problem import Problem, advised, float_outputs, laboratory, refuse_noise
 
@@ -42,7 +42,8 @@ class Tape:
     Attributes:
         nodes: the nodes, in the order they run.
         leaves: per node, the tensors to differentiate by: one ε shared by all examples, or the node's parameters.
-        rows: per node, ε by example, shape (B, ...): the same perturbation before it is summed over the batch.
+        rows: per node and leaf, ε by example, shape (B, ...): the same perturbation before it is summed over the batch;
+            None for a tensor without a dimension of examples.
         outputs: the model's floating outputs; ``pull`` is ∇L at them, detached.
         graph: how the nodes depend on one another.
         kept_bytes: what the graph keeps alive, as seen in a trial pass.
@@ -53,7 +54,7 @@ class Tape:
         self.problem, self.nodes, self.space, self.chosen, self.kept_bytes = problem, nodes, space, chosen, kept_bytes
         self.skipped: dict[str, str] = {}
         self.leaves: list[list[Tensor]] = [[] for _ in nodes]
-        self.rows: list[Tensor] = []
+        self.rows: list[list[Tensor | None]] = []
         self.outputs: list[Tensor] = []
         self.pull: list[Tensor] = []
         self.detached: list[Tensor] = []  # the outputs as variables of the loss alone
@@ -71,7 +72,13 @@ class Tape:
     @cached_property
     def interacts(self) -> bool:
         """Whether examples see each other on the way from a node to the output, as measured."""
-        return rows_interact(self.outputs, self.rows, self.examples)
+        return rows_interact(self.outputs, [r for rows in self.rows for r in rows if r is not None], self.examples)
+
+    @property
+    def single_rows(self) -> list[Tensor] | None:
+        """One perturbation by example a node; None where a node returns several tensors, or one without examples."""
+        single = [rows[0] for rows in self.rows if len(rows) == 1 and rows[0] is not None]
+        return single if len(single) == len(self.rows) else None
 
     def demand_split(self) -> None:
         """Raise a sentence where H is not the sum of a Gauss–Newton part at the outputs and a tensor part."""
@@ -85,7 +92,7 @@ class Tape:
     def record(self) -> None:
         """Run the model with ε in place and keep the graph."""
         problem, model = self.problem, self.problem.model
-        seams: list[tuple[Tensor, Tensor]] = []  # (before, after) the perturbation, per node
+        seams: list[list[tuple[Tensor, Tensor]]] = []  # (before, after) the perturbation, per node and tensor
         if self.space == "activation":
             for p in model.parameters():
                 p.requires_grad_(False)  # only ε is differentiated; `preserved` puts the flags back
@@ -116,7 +123,7 @@ class Tape:
         self.pull = [s.detach() for s in self.slope]
         if seams:
             self.graph = node_graph(self.nodes, seams, self.outputs, model)
-            self.values = [before for before, _ in seams]
+            self.values = [pairs[0][0] for pairs in seams]
 
     def _cut_at_outputs(self, outputs: Any, rebuild: Any) -> None:
         """The loss as a function of the model's detached outputs, and its gradient at them."""
@@ -189,11 +196,11 @@ class Tape:
         outputs = self._rebuild()
         return self.loss, sum(self.problem.loss_of_part(outputs, h) * (h.stop - h.start) / b for h in halves)
 
-    def _forward_perturbed(self) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
+    def _forward_perturbed(self) -> tuple[Any, list[list[tuple[Tensor, Tensor]]]]:
         index = {(n.module, n.call): i for i, n in enumerate(self.nodes)}
         counts: dict[str, int] = {}
-        seams: dict[int, tuple[Tensor, Tensor]] = {}
-        rows: dict[int, Tensor] = {}
+        seams: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        rows: dict[int, list[Tensor | None]] = {}
 
         def perturb(name: str) -> Any:
             def hook(module: nn.Module, args: Any, out: Any) -> Any:
@@ -201,16 +208,12 @@ class Tape:
                 i = index.get((name, counts[name]))
                 if i is None:
                     return None
-                value = first_tensor(out)
-                assert value is not None
-                b = self.examples
-                inner = value.shape[1:] if value.shape[0] == b else (value.shape[0] // b, *value.shape[1:])
-                leaf = torch.zeros(1, *inner, dtype=value.dtype, device=value.device, requires_grad=True)
-                rows[i] = leaf.expand(b, *inner)
-                self.leaves[i] = [leaf]
-                moved = value + rows[i].reshape(value.shape)
-                seams[i] = (value, moved)
-                return with_first_tensor(out, moved)
+                values = float_tensors(out)
+                parts = [place.perturbed(v, self.examples) for place, v in zip(self.nodes[i].places, values)]
+                self.leaves[i] = [leaf for leaf, _, _ in parts]
+                rows[i] = [row for _, row, _ in parts]
+                seams[i] = [(value, moved) for value, (_, _, moved) in zip(values, parts)]
+                return replaced(out, [moved for _, _, moved in parts])
 
             return hook
 
@@ -317,13 +320,20 @@ def _drop_idle(tape: Tape, explicit: bool) -> None:
     whole = torch.autograd.grad(tape.whole_loss(), flat, allow_unused=True, retain_graph=True)
     tape.beyond = gradient_beyond(whole, grads)
     ends = np.cumsum([len(leaves) for leaves in tape.leaves])
-    live = [any(g is not None for g in grads[end - len(leaves) : end]) for end, leaves in zip(ends, tape.leaves)]
+    used = [[g is not None for g in grads[end - len(ls) : end]] for end, ls in zip(ends, tape.leaves)]
+    live = [any(flags) for flags in used]
     idle = [n.name for n, ok in zip(tape.nodes, live) if not ok]
     if idle and (explicit or not any(live)):
         raise ValueError(
             f"node {idle[0]!r} does not influence the loss: its output is not used on the way to the loss "
             "(or is detached). Leave it out"
         )
+    if tape.space == "activation":  # of several tensors that a node returns, those that are used
+        for i, flags in enumerate(used):
+            tape.leaves[i] = [leaf for leaf, ok in zip(tape.leaves[i], flags) if ok]
+            tape.rows[i] = [row for row, ok in zip(tape.rows[i], flags) if ok]
+            places = tuple(p for p, ok in zip(tape.nodes[i].places, flags) if ok)
+            tape.nodes[i] = replace(tape.nodes[i], places=places, size=sum(leaf.numel() for leaf in tape.leaves[i]))
     if idle:
         keep = [i for i, ok in enumerate(live) if ok]
         tape.skipped |= dict.fromkeys(idle, "does not influence the loss")

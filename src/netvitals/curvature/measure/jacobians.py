@@ -24,6 +24,7 @@ from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.problem import Problem, laboratory
+from netvitals.curvature.engine.products import Products
 from netvitals.curvature.engine.tape import Tape, recorded
 from netvitals.curvature.measure.result import shortened, skipped_line
 
@@ -75,7 +76,7 @@ class NodeJacobians:
     """Jacobians between the nodes of a recorded tape, by example; alive inside ``node_jacobians(...)``."""
 
     def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+        self.tape, self.rows = tape, Products.rows_of(tape)
         self.names = tuple(n.name for n in tape.nodes)
 
     def jacobian(self, w: str, v: str) -> Tensor:
@@ -83,7 +84,7 @@ class NodeJacobians:
         i, j = self.names.index(w), self.names.index(v)
         b = self.tape.examples
         if i == j:
-            return torch.eye(self.tape.nodes[i].size, dtype=self.tape.rows[i].dtype).expand(b, -1, -1)
+            return torch.eye(self.tape.nodes[i].size, dtype=self.rows[i].dtype).expand(b, -1, -1)
         value = self.tape.values[i]
         return self._rows(value, self.tape.nodes[i].size, j)
 
@@ -93,7 +94,7 @@ class NodeJacobians:
         return self._rows(out, out.numel() // self.tape.examples, self.names.index(v))
 
     def _rows(self, value: Tensor, d: int, j: int) -> Tensor:
-        b, row = self.tape.examples, self.tape.rows[j]
+        b, row = self.tape.examples, self.rows[j]
         if not value.requires_grad:  # the first node depends on no perturbation
             return torch.zeros(b, d, row[0].numel(), dtype=value.dtype, device=value.device)
         eye = torch.eye(d, dtype=value.dtype, device=value.device)
@@ -152,8 +153,8 @@ def node_jacobians(
     with recorded(model, loss_fn, batch, nodes=nodes, dtype=dtype, mode=mode, memory=memory) as tape:
         if tape.interacts:
             raise ValueError(
-                "Jacobians by example need examples that do not see each other, but batch normalisation is "
-                "in train mode: call model.eval(), or pass mode='eval'"
+                "Jacobians by example need examples that do not see each other, but in this model one example's "
+                "activations reach another one's output: call model.eval() or pass mode='eval' if a norm does it"
             )
         yield NodeJacobians(tape)
 
