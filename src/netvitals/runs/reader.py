@@ -209,7 +209,14 @@ class Run:
 
 
 def status_of(summary: Summary) -> str:
-    """How a run stands: what its writer said last, or that it has been silent for too long."""
+    """How a run stands: what its writer said last, or that it has been silent for too long.
+
+    Args:
+        summary: of the run, as :attr:`Run.summary` reads it.
+
+    Returns:
+        ``running``, ``finished``, another word of its writer, or ``interrupted``.
+    """
     status = str(summary.shown.get("status", "unknown"))
     if status == "running" and time.time() - float(summary.shown.get("heartbeat", 0.0)) > SILENT_S:
         return "interrupted"
