@@ -83,6 +83,7 @@ class Recorder:
                 else:
                     self.rough.setdefault(key, set()).add((tuple(t.shape[1:]), formats(t), t.dtype))
 
+        record.__module__ = "torch"  # a measurement calls no hook of the user's, but torch's own
         return record
 
     def close(self):

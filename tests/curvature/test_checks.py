@@ -258,7 +258,7 @@ def test_a_sequence_first_layer_is_measured_with_its_examples_in_the_second_dime
 
     wanted = torch.autograd.functional.hessian(f, torch.zeros(6, 4, dtype=torch.float64)).reshape(24, 24)
     assert found.resonance[0, 0] == pytest.approx(float(wanted.norm()), rel=1e-9)
-    with pytest.raises(ValueError, match="reach another one's output|no dimension of examples"):
+    with pytest.raises(ValueError, match="reach another one's output"):
         curvature.interlayer(net, "mse", (x, y), nodes=["0"], reduction="per_sample")
 
 

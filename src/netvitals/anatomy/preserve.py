@@ -80,6 +80,12 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
 def undisturbed(measure: Callable[P, R]) -> Callable[P, R]:
     """A measurement whose first argument is a model, run inside :func:`preserved`.
 
+    Args:
+        measure: a function of a model and whatever else.
+
+    Returns:
+        The same function, after which the model is as it was.
+
     >>> @undisturbed
     ... def noise(model):
     ...     model.weight.grad = torch.ones_like(model.weight)

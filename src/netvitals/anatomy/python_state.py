@@ -9,6 +9,7 @@ import random
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -137,14 +138,10 @@ def _keep(value: Any, restore: list[Restore], met: set[int], depth: int) -> None
         restore.append(lambda: setattr(bits, "state", now))
     elif isinstance(value, torch.Generator):
         seed = value.get_state()
-        restore.append(lambda: _set_generator(value, seed))
+        restore.append(partial(_set_generator, value, seed))
     elif depth == 0 and hasattr(value, "__dict__") and type(value).__module__.partition(".")[0] not in FOREIGN:
         _keep_mapping(vars(value), restore)
         _keep_entries(vars(value).values(), restore, met, 1)
-
-
-def _set_generator(generator: torch.Generator, state: Tensor) -> None:
-    generator.set_state(state)
 
 
 def _keep_entries(values: Iterable[Any], restore: list[Restore], met: set[int], depth: int) -> None:
@@ -176,6 +173,10 @@ def _keep_tensor(value: Tensor, restore: list[Restore]) -> None:
                 value.copy_(saved)
 
     restore.append(put_back)
+
+
+def _set_generator(generator: torch.Generator, state: Tensor) -> None:
+    generator.set_state(state)
 
 
 def _array(value: np.ndarray, saved: np.ndarray) -> Restore:

@@ -190,16 +190,15 @@ class Run:
 
     def _arrays(self, vital: Choice, site: Choice, metric: Choice, end: str) -> Iterator[ArrayReading]:
         with opened(self.path) as tables:
-            by_id = {number: names for number, *names in _chosen(tables, vital, site, metric)}
+            by_id = {n[0]: n for n in _chosen(tables, vital, site, metric)}
             begins = _begins(tables)
             heads = [h for h in tables.array_heads() if h.series in by_id and _is_current(h, begins)]
             if end:
                 ordered = heads if end == "max" else heads[::-1]
                 heads = list({h.series: h for h in ordered}.values())  # the last of each series in that order
             for head in sorted(heads, key=lambda h: (h.step, h.id)):
-                vital_, site_, metric_ = by_id[head.series]
-                value = tables.array(head)
-                yield ArrayReading(step=head.step, vital=vital_, site=site_, metric=metric_, value=value)
+                _, vital_name, site_name, metric_name = by_id[head.series]
+                yield ArrayReading(head.step, vital_name, site_name, metric_name, tables.array(head))
 
     def findings(self) -> Sequence[Finding]:
         """The findings that were stored with the run; where none were, what the judge says of it now, if one was
@@ -210,7 +209,14 @@ class Run:
 
 
 def status_of(summary: Summary) -> str:
-    """How a run stands: what its writer said last, or that it has been silent for too long."""
+    """How a run stands: what its writer said last, or that it has been silent for too long.
+
+    Args:
+        summary: of the run, as :attr:`Run.summary` reads it.
+
+    Returns:
+        ``running``, ``finished``, another word of its writer, or ``interrupted``.
+    """
     status = str(summary.shown.get("status", "unknown"))
     if status == "running" and time.time() - float(summary.shown.get("heartbeat", 0.0)) > SILENT_S:
         return "interrupted"

@@ -47,6 +47,8 @@ def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:
 
 def unpack(blob: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The columns of :func:`pack`: steps, series, values."""
+    if len(blob) < _HEAD.size:
+        raise ValueError("a batch of readings is cut off")
     mark, count = _HEAD.unpack_from(blob)
     if mark != _MARK or len(blob) != _HEAD.size + 20 * count:
         raise ValueError("a batch of readings has not the size it says")

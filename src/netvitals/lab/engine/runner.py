@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +18,10 @@ from netvitals.lab.engine.store import DEFAULT, Results, TrialRecord
 from netvitals.lab.engine.study import Row, Study, trial_key
 from netvitals.lab.engine.versions import code_version
 from netvitals.lab.engine.workers import Engine, Outcome, TrialTask, make_engine
+from netvitals.runs.lock import FileLock, FileLocked
 
-ATTEMPTS = 2  # a trial that raises or is killed is tried once more
+ATTEMPTS = 2  # a trial that raises or breaks its worker is tried once more
+LOSSES = 7  # workers that may be killed under one trial by others before the trial itself is suspected
 
 
 @dataclass(frozen=True)
@@ -107,14 +110,15 @@ def run(
             raise ValueError(f"claim {claim.id} belongs to the study {claim.study}, not to {chosen.name}")
     store = results if isinstance(results, Results) else Results(results)
     try:
-        worker = make_engine(engine, jobs=jobs, address=address) if isinstance(engine, str) else engine
-        try:
-            return _run(
-                chosen, scale, worker, store, wanted, narrow=claims is not None, resume=resume, progress=progress
-            )
-        finally:
-            if worker is not engine:
-                worker.close()
+        with driving(store):
+            worker = make_engine(engine, jobs=jobs, address=address) if isinstance(engine, str) else engine
+            try:
+                return _run(
+                    chosen, scale, worker, store, wanted, narrow=claims is not None, resume=resume, progress=progress
+                )
+            finally:
+                if worker is not engine:
+                    worker.close()
     finally:
         if store is not results:
             store.close()
@@ -142,7 +146,7 @@ def reproduce(
         if claim.study not in {s.name for s in studies}:
             raise ValueError(f"claim {claim.id} belongs to the study {claim.study}, which was not asked for")
     runs: list[StudyRun] = []
-    with Results(results) as store:
+    with Results(results) as store, driving(store):
         worker = make_engine(engine, jobs=jobs, address=address)
         try:
             for study in studies:
@@ -155,6 +159,33 @@ def reproduce(
         finally:
             worker.close()
     return runs
+
+
+@contextmanager
+def driving(store: Results) -> Iterator[None]:
+    """Run studies for a results file, and nobody else meanwhile; a driver that died holds nobody up.
+
+    Args:
+        store: the file, open for writing. A second call inside the first is the same driver.
+
+    Yields:
+        Nothing; the file is ours inside the block.
+    """
+    if store.lock is not None:
+        yield
+        return
+    try:
+        store.lock = FileLock(store.path)
+    except FileLocked as error:
+        raise FileLocked(
+            f"{error}. Two drivers would run every trial twice: wait for the other one, or give this one another "
+            "--results"
+        ) from None
+    try:
+        yield
+    finally:
+        store.lock.release()
+        store.lock = None
 
 
 def _run(
@@ -208,7 +239,7 @@ def _work(
     """Every pending task to its end; the store is written here and nowhere else."""
     queue = deque(pending)
     tasks = {t.key: t for t in pending}
-    attempts = dict.fromkeys(tasks, 0)
+    attempts, losses = dict.fromkeys(tasks, 0), dict.fromkeys(tasks, 0)
     while queue or engine.running:
         while queue and engine.free > 0:
             task = queue.popleft()
@@ -219,11 +250,17 @@ def _work(
         for outcome in engine.poll(0.2):
             task = tasks[outcome.key]
             attempt = attempts[task.key]
-            if outcome.ok or attempt >= ATTEMPTS:
+            if outcome.lost and losses[task.key] < LOSSES - 1:
+                losses[task.key] += 1
+                attempts[task.key] -= 1  # its worker was killed from outside: that says nothing of the trial
+                store.record_failure(task.key, study.name, task.config, attempt, outcome.error)
+                queue.append(task)
+                continue
+            if outcome.ok or attempt >= ATTEMPTS or outcome.lost:
                 store.record(_record(study, code, task, outcome, attempt, engine.name))
             if not outcome.ok:
                 store.record_failure(task.key, study.name, task.config, attempt, outcome.error)
-                if attempt < ATTEMPTS:
+                if attempt < ATTEMPTS and not outcome.lost:
                     queue.appendleft(task)
                     continue
             state.done += outcome.ok

@@ -19,13 +19,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
+from netvitals.lab.engine import damage
 from netvitals.lab.engine.claim import Verdict
+from netvitals.lab.engine.damage import check_trial, readable, seal_trial, seals
 from netvitals.lab.engine.study import Config, Row, canonical
+from netvitals.runs.lock import FileLock
 
 DEFAULT = Path("runs/studies.sqlite")
 APPLICATION = 0x4E565354  # "NVST": marks the file as netvitals results
 LAYOUT_NUMBER = 2  # raised when the layout changes
 MIGRATIONS: dict[int, str] = {1: ""}  # layout n → SQL that makes it layout n + 1
+COLUMNS = "key, study, config, code, status, rows, error, attempts, seconds, engine, finished"  # of a trial
 LAYOUT = """
 CREATE TABLE trial (key TEXT PRIMARY KEY, study TEXT NOT NULL, config TEXT NOT NULL, code TEXT NOT NULL,
                     status TEXT NOT NULL CHECK (status IN ('done', 'failed')), rows TEXT, error TEXT,
@@ -102,27 +106,17 @@ class Results:
             raise IsADirectoryError(
                 f"{self.path} is a folder; name the results file in it, e.g. {self.path / DEFAULT.name}"
             )
+        self.lock: FileLock | None = None  # of who runs studies for it
         self._db = self._open_to_write() if write else self._open_to_read()
 
     def record(self, trial: TrialRecord) -> None:
         """Keep a trial; the same trial again replaces what was there, so nothing is counted twice."""
+        status, now = "done" if trial.done else "failed", time.time()
+        told = (trial.study, canonical(trial.config), trial.code, status, json.dumps(trial.rows), trial.error)
+        spent = (trial.attempts, trial.seconds, trial.engine)
         with self._transaction() as db:
-            db.execute(
-                "INSERT OR REPLACE INTO trial VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-                (
-                    trial.key,
-                    trial.study,
-                    canonical(trial.config),
-                    trial.code,
-                    "done" if trial.done else "failed",
-                    json.dumps(trial.rows),
-                    trial.error,
-                    trial.attempts,
-                    trial.seconds,
-                    trial.engine,
-                    time.time(),
-                ),
-            )
+            db.execute("INSERT OR REPLACE INTO trial VALUES (?,?,?,?,?,?,?,?,?,?,?)", (trial.key, *told, *spent, now))
+            seal_trial(db, trial.key, now, *told)
 
     def record_failure(self, key: str, study: str, config: Config, attempt: int, error: str) -> None:
         """Keep the traceback of one attempt, whatever becomes of the next one."""
@@ -136,34 +130,36 @@ class Results:
         wanted = None if keys is None else set(keys)
         where, values = (" WHERE study = ?", (study,)) if study is not None else ("", ())
         found: dict[str, TrialRecord] = {}
-        for key, name, config, code, rows, error, attempts, seconds, engine in self._db.execute(
-            f"SELECT key, study, config, code, rows, error, attempts, seconds, engine FROM trial{where} "
-            "ORDER BY finished",
-            values,
-        ):
-            if wanted is None or key in wanted:
-                found[key] = TrialRecord(
-                    key=key,
-                    study=name,
-                    config=json.loads(config),
-                    code=code,
-                    rows=json.loads(rows),
-                    error=error or "",
-                    attempts=attempts,
-                    seconds=seconds,
-                    engine=engine,
-                )
+        with readable(self.path):
+            known = seals(self._db)
+            for key, name, config, code, status, rows, error, attempts, seconds, engine, finished in self._db.execute(
+                f"SELECT {COLUMNS} FROM trial{where} ORDER BY finished", values
+            ):
+                if wanted is None or key in wanted:
+                    check_trial(known, key, finished, name, config, code, status, rows, error)
+                    found[key] = TrialRecord(
+                        key=key,
+                        study=name,
+                        config=json.loads(config),
+                        code=code,
+                        rows=json.loads(rows),
+                        error=error or "",
+                        attempts=attempts,
+                        seconds=seconds,
+                        engine=engine,
+                    )
         return found
 
     def failures(self, study: str | None = None) -> list[tuple[str, Config, int, str]]:
         """(key, configuration, attempt, traceback) of every attempt that failed, also where the next one did not."""
         where, values = (" WHERE study = ?", (study,)) if study is not None else ("", ())
-        return [
-            (k, json.loads(c), n, e)
-            for k, c, n, e in self._db.execute(
-                f"SELECT key, config, attempt, error FROM failure{where} ORDER BY at", values
-            )
-        ]
+        with readable(self.path):
+            return [
+                (k, json.loads(c), n, e)
+                for k, c, n, e in self._db.execute(
+                    f"SELECT key, config, attempt, error FROM failure{where} ORDER BY at", values
+                )
+            ]
 
     def register(self, study: str, text: str) -> Hypothesis:
         """Keep the hypothesis of a study the first time it is seen; later calls return what was kept then."""
@@ -177,9 +173,12 @@ class Results:
         return Hypothesis(text, fingerprint(text), now, before)
 
     def hypothesis(self, study: str) -> Hypothesis | None:
-        row = self._db.execute(
-            "SELECT text, hash, registered, trials_before FROM hypothesis WHERE study = ?", (study,)
-        ).fetchone()
+        with readable(self.path):
+            row = self._db.execute(
+                "SELECT text, hash, registered, trials_before FROM hypothesis WHERE study = ?", (study,)
+            ).fetchone()
+            if row is not None and row[1] != fingerprint(row[0]):
+                raise ValueError(f"the hypothesis of {study} is not what was registered")
         return None if row is None else Hypothesis(*row)
 
     def save_verdicts(self, verdicts: dict[str, Verdict], scale: str, code: str) -> None:
@@ -191,14 +190,15 @@ class Results:
             )
 
     def verdicts(self) -> list[StoredVerdict]:
-        return [
-            StoredVerdict(
-                claim=claim, scale=scale, verdict=Verdict.from_dict(json.loads(record)), code=code, judged=judged
-            )
-            for claim, scale, record, code, judged in self._db.execute(
-                "SELECT claim, scale, record, code, judged FROM verdict ORDER BY claim, judged"
-            )
-        ]
+        with readable(self.path):
+            return [
+                StoredVerdict(
+                    claim=claim, scale=scale, verdict=Verdict.from_dict(json.loads(record)), code=code, judged=judged
+                )
+                for claim, scale, record, code, judged in self._db.execute(
+                    "SELECT claim, scale, record, code, judged FROM verdict ORDER BY claim, judged"
+                )
+            ]
 
     def close(self) -> None:
         """Make the file whole: no side files remain unless somebody else reads it now."""
@@ -245,6 +245,7 @@ class Results:
             version = _check(db, self.path)
             db.execute("PRAGMA journal_mode=WAL")
             _migrate(db, self.path, version)
+            db.execute(damage.TABLE)
             db.execute("PRAGMA synchronous=NORMAL")  # in WAL mode safe against a killed process
         except sqlite3.OperationalError as error:
             db.close()

@@ -23,6 +23,8 @@ from types import ModuleType
 from netvitals.lab.engine.workers.task import Outcome, TrialTask, perform
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# what others send; a trial that breaks its own worker ends it with SIGSEGV, SIGABRT and the like, or with an exit code
+FROM_OUTSIDE = frozenset(getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 STILLBORN = 3  # workers in a row that die before their first sign of life
 
 
@@ -128,7 +130,14 @@ class _Worker:
         self.dead = True
         self.process.join()
         task, self.task = self.task, None
-        return Outcome(task.key, [], _cause(self.process.exitcode), time.perf_counter() - self.since)
+        code = self.process.exitcode
+        return Outcome(
+            task.key,
+            [],
+            _cause(code),
+            time.perf_counter() - self.since,
+            lost=code is not None and -code in FROM_OUTSIDE,
+        )
 
     def dismiss(self) -> None:
         if self.task is None:

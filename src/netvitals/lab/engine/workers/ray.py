@@ -83,9 +83,8 @@ class RayEngine:
             return self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
             first = str(error).strip().splitlines()[0]
-            return Outcome(
-                task.key, [], f"the Ray worker was lost: {type(error).__name__}: {first}", time.perf_counter() - since
-            )
+            words = f"the Ray worker was lost: {type(error).__name__}: {first}"
+            return Outcome(task.key, [], words, time.perf_counter() - since, lost=True)
 
     def close(self) -> None:
         for ref in self._tasks:

@@ -31,6 +31,7 @@ class Outcome:
     rows: list[Row]
     error: str
     seconds: float
+    lost: bool = False  # its worker was killed from outside
 
     @property
     def ok(self) -> bool:

@@ -1,0 +1,22 @@
+"""Whatever is read, a sentence is the worst that comes of it: a bounded part of bench/fuzz.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hypothesis")
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+
+from fuzz import TARGETS, fuzz
+
+EXAMPLES = {"files": 60, "values": 60, "command lines": 60}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_random_input_gives_no_traceback(target, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fuzz(target, EXAMPLES.get(target, 300))
