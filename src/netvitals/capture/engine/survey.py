@@ -137,6 +137,9 @@ class Survey:
             state.cannot_see(f"{extra.site} (backward)", REASONS["own backward"])
             role = role if extra.spec else "other"  # a step with a gradient of its own is no dead unit
         site = state.site(extra.site, extra.kind, op, extra.origin, extra.module, a, layout, role)
+        if not trace.gone.isdisjoint(i for op in core.path for i in (*op.inputs, *op.outputs)):
+            state.cannot_see(f"{extra.site} (traced pass)", REASONS["no room"])
+            return
         if extra.kind == "attention":
             state.tensor(site, a, None, gradient)
             return
@@ -174,6 +177,9 @@ class Survey:
         serves = plan.roles.get((info.name, frame.call), usual)
         op = type(frame.module).__name__
         site = state.site(frame.site, kind, op, origin, info.name, value, layout, serves)  # type: ignore[arg-type]
+        if call.made in self.trace.gone or call.given in self.trace.gone:
+            state.cannot_see(f"{frame.site} (traced pass)", REASONS["no room"])
+            return
         if kind == "activation":
             assert call.given is not None
             state.activation(site, self.trace.tensors[call.given], value, activation_of(frame), gradient)
