@@ -245,3 +245,86 @@ def test_an_activation_in_place_keeps_its_input():
     model = net(lambda h: h.clamp_(0, 6))
     seen, _ = watched(model)
     assert seen["relu6()", 0.1] == pytest.approx([truth(model, F.relu6, 0.1)] * 4, abs=1e-6)
+
+
+class Rounded(torch.autograd.Function):
+    """A step whose gradient goes straight through."""
+
+    @staticmethod
+    def forward(ctx, h):
+        return h.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def test_a_step_with_a_gradient_of_its_own_is_told_and_no_dead_unit():
+    _, watching = watched(net(Rounded.apply))
+    (site,) = [s for s in watching.sites if s.kind == "activation"]
+    assert site.role == "other" and "the user's" in watching.skipped[f"{site.name} (backward)"]
+    assert not [f for f in watching.findings() if "dead" in f.what.lower()]
+
+
+class Gated(nn.Module):
+    def __init__(self, way):
+        super().__init__()
+        self.gate, self.up, self.down, self.way = nn.Linear(20, 32), nn.Linear(20, 32), nn.Linear(32, 3), way
+
+    def forward(self, x):
+        return self.down(self.way(self.gate(x), self.up(x)))
+
+
+@pytest.mark.parametrize(
+    ("way", "gate", "activation"),
+    [
+        (lambda g, u: F.silu(g) * u, F.silu, "silu()"),
+        (lambda g, u: u.mul_(torch.sigmoid(g)), torch.sigmoid, "sigmoid()"),
+        (lambda g, u: g * u, lambda g: g, None),
+        (lambda g, u: F.glu(torch.cat([u, g], -1)), torch.sigmoid, None),
+    ],
+)
+def test_a_product_of_two_branches_is_measured_by_both_factors(way, gate, activation):
+    torch.manual_seed(0)
+    model = Gated(way)
+    with nv.watch(model, every=1, vitals=["gates"]) as watching:
+        for _ in range(3):
+            model(batch()).square().mean().backward()
+            watching.step()
+    (site,) = [s.name for s in watching.sites if s.kind == "product"]
+    g, u = gate(model.gate(batch())), model.up(batch())
+    shares = sorted([float((g.abs() > 0.1).double().mean()), float((u.abs() > 0.1).double().mean())])
+    for step in range(3):
+        read = {r.metric: r.value for r in watching.readings if (r.site, r.step) == (site, step)}
+        assert sorted([read["first@0.1"], read["second@0.1"]]) == pytest.approx(shares, abs=1e-6)
+    assert [s.name for s in watching.sites if s.kind == "activation"] == ([activation] if activation else [])
+
+
+def test_a_loop_over_time_steps_does_not_flood():
+    class Loop(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.head = nn.Linear(20, 20), nn.Linear(20, 2)
+
+        def forward(self, x):
+            for _ in range(40):
+                x = torch.tanh(self.cell(x))
+            return self.head(x)
+
+    model = Loop()
+    _, watching = watched(model, steps=2)
+    assert len([s for s in watching.sites if s.kind == "activation"]) == 16
+    assert "again and again" in watching.skipped["tanh() (loop)"]
+
+
+def test_where_the_anatomy_fails_activations_are_seen_all_the_same(monkeypatch):
+    from netvitals.capture.engine import survey
+
+    def fails(*_):
+        raise ArithmeticError("on purpose")
+
+    monkeypatch.setattr(survey, "described", fails)
+    model = net(lambda h: h * torch.sigmoid(h))
+    seen, watching = watched(model)
+    assert seen["silu()", 0.1] == pytest.approx([truth(model, F.silu, 0.1)] * 4, abs=1e-6)
+    assert "on purpose" in watching.skipped["anatomy"]

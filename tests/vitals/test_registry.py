@@ -100,8 +100,8 @@ def written():
 
 def test_every_watcher_of_the_room_is_registered_and_complete():
     classes = set()
-    for module in pkgutil.iter_modules(vitals.__path__):
-        room = importlib.import_module(f"netvitals.vitals.{module.name}")
+    for module in pkgutil.walk_packages(vitals.__path__, "netvitals.vitals."):
+        room = importlib.import_module(module.name)
         classes |= {
             c
             for _, c in inspect.getmembers(room, inspect.isclass)
@@ -120,9 +120,9 @@ def test_every_watcher_of_the_room_is_registered_and_complete():
 def test_nothing_but_watchers_lives_in_the_room():
     """Functions that measure are in the rooms of their papers; here only what the registry needs."""
     found = {}
-    for module in pkgutil.iter_modules(vitals.__path__):
-        room = importlib.import_module(f"netvitals.vitals.{module.name}")
-        found[module.name] = [
+    for module in pkgutil.walk_packages(vitals.__path__, "netvitals.vitals."):
+        room = importlib.import_module(module.name)
+        found[module.name.removeprefix("netvitals.vitals.")] = [
             n
             for n, f in inspect.getmembers(room, inspect.isfunction)
             if f.__module__ == room.__name__ and not n.startswith("_")

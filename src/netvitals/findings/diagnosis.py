@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from netvitals.findings import (
-    attention,
     drift,
-    experts,
     forecasts,
     gates,
     gradients,
     imbalance,
+    language,
     loss,
     singular,
     sparsity,
@@ -36,8 +35,7 @@ RULES: tuple[Rule, ...] = (
     *forecasts.RULES,
     *imbalance.RULES,
     *gradients.RULES,
-    *attention.RULES,
-    *experts.RULES,
+    *language.RULES,
     *singular.RULES,
 )
 

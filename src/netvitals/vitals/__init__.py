@@ -14,15 +14,14 @@ from typing import Any
 
 from netvitals._moved import moved
 from netvitals.capture import Metric, Vital, WatchContext
-from netvitals.vitals.attention import Attention
 from netvitals.vitals.curvature import Curvature
 from netvitals.vitals.dead_directions import KFACFloor, Orders, StreamFloor
 from netvitals.vitals.drift import Drift
-from netvitals.vitals.experts import Experts
 from netvitals.vitals.gates import Gates
 from netvitals.vitals.gauge_charges import GaugeCharges
 from netvitals.vitals.gradients import Gradients
 from netvitals.vitals.imbalance import Imbalance, StepAccounting
+from netvitals.vitals.language import Attention, Experts
 from netvitals.vitals.plateau import PlateauForecast
 from netvitals.vitals.preactivations import Preactivations
 from netvitals.vitals.rank import Rank

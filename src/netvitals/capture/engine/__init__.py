@@ -1,1 +1,1 @@
-"""The machinery behind a measured step: hooks, function mode, names of sites, who is due, and when."""
+"""The machinery behind a measured step: hooks, the trace and its plan, names of sites, who is due, and when."""

@@ -13,7 +13,7 @@ from netvitals.anatomy.blocks.heads import Heads
 from netvitals.anatomy.parts import Operation, Slot
 from netvitals.anatomy.regions import Gate
 from netvitals.capture.engine.pass_state import Await, PassState
-from netvitals.capture.engine.plan import Extra
+from netvitals.capture.engine.planning.extras import Extra
 from netvitals.capture.site import Site
 from netvitals.capture.views import HeadsView, RouterView
 

@@ -17,10 +17,10 @@ from netvitals.anatomy.atlas import Anatomy
 from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.engine.blocks import show_block
 from netvitals.capture.engine.hook import Hook
-from netvitals.capture.engine.live_trace import LiveTrace
 from netvitals.capture.engine.modules import ModuleInfo, Modules, Replay
 from netvitals.capture.engine.pass_state import Frame, PassState, when_arrives
 from netvitals.capture.engine.pickup import Pickup
+from netvitals.capture.engine.planning.live_trace import LiveTrace
 from netvitals.capture.engine.roles import WHOLE
 from netvitals.capture.engine.schedule import Schedule, detached_context
 from netvitals.capture.engine.survey import Survey, activation_of, first_tensor, is_transformed

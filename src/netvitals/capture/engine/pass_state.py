@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture.engine.modules import ModuleInfo
-from netvitals.capture.engine.origins import Origin
-from netvitals.capture.engine.plan import Plan
+from netvitals.capture.engine.planning.origins import Origin
+from netvitals.capture.engine.planning.plan import Plan
 from netvitals.capture.engine.route import Route
 from netvitals.capture.engine.schedule import Schedule, SiteView, detached_context, warn
 from netvitals.capture.reading import Recorder

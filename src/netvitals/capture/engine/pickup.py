@@ -15,8 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from netvitals.anatomy.parts import Operation, Slot
-from netvitals.capture.engine.plan import Extra, Plan
-from netvitals.capture.engine.recorded import function_of
+from netvitals.capture.engine.planning.extras import Extra
+from netvitals.capture.engine.planning.plan import Plan
+from netvitals.capture.engine.planning.recorded import function_of
 
 
 class Picked:

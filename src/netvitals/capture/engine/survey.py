@@ -10,19 +10,37 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 
+from netvitals.anatomy.atlas import Anatomy
+from netvitals.anatomy.blocks.norms import find_norms
 from netvitals.anatomy.charting import described
 from netvitals.anatomy.dataflow import Dataflow
-from netvitals.anatomy.regions import Region
+from netvitals.anatomy.regions import Region, find_regions, numbered
 from netvitals.capture.engine.blocks import show_block
-from netvitals.capture.engine.live_trace import LiveTrace, ModuleCall
 from netvitals.capture.engine.modules import ModuleInfo
-from netvitals.capture.engine.origins import UNKNOWN, Origin
 from netvitals.capture.engine.pass_state import Frame, PassState, when_leaves
-from netvitals.capture.engine.plan import Extra, Plan, make_plan
-from netvitals.capture.engine.recorded import function_of
-from netvitals.capture.engine.roles import BATCH_NORMS, CHANNEL_NORMS, CONVOLUTIONS
+from netvitals.capture.engine.planning.extras import Extra
+from netvitals.capture.engine.planning.live_trace import LiveTrace, ModuleCall
+from netvitals.capture.engine.planning.origins import UNKNOWN, Origin
+from netvitals.capture.engine.planning.plan import Plan, make_plan
+from netvitals.capture.engine.planning.recorded import function_of
+from netvitals.capture.engine.roles import BATCH_NORMS, CHANNEL_NORMS, CONVOLUTIONS, REASONS
 from netvitals.capture.nested import tensors
+
+_PARTS = (
+    "parameters",
+    "layers",
+    "connections",
+    "softmaxes",
+    "norm_readers",
+    "heads",
+    "gated",
+    "experts",
+    "streams",
+    "recurrent",
+    "notes",
+)
 
 
 class Survey:
@@ -54,7 +72,7 @@ class Survey:
             raise trace.error
         outputs = [trace.value_of(t) for t in tensors(output)]
         flow = Dataflow(trace.values, trace.operations, trace.tensors, outputs)
-        anatomy = described(root.module, flow, {}, 0)
+        anatomy = self._anatomy(state, root.module, flow)
         plan = state.plan = make_plan(trace, anatomy, flow.roots, modules, self._marked())
         state.anatomy = replace(anatomy, tensors=(), regions=tuple(_without_tensors(r) for r in anatomy.regions))
         for place, reason in plan.skipped.items():
@@ -74,6 +92,15 @@ class Survey:
             value, origin = trace.tensors[made], plan.origins[made]
             site = state.site(name, "output", type(root.module).__name__, origin, "", value, origin.channel_dim)
             state.tensor(site, value, None, when_leaves(trace.node(made)))
+
+    def _anatomy(self, state: PassState, model: nn.Module, flow: Dataflow) -> Anatomy:
+        """What the pass tells; where it cannot be told in full, the activations without their roles."""
+        try:
+            return described(model, flow, {}, 0)
+        except Exception as error:
+            why = f"what the parts of the model are for could not be found out: {type(error).__name__}: {error}"
+            state.cannot_see("anatomy", why)
+            return bare_anatomy(model, flow)
 
     def _time_first(self) -> Iterator[tuple[int, ...]]:
         """(positions, examples) of what recurrent and attention modules got that are not ``batch_first``."""
@@ -103,10 +130,16 @@ class Survey:
     def _extra(self, state: PassState, extra: Extra) -> None:
         trace, core = self.trace, extra.core
         x, a = trace.tensors[core.start], trace.tensors[core.end]
-        gradient = when_leaves(trace.node(core.end))
-        op = extra.op or type(self._module(extra.module)).__name__
-        layout = extra.origin.channel_dim
-        site = state.site(extra.site, extra.kind, op, extra.origin, extra.module, a, layout, extra.role)
+        node = trace.node(core.end)
+        gradient, layout = when_leaves(node), extra.origin.channel_dim
+        op, role = extra.op or type(self._module(extra.module)).__name__, extra.role
+        if node is not None and isinstance(node[0], BackwardCFunction) and extra.kind == "activation":
+            state.cannot_see(f"{extra.site} (backward)", REASONS["own backward"])
+            role = role if extra.spec else "other"  # a step with a gradient of its own is no dead unit
+        site = state.site(extra.site, extra.kind, op, extra.origin, extra.module, a, layout, role)
+        if not trace.gone.isdisjoint(i for op in core.path for i in (*op.inputs, *op.outputs)):
+            state.cannot_see(f"{extra.site} (traced pass)", REASONS["no room"])
+            return
         if extra.kind == "attention":
             state.tensor(site, a, None, gradient)
             return
@@ -144,6 +177,9 @@ class Survey:
         serves = plan.roles.get((info.name, frame.call), usual)
         op = type(frame.module).__name__
         site = state.site(frame.site, kind, op, origin, info.name, value, layout, serves)  # type: ignore[arg-type]
+        if call.made in self.trace.gone or call.given in self.trace.gone:
+            state.cannot_see(f"{frame.site} (traced pass)", REASONS["no room"])
+            return
         if kind == "activation":
             assert call.given is not None
             state.activation(site, self.trace.tensors[call.given], value, activation_of(frame), gradient)
@@ -152,6 +188,28 @@ class Survey:
             state.linear(site, self.trace.tensors[call.given], value, frame.module, gradient)
         else:
             state.tensor(site, value, frame.module, gradient)
+
+
+def bare_anatomy(model: nn.Module, flow: Dataflow) -> Anatomy:
+    """Regions and gates alone."""
+    norms = numbered(find_norms(flow))
+    regions, gates, skipped = find_regions(flow, norms)
+    nothing: dict[str, Any] = dict.fromkeys(_PARTS, ())
+    return Anatomy(
+        model=type(model).__name__,
+        modules={},
+        values=tuple(flow.values),
+        operations=tuple(flow.operations),
+        regions=regions,
+        gates=gates,
+        norms=norms,
+        inputs=(),
+        outputs=flow.outputs,
+        skipped=skipped,
+        passes=0,
+        tensors=(),
+        **nothing,
+    )
 
 
 def _without_tensors(region: Region) -> Region:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from netvitals.anatomy.parts import Operation
 from netvitals.anatomy.regions import Region
-from netvitals.capture.engine.live_trace import ModuleCall
-from netvitals.capture.engine.recorded import MAKERS, is_affine
+from netvitals.capture.engine.planning.live_trace import ModuleCall
+from netvitals.capture.engine.planning.recorded import MAKERS, is_affine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from netvitals.anatomy.parts import Source
 from netvitals.anatomy.tracing import Tracer, _storage
 from netvitals.capture.nested import tensors
+
+ROOM = 1 << 31  # bytes of tensors that a trace may keep on a host; on an accelerator a quarter of what is free
+
+
+def budget() -> int:
+    """Bytes of tensors that a trace may keep alive."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return min(ROOM, torch.cuda.mem_get_info()[0] // 4)
+    return ROOM
 
 
 @dataclass(eq=False)
@@ -58,6 +70,10 @@ class LiveTrace(Tracer):
         self._nodes: dict[int, tuple[Any, int]] = {}
         self._fresh: list[tuple[int, Tensor]] = []  # made below autograd, which has not yet seen them
         self._on = False
+        self.gone: set[int] = set()  # values that were not kept: their tensors stand for nothing but a shape
+        self._memory: dict[int, int] = {}  # bytes by storage that are kept
+        self._room = budget()
+        self._watched: list[Any] = []
         self.error: Exception | None = None  # of our own: the trace ends there, the user's pass goes on
 
     def begin(self) -> None:
@@ -106,6 +122,36 @@ class LiveTrace(Tracer):
             return found
         return self._new(tensor, "input" if tensor.is_floating_point() and tensor.ndim > 1 else "constant")
 
+    def _new(self, tensor: Tensor, source: Source, name: str = "", producer: int = -1) -> int:
+        """A value. As long as there is room its tensor is kept; beyond that only its shape is, and training goes on in
+        the memory it has: what is checkpointed or runs without gradients would have been let go."""
+        known = id(tensor) in self._known
+        index = super()._new(tensor, source, name, producer)
+        if source != "operation" or known:
+            return index
+        place = _storage(tensor)
+        if place not in self._memory:
+            size = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
+            if size > self._room:
+                self._let_go(tensor, index, place)
+                return index
+            self._room -= size
+            self._memory[place] = size
+        return index
+
+    def _let_go(self, tensor: Tensor, index: int, place: int) -> None:
+        self.gone.add(index)
+        self.tensors[index] = torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
+        self._kept.pop()
+        self._aliases[place].pop()
+        key = id(tensor)
+
+        def forget(_: Any) -> None:  # its id may belong to another tensor from now on
+            if self._known.get(key) == index:
+                del self._known[key]
+
+        self._watched.append(weakref.ref(tensor, forget))
+
     def node(self, value: int) -> tuple[Any, int] | None:
         """The node of autograd's graph that made a value, and which of its outputs it is."""
         return self._nodes.get(value)
@@ -128,7 +174,8 @@ class LiveTrace(Tracer):
             # made where nothing was traced: it depends on the input as far as anybody knows
             call.made = self.value_of(output) if known else self._new(output.detach(), "input")
             self._known[id(output)] = call.made
-            self._kept.append(output)
+            if call.made not in self.gone:
+                self._kept.append(output)
             self._settle()
             if output.grad_fn is not None:
                 self._nodes.setdefault(call.made, (output.grad_fn, output.output_nr))

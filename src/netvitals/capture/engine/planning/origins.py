@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from netvitals.anatomy.parts import Operation, Value
-from netvitals.capture.engine.recorded import IDENTITY, MAKERS
+from netvitals.capture.engine.planning.recorded import IDENTITY, MAKERS
 from netvitals.capture.site import Follows
 
 

@@ -6,66 +6,30 @@ user's own module) is found by its operations: which of the operations of that n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from netvitals.activations.table import ACTIVATIONS
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.anatomy.parts import Operation, Role
-from netvitals.anatomy.regions import Gate, Region
-from netvitals.capture.engine.cores import Core, core_of, declared_core
-from netvitals.capture.engine.live_trace import LiveTrace, ModuleCall
+from netvitals.anatomy.regions import Region
 from netvitals.capture.engine.modules import ModuleInfo
-from netvitals.capture.engine.origins import UNKNOWN, Origin, origins
-from netvitals.capture.engine.recognition import recognise
-from netvitals.capture.engine.recorded import IDENTITY, MAKERS, function_of, with_makers
+from netvitals.capture.engine.planning.cores import Core, core_of, declared_core
+from netvitals.capture.engine.planning.extras import SOFTMAXES, Extra, attention_of, blocks, counted, named, product_of
+from netvitals.capture.engine.planning.live_trace import LiveTrace, ModuleCall
+from netvitals.capture.engine.planning.origins import Origin, origins
+from netvitals.capture.engine.planning.recognition import recognise
+from netvitals.capture.engine.planning.recorded import IDENTITY, MAKERS, function_of, with_makers
 from netvitals.capture.engine.roles import REASONS, WHOLE
 
 Place = tuple[str, int]  # a module and which call of it
-_MIXING = {
-    "_softmax": "softmax",
-    "_safe_softmax": "softmax",
-    "_log_softmax": "log_softmax",
-}
 _ATTENTION = "_scaled_dot_product"
 _COMPARISONS = frozenset({"gt", "ge", "lt", "le"})
 _AFTER_LAYER = ("linear", "bn_direct", "norm_direct", "post_add")
 _ACTIVE = frozenset(name for row in ACTIVATIONS if not row.after_layer for name in row.aten)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Extra:
-    """An activation, a product of two branches, an attention or a router that is found by its operations."""
-
-    kind: Literal["activation", "product", "attention", "heads", "router"] = "activation"
-    name: str
-    count: int = 1  # which activation of this name it is
-    op: str  # empty for a user's module, whose class names it
-    spec: str | None
-    module: str  # that owns it
-    role: Role
-    core: Core
-    origin: Origin
-    order: int  # operations that had run when it was complete
-    part: Any = None  # the gate, heads or mixture of the anatomy that it is
-
-    @property
-    def site(self) -> str:
-        return self.name if self.count == 1 else f"{self.name}#{self.count}"
-
-    @property
-    def random(self) -> bool:
-        return any(torch.Tag.nondeterministic_seeded in op.func.tags for op in self.core.path)
-
-    @staticmethod
-    def secant(x: Tensor, a: Tensor) -> Callable[[Tensor], Tensor]:
-        """One that draws a slope, as a function with the slopes that it drew."""
-        slope = torch.where(x == 0, torch.ones_like(x), a / x)
-        return lambda t: t * slope.to(t.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,18 +92,17 @@ def make_plan(
     for op in operations:
         if op.index not in closed and any(roots[i] is not None for i in op.inputs):
             if op.name.startswith(_ATTENTION):
-                extras.append(_attention(op))
+                extras.append(attention_of(op))
             notes |= {place: why for place, why in _unfolded(op, known, roots) if place not in notes}
     for gate in anatomy.gates:
         if gate.operation not in closed and gate.role == "gate":
-            extras.append(_product(gate, operations[gate.operation], known))
+            extras.append(product_of(gate, operations[gate.operation], known))
     for layer in anatomy.layers:
         op = operations[layer.operation]
         if role.get(op.module) != "linear" and op.index not in closed and op.name != "embedding":
-            notes.setdefault(_named(op.module, "linear" if "mm" in op.name else op.name), REASONS["function"])
+            notes.setdefault(named(op.module, "linear" if "mm" in op.name else op.name), REASONS["function"])
         roles[layer.module, layer.call] = layer.role
-    extras += blocks(anatomy, trace)
-    extras = _counted(sorted(extras, key=lambda e: e.order))
+    extras = counted(sorted([*extras, *blocks(anatomy, trace)], key=lambda e: e.order), notes)
     return Plan(
         extras=tuple(extras),
         suppressed=frozenset(suppressed),
@@ -179,13 +142,13 @@ def _cores(
 def _unfolded(op: Operation, known: Sequence[Origin], roots: Sequence[int | None]) -> Iterator[tuple[str, str]]:
     """What an operation does that is no function of one element: place and reason."""
     if op.name in _COMPARISONS and len({roots[i] for i in op.inputs} - {None}) > 1:
-        yield _named(op.module, op.name), REASONS["mixing"]
-    elif op.name in _MIXING:
-        yield _named(op.module, _MIXING[op.name]), REASONS["mixing"]
+        yield named(op.module, op.name), REASONS["mixing"]
+    elif op.name in SOFTMAXES:
+        yield named(op.module, SOFTMAXES[op.name]), REASONS["mixing"]
     elif op.name.startswith(_ATTENTION):
-        yield _named(op.module, "scaled_dot_product_attention"), REASONS["fused attention"]
+        yield named(op.module, "scaled_dot_product_attention"), REASONS["fused attention"]
     elif op.name in ("max", "amax") and _is_folded(known[op.inputs[0]]):
-        yield _named(op.module, "maxout"), REASONS["mixing"]
+        yield named(op.module, "maxout"), REASONS["mixing"]
 
 
 def _leaving(regions: Sequence[Region], operations: Sequence[Operation], outputs: Set[int]) -> list[Region]:
@@ -220,7 +183,7 @@ def _extra(
     unit = core.unit
     op = called.op if called.spec or len(steps) == 1 else last.name.rstrip("_")
     return Extra(
-        name=_named(last.module, op) if unit is None else unit.name,
+        name=named(last.module, op) if unit is None else unit.name,
         op=called.op if unit is None else "",
         spec=called.spec,
         module=last.module if unit is None else unit.name,
@@ -228,88 +191,6 @@ def _extra(
         core=core,
         origin=known[core.start],
         order=core.path[-1].index + 1 if unit is None else unit.last,
-    )
-
-
-def _counted(extras: Sequence[Extra]) -> list[Extra]:
-    """The second of a name in a pass is ``name#2``; a module counts by its calls."""
-    counts: dict[str, int] = {}
-    out = []
-    for extra in extras:
-        counts[extra.name] = counts.get(extra.name, 0) + 1
-        unit = extra.core.unit
-        out.append(replace(extra, count=counts[extra.name] if unit is None else unit.call))
-    return out
-
-
-def blocks(anatomy: Anatomy, trace: LiveTrace) -> list[Extra]:
-    """Attention heads and routers, each found by the operations that make what is looked at."""
-    out = []
-    for heads in anatomy.heads:
-        values = [heads.query, heads.key, heads.value, heads.logits, heads.weights]
-        makers = {trace.values[v].producer for v in values if v is not None} | {heads.operation}
-        path = (heads.operation,) if heads.fused else sorted(makers - {-1})
-        out.append(_block("heads", _named(heads.module, "heads"), heads, path, heads.query, trace))
-    for mixture in anatomy.experts:
-        one = _block("router", _named(mixture.name, "router"), mixture, (mixture.operation,), mixture.scores, trace)
-        out.append(replace(one, op="softmax") if _is_softmax(mixture.scores, trace) else one)
-    return out
-
-
-def _is_softmax(value: int, trace: LiveTrace) -> bool:
-    """Whether a value is the output of a softmax, seen through views and casts."""
-    while (made := trace.values[value].producer) >= 0:
-        op = trace.operations[made]
-        if op.kind != "view" and op.name not in IDENTITY:
-            return op.name in _MIXING and op.name != "_log_softmax"
-        value = op.inputs[0]
-    return False
-
-
-def _block(
-    kind: Literal["heads", "router"], name: str, part: Any, path: Sequence[int], start: int, trace: LiveTrace
-) -> Extra:
-    steps = tuple(trace.operations[i] for i in path)
-    return Extra(
-        kind=kind,
-        name=name,
-        op=kind,
-        spec=None,
-        module=steps[-1].module,
-        role="attention weight" if kind == "heads" else "router",
-        core=Core(start=start, end=steps[-1].outputs[0], path=steps),
-        origin=UNKNOWN,
-        order=steps[-1].index + 1,
-        part=part,
-    )
-
-
-def _product(gate: Gate, op: Operation, known: Sequence[Origin]) -> Extra:
-    return Extra(
-        kind="product",
-        name=_named(op.module, op.name.rstrip("_")),
-        op=op.name.rstrip("_"),
-        spec=None,
-        module=op.module,
-        role=gate.role,
-        core=Core(start=gate.left, end=gate.output, path=(op,)),
-        origin=known[gate.left],
-        order=op.index + 1,
-        part=gate,
-    )
-
-
-def _attention(op: Operation) -> Extra:
-    return Extra(
-        kind="attention",
-        name=_named(op.module, "scaled_dot_product_attention"),
-        op="scaled_dot_product_attention",
-        spec=None,
-        module=op.module,
-        role="attention weight",
-        core=Core(start=op.inputs[0], end=op.outputs[0], path=(op,)),
-        origin=UNKNOWN,
-        order=op.index + 1,
     )
 
 
@@ -333,10 +214,6 @@ def _is_folded(origin: Origin) -> bool:
 def _is_arithmetic(core: Core) -> bool:
     """Nothing in it is called an activation by anybody."""
     return not any(op.name.rstrip("_") in _ACTIVE for op in core.path)
-
-
-def _named(owner: str, op: str) -> str:
-    return f"{owner}.{op}()" if owner else f"{op}()"
 
 
 def _wanted(
