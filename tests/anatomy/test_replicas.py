@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.anatomy.replicas import Replicas
+from netvitals.anatomy.copies.replicas import Replicas
 from netvitals.singular import learning_coefficient
 from netvitals.singular.sampling.noise import NoiseSource
 

@@ -7,9 +7,10 @@ import sqlite3
 
 import pytest
 
-from netvitals.lab.engine import carry, store
+from netvitals.lab.engine import store
 from netvitals.lab.engine.registry import all_studies, claims_of
 from netvitals.lab.engine.study import trial_key
+from netvitals.lab.engine.versions import carry
 from netvitals.lab.studies import Results, TrialRecord, code_version, find_study, holds, run, standings
 
 pytestmark = pytest.mark.slow

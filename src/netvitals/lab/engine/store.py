@@ -46,7 +46,7 @@ CREATE TABLE verdict (claim TEXT NOT NULL, scale TEXT NOT NULL, record TEXT NOT 
 
 def _carry_over(db: sqlite3.Connection) -> None:
     """Versions name what code means, no longer the modules it stands in."""
-    from netvitals.lab.engine import carry
+    from netvitals.lab.engine.versions import carry
 
     carry.carry_over(db, carry.carried())
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.replicas import Replicas
+from netvitals.anatomy.copies.replicas import Replicas
 from netvitals.singular.sampling.noise import NoiseSource
 
 _TARGET_EXACT = 0.6  # acceptance the step-size search settles on where moves are Metropolis-corrected

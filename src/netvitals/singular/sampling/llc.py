@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from netvitals.anatomy.replicas import Replicas
+from netvitals.anatomy.copies.replicas import Replicas
 from netvitals.capture import preserved, undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.result import Result

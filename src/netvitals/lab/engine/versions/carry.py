@@ -4,7 +4,7 @@ A trial's key contains the version of the code behind it. When the way to comput
 not, ``carried.json`` says for every study which old version is which new one; the trials and verdicts under the old
 version get the new one and are found again instead of being run again.
 
-    python -m netvitals.lab.engine.carry OLD.json
+    python -m netvitals.lab.engine.versions.carry OLD.json
 
 writes that file from the code as it is now; ``OLD.json`` maps the names of studies to their versions at the old commit.
 """
@@ -89,7 +89,9 @@ def write_carried(old: Mapping[str, str], path: str | os.PathLike[str] = CARRIED
 
 def main(arguments: list[str]) -> None:
     if len(arguments) != 1:
-        raise SystemExit("usage: python -m netvitals.lab.engine.carry OLD.json (study → version at the old commit)")
+        raise SystemExit(
+            "usage: python -m netvitals.lab.engine.versions.carry OLD.json (study → version at the old commit)"
+        )
     table = write_carried(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     print(f"{CARRIED}: {len(table)} studies")
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from netvitals.anatomy.linear_layers import add_gradient, linear_stack, takes
+from netvitals.anatomy.copies.linear_layers import add_gradient, linear_stack, takes
 
 LossFn = Callable[[Any, Any], Tensor]
 _FEW = 8  # up to so many copies a loop over their losses costs less than vmap does

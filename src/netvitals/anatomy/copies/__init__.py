@@ -1,0 +1,1 @@
+"""Copies of one model with parameters of their own, run together."""
