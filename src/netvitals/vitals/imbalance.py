@@ -126,6 +126,8 @@ def _in_between(anatomy: Anatomy, first: Layer, second: Layer, bending: Set[int]
             continue
         seen.add(made)
         op = anatomy.operations[made]
+        if not op.inputs:
+            continue  # a constant
         known = op.kind in ("view", "random") or op.name in ("clone", "detach", "_to_copy", "_unsafe_view", "alias")
         dropped = op.name.rstrip("_") in ("mul", "div") and any(_is_noise(anatomy, i) for i in op.inputs)
         if not (known or dropped or made in bending or any(word in op.name for word in _BETWEEN)):
