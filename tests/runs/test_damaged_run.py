@@ -215,3 +215,7 @@ def test_a_run_of_the_layout_without_checksums_is_still_read_and_exported(tmp_pa
     assert run.summary.last_step == 1 and export(run, "csv").exists()
     with pytest.raises(ValueError, match="can be read, but not continued"):
         RunWriter(file, existing="resume")
+    with sqlite3.connect(file) as connection:
+        connection.execute("DELETE FROM reading")
+    connection.close()
+    assert (open_run(file).summary.last_step, open_run(file).summary.readings) == (-1, 0)
