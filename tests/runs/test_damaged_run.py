@@ -108,6 +108,9 @@ def test_a_row_that_was_removed_or_put_back_is_told(whole, tmp_path):
         "DELETE FROM summary",
         "UPDATE array SET series = 2 WHERE id = 3",
         "UPDATE batch SET segment = 1 WHERE id = 1",
+        "UPDATE series SET vital = CAST(vital AS BLOB) WHERE id = 3",
+        "UPDATE meta SET value = CAST(value AS BLOB) WHERE key = 'model'",
+        "UPDATE array SET dtype = CAST(dtype AS BLOB) WHERE id = 3",
     ):
         copy = tmp_path / "copy.sqlite"
         shutil.copy(path, copy)
