@@ -172,9 +172,12 @@ def listing(runs: int, readings: int, folder: Path) -> dict[str, float]:
         os.link(ledger.path, folder / "runs" / str(number) / "run.sqlite")
     client = TestClient(create_app(folder / "runs", "secret"), base_url="http://127.0.0.1")
     client.cookies.set("netvitals", "secret")
-    begin = time.perf_counter()
-    assert client.get("/").status_code == 200
-    return {"runs": runs, "readings each": readings, "seconds for the list": time.perf_counter() - begin}
+    spent = []
+    for _ in range(3):  # the quickest: others may use the machine
+        begin = time.perf_counter()
+        assert client.get("/").status_code == 200
+        spent.append(time.perf_counter() - begin)
+    return {"runs": runs, "readings each": readings, "seconds for the list": min(spent)}
 
 
 def main() -> int:

@@ -108,6 +108,9 @@ def test_a_row_that_was_removed_or_put_back_is_told(whole, tmp_path):
         "DELETE FROM summary",
         "UPDATE array SET series = 2 WHERE id = 3",
         "UPDATE batch SET segment = 1 WHERE id = 1",
+        "UPDATE series SET vital = CAST(vital AS BLOB) WHERE id = 3",
+        "UPDATE meta SET value = CAST(value AS BLOB) WHERE key = 'model'",
+        "UPDATE array SET dtype = CAST(dtype AS BLOB) WHERE id = 3",
     ):
         copy = tmp_path / "copy.sqlite"
         shutil.copy(path, copy)
@@ -215,3 +218,7 @@ def test_a_run_of_the_layout_without_checksums_is_still_read_and_exported(tmp_pa
     assert run.summary.last_step == 1 and export(run, "csv").exists()
     with pytest.raises(ValueError, match="can be read, but not continued"):
         RunWriter(file, existing="resume")
+    with sqlite3.connect(file) as connection:
+        connection.execute("DELETE FROM reading")
+    connection.close()
+    assert (open_run(file).summary.last_step, open_run(file).summary.readings) == (-1, 0)

@@ -13,18 +13,20 @@ import numpy as np
 
 _HEAD = struct.Struct("<4sQ")  # mark and number of readings
 _MARK = b"NVB2"
+_KINDS = ((bytes, b"b"), (str, b"s"), (int, b"i"))  # a bit can make a text of SQLite's a blob of the same bytes
 
 
 def seal(*fields: Any) -> int:
-    """CRC-32 over the fields, each with its length: every single changed bit, and every burst up to 32, shows.
+    """CRC-32 over the fields, each with its kind and length: every single changed bit, and every burst up to 32, shows.
 
-    >>> seal(1, "a", b"b") == seal(1, "a", b"b"), seal(1, "ab", b"") == seal(1, "a", b"b")
-    (True, False)
+    >>> seal(1, "a", b"b") == seal(1, "a", b"b"), seal(1, "ab", b"") == seal(1, "a", b"b"), seal("a") == seal(b"a")
+    (True, False, False)
     """
     crc = 0
     for value in fields:
         data = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
-        crc = zlib.crc32(data, zlib.crc32(len(data).to_bytes(8, "little"), crc))
+        kind = next((mark for sort, mark in _KINDS if isinstance(value, sort)), b"o")
+        crc = zlib.crc32(data, zlib.crc32(kind + len(data).to_bytes(8, "little"), crc))
     return crc
 
 
