@@ -133,6 +133,19 @@ def test_a_batch_of_any_kind_goes_through_a_forward_of_the_user():
         chart(Convolution(), object())
 
 
+def test_logits_of_pairs_grow_in_two_dimensions():
+    class Pairs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 6), nn.Linear(5, 6)
+
+        def forward(self, left, right):
+            return self.a(left) @ self.b(right).T
+
+    found = chart(Pairs(), (torch.randn(3, 4), torch.randn(3, 5)))
+    assert found.batch_dim == 0 and found.values[found.outputs[0]].batch_dim == 0
+
+
 def test_a_state_beside_the_input_has_its_batch_where_it_is():
     class Recurrent(nn.Module):
         def __init__(self):

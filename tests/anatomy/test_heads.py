@@ -147,6 +147,45 @@ def test_attention_with_a_softmax_written_out_is_attention():
     assert not found.activations and [n.kind for n in found.norms] == ["softmax"]
 
 
+def test_a_sink_beside_the_logits_and_a_bias_in_the_product_hide_no_attention():
+    class Sink(Fused):
+        def __init__(self):
+            super().__init__()
+            self.sink = nn.Parameter(torch.randn(H))
+
+        def forward(self, x):
+            b, t, _ = x.shape
+            q, k, v = (p.view(b, t, H, D).transpose(1, 2).reshape(b * H, t, D) for p in self.qkv(x).split(C, -1))
+            ahead = torch.full((t, t), -torch.inf).triu(1).expand(b * H, t, t)
+            s = torch.baddbmm(ahead, q, k.transpose(1, 2), beta=1.0, alpha=0.3)
+            s = torch.cat([s.view(b, H, t, t), self.sink.view(1, H, 1, 1).expand(b, H, t, 1)], -1)
+            y = s.softmax(-1)[..., :-1] @ v.view(b, H, t, D)
+            return self.o(y.transpose(1, 2).reshape(b, t, C))
+
+    (block,) = chart(Sink(), torch.randn(B, T, C)).heads
+    assert (block.heads, block.head_dim, block.causal, block.scale) == (H, D, True, pytest.approx(0.3))
+    assert [str(p) for p in (block.q, block.k, block.v)] == [f"qkv.weight[{i * C}:{(i + 1) * C}]" for i in range(3)]
+
+
+def test_learned_latents_that_ask_the_data_are_cross_attention():
+    class Latents(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.latents, self.norm = nn.Parameter(torch.randn(3, C)), nn.LayerNorm(C)
+            self.q, self.k, self.v, self.o = (nn.Linear(C, C) for _ in range(4))
+
+        def forward(self, x):
+            b, t, _ = x.shape
+            q = self.q(self.norm(self.latents)).view(1, 3, H, D).transpose(1, 2).expand(b, H, 3, D)
+            k, v = (f(x).view(b, t, H, D).transpose(1, 2) for f in (self.k, self.v))
+            return self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, 3, C))
+
+    found = chart(Latents(), torch.randn(B, T, C))
+    (block,) = found.heads
+    assert block.cross and [str(p) for p in (block.q, block.k, block.v, block.o)] == [f"{n}.weight" for n in "qkvo"]
+    assert sorted(x.name for x in found.layers) == ["k", "o", "q", "v"]
+
+
 def test_language_models_show_their_heads():
     transformers = pytest.importorskip("transformers")
     ids = {"input_ids": torch.randint(1, 40, (2, 6))}
@@ -166,3 +205,76 @@ def test_language_models_show_their_heads():
     assert [h.cross for h in found.heads] == [False, False, False, True, False, True]
     assert {h.scale for h in found.heads} == {1.0} and {h.heads for h in found.heads} == {4}
     assert [h.causal for h in found.heads] == [False, False, True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("mask", "causal"),
+    [
+        (torch.ones(T, T, dtype=torch.bool).tril(), True),
+        (torch.zeros(T, T).masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf), True),
+        (torch.zeros(B, 1, T, T).masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -3e38), True),
+        (torch.ones(T, T, dtype=torch.bool).tril(1), False),
+        (torch.ones(T, T, dtype=torch.bool).triu(), False),
+        (-torch.rand(T, T), False),
+        (torch.ones(1, T, dtype=torch.bool), False),
+    ],
+)
+def test_a_mask_is_causal_if_it_forbids_exactly_what_lies_ahead(mask, causal):
+    class Masked(Fused):
+        def forward(self, x):
+            b, t, _ = x.shape
+            q, k, v = (p.view(b, t, H, D).transpose(1, 2) for p in self.qkv(x).split(C, -1))
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            return self.o(y.transpose(1, 2).reshape(b, t, C))
+
+    found = chart(Masked(), torch.randn(B, T, C), forward=lambda net, x: net(x))
+    assert [h.causal for h in found.heads] == [causal]
+
+
+def test_attention_without_layers_has_heads_by_its_shape():
+    class Bare(nn.Module):
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x, x, x)
+
+    (block,) = chart(Bare(), torch.randn(B, H, T, D)).heads
+    assert (block.heads, block.kv_heads, block.head_dim, block.q, block.o) == (H, H, D, None, None)
+
+
+def test_attention_over_pixels_with_channels_first_is_taken_apart_too():
+    class Pixels(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = nn.Conv2d(C, 3 * C, 1), nn.Conv2d(C, C, 1)
+
+        def forward(self, x):
+            b, c, h, w = x.shape
+            q, k, v = self.qkv(x).view(b, 3, H, D, h * w).unbind(1)
+            weights = torch.einsum("bhcn,bhcm->bhnm", q, k).mul(0.5).softmax(-1)
+            return x + self.out(torch.einsum("bhnm,bhcm->bhcn", weights, v).reshape(b, c, h, w))
+
+    (block,) = chart(Pixels(), torch.randn(B, C, 3, 4)).heads
+    assert [str(p) for p in (block.q, block.k, block.v)] == [f"qkv.weight[{i * C}:{(i + 1) * C}]" for i in range(3)]
+    assert (block.heads, block.kv_heads, block.head_dim, block.scale) == (H, H, D, pytest.approx(0.5))
+    assert [str(p) for p in block.o.heads] == [f"out.weight[:, {h * D}:{(h + 1) * D}]" for h in range(H)]
+    assert [str(p) for p in block.v.heads] == [f"qkv.weight[{2 * C + h * D}:{2 * C + (h + 1) * D}]" for h in range(H)]
+
+
+def test_keys_that_two_layers_write_side_by_side_are_made_by_both():
+    class Latent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.v, self.o = (nn.Linear(C, C) for _ in range(3))
+            self.own, self.shared = nn.Linear(C, H), nn.Linear(C, 1)
+
+        def forward(self, x):
+            b, t, _ = x.shape
+            q, v = (f(x).view(b, t, H, D).transpose(1, 2) for f in (self.q, self.v))
+            k = x.new_empty(b, H, t, D)
+            k[..., :1] = self.own(x).view(b, t, H, 1).transpose(1, 2)
+            k[..., 1:] = self.shared(x).view(b, t, 1, 1).transpose(1, 2)
+            return self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, C))
+
+    (block,) = chart(Latent(), torch.randn(B, T, C)).heads
+    assert str(block.k) == "own.weight + shared.weight" and block.kv_heads == H and not block.cross
+    assert [str(p) for p in block.k.heads] == [f"own.weight[{h}:{h + 1}]" for h in range(H)]
+    assert [str(p) for p in block.k.also[0].heads] == ["shared.weight"] * H

@@ -126,6 +126,44 @@ def test_what_bends_two_tensors_or_broadcasts_has_a_reason(f, name):
     assert name in found.skipped and len(found.skipped[name]) > 20, found.skipped
 
 
+SIGNS = torch.tensor([1.0, -2.0] * 32)
+
+
+@pytest.mark.parametrize(
+    ("f", "kind"),
+    [
+        (lambda h: h.clamp(-1e9, 1e9), "affine"),
+        (lambda h: h.pow(1), "affine"),
+        (lambda h: torch.where(SIGNS > 0, h, SIGNS * h) + 3, "affine"),
+        (lambda h: torch.relu(h) - torch.relu(-h), "affine"),
+        (lambda h: torch.maximum(h, torch.full((), -torch.inf)), "affine"),
+        (lambda h: h + 1e-6 * h.pow(2), "activation"),
+        (lambda h: h.clamp(max=6.0), "activation"),  # beyond what was seen, within twice as far
+        (lambda h: h.clamp(min=-6.0), "activation"),
+        (lambda h: torch.where(SIGNS > 0, h, SIGNS * h.abs()), "activation"),
+        (lambda h: h.abs() - 1e30 * (SIGNS > 0), "activation"),  # bent where nothing is masked
+        (lambda h: 1 / (h + 1e3), "activation"),
+        (lambda h: h * h, "activation"),
+    ],
+)
+def test_affine_is_what_acts_so_and_not_what_is_written_so(f, kind):
+    found = chart(Net(f), batch()[:300])
+    (region,) = found.regions
+    assert region.kind == kind and float(found.at(region)[0].abs().max()) < 5 and not found.skipped
+
+
+def test_what_is_too_large_to_try_is_known_by_its_operations():
+    net = Net(lambda h: torch.tanh(h) * 2 + 1)
+    for rows in (2, 2000):  # 128 and 128 000 elements
+        assert [r.kind for r in chart(net, batch()[:rows]).regions] == ["activation"]
+
+
+def test_what_cannot_be_replayed_has_a_reason():
+    found = chart(Net(lambda h: torch.fft.fft(h).abs()), batch())
+    assert "could not be replayed" in found.skipped["abs()"] and not found.activations
+    assert [r.role for r in found.regions] == ["other"]
+
+
 def test_a_product_of_two_branches_is_a_gate_with_both_factors_and_a_sum_is_nothing():
     found = chart(Branches(lambda a, b: torch.sigmoid(a) * torch.tanh(b)), batch())
     (gate,) = found.gates

@@ -1,5 +1,6 @@
 """A chart leaves no trace: not in tensors, generators, modes, hooks, nor in the Python state of the user's modules."""
 
+import cProfile
 import random
 import threading
 from collections import deque
@@ -87,6 +88,32 @@ def test_training_goes_on_as_if_nothing_had_been_charted():
         return torch.cat([t.flatten() for t in net.state_dict().values()])
 
     assert torch.equal(trained(False), trained(True))
+
+
+def test_a_chart_that_is_kept_need_not_keep_activations():
+    net = nn.Sequential(nn.Linear(4, 64), nn.GELU(), nn.Linear(64, 2))
+    lean, full = (chart(net, torch.randn(50, 4), keep_tensors=keep) for keep in (False, True))
+    held = lambda a: sum(t.numel() for v, t in zip(a.values, a.tensors) if v.source == "operation")
+    assert held(lean) == 0 < held(full) and [r.role for r in lean.regions] == [r.role for r in full.regions]
+    h = torch.randn(50, 64)
+    assert torch.equal(lean.regions[0].f(h), nn.functional.gelu(h))
+    with pytest.raises(ValueError, match="keep_tensors=True"):
+        lean.at(lean.regions[0])
+
+
+def test_the_work_grows_with_the_depth_and_not_faster():
+    """Function calls for a model twice as deep: about twice as many."""
+    block = lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+
+    def calls(depth):
+        net = nn.Sequential(nn.Linear(4, 8), *(block() for _ in range(depth)), nn.Linear(8, 2)).eval()
+        profile = cProfile.Profile()
+        profile.runcall(chart, net, torch.randn(3, 5, 4))
+        return sum(entry.callcount for entry in profile.getstats())
+
+    calls(2)  # what is loaded once
+    few, many = calls(12), calls(24)
+    assert many / few < 2.3, (few, many)
 
 
 def test_the_parameters_of_a_chart_are_the_models_own():

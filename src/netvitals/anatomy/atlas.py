@@ -107,7 +107,10 @@ class Anatomy:
 
     def at(self, region: Region) -> tuple[Tensor, Tensor]:
         """What went into a region and what came out, in the charted pass."""
-        return self.tensors[region.root], self.tensors[region.end]
+        x, y = self.tensors[region.root], self.tensors[region.end]
+        if x.shape != self.values[region.root].shape or y.shape != self.values[region.end].shape:
+            raise ValueError(f"the values at {region.name} were not kept; chart the model with keep_tensors=True")
+        return x, y
 
     def __str__(self) -> str:
         from netvitals.anatomy.drawing.outline import outline_of

@@ -238,13 +238,12 @@ def _independent(alone: Any, together: Any, drew: bool) -> bool:
         if not one.is_floating_point() or compared >= _COMPARED:
             continue
         compared += 1
-        at = next((d for d, (n, m) in enumerate(zip(one.shape, two.shape)) if m == 2 * n and n), None)
-        if at is None:
-            if one.shape != two.shape:
-                return False
-            continue
-        grown = True
-        if not drew and not _close(one, two.chunk(2, at)[1]):
+        compare = False
+        for dim, (n, m) in enumerate(zip(one.shape, two.shape)):
+            if m == 2 * n and n:  # in every dimension that grew, as logits of pairs do in two
+                two, grown = two.narrow(dim, n, n), True
+                compare = True
+        if one.shape != two.shape or (compare and not drew and not _close(one, two)):
             return False
     return grown or all(a.ndim == 0 for (_, a), _ in pairs)
 

@@ -32,7 +32,13 @@ _PASSES = 4  # forward passes that a chart may take
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 
 
-def chart(model: nn.Module, batch: Any, *, forward: Callable[[nn.Module, Any], Any] | None = None) -> Anatomy:
+def chart(
+    model: nn.Module,
+    batch: Any,
+    *,
+    forward: Callable[[nn.Module, Any], Any] | None = None,
+    keep_tensors: bool = True,
+) -> Anatomy:
     """Trace a forward pass of ``model`` and tell what it is made of; the model is left as it was.
 
     The pass runs on a copy that shares the parameters and has buffers and Python attributes of its own, so that
@@ -45,6 +51,8 @@ def chart(model: nn.Module, batch: Any, *, forward: Callable[[nn.Module, Any], A
         batch: what a loader yields: a tensor, a tuple of arguments, a dict of keywords; a target that ``forward`` has
             no place for is left out.
         forward: how to run the model on a batch of another kind: ``forward(model, batch)``.
+        keep_tensors: keep what every value held; without, an anatomy that is kept for long holds no activations, only
+            parameters, buffers and what regions need to be replayed.
 
     Returns:
         The anatomy: operations, values, parameters, regions, gates, layers, norms, heads, experts, streams, roles.
@@ -83,7 +91,8 @@ def chart(model: nn.Module, batch: Any, *, forward: Callable[[nn.Module, Any], A
         dims, grown, more, why = find_batch_dim(run, subject, batch, traced, output, _PASSES - 1)
     values = with_batch_dims(tracer.values, tracer.operations, dims, grown)
     flow = Dataflow(values, tracer.operations, tracer.tensors, outputs)
-    return described(model, subject, flow, notes, {"batch dimension": why} if why else {}, more + 1)
+    found = described(model, subject, flow, notes, {"batch dimension": why} if why else {}, more + 1)
+    return found if keep_tensors else _without_tensors(found, flow)
 
 
 def described(
@@ -112,9 +121,12 @@ def described(
         if found.kind in ("LSTM", "GRU", "RNN"):
             skipped[found.name] = f"the gates of this {found.kind} run inside one recurrent operation"
     parameters = tuple(describe_parameters(model, flow, layers, norms, regions))
+    ran = {op.module for op in flow.operations}
     for p in parameters:
+        module = p.name.rpartition(".")[0]
         if not p.readers and p.role != "recurrent":
-            skipped.setdefault(p.name.rpartition(".")[0] or p.name, "did not run in this pass")
+            place, what = (p.name, "was not read") if module in ran else (module, "did not run")
+            skipped.setdefault(place, f"{what} in this pass")
     return Anatomy(
         model=type(model).__name__,
         modules={name: type(m).__name__ for name, m in model.named_modules()},
@@ -140,6 +152,15 @@ def described(
         passes=passes,
         tensors=tuple(flow.tensors),
     )
+
+
+def _without_tensors(anatomy: Anatomy, flow: Dataflow) -> Anatomy:
+    """The same anatomy without what values held, but for operands of regions."""
+    needed = {i for region in anatomy.regions for i in region.f.operands}
+    for value in flow.values:
+        if value.source in ("input", "operation") and value.index not in needed:
+            flow.release(value.index)
+    return replace(anatomy, tensors=tuple(flow.tensors))
 
 
 def _of_layers(connection: Connection, layers: set[str]) -> Connection:

@@ -64,7 +64,8 @@ class Dataflow:
         tensors: Sequence[Tensor],
         outputs: Sequence[int],
     ) -> None:
-        self.values, self.operations, self.tensors, self.outputs = values, operations, tensors, tuple(outputs)
+        self.values, self.operations, self.outputs = values, operations, tuple(outputs)
+        self.tensors = list(tensors)
         self._sources: dict[int, Tensor] = {}
         self._codes: dict[int, Tensor | None] = {}
 
@@ -101,6 +102,7 @@ class Dataflow:
         out = [v.source == "input" and v.dtype.startswith(_FLOATING) for v in self.values]
         for op in self.operations:
             product = op.kind == "layer" and any(self.live[i] for i in op.inputs)
+            product = product or (op.kind == "norm" and bool(self.parametric[op.inputs[0]]))  # learned latents
             if product or (op.name not in _MAKERS and any(out[i] for i in op.inputs)):
                 for value in op.outputs:
                     out[value] = self.values[value].dtype.startswith((*_FLOATING, "bool"))
@@ -130,6 +132,11 @@ class Dataflow:
                     out[value] = out[value] | found
         return out
 
+    def release(self, value: int) -> None:
+        """Forget what a value held."""
+        self.tensors[value] = torch.empty(0)
+        self._codes.clear()
+
     def stripped(self, value: int) -> int:
         """The value behind views, copies and casts."""
         while (op := self.producer(value)) is not None and op.inputs:
@@ -144,7 +151,10 @@ class Dataflow:
 
     @cached_property
     def roots(self) -> list[int | None]:
-        """The nearest value above each that is not made of a single one element by element; None without signal."""
+        """The nearest value above each that is not made of a single one element by element; None without signal.
+
+        To be asked when the outputs of layers are marked: they are roots too.
+        """
         out: list[int | None] = [v.index if self.signal[v.index] else None for v in self.values]
         for op in self.operations:
             above = {out[i] for i in op.inputs if out[i] is not None}
@@ -154,6 +164,8 @@ class Dataflow:
                     out[value] = value if self.signal[value] else None
                 elif not self.signal[value]:
                     out[value] = None
+                elif value in self._sources:
+                    out[value] = value  # what a layer gives, with its bias, is where a region begins
                 elif (
                     op.kind == "pointwise"
                     and len(above) == 1
@@ -164,6 +176,16 @@ class Dataflow:
                 else:
                     out[value] = value
         return out
+
+    def made_by_source(self, value: int) -> bool:
+        """Whether a value is a marked one, elementwise and through views, without another branch."""
+        while value not in self._sources:
+            plain = self.stripped(value)
+            above = self.roots[plain]
+            if above is None or above == value:
+                return False
+            value = above
+        return True
 
     # -- channels -----------------------------------------------------------------------------------------------
 
@@ -238,7 +260,7 @@ class Dataflow:
             return code
         if value in found or self.tensors[value].is_floating_point():  # signal without a known channel, or a constant
             return torch.full((), -1).expand(self.values[value].shape)
-        return self.tensors[value]
+        return self.tensors[value].cpu()  # codes are made there
 
 
 def decoded(code: int) -> tuple[int, int]:

@@ -180,7 +180,7 @@ def _regions_of(start: int, ops: list[Operation], flow: Dataflow) -> list[Region
                 call=last.call,
                 line=last.line,
                 f=f,
-                text=" → ".join(op.name for op in path if op.name not in IDENTITY),
+                text=" → ".join(op.name.strip("_") for op in path if op.name not in IDENTITY),
                 role="scale" if kind == "affine" else "hidden activation" if kind == "activation" else "other",
             )
         )

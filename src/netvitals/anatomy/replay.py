@@ -155,10 +155,14 @@ def shape_of(f: Replay, x: Tensor) -> Literal["activation", "affine", "unclear"]
     try:
         with torch.no_grad():
             wide = x.detach().double() if x.is_floating_point() else x.detach()
-            if not wide.is_floating_point() or wide.numel() == 0:
+            if not wide.is_floating_point():
                 return "unclear"
-            if names & _BENT and wide.numel() > _LARGE:
+            if (
+                names & _BENT and not 0 < wide.numel() <= _LARGE
+            ):  # too much to try, or nothing: an expert without tokens
                 return "activation"
+            if wide.numel() == 0:
+                return "unclear"
             spread = float(wide.abs().amax().nan_to_num()) + 1.0
             points = [wide + spread * c for c in (-2.0, -1.0, -0.25, 0.0, 0.25, 1.0, 2.0)]
             y = [f(p).double().nan_to_num(0.0, 0.0, 0.0) for p in points]  # an additive mask of −∞ is a constant
@@ -166,8 +170,8 @@ def shape_of(f: Replay, x: Tensor) -> Literal["activation", "affine", "unclear"]
             size = torch.stack(y).abs().amax(0) + 1e-30  # of each element: a mask adds huge numbers to some
             gaps = ((v - y[3] - slope * (p - points[3])).abs() / size for p, v in zip(points, y))
             return "affine" if max(float(g.amax()) for g in gaps) <= 1e-9 else "activation"
-    except Exception:  # an operation that refuses the wider type or the shifted values
-        return "unclear"
+    except Exception:  # an operation or a device that refuses the wider type or the shifted values
+        return "activation" if names & _BENT and x.is_floating_point() else "unclear"
 
 
 def _one_factor(op: Operation, inside: set[int]) -> bool:

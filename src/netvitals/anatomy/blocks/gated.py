@@ -86,7 +86,7 @@ def _factors(flow: Dataflow, layers: Sequence[Layer], gate: Gate) -> tuple[Proje
 
 
 def _made(flow: Dataflow, layers: Sequence[Layer], value: int) -> Projection | None:
-    codes = flow.codes(value)
+    codes = flow.codes(value) if flow.made_by_source(value) else None
     if codes is None:
         return None
     found = projection(flow, layers, [codes.flatten().unique().tolist()] if codes.numel() < 1 << 20 else [_few(codes)])

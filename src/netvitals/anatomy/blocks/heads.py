@@ -136,7 +136,7 @@ def _written(op: Operation, logits: int, weights: int, flow: Dataflow, free: set
     first = second.inputs[-2:].index(at) == 0
     v = second.inputs[-1] if first else second.inputs[-2]
     f = Replay(path, scores.outputs[0], logits, flow)
-    x = torch.zeros(flow.values[scores.outputs[0]].shape, dtype=torch.float64, requires_grad=True)
+    x = torch.zeros_like(flow.tensors[scores.outputs[0]], dtype=torch.float64, requires_grad=True)
     try:
         with torch.enable_grad():
             y = f(x)
@@ -144,8 +144,8 @@ def _written(op: Operation, logits: int, weights: int, flow: Dataflow, free: set
         scale = float(slope.nan_to_num(0.0, 0.0, 0.0).abs().max())
     except Exception:  # a step that refuses float64
         scale = math.nan
-    scale *= before * also
-    weight = flow.tensors[weights]
+    scale *= before * also * float((scores.kwargs or {}).get("alpha", 1.0))
+    weight = flow.tensors[at] if first else flow.tensors[at].transpose(-1, -2)
     square = weight.ndim >= 2 and weight.shape[-1] == weight.shape[-2] and weight.shape[-1] > 1
     causal = square and _ahead(weight.reshape(-1, *weight.shape[-2:])[0] > 0)
     return _Found(
@@ -205,7 +205,7 @@ def _back(value: int, flow: Dataflow, free: set[int]) -> tuple[Operation | None,
             return None, []
         if op.index in free:
             return op, path[::-1]
-        if op.kind not in ("view", "pointwise", "random"):
+        if op.kind not in ("view", "pointwise", "random") and op.name != "cat":  # to the logit of a sink
             return None, []
         path.append(op)
         live = flow.live_inputs(op)

@@ -62,8 +62,9 @@ def find_layers(
     for op in flow.operations:
         if op.kind != "layer":
             continue
-        weights = [i for i in op.inputs if flow.parametric[i] and len(flow.values[i].shape) > 1]
-        data = [i for i in op.inputs if flow.live[i]] or [
+        stored = [i for i in op.inputs if flow.parametric[i] and len(flow.values[i].shape) > 1]
+        weights = [i for i in stored if not flow.signal[i] or "conv" in op.name]  # latents through a norm are data
+        data = [i for i in op.inputs if (flow.live[i] or flow.signal[i]) and i not in weights] or [
             i for i in op.inputs if not flow.parametric[i] and op.name == "embedding"
         ]
         if weights and data:
@@ -186,11 +187,15 @@ def _rows_out(origin: _Origin, shape: tuple[int, ...], first: bool) -> bool:
     """Whether the stored rows (the last but one dimension) are the outputs of the product."""
     if len(origin.dims) < 2 or len(shape) < 2:
         return True
-    rows = origin.dims[-2]
-    out_axis = -2 if first else -1
-    if rows.shape[out_axis] > 1 and rows.shape[-3 - out_axis] > 1:
-        return rows.stride(out_axis) != 0
-    return rows.shape[out_axis] > 1 or rows.shape[-3 - out_axis] <= 1
+    rows, columns = origin.dims[-2:]
+    out_axis, in_axis = (-2, -1) if first else (-1, -2)
+    if shape[in_axis] > 1:  # a layer may have one output only
+        return _varies(columns, in_axis)
+    return shape[out_axis] == 1 or _varies(rows, out_axis)
+
+
+def _varies(index: Tensor, axis: int) -> bool:
+    return not torch.equal(index.select(axis, 0), index.select(axis, -1))
 
 
 def _added(output: int, flow: Dataflow, op: Operation) -> tuple[int, str]:

@@ -89,6 +89,8 @@ def part_of(layer: Layer, channels: list[int], flow: Dataflow, dim: int | None =
     shape = next(v.shape for v in flow.values if v.source == "parameter" and v.name == layer.part.parameter)
     index = [*layer.part.index, *[slice(None)] * (len(shape) - len(layer.part.index))]
     at = layer.out_dim if dim is None else dim
+    if channels and max(channels) >= shape[at]:  # several dimensions of the parameter make the channels together
+        return layer.part
     index[at] = indexed(_shifted(index[at], channels), shape[at], drop=False)
     return ParameterPart(parameter=layer.part.parameter, index=shortened(index))
 

@@ -190,8 +190,8 @@ def soft_cap(region: Region, flow: Dataflow) -> float | None:
     Returns:
         c, or None.
     """
-    shape = flow.values[region.root].shape
-    at = lambda x: region.f(torch.full(shape, x, dtype=torch.float64)).double()
+    seen = flow.tensors[region.root]
+    at = lambda x: region.f(torch.full_like(seen, x, dtype=torch.float64)).double()
     try:
         with torch.no_grad():
             tiny = (at(1e-6) - at(-1e-6)) / 2e-6

@@ -164,15 +164,15 @@ def _stream(
         for op, trunk, branch in entries
     )
     shape = flow.values[states[0]].shape
-    channels = flow.values[states[-1]].shape
-    convolved = len(shape) == 4
+    wrote = {name for addition in additions for name in addition.writers}
+    convolved = len(shape) > 3 or (len(shape) == 3 and any(x.channel_dim == 1 for x in layers if x.name in wrote))
     return Stream(
         origin=states[0],
         origin_writers=_writers(states[0], flow, made, set()),
         additions=additions,
         states=tuple(states),
         readers=_readers(on_stream, flow, layers, norms),
-        width=(channels[1] if convolved else channels[-1]) if channels else 1,
+        width=(shape[1] if convolved else shape[-1]) if shape else 1,
         post_norm=post,
     )
 
