@@ -22,7 +22,7 @@ from random_models import CALLS, PARTS, TRIED_OUT, WATCHES, WAYS, compose, diffe
 
 MODELS = 200
 BLOCKS = 5
-WITH_TRIED_OUT = False  # parts that a watch tries out on the live model
+WITH_TRIED_OUT = True
 
 
 def ways_of(seed):

@@ -171,3 +171,28 @@ def test_a_user_error_inside_the_traced_pass_is_the_users():
     with nv.watch(Wrong(), every=1, vitals=["gates"]) as watching, pytest.raises(RuntimeError, match="mat1 and mat2"):
         watching._model(torch.randn(5, 3))
     assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_operators_of_a_higher_order_run_as_they_do_alone():
+    class Branch(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = nn.Linear(8, 8), nn.Linear(8, 2)
+
+        def forward(self, x):
+            h = self.layer(x)
+            h = h * torch.sigmoid(h)
+            with torch.no_grad():
+                h = h + torch.cond(h.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (h,))
+            return self.head(h)
+
+    torch.manual_seed(0)
+    model, x = Branch(), torch.randn(5, 8)
+    alone = model(x)
+    with nv.watch(model, every=1) as watching:
+        for _ in range(3):
+            seen = model(x)
+            assert torch.equal(seen, alone)
+            seen.square().mean().backward()
+            watching.step()
+    assert {s.name for s in watching.sites if s.kind == "activation"} == {"silu()"}

@@ -100,7 +100,7 @@ def test_what_mixes_or_only_scales_is_none(act, echo):
 
 
 def test_one_that_compares_with_its_neighbours_is_listed(echo):
-    assert list(found(TopKAct(), echo).skipped) == ["1.ge()"]
+    assert set(found(TopKAct(), echo).skipped) == {"1.ge()", "1.topk()", "1.mul()"}
     assert list(found(Standardise(), echo).skipped) == ["1.div()"]
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -90,6 +91,8 @@ class Pickup(TorchDispatchMode):
         failed: told of an error of our own; it must not raise.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, failed: Callable[[Exception], None]) -> None:
         super().__init__()
         self._failed = failed
@@ -140,6 +143,8 @@ class Pickup(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         counts, wanted = self._running[-1] if self._running else ({}, None)
+        if not isinstance(func, OpOverload):
+            return func(*args, **kwargs)
         mutable = func._schema.is_mutable
         if mutable and self._complete:
             self._protect(_written(func, args))

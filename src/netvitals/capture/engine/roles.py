@@ -43,6 +43,7 @@ REASONS: dict[str, str] = {
     "compiled": "compiled code does not call hooks; pass probe=(x, y, loss_fn) to look through the uncompiled model",
     "attention": "its projections and softmax run inside one fused attention call; only the output is looked at",
     "fused attention": "the softmax runs inside a fused kernel; only the output is looked at",
+    "mask": "it is multiplied with a mask that another tensor decides, so that it is no function of one of them",
     "no room": "a pass is traced now and then, and there was no room to keep its tensors; on other passes it is read",
     "own backward": "its backward pass is a function of the user's; its gates are the slopes of the forward pass",
     "function": "a layer called as a function has no module; its parameters are looked at under their own names",

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from netvitals.anatomy.parts import Source
@@ -63,6 +64,8 @@ class LiveTrace(Tracer):
         inputs: what it was called with.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, model: nn.Module, inputs: Any) -> None:
         super().__init__(model, {f"input {i}": t for i, t in enumerate(tensors(inputs))})
         self.module_calls: list[ModuleCall] = []
@@ -91,6 +94,12 @@ class LiveTrace(Tracer):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.error is not None:
             return func(*args, **(kwargs or {}))
+        if not isinstance(func, OpOverload):  # cond, flex_attention: what they run inside is not looked at
+            out = func(*args, **(kwargs or {}))
+            for tensor in tree_leaves(out):
+                if isinstance(tensor, Tensor) and id(tensor) not in self._known:
+                    self._new(tensor, "input")
+            return out
         once = _Once(func)
         try:
             self._settle()

@@ -28,6 +28,7 @@ from netvitals.capture.engine.roles import REASONS, WHOLE
 Place = tuple[str, int]  # a module and which call of it
 _ATTENTION = "_scaled_dot_product"
 _COMPARISONS = frozenset({"gt", "ge", "lt", "le"})
+_ORDERS = frozenset({"sort", "topk", "kthvalue", "median", "cummax", "cummin"})
 _AFTER_LAYER = ("linear", "bn_direct", "norm_direct", "post_add")
 _ACTIVE = frozenset(name for row in ACTIVATIONS if not row.after_layer for name in row.aten)
 
@@ -89,11 +90,13 @@ def make_plan(
         and not pieces.isdisjoint(range(c.first, c.last))
         and (c.name, c.call) not in kept
     }
+    routers = {mixture.operation for mixture in anatomy.experts}
     for op in operations:
         if op.index not in closed and any(roots[i] is not None for i in op.inputs):
             if op.name.startswith(_ATTENTION):
                 extras.append(attention_of(op))
-            notes |= {place: why for place, why in _unfolded(op, known, roots) if place not in notes}
+            if op.index not in routers:
+                notes |= {place: why for place, why in _unfolded(op, trace, known, roots) if place not in notes}
     for gate in anatomy.gates:
         if gate.operation not in closed and gate.role == "gate":
             extras.append(product_of(gate, operations[gate.operation], known))
@@ -139,9 +142,14 @@ def _cores(
     return found
 
 
-def _unfolded(op: Operation, known: Sequence[Origin], roots: Sequence[int | None]) -> Iterator[tuple[str, str]]:
+def _unfolded(
+    op: Operation, trace: LiveTrace, known: Sequence[Origin], roots: Sequence[int | None]
+) -> Iterator[tuple[str, str]]:
     """What an operation does that is no function of one element: place and reason."""
-    if op.name in _COMPARISONS and len({roots[i] for i in op.inputs} - {None}) > 1:
+    several = len({roots[i] for i in op.inputs} - {None}) > 1
+    if op.name.rstrip("_") == "mul" and several and any(trace.values[i].dtype == "bool" for i in op.inputs):
+        yield named(op.module, "mul"), REASONS["mask"]
+    elif (op.name in _ORDERS and known[op.inputs[0]].follows in _AFTER_LAYER) or (op.name in _COMPARISONS and several):
         yield named(op.module, op.name), REASONS["mixing"]
     elif op.name in SOFTMAXES:
         yield named(op.module, SOFTMAXES[op.name]), REASONS["mixing"]
@@ -208,7 +216,7 @@ def _reads_parameter(value: int, trace: LiveTrace) -> bool:
 
 def _is_folded(origin: Origin) -> bool:
     """The channels of a layer were moved elsewhere, so that a maximum takes the largest of several of them."""
-    return origin.channel_dim is None and origin.follows in _AFTER_LAYER[:3]
+    return origin.channel_dim is None and origin.follows in _AFTER_LAYER
 
 
 def _is_arithmetic(core: Core) -> bool:
