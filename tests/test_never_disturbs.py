@@ -18,11 +18,10 @@ from netvitals.capture import preserved
 
 sys.path.insert(0, str(Path(__file__).parent))  # the bench uses the same models
 
-from random_models import CALLS, PARTS, TRIED_OUT, WATCHES, WAYS, compose, differences, disturbed, train
+from random_models import CALLS, PARTS, STATEFUL, WATCHES, WAYS, compose, differences, disturbed, train
 
 MODELS = 200
 BLOCKS = 5
-WITH_TRIED_OUT = True
 
 
 def ways_of(seed):
@@ -35,7 +34,7 @@ def ways_of(seed):
 def test_training_is_the_same_with_and_without(block):
     repeated, wrong = 0, []
     for seed in range(block * MODELS // BLOCKS, (block + 1) * MODELS // BLOCKS):
-        found = disturbed(seed, ways_of(seed), without=() if WITH_TRIED_OUT else TRIED_OUT)
+        found = disturbed(seed, ways_of(seed))
         if found is not None:
             repeated += 1
             wrong += found
@@ -45,16 +44,15 @@ def test_training_is_the_same_with_and_without(block):
 
 @pytest.mark.parametrize("way", [*CALLS, "watch a probe"])
 def test_parts_with_a_state_in_python_are_the_same_where_the_model_is_run_for_them(way):
-    names = [name for name in TRIED_OUT if name != "frozen transformer"]
-    first, second = train(names), train(names)
+    first, second = train(STATEFUL), train(STATEFUL)
     assert not differences(first.state, second.state)
-    assert not differences(first.state, train(names, way).state)
+    assert not differences(first.state, train(STATEFUL, way).state)
 
 
 def test_the_generator_reaches_every_part_and_most_measurements_succeed():
-    met = {name for seed in range(MODELS) for name in compose(seed, without=TRIED_OUT)}
-    assert met == set(PARTS) - set(TRIED_OUT) and len(PARTS) >= 30
-    raised = [train(compose(seed, without=TRIED_OUT), way, seed).raised for seed in range(6) for way in CALLS]
+    met = {name for seed in range(MODELS) for name in compose(seed)}
+    assert met == set(PARTS) and len(PARTS) >= 30
+    raised = [train(compose(seed), way, seed).raised for seed in range(6) for way in CALLS]
     assert sum(map(bool, raised)) < len(raised) // 2, [r for r in raised if r]
     assert set(WATCHES) | set(CALLS) == set(WAYS)
 
