@@ -232,3 +232,19 @@ def test_dead_and_hot_experts_are_told_and_a_balanced_load_is_not():
     assert dead.severity == "critical" and "4 of" in dead.what
     (hot,) = found(model, x, [Experts()], 8, "hot experts")
     assert hot.severity == "warning" and "2.0 experts" in hot.what
+
+
+def test_the_model_has_the_dead_of_all_routers_and_the_hottest_expert():
+    torch.manual_seed(1)
+    model = nn.Sequential(Mixture(), nn.Linear(2, 8), Mixture())
+    with torch.no_grad():
+        model[0].router.bias[:3] -= 100.0
+        model[2].router.bias[:4] -= 100.0
+    watching = watch(model, torch.randn(50, 8), [Experts()], steps=1)
+    read = {(r.site, r.metric): r.value for r in watching.readings}
+    sites = [s.name for s in watching.sites if s.kind == "router"]
+    assert len(sites) == 2 and [read[site, "dead"] for site in sites] == [3, 4]
+    assert read["model", "dead"] == 7
+    assert read["model", "hot"] == max(read[site, "hot"] for site in sites) == pytest.approx(3.0)
+    mean = sum(read[site, "effective"] for site in sites) / 2
+    assert read["model", "effective"] == pytest.approx(mean, rel=1e-6)
