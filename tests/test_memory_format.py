@@ -158,4 +158,6 @@ def test_every_pass_over_the_batch_sees_the_strides_of_a_bare_pass(name, make):
             given = {(shape, stride, torch.float32) for shape, stride, _ in given}
         assert given == expected.exact[key], key
     for key, given in seen.rough.items():  # a part of the batch has strides of its own, but the same memory format
+        if name in IN_DOUBLE:
+            given = {(shape, format_, torch.float32) for shape, format_, _ in given}
         assert given <= expected.rough[key], key

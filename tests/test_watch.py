@@ -24,7 +24,9 @@ def net():
 
 
 def hooks(model):
-    return [h for m in model.modules() for h in (*m._forward_hooks, *m._forward_pre_hooks)]
+    """Those on the model, which come and go with a pass, and those that wait for its call."""
+    own = [h for m in model.modules() for h in (*m._forward_hooks, *m._forward_pre_hooks)]
+    return own + list(torch.nn.modules.module._global_forward_pre_hooks)
 
 
 def train(model, watching, steps, optimizer=None):

@@ -279,3 +279,12 @@ def test_an_expert_that_sees_some_rows_is_measured_for_what_it_saw():
     x[:, 0] = torch.tensor([1.0, 2.0, -1.0, 3.0, -2.0, 4.0])
     found = curvature.interlayer(net, "mse", (x, y), nodes=["a", "b"], method="exact")
     assert found.sizes == (16, 8) and (found.resonance.diagonal() > 0).all()
+
+
+def test_a_block_that_vanishes_is_no_wrong_derivative():
+    """A shift of what batch normalisation reads changes nothing: the block is rounding, which has no symmetry."""
+    torch.manual_seed(4)
+    net = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
+    batch = torch.randn(8, 5), torch.randint(0, 3, (8,))
+    found = curvature.interlayer(net, "ce", batch, nodes=["1", "2", "4"], mode="train", probes=4)
+    assert found.resonance[1, 1] < 1e-5 * found.resonance[2, 2]

@@ -19,7 +19,7 @@ from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.kinds import layer_kind
 from netvitals.capture import LossFn, Mode, Result, in_mode, preserved, task_of, uncompiled
 from netvitals.capture.nested import main_output
-from netvitals.capture.task import Task, inputs_of
+from netvitals.capture.task import Task
 
 LARGEST = 1e6  # scales beyond this are not looked for
 PRECISION = 1e-6  # relative, of the scale
@@ -94,7 +94,7 @@ def set_drift(
     for name, value in (("target", target), ("scale", scale)):
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a number that is not negative, got {value}")
-    name, layer = _readout(inputs_of(uncompiled(model), batch), readout)
+    name, layer = _readout(task_of(uncompiled(model), loss_fn, batch), readout)
     parameters = [p for p in (layer.weight, layer.bias) if isinstance(p, Tensor)]
     start = [p.detach().clone() for p in parameters]
     count = 0

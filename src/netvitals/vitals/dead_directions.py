@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy.kinds import channel_dim
 from netvitals.capture import LinearView, Metric, ParameterView, Recorder, Site, TensorView, Vital, WatchContext
 
 ROWS = 2048  # rows of the stream behind the number, evenly strided
@@ -113,7 +114,7 @@ class KFACFloor(Vital):
         self.min_steps = min_steps
 
     def gradient(self, recorder: Recorder, view: LinearView, g: Tensor) -> None:
-        rows = g.reshape(-1, g.shape[-1]) if isinstance(view.module, nn.Linear) else g.movedim(1, -1).flatten(0, -2)
+        rows = g.movedim(channel_dim(view.module), -1).flatten(0, -2)
         if not rows.shape[1] <= min(len(rows), WIDEST) or rows.shape[1] < 2:
             return
         rows = rows.double() * math.sqrt(len(g))  # the loss is a mean over examples, G is of one

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from netvitals._moved import moved
+from netvitals.anatomy.kinds import layer_kind
 from netvitals.capture import LinearView, Metric, ParameterView, Recorder, TensorView, Vital
 from netvitals.stats.spectrum import DEFINITIONS, spectrum_ranks, squared_spectrum
 
@@ -49,7 +50,7 @@ class Rank(Vital):
 
     def linear(self, recorder: Recorder, view: LinearView) -> None:
         x = view.x
-        self._features = x.reshape(-1, x.shape[-1]) if isinstance(view.module, torch.nn.Linear) else None
+        self._features = x.reshape(-1, x.shape[-1]) if layer_kind(view.module) == "linear" else None
 
     def tensor(self, recorder: Recorder, view: TensorView) -> None:
         if view.site.kind == "norm":

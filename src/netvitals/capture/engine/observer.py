@@ -1,9 +1,10 @@
 """The observer: follows one forward pass and its backward pass, finds the sites, and shows them to the vital signs.
 
-While armed it has hooks on the modules of the model and, between entry and exit of the model's forward, a dispatch
-mode where one is needed. Unarmed it leaves nothing behind. Nothing of the user's is run by it: the first pass is traced
-as it runs, and tells what there is; on later passes tensors are reduced at once, and none is kept but what a gradient
-that is still to come will be compared with.
+While armed it waits for the model's call with a hook of torch's own on all modules, so that the model itself carries
+nothing and can be saved, copied and scripted. Between entry and exit of the model's forward there are hooks on its
+modules, and a dispatch mode where one is needed. Unarmed it leaves nothing behind. Nothing of the user's is run by it:
+the first pass is traced as it runs, and tells what there is; on later passes tensors are reduced at once, and none is
+kept but what a gradient that is still to come will be compared with.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.engine.blocks import show_block
-from netvitals.capture.engine.hook import Hook
+from netvitals.capture.engine.hook import Arrival, Hook
 from netvitals.capture.engine.modules import ModuleInfo, Modules, Replay
 from netvitals.capture.engine.pass_state import Frame, PassState, when_arrives
 from netvitals.capture.engine.pickup import Pickup
@@ -52,7 +53,9 @@ class Observer:
         self._known: dict[nn.Module, ModuleInfo] = {}
         self._survey: Survey | None = None  # on a pass that is traced
         self._pickup = Pickup(self._state.give_up)
-        self._handles: list[Any] = []
+        self._handles: list[Any] = []  # of hooks on modules
+        self._arrival = Arrival(model, self._arriving)
+        self._waiting: list[tuple[nn.Module, bool]] = []  # modules that get hooks, and whether before they run
         self._enter_hook, self._leave_hook = Hook(self._entering), Hook(self._leaving)
 
     @property
@@ -82,7 +85,7 @@ class Observer:
     # ---------------------------------------------------------------- hooks
 
     def arm(self, recorder: Recorder) -> None:
-        """Put the hooks in place; the next pass is looked at and written to ``recorder``."""
+        """Wait for the next pass; it is looked at and written to ``recorder``."""
         self.disarm()
         self._state.recorder, self.observed = recorder, False
         route = self._state.route
@@ -97,21 +100,34 @@ class Observer:
             if info.name in fused or info.name.startswith(inside):
                 continue
             if module is self.model or (info.role != "container" if way != "hooks" else info.name in route.stops):
-                self._hook(module, before=way != "hooks" or module is self.model or info.in_place or info.replays)
+                before = way != "hooks" or info.in_place or info.replays
+                self._waiting.append((module, before and module is not self.model))
+        self._arrival.wait()
 
-    def _hook(self, module: nn.Module, before: bool) -> None:
-        if before:
-            self._handles.append(module.register_forward_pre_hook(self._enter_hook, with_kwargs=True))
-        # called on an exception too, so that neither the mode nor a frame outlives its call
-        self._handles.append(module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
+    def _arriving(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """The model is called: is it the pass that was waited for? Then its modules get their hooks."""
+        if not self._may_begin():
+            return False
+        for module, before in self._waiting:
+            if before:
+                self._handles.append(module.register_forward_pre_hook(self._enter_hook, with_kwargs=True))
+            # called on an exception too, so that neither the mode nor a frame outlives its call
+            self._handles.append(module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
+        self._entering(self.model, args, kwargs)
+        return True
 
     def disarm(self) -> None:
         """Take every hook away again. Gradients that arrive later are not looked at."""
+        self._arrival.leave()
+        self._unhook()
+        self._waiting.clear()
+        self._state.recorder = None
+        self._end()
+
+    def _unhook(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._state.recorder = None
-        self._end()
 
     def _end(self) -> None:
         self._pickup.end()
@@ -148,7 +164,7 @@ class Observer:
 
     def _begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether this call of a module is the pass that was waited for; then everything is made ready for it."""
-        if module is not self.model or self.observed or not (torch.is_grad_enabled() or not self.passive):
+        if module is not self.model or not self._may_begin():
             return False
         if is_transformed():
             self._state.cannot_see("model", "it runs inside a torch.func transform")
@@ -161,6 +177,9 @@ class Observer:
             self._pickup.begin(self._state.plan)
         self._modes(on=True)
         return True
+
+    def _may_begin(self) -> bool:
+        return not self.observed and (torch.is_grad_enabled() or not self.passive)
 
     def _modes(self, on: bool) -> None:
         """Switch the mode of this pass on or off; compiled code runs without it."""
@@ -206,6 +225,8 @@ class Observer:
             state.give_up(error)
         if not state.frames:
             self._end()
+            if output is not None:  # after an exception torch still walks through the hooks
+                self._unhook()
 
     def _frame_of(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame | None:
         """The call that ends here; None outside a pass."""

@@ -141,9 +141,15 @@ class PairSymmetry:
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self.defect = 0.0
         self._tolerance = tolerance(dtype)
         self._seen: dict[int, tuple[Tensor, list[Tensor]]] = {}
+        self._gaps: list[tuple[float, float]] = []  # difference of two numbers that should agree, and their size
+
+    @property
+    def defect(self) -> float:
+        """The largest gap as a share of its size; a block that vanishes beside the others is rounding."""
+        floor = self._tolerance * max((size for _, size in self._gaps), default=0.0)
+        return max((gap / max(size, floor) for gap, size in self._gaps if size > 0), default=0.0)
 
     def __contains__(self, w: int) -> bool:
         return w in self._seen
@@ -165,8 +171,8 @@ class PairSymmetry:
     def _hold(self, u: Tensor, here: Tensor, z: Tensor, there: Tensor) -> None:
         gap = float((u * here).sum() - (z * there).sum())
         size = float(u.norm() * here.norm() / u.numel() ** 0.5 + z.norm() * there.norm() / z.numel() ** 0.5) / 2
-        if size > 0 and math.isfinite(gap):
-            self.defect = max(self.defect, abs(gap) / size)
+        if math.isfinite(gap):
+            self._gaps.append((abs(gap), size))
 
     def demand(self) -> None:
         """Raise a sentence where the blocks are not each other's transposes."""
