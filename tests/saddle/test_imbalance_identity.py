@@ -1,5 +1,6 @@
 """The imbalance identity is exact on a batch: any activation, any loss, any chain of a real model."""
 
+import dataclasses
 from itertools import pairwise
 
 import pytest
@@ -194,3 +195,29 @@ def test_an_output_used_twice_is_no_link():
 
     found = saddle.imbalance(Side().double(), F.mse_loss, (torch.randn(6, 3).double(), torch.randn(6, 1).double()))
     assert list(found.delta) == ["a → b"] and "leaves the model" in found.skipped["b"]
+
+
+def test_the_change_of_one_gradient_step_is_told_exactly_with_biases_and_rates():
+    torch.manual_seed(5)
+    net = chain((4, 6, 5, 2), nn.GELU(), bias=True)
+    x, y = torch.randn(8, 4).double(), torch.randn(8, 2).double()
+    rates = {"0.bias": 0.5, "2.weight": 2.0}
+    before = saddle.imbalance(net, F.mse_loss, (x, y), rates=rates)
+    F.mse_loss(net(x), y).backward()
+    lr = 0.1
+    with torch.no_grad():
+        for name, p in net.named_parameters():
+            p -= lr * rates.get(name, 1.0) * p.grad
+    after = saddle.imbalance(net, F.mse_loss, (x, y), rates=rates)
+    for one, two in zip(before.pairs, after.pairs):
+        assert two.delta - one.delta == pytest.approx(one.predicted_change(lr), rel=1e-9), one
+        assert float(one.neuron_delta.sum()) == pytest.approx(one.delta, rel=1e-12)
+
+
+def test_the_defect_is_a_share_of_the_terms():
+    net = chain((3, 4, 2), nn.Tanh())
+    pair = saddle.imbalance(net, F.mse_loss, (torch.randn(5, 3).double(), torch.randn(5, 2).double())).pairs[0]
+    off = dataclasses.replace(pair, rhs=pair.lhs + 0.5 * pair.scale, neuron_rhs=pair.neuron_lhs + pair.neuron_scale)
+    assert off.defect == pytest.approx(0.5) and off.neuron_defect == pytest.approx(1.0)
+    sizes = [abs(pair.lhs), float(pair.neuron_lhs.abs().max())]
+    assert pair.scale >= sizes[0] and pair.neuron_scale >= 0.5 * sizes[1]
