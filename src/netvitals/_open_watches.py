@@ -95,7 +95,7 @@ def _abandoned(
     if os.getpid() != process:
         return
     observer.disarm()
-    hooks.disarm()
+    hooks.close()
     if (known := model()) is not None:
         _left.add(known)
     if writer is not None:

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from netvitals import _open_watches
-from netvitals._arguments import check_model, check_resume, checked_optimizers, checked_probe, plain_settings
+from netvitals._arguments import check_model, check_resume, checked_optimizers, checked_probe
+from netvitals._description import activation_specs, described
+from netvitals._micro_batches import MicroBatches
 from netvitals.capture import (
     ArrayReading,
     Buffer,
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 
 def watch(
     model: nn.Module,
-    *,
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    *,
     run: str | os.PathLike[str] | None = None,
     every: int = 50,
     probe: tuple[Any, ...] | None = None,
@@ -52,14 +53,18 @@ def watch(
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
-    With and without it a run is the same, bit for bit; between measured steps :meth:`Watch.step` is an integer test.
+    A step is a step of the optimizer, however many micro-batches it takes: gradients and updates are those that the
+    optimizer used, activations are those of the first micro-batch, and the loss is the mean of what :meth:`Watch.step`
+    was given, once per micro-batch or once per step. Without an optimizer each call of :meth:`Watch.step` is a step.
+    With and without a watch a run is the same, bit for bit; between measured steps it is an integer test.
 
     Args:
         model: the model that is trained. Its calls are looked at, so the loop must call it (not a part of it).
-        optimizer: the optimizer, or several; with it the size of updates is measured against the gradients it used.
-            Left out, torch optimizers that hold parameters of the model are noticed.
+        optimizer: the optimizer, or several, also inside a trainer's wrapper; its steps are the steps of the run, and
+            :meth:`Watch.step` need not be called. Left out, torch optimizers that hold parameters of the model are
+            noticed. With several, a step is over when all have stepped, or one steps again.
         run: a folder to write the run to, for ``netvitals report`` and :func:`netvitals.open_run`.
-        every: a measured step every so many calls of :meth:`Watch.step`.
+        every: a measured step every so many steps.
         probe: ``(x, y, loss_fn)`` or ``(x, y)``: look at this batch instead of the loop's own, as the model stands
             before a measured step. Without ``loss_fn`` there are no gradients of activations.
         vitals: vital signs, or their names; all that are on by default if left out, ``["default", "plateau"]`` adds
@@ -70,9 +75,10 @@ def watch(
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
 
+    >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
-    >>> with watch(net, optimizer=opt, every=2, vitals=["gates"]) as vitals:
+    >>> with watch(net, opt, every=2, vitals=["gates"]) as vitals:
     ...     for _ in range(4):
     ...         loss = net(torch.ones(16, 4)).square().mean()
     ...         opt.zero_grad(); loss.backward(); opt.step()
@@ -92,8 +98,8 @@ class Watch:
     def __init__(
         self,
         model: nn.Module,
-        *,
         optimizer: Optimizer | Sequence[Optimizer] | None = None,
+        *,
         run: str | os.PathLike[str] | None = None,
         every: int = 50,
         probe: tuple[Any, ...] | None = None,
@@ -110,8 +116,7 @@ class Watch:
         parameters = dict(uncompiled(model).named_parameters())
         self._bare = uncompiled(model)
         self._initial = copies(self._bare)
-        optimizers = checked_optimizers(optimizer, parameters)
-        self._hooks = OptimizerHooks(parameters, optimizers)
+        optimizers, foreign = checked_optimizers(optimizer, parameters)
         from netvitals.vitals import choose
 
         self._schedule = Schedule(choose(vitals))
@@ -119,21 +124,26 @@ class Watch:
             WatchContext(model=self._bare, optimizers=tuple(optimizers), probe=self._probe, training=True)
         )
         self._observer = Observer(self._model, self._schedule, passive=self._probe is None)
+        self._observer.skipped.update(foreign)
+        self._hooks = OptimizerHooks(parameters, optimizers, _open_watches.weakly(self._stepped))
         self._step = 0
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
+        self._batches = MicroBatches(self._buffer.loss)
+        self._buffer.closing = self._batches.flush
         self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
-        self._missed = self._probe_failed = self._closed = self._entered = False
+        self._missed = self._late = self._probe_failed = self._closed = self._entered = False
         self._path: os.PathLike[str] | None = None
         try:
             if run is not None:
-                self._open_run(run, resume, self._meta(model, optimizers, parameters))
+                self._open_run(run, resume, described(self, self._bare, optimizers))
             if self._step % self.every == 0:
                 self._begin(first=True)
         except BaseException:
             self._disarm()
+            self._hooks.close()
             if self._writer is not None:
                 self._writer.close("failed")
             raise
@@ -155,15 +165,39 @@ class Watch:
     # ---------------------------------------------------------------- the training loop
 
     def step(self, loss: Tensor | float | None = None) -> None:
-        """End of one training step; ``loss`` is noted without waiting for an accelerator."""
+        """End of a training step, or of one of its micro-batches; ``loss`` is noted without waiting for an accelerator.
+
+        Where an optimizer is known its own step ends the step, and this call may be left out; the loss of a step is the
+        mean of what was given before the optimizer stepped and right after.
+        """
         if self._closed:
             raise ValueError("this watch is closed; begin a new one with netvitals.watch(model)")
-        if loss is not None:
-            self._buffer.loss(self._step, loss)
+        if not self._hooks.lead():
+            self._batches.add(self._step, loss)
+            self._batches.flush()
+            self._end_step()
+            return
+        over = self._hooks.just_stepped(waits=not self._batches.early)
+        if over and self._hooks.incomplete:
+            self._hooks.end()
+        self._batches.add(self._step - 1 if over else self._step, loss)
+        if over:
+            self._batches.flush()
+
+    def _stepped(self, late: bool) -> None:
+        """An optimizer has ended a step; an error of ours must not end the user's."""
+        try:
+            self._batches.stepped(self._observer.passes if self._recorder is not None else 0)
+            self._end_step(late)
+        except Exception as error:
+            warn(f"step {self._step} could not be ended: {type(error).__name__}: {error}")
+
+    def _end_step(self, late: bool = False) -> None:
         if self._recorder is not None:
             self._finish()
         self._step += 1
         self._buffer.steps = self._step
+        self._late = late
         if self._step % self.every == 0:
             self._begin()
 
@@ -207,7 +241,8 @@ class Watch:
         self._hooks.settle()
         seen = self._observer.observed
         self._disarm()
-        if not seen and not self._missed and "model" not in self._observer.skipped and self._probe is None:
+        expected = self._probe is None and not self._late and "model" not in self._observer.skipped
+        if expected and not seen and not self._missed:
             self._missed = True
             warn(
                 f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
@@ -218,6 +253,9 @@ class Watch:
         except Exception as error:
             warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
         self._observer.skipped.update(recorder.skipped)
+        if left_out := self._batches.left_out:
+            why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
+            self._observer.skipped["optimizer steps"] = f"{left_out} left out; {why}"
         places = len(self._observer.sites) + len(self._observer.skipped)
         if self._writer is not None and places != self._noted:
             self._noted = places
@@ -244,12 +282,7 @@ class Watch:
     @property
     def activations(self) -> dict[str, str]:
         """Which function acts at each site whose numbers are fixed, as a spec: ``softplus:20``."""
-        from netvitals.activations import spec_of
-
-        modules = dict(self._model.named_modules())
-        found = {s.name: modules.get(s.module) for s in self.sites if s.kind == "activation"}
-        specs = {name: spec_of(m) for name, m in found.items() if m is not None and not list(m.parameters())}
-        return {name: spec for name, spec in specs.items() if spec is not None} | self._observer.specs
+        return activation_specs(self._model, self.sites) | self._observer.specs
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -257,7 +290,7 @@ class Watch:
 
     @property
     def unseen(self) -> dict[str, str]:
-        """The old name of :attr:`skipped`; it goes with the next version."""
+        """The old name of :attr:`skipped`."""
         warnings.warn("Watch.unseen is now Watch.skipped, a dict of place → reason", FutureWarning, stacklevel=2)
         return self.skipped
 
@@ -269,15 +302,10 @@ class Watch:
     def findings(self) -> Findings:
         """What the readings say, in plain words, with advice."""
         from netvitals.findings import diagnose
+        from netvitals.runs import open_run
 
-        self._buffer.settle()
-        if self._path is not None:
-            from netvitals.runs import open_run
-
-            if self._writer is not None:
-                self._writer.flush()
-            return diagnose(open_run(self._path))
-        return diagnose(self)
+        self.flush()
+        return diagnose(self if self._path is None else open_run(self._path))
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything noted so far is on disk (it is after a second anyway); False if it is not."""
@@ -292,6 +320,7 @@ class Watch:
             return
         self._closed = True
         self._disarm()
+        self._hooks.close()
         self._finalizer.detach()
         _open_watches.remove(self, self._model)
         self._buffer.close()
@@ -316,19 +345,3 @@ class Watch:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"step {self._step}"
         return f"Watch({type(self._model).__name__}, {state}, {len(self.sites)} sites, every {self.every})"
-
-    def _meta(
-        self, model: nn.Module, optimizers: Sequence[Optimizer], parameters: Mapping[str, nn.Parameter]
-    ) -> dict[str, Any]:
-        return {
-            "model": type(self._bare).__name__,
-            "architecture": str(self._bare)[:20_000],
-            "parameters": sum(p.numel() for p in parameters.values()),
-            "every": self.every,
-            "vitals": [v.name for v in self._schedule.vitals],
-            "probe": self._probe is not None,
-            "seed": torch.initial_seed(),
-            "sites": self.sites,
-            "skipped": self.skipped,
-            "optimizer": [{"name": type(o).__name__, **plain_settings(o)} for o in optimizers],
-        }

@@ -3,7 +3,8 @@
 from netvitals.anatomy.preserve import preserved, rng_state, set_rng_state, undisturbed
 from netvitals.capture.engine.buffer import Buffer
 from netvitals.capture.engine.observer import Observer
-from netvitals.capture.engine.optimizer_hooks import OptimizerHooks, copies, parameter_view
+from netvitals.capture.engine.optimizer_hooks import OptimizerHooks
+from netvitals.capture.engine.parameters import copies, parameter_view
 from netvitals.capture.engine.roles import uncompiled, unwrapped
 from netvitals.capture.engine.schedule import Schedule, detached_context, warn
 from netvitals.capture.loss import LossFn, resolve_loss

@@ -118,6 +118,7 @@ class Buffer:
     def __init__(self) -> None:
         self.writer: Writer | None = None
         self.steps = 0  # training steps that have ended
+        self.closing: Callable[[], None] | None = None  # asked for a last loss
         self._waiting: deque[tuple[int, Tensor | float] | Moving] = deque()  # losses
         self._moved = 0.0  # when losses last started on their way
         self._observations = 0
@@ -133,7 +134,7 @@ class Buffer:
 
     def loss(self, step: int, loss: Any) -> None:
         """Note a loss; nobody waits for an accelerator."""
-        value = _scalar(loss)
+        value = scalar(loss)
         self._waiting.append((step, value))
         if isinstance(value, Tensor) and self.writer is not None and time.monotonic() - self._moved > MOVING_S:
             self._start_moving(value.device)
@@ -168,6 +169,8 @@ class Buffer:
 
     def close(self) -> None:
         """Settle, and write the arrays of the last look."""
+        if self.closing is not None:
+            self.closing()
         with self._settling:
             self.settle()
             last, self._unwritten = self._unwritten, None
@@ -274,7 +277,7 @@ class Buffer:
             self._waiting.append(Moving([step for step, _ in reversed(tail)], host, event.query, event.synchronize))
 
 
-def _scalar(loss: Any) -> Tensor | float:
+def scalar(loss: Any) -> Tensor | float:
     """The loss as a number, or as a tensor where a number would mean to wait for the device."""
     if isinstance(loss, Tensor):
         if loss.is_cpu:

@@ -47,6 +47,7 @@ class Observer:
         self.schedule = schedule
         self.passive = passive
         self.observed = False  # a pass was seen since arming
+        self.passes = 0  # how many there were
         self._state = PassState(schedule)
         self._modules = Modules(model, self._state.cannot_see)
         self._known: dict[nn.Module, ModuleInfo] = {}
@@ -84,7 +85,7 @@ class Observer:
     def arm(self, recorder: Recorder) -> None:
         """Put the hooks in place; the next pass is looked at and written to ``recorder``."""
         self.disarm()
-        self._state.recorder, self.observed = recorder, False
+        self._state.recorder, self.observed, self.passes = recorder, False, 0
         route = self._state.route
         way = route.choose(self.schedule.wanted_kinds(), self._state.found_by_operations)
         if way == "trace" or not self._known:
@@ -148,7 +149,10 @@ class Observer:
 
     def _begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether this call of a module is the pass that was waited for; then everything is made ready for it."""
-        if module is not self.model or self.observed or not (torch.is_grad_enabled() or not self.passive):
+        if module is not self.model or not (torch.is_grad_enabled() or not self.passive):
+            return False
+        self.passes += 1
+        if self.observed:
             return False
         if is_transformed():
             self._state.cannot_see("model", "it runs inside a torch.func transform")

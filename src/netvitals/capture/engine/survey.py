@@ -39,7 +39,6 @@ _PARTS = (
     "experts",
     "streams",
     "recurrent",
-    "notes",
 )
 
 
