@@ -8,7 +8,27 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from netvitals.capture import check_finite
+from netvitals.capture import check_finite, unwrapped
+
+
+class Together(nn.ModuleDict):
+    """Several models that are watched together; the models themselves do not know of it.
+
+    >>> both = Together({"encoder": nn.Linear(2, 2), "decoder": nn.Linear(2, 1)})
+    >>> [name for name, _ in both.named_parameters()]
+    ['encoder.weight', 'encoder.bias', 'decoder.weight', 'decoder.bias']
+    """
+
+
+def together(model: Any) -> Any:
+    """One model for several, named by their place in a list or as a dict names them; one model as it is."""
+    if isinstance(model, nn.Module) or not isinstance(model, list | tuple | Mapping):
+        return model
+    parts = dict(model) if isinstance(model, Mapping) else {str(i): m for i, m in enumerate(model)}
+    wrong = [type(m).__name__ for m in parts.values() if not isinstance(m, nn.Module)]
+    if wrong or not parts:
+        raise TypeError(f"watch needs torch.nn.Modules, got {f'a {wrong[0]} among them' if wrong else 'none'}")
+    return Together({name: unwrapped(m) for name, m in parts.items()})
 
 
 def check_model(model: Any, every: Any) -> None:

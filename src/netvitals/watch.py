@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from netvitals import _open_watches
-from netvitals._arguments import check_model, check_resume, checked_optimizers, checked_probe
+from netvitals._arguments import check_model, check_resume, checked_optimizers, checked_probe, together
 from netvitals._description import activation_specs, described
 from netvitals._micro_batches import MicroBatches
 from netvitals.capture import (
     ArrayReading,
     Buffer,
-    Observer,
     OptimizerHooks,
     Reading,
     Recorder,
+    Roots,
     Schedule,
     Site,
     Vital,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def watch(
-    model: nn.Module,
+    model: nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module],
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
     *,
     run: str | os.PathLike[str] | None = None,
@@ -59,7 +59,8 @@ def watch(
     With and without a watch a run is the same, bit for bit; between measured steps it is an integer test.
 
     Args:
-        model: the model that is trained. Its calls are looked at, so the loop must call it (not a part of it).
+        model: the model that is trained, or several in a list or dict. Its calls are looked at, and those of its parts
+            where the loop calls them instead: a whole ``LightningModule``, a container without ``forward``.
         optimizer: the optimizer, or several, also inside a trainer's wrapper; its steps are the steps of the run, and
             :meth:`Watch.step` need not be called. Left out, torch optimizers that hold parameters of the model are
             noticed. With several, a step is over when all have stepped, or one steps again.
@@ -97,7 +98,7 @@ class Watch:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module],
         optimizer: Optimizer | Sequence[Optimizer] | None = None,
         *,
         run: str | os.PathLike[str] | None = None,
@@ -106,15 +107,16 @@ class Watch:
         vitals: Iterable[Vital | str] | None = None,
         resume: bool | int = False,
     ) -> None:
-        check_model(model, every)
+        root: nn.Module = together(model)
+        check_model(root, every)
         check_resume(run, resume)
         self.every = int(every)
         self._probe = checked_probe(probe)
-        self._model = uncompiled(model) if probe is not None else unwrapped(model)
+        self._model = uncompiled(root) if probe is not None else unwrapped(root)
         if words := _open_watches.take_over(self._model):
             warn(words)
-        parameters = dict(uncompiled(model).named_parameters())
-        self._bare = uncompiled(model)
+        parameters = dict(uncompiled(root).named_parameters())
+        self._bare = uncompiled(root)
         self._initial = copies(self._bare)
         optimizers, foreign = checked_optimizers(optimizer, parameters)
         from netvitals.vitals import choose
@@ -123,8 +125,8 @@ class Watch:
         self._schedule.begin(
             WatchContext(model=self._bare, optimizers=tuple(optimizers), probe=self._probe, training=True)
         )
-        self._observer = Observer(self._model, self._schedule, passive=self._probe is None)
-        self._observer.skipped.update(foreign)
+        self._observer = Roots(self._model, self._schedule, passive=self._probe is None)
+        self._observer.notes.update(foreign)
         self._hooks = OptimizerHooks(parameters, optimizers, _open_watches.weakly(self._stepped))
         self._step = 0
         self._observations = 0
@@ -210,7 +212,7 @@ class Watch:
                 self._observer.arm(recorder)
             elif not self._probe_failed:
                 task = task_of(self._model, self._probe[2], self._probe[:2])
-                observe_with(self._observer, recorder, task, mode="train", parameters=False)
+                observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
             if self._schedule.wants("parameters"):
                 self._hooks.arm(_open_watches.weakly(self._moved))
         except Exception as error:
@@ -252,10 +254,10 @@ class Watch:
             self._buffer.observe(recorder)
         except Exception as error:
             warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
-        self._observer.skipped.update(recorder.skipped)
+        self._observer.notes.update(recorder.skipped)
         if left_out := self._batches.left_out:
             why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
-            self._observer.skipped["optimizer steps"] = f"{left_out} left out; {why}"
+            self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
         places = len(self._observer.sites) + len(self._observer.skipped)
         if self._writer is not None and places != self._noted:
             self._noted = places

@@ -8,6 +8,7 @@ that is still to come will be compared with.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,23 +39,26 @@ class Observer:
         model: the module whose call is looked at.
         schedule: the vital signs to show the sites to.
         passive: look only at passes that autograd records (a user's validation pass is none of our business).
+        prefix: comes before the names of sites where they are shown: ``"encoder."`` for a part of a larger model.
 
     ``sites`` and ``skipped`` hold, by name, what was met in all passes so far.
     """
 
-    def __init__(self, model: nn.Module, schedule: Schedule, *, passive: bool = True) -> None:
+    def __init__(self, model: nn.Module, schedule: Schedule, *, passive: bool = True, prefix: str = "") -> None:
         self.model = model
         self.schedule = schedule
         self.passive = passive
         self.observed = False  # a pass was seen since arming
         self.passes = 0  # how many there were
-        self._state = PassState(schedule)
+        self.outside: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None  # hears of other calls
+        self._state = PassState(schedule, prefix)
         self._modules = Modules(model, self._state.cannot_see)
         self._known: dict[nn.Module, ModuleInfo] = {}
         self._survey: Survey | None = None  # on a pass that is traced
         self._pickup = Pickup(self._state.give_up)
         self._handles: list[Any] = []
-        self._enter_hook, self._leave_hook = Hook(self._entering), Hook(self._leaving)
+        self._enter_hook, self._leave_hook = Hook(self.enter), Hook(self._leaving)
+        self._container_hook = Hook(self._entering_container)
 
     @property
     def sites(self) -> dict[str, Site]:
@@ -80,6 +84,23 @@ class Observer:
         """Of the model as last read, by name."""
         return self._modules.modules
 
+    @property
+    def running(self) -> bool:
+        """A pass has begun and not ended."""
+        return bool(self._state.frames)
+
+    def name_of(self, module: nn.Module) -> str:
+        """The name of a part that may be a root of its own; '' for one without a site."""
+        info = self._known.get(module)
+        if info is None or not (info.trains or info.role == "activation"):
+            return ""
+        leaf = info.role in ("plain", "container") and not any(True for _ in module.children())
+        return "" if leaf else info.name
+
+    def has_met(self, name: str) -> bool:
+        """Whether a pass of the model has called this part, or something in it."""
+        return any(called == name or called.startswith(f"{name}.") for called in self._state.ever_called)
+
     # ---------------------------------------------------------------- hooks
 
     def arm(self, recorder: Recorder) -> None:
@@ -99,6 +120,8 @@ class Observer:
                 continue
             if module is self.model or (info.role != "container" if way != "hooks" else info.name in route.stops):
                 self._hook(module, before=way != "hooks" or module is self.model or info.in_place or info.replays)
+            elif way == "trace" and self.outside is not None:
+                self._handles.append(module.register_forward_pre_hook(self._container_hook, with_kwargs=True))
 
     def _hook(self, module: nn.Module, before: bool) -> None:
         if before:
@@ -123,9 +146,16 @@ class Observer:
 
     # ---------------------------------------------------------------- before a module runs
 
-    def _entering(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _entering_container(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.outside is not None and not self._state.frames:
+            self.outside(module, args, kwargs)
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A module begins to run."""
         state = self._state
         if not state.frames and not self._begins(module, args, kwargs):
+            if module is not self.model:
+                self._entering_container(module, args, kwargs)
             return
         info = self._known.get(module)
         if info is None:
