@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,17 +12,16 @@ from torch.optim.optimizer import Optimizer
 
 from netvitals import _open_watches
 from netvitals._arguments import check_model, check_resume, checked_optimizers, checked_probe, together
-from netvitals._description import activation_specs, described
+from netvitals._description import described
+from netvitals._live_log import LiveLog, live_log
 from netvitals._micro_batches import MicroBatches
+from netvitals._seen import Seen
 from netvitals.capture import (
-    ArrayReading,
     Buffer,
     OptimizerHooks,
-    Reading,
     Recorder,
     Roots,
     Schedule,
-    Site,
     Vital,
     WatchContext,
     copies,
@@ -37,7 +35,6 @@ from netvitals.capture import (
 from netvitals.capture import probe as observe_with
 
 if TYPE_CHECKING:
-    from netvitals.findings import Findings
     from netvitals.runs import RunWriter
 
 
@@ -50,6 +47,7 @@ def watch(
     probe: tuple[Any, ...] | None = None,
     vitals: Iterable[Vital | str] | None = None,
     resume: bool | int = False,
+    log: Any = None,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
@@ -72,6 +70,8 @@ def watch(
             to these. ``netvitals vitals`` lists them; some need ``probe`` or ``optimizer``, and say so at once.
         resume: True continues the run at ``run`` after its last step (or begins it, where there is none); a number
             continues at that step, as a checkpoint has it: what was read from there on before is kept, but marked.
+        log: send each measured step on while it trains: a wandb run, ``mlflow`` or ``(client, run_id)``, a
+            ``SummaryWriter``, ``trackio``, or a function of (step, numbers). Your run is never begun or ended.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
@@ -87,10 +87,10 @@ def watch(
     >>> sorted({r.step for r in vitals.readings if r.vital == "gates"})
     [0, 2]
     """
-    return Watch(model, optimizer=optimizer, run=run, every=every, probe=probe, vitals=vitals, resume=resume)
+    return Watch(model, optimizer=optimizer, run=run, every=every, probe=probe, vitals=vitals, resume=resume, log=log)
 
 
-class Watch:
+class Watch(Seen):
     """A model under watch; made by :func:`watch`. Call :meth:`step` once per training step.
 
     ``sites`` are the places looked at, ``skipped`` those that could not be (place → reason).
@@ -106,6 +106,7 @@ class Watch:
         probe: tuple[Any, ...] | None = None,
         vitals: Iterable[Vital | str] | None = None,
         resume: bool | int = False,
+        log: Any = None,
     ) -> None:
         root: nn.Module = together(model)
         check_model(root, every)
@@ -134,11 +135,13 @@ class Watch:
         self._buffer = Buffer()
         self._batches = MicroBatches(self._buffer.loss)
         self._buffer.closing = self._batches.flush
+        self._log: LiveLog | None = None
         self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = self._late = self._probe_failed = self._closed = self._entered = False
         self._path: os.PathLike[str] | None = None
         try:
+            self._log = live_log(self, log)
             if run is not None:
                 self._open_run(run, resume, described(self, self._bare, optimizers))
             if self._step % self.every == 0:
@@ -178,6 +181,7 @@ class Watch:
             self._batches.add(self._step, loss)
             self._batches.flush()
             self._end_step()
+            self._send()
             return
         over = self._hooks.just_stepped(waits=not self._batches.early)
         if over and self._hooks.incomplete:
@@ -185,11 +189,13 @@ class Watch:
         self._batches.add(self._step - 1 if over else self._step, loss)
         if over:
             self._batches.flush()
+            self._send()
 
     def _stepped(self, late: bool) -> None:
         """An optimizer has ended a step; an error of ours must not end the user's."""
         try:
             self._batches.stepped(self._observer.passes if self._recorder is not None else 0)
+            self._send()  # what no loss came for
             self._end_step(late)
         except Exception as error:
             warn(f"step {self._step} could not be ended: {type(error).__name__}: {error}")
@@ -202,6 +208,13 @@ class Watch:
         self._late = late
         if self._step % self.every == 0:
             self._begin()
+
+    def _send(self) -> None:
+        if self._log is not None:
+            try:
+                self._log.send()
+            except Exception as error:  # of ours: those of a tracker are caught where they arise
+                warn(f"what was measured could not be sent: {type(error).__name__}: {error}")
 
     def _begin(self, first: bool = False) -> None:
         recorder = Recorder(self._step)
@@ -265,55 +278,6 @@ class Watch:
             self._writer.note("activations", self.activations)
             self._writer.note("skipped", self.skipped)
 
-    # ---------------------------------------------------------------- what was seen
-
-    @property
-    def readings(self) -> list[Reading]:
-        """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
-        return self._buffer.readings()
-
-    @property
-    def arrays(self) -> list[ArrayReading]:
-        """The latest array of each series; a run on disk keeps those of every fifth measured step and the last."""
-        return self._buffer.arrays()
-
-    @property
-    def sites(self) -> list[Site]:
-        return list(self._observer.sites.values())
-
-    @property
-    def activations(self) -> dict[str, str]:
-        """Which function acts at each site whose numbers are fixed, as a spec: ``softplus:20``."""
-        return activation_specs(self._model, self.sites) | self._observer.specs
-
-    @property
-    def skipped(self) -> dict[str, str]:
-        return dict(self._observer.skipped)
-
-    @property
-    def unseen(self) -> dict[str, str]:
-        """The old name of :attr:`skipped`."""
-        warnings.warn("Watch.unseen is now Watch.skipped, a dict of place → reason", FutureWarning, stacklevel=2)
-        return self.skipped
-
-    @property
-    def path(self) -> os.PathLike[str] | None:
-        """The file of the run, when one is written."""
-        return self._path
-
-    def findings(self) -> Findings:
-        """What the readings say, in plain words, with advice."""
-        from netvitals.findings import diagnose
-        from netvitals.runs import open_run
-
-        self.flush()
-        return diagnose(self if self._path is None else open_run(self._path))
-
-    def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until everything noted so far is on disk (it is after a second anyway); False if it is not."""
-        self._buffer.settle()
-        return self._writer is None or self._writer.flush(timeout)
-
     # ---------------------------------------------------------------- the end
 
     def close(self, status: str = "finished") -> None:
@@ -326,6 +290,8 @@ class Watch:
         self._finalizer.detach()
         _open_watches.remove(self, self._model)
         self._buffer.close()
+        if self._log is not None:
+            self._log.close()
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close(status)

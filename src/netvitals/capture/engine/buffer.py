@@ -96,6 +96,10 @@ class Recent(Generic[T]):
             self._stride *= 2
             self._past = [e for e in self._past if e[0] % self._stride == 0]
 
+    def recent(self) -> list[T]:
+        """What is kept whole."""
+        return [one for _, entry in self._recent for one in entry]
+
     def __iter__(self) -> Iterator[T]:
         for part in (self._past, self._recent):
             for _, entry in part:
@@ -118,6 +122,7 @@ class Buffer:
     def __init__(self) -> None:
         self.writer: Writer | None = None
         self.steps = 0  # training steps that have ended
+        self.finished: Callable[[StepColumns], None] | None = None  # hears of each look, perhaps from another thread
         self.closing: Callable[[], None] | None = None  # asked for a last loss
         self._waiting: deque[tuple[int, Tensor | float] | Moving] = deque()  # losses
         self._moved = 0.0  # when losses last started on their way
@@ -184,9 +189,28 @@ class Buffer:
             recorder, arrays = self._unfinished.popleft()
             columns = recorder.columns()
             self._keep(columns)
+            if self.finished is not None:
+                self.finished(columns)
             if self.writer is not None:
                 self.writer.write_page(columns if arrays else StepColumns(columns.step, columns.layout, columns.values))
                 self._unwritten = None if arrays else columns
+
+    @property
+    def unfinished(self) -> bool:
+        """Looks wait to be finished."""
+        return bool(self._unfinished)
+
+    def loss_of(self, step: int) -> float | None:
+        """The loss of a recent step, where it is known."""
+        self.settle()
+        with self._settling:
+            for losses in reversed(self._losses.recent()):
+                at = np.flatnonzero(losses.steps == step)
+                if len(at):
+                    return float(losses.values[at[-1]])
+                if losses.steps.max() < step:
+                    return None
+        return None
 
     def readings(self) -> list[Reading]:
         """Readings in memory."""
