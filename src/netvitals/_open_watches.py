@@ -68,7 +68,7 @@ def _taken_over(model: nn.Module) -> str:
         gc.collect()
     earlier = known() if known is not None else None
     if earlier is not None:
-        if earlier._entered or _held_by_somebody(earlier):
+        if not earlier.yields and (earlier._entered or _held_by_somebody(earlier)):
             raise ValueError("this model is already watched; close() the first watch before a second one begins")
         earlier.close("never closed")
         _left.add(model)

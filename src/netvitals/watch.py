@@ -136,6 +136,7 @@ class Watch(Seen):
         self._batches = MicroBatches(self._buffer.loss)
         self._buffer.closing = self._batches.flush
         self._log: LiveLog | None = None
+        self.yields = False  # the next watch of the model may close this one
         self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = self._late = self._probe_failed = self._closed = self._entered = False
@@ -190,6 +191,14 @@ class Watch(Seen):
         if over:
             self._batches.flush()
             self._send()
+
+    def go_on_at(self, step: int) -> None:
+        """Number the steps from here on, as a trainer that goes on from a checkpoint does; before the first step."""
+        self._disarm()
+        self._step = self._buffer.steps = step
+        self._observations = -(-step // self.every)
+        if step % self.every == 0:
+            self._begin()
 
     def _stepped(self, late: bool) -> None:
         """An optimizer has ended a step; an error of ours must not end the user's."""
