@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from netvitals.capture import check_finite
+from netvitals.capture import check_finite, unwrapped
+
+
+class Together(nn.ModuleDict):
+    """Several models that are watched together; the models themselves do not know of it.
+
+    >>> both = Together({"encoder": nn.Linear(2, 2), "decoder": nn.Linear(2, 1)})
+    >>> [name for name, _ in both.named_parameters()]
+    ['encoder.weight', 'encoder.bias', 'decoder.weight', 'decoder.bias']
+    """
+
+
+def together(model: Any) -> Any:
+    """One model for several, named by their place in a list or as a dict names them; one model as it is."""
+    if isinstance(model, nn.Module) or not isinstance(model, list | tuple | Mapping):
+        return model
+    parts = dict(model) if isinstance(model, Mapping) else {str(i): m for i, m in enumerate(model)}
+    wrong = [type(m).__name__ for m in parts.values() if not isinstance(m, nn.Module)]
+    if wrong or not parts:
+        raise TypeError(f"watch needs torch.nn.Modules, got {f'a {wrong[0]} among them' if wrong else 'none'}")
+    return Together({name: unwrapped(m) for name, m in parts.items()})
 
 
 def check_model(model: Any, every: Any) -> None:
@@ -39,26 +59,46 @@ def checked_probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] |
     return probe[0], probe[1], probe[2] if len(probe) == 3 else None
 
 
-def checked_optimizers(optimizer: Any, parameters: Mapping[str, nn.Parameter]) -> list[Optimizer]:
-    """The optimizers of a watch, taken out of the wrappers of a trainer."""
+def checked_optimizers(
+    optimizer: Any, parameters: Mapping[str, nn.Parameter]
+) -> tuple[list[Optimizer], dict[str, str]]:
+    """The optimizers of a watch, taken out of the wrappers of a trainer, and those that are none of its business."""
     if optimizer is None:
-        return []
-    found = []
+        return [], {}
+    found: list[Optimizer] = []
+    foreign: dict[str, str] = {}
     mine = {id(p) for p in parameters.values()}
-    for one in optimizer if isinstance(optimizer, list | tuple) else [optimizer]:
-        one = one if isinstance(one, Optimizer) else getattr(one, "optimizer", one)  # a trainer's wrapper
+    several = [optimizer] if _is_optimizer(optimizer) or not isinstance(optimizer, Iterable) else list(optimizer)
+    for i, one in enumerate(several):
+        one = inner_optimizer(one)
         if not isinstance(one, Optimizer):
             raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, got a {type(one).__name__}")
-        if not any(id(p) in mine for group in one.param_groups for p in group["params"]):
-            raise ValueError(
-                f"{type(one).__name__} holds no parameter of the watched model; "
-                "was the model copied or moved after the optimizer was made?"
-            )
-        found.append(one)
-    return found
+        if any(id(p) in mine for group in one.param_groups for p in group["params"]):
+            found.append(one)
+        else:
+            foreign[f"optimizer {i} ({type(one).__name__})"] = "it holds no parameter of the watched model"
+    if several and not found:
+        raise ValueError(
+            f"{type(inner_optimizer(several[0])).__name__} holds no parameter of the watched model; "
+            "was the model copied or moved after the optimizer was made?"
+        )
+    return found, foreign
 
 
-def plain_settings(optimizer: Optimizer) -> dict[str, Any]:
-    """The hyperparameters of an optimizer's first group that are plain values."""
-    group = optimizer.param_groups[0]
-    return {k: v for k, v in group.items() if isinstance(v, int | float | bool | str | tuple) and k != "params"}
+def inner_optimizer(one: Any) -> Any:
+    """The optimizer of torch's inside wrappers of accelerate, Lightning, Fabric and others with ``.optimizer``.
+
+    A wrapper may pass for an optimizer; one that takes no hooks was never made as such.
+    """
+    for _ in range(8):
+        if isinstance(one, Optimizer) and "_optimizer_step_post_hooks" in vars(one):
+            return one
+        inside = getattr(one, "optimizer", None)
+        if inside is None or inside is one:
+            return one
+        one = inside
+    return one
+
+
+def _is_optimizer(one: Any) -> bool:
+    return isinstance(one, Optimizer) or hasattr(one, "optimizer")

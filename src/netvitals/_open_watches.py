@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from netvitals.capture import Buffer, Observer, OptimizerHooks
+from netvitals._arguments import Together
+from netvitals.capture import Buffer, OptimizerHooks, Roots
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
@@ -32,10 +33,11 @@ _left: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models whose last watch
 _writing: weakref.WeakSet[Watch] = weakref.WeakSet()
 
 
-def add(watch: Watch, model: nn.Module, parts: tuple[Observer, OptimizerHooks, Buffer, RunWriter | None]) -> Any:
+def add(watch: Watch, model: nn.Module, parts: tuple[Roots, OptimizerHooks, Buffer, RunWriter | None]) -> Any:
     """Note that ``model`` is watched; the finaliser that is returned ends the watch when nobody can reach it."""
-    _by_model[model] = weakref.ref(watch)
-    _left.discard(model)
+    for one in _watched(model):
+        _by_model[one] = weakref.ref(watch)
+        _left.discard(one)
     if parts[3] is not None:
         _writing.add(watch)
         _listen()
@@ -44,9 +46,10 @@ def add(watch: Watch, model: nn.Module, parts: tuple[Observer, OptimizerHooks, B
 
 def remove(watch: Watch, model: nn.Module) -> None:
     """The watch is closed."""
-    known = _by_model.get(model)
-    if known is not None and known() in (watch, None):
-        _by_model.pop(model, None)
+    for one in _watched(model):
+        known = _by_model.get(one)
+        if known is not None and known() in (watch, None):
+            _by_model.pop(one, None)
     _writing.discard(watch)
     _stop_listening()
 
@@ -56,12 +59,16 @@ def take_over(model: nn.Module) -> str:
 
     A watch that somebody still holds is a ``ValueError``.
     """
+    return next((words for words in [_taken_over(one) for one in _watched(model)] if words), "")
+
+
+def _taken_over(model: nn.Module) -> str:
     known = _by_model.get(model)
     if known is not None and known() is not None:
         gc.collect()
     earlier = known() if known is not None else None
     if earlier is not None:
-        if earlier._entered or _held_by_somebody(earlier):
+        if not earlier.yields and (earlier._entered or _held_by_somebody(earlier)):
             raise ValueError("this model is already watched; close() the first watch before a second one begins")
         earlier.close("never closed")
         _left.add(model)
@@ -69,6 +76,11 @@ def take_over(model: nn.Module) -> str:
         _left.discard(model)
         return "an earlier watch of this model was never closed; it is now, and this one takes over"
     return ""
+
+
+def _watched(model: nn.Module) -> list[nn.Module]:
+    """The model; of several that are watched together each one."""
+    return [model, *(model.children() if isinstance(model, Together) else ())]
 
 
 def weakly(method: Callable[..., None]) -> Callable[..., None]:
@@ -85,7 +97,7 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
 
 def _abandoned(
     model: weakref.ref[nn.Module],
-    observer: Observer,
+    observer: Roots,
     hooks: OptimizerHooks,
     buffer: Buffer,
     writer: RunWriter | None,
@@ -95,7 +107,7 @@ def _abandoned(
     if os.getpid() != process:
         return
     observer.disarm()
-    hooks.disarm()
+    hooks.close()
     if (known := model()) is not None:
         _left.add(known)
     if writer is not None:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from netvitals import _open_watches
-from netvitals._arguments import check_model, check_resume, checked_optimizers, checked_probe, plain_settings
+from netvitals._arguments import check_model, check_resume, checked_optimizers, checked_probe, together
+from netvitals._description import described
+from netvitals._live_log import LiveLog, live_log
+from netvitals._micro_batches import MicroBatches
+from netvitals._seen import Seen
 from netvitals.capture import (
-    ArrayReading,
     Buffer,
-    Observer,
     OptimizerHooks,
-    Reading,
     Recorder,
+    Roots,
     Schedule,
-    Site,
     Vital,
     WatchContext,
     copies,
@@ -36,43 +35,51 @@ from netvitals.capture import (
 from netvitals.capture import probe as observe_with
 
 if TYPE_CHECKING:
-    from netvitals.findings import Findings
     from netvitals.runs import RunWriter
 
 
 def watch(
-    model: nn.Module,
-    *,
+    model: nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module],
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    *,
     run: str | os.PathLike[str] | None = None,
     every: int = 50,
     probe: tuple[Any, ...] | None = None,
     vitals: Iterable[Vital | str] | None = None,
     resume: bool | int = False,
+    log: Any = None,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
-    With and without it a run is the same, bit for bit; between measured steps :meth:`Watch.step` is an integer test.
+    A step is a step of the optimizer, however many micro-batches it takes: gradients and updates are those that the
+    optimizer used, activations are those of the first micro-batch, and the loss is the mean of what :meth:`Watch.step`
+    was given, once per micro-batch or once per step. Without an optimizer each call of :meth:`Watch.step` is a step.
+    With and without a watch a run is the same, bit for bit; between measured steps it is an integer test.
 
     Args:
-        model: the model that is trained. Its calls are looked at, so the loop must call it (not a part of it).
-        optimizer: the optimizer, or several; with it the size of updates is measured against the gradients it used.
-            Left out, torch optimizers that hold parameters of the model are noticed.
+        model: the model that is trained, or several in a list or dict. Its calls are looked at, and those of its parts
+            where the loop calls them instead: a whole ``LightningModule``, a container without ``forward``.
+        optimizer: the optimizer, or several, also inside a trainer's wrapper; its steps are the steps of the run, and
+            :meth:`Watch.step` need not be called. Left out, torch optimizers that hold parameters of the model are
+            noticed. With several, a step is over when all have stepped, or one steps again.
         run: a folder to write the run to, for ``netvitals report`` and :func:`netvitals.open_run`.
-        every: a measured step every so many calls of :meth:`Watch.step`.
+        every: a measured step every so many steps.
         probe: ``(x, y, loss_fn)`` or ``(x, y)``: look at this batch instead of the loop's own, as the model stands
             before a measured step. Without ``loss_fn`` there are no gradients of activations.
         vitals: vital signs, or their names; all that are on by default if left out, ``["default", "plateau"]`` adds
             to these. ``netvitals vitals`` lists them; some need ``probe`` or ``optimizer``, and say so at once.
         resume: True continues the run at ``run`` after its last step (or begins it, where there is none); a number
             continues at that step, as a checkpoint has it: what was read from there on before is kept, but marked.
+        log: send each measured step on while it trains: a wandb run, ``mlflow`` or ``(client, run_id)``, a
+            ``SummaryWriter``, ``trackio``, or a function of (step, numbers). Your run is never begun or ended.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
 
+    >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
-    >>> with watch(net, optimizer=opt, every=2, vitals=["gates"]) as vitals:
+    >>> with watch(net, opt, every=2, vitals=["gates"]) as vitals:
     ...     for _ in range(4):
     ...         loss = net(torch.ones(16, 4)).square().mean()
     ...         opt.zero_grad(); loss.backward(); opt.step()
@@ -80,10 +87,10 @@ def watch(
     >>> sorted({r.step for r in vitals.readings if r.vital == "gates"})
     [0, 2]
     """
-    return Watch(model, optimizer=optimizer, run=run, every=every, probe=probe, vitals=vitals, resume=resume)
+    return Watch(model, optimizer=optimizer, run=run, every=every, probe=probe, vitals=vitals, resume=resume, log=log)
 
 
-class Watch:
+class Watch(Seen):
     """A model under watch; made by :func:`watch`. Call :meth:`step` once per training step.
 
     ``sites`` are the places looked at, ``skipped`` those that could not be (place → reason).
@@ -91,49 +98,58 @@ class Watch:
 
     def __init__(
         self,
-        model: nn.Module,
-        *,
+        model: nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module],
         optimizer: Optimizer | Sequence[Optimizer] | None = None,
+        *,
         run: str | os.PathLike[str] | None = None,
         every: int = 50,
         probe: tuple[Any, ...] | None = None,
         vitals: Iterable[Vital | str] | None = None,
         resume: bool | int = False,
+        log: Any = None,
     ) -> None:
-        check_model(model, every)
+        root: nn.Module = together(model)
+        check_model(root, every)
         check_resume(run, resume)
         self.every = int(every)
         self._probe = checked_probe(probe)
-        self._model = uncompiled(model) if probe is not None else unwrapped(model)
+        self._model = uncompiled(root) if probe is not None else unwrapped(root)
         if words := _open_watches.take_over(self._model):
             warn(words)
-        parameters = dict(uncompiled(model).named_parameters())
-        self._bare = uncompiled(model)
+        parameters = dict(uncompiled(root).named_parameters())
+        self._bare = uncompiled(root)
         self._initial = copies(self._bare)
-        optimizers = checked_optimizers(optimizer, parameters)
-        self._hooks = OptimizerHooks(parameters, optimizers)
+        optimizers, foreign = checked_optimizers(optimizer, parameters)
         from netvitals.vitals import choose
 
         self._schedule = Schedule(choose(vitals))
         self._schedule.begin(
             WatchContext(model=self._bare, optimizers=tuple(optimizers), probe=self._probe, training=True)
         )
-        self._observer = Observer(self._model, self._schedule, passive=self._probe is None)
+        self._observer = Roots(self._model, self._schedule, passive=self._probe is None)
+        self._observer.notes.update(foreign)
+        self._hooks = OptimizerHooks(parameters, optimizers, _open_watches.weakly(self._stepped))
         self._step = 0
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
+        self._batches = MicroBatches(self._buffer.loss)
+        self._buffer.closing = self._batches.flush
+        self._log: LiveLog | None = None
+        self.yields = False  # the next watch of the model may close this one
         self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
-        self._missed = self._probe_failed = self._closed = self._entered = False
+        self._missed = self._late = self._probe_failed = self._closed = self._entered = False
         self._path: os.PathLike[str] | None = None
         try:
+            self._log = live_log(self, log)
             if run is not None:
-                self._open_run(run, resume, self._meta(model, optimizers, parameters))
+                self._open_run(run, resume, described(self, self._bare, optimizers))
             if self._step % self.every == 0:
                 self._begin(first=True)
         except BaseException:
             self._disarm()
+            self._hooks.close()
             if self._writer is not None:
                 self._writer.close("failed")
             raise
@@ -155,17 +171,59 @@ class Watch:
     # ---------------------------------------------------------------- the training loop
 
     def step(self, loss: Tensor | float | None = None) -> None:
-        """End of one training step; ``loss`` is noted without waiting for an accelerator."""
+        """End of a training step, or of one of its micro-batches; ``loss`` is noted without waiting for an accelerator.
+
+        Where an optimizer is known its own step ends the step, and this call may be left out; the loss of a step is the
+        mean of what was given before the optimizer stepped and right after.
+        """
         if self._closed:
             raise ValueError("this watch is closed; begin a new one with netvitals.watch(model)")
-        if loss is not None:
-            self._buffer.loss(self._step, loss)
+        if not self._hooks.lead():
+            self._batches.add(self._step, loss)
+            self._batches.flush()
+            self._end_step()
+            self._send()
+            return
+        over = self._hooks.just_stepped(waits=not self._batches.early)
+        if over and self._hooks.incomplete:
+            self._hooks.end()
+        self._batches.add(self._step - 1 if over else self._step, loss)
+        if over:
+            self._batches.flush()
+            self._send()
+
+    def go_on_at(self, step: int) -> None:
+        """Number the steps from here on, as a trainer that goes on from a checkpoint does; before the first step."""
+        self._disarm()
+        self._step = self._buffer.steps = step
+        self._observations = -(-step // self.every)
+        if step % self.every == 0:
+            self._begin()
+
+    def _stepped(self, late: bool) -> None:
+        """An optimizer has ended a step; an error of ours must not end the user's."""
+        try:
+            self._batches.stepped(self._observer.passes if self._recorder is not None else 0)
+            self._send()  # what no loss came for
+            self._end_step(late)
+        except Exception as error:
+            warn(f"step {self._step} could not be ended: {type(error).__name__}: {error}")
+
+    def _end_step(self, late: bool = False) -> None:
         if self._recorder is not None:
             self._finish()
         self._step += 1
         self._buffer.steps = self._step
+        self._late = late
         if self._step % self.every == 0:
             self._begin()
+
+    def _send(self) -> None:
+        if self._log is not None:
+            try:
+                self._log.send()
+            except Exception as error:  # of ours: those of a tracker are caught where they arise
+                warn(f"what was measured could not be sent: {type(error).__name__}: {error}")
 
     def _begin(self, first: bool = False) -> None:
         recorder = Recorder(self._step)
@@ -176,7 +234,7 @@ class Watch:
                 self._observer.arm(recorder)
             elif not self._probe_failed:
                 task = task_of(self._model, self._probe[2], self._probe[:2])
-                observe_with(self._observer, recorder, task, mode="train", parameters=False)
+                observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
             if self._schedule.wants("parameters"):
                 self._hooks.arm(_open_watches.weakly(self._moved))
         except Exception as error:
@@ -207,7 +265,8 @@ class Watch:
         self._hooks.settle()
         seen = self._observer.observed
         self._disarm()
-        if not seen and not self._missed and "model" not in self._observer.skipped and self._probe is None:
+        expected = self._probe is None and not self._late and "model" not in self._observer.skipped
+        if expected and not seen and not self._missed:
             self._missed = True
             warn(
                 f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
@@ -217,72 +276,16 @@ class Watch:
             self._buffer.observe(recorder)
         except Exception as error:
             warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
-        self._observer.skipped.update(recorder.skipped)
+        self._observer.notes.update(recorder.skipped)
+        if left_out := self._batches.left_out:
+            why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
+            self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
         places = len(self._observer.sites) + len(self._observer.skipped)
         if self._writer is not None and places != self._noted:
             self._noted = places
             self._writer.note("sites", self.sites)
             self._writer.note("activations", self.activations)
             self._writer.note("skipped", self.skipped)
-
-    # ---------------------------------------------------------------- what was seen
-
-    @property
-    def readings(self) -> list[Reading]:
-        """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
-        return self._buffer.readings()
-
-    @property
-    def arrays(self) -> list[ArrayReading]:
-        """The latest array of each series; a run on disk keeps those of every fifth measured step and the last."""
-        return self._buffer.arrays()
-
-    @property
-    def sites(self) -> list[Site]:
-        return list(self._observer.sites.values())
-
-    @property
-    def activations(self) -> dict[str, str]:
-        """Which function acts at each site whose numbers are fixed, as a spec: ``softplus:20``."""
-        from netvitals.activations import spec_of
-
-        modules = dict(self._model.named_modules())
-        found = {s.name: modules.get(s.module) for s in self.sites if s.kind == "activation"}
-        specs = {name: spec_of(m) for name, m in found.items() if m is not None and not list(m.parameters())}
-        return {name: spec for name, spec in specs.items() if spec is not None} | self._observer.specs
-
-    @property
-    def skipped(self) -> dict[str, str]:
-        return dict(self._observer.skipped)
-
-    @property
-    def unseen(self) -> dict[str, str]:
-        """The old name of :attr:`skipped`; it goes with the next version."""
-        warnings.warn("Watch.unseen is now Watch.skipped, a dict of place → reason", FutureWarning, stacklevel=2)
-        return self.skipped
-
-    @property
-    def path(self) -> os.PathLike[str] | None:
-        """The file of the run, when one is written."""
-        return self._path
-
-    def findings(self) -> Findings:
-        """What the readings say, in plain words, with advice."""
-        from netvitals.findings import diagnose
-
-        self._buffer.settle()
-        if self._path is not None:
-            from netvitals.runs import open_run
-
-            if self._writer is not None:
-                self._writer.flush()
-            return diagnose(open_run(self._path))
-        return diagnose(self)
-
-    def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until everything noted so far is on disk (it is after a second anyway); False if it is not."""
-        self._buffer.settle()
-        return self._writer is None or self._writer.flush(timeout)
 
     # ---------------------------------------------------------------- the end
 
@@ -292,9 +295,12 @@ class Watch:
             return
         self._closed = True
         self._disarm()
+        self._hooks.close()
         self._finalizer.detach()
         _open_watches.remove(self, self._model)
         self._buffer.close()
+        if self._log is not None:
+            self._log.close()
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close(status)
@@ -316,19 +322,3 @@ class Watch:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"step {self._step}"
         return f"Watch({type(self._model).__name__}, {state}, {len(self.sites)} sites, every {self.every})"
-
-    def _meta(
-        self, model: nn.Module, optimizers: Sequence[Optimizer], parameters: Mapping[str, nn.Parameter]
-    ) -> dict[str, Any]:
-        return {
-            "model": type(self._bare).__name__,
-            "architecture": str(self._bare)[:20_000],
-            "parameters": sum(p.numel() for p in parameters.values()),
-            "every": self.every,
-            "vitals": [v.name for v in self._schedule.vitals],
-            "probe": self._probe is not None,
-            "seed": torch.initial_seed(),
-            "sites": self.sites,
-            "skipped": self.skipped,
-            "optimizer": [{"name": type(o).__name__, **plain_settings(o)} for o in optimizers],
-        }

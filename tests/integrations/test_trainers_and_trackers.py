@@ -60,14 +60,13 @@ def test_lightning_callback(tmp_path):
     assert run.frame(vital="loss").height == 4 and run.frame(vital="gates")["step"].unique().sort().to_list() == [0, 2]
 
 
-def test_lightning_wrapper_with_two_networks_asks_which():
+def test_a_lightning_module_with_two_networks_is_watched_whole():
     pytest.importorskip("lightning.pytorch")
     from netvitals.integrations.lightning import network as inside
 
     both = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
-    assert inside(both, "b") is both["b"]
-    with pytest.raises(ValueError, match="say which one"):
-        inside(both)
+    assert inside(both, "b") is both["b"] and inside(both) is both
+    assert inside(nn.ModuleDict({"a": both["a"]})) is both["a"]
 
 
 def test_huggingface_callback(tmp_path):

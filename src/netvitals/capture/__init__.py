@@ -3,8 +3,10 @@
 from netvitals.anatomy.preserve import preserved, rng_state, set_rng_state, undisturbed
 from netvitals.capture.engine.buffer import Buffer
 from netvitals.capture.engine.observer import Observer
-from netvitals.capture.engine.optimizer_hooks import OptimizerHooks, copies, parameter_view
+from netvitals.capture.engine.optimizer_hooks import OptimizerHooks
+from netvitals.capture.engine.parameters import copies, parameter_view
 from netvitals.capture.engine.roles import uncompiled, unwrapped
+from netvitals.capture.engine.roots import Roots
 from netvitals.capture.engine.schedule import Schedule, detached_context, warn
 from netvitals.capture.loss import LossFn, resolve_loss
 from netvitals.capture.nested import check_finite
@@ -45,6 +47,7 @@ __all__ = [
     "HeadsView",
     "ProductView",
     "RouterView",
+    "Roots",
     "Reading",
     "Recorder",
     "Result",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from netvitals.anatomy.preserve import preserved
 from netvitals.capture.engine.observer import Observer
-from netvitals.capture.engine.optimizer_hooks import copies, parameter_view
+from netvitals.capture.engine.parameters import copies, parameter_view
 from netvitals.capture.engine.roles import DROPOUTS, uncompiled
 from netvitals.capture.engine.schedule import Schedule, detached_context
 from netvitals.capture.loss import LossFn

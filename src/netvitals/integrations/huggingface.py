@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from typing import Any
 
+from torch import Tensor
+
 from netvitals._extras import missing
-from netvitals.watch import Watch, watch
+from netvitals.integrations.callback import begin
+from netvitals.watch import Watch
 
 try:
-    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 except ImportError:
     raise missing("the Hugging Face callback", "transformers") from None
 
 
 class VitalsCallback(TrainerCallback):
-    """Watches the model of a Hugging Face Trainer. The loss arrives with the Trainer's own logs.
+    """Watches the model of a Hugging Face Trainer (and of those made from it, as in trl).
+
+    Steps are the Trainer's: however many micro-batches one takes, and going on where a checkpoint was left. The loss of
+    each step is that of the Trainer, whatever ``logging_steps`` is. A training that was interrupted may simply be
+    started again: the watch of before is closed then.
 
     Args:
-        options: passed to :func:`netvitals.watch` (``run``, ``every``, ``probe``, ``vitals``).
+        options: passed to :func:`netvitals.watch` (``run``, ``every``, ``probe``, ``vitals``, ``log``).
     """
 
     def __init__(self, **options: Any) -> None:
         self.options = options
         self.vitals: Watch | None = None
-        self._loss: float | None = None
+        self._trainer: weakref.ref[Trainer] | None = None
+        self._total: Tensor | float = 0.0  # the Trainer's sum of losses when it was last asked
+        self._logged: float | None = None
 
     def on_train_begin(
         self,
@@ -34,8 +45,12 @@ class VitalsCallback(TrainerCallback):
         optimizer: Any = None,
         **_: Any,
     ) -> None:
-        inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper takes no hooks of its own
-        self.vitals = watch(model, optimizer=inner, **self.options)
+        if self.vitals is not None:
+            self.vitals.close("interrupted")
+        trainer = _caller()
+        self._trainer = None if trainer is None else weakref.ref(trainer)
+        self._total, self._logged = 0.0, None
+        self.vitals = begin(model, optimizer, state.global_step, self.options)
 
     def on_log(
         self,
@@ -45,13 +60,37 @@ class VitalsCallback(TrainerCallback):
         logs: dict[str, float] | None = None,
         **_: Any,
     ) -> None:
-        self._loss = (logs or {}).get("loss", self._loss)
+        if "loss" in (logs or {}):
+            self._logged = (logs or {})["loss"]
+            self._total = 0.0  # the Trainer begins its sum anew
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.vitals is not None:
-            loss, self._loss = self._loss, None
-            self.vitals.step(loss)
+            self.vitals.step(self._loss())
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.vitals is not None:
             self.vitals.close()
+
+    def _loss(self) -> Tensor | float | None:
+        """What the Trainer has added to its sum of losses on this step; else what it last logged."""
+        trainer = self._trainer() if self._trainer is not None else None
+        total = getattr(trainer, "_tr_loss", None)
+        if not isinstance(total, Tensor):
+            loss, self._logged = self._logged, None
+            return loss
+        before, self._total = self._total, total.detach().clone()
+        return self._total - before
+
+
+def _caller() -> Trainer | None:
+    """The Trainer that called the callback, which is not told who it is."""
+    frame = sys._getframe(1)
+    for _ in range(12):
+        found = frame.f_locals.get("self")
+        if isinstance(found, Trainer):
+            return found
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None

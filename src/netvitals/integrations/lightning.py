@@ -1,13 +1,18 @@
-"""A Lightning callback: ``Trainer(callbacks=[VitalsCallback(run="runs/first")])``. Needs the extra ``lightning``."""
+"""A Lightning callback: ``Trainer(callbacks=[VitalsCallback(run="runs/first")])``. Needs the extra ``lightning``.
+
+With Fabric no callback is needed: ``nv.watch(model, optimizer)`` after ``fabric.setup``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
 from netvitals._extras import missing
-from netvitals.watch import Watch, watch
+from netvitals.integrations.callback import begin
+from netvitals.watch import Watch
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -18,32 +23,40 @@ except ImportError:
 class VitalsCallback(Callback):
     """Watches the network of a LightningModule while it is fitted.
 
-    A LightningModule is seldom called itself: its ``training_step`` calls a network inside it. That network is watched.
+    A LightningModule is seldom called itself: its ``training_step`` calls networks inside it, and these are looked at.
+    Steps are those of the optimizers (``accumulate_grad_batches`` micro-batches each), and go on where a checkpoint was
+    left.
 
     Args:
-        module: dotted name of the network inside the LightningModule; found by itself where only one child has
-            parameters.
-        options: passed to :func:`netvitals.watch` (``run``, ``every``, ``probe``, ``vitals``).
+        module: dotted name of the network inside the LightningModule; the one child that has parameters, or the whole
+            LightningModule, if left out.
+        options: passed to :func:`netvitals.watch` (``run``, ``every``, ``probe``, ``vitals``, ``log``).
     """
 
     def __init__(self, module: str | None = None, **options: Any) -> None:
         self.module, self.options = module, options
         self.vitals: Watch | None = None
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.vitals = watch(network(pl_module, self.module), optimizer=trainer.optimizers, **self.options)
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._close("interrupted")
+        step = trainer.global_step // max(1, len(trainer.optimizers))  # it counts each optimizer's
+        self.vitals = begin(network(pl_module, self.module), trainer.optimizers, step, self.options)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self.vitals is not None:
-            self.vitals.step(outputs["loss"] if isinstance(outputs, dict) else outputs)
+        if self.vitals is None:
+            return
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if loss is not None and pl_module.automatic_optimization:
+            loss = loss * trainer.accumulate_grad_batches  # Lightning has divided it
+        self.vitals.step(loss)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._close("finished")
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._close("failed")
+        self._close("interrupted" if isinstance(exception, KeyboardInterrupt) else "failed")
 
     def _close(self, status: str) -> None:
         if self.vitals is not None:
@@ -51,14 +64,9 @@ class VitalsCallback(Callback):
 
 
 def network(module: nn.Module, name: str | None = None) -> nn.Module:
-    """The network that a wrapper's training step calls."""
+    """What is watched of a LightningModule: the part that is named, its only network, or all of it."""
     if name is not None:
         return module.get_submodule(name)
-    inside = {n: m for n, m in module.named_children() if any(True for _ in m.parameters())}
+    inside = [m for m in module.children() if any(True for _ in m.parameters())]
     own = any(True for _ in module.parameters(recurse=False))
-    if len(inside) == 1 and not own:
-        return next(iter(inside.values()))
-    raise ValueError(
-        f"{type(module).__name__} has {len(inside)} children with parameters "
-        f"({', '.join(inside) or 'none'}); say which one training_step calls: VitalsCallback(module='…')"
-    )
+    return inside[0] if len(inside) == 1 and not own else module

@@ -1,6 +1,8 @@
-"""Send a run to a tracker people already look at: Weights & Biases, TensorBoard, MLflow. Needs the extra ``trackers``.
+"""Send a finished run to a tracker: Weights & Biases, TensorBoard, MLflow. Needs the extra ``trackers``.
 
-The run store stays the source; sending it twice sends the same numbers twice.
+It becomes a run of its own there; a run that the user has open is left open. While a model trains,
+``nv.watch(…, log=…)`` sends into the user's own run. The run store stays the source; sending it twice sends the same
+numbers twice.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from netvitals._extras import missing
+from netvitals.capture import warn
+from netvitals.integrations.live import STEP, allowed
 from netvitals.runs import open_run
 
 Log = Callable[[dict[str, float], int], None]
@@ -28,10 +32,16 @@ def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options
     """
     openers = {"wandb": _wandb, "tensorboard": _tensorboard, "mlflow": _mlflow}
     if to not in openers:
-        raise ValueError(f"readings can be sent to {', '.join(TRACKERS)}, got {to!r}")
-    frame = open_run(run).frame().sort("step")
+        raise ValueError(
+            f"readings can be sent to {', '.join(TRACKERS)}, got {to!r}; other trackers get them while the model "
+            "trains, by netvitals.watch(…, log=…)"
+        )
+    known = open_run(run)
+    if known.status == "running":
+        warn(f"{run} is still being written, and what is there now is sent; nv.watch(…, log=…) sends all as it comes")
+    frame = known.frame().sort("step")
     if not sites:
-        frame = frame.filter(frame["site"].str.starts_with("model"))
+        frame = frame.filter(frame["site"] == "model")
     sent = 0
     with openers[to](**options) as log:
         for (step,), rows in frame.group_by("step", maintain_order=True):
@@ -53,8 +63,12 @@ def _wandb(**options: Any) -> Iterator[Log]:
     except ImportError:
         raise missing("sending a run to Weights & Biases", "wandb") from None
 
+    if wandb.run is not None:  # init would end the run that the user has open, or hand it out
+        options.setdefault("reinit", "create_new")
     with wandb.init(**options) as session:
-        yield lambda numbers, step: session.log(numbers, step=step)
+        session.define_metric(STEP)
+        session.define_metric("*", step_metric=STEP)
+        yield lambda numbers, step: session.log({STEP: step, **numbers})
 
 
 @contextmanager
@@ -83,8 +97,7 @@ def _mlflow(**options: Any) -> Iterator[Log]:
     except ImportError:
         raise missing("sending a run to MLflow", "mlflow") from None
 
-    def plain(name: str) -> str:  # MLflow allows letters, digits and a few signs in a name
-        return "".join(c if c.isalnum() or c in "/_-. " else "_" for c in name)
-
+    if mlflow.active_run() is not None:  # a child of the run that the user has open, which stays open
+        options.setdefault("nested", True)
     with mlflow.start_run(**options):
-        yield lambda numbers, step: mlflow.log_metrics({plain(k): v for k, v in numbers.items()}, step=step)
+        yield lambda numbers, step: mlflow.log_metrics(allowed(numbers), step=step)

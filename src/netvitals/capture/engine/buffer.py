@@ -96,6 +96,10 @@ class Recent(Generic[T]):
             self._stride *= 2
             self._past = [e for e in self._past if e[0] % self._stride == 0]
 
+    def recent(self) -> list[T]:
+        """What is kept whole."""
+        return [one for _, entry in self._recent for one in entry]
+
     def __iter__(self) -> Iterator[T]:
         for part in (self._past, self._recent):
             for _, entry in part:
@@ -118,6 +122,8 @@ class Buffer:
     def __init__(self) -> None:
         self.writer: Writer | None = None
         self.steps = 0  # training steps that have ended
+        self.finished: Callable[[StepColumns], None] | None = None  # hears of each look, perhaps from another thread
+        self.closing: Callable[[], None] | None = None  # asked for a last loss
         self._waiting: deque[tuple[int, Tensor | float] | Moving] = deque()  # losses
         self._moved = 0.0  # when losses last started on their way
         self._observations = 0
@@ -133,7 +139,7 @@ class Buffer:
 
     def loss(self, step: int, loss: Any) -> None:
         """Note a loss; nobody waits for an accelerator."""
-        value = _scalar(loss)
+        value = scalar(loss)
         self._waiting.append((step, value))
         if isinstance(value, Tensor) and self.writer is not None and time.monotonic() - self._moved > MOVING_S:
             self._start_moving(value.device)
@@ -168,6 +174,8 @@ class Buffer:
 
     def close(self) -> None:
         """Settle, and write the arrays of the last look."""
+        if self.closing is not None:
+            self.closing()
         with self._settling:
             self.settle()
             last, self._unwritten = self._unwritten, None
@@ -181,9 +189,28 @@ class Buffer:
             recorder, arrays = self._unfinished.popleft()
             columns = recorder.columns()
             self._keep(columns)
+            if self.finished is not None:
+                self.finished(columns)
             if self.writer is not None:
                 self.writer.write_page(columns if arrays else StepColumns(columns.step, columns.layout, columns.values))
                 self._unwritten = None if arrays else columns
+
+    @property
+    def unfinished(self) -> bool:
+        """Looks wait to be finished."""
+        return bool(self._unfinished)
+
+    def loss_of(self, step: int) -> float | None:
+        """The loss of a recent step, where it is known."""
+        self.settle()
+        with self._settling:
+            for losses in reversed(self._losses.recent()):
+                at = np.flatnonzero(losses.steps == step)
+                if len(at):
+                    return float(losses.values[at[-1]])
+                if losses.steps.max() < step:
+                    return None
+        return None
 
     def readings(self) -> list[Reading]:
         """Readings in memory."""
@@ -274,7 +301,7 @@ class Buffer:
             self._waiting.append(Moving([step for step, _ in reversed(tail)], host, event.query, event.synchronize))
 
 
-def _scalar(loss: Any) -> Tensor | float:
+def scalar(loss: Any) -> Tensor | float:
     """The loss as a number, or as a tensor where a number would mean to wait for the device."""
     if isinstance(loss, Tensor):
         if loss.is_cpu:

@@ -1,14 +1,14 @@
 """The observer: follows one forward pass and its backward pass, finds the sites, and shows them to the vital signs.
 
-While armed it waits for the model's call with a hook of torch's own on all modules, so that the model itself carries
-nothing and can be saved, copied and scripted. Between entry and exit of the model's forward there are hooks on its
-modules, and a dispatch mode where one is needed. Unarmed it leaves nothing behind. Nothing of the user's is run by it:
-the first pass is traced as it runs, and tells what there is; on later passes tensors are reduced at once, and none is
-kept but what a gradient that is still to come will be compared with.
+While armed it has hooks on the modules of the model and, between entry and exit of the model's forward, a dispatch
+mode where one is needed. Unarmed it leaves nothing behind. Nothing of the user's is run by it: the first pass is traced
+as it runs, and tells what there is; on later passes tensors are reduced at once, and none is kept but what a gradient
+that is still to come will be compared with.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.engine.blocks import show_block
-from netvitals.capture.engine.hook import Arrival, Hook
+from netvitals.capture.engine.hook import Hook
 from netvitals.capture.engine.modules import ModuleInfo, Modules, Replay
 from netvitals.capture.engine.pass_state import Frame, PassState, when_arrives
 from netvitals.capture.engine.pickup import Pickup
@@ -39,24 +39,26 @@ class Observer:
         model: the module whose call is looked at.
         schedule: the vital signs to show the sites to.
         passive: look only at passes that autograd records (a user's validation pass is none of our business).
+        prefix: comes before the names of sites where they are shown: ``"encoder."`` for a part of a larger model.
 
     ``sites`` and ``skipped`` hold, by name, what was met in all passes so far.
     """
 
-    def __init__(self, model: nn.Module, schedule: Schedule, *, passive: bool = True) -> None:
+    def __init__(self, model: nn.Module, schedule: Schedule, *, passive: bool = True, prefix: str = "") -> None:
         self.model = model
         self.schedule = schedule
         self.passive = passive
         self.observed = False  # a pass was seen since arming
-        self._state = PassState(schedule)
+        self.passes = 0  # how many there were
+        self.outside: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None  # hears of other calls
+        self._state = PassState(schedule, prefix)
         self._modules = Modules(model, self._state.cannot_see)
         self._known: dict[nn.Module, ModuleInfo] = {}
         self._survey: Survey | None = None  # on a pass that is traced
         self._pickup = Pickup(self._state.give_up)
-        self._handles: list[Any] = []  # of hooks on modules
-        self._arrival = Arrival(model, self._arriving)
-        self._waiting: list[tuple[nn.Module, bool]] = []  # modules that get hooks, and whether before they run
-        self._enter_hook, self._leave_hook = Hook(self._entering), Hook(self._leaving)
+        self._handles: list[Any] = []
+        self._enter_hook, self._leave_hook = Hook(self.enter), Hook(self._leaving)
+        self._container_hook = Hook(self._entering_container)
 
     @property
     def sites(self) -> dict[str, Site]:
@@ -82,12 +84,29 @@ class Observer:
         """Of the model as last read, by name."""
         return self._modules.modules
 
+    @property
+    def running(self) -> bool:
+        """A pass has begun and not ended."""
+        return bool(self._state.frames)
+
+    def name_of(self, module: nn.Module) -> str:
+        """The name of a part that may be a root of its own; '' for one without a site."""
+        info = self._known.get(module)
+        if info is None or not (info.trains or info.role == "activation"):
+            return ""
+        leaf = info.role in ("plain", "container") and not any(True for _ in module.children())
+        return "" if leaf else info.name
+
+    def has_met(self, name: str) -> bool:
+        """Whether a pass of the model has called this part, or something in it."""
+        return any(called == name or called.startswith(f"{name}.") for called in self._state.ever_called)
+
     # ---------------------------------------------------------------- hooks
 
     def arm(self, recorder: Recorder) -> None:
-        """Wait for the next pass; it is looked at and written to ``recorder``."""
+        """Put the hooks in place; the next pass is looked at and written to ``recorder``."""
         self.disarm()
-        self._state.recorder, self.observed = recorder, False
+        self._state.recorder, self.observed, self.passes = recorder, False, 0
         route = self._state.route
         way = route.choose(self.schedule.wanted_kinds(), self._state.found_by_operations)
         if way == "trace" or not self._known:
@@ -100,34 +119,23 @@ class Observer:
             if info.name in fused or info.name.startswith(inside):
                 continue
             if module is self.model or (info.role != "container" if way != "hooks" else info.name in route.stops):
-                before = way != "hooks" or info.in_place or info.replays
-                self._waiting.append((module, before and module is not self.model))
-        self._arrival.wait()
+                self._hook(module, before=way != "hooks" or module is self.model or info.in_place or info.replays)
+            elif way == "trace" and self.outside is not None:
+                self._handles.append(module.register_forward_pre_hook(self._container_hook, with_kwargs=True))
 
-    def _arriving(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """The model is called: is it the pass that was waited for? Then its modules get their hooks."""
-        if not self._may_begin():
-            return False
-        for module, before in self._waiting:
-            if before:
-                self._handles.append(module.register_forward_pre_hook(self._enter_hook, with_kwargs=True))
-            # called on an exception too, so that neither the mode nor a frame outlives its call
-            self._handles.append(module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
-        self._entering(self.model, args, kwargs)
-        return True
+    def _hook(self, module: nn.Module, before: bool) -> None:
+        if before:
+            self._handles.append(module.register_forward_pre_hook(self._enter_hook, with_kwargs=True))
+        # called on an exception too, so that neither the mode nor a frame outlives its call
+        self._handles.append(module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
 
     def disarm(self) -> None:
         """Take every hook away again. Gradients that arrive later are not looked at."""
-        self._arrival.leave()
-        self._unhook()
-        self._waiting.clear()
-        self._state.recorder = None
-        self._end()
-
-    def _unhook(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._state.recorder = None
+        self._end()
 
     def _end(self) -> None:
         self._pickup.end()
@@ -138,9 +146,16 @@ class Observer:
 
     # ---------------------------------------------------------------- before a module runs
 
-    def _entering(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _entering_container(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.outside is not None and not self._state.frames:
+            self.outside(module, args, kwargs)
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A module begins to run."""
         state = self._state
         if not state.frames and not self._begins(module, args, kwargs):
+            if module is not self.model:
+                self._entering_container(module, args, kwargs)
             return
         info = self._known.get(module)
         if info is None:
@@ -164,7 +179,10 @@ class Observer:
 
     def _begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether this call of a module is the pass that was waited for; then everything is made ready for it."""
-        if module is not self.model or not self._may_begin():
+        if module is not self.model or not (torch.is_grad_enabled() or not self.passive):
+            return False
+        self.passes += 1
+        if self.observed:
             return False
         if is_transformed():
             self._state.cannot_see("model", "it runs inside a torch.func transform")
@@ -177,9 +195,6 @@ class Observer:
             self._pickup.begin(self._state.plan)
         self._modes(on=True)
         return True
-
-    def _may_begin(self) -> bool:
-        return not self.observed and (torch.is_grad_enabled() or not self.passive)
 
     def _modes(self, on: bool) -> None:
         """Switch the mode of this pass on or off; compiled code runs without it."""
@@ -225,8 +240,6 @@ class Observer:
             state.give_up(error)
         if not state.frames:
             self._end()
-            if output is not None:  # after an exception torch still walks through the hooks
-                self._unhook()
 
     def _frame_of(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame | None:
         """The call that ends here; None outside a pass."""

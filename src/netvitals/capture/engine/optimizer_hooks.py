@@ -1,7 +1,8 @@
-"""What a step did to the parameters: their values before it, and the gradients that were used."""
+"""What a step did to the parameters, and when a step is over: both are told by the optimizers themselves."""
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,152 +11,207 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from netvitals.anatomy.atlas import Anatomy
-from netvitals.capture.engine.hook import Hook
-from netvitals.capture.views import ParameterView
+from netvitals.capture.engine.schedule import warn
 
 Moved = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], None]  # (gradients, values before)
+Ended = Callable[[bool], None]  # (the passes of the next step have run already)
+
+PATIENCE = 512  # calls without a step of any optimizer after which none is waited for
 
 
 class OptimizerHooks:
-    """Watches the optimizers of a model while armed, by hooks before and after their step.
+    """Follows the optimizers of a model from the first step to :meth:`close`, by torch's hooks around their step.
 
-    With the optimizers given, ``moved`` is called as soon as the last of them has stepped. Without, every torch
-    optimizer that holds parameters of the model is noticed; from the next armed step on it counts as given. For a
-    loop that moves parameters by hand, copies of the gradients are taken as they arrive.
+    A step is over when every optimizer that took part in the last one has stepped, or when one of them steps again.
+    While armed, ``moved`` is called at the end of a step with the gradients that were used and the values before.
+    Without optimizers given, those that hold parameters of the model are noticed. For a loop that moves parameters by
+    hand, copies of the gradients are taken as they arrive.
 
     Args:
         parameters: the model's parameters by name.
         optimizers: those that move them; may be empty.
+        ended: called after each step.
     """
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], optimizers: Iterable[Optimizer] = ()) -> None:
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], optimizers: Iterable[Optimizer] = (), ended: Ended | None = None
+    ) -> None:
         self._names = {id(p): name for name, p in parameters.items()}
         self._parameters = parameters
-        self._optimizers = [weakref.ref(o) for o in optimizers]
-        self._by_hand = not self._optimizers
-        self._handles: list[Any] = []
-        self._moved: Moved | None = None
+        self._given = [weakref.ref(o) for o in optimizers]
+        self._expected = list(self._given)  # these end a step; nobody knows them yet where none was given
+        self._ended = ended
+        self._running: list[Any] = []  # an optimizer may call another one's step inside its own
         self._stepped: list[Any] = []
+        self._seen = self._searched = self._gave_up = False
+        self._calls = 0  # of the watch's step, since an optimizer stepped
+        self._smallest: weakref.WeakKeyDictionary[Any, Tensor] = weakref.WeakKeyDictionary()
+        self._mark: tuple[Tensor, Tensor | None, int] | None = None  # a parameter and its gradient after the step
+        self._versions = _versions(parameters)
+        self._moved: Moved | None = None
+        self._arriving: list[Any] = []
         self.grads: dict[str, Tensor] = {}
         self.before: dict[str, Tensor] = {}
-
-    def arm(self, moved: Moved) -> None:
-        self.disarm()
-        self._moved = moved
-        known = [o for o in (ref() for ref in self._optimizers) if o is not None]
-        if known:
-            for optimizer in known:
-                self._handles += (
-                    optimizer.register_step_pre_hook(Hook(self._before)),
-                    optimizer.register_step_post_hook(Hook(self._after)),
-                )
-            return
-        self._handles += (
+        self._handles = [
             register_optimizer_step_pre_hook(self._before),
             register_optimizer_step_post_hook(self._after),
-        )
-        if self._by_hand:
-            self._handles += [
+        ]
+
+    # ---------------------------------------------------------------- measured steps
+
+    def arm(self, moved: Moved) -> None:
+        """Look at the step that comes next."""
+        self.disarm()
+        self._moved = moved
+        if not self._seen and not self._expected:
+            self._arriving = [
                 p.register_post_accumulate_grad_hook(self._arrived)
                 for p in self._parameters.values()
                 if p.requires_grad
             ]
 
     def disarm(self) -> None:
+        """Look at no step; steps are counted all the same."""
+        for handle in self._arriving:
+            handle.remove()
+        self._arriving, self._moved = [], None
+        self.grads, self.before = {}, {}
+
+    def close(self) -> None:
+        """Take every hook away."""
+        self.disarm()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        if self._stepped and not self._optimizers:  # found by looking: given from now on
-            self._optimizers = [weakref.ref(o) for o in self._stepped]
-            self._by_hand = False
-        self._stepped, self._moved = [], None
-        self.grads, self.before = {}, {}
+        self._stepped, self._running, self._mark = [], [], None
 
     def settle(self) -> None:
         """The step is over: report now if no optimizer, or not every one of them, has stepped."""
         if self._moved is not None:
             grads = self.grads or {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
-            self._report(grads)
-
-    def _report(self, grads: Mapping[str, Tensor]) -> None:
-        moved, self._moved = self._moved, None
-        if moved is not None:
+            moved, self._moved = self._moved, None
             moved(grads, self.before)
+
+    # ---------------------------------------------------------------- who ends a step
+
+    def lead(self) -> bool:
+        """Whether optimizers end the steps; else a call of the watch's ``step`` does, which asks this each time."""
+        self._calls += 1
+        if self._calls > PATIENCE:
+            if not self._gave_up:
+                warn(f"no optimizer has stepped for {PATIENCE} calls of step(); from now on each call is a step")
+            self._gave_up = True
+        if self._gave_up:
+            return False
+        if self._seen:
+            return True
+        if not self._expected and not self._searched:
+            self._searched = True
+            found = [o for o in gc.get_objects() if issubclass(type(o), Optimizer) and self._holds(o)]
+            self._expected = [weakref.ref(o) for o in found]
+        return bool(self._expected) and _versions(self._parameters) == self._versions  # else moved by somebody else
+
+    def just_stepped(self, waits: bool) -> bool:
+        """Whether an optimizer has stepped since the last call, and no gradient has arrived since.
+
+        Args:
+            waits: what to answer where gradients were overwritten, by ``zero_grad(set_to_none=False)`` or by the next
+                backward pass.
+        """
+        if self._calls != 1 or self._mark is None:
+            return False
+        p, grad, version = self._mark
+        if p.grad is None:
+            return True
+        if p.grad is not grad:
+            return False
+        return grad is None or grad._version == version or waits
+
+    def end(self, late: bool = False) -> None:
+        """The step is over."""
+        if late or not self._expected:  # who did not step is not waited for again
+            self._expected = [weakref.ref(o) for o in self._stepped]
+        self._stepped = []
+        self.settle()
+        if self._ended is not None:
+            self._ended(late)
+
+    @property
+    def incomplete(self) -> bool:
+        """Some optimizers have stepped, and others are waited for."""
+        return bool(self._stepped)
+
+    def _complete(self) -> bool:
+        expected = [o for o in (ref() for ref in self._expected) if o is not None]
+        if expected and (self._given or self._seen):
+            return all(any(o is one for one in self._stepped) for o in expected)
+        held = {id(p) for o in self._stepped for group in o.param_groups for p in group["params"]}
+        return all(id(p) in held for p in self._parameters.values() if p.requires_grad)
+
+    def _holds(self, optimizer: Optimizer) -> bool:
+        groups = getattr(optimizer, "param_groups", ())  # a wrapper that was never made as an optimizer
+        return any(id(p) in self._names for group in groups for p in group["params"])
+
+    def _follows(self, optimizer: Any) -> bool:
+        given = [o for o in (ref() for ref in self._given) if o is not None]
+        if given:
+            return any(o is optimizer for o in given)
+        return optimizer in self._smallest or self._holds(optimizer)
+
+    # ---------------------------------------------------------------- hooks
+
+    def _before(self, optimizer: Any, *_: Any) -> None:
+        if not self._follows(optimizer):
+            return
+        if any(o is optimizer for o in self._running):  # its last step raised
+            self._running.clear()
+        self._running.append(optimizer)
+        if len(self._running) > 1:
+            return
+        if any(o is optimizer for o in self._stepped):
+            self.end(late=True)
+        if self._moved is not None:
+            mine = [(name, p.detach()) for name, p in self._mine(optimizer)]  # times one: the quickest copy of many
+            self.before.update(zip((name for name, _ in mine), torch._foreach_mul([p for _, p in mine], 1)))
+
+    def _after(self, optimizer: Any, *_: Any) -> None:
+        if not self._running or not self._follows(optimizer):
+            return
+        self._running.pop()
+        if self._running:
+            return
+        self._stepped.append(optimizer)
+        self._remember(optimizer)
+        complete = self._complete()
+        self._seen, self._gave_up, self._calls = True, False, 0
+        if self._moved is not None:  # zero_grad(set_to_none=False) may come before the last one: only a copy is safe
+            self.grads.update(
+                (name, p.grad if complete else p.grad.detach().clone())
+                for name, p in self._mine(optimizer)
+                if p.grad is not None
+            )
+        if complete:
+            self.end()
 
     def _mine(self, optimizer: Optimizer) -> list[tuple[str, Tensor]]:
         return [
             (self._names[id(p)], p) for group in optimizer.param_groups for p in group["params"] if id(p) in self._names
         ]
 
-    def _before(self, optimizer: Any, *_: Any) -> None:
-        if self._moved is None or optimizer in self._stepped:
-            return
-        mine = [(name, p.detach()) for name, p in self._mine(optimizer)]
-        if mine:  # times one: the quickest copy of many small tensors
-            self.before.update(zip((name for name, _ in mine), torch._foreach_mul([p for _, p in mine], 1)))
-
-    def _after(self, optimizer: Any, *_: Any) -> None:
-        mine = self._mine(optimizer)
-        if self._moved is None or not mine or optimizer in self._stepped:
-            return
-        known = [o for o in (ref() for ref in self._optimizers) if o is not None]
-        last = len(known) == len(self._stepped) + 1
-        self._stepped.append(optimizer)
-        # zero_grad(set_to_none=False) may come before the last optimizer: then only a copy is safe
-        self.grads.update((name, p.grad if last else p.grad.detach().clone()) for name, p in mine if p.grad is not None)
-        if last:
-            self._report(self.grads)
+    def _remember(self, optimizer: Any) -> None:
+        """What the gradient of one small parameter is now, to notice the next backward pass by."""
+        p = self._smallest.get(optimizer)
+        if p is None:
+            mine = [p for _, p in self._mine(optimizer)]
+            p = min((q for q in mine if q.grad is not None), key=lambda q: q.numel(), default=mine[0])
+            self._smallest[optimizer] = p
+        self._mark = (p, p.grad, 0 if p.grad is None else p.grad._version)
 
     def _arrived(self, p: Tensor) -> None:
         if p.grad is not None and self._moved is not None and not self._stepped:
             self.grads[self._names[id(p)]] = p.grad.detach().clone()
 
 
-def parameter_view(
-    modules: Mapping[str, nn.Module],
-    initial: Mapping[str, Tensor],
-    grads: Mapping[str, Tensor] | None = None,
-    before: Mapping[str, Tensor] | None = None,
-    anatomy: Anatomy | None = None,
-) -> ParameterView:
-    """All parameters of a model, given as its modules by name, as a vital sign is shown them.
-
-    Args:
-        modules: every module by its dotted name, the model itself under ``""``.
-        initial: copies of the parameters as they were at the start, by name.
-        grads: gradients by parameter name, sparse ones are made dense; None where there was no backward pass.
-        before: copies of the parameters before the optimizer's step, by name; None where there was no step.
-        anatomy: what the model is made of, where that is known.
-
-    Returns:
-        The view; a shared parameter is in it once, under the first of its names.
-    """
-    params: dict[str, Tensor] = {}
-    met: set[int] = set()
-    for prefix, module in modules.items():
-        for key, p in module._parameters.items():
-            if p is not None and id(p) not in met:  # a shared parameter has the first of its names
-                met.add(id(p))
-                params[f"{prefix}.{key}" if prefix else key] = p
-    # an nn.Embedding(sparse=True) has a gradient that few operations take
-    dense = {n: g if g.layout is torch.strided else g.to_dense() for n, g in (grads or {}).items()}
-    return ParameterView(
-        params=params, initial=initial, grads=dense, before=before or {}, modules=modules, anatomy=anatomy
-    )
-
-
-def copies(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of every parameter, by name.
-
-    Args:
-        model: a model whose parameters all have a shape; a lazy one is a ``ValueError``.
-
-    Returns:
-        Detached tensors on the parameters' own devices, by dotted name.
-    """
-    lazy = [n for n, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
-    if lazy:
-        raise ValueError(f"parameter {lazy[0]!r} has no shape yet; run one batch through the model first")
-    with torch.no_grad():
-        return {n: p.detach().clone() for n, p in model.named_parameters()}
+def _versions(parameters: Mapping[str, Tensor]) -> int:
+    """How often the parameters were written to."""
+    return sum(p._version for p in parameters.values() if not p.is_inference())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -52,8 +53,10 @@ class PassState:
     """Knows the sites of a model and shows them; its methods are called inside
     :class:`~netvitals.capture.engine.schedule.detached_context`."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, prefix: str = "") -> None:
         self.schedule = schedule
+        self.prefix = prefix  # of the names of sites, where they are shown
+        self.ever_called: set[str] = set()  # modules, in any pass
         self.sites: dict[str, Site] = {}
         self.present: dict[str, Site] = {}  # those that the last traced pass met
         self.specs: dict[str, str] = {}  # what is known of activations that are no modules
@@ -83,6 +86,8 @@ class PassState:
     def called(self, name: str) -> int:
         """Which call of a module begins, or has come to its end where nobody saw it begin."""
         count = self._calls[name] = self._calls.get(name, 0) + 1
+        if count == 1:
+            self.ever_called.add(name)
         return count
 
     def cannot_see(self, place: str, reason: str) -> None:
@@ -160,6 +165,11 @@ class PassState:
         recorder, schedule = self.recorder, self.schedule
         if recorder is None:
             return
+        if self.prefix:
+            module = f"{self.prefix}{view.site.module}".rstrip(".")
+            root = self.prefix.rstrip(".")
+            name = root if view.site.name == "model" else f"{self.prefix}{view.site.name}"
+            view.site = replace(view.site, name=name, module=module)
         schedule.show(method, recorder, view)
         if gradient is not None and schedule.wants(f"gradient of {view.site.kind}"):
             self._await_gradient(recorder, view, gradient)
@@ -176,7 +186,7 @@ class PassState:
             shown = _intact(view, versions)
             if shown is None:
                 why = "its tensor was overwritten in place before the gradient arrived"
-                self.cannot_see(view.site.name + " (gradient)", why)
+                self.cannot_see(view.site.name.removeprefix(self.prefix) + " (gradient)", why)
                 return
             with detached_context():
                 self.schedule.show(method, recorder, shown, g.detach())

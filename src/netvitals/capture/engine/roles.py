@@ -102,6 +102,9 @@ def is_compiled(module: nn.Module) -> bool:
     )
 
 
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "_FabricModule")
+
+
 def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside wrappers of data-parallel training, whose names a user knows.
 
@@ -111,7 +114,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     Returns:
         The innermost model, or the one given where no wrapper is around it.
     """
-    while type(model).__name__ in ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"):
+    while type(model).__name__ in _WRAPPERS:
         model = model.module  # type: ignore[assignment]
     return model
 

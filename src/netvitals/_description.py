@@ -1,0 +1,69 @@
+"""What is noted of a watched model at the beginning of a run, and of its activations as they are met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+from netvitals.capture import Site
+
+if TYPE_CHECKING:
+    from netvitals.watch import Watch
+
+
+def described(watch: Watch, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
+    """The first notes of a run.
+
+    Args:
+        watch: that begins.
+        model: without wrappers.
+        optimizers: those that were given.
+
+    Returns:
+        Plain values by name, as a run keeps them.
+    """
+    return {
+        "model": type(model).__name__,
+        "architecture": str(model)[:20_000],
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "every": watch.every,
+        "vitals": [v.name for v in watch._schedule.vitals],
+        "probe": watch._probe is not None,
+        "seed": torch.initial_seed(),
+        "sites": watch.sites,
+        "skipped": watch.skipped,
+        "optimizer": [{"name": type(o).__name__, **plain_settings(o)} for o in optimizers],
+    }
+
+
+def activation_specs(model: nn.Module, sites: Iterable[Site]) -> dict[str, str]:
+    """Which function acts at each site whose numbers are fixed.
+
+    Args:
+        model: the watched one.
+        sites: that were met.
+
+    Returns:
+        Name of the site → spec.
+
+    >>> net = nn.Sequential(nn.Softplus(beta=20))
+    >>> site = Site(name="0", kind="activation", op="Softplus", follows="linear", channel_dim=1, module="0")
+    >>> activation_specs(net, [site])
+    {'0': 'softplus:20'}
+    """
+    from netvitals.activations import spec_of
+
+    modules = dict(model.named_modules())
+    found = {s.name: modules.get(s.module) for s in sites if s.kind == "activation"}
+    specs = {name: spec_of(m) for name, m in found.items() if m is not None and not list(m.parameters())}
+    return {name: spec for name, spec in specs.items() if spec is not None}
+
+
+def plain_settings(optimizer: Optimizer) -> dict[str, Any]:
+    """The hyperparameters of an optimizer's first group that are plain values."""
+    group = optimizer.param_groups[0]
+    return {k: v for k, v in group.items() if isinstance(v, int | float | bool | str | tuple) and k != "params"}

@@ -1,0 +1,73 @@
+"""What a watch has seen so far: readings, sites, findings."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from netvitals._description import activation_specs
+from netvitals.capture import ArrayReading, Buffer, Reading, Roots, Site
+
+if TYPE_CHECKING:
+    from netvitals.findings import Findings
+    from netvitals.runs import RunWriter
+
+
+class Seen:
+    """The part of a watch that answers questions."""
+
+    _model: nn.Module
+    _observer: Roots
+    _buffer: Buffer
+    _writer: RunWriter | None
+    _path: os.PathLike[str] | None
+
+    @property
+    def readings(self) -> list[Reading]:
+        """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
+        return self._buffer.readings()
+
+    @property
+    def arrays(self) -> list[ArrayReading]:
+        """The latest array of each series; a run on disk keeps those of every fifth measured step and the last."""
+        return self._buffer.arrays()
+
+    @property
+    def sites(self) -> list[Site]:
+        return list(self._observer.sites.values())
+
+    @property
+    def activations(self) -> dict[str, str]:
+        """Which function acts at each site whose numbers are fixed, as a spec: ``softplus:20``."""
+        return activation_specs(self._model, self.sites) | self._observer.specs
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        return dict(self._observer.skipped)
+
+    @property
+    def unseen(self) -> dict[str, str]:
+        """The old name of :attr:`skipped`."""
+        warnings.warn("Watch.unseen is now Watch.skipped, a dict of place → reason", FutureWarning, stacklevel=2)
+        return self.skipped
+
+    @property
+    def path(self) -> os.PathLike[str] | None:
+        """The file of the run, when one is written."""
+        return self._path
+
+    def findings(self) -> Findings:
+        """What the readings say, in plain words, with advice."""
+        from netvitals.findings import diagnose
+        from netvitals.runs import open_run
+
+        self.flush()
+        return diagnose(self if self._path is None else open_run(self._path))
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until everything noted so far is on disk (it is after a second anyway); False if it is not."""
+        self._buffer.settle()
+        return self._writer is None or self._writer.flush(timeout)

@@ -1,0 +1,60 @@
+"""The parameters of a model as vital signs are shown them, and copies of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.anatomy.atlas import Anatomy
+from netvitals.capture.views import ParameterView
+
+
+def parameter_view(
+    modules: Mapping[str, nn.Module],
+    initial: Mapping[str, Tensor],
+    grads: Mapping[str, Tensor] | None = None,
+    before: Mapping[str, Tensor] | None = None,
+    anatomy: Anatomy | None = None,
+) -> ParameterView:
+    """All parameters of a model, given as its modules by name, as a vital sign is shown them.
+
+    Args:
+        modules: every module by its dotted name, the model itself under ``""``.
+        initial: copies of the parameters as they were at the start, by name.
+        grads: gradients by parameter name, sparse ones are made dense; None where there was no backward pass.
+        before: copies of the parameters before the optimizer's step, by name; None where there was no step.
+        anatomy: what the model is made of, where that is known.
+
+    Returns:
+        The view; a shared parameter is in it once, under the first of its names.
+    """
+    params: dict[str, Tensor] = {}
+    met: set[int] = set()
+    for prefix, module in modules.items():
+        for key, p in module._parameters.items():
+            if p is not None and id(p) not in met:  # a shared parameter has the first of its names
+                met.add(id(p))
+                params[f"{prefix}.{key}" if prefix else key] = p
+    # an nn.Embedding(sparse=True) has a gradient that few operations take
+    dense = {n: g if g.layout is torch.strided else g.to_dense() for n, g in (grads or {}).items()}
+    return ParameterView(
+        params=params, initial=initial, grads=dense, before=before or {}, modules=modules, anatomy=anatomy
+    )
+
+
+def copies(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of every parameter, by name.
+
+    Args:
+        model: a model whose parameters all have a shape; a lazy one is a ``ValueError``.
+
+    Returns:
+        Detached tensors on the parameters' own devices, by dotted name.
+    """
+    lazy = [n for n, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
+    if lazy:
+        raise ValueError(f"parameter {lazy[0]!r} has no shape yet; run one batch through the model first")
+    with torch.no_grad():
+        return {n: p.detach().clone() for n, p in model.named_parameters()}

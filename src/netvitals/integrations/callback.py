@@ -1,0 +1,42 @@
+"""What the callbacks of all trainers share: how a watch begins, goes on after a checkpoint, and is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from netvitals.runs import run_file
+from netvitals.watch import Watch, watch
+
+
+def begin(model: nn.Module, optimizer: Any, step: int, options: Mapping[str, Any]) -> Watch:
+    """A watch that begins at the step where a trainer stands.
+
+    A run that is there already is continued if the trainer goes on from a checkpoint. The trainer may begin the next
+    watch of the same model without closing this one, as after Ctrl-C.
+
+    Args:
+        model: that is trained.
+        optimizer: one or several, wrapped or not.
+        step: steps that the trainer has made.
+        options: of :func:`netvitals.watch`.
+
+    Returns:
+        The watch.
+
+    >>> net = nn.Linear(2, 1)
+    >>> vitals = begin(net, None, 7, {"every": 5})
+    >>> vitals.step(0.5); vitals.close(); [(r.step, r.value) for r in vitals.readings]
+    [(7, 0.5)]
+    """
+    settings = dict(options)
+    run = settings.get("run")
+    if step and run is not None and "resume" not in settings and run_file(run).is_file():
+        settings["resume"] = step
+    vitals = watch(model, optimizer, **settings)
+    vitals.yields = True
+    if step and not settings.get("resume"):
+        vitals.go_on_at(step)
+    return vitals

@@ -1,0 +1,129 @@
+"""Trackers that a watch can send to while it trains: ``nv.watch(model, optimizer, log=…)``.
+
+A tracker is known by what it can do, so none has to be installed. None of them is begun or ended: that is the user's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+Target = Callable[[int, dict[str, float], list[str]], None]  # (step, numbers, findings)
+
+STEP = "netvitals/step"
+FINDING = "netvitals/finding"
+LONGEST = 5000  # characters of a tag in MLflow
+
+
+def target_of(log: Any) -> Target:
+    """Where ``log`` sends a measured step to.
+
+    Args:
+        log: a wandb run (or ``wandb`` itself), ``mlflow`` or ``(client, run_id)``, a ``SummaryWriter``, ``trackio`` or
+            one of its runs, or a function of (step, numbers).
+
+    Returns:
+        A function of (step, numbers, findings).
+
+    >>> target_of(lambda step, numbers: print(step, numbers))(3, {"netvitals/loss": 0.5}, ["warning: …"])
+    3 {'netvitals/loss': 0.5, 'netvitals/finding': 'warning: …'}
+    """
+    name = getattr(log, "__name__", "")
+    if isinstance(log, tuple) and len(log) == 2 and hasattr(log[0], "log_metric"):
+        return _mlflow_client(*log)
+    if hasattr(log, "add_scalar") and hasattr(log, "add_text"):
+        return _summary_writer(log)
+    if hasattr(log, "log_metrics") and hasattr(log, "active_run"):
+        return _mlflow(log)
+    if name == "wandb" or (hasattr(log, "define_metric") and hasattr(log, "log")):
+        return _wandb(log)
+    if hasattr(log, "log") and callable(log.log):
+        return _trackio(log)
+    if hasattr(log, "log_metric"):
+        raise TypeError("an MLflow client does not know which run is meant; give log=(client, run_id)")
+    if callable(log):
+        return lambda step, numbers, findings: log(step, _with_findings(numbers, findings))
+    raise TypeError(
+        "log must be a wandb run, mlflow or (client, run_id), a SummaryWriter, trackio, or a function of "
+        f"(step, numbers), got a {type(log).__name__}"
+    )
+
+
+def _with_findings(numbers: dict[str, float], findings: list[str]) -> dict[str, Any]:
+    return {**numbers, FINDING: "\n".join(findings)} if findings else dict(numbers)
+
+
+def _wandb(log: Any) -> Target:
+    """Rows wait for the user's own next ``log``, whose steps stay as they are; the x-axis is our own step."""
+    state: dict[str, Any] = {"run": None, "step": None}
+
+    def send(step: int, numbers: dict[str, float], findings: list[str]) -> None:
+        run = getattr(log, "run", None) if getattr(log, "__name__", "") == "wandb" else log
+        if run is None:
+            raise ValueError("wandb has no open run; call wandb.init before training")
+        if state["run"] is not run:
+            run.define_metric(STEP)
+            run.define_metric("netvitals/*", step_metric=STEP)
+            state["run"], state["step"] = run, None
+        now = getattr(run, "step", None)
+        if now is not None and now == state["step"]:  # the user has logged nothing since: the last row would be lost
+            run.log({}, commit=True)
+            now = getattr(run, "step", None)
+        state["step"] = now
+        run.log({STEP: step, **_with_findings(numbers, findings)}, commit=False)
+
+    return send
+
+
+def _trackio(log: Any) -> Target:
+    return lambda step, numbers, findings: log.log(_with_findings(numbers, findings), step=step)
+
+
+def _summary_writer(writer: Any) -> Target:
+    def send(step: int, numbers: dict[str, float], findings: list[str]) -> None:
+        for name, value in numbers.items():
+            writer.add_scalar(name, value, step)
+        for text in findings:
+            writer.add_text(FINDING, text, step)
+
+    return send
+
+
+def _mlflow(module: Any) -> Target:
+    count = 0
+
+    def send(step: int, numbers: dict[str, float], findings: list[str]) -> None:
+        nonlocal count
+        if module.active_run() is None:  # it would begin one of its own
+            raise ValueError("MLflow has no active run; call mlflow.start_run before training")
+        module.log_metrics(allowed(numbers), step=step)
+        for text in findings:
+            module.set_tag(f"netvitals.finding.{count}", f"step {step}: {text}"[:LONGEST])
+            count += 1
+
+    return send
+
+
+def _mlflow_client(client: Any, run_id: str) -> Target:
+    count = 0
+
+    def send(step: int, numbers: dict[str, float], findings: list[str]) -> None:
+        nonlocal count
+        for name, value in allowed(numbers).items():
+            client.log_metric(run_id, name, value, step=step)
+        for text in findings:
+            client.set_tag(run_id, f"netvitals.finding.{count}", f"step {step}: {text}"[:LONGEST])
+            count += 1
+
+    return send
+
+
+def allowed(numbers: dict[str, float]) -> dict[str, float]:
+    """As MLflow takes them: letters, digits and a few signs in a name, finite values.
+
+    >>> allowed({"gates/density@0.01": 0.5, "loss": float("nan")})
+    {'gates/density_0.01': 0.5}
+    """
+    plain = lambda name: "".join(c if c.isalnum() or c in "/_-. " else "_" for c in name)
+    return {plain(name): value for name, value in numbers.items() if math.isfinite(value)}
