@@ -95,6 +95,7 @@ def checkup(
     curvature: bool = True,
     singular: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    forward: Callable[[nn.Module, Any], Any] | None = None,
 ) -> Checkup:
     """Measure every vital sign of ``model`` on one batch; the model is left bit for bit as it was.
 
@@ -108,6 +109,8 @@ def checkup(
         curvature: also the curvature between layers, where the model is small enough.
         singular: also the dead directions that need no rate: norm kernels, the stream's floor, V–O, redundant units.
         progress: called with (products done, products planned) while curvature is measured.
+        forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
+            of (output, batch) then, and with None what ``forward`` returns is the loss or holds it.
 
     Returns:
         Readings, findings and, where asked for, curvature and dead directions.
@@ -121,12 +124,12 @@ def checkup(
         raise TypeError(f"checkup needs a torch.nn.Module, got a {type(model).__name__}")
     from netvitals.vitals import choose
 
-    task = task_of(model, loss_fn, batch)
+    task = task_of(model, loss_fn, batch, forward)
     check_finite((task.args, dict(task.kwargs)), "the input of the batch")
     check_finite(task.targets, "the target of the batch")
     _check_batch_size(model, task, mode)
     signs = choose(vitals)
-    seen = observe(model, loss_fn, batch, vitals=signs, mode=mode)
+    seen = observe(model, loss_fn, batch, vitals=signs, mode=mode, forward=forward)
     if not any(site.kind == "activation" for site in seen.sites) and not seen.skipped:
         raise ValueError(
             f"no activation was seen in {type(model).__name__}; a user's own activation counts when it is "
@@ -149,6 +152,8 @@ def checkup(
         curved = Curved(asked.history[-1][1] if asked.history else None, "measured as a vital sign")
     else:
         curved = _curvature(task, bare, mode, progress) if curvature else Curved(note="not asked for")
+    if singular and forward is not None:
+        raise ValueError("dead directions need a batch that the model takes itself; leave singular or forward out")
     dead = _dead_directions(bare, loss_fn, batch) if singular else None
     meta = {
         "model": type(bare).__name__,
@@ -187,7 +192,8 @@ def _dead_directions(model: nn.Module, loss_fn: Any, batch: Any) -> DeadDirectio
 def _pair(task: Task) -> tuple[Tensor, Tensor] | None:
     """The batch as one tensor in and one tensor to compare with, where it is that."""
     parts = (*task.args, *task.kwargs.values(), *task.targets)
-    if len(task.args) == len(task.targets) == 1 and not task.kwargs and all(isinstance(p, Tensor) for p in parts):
+    plain = task.call is None and not task.kwargs
+    if plain and len(task.args) == len(task.targets) == 1 and all(isinstance(p, Tensor) for p in parts):
         return task.args[0], task.targets[0]
     return None
 

@@ -15,6 +15,7 @@ from netvitals._arguments import check_model, check_resume, checked_optimizers, 
 from netvitals._description import described
 from netvitals._live_log import LiveLog, live_log
 from netvitals._micro_batches import MicroBatches
+from netvitals._ranks import ranks_of
 from netvitals._seen import Seen
 from netvitals.capture import (
     Buffer,
@@ -112,6 +113,9 @@ class Watch(Seen):
         check_model(root, every)
         check_resume(run, resume)
         self.every = int(every)
+        self._ranks = ranks_of(root)
+        if self._ranks is not None and self._ranks.rank:  # the first writes and sends for all
+            run = log = None
         self._probe = checked_probe(probe)
         self._model = uncompiled(root) if probe is not None else unwrapped(root)
         if words := _open_watches.take_over(self._model):
@@ -141,10 +145,15 @@ class Watch(Seen):
         self._writer: RunWriter | None = None
         self._missed = self._late = self._probe_failed = self._closed = self._entered = False
         self._path: os.PathLike[str] | None = None
+        if self._ranks is not None:
+            self._buffer.pooled = self._ranks.pooled
         try:
             self._log = live_log(self, log)
             if run is not None:
                 self._open_run(run, resume, described(self, self._bare, optimizers))
+            if self._ranks is not None and resume is not False:
+                self._step = self._buffer.steps = self._ranks.first_step(self._step)
+                self._observations = -(-self._step // self.every)
             if self._step % self.every == 0:
                 self._begin(first=True)
         except BaseException:
@@ -276,6 +285,9 @@ class Watch(Seen):
             self._buffer.observe(recorder)
         except Exception as error:
             warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
+        if self._ranks is not None:
+            self._buffer.settle()
+            self._observer.notes.update(self._ranks.notes)
         self._observer.notes.update(recorder.skipped)
         if left_out := self._batches.left_out:
             why = "the optimizer was not called: a GradScaler does this where gradients are not finite"

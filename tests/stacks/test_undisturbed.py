@@ -47,6 +47,8 @@ def same(one, two):
 WATCHES = {
     "given": lambda m, o: nv.watch(m, o, every=1),
     "noticed": lambda m, o: nv.watch(m, every=2),
+    "logged": lambda m, o: nv.watch(m, o, every=1, log=lambda step, numbers: torch.rand(3)),
+    "parts": lambda m, o: nv.watch(list(m.children()), o, every=1),
     "probe": lambda m, o: nv.watch(m, o, every=2, probe=(torch.ones(4, 6), torch.zeros(4).long(), F.cross_entropy)),
 }
 

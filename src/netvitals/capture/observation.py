@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -60,6 +60,7 @@ def observe(
     step: int = 0,
     initial: Mapping[str, Tensor] | None = None,
     seed: int = 0,
+    forward: Callable[[nn.Module, Any], Any] | None = None,
 ) -> Observation:
     """Readings of ``vitals`` on one batch, as a measured training step would give them.
 
@@ -76,6 +77,7 @@ def observe(
         step: the step number that the readings carry.
         initial: parameters that drift is measured from (the present ones by default).
         seed: what noise is left in the model is drawn with it, the same on every look.
+        forward: how to run the model on a batch of any other kind: ``forward(model, batch)``.
 
     Returns:
         The readings, with the places they come from and those that could not be seen.
@@ -90,7 +92,7 @@ def observe(
     >>> [(r.site, r.metric) for r in seen.readings], [site.name for site in seen.sites]
     ([('1', 'max')], ['0', '1', 'output'])
     """
-    task = task_of(model, loss_fn, batch)
+    task = task_of(model, loss_fn, batch, forward)
     schedule = Schedule(vitals)
     target = task.targets[0] if task.targets else None
     schedule.begin(WatchContext(model=uncompiled(model), probe=(task.inputs, target, task.loss_fn), training=False))
@@ -141,8 +143,8 @@ def probe(
         torch.manual_seed(seed)
         observer.arm(recorder)
         try:
-            output = model(*task.args, **task.kwargs)
-            if gradients and (task.loss_fn is not None or _holds_loss(output)):
+            output = task.run(model)
+            if gradients and (task.loss_fn is not None or task.call is not None or _holds_loss(output)):
                 loss = task.loss(output)
                 named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
                 if loss.requires_grad:

@@ -28,15 +28,21 @@ class Task:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     targets: tuple[Any, ...]
+    call: Callable[[nn.Module, Any], Any] | None = None  # runs the model on a batch of the user's own kind
 
     def forward(self) -> Any:
         """The model's output on the batch."""
-        return self.model(*self.args, **self.kwargs)
+        return self.run(self.model)
+
+    def run(self, model: nn.Module) -> Any:
+        """The output of another model of the same kind."""
+        return model(*self.args, **self.kwargs) if self.call is None else self.call(model, self.args[0])
 
     def loss(self, output: Any) -> Tensor:
         """The loss of an output, one number; a model's own ``output.loss`` where no loss function was given."""
         if self.loss_fn is None:
             found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+            found = output if self.call is not None and isinstance(output, Tensor) and output.numel() == 1 else found
             if found is None:
                 raise TypeError(
                     f"no loss_fn was given, and the model's output, a {type(output).__name__}, holds no loss; "
@@ -67,19 +73,24 @@ class Task:
         return int(first.shape[0])
 
 
-def task_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Task:
+def task_of(
+    model: nn.Module, loss_fn: LossFn, batch: Any, forward: Callable[[nn.Module, Any], Any] | None = None
+) -> Task:
     """Take a batch apart into what the model gets and what the loss compares with.
 
     * ``x``: the input; ``(x, y)``: input and target, where ``x`` may be a tuple of arguments or a dict of keywords;
     * ``(a, b, …, y)``: several inputs and a target;
-    * a dict: keywords of the model. With a loss function, the entry called labels, label, targets, target or y is
-      the target; without one the model gets everything (but a target that its ``forward`` has no name for), and its
-      output must hold ``loss`` where one is needed.
+    * a dict: keywords of the model, or its one argument where ``forward`` demands one that the dict does not name.
+      With a loss function, the entry called labels, label, targets, target or y is the target; without one the model
+      gets everything (but a target that its ``forward`` has no name for), and its output must hold ``loss`` where one
+      is needed.
 
     Args:
         model: the model, called as ``model(*args, **kwargs)``.
         loss_fn: a function of (output, target), a name, or None.
         batch: what a loader yields.
+        forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
+            of (output, batch) then, and with None the output is the loss or holds it.
 
     Returns:
         The task, checked but not run.
@@ -92,8 +103,13 @@ def task_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Task:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got a {type(model).__name__}")
     loss_fn = resolve_loss(loss_fn)
+    if forward is not None:
+        return Task(model=model, loss_fn=loss_fn, args=(batch,), kwargs={}, targets=(batch,), call=forward)
     if isinstance(batch, Mapping):
         inputs = dict(batch)
+        target = next(((inputs[n],) for n in TARGETS if n in inputs), ())
+        if _takes_whole(model, inputs) and (target or loss_fn is None):
+            return Task(model=model, loss_fn=loss_fn, args=(batch,), kwargs={}, targets=target if loss_fn else ())
         if loss_fn is None:
             return Task(
                 model=model,
@@ -108,17 +124,18 @@ def task_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Task:
                 f"a batch with a loss function needs a target; this dict has {', '.join(map(str, inputs))}, none of "
                 f"{', '.join(TARGETS)}. Give (inputs, target), or leave loss_fn out if the model returns its own loss"
             )
-        target = inputs.pop(name)
-        return Task(model=model, loss_fn=loss_fn, args=(), kwargs=inputs, targets=(target,))
+        del inputs[name]
+        return Task(model=model, loss_fn=loss_fn, args=(), kwargs=inputs, targets=target)
     if isinstance(batch, tuple | list) and len(batch) >= 2:
         *inputs_, target = batch
         x = inputs_[0] if len(inputs_) == 1 else tuple(inputs_)
-        return Task(model, loss_fn, *_arguments(x), (target,))
+        return Task(model, loss_fn, *_arguments(model, x), (target,))
     if loss_fn is not None:
         raise TypeError(
             f"with a loss function the batch must be a pair (x, y) or a dict with a target, got {_what(batch)}"
         )
-    return Task(model, None, *_arguments(batch[0] if isinstance(batch, tuple | list) and batch else batch), ())
+    x = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    return Task(model, None, *_arguments(model, x), ())
 
 
 def batches_of(batch: Any) -> Iterator[Any]:
@@ -164,7 +181,7 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
     (torch.Size([3, 1]), 1)
     """
     task = task_of(model, None, batch)
-    if not isinstance(batch, Mapping):
+    if not isinstance(batch, Mapping) or task.args:
         return task
     inputs = dict(batch)
     name = next((n for n in TARGETS if n in inputs and not _demands(model, n)), None)
@@ -185,10 +202,22 @@ def in_double(task: Task) -> Task:
     )
 
 
-def _arguments(x: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+def _arguments(model: nn.Module, x: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     if isinstance(x, Mapping):
-        return (), dict(x)
+        return ((x,), {}) if _takes_whole(model, x) else ((), dict(x))
     return (tuple(x), {}) if isinstance(x, tuple | list) else ((x,), {})
+
+
+def _takes_whole(model: nn.Module, inputs: Mapping[Any, Any]) -> bool:
+    """Whether ``forward`` demands one argument and none of the entries is called like it: it means the dict itself."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # compiled code has no signature
+        return False
+    demanded = [
+        p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(demanded) == 1 and demanded[0] not in inputs
 
 
 def _takes(model: nn.Module, name: str) -> bool:

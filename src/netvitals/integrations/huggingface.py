@@ -50,7 +50,8 @@ class VitalsCallback(TrainerCallback):
         trainer = _caller()
         self._trainer = None if trainer is None else weakref.ref(trainer)
         self._total, self._logged = 0.0, None
-        self.vitals = begin(model, optimizer, state.global_step, self.options)
+        options = self.options if state.is_world_process_zero else {**self.options, "run": None, "log": None}
+        self.vitals = begin(model, optimizer, state.global_step, options)
 
     def on_log(
         self,

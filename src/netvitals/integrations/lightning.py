@@ -40,7 +40,8 @@ class VitalsCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._close("interrupted")
         step = trainer.global_step // max(1, len(trainer.optimizers))  # it counts each optimizer's
-        self.vitals = begin(network(pl_module, self.module), trainer.optimizers, step, self.options)
+        options = self.options if trainer.is_global_zero else {**self.options, "run": None, "log": None}
+        self.vitals = begin(network(pl_module, self.module), trainer.optimizers, step, options)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -63,9 +63,10 @@ class Modules:
         module_info.trains = any(True for _ in module.parameters())
         module_info.replays = is_a == "activation" and may_change(module)
         module_info.refused = getattr(module, "elementwise", None) is False
+        scripted = isinstance(module, torch.jit.ScriptModule)
         if is_a in REASONS:
-            self._cannot_see(name or "model", REASONS[is_a])
-        if is_a == "compiled" and not self._warned:
+            self._cannot_see(name or "model", REASONS["scripted" if scripted else is_a])
+        if is_a == "compiled" and not scripted and not self._warned:
             self._warned = True
             warn(f"{name or 'the model'} is compiled and cannot be looked into: {REASONS['compiled']}")
         return module_info

@@ -116,7 +116,7 @@ class Observer:
             return
         inside = tuple(f"{name}." for name in fused)
         for module, info in self._known.items():
-            if info.name in fused or info.name.startswith(inside):
+            if info.name in fused or info.name.startswith(inside) or isinstance(module, torch.jit.ScriptModule):
                 continue
             if module is self.model or (info.role != "container" if way != "hooks" else info.name in route.stops):
                 self._hook(module, before=way != "hooks" or module is self.model or info.in_place or info.replays)

@@ -41,6 +41,7 @@ REASONS: dict[str, str] = {
     "mixing": "its output at one place depends on other places, so it has no elementwise derivative",
     "recurrent": "its gates run inside one fused recurrent kernel",
     "compiled": "compiled code does not call hooks; pass probe=(x, y, loss_fn) to look through the uncompiled model",
+    "scripted": "a TorchScript module takes no hooks; its parameters are looked at, what happens inside is not",
     "attention": "its projections and softmax run inside one fused attention call; only the output is looked at",
     "fused attention": "the softmax runs inside a fused kernel; only the output is looked at",
     "mask": "it is multiplied with a mask that another tensor decides, so that it is no function of one of them",
