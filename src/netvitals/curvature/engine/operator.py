@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
+from netvitals.curvature.engine.cost import Cost
 from netvitals.curvature.engine.nodes import Choice
-from netvitals.curvature.engine.products import Cost, Pieces, Products, flattened
+from netvitals.curvature.engine.products import Pieces, Products, flattened
 from netvitals.curvature.engine.tape import Space, Tape, recorded, recorded_parameters
 
 Part = Literal["H", "GN", "T"]
