@@ -14,6 +14,7 @@ from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.products import Products, Progress
+from netvitals.curvature.engine.stream import Stream, several
 from netvitals.curvature.engine.tape import Space, Tape, recorded
 from netvitals.curvature.measure import metrics
 from netvitals.curvature.measure.block_estimates import estimates
@@ -52,7 +53,8 @@ def interlayer(
     Args:
         model: any module; left exactly as it was.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict; or a list of batches or a
+            loader, whose mean Hessian is then measured with one batch in memory at a time.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
         seed: of the probes; the same seed gives the same numbers.
@@ -80,6 +82,17 @@ def interlayer(
     if method == "exact" and dtype is None:
         dtype = torch.float64
     by_sample = reduction in ("per_sample", "mean_of_norms")
+    if several(batch):
+        if method == "exact" or reduction != "mean_block":
+            raise ValueError(
+                f"method={method!r} with reduction={reduction!r} takes one batch; many batches are measured with "
+                "method='stochastic' and reduction='mean_block'"
+            )
+        stream = Stream(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory).begin()
+        found = sweep(stream, probes=probes, seed=seed, by_sample=False, plain=plain, refine=refine, progress=progress)
+        values, errors, bound = _of_sweep(stream.tape, stream, found, False)
+        settings = _Settings("stochastic", reduction, probes=probes, seed=seed)
+        return _result(stream.tape, stream, settings, values, errors, bound=bound)
     with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory) as tape:
         if by_sample:
             _require_separate_examples(tape, reduction)
@@ -127,7 +140,9 @@ def _of_blocks(norms: Matrices) -> tuple[Matrices, Matrices]:
     return values, {k: np.zeros_like(v) for k, v in values.items()}
 
 
-def _of_sweep(tape: Tape, products: Products, found: Sweep, by_sample: bool) -> tuple[Matrices, Matrices, np.ndarray]:
+def _of_sweep(
+    tape: Tape, products: Products | Stream, found: Sweep, by_sample: bool
+) -> tuple[Matrices, Matrices, np.ndarray]:
     """The metrics that a sweep estimates, the standard errors of its probes, and where a stable rank is a bound."""
     copies = tape.examples if by_sample else 1
     e = estimates(found, [products.size(v) // copies for v in range(len(tape.nodes))])
@@ -141,7 +156,7 @@ def _of_sweep(tape: Tape, products: Products, found: Sweep, by_sample: bool) -> 
         "gn_gap": e.gap,
         "spectral_norm": scale * e.spectral,
     }
-    bound = e.stable_rank_is_bound.any(0)
+    bound = np.asarray(e.stable_rank_is_bound.any(0))
     errors = {
         "resonance": scale * e.frobenius_stderr["H"],
         "gauss_newton": scale * e.frobenius_stderr["GN"],
@@ -160,7 +175,7 @@ def _of_sweep(tape: Tape, products: Products, found: Sweep, by_sample: bool) -> 
 
 def _result(
     tape: Tape,
-    products: Products,
+    products: Products | Stream,
     how: _Settings,
     values: Matrices,
     errors: Matrices,

@@ -89,7 +89,8 @@ def leading_squares(
     out: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
     queue = list(starts)
     while queue:
-        room, group = most, []
+        room = most
+        group: list[tuple[int, int]] = []
         while queue and (not group or room > 0):
             pair = queue.pop(0)
             group.append(pair)
@@ -107,7 +108,7 @@ def leading_squares(
 
 def _products(apply: Apply, wanted: Mapping[tuple[int, int], tuple[int, int, Tensor]]) -> dict[tuple[int, int], Tensor]:
     """H_{to,at} z for every entry (to, at, z), a column at a time."""
-    out = {}
+    out: dict[tuple[int, int], Tensor] = {}
     for at in sorted({at for _, at, _ in wanted.values()}):
         mine = {pair: (to, z) for pair, (to, here, z) in wanted.items() if here == at}
         columns = apply(at, torch.stack([z for _, z in mine.values()], 1))

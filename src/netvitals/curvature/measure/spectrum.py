@@ -18,11 +18,13 @@ from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.nodes import Choice
-from netvitals.curvature.engine.operator import Operator, Part, operators
+from netvitals.curvature.engine.operator import Operator, Operators, Part, operators
 from netvitals.curvature.engine.probes import generator
-from netvitals.curvature.engine.products import Progress
+from netvitals.curvature.engine.products import Products, Progress
+from netvitals.curvature.engine.stream import Stream
 from netvitals.curvature.engine.tape import Space
 from netvitals.curvature.measure.result import shortened, skipped_line
+from netvitals.curvature.measure.traces import sampling_error
 
 Which = Literal["LA", "SA", "LM"]
 
@@ -34,6 +36,7 @@ class Eigenvalues(Result):
     values: np.ndarray
     residuals: np.ndarray
     vectors: Tensor  # (k, d)
+    sampling_stderr: np.ndarray  # over batches, at these vectors; NaN for one batch
     converged: bool
     steps: int
     which: str
@@ -154,7 +157,7 @@ def top_eigenvalues(
         raise ValueError(f"which is {which!r}, expected 'LA' (largest), 'SA' (smallest) or 'LM' (largest in size)")
     with _matrix(
         model, loss_fn, batch, mode=mode, part=part, nodes=nodes, node=node, space=space, dtype=dtype, memory=memory
-    ) as (matrix, skipped):
+    ) as (matrix, of):
         d = matrix.shape[0]
         most = _affordable(min(most, d), 1, d, matrix, memory)
         start = torch.randn(1, d, generator=generator(seed, matrix.device), dtype=matrix.dtype, device=matrix.device)
@@ -174,12 +177,14 @@ def top_eigenvalues(
                 break
         symmetry.demand()
         found = vectors[0][:, order].to(matrix.dtype).to(matrix.device).mT @ t.basis[0]
+        skipped, sampling = of.tape.skipped, _sampling(of, found, part, node)
         cost = matrix.cost.gradients if matrix.cost else float("nan")
         done = done or bool(run.ended.all()) or run.steps == d
     return Eigenvalues(
         values=values[0, order].numpy(),
         residuals=residuals.numpy(),
         vectors=found,
+        sampling_stderr=sampling,
         converged=done,
         steps=run.steps,
         which=which,
@@ -241,8 +246,8 @@ def spectral_density(
         raise ValueError(f"steps and runs are {steps} and {runs}, expected at least 1 each")
     with _matrix(
         model, loss_fn, batch, mode=mode, part=part, nodes=nodes, node=node, space=space, dtype=dtype, memory=memory
-    ) as (matrix, skipped):
-        d = matrix.shape[0]
+    ) as (matrix, of):
+        d, skipped = matrix.shape[0], of.tape.skipped
         steps = _affordable(min(steps, d), runs, d, matrix, memory)
         source = generator(seed, matrix.device)
         starts = torch.randn(runs, d, generator=source, dtype=matrix.dtype, device=matrix.device)
@@ -301,7 +306,7 @@ def _matrix(
     space: Space,
     dtype: torch.dtype | None,
     memory: int,
-) -> Iterator[tuple[Operator, dict[str, str]]]:
+) -> Iterator[tuple[Operator, Operators]]:
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
     chosen = [node] if node is not None and nodes is None else nodes
@@ -315,7 +320,21 @@ def _matrix(
         mode=mode,
         memory=memory,
     ) as of:
-        yield of.whole(part) if node is None else of.block(node, node, part), of.tape.skipped
+        yield of.whole(part) if node is None else of.block(node, node, part), of
+
+
+def _sampling(of: Operators, vectors: Tensor, part: Part, node: str | None) -> np.ndarray:
+    """How far the Rayleigh quotients of the batches spread around their mean."""
+    if not isinstance(of.products, Stream):
+        return np.full(len(vectors), np.nan)
+
+    def quotients(products: Products) -> np.ndarray:
+        one = Operators(products)
+        matrix = one.whole(part) if node is None else one.block(node, node, part)
+        return torch.linalg.vecdot(vectors, matrix.apply(vectors)).double().cpu().numpy()
+
+    found = list(of.products.each(quotients))
+    return sampling_error(np.stack([q for _, q in found]), np.array([n for n, _ in found], float))
 
 
 def _affordable(steps: int, runs: int, d: int, matrix: Operator, memory: int) -> int:

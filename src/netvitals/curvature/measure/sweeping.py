@@ -25,6 +25,7 @@ from torch import Tensor
 from netvitals.curvature.engine.checks import PairSymmetry
 from netvitals.curvature.engine.probes import draw, generator, signs
 from netvitals.curvature.engine.products import Column, Pieces, Products, Progress
+from netvitals.curvature.engine.stream import Stream
 from netvitals.curvature.measure.leading import leading_squares
 
 KINDS = ("H", "GN", "T")
@@ -43,9 +44,7 @@ class Sweep:
     spread: dict[str, np.ndarray] = field(default_factory=dict)  # per kind the variance of one sample of the tail
     top: np.ndarray = field(default_factory=lambda: np.zeros(0))  # largest singular value² of H Q, NaN if unknown
     gain: np.ndarray = field(default_factory=lambda: np.zeros(0))  # share of ``top`` that the second basis found
-    unsure: np.ndarray = field(
-        default_factory=lambda: np.zeros(0)
-    )  # relative, of ``top``; NaN if not refined
+    unsure: np.ndarray = field(default_factory=lambda: np.zeros(0))  # relative, of ``top``; NaN if not refined
 
 
 class _Run:
@@ -53,7 +52,7 @@ class _Run:
 
     def __init__(
         self,
-        products: Products,
+        products: Products | Stream,
         *,
         probes: int,
         seed: int,
@@ -98,7 +97,7 @@ class _Run:
 
 
 def sweep(
-    products: Products,
+    products: Products | Stream,
     *,
     probes: int,
     seed: int,
