@@ -6,7 +6,7 @@ goes over the data once; the first pass makes every check, later ones only recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
@@ -36,8 +36,9 @@ def several(batch: Any) -> bool:
     (False, True)
     """
     if isinstance(batch, Sequence) and not isinstance(batch, str):
-        return next(batches_of(batch), None) is not batch
-    return isinstance(batch, Iterable) and not isinstance(batch, Tensor | dict) and not hasattr(batch, "keys")
+        first = next(batches_of(batch), None)
+        return first is not batch and isinstance(first, Tensor | Sequence | Mapping | None)
+    return isinstance(batch, Iterable) and not isinstance(batch, Tensor | Mapping | str) and not hasattr(batch, "keys")
 
 
 class Stream:

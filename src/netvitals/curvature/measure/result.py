@@ -105,6 +105,24 @@ class InterlayerCurvature(Result):
         return float(np.mean(self.gn_gap[np.triu_indices(len(self.nodes))]))
 
     @property
+    def missed(self) -> np.ndarray:
+        r"""$\|H-GN\|_F/\|H\|_F$ of every block: the share of it that Gauss–Newton leaves out; 0 for a zero block."""
+        size = self.resonance
+        return np.divide(self.tensor, size, out=np.zeros_like(self.tensor), where=size > 0)
+
+    @property
+    def missed_in_all(self) -> tuple[float, float]:
+        """The same of the matrix over all nodes, and its standard error."""
+        t, h = (self.tensor**2).sum(), (self.resonance**2).sum()
+        if not h > 0:
+            return 0.0, 0.0
+        spread = lambda x, e, total: np.sqrt(((2 * x * e) ** 2).sum()) / (2 * total) if total > 0 else 0.0
+        relative = np.hypot(
+            spread(self.tensor, self.tensor_stderr, t), spread(self.resonance, self.resonance_stderr, h)
+        )
+        return float(np.sqrt(t / h)), float(np.sqrt(t / h) * relative)
+
+    @property
     def off_diagonal_mass(self) -> float:
         r"""$\Phi = 1-\sum_v\|H_{v,v}\|^2/\|H\|^2$: the share of curvature that a block-diagonal method drops."""
         squares = self.resonance**2
