@@ -138,6 +138,8 @@ class CurvatureReport(Result):
     def _sharpness(self) -> list[str]:
         top = float(self.sharpness.values[0])
         size = f"The largest eigenvalue is {top:.4g}" + ("" if self.sharpness.converged else " at least")
+        over = float(self.sharpness.sampling_stderr[0])
+        size += f" (± {over:.2g} over batches)" if np.isfinite(over) else ""
         if np.isfinite(self.edge):
             ratio = top / self.edge
             state = "beyond the edge of stability" if ratio > 1 else f"{100 * ratio:.0f} % of the edge of stability"

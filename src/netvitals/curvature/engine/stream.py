@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.task import batches_of
-from netvitals.curvature.engine.cost import Cost
+from netvitals.curvature.engine.cost import PREPARED, Cost
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.problem import Problem, advised, laboratory
 from netvitals.curvature.engine.products import Column, Pieces, Products
@@ -114,7 +114,8 @@ class Stream:
                 found, n, loss = do(products), tape.examples, tape.loss
                 self.cost.products += products.cost.products
                 self.cost.vjps += products.cost.vjps
-                self.cost.passes += products.cost.passes - (0.0 if not self.weights else 6.0)
+                # later passes record the graph and check nothing
+                self.cost.passes += products.cost.passes - (0.0 if self._checked(tape) else PREPARED - 1.0)
             weights.append(n)
             total += n * loss
             if self.tape is tape:
@@ -123,6 +124,9 @@ class Stream:
         if not weights:
             raise ValueError("there is no batch in what was given: give a list of batches or a loader that has some")
         self._same_data(weights, total / sum(weights))
+
+    def _checked(self, tape: Tape) -> bool:
+        return tape is self.tape or self.space == "activation"
 
     def column(self, w: int, probes: Pieces) -> Column:
         """Column w of the mean Hessian times probes, over one pass through the data."""

@@ -60,7 +60,8 @@ class Eigenvalues(Result):
         listed = shortened([f"{v:.4g} (±{r:.1g})" for v, r in zip(self.values, self.residuals)])
         state = "" if self.converged else "; NOT converged: take more steps"
         head = f"{len(self.values)} {kind} eigenvalues of {self.part} after {self.steps} steps: "
-        return "\n".join([head + ", ".join(listed) + state, *skipped_line(self.skipped)])
+        over = np.isfinite(self.sampling_stderr).all() and f"; ± {self.sampling_stderr.max():.2g} over batches"
+        return "\n".join([head + ", ".join(listed) + (over or "") + state, *skipped_line(self.skipped)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +129,7 @@ def top_eigenvalues(
     Args:
         model: any module; left exactly as it was.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        batch: what a loader yields; or a list of batches or a loader, whose mean Hessian is then meant.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: submodules the matrix is over; None is every trainable parameter, or the blocks in activation space.
         seed: of the start vector.
@@ -219,7 +220,7 @@ def spectral_density(
     Args:
         model: any module; left exactly as it was.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        batch: what a loader yields; or a list of batches or a loader, whose mean Hessian is then meant.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: submodules the matrix is over, as in ``top_eigenvalues``.
         seed: of the start vectors.
@@ -310,16 +311,8 @@ def _matrix(
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
     chosen = [node] if node is not None and nodes is None else nodes
-    with operators(
-        model,
-        loss_fn,
-        batch,
-        nodes=chosen,
-        space=space,
-        dtype=dtype,
-        mode=mode,
-        memory=memory,
-    ) as of:
+    options: Any = {"space": space, "dtype": dtype, "mode": mode, "memory": memory}
+    with operators(model, loss_fn, batch, nodes=chosen, **options) as of:
         yield of.whole(part) if node is None else of.block(node, node, part), of
 
 
