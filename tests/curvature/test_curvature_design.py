@@ -134,14 +134,17 @@ def test_what_a_block_diagonal_method_drops():
     assert found.off_diagonal_mass == pytest.approx(1 - diagonal / float(h.square().sum()))
 
 
-@pytest.mark.parametrize(("act", "choice"), [(nn.ReLU, "gauss-newton"), (nn.GELU, None)])
-def test_recommendations_follow_the_gap(act, choice):
-    found = interlayer(mlp([8, 8, 8], act), F.cross_entropy, batch(8), probes=8)
+@pytest.mark.parametrize("act", [nn.ReLU, nn.GELU])
+def test_recommendations_follow_what_gauss_newton_misses_of_the_parameters(act):
+    net, data = mlp([8, 8, 8], act).double(), batch(8, dtype=torch.float64)
+    found = interlayer(net, F.cross_entropy, data, method="exact", space="parameter")
+    h, gn = found.blocks.hessian, found.blocks.gauss_newton
     advice = curvature.recommend(found)
-    assert choice in (None, advice.choice)
+    assert advice.missed == pytest.approx(float((h - gn).norm() / h.norm()))
+    assert advice.choice == ("gauss-newton" if advice.missed < 0.1 else "full" if advice.missed > 0.7 else "mixed")
     assert curvature.recommend(found, small=-1.0, large=-0.5).choice == "full"
-    if choice:
-        assert "piecewise linear" in advice.why
+    with pytest.raises(ValueError, match="space='parameter'"):  # a ReLU net has no gap there, and one here
+        curvature.recommend(interlayer(net, F.cross_entropy, data, probes=8))
 
 
 def test_words_name_the_nodes_and_the_share(bench):
@@ -150,7 +153,8 @@ def test_words_name_the_nodes_and_the_share(bench):
     data = (torch.randn(16, 3, 4), torch.randn(16, 2))
     found = interlayer(attention, F.mse_loss, data, nodes=["q", "k"], method="exact")
     wording = curvature.describe(found)
-    share = 100 * found.tensor[0, 1] / (found.gauss_newton[0, 1] + found.tensor[0, 1])
+    block = found.block("q", "k")
+    share = 100 * float((block.H - block.GN).norm() / block.H.norm())
     assert any(f"misses {share:.0f} % of the curvature between q and k" in s for s in wording), wording
     assert any("K-FAC-type preconditioners are blind" in s for s in wording)
     relu = interlayer(mlp([8, 8, 4, 8, 8], nn.ReLU), F.cross_entropy, batch(8), probes=8)

@@ -1,4 +1,4 @@
-"""The Hessian between layers: H = GN + T, exact and stochastic. If unsure, use ``interlayer``, then ``describe``.
+"""The Hessian between layers: H = GN + T, exact and stochastic. If unsure, use ``report``.
 
 * Measure a model: ``interlayer`` (every pair of its layers), ``trace``, ``top_eigenvalues`` and ``spectral_density``
   (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what ``interlayer`` will cost.
@@ -12,6 +12,7 @@
 
 from netvitals._moved import moved
 from netvitals.curvature import dag
+from netvitals.curvature.advice.answer import CurvatureReport, report
 from netvitals.curvature.advice.design import bottlenecks, dropped_blocks, recommend
 from netvitals.curvature.advice.distance import bandwidth, decay
 from netvitals.curvature.advice.words import describe
@@ -24,6 +25,9 @@ from netvitals.curvature.measure.spectrum import Eigenvalues, SpectralDensity, s
 from netvitals.curvature.measure.traces import Trace, trace
 
 __all__ = [
+    # ask everything at once
+    "report",
+    "CurvatureReport",
     # measure a model
     "interlayer",
     "InterlayerCurvature",

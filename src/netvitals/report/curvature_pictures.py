@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from html import escape
-from typing import Any, Literal
+from typing import Any
 
 import networkx as nx
 import numpy as np
 
 from netvitals.capture.result import plain
 from netvitals.curvature import InterlayerCurvature
+from netvitals.curvature.advice.heatmap import Weight, drawing, heatmap_svg, matrix_of, text_at
 from netvitals.curvature.engine.graph import OUT, NodeGraph
 
-Weight = Literal["resonance", "coupling", "stable_rank", "gn_gap"]
+__all__ = ["graph_svg", "heatmap", "heatmap_svg", "interaction_graph", "to_dot", "to_json"]
 
 
 def interaction_graph(found: InterlayerCurvature, weight: Weight = "coupling", least: float = 0.0) -> dict[str, Any]:
     """Nodes, edges of the network, and links between all pairs weighted by a metric; plain values for JSON."""
-    _matrix(found, weight)
+    matrix_of(found, weight)
+    if weight == "missed":
+        raise ValueError("weight is 'missed', which has no error of its own: draw it with heatmap_svg")
     error = f"{weight}_stderr"
     links = [
         {"source": row["v"], "target": row["w"], weight: row[weight], error: row[error]}
@@ -51,31 +53,8 @@ def to_dot(found: InterlayerCurvature, weight: Weight = "coupling", least: float
 
 def heatmap(found: InterlayerCurvature, weight: Weight = "coupling") -> dict[str, Any]:
     """Labels, values and errors of a matrix, for plotly or any other drawing."""
-    z, stderr = _matrix(found, weight), getattr(found, weight + "_stderr")
+    z, stderr = matrix_of(found, weight), getattr(found, weight + "_stderr", None)
     return plain({"title": weight.replace("_", " "), "labels": found.nodes, "z": z, "stderr": stderr})
-
-
-def heatmap_svg(found: InterlayerCurvature, weight: Weight = "coupling", cell: int = 36) -> str:
-    """A matrix as a self-contained SVG with the number in each cell."""
-    matrix, n = _matrix(found, weight), len(found.nodes)
-    left = 8 * max(len(v) for v in found.nodes) + 10
-    low, high = float(np.nanmin(matrix)), float(np.nanmax(matrix))
-    shades = (matrix - low) / (high - low if high > low else 1.0)
-    out = []
-    for i, v in enumerate(found.nodes):
-        y = 20 + i * cell
-        out.append(_text(left - 6, y + cell * 0.6, v, anchor="end"))
-        for j, w in enumerate(found.nodes):
-            known = bool(np.isfinite(matrix[i, j]))
-            label = f"{matrix[i, j]:.2g}" if known else "–"
-            fill, ink = _colours(shades[i, j]) if known else ("#eee", "#111")
-            x = left + j * cell
-            out.append(
-                f"<g><title>{escape(v)} and {escape(w)}: {label}</title>"
-                f'<rect x="{x}" y="{y}" width="{cell}" height="{cell}" fill="{fill}"/>'
-                f"{_text(x + cell / 2, y + cell * 0.6, label, fill=ink)}</g>"
-            )
-    return _svg(left + n * cell + 10, 30 + n * cell, out)
 
 
 def graph_svg(graph: NodeGraph, weights: dict[tuple[str, str], float] | None = None) -> str:
@@ -97,28 +76,5 @@ def graph_svg(graph: NodeGraph, weights: dict[tuple[str, str], float] | None = N
         )
     for v, (x, y) in at.items():
         fill = "#345" if v == OUT else "#fff"
-        out.append(f'<circle cx="{x}" cy="{y}" r="7" fill="{fill}" stroke="#345"/>{_text(x, y - 11, v)}')
-    return _svg(60 + wide * len(columns), 60 + 50 * max(len(vs) for vs in columns), out)
-
-
-def _colours(shade: float) -> tuple[str, str]:
-    """Fill and ink of a cell, from light to dark blue."""
-    fill = f"rgb({int(247 - 239 * shade)},{int(251 - 203 * shade)},{int(255 - 148 * shade)})"
-    return fill, "#fff" if shade > 0.55 else "#111"
-
-
-def _text(x: float, y: float, text: str, anchor: str = "middle", fill: str = "#111") -> str:
-    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
-
-
-def _svg(width: float, height: float, parts: list[str]) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" '
-        f'font-size="12">{"".join(parts)}</svg>'
-    )
-
-
-def _matrix(found: InterlayerCurvature, weight: str) -> np.ndarray:
-    if weight not in ("resonance", "coupling", "stable_rank", "gn_gap"):
-        raise ValueError(f"weight is {weight!r}, expected 'resonance', 'coupling', 'stable_rank' or 'gn_gap'")
-    return getattr(found, weight)
+        out.append(f'<circle cx="{x}" cy="{y}" r="7" fill="{fill}" stroke="#345"/>{text_at(x, y - 11, v)}')
+    return drawing(60 + wide * len(columns), 60 + 50 * max(len(vs) for vs in columns), out)

@@ -45,8 +45,9 @@ class Dropped(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation(Result):
-    """Whether Gauss–Newton curvature is enough, per the gap over all pairs."""
+    """Whether Gauss–Newton curvature is enough, per what it misses of the parameters' Hessian."""
 
+    missed: float  # ‖H − GN‖/‖H‖ over all pairs
     gap: float
     choice: str  # "gauss-newton", "mixed" or "full"
     worst: tuple[str, str]
@@ -55,7 +56,10 @@ class Recommendation(Result):
 
     def __str__(self) -> str:
         pair = " and ".join(self.worst)
-        return f"{self.choice}: {self.why} (GN-gap {self.gap:.3g}; largest between {pair}, {self.worst_gap:.3g})"
+        return (
+            f"{self.choice}: {self.why} (it misses {100 * self.missed:.3g} %, GN-gap {self.gap:.3g}; largest between "
+            f"{pair}, {self.worst_gap:.3g})"
+        )
 
 
 def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
@@ -110,30 +114,41 @@ def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropp
     return sorted(out, key=lambda d: -d.share)
 
 
-def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 1.0) -> Recommendation:
-    """Gauss–Newton below ``small``, full Hessian-vector products above ``large``, mixed between (Corollary 12).
+def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7) -> Recommendation:
+    r"""Gauss–Newton where $\|H-GN\|/\|H\|$ is below ``small``, full products above ``large``, mixed between.
+
+    Corollary 12, in parameter space: a piecewise-linear net has no gap between its activations and a large one between
+    its weights, and an optimizer moves the weights.
 
     Args:
-        found: what ``interlayer`` returned.
-        small: a GN-gap over all pairs below this calls for Gauss–Newton.
-        large: one above this calls for the full Hessian.
+        found: what ``interlayer(space="parameter")`` returned.
+        small: a smaller share missed, over all pairs, calls for Gauss–Newton.
+        large: a larger one calls for the full Hessian; above 0.7 most of the squared curvature is missed.
 
     Returns:
         The choice, why, and the pair with the largest gap.
     """
+    if found.space != "parameter":
+        raise ValueError(
+            "advice about optimizers is about parameters, and this was measured in activation space, where the gap is "
+            "another one: use interlayer(..., space='parameter') or curvature.report"
+        )
+    missed, _ = found.missed_in_all
     live = np.where(found.gauss_newton > 0, found.gn_gap, -np.inf)
     i, j = np.unravel_index(int(np.argmax(live)), live.shape)
     gap = found.global_gap
-    choice = "gauss-newton" if gap < small else "full" if gap > large else "mixed"
+    choice = "gauss-newton" if missed < small else "full" if missed > large else "mixed"
     words = {
         "gauss-newton": "Gauss–Newton and K-FAC-type curvature is accurate here",
         "mixed": "Gauss–Newton is a fair guide, but blocks with a large gap need products with the full Hessian",
         "full": "most curvature is outside Gauss–Newton: use products with the full Hessian",
     }
     if gap <= found.floor:
-        words["gauss-newton"] = "the net is piecewise linear here: H = GN up to rounding"
+        words["gauss-newton"] = "H = GN up to rounding"
     worst = (found.nodes[int(i)], found.nodes[int(j)])
-    return Recommendation(gap=gap, choice=choice, worst=worst, worst_gap=float(live[i, j]), why=words[choice])
+    return Recommendation(
+        missed=missed, gap=gap, choice=choice, worst=worst, worst_gap=float(live[i, j]), why=words[choice]
+    )
 
 
 def uniform_skips(depth: int, budget: int) -> tuple[int, ...]:

@@ -31,10 +31,11 @@ def _gaps(found: InterlayerCurvature, most: int) -> list[str]:
         where = "in activation space " if found.space == "activation" else ""
         return [
             f"H equals Gauss–Newton {where}up to rounding (gap {found.global_gap:.0e}): everything after the first "
-            "node is piecewise linear on this batch."
+            "node is piecewise linear on this batch"
+            + ("; between its parameters they differ all the same." if found.space == "activation" else ".")
         ]
     missed = [
-        (float(found.gn_gap[i, j] / (1 + found.gn_gap[i, j])), i, j)
+        (float(found.missed[i, j]), i, j)
         for i in range(n)
         for j in range(i, n)
         if found.tensor[i, j] > found.floor * found.resonance[i, j]
@@ -45,11 +46,13 @@ def _gaps(found: InterlayerCurvature, most: int) -> list[str]:
             break
         place = f"inside {found.nodes[i]}" if i == j else f"between {found.nodes[i]} and {found.nodes[j]}"
         out.append(
-            f"Gauss–Newton misses {100 * share:.0f} % of the curvature {place} (gap {found.gn_gap[i, j]:.3g} ± "
-            f"{found.gn_gap_stderr[i, j]:.2g}); K-FAC-type preconditioners are blind to it."
+            f"Gauss–Newton misses {100 * share:.0f} % of the curvature {place} (‖H − GN‖/‖H‖; gap "
+            f"{found.gn_gap[i, j]:.3g} ± {found.gn_gap_stderr[i, j]:.2g}); K-FAC-type preconditioners are blind to it."
         )
-    advice = recommend(found)
-    return [*out, f"Over all pairs the GN-gap is {found.global_gap:.2g}: {advice.why}."]
+    whole = f"Over all pairs the GN-gap is {found.global_gap:.2g}"
+    if found.space != "parameter":
+        return [*out, f"{whole} between activations; what an optimizer meets is measured with space='parameter'."]
+    return [*out, f"{whole}: {recommend(found).why}."]
 
 
 def _coupling(found: InterlayerCurvature, most: int) -> list[str]:
@@ -70,10 +73,10 @@ def _coupling(found: InterlayerCurvature, most: int) -> list[str]:
             f"{found.nodes[i]} and {found.nodes[j]} couple more strongly than either with itself (C = {c:.2f}): "
             "only curvature outside Gauss–Newton can do that."
         )
-    strong = sorted(((c, i, j) for c, i, j in pairs if 0.9 <= c <= 1.05 and j - i > 1), reverse=True)[:most]
+    strong = sorted(((c, i, j) for c, i, j in pairs if 0.5 <= c <= 1.05 and j - i > 1), reverse=True)[:most]
     if strong:
         names = ", ".join(f"{found.nodes[i]}–{found.nodes[j]} ({c:.2f})" for c, i, j in strong)
-        out.append(f"Far nodes that move as one: {names}. A step in one changes the gradient of the other.")
+        out.append(f"Far nodes that share curvature: {names}. A step in one changes the gradient of the other.")
     weak = [(c, i, j) for c, i, j in pairs if c + 2 * found.coupling_stderr[i, j] < 0.1]
     if weak:
         c, i, j = min(weak)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from netvitals.anatomy import chart
+from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.batching import mapped, named_tensors
 from netvitals.capture.task import Task
 
@@ -77,20 +77,44 @@ def place_of(shape: tuple[int, ...], doubled: tuple[int, ...] | None, examples: 
     return Place("flat") if dim == 0 and shape[0] % examples == 0 else Place("joint")
 
 
-def doubled_batch(task: Task) -> tuple[int | None, Task | None]:
+def charted(task: Task) -> Anatomy | None:
+    """The anatomy of the model on its batch; None where it cannot be traced.
+
+    Args:
+        task: a model and its batch.
+    """
+    try:
+        return chart(task.model, task.inputs, keep_tensors=False)
+    except Exception:  # the measurement itself will say what is wrong with the model
+        return None
+
+
+def coarsest(anatomy: Anatomy) -> torch.dtype | None:
+    """The least precise dtype among what is computed from examples, a cast inside the model included.
+
+    Args:
+        anatomy: of the model on its batch.
+
+    Returns:
+        The dtype; None where nothing floating grows with the batch.
+    """
+    made = {v.dtype for v in anatomy.values if v.batch_dim is not None and v.producer >= 0}
+    found = [t for t in (getattr(torch, name.removeprefix("torch."), None) for name in made) if t is not None]
+    floats = [t for t in found if t.is_floating_point]
+    return max(floats, key=lambda t: torch.finfo(t).eps) if floats else None
+
+
+def doubled_batch(task: Task, anatomy: Anatomy) -> tuple[int | None, Task | None]:
     """The number of examples as the anatomy finds it, and the task with every example twice.
 
     Args:
         task: a model and its batch.
+        anatomy: of that model on that batch.
 
     Returns:
         The number of examples and the longer task; None for either that could not be found.
     """
     given = (task.args, dict(task.kwargs))
-    try:
-        anatomy = chart(task.model, task.inputs, keep_tensors=False)
-    except Exception:  # the measurement itself will say what is wrong with the model
-        return None, None
     dims = [anatomy.values[v].batch_dim for v in anatomy.inputs]
     names = [name for name, _ in named_tensors("input", task.inputs)]
     found = dict(zip(names, dims))

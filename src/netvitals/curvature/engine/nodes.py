@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.batching import named_tensors
-from netvitals.curvature.engine.layout import Place, doubled_batch, float_tensors, place_of
+from netvitals.curvature.engine.layout import Place, charted, coarsest, doubled_batch, float_tensors, place_of
 from netvitals.curvature.engine.problem import Problem, float_outputs
 
 Choice = None | str | Sequence[str] | Callable[[str, nn.Module], bool]
@@ -138,7 +138,11 @@ def _what(out: Any) -> str:
 
 def _doubled_shapes(problem: Problem) -> dict[tuple[str, int], list[tuple[int, ...]]]:
     """For every call of a module, the shapes of its floating outputs for a batch of twice the length."""
-    examples, long = doubled_batch(problem.task)
+    anatomy = charted(problem.task)
+    if anatomy is None:
+        return {}
+    problem.narrowest = coarsest(anatomy) or problem.narrowest
+    examples, long = doubled_batch(problem.task, anatomy)
     if examples is not None:
         problem.examples = examples
     if long is None:

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
+from netvitals.curvature.engine.cost import Cost
 from netvitals.curvature.engine.nodes import Choice
-from netvitals.curvature.engine.products import Cost, Pieces, Products, flattened
-from netvitals.curvature.engine.tape import Space, Tape, recorded, recorded_parameters
+from netvitals.curvature.engine.products import Pieces, Products, flattened
+from netvitals.curvature.engine.stream import Stream, several
+from netvitals.curvature.engine.tape import Space, recorded, recorded_parameters
 
 Part = Literal["H", "GN", "T"]
 Apply = Callable[[Tensor], Tensor]  # rows (m, d) -> rows (m, d')
@@ -66,10 +68,9 @@ class Operator:
 class Operators:
     """Operators of one recorded problem; alive inside ``operators(...)``."""
 
-    def __init__(self, tape: Tape, memory: int) -> None:
-        self.tape = tape
-        self.products = Products(tape, memory=memory, roots="never", split=False)
-        self.names = tuple(n.name for n in tape.nodes)
+    def __init__(self, products: Products | Stream) -> None:
+        self.products, self.tape = products, products.tape
+        self.names = tuple(n.name for n in self.tape.nodes)
 
     def block(self, v: str, w: str, part: Part = "H") -> Operator:
         """H_{v,w}: rows at v, columns at w."""
@@ -137,7 +138,7 @@ def operators(
     Args:
         model: any module; left exactly as it was.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields.
+        batch: what a loader yields; or a list of batches or a loader, over which every product is then averaged.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None.
         space: ``"parameter"`` or ``"activation"``.
@@ -152,9 +153,15 @@ def operators(
     ...     (of.whole() @ torch.ones(4)).tolist()       # 2 · 1 · (1 + 1 + 1 + 1)
     [8.0, 8.0, 8.0, 8.0]
     """
-    if space == "parameter" and nodes is None:
-        with recorded_parameters(model, loss_fn, batch, dtype=dtype, mode=mode, memory=memory) as tape:
-            yield Operators(tape, memory)
+    options: Any = {"dtype": dtype, "mode": mode, "memory": memory}
+    tensors = space == "parameter" and nodes is None
+    if several(batch):
+        stream = Stream(model, loss_fn, batch, nodes=nodes, space=space, split=False, tensors=tensors, **options)
+        yield Operators(stream.begin())
         return
-    with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory) as tape:
-        yield Operators(tape, memory)
+    with (
+        recorded_parameters(model, loss_fn, batch, **options)
+        if tensors
+        else recorded(model, loss_fn, batch, nodes=nodes, space=space, **options)
+    ) as tape:
+        yield Operators(Products(tape, memory=memory, roots="never", split=False))

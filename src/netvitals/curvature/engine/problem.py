@@ -34,6 +34,7 @@ class Problem:
         self.original: nn.Module | None = None  # of the model that is measured, where that is a copy in another dtype
         if dtype is not None and (first is None or first.dtype != dtype or _other_dtype(data, dtype)):
             self.original, task = model, _cast(task, dtype)
+        self.narrowest = torch.float64  # the coarsest dtype that the model computes in, once it was seen
         self.task, self.model = task, task.model
         sizes = [t.shape[0] for t in tensors((task.args, dict(task.kwargs))) if t.ndim > 0]
         if not sizes:
@@ -199,10 +200,16 @@ def advice_for(error: Exception, node: str = "") -> ValueError | None:
             f"{op} has no second derivative{where}: replace it by an equivalent that has one "
             "(for example Hardsigmoid by clamp, fused attention by its math form)"
         )
+    if "use_reentrant=True" in text:
+        return ValueError(
+            "checkpointing with use_reentrant=True hides the graph that second derivatives need: pass "
+            "use_reentrant=False, or switch it off for this measurement (mode='eval' does where it is for training)"
+        )
     if "checkpoint" in text.lower():
         return ValueError(
-            "gradient checkpointing hides the graph that second derivatives need: switch it off for this "
-            "measurement, or use use_reentrant=False"
+            "a checkpointed part did something else when it was run again for the gradient (a counter, a cache or "
+            f"random numbers in its forward?): {text.splitlines()[0][:120]} Switch checkpointing off for this "
+            "measurement; mode='eval' does where it is for training only"
         )
     if "must have the same dtype" in text or "same dtype" in text or ("dtype" in text and "mat" in text):
         return ValueError(

@@ -21,10 +21,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from netvitals.curvature.engine.cost import Cost
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.engine.tape import Tape
 
 Pieces = list[Tensor]  # one tensor (m, ...) per leaf of a node
+ROOTED = 0.3  # of a backward pass, for a Gauss–Newton column from output Jacobians that are known
 CACHED = 600_000  # bytes of graph and parameters below which batched products gain on a CPU
 
 
@@ -38,20 +40,6 @@ class Column:
     def hessian(self, v: int) -> Pieces:
         t = self.tensor[v]
         return self.gauss_newton[v] if t is None else [g + s for g, s in zip(self.gauss_newton[v], t)]
-
-
-@dataclass
-class Cost:
-    """What was spent: products through the second graph, vector-Jacobian products, forward passes."""
-
-    products: int = 0
-    vjps: int = 0
-    forwards: int = 2  # the survey and the tape
-
-    @property
-    def gradients(self) -> float:
-        """In gradient-equivalents: a gradient is one forward and one backward; a product costs about two of them."""
-        return 2.0 * self.products + (2.0 * self.vjps + self.forwards) / 3.0
 
 
 class Products:
@@ -76,7 +64,8 @@ class Products:
         roots: Literal["auto", "never"] = "auto",
         split: bool = True,
     ) -> None:
-        self.tape, self.memory, self.cost = tape, memory, Cost()
+        self.tape, self.memory = tape, memory
+        self.cost = Cost(back=1.0 if tape.space == "activation" else 2.0)
         self.leaves: list[list[Tensor]] = [[r] for r in self.rows_of(tape)] if by_sample else tape.leaves
         self.flat = [leaf for leaves in self.leaves for leaf in leaves]
         self.by_sample = by_sample
@@ -104,7 +93,7 @@ class Products:
     def gradient(self) -> Sequence[Tensor | None]:
         """Jᵀu with u free, from which Gauss–Newton and tensor part come; refused where H is not their sum."""
         self.tape.demand_split()
-        self.cost.vjps += 1
+        self.cost.count_vjps(1)
         return torch.autograd.grad(self.tape.outputs, self.flat, self.pull, create_graph=True, allow_unused=True)
 
     def size(self, v: int) -> int:
@@ -148,6 +137,8 @@ class Products:
         curved = [] if self.straight(w) else self.flat
         got = self._backward(heads, [*pulls, *curved], tails) if pulls or curved else []
         self.cost.products += m
+        # half of the network lies after a node, on average; T goes back through all of it
+        self.cost.spend(m * ((0.5 if pulls else ROOTED) + (1.0 if curved else 0.0)))
         pushed, tensors = got[: len(pulls)], (got[len(pulls) :] or [None] * len(self.flat))
         gn = self._gauss_newton(w, probes, pushed)
         return Column(
@@ -164,6 +155,7 @@ class Products:
             source = generator(w, self.flat[0].device)
             heads, tails = self._gradient_of(w, draw(1, self.leaves[w], source, "gaussian"))
             got = self._backward(heads, self.flat, tails)
+            self.cost.spend(1.0)
             self._straight[w] = all(t is None or not bool(t.any()) for t in got)
         return self._straight[w]
 
@@ -177,27 +169,28 @@ class Products:
         if part == "H":
             pairs = [(g, z) for g, z in zip(self.full_gradient, probes) if g is not None and g.requires_grad]
             got = self._backward([g for g, _ in pairs], self.flat, [z for _, z in pairs])
-            self.cost.products += m
+            self.cost.count_products(m)
             return _filled(got, self.flat, m)
         pairs = [(g, z) for g, z in zip(self.gradient, probes) if g is not None and g.requires_grad]
         wrt = self.flat if part == "T" else self.pull
         got = self._backward([g for g, _ in pairs], wrt, [z for _, z in pairs])
         if part == "T":
-            self.cost.products += m
+            self.cost.count_products(m)
             return _filled(got, self.flat, m)
-        self.cost.vjps += m
+        self.cost.count_vjps(m)
         return self._pull_back(self._loss_hessian(got, m), m)
 
     @cached_property
     def full_gradient(self) -> Sequence[Tensor | None]:
         """∇L with the loss attached to the outputs, for products with H in one backward pass."""
-        self.cost.vjps += 1
+        self.cost.count_vjps(1)
         return torch.autograd.grad(self.tape.whole_loss(), self.flat, create_graph=True, allow_unused=True)
 
     def push(self, w: int, probes: Pieces) -> Pieces:
         """J_{out←w} z, per output tensor (m, B, ...)."""
         heads, tails = self._gradient_of(w, probes)
         got = self._backward(heads, self.pull, tails)
+        self.cost.spend(0.5 * probes[0].shape[0])
         return [
             torch.zeros(probes[0].shape[0], *p.shape, dtype=p.dtype, device=p.device) if a is None else a
             for a, p in zip(got, self.pull)
@@ -238,7 +231,7 @@ class Products:
 
     def _pull_back(self, cotangents: Sequence[Tensor], m: int) -> Pieces:
         got = self._backward(self.tape.outputs, self.flat, cotangents)
-        self.cost.vjps += m
+        self.cost.count_vjps(m)
         return _filled(got, self.flat, m)
 
     def _output_jacobians(self, planned: int) -> list[Tensor] | None:
@@ -260,7 +253,7 @@ class Products:
             cot = part[:, None].expand(-1, b, -1).reshape(len(part), *out.shape)
             got = self._backward([out], single, [cot])
             rows.append([g.reshape(len(part), b, -1) for g in _filled(got, single, len(part))])
-        self.cost.vjps += k
+        self.cost.count_vjps(k)
         return [torch.cat(c) for c in zip(*rows)]
 
     def _backward(

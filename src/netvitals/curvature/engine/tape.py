@@ -69,6 +69,11 @@ class Tape:
     def examples(self) -> int:
         return self.problem.examples
 
+    @property
+    def narrowest(self) -> torch.dtype:
+        """The coarsest dtype on the way to the output: of the products, or of a cast inside the model."""
+        return max(self.leaves[0][0].dtype, self.problem.narrowest, key=lambda t: torch.finfo(t).eps)
+
     @cached_property
     def interacts(self) -> bool:
         """Whether examples see each other on the way from a node to the output, as measured."""

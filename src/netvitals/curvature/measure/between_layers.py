@@ -14,6 +14,7 @@ from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.products import Products, Progress
+from netvitals.curvature.engine.stream import Stream, several
 from netvitals.curvature.engine.tape import Space, Tape, recorded
 from netvitals.curvature.measure import metrics
 from netvitals.curvature.measure.block_estimates import estimates
@@ -52,7 +53,8 @@ def interlayer(
     Args:
         model: any module; left exactly as it was.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict; or a list of batches or a
+            loader, whose mean Hessian is then measured with one batch in memory at a time.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
         seed: of the probes; the same seed gives the same numbers.
@@ -65,8 +67,8 @@ def interlayer(
         dtype: measure a copy in this dtype (default: float64 if exact, the model's own otherwise).
         memory: bytes for graph, products and blocks.
         plain: spend all probes as plain ones, without basis (the paper's estimator; the stable rank is then unknown).
-        refine: extra rounds of power iteration for the spectral norms, N products a node each; wanted when the stable
-            rank is large against ``probes`` and its standard error says so.
+        refine: rounds of Golub–Kahan (Lanczos on the diagonal) for the spectral norms, N products a node each; wanted
+            where ``stable_rank_is_bound`` says that a stable rank is only known from above.
 
     Returns:
         The four matrices over pairs of nodes with their standard errors; ``to_frame()`` has one row a pair.
@@ -80,6 +82,17 @@ def interlayer(
     if method == "exact" and dtype is None:
         dtype = torch.float64
     by_sample = reduction in ("per_sample", "mean_of_norms")
+    if several(batch):
+        if method == "exact" or reduction != "mean_block":
+            raise ValueError(
+                f"method={method!r} with reduction={reduction!r} takes one batch; many batches are measured with "
+                "method='stochastic' and reduction='mean_block'"
+            )
+        stream = Stream(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory).begin()
+        found = sweep(stream, probes=probes, seed=seed, by_sample=False, plain=plain, refine=refine, progress=progress)
+        values, errors, bound = _of_sweep(stream.tape, stream, found, False)
+        settings = _Settings("stochastic", reduction, probes=probes, seed=seed)
+        return _result(stream.tape, stream, settings, values, errors, bound=bound)
     with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory) as tape:
         if by_sample:
             _require_separate_examples(tape, reduction)
@@ -94,8 +107,9 @@ def interlayer(
         found = sweep(
             products, probes=probes, seed=seed, by_sample=by_sample, plain=plain, refine=refine, progress=progress
         )
-        values, errors = _of_sweep(tape, products, found, by_sample)
-        return _result(tape, products, _Settings("stochastic", reduction, probes=probes, seed=seed), values, errors)
+        values, errors, bound = _of_sweep(tape, products, found, by_sample)
+        settings = _Settings("stochastic", reduction, probes=probes, seed=seed)
+        return _result(tape, products, settings, values, errors, bound=bound)
 
 
 @dataclass(frozen=True)
@@ -126,8 +140,10 @@ def _of_blocks(norms: Matrices) -> tuple[Matrices, Matrices]:
     return values, {k: np.zeros_like(v) for k, v in values.items()}
 
 
-def _of_sweep(tape: Tape, products: Products, found: Sweep, by_sample: bool) -> tuple[Matrices, Matrices]:
-    """The metrics that a sweep estimates, and the standard errors of its probes."""
+def _of_sweep(
+    tape: Tape, products: Products | Stream, found: Sweep, by_sample: bool
+) -> tuple[Matrices, Matrices, np.ndarray]:
+    """The metrics that a sweep estimates, the standard errors of its probes, and where a stable rank is a bound."""
     copies = tape.examples if by_sample else 1
     e = estimates(found, [products.size(v) // copies for v in range(len(tape.nodes))])
     scale = copies  # the loss holds 1/B; H_b is of one example's own loss
@@ -140,6 +156,7 @@ def _of_sweep(tape: Tape, products: Products, found: Sweep, by_sample: bool) -> 
         "gn_gap": e.gap,
         "spectral_norm": scale * e.spectral,
     }
+    bound = np.asarray(e.stable_rank_is_bound.any(0))
     errors = {
         "resonance": scale * e.frobenius_stderr["H"],
         "gauss_newton": scale * e.frobenius_stderr["GN"],
@@ -149,21 +166,22 @@ def _of_sweep(tape: Tape, products: Products, found: Sweep, by_sample: bool) -> 
         "gn_gap": e.gap_stderr,
         "spectral_norm": np.zeros_like(e.spectral),
     }
-    rounding = metrics.noise_floor(products.flat[0].dtype)  # a column known exactly is still rounded
+    rounding = metrics.noise_floor(tape.narrowest)  # a column known exactly is still rounded
     errors = {k: np.maximum(errors[k], rounding * np.abs(values[k])) for k in errors}
     if not by_sample:
         values, errors = {k: v[0] for k, v in values.items()}, {k: v[0] for k, v in errors.items()}
-    return values, errors
+    return values, errors, bound
 
 
 def _result(
     tape: Tape,
-    products: Products,
+    products: Products | Stream,
     how: _Settings,
     values: Matrices,
     errors: Matrices,
     *,
     blocks: Blocks | None = None,
+    bound: np.ndarray | None = None,
 ) -> InterlayerCurvature:
     kept: Matrices = {}
     if how.by_sample:
@@ -189,9 +207,10 @@ def _result(
         products=products.cost.products,
         graph=tape.graph,
         chosen=tape.chosen,
-        floor=metrics.noise_floor(products.flat[0].dtype, len(tape.nodes)),
+        floor=metrics.noise_floor(tape.narrowest, len(tape.nodes)),
         per_sample=kept,
         blocks=blocks,
+        stable_rank_is_bound=np.zeros_like(values["resonance"], bool) if bound is None else bound,
         skipped=tape.skipped,
         **fields,
     )
@@ -224,7 +243,8 @@ def _require_separate_examples(tape: Tape, reduction: str) -> None:
             "or use reduction='joint'"
         )
     whole, parts = tape.mean_check()
-    if abs(whole - parts) > 1e-3 * max(abs(whole), abs(parts), 1e-12):
+    allowed = max(1e-3, 4 * torch.finfo(tape.outputs[0].dtype).eps)
+    if abs(whole - parts) > allowed * max(abs(whole), abs(parts), 1e-12):
         raise ValueError(
             f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its halves "
             f"{parts:.6g}): reduction={reduction!r} needs reduction='mean' in loss_fn"

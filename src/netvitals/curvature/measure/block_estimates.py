@@ -9,6 +9,8 @@ import numpy as np
 from netvitals.curvature.measure.metrics import FLOOR, ZERO
 from netvitals.curvature.measure.sweeping import KINDS, Sweep
 
+CONVERGED = 0.02  # a squared spectral norm that may still grow by a larger share gives a bound, not an estimate
+
 
 @dataclass(frozen=True)
 class Estimates:
@@ -21,6 +23,7 @@ class Estimates:
     coupling_stderr: np.ndarray
     stable_rank: np.ndarray
     stable_rank_stderr: np.ndarray
+    stable_rank_is_bound: np.ndarray  # the spectral norm had not converged: the rank is at most about this
     gap: np.ndarray
     gap_stderr: np.ndarray
 
@@ -44,8 +47,10 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
     other = found.top.swapaxes(1, 2)
     top, low = np.fmax(found.top, other), np.fmin(found.top, other)
     gain = np.minimum(found.gain, found.gain.swapaxes(1, 2))
-    # power iteration from below: two bounds that differ, or a last step that still gained, have not converged
-    unsure = np.hypot(_ratio(top - low, top), gain / 3)
+    # from below: two bounds that differ, or a second basis that still gained, have not converged
+    unsure = np.where(np.isnan(found.unsure), np.hypot(_ratio(top - low, top), gain / 3), found.unsure)
+    settled = np.logical_or(sure[None, :], sure[:, None])[None]  # a column known exactly has its spectral norm too
+    unsure = np.where(settled, 0.0, unsure)
     rank = np.minimum(np.array(sizes)[:, None], np.array(sizes)[None, :])
     known = top >= ZERO
     d = np.where(known, np.clip(_ratio(square["H"], top), 1.0, rank), np.nan)
@@ -68,6 +73,7 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
         coupling_stderr=c_se,
         stable_rank=d,
         stable_rank_stderr=d_se,
+        stable_rank_is_bound=known & (unsure > CONVERGED),
         gap=gap,
         gap_stderr=gap_se,
     )

@@ -85,6 +85,7 @@ def plan(
         w = len(sizes) // 2
         m = min(products.chunk, probes)
         z = draw(m, products.leaves[w], generator(0, products.flat[0].device))
+        before = products.cost.gradients
         products.column(w, z)  # warm: first calls compile and allocate
         spent = products.cost.gradients
         began = time.perf_counter()
@@ -96,7 +97,8 @@ def plan(
             nodes=tuple(n.name for n in tape.nodes),
             chosen=tape.chosen,
             products=count,
-            gradients=per * count + spent,
+            # the first product at a node also looks whether anything after it bends
+            gradients=before + per * count + (spent - before - per * m) * len(sizes),
             graph_bytes=3 * tape.kept_bytes,
             block_bytes=2 * sum(sizes) ** 2 * item if method == "exact" else 0,
             probes_at_once=products.chunk,

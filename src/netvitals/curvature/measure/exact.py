@@ -105,6 +105,6 @@ def block_norms(blocks: Blocks) -> dict[str, np.ndarray]:
         for j, w in enumerate(names):
             block = blocks.block(v, w)
             for key, matrix in zip(("H", "GN", "T"), block):
-                out[key][..., i, j] = metrics.resonance(matrix).cpu().numpy()
-            out["spectral"][..., i, j] = torch.linalg.matrix_norm(block.H, 2).cpu().numpy()
+                out[key][..., i, j] = metrics.resonance(matrix.double()).cpu().numpy()
+            out["spectral"][..., i, j] = torch.linalg.matrix_norm(block.H.double(), 2).cpu().numpy()
     return out

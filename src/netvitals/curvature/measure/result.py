@@ -22,8 +22,10 @@ class InterlayerCurvature(Result):
     """Curvature between every pair of nodes; row v, column w.
 
     ``resonance`` is the Frobenius norm of H, ``gauss_newton`` and ``tensor`` those of its two parts. Standard errors
-    are of the probes (rounding only, where a column is exact). ``per_sample`` holds the same matrices by example, shape
-    (B, N, N), when the reduction keeps examples apart; the N×N numbers and their errors are then over examples.
+    are of the probes (rounding only, where a column is exact). ``spectral_norm`` is known from below; where it had not
+    converged, ``stable_rank_is_bound`` is true and the stable rank at most about what is given. ``per_sample`` holds
+    the same matrices by example, shape (B, N, N), when the reduction keeps examples apart; the N×N numbers and their
+    errors are then over examples.
     """
 
     nodes: tuple[str, ...]
@@ -53,6 +55,7 @@ class InterlayerCurvature(Result):
     graph: NodeGraph
     chosen: str  # how the nodes were chosen
     floor: float  # gaps below this are rounding
+    stable_rank_is_bound: np.ndarray
     per_sample: dict[str, np.ndarray] = field(default_factory=dict)
     blocks: Blocks | None = None
     skipped: dict[str, str] = field(default_factory=dict)
@@ -71,10 +74,14 @@ class InterlayerCurvature(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a pair of nodes, each pair once: the blocks (v, w) and (w, v) are transposes of each other."""
         return [
-            {"v": v, "w": w, **self.at(v, w), "spectral_norm": float(self.spectral_norm[i, j + i])}
+            {"v": v, "w": w, **self.at(v, w), **self._spectral(i, i + j)}
             for i, v in enumerate(self.nodes)
             for j, w in enumerate(self.nodes[i:])
         ]
+
+    def _spectral(self, i: int, j: int) -> dict[str, Any]:
+        bound = bool(self.stable_rank_is_bound[i, j])
+        return {"spectral_norm": float(self.spectral_norm[i, j]), "stable_rank_is_bound": bound}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; the dense blocks of an exact result stay out, ``block(v, w)`` has them."""
@@ -98,6 +105,24 @@ class InterlayerCurvature(Result):
         return float(np.mean(self.gn_gap[np.triu_indices(len(self.nodes))]))
 
     @property
+    def missed(self) -> np.ndarray:
+        r"""$\|H-GN\|_F/\|H\|_F$ of every block: the share of it that Gauss–Newton leaves out; 0 for a zero block."""
+        size = self.resonance
+        return np.divide(self.tensor, size, out=np.zeros_like(self.tensor), where=size > 0)
+
+    @property
+    def missed_in_all(self) -> tuple[float, float]:
+        """The same of the matrix over all nodes, and its standard error."""
+        t, h = (self.tensor**2).sum(), (self.resonance**2).sum()
+        if not h > 0:
+            return 0.0, 0.0
+        spread = lambda x, e, total: np.sqrt(((2 * x * e) ** 2).sum()) / (2 * total) if total > 0 else 0.0
+        relative = np.hypot(
+            spread(self.tensor, self.tensor_stderr, t), spread(self.resonance, self.resonance_stderr, h)
+        )
+        return float(np.sqrt(t / h)), float(np.sqrt(t / h) * relative)
+
+    @property
     def off_diagonal_mass(self) -> float:
         r"""$\Phi = 1-\sum_v\|H_{v,v}\|^2/\|H\|^2$: the share of curvature that a block-diagonal method drops."""
         squares = self.resonance**2
@@ -116,6 +141,8 @@ class InterlayerCurvature(Result):
                 lines += ["", title, *_table(self.nodes, getattr(self, key), getattr(self, key + "_stderr"), fmt)]
         else:
             lines += ["", *self._own(), "", "coupling", *self._coupling(), "", "to_frame() has every pair"]
+        if open_ones := int(np.triu(self.stable_rank_is_bound).sum()):
+            lines.append(f"{open_ones} stable ranks are upper bounds (spectral norm not converged): raise refine=")
         return "\n".join([*lines, *skipped_line(self.skipped)])
 
     def _own(self) -> list[str]:

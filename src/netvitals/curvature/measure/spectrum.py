@@ -18,11 +18,13 @@ from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.nodes import Choice
-from netvitals.curvature.engine.operator import Operator, Part, operators
+from netvitals.curvature.engine.operator import Operator, Operators, Part, operators
 from netvitals.curvature.engine.probes import generator
-from netvitals.curvature.engine.products import Progress
+from netvitals.curvature.engine.products import Products, Progress
+from netvitals.curvature.engine.stream import Stream
 from netvitals.curvature.engine.tape import Space
 from netvitals.curvature.measure.result import shortened, skipped_line
+from netvitals.curvature.measure.traces import sampling_error
 
 Which = Literal["LA", "SA", "LM"]
 
@@ -34,6 +36,7 @@ class Eigenvalues(Result):
     values: np.ndarray
     residuals: np.ndarray
     vectors: Tensor  # (k, d)
+    sampling_stderr: np.ndarray  # over batches, at these vectors; NaN for one batch
     converged: bool
     steps: int
     which: str
@@ -57,7 +60,8 @@ class Eigenvalues(Result):
         listed = shortened([f"{v:.4g} (±{r:.1g})" for v, r in zip(self.values, self.residuals)])
         state = "" if self.converged else "; NOT converged: take more steps"
         head = f"{len(self.values)} {kind} eigenvalues of {self.part} after {self.steps} steps: "
-        return "\n".join([head + ", ".join(listed) + state, *skipped_line(self.skipped)])
+        over = np.isfinite(self.sampling_stderr).all() and f"; ± {self.sampling_stderr.max():.2g} over batches"
+        return "\n".join([head + ", ".join(listed) + (over or "") + state, *skipped_line(self.skipped)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +129,7 @@ def top_eigenvalues(
     Args:
         model: any module; left exactly as it was.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        batch: what a loader yields; or a list of batches or a loader, whose mean Hessian is then meant.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: submodules the matrix is over; None is every trainable parameter, or the blocks in activation space.
         seed: of the start vector.
@@ -154,7 +158,7 @@ def top_eigenvalues(
         raise ValueError(f"which is {which!r}, expected 'LA' (largest), 'SA' (smallest) or 'LM' (largest in size)")
     with _matrix(
         model, loss_fn, batch, mode=mode, part=part, nodes=nodes, node=node, space=space, dtype=dtype, memory=memory
-    ) as (matrix, skipped):
+    ) as (matrix, of):
         d = matrix.shape[0]
         most = _affordable(min(most, d), 1, d, matrix, memory)
         start = torch.randn(1, d, generator=generator(seed, matrix.device), dtype=matrix.dtype, device=matrix.device)
@@ -174,12 +178,14 @@ def top_eigenvalues(
                 break
         symmetry.demand()
         found = vectors[0][:, order].to(matrix.dtype).to(matrix.device).mT @ t.basis[0]
+        skipped, sampling = of.tape.skipped, _sampling(of, found, part, node)
         cost = matrix.cost.gradients if matrix.cost else float("nan")
         done = done or bool(run.ended.all()) or run.steps == d
     return Eigenvalues(
         values=values[0, order].numpy(),
         residuals=residuals.numpy(),
         vectors=found,
+        sampling_stderr=sampling,
         converged=done,
         steps=run.steps,
         which=which,
@@ -214,7 +220,7 @@ def spectral_density(
     Args:
         model: any module; left exactly as it was.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        batch: what a loader yields; or a list of batches or a loader, whose mean Hessian is then meant.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: submodules the matrix is over, as in ``top_eigenvalues``.
         seed: of the start vectors.
@@ -241,8 +247,8 @@ def spectral_density(
         raise ValueError(f"steps and runs are {steps} and {runs}, expected at least 1 each")
     with _matrix(
         model, loss_fn, batch, mode=mode, part=part, nodes=nodes, node=node, space=space, dtype=dtype, memory=memory
-    ) as (matrix, skipped):
-        d = matrix.shape[0]
+    ) as (matrix, of):
+        d, skipped = matrix.shape[0], of.tape.skipped
         steps = _affordable(min(steps, d), runs, d, matrix, memory)
         source = generator(seed, matrix.device)
         starts = torch.randn(runs, d, generator=source, dtype=matrix.dtype, device=matrix.device)
@@ -301,21 +307,27 @@ def _matrix(
     space: Space,
     dtype: torch.dtype | None,
     memory: int,
-) -> Iterator[tuple[Operator, dict[str, str]]]:
+) -> Iterator[tuple[Operator, Operators]]:
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
     chosen = [node] if node is not None and nodes is None else nodes
-    with operators(
-        model,
-        loss_fn,
-        batch,
-        nodes=chosen,
-        space=space,
-        dtype=dtype,
-        mode=mode,
-        memory=memory,
-    ) as of:
-        yield of.whole(part) if node is None else of.block(node, node, part), of.tape.skipped
+    options: Any = {"space": space, "dtype": dtype, "mode": mode, "memory": memory}
+    with operators(model, loss_fn, batch, nodes=chosen, **options) as of:
+        yield of.whole(part) if node is None else of.block(node, node, part), of
+
+
+def _sampling(of: Operators, vectors: Tensor, part: Part, node: str | None) -> np.ndarray:
+    """How far the Rayleigh quotients of the batches spread around their mean."""
+    if not isinstance(of.products, Stream):
+        return np.full(len(vectors), np.nan)
+
+    def quotients(products: Products) -> np.ndarray:
+        one = Operators(products)
+        matrix = one.whole(part) if node is None else one.block(node, node, part)
+        return torch.linalg.vecdot(vectors, matrix.apply(vectors)).double().cpu().numpy()
+
+    found = list(of.products.each(quotients))
+    return sampling_error(np.stack([q for _, q in found]), np.array([n for n, _ in found], float))
 
 
 def _affordable(steps: int, runs: int, d: int, matrix: Operator, memory: int) -> int:

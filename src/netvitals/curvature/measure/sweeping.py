@@ -25,6 +25,8 @@ from torch import Tensor
 from netvitals.curvature.engine.checks import PairSymmetry
 from netvitals.curvature.engine.probes import draw, generator, signs
 from netvitals.curvature.engine.products import Column, Pieces, Products, Progress
+from netvitals.curvature.engine.stream import Stream
+from netvitals.curvature.measure.leading import leading_squares
 
 KINDS = ("H", "GN", "T")
 
@@ -42,13 +44,21 @@ class Sweep:
     spread: dict[str, np.ndarray] = field(default_factory=dict)  # per kind the variance of one sample of the tail
     top: np.ndarray = field(default_factory=lambda: np.zeros(0))  # largest singular value² of H Q, NaN if unknown
     gain: np.ndarray = field(default_factory=lambda: np.zeros(0))  # share of ``top`` that the second basis found
+    unsure: np.ndarray = field(default_factory=lambda: np.zeros(0))  # relative, of ``top``; NaN if not refined
 
 
 class _Run:
     """The state of a sweep while it runs."""
 
     def __init__(
-        self, products: Products, *, probes: int, seed: int, by_sample: bool, progress: Progress | None
+        self,
+        products: Products | Stream,
+        *,
+        probes: int,
+        seed: int,
+        by_sample: bool,
+        planned: int,
+        progress: Progress | None,
     ) -> None:
         self.products, self.probes, self.progress = products, probes, progress
         self.n = len(products.leaves)
@@ -63,10 +73,11 @@ class _Run:
             spread={k: np.zeros(shape) for k in KINDS},
             top=np.full(shape, np.nan),
             gain=np.zeros(shape),
+            unsure=np.full(shape, np.nan),
         )
         self.rows: dict[tuple[int, int], Tensor] = {}  # H_{v,w}Q_w of the first basis, until the second joins it
         self.leading: dict[tuple[int, int], Tensor] = {}  # best right singular vector of H_{v,w} so far, (S, d_w)
-        self.done, self.total = 0, sum(min(d, probes) for d in self.sizes)
+        self.done, self.total = 0, planned + sum(min(d, probes) for d in self.sizes)
         self.symmetry = PairSymmetry(products.flat[0].dtype)
 
     def apply(self, w: int, rows: Tensor) -> Column:
@@ -86,7 +97,7 @@ class _Run:
 
 
 def sweep(
-    products: Products,
+    products: Products | Stream,
     *,
     probes: int,
     seed: int,
@@ -97,10 +108,11 @@ def sweep(
 ) -> Sweep:
     """Run the sweep. ``by_sample`` keeps examples apart; ``plain`` spends all probes as fresh ones, without a basis.
 
-    ``refine`` adds rounds of power iteration for all pairs at once, N products a node each: for blocks whose singular
-    values fall slowly, where the few vectors of the bases see too little of the largest.
+    ``refine`` adds rounds of Golub–Kahan (Lanczos on the diagonal) for all pairs at once, N products a node each: for
+    blocks whose singular values fall slowly, where the few vectors of the bases see too little of the largest.
     """
-    run = _Run(products, probes=probes, seed=seed, by_sample=by_sample, progress=progress)
+    extra = refine * len(products.leaves) ** 2
+    run = _Run(products, probes=probes, seed=seed, by_sample=by_sample, planned=extra, progress=progress)
     part = 0 if plain else max(1, probes // 4) if probes >= 4 else 0
     bases = _bases(run, part)
     for w in range(run.n):  # part 2, and the whole of nodes no wider than the probes
@@ -124,8 +136,8 @@ def sweep(
         more = second[w]
         basis = torch.cat([b for b in (bases[w], more) if b is not None], 1) if bases[w] is not None else None
         _tail(run, w, run.apply(w, z if more is None else torch.cat([more, z], 1)), extras[w], basis)
-    for _ in range(refine if run.leading else 0):
-        _power(run)
+    if refine and run.leading:
+        _refine(run, refine)
     run.symmetry.demand()
     return run.found
 
@@ -155,22 +167,29 @@ def _second(run: _Run, w: int, basis: Tensor | None, part: int) -> Tensor | None
     for v in range(run.n):
         rows = run.rows.get((w, v))  # (S, r, d_w)
         if rows is not None:
-            _, vectors = torch.linalg.eigh(rows @ rows.mT)
-            lead = vectors[:, :, -1:].mT @ rows
+            _, vectors = torch.linalg.eigh(_gram(rows))
+            lead = vectors[:, :, -1:].mT.to(rows.dtype) @ rows
             leading.append(lead / lead.norm(dim=2, keepdim=True).clamp_min(torch.finfo(lead.dtype).tiny))
     if not leading:
         return None
     new = torch.cat(leading, 1)
     for _ in range(2):
         new = new - (new @ basis.mT) @ basis
-    _, vectors = torch.linalg.eigh(new @ new.mT)
-    new = orthonormal(vectors[:, :, -min(part, new.shape[1]) :].mT @ new)
+    _, vectors = torch.linalg.eigh(_gram(new))
+    new = orthonormal(vectors[:, :, -min(part, new.shape[1]) :].mT.to(new.dtype) @ new)
     return orthonormal(new - (new @ basis.mT) @ basis)
 
 
 def orthonormal(rows: Tensor) -> Tensor:
     """Orthonormal rows with the same span, (S, m, d) with m ≤ d; QR, which is stable for nearly dependent rows."""
-    return torch.linalg.qr(rows.mT)[0].mT
+    wide = rows if rows.dtype == torch.float32 else rows.double()  # LAPACK has no half precision
+    return torch.linalg.qr(wide.mT)[0].mT.to(rows.dtype)
+
+
+def _gram(rows: Tensor) -> Tensor:
+    """(S, m, m) in float64; half precision is summed in it too."""
+    wide = rows if rows.dtype in (torch.float32, torch.float64) else rows.float()
+    return (wide @ wide.mT).double()
 
 
 def _sketch(column: Column, v: int, copies: int, mix: Tensor) -> Tensor:
@@ -204,25 +223,22 @@ def _head(run: _Run, w: int, column: Column) -> None:
             run.rows[v, w] = parts[0]
 
 
-def _power(run: _Run) -> None:
-    """One step of power iteration for every pair: what H_{v,w} makes of its best vector is the next one for H_{w,v}."""
-    found, after = run.found, dict(run.leading)
-    for w in range(run.n):
-        mine = [v for v in range(run.n) if (v, w) in run.leading]
-        if run.exact[w] or not mine:
-            continue
-        column = run.apply(w, torch.stack([run.leading[v, w] for v in mine], 1))
-        for k, v in enumerate(mine):
-            image = _parts(column, v, run.copies)[0][:, k]
-            size = torch.linalg.vector_norm(image, dim=1, dtype=torch.float64)
-            top, before = size.square().cpu().numpy(), found.top[:, v, w]
-            found.top[:, v, w] = np.maximum(before, top)
-            found.gain[:, v, w] = 1 - np.divide(
-                before, found.top[:, v, w], out=np.ones_like(before), where=found.top[:, v, w] > 0
-            )
-            if (w, v) in after:
-                after[w, v] = image / size.clamp_min(1e-300)[:, None].to(image.dtype)
-    run.leading = after
+def _refine(run: _Run, rounds: int) -> None:
+    """Golub–Kahan or Lanczos steps for the largest singular value of every pair, from the better of its two vectors."""
+    found, starts = run.found, {}
+    for v, w in run.leading:
+        if v <= w and (w, v) in run.leading:
+            better = found.top[:, v, w].sum() >= found.top[:, w, v].sum()
+            starts[(v, w) if better else (w, v)] = run.leading[(v, w) if better else (w, v)]
+
+    def apply(w: int, rows: Tensor) -> list[Tensor]:
+        column = run.apply(w, rows)
+        return [_parts(column, v, run.copies)[0] for v in range(run.n)]
+
+    item = run.products.flat[0].element_size()
+    for (v, w), (top, unsure) in leading_squares(starts, apply, rounds, run.products.memory // item).items():
+        for at in ((slice(None), v, w), (slice(None), w, v)):
+            found.top[at], found.unsure[at] = np.fmax(found.top[at], top), unsure
 
 
 def _tail(run: _Run, w: int, column: Column, extra: int, basis: Tensor | None) -> None:
@@ -239,7 +255,7 @@ def _tail(run: _Run, w: int, column: Column, extra: int, basis: Tensor | None) -
         first = run.rows.pop((v, w), None)
         if first is not None and basis is not None and extra:
             known = torch.cat([first, parts[0][:, :extra]], 1)
-            values, vectors = torch.linalg.eigh((known @ known.mT).double())
+            values, vectors = torch.linalg.eigh(_gram(known))
             run.leading[v, w] = (vectors[:, :, -1:].mT.to(basis.dtype) @ basis)[:, 0]
             before, top = found.top[:, v, w], values[:, -1].clamp_min(0).cpu().numpy()
             found.gain[:, v, w] = 1 - np.divide(before, top, out=np.ones_like(before), where=top > 0)
@@ -258,14 +274,13 @@ def _variance(rows: Tensor) -> np.ndarray:
     k = rows.shape[1]
     if k < 2:
         return np.zeros(rows.shape[0])
-    gram = (rows @ rows.mT).double()
+    gram = _gram(rows)
     off = gram.square().sum((1, 2)) - gram.diagonal(dim1=1, dim2=2).square().sum(1)
     return (2 * off / (k * (k - 1))).clamp_min(0).cpu().numpy()
 
 
 def _top(rows: Tensor) -> np.ndarray:
-    gram = (rows @ rows.mT).double()
-    return torch.linalg.eigvalsh(gram)[:, -1].clamp_min(0).cpu().numpy()
+    return torch.linalg.eigvalsh(_gram(rows))[:, -1].clamp_min(0).cpu().numpy()
 
 
 def _rows(pieces: Pieces, copies: int) -> Tensor:

@@ -20,6 +20,7 @@ from netvitals.capture.result import Result
 from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.probes import Distribution, ProbeSeries
 from netvitals.curvature.engine.products import Products, Progress, flattened
+from netvitals.curvature.engine.stream import Stream, several
 from netvitals.curvature.engine.tape import recorded_parameters
 from netvitals.curvature.measure.result import shortened, skipped_line
 
@@ -33,6 +34,8 @@ class Trace(Result):
     by_tensor_stderr: dict[str, float]
     total: float
     total_stderr: float
+    by_tensor_sampling: dict[str, float]
+    total_sampling: float  # standard error over batches, of what other data would have given; NaN for one batch
     probes: int
     seed: int
     part: str
@@ -51,8 +54,26 @@ class Trace(Result):
         what = {"H": "Hessian", "GN": "Gauss–Newton", "T": "tensor part"}[self.part]
         spent = f"{self.probes} probes, {self.cost:.0f} gradient-equivalents"
         rows = [f"  {n.ljust(wide)}  {self.by_tensor[n]: .4g} ± {self.by_tensor_stderr[n]:.2g}" for n in self.names]
-        head = f"{what} trace {self.total:.4g} ± {self.total_stderr:.2g} ({spent})"
+        data = f", ± {self.total_sampling:.2g} over batches" if np.isfinite(self.total_sampling) else ""
+        head = f"{what} trace {self.total:.4g} ± {self.total_stderr:.2g}{data} ({spent})"
         return "\n".join([head, *shortened(rows), *skipped_line(self.skipped)])
+
+
+def sampling_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    r"""Standard error of a weighted mean over batches, $\sqrt{\frac{B}{B-1}\sum_b w_b^2(x_b-\bar x)^2}$; NaN for one.
+
+    Args:
+        values: (B, ...), one row a batch.
+        weights: (B,), not negative.
+
+    >>> float(sampling_error(np.array([1.0, 3.0]), np.ones(2)))
+    1.0
+    """
+    b, share = len(weights), weights / weights.sum()
+    if b < 2:
+        return np.full(values.shape[1:], np.nan)
+    off = values - np.tensordot(share, values, 1)
+    return np.sqrt(b / (b - 1) * np.tensordot(share**2, off**2, 1))
 
 
 @undisturbed
@@ -75,7 +96,8 @@ def trace(
     Args:
         model: any module; left exactly as it was.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict; or an iterable of batches, of
+            which one is in memory at a time and the spread between them is reported too.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         seed: of the probes.
         progress: called with (products done, products planned).
@@ -97,8 +119,9 @@ def trace(
         raise ValueError(f"probes is {probes}, expected at least 2: a standard error needs two")
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
-    with recorded_parameters(model, loss_fn, batch, dtype=dtype, mode=mode, memory=memory) as tape:
-        products = Products(tape, memory=memory, split=part != "H")
+    options: Any = {"dtype": dtype, "mode": mode, "memory": memory}
+
+    def draws_of(products: Products) -> np.ndarray:
         rows = []
         series = ProbeSeries(products.flat, seed, distribution)
         symmetry = Symmetry(products.flat[0].dtype)
@@ -111,9 +134,25 @@ def trace(
             if progress:
                 progress(at.stop, probes)
         symmetry.demand()
-        draws = torch.cat(rows).double().cpu().numpy()
-        names = tuple(n.name for n in tape.nodes)
-        cost, skipped = products.cost.gradients, tape.skipped
+        return torch.cat(rows).double().cpu().numpy()
+
+    sampled = np.full(len(list(model.named_parameters())), np.nan)
+    whole_sampled = float("nan")
+    if several(batch):
+        stream = Stream(model, loss_fn, batch, split=part != "H", tensors=True, **options)
+        draws, means = np.zeros(()), []
+        for n, one in stream.each(draws_of):
+            draws = draws + n * one
+            means.append(one.mean(0))
+        weights = np.array(stream.weights, float)
+        draws, tape, cost = draws / weights.sum(), stream.tape, stream.cost.gradients
+        sampled = sampling_error(np.stack(means), weights)
+        whole_sampled = float(sampling_error(np.stack(means).sum(1), weights))
+    else:
+        with recorded_parameters(model, loss_fn, batch, **options) as tape:
+            products = Products(tape, memory=memory, split=part != "H")
+            draws, cost = draws_of(products), products.cost.gradients
+    names, skipped = tuple(n.name for n in tape.nodes), tape.skipped
     mean, error = draws.mean(0), draws.std(0, ddof=1) / np.sqrt(probes)
     whole = draws.sum(1)
     return Trace(
@@ -122,6 +161,8 @@ def trace(
         by_tensor_stderr=dict(zip(names, error.tolist())),
         total=float(whole.mean()),
         total_stderr=float(whole.std(ddof=1) / np.sqrt(probes)),
+        by_tensor_sampling=dict(zip(names, sampled.tolist())),
+        total_sampling=whole_sampled,
         probes=probes,
         seed=seed,
         part=part,

@@ -1,0 +1,75 @@
+"""``netvitals curvature PKG.MODULE:FACTORY``: which layers share curvature, and how wrong Gauss–Newton is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command("curvature")(examine_curvature)
+
+
+def examine_curvature(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="PKG.MODULE:FACTORY",
+            help="A function without arguments that returns model, loss_fn, and a batch or a list of batches.",
+        ),
+    ],
+    probes: Annotated[int, typer.Option(help="Products spent on each layer.")] = 20,
+    refine: Annotated[int, typer.Option(help="Rounds for the spectral norms of the blocks.")] = 0,
+    nodes: Annotated[
+        list[str] | None, typer.Option(help="Names or globs of layers; once for each. Default: the model's blocks.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Of plain SGD: the largest eigenvalue is held against 2/lr.")
+    ] = None,
+    mode: Annotated[str, typer.Option(help="as_is, train (dropout off) or eval.")] = "as_is",
+    html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every pair of layers as JSON.")] = False,
+) -> None:
+    """Say which layers share curvature, where Gauss–Newton fails, and what an optimizer should couple."""
+    from netvitals.capture.result import plain
+    from netvitals.cli.checkup import made
+
+    if mode not in ("as_is", "train", "eval"):
+        raise ValueError(f"mode is {mode!r}, expected as_is, train or eval")
+    model, loss_fn, batch = made(target)
+    options: dict[str, Any] = {"probes": probes, "refine": refine, "nodes": nodes or None, "mode": mode}
+    found = measured(target, model, loss_fn, batch, learning_rate=learning_rate, **options)
+    if as_json:
+        answer = {"sentences": found.sentences(), "pairs": found.rows(), "cost": found.cost, "skipped": found.skipped}
+        typer.echo(json.dumps(plain(answer)))
+    else:
+        typer.echo(str(found))
+    if html is not None:
+        typer.echo(found.to_html(html), err=as_json)
+
+
+def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, learning_rate: float | None, **options: Any) -> Any:
+    """The report, with a bar and the time left on stderr while products are made."""
+    import torch
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from netvitals import curvature
+
+    optimizer = None if learning_rate is None else torch.optim.SGD(model.parameters(), lr=learning_rate)
+    with Progress(console=Console(stderr=True, emoji=False), transient=True) as bar:
+        task = bar.add_task("curvature between layers", total=None)
+        try:
+            return curvature.report(
+                model,
+                loss_fn,
+                batch,
+                optimizer=optimizer,
+                progress=lambda done, planned: bar.update(task, completed=done, total=planned),
+                **options,
+            )
+        except (RuntimeError, IndexError) as error:  # what torch raises when model, batch and loss do not fit
+            raise ValueError(f"the model, loss_fn and batch of {target} do not work together: {error}") from error

@@ -1,0 +1,113 @@
+"""Many batches: the curvature of their union, one batch in memory at a time."""
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from netvitals.curvature import interlayer, operators, spectral_density, top_eigenvalues, trace
+
+
+@pytest.fixture
+def problem():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    x, y = torch.randn(23, 4).double(), torch.randint(0, 3, (23,))
+    return net, (x, y), [(x[:9], y[:9]), (x[9:18], y[9:18]), (x[18:], y[18:])]  # of unequal length
+
+
+def test_every_measurement_of_many_batches_is_that_of_their_union(problem, bench):
+    net, whole, parts = problem
+    dense, _ = bench.parameter_hessian(net, F.cross_entropy, whole)
+    with operators(net, F.cross_entropy, parts) as of:
+        torch.testing.assert_close(of.whole().dense(), dense, atol=1e-10, rtol=1e-8)
+        name = of.names[0]
+        torch.testing.assert_close(of.block(name, name).dense(), dense[:24, :24], atol=1e-10, rtol=1e-8)
+    one, many = (trace(net, F.cross_entropy, b, probes=6) for b in (whole, parts))
+    np.testing.assert_allclose(many.draws, one.draws, rtol=1e-9, atol=1e-12)
+    assert np.isnan(one.total_sampling) and many.total_sampling > 0 and "over batches" in str(many)
+    found = top_eigenvalues(net, F.cross_entropy, parts, k=2, tol=1e-9)
+    np.testing.assert_allclose(found.values, torch.linalg.eigvalsh(dense).flip(0)[:2], rtol=1e-7)
+    assert (found.sampling_stderr > 0).all()
+    density = spectral_density(net, F.cross_entropy, parts, steps=8, runs=2)
+    np.testing.assert_allclose(density.trace, spectral_density(net, F.cross_entropy, whole, steps=8, runs=2).trace)
+
+
+@pytest.mark.parametrize("space", ["parameter", "activation"])
+def test_interlayer_of_many_batches_is_that_of_their_union(problem, space):
+    net, whole, parts = problem
+    one, many = (interlayer(net, F.cross_entropy, b, probes=5, space=space, refine=2) for b in (whole, parts))
+    for metric in ("resonance", "tensor", "gn_gap", "coupling", "stable_rank", "resonance_stderr"):
+        np.testing.assert_allclose(getattr(many, metric), getattr(one, metric), rtol=1e-6, atol=1e-9, err_msg=metric)
+    assert many.examples == 23 and many.loss == pytest.approx(one.loss)
+
+
+def test_the_error_over_batches_is_the_spread_of_other_data():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    draw = lambda: [(torch.randn(8, 4).double(), torch.randint(0, 3, (8,))) for _ in range(10)]
+    runs = [trace(net, F.cross_entropy, draw(), probes=20) for _ in range(30)]
+    ratio = np.std([r.total for r in runs]) / np.mean([r.total_sampling for r in runs])
+    assert 0.65 < ratio < 1.5, f"the spread over data sets is {ratio:.2f} of the stated error"
+
+
+def test_a_loader_is_taken_and_one_that_changes_its_data_is_refused(problem):
+    net, (x, y), _ = problem
+    data = TensorDataset(x, y)
+    expected = top_eigenvalues(net, F.cross_entropy, (x, y), k=1).values
+    found = top_eigenvalues(net, F.cross_entropy, DataLoader(data, batch_size=8, shuffle=True), k=1).values
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    moving = DataLoader(data, batch_size=8, shuffle=True, drop_last=True)
+    with pytest.raises(ValueError, match="other data in every pass"):
+        top_eigenvalues(net, F.cross_entropy, moving, k=1)
+    once = ((x[i : i + 8], y[i : i + 8]) for i in (0, 8, 16))
+    assert trace(net, F.cross_entropy, once, probes=4).total == pytest.approx(
+        trace(net, F.cross_entropy, (x, y), probes=4).total
+    )
+    with pytest.raises(ValueError, match="gone over once"):
+        top_eigenvalues(net, F.cross_entropy, iter([(x, y)]), k=1)
+    with pytest.raises(ValueError, match="no batch"):
+        trace(net, F.cross_entropy, [], probes=4)
+
+
+def test_sums_over_examples_are_refused(problem):
+    net, _, parts = problem
+    with pytest.raises(ValueError, match="reduction='mean'"):
+        trace(net, nn.CrossEntropyLoss(reduction="sum"), parts, probes=4)
+
+
+def test_a_parameter_that_only_some_batches_use_counts_for_these(bench):
+    class Gate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 2), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return torch.tanh(self.a(x)) + (torch.tanh(self.b(x)) if x.sum() > 0 else 0.0)
+
+    torch.manual_seed(0)
+    net = Gate().double()
+    x, y = torch.rand(8, 3).double(), torch.randn(8, 2).double()
+    dense = [bench.parameter_hessian(net, F.mse_loss, (sign * x, y))[0] for sign in (1, -1)]
+    with operators(net, F.mse_loss, [(x, y), (-x, y)]) as of:
+        torch.testing.assert_close(of.whole().dense(), sum(dense) / 2)
+
+
+def test_ten_times_the_data_take_the_same_memory():
+    net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+    alive = []
+
+    def batches(count):
+        for i in range(count):
+            if i == count - 1:
+                gc.collect()
+                alive.append(sum(type(o) is torch.Tensor for o in gc.get_objects()))
+            yield torch.randn(16, 8), torch.randn(16, 2)
+
+    trace(net, F.mse_loss, batches(3), probes=4)
+    trace(net, F.mse_loss, batches(30), probes=4)
+    assert alive[1] <= 1.05 * alive[0], f"{alive[0]} tensors alive with 3 batches, {alive[1]} with 30"
