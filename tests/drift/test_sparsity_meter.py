@@ -253,3 +253,12 @@ def test_a_gated_mlp_and_a_fork_behind_a_relu_read_zeros_and_a_residual_input_do
     after = {name for name, layer in found.layers.items() if layer.after_activation}
     assert after == {"down", "a", "b"}
     assert 0 < found.ffn < 1
+
+
+def test_the_text_says_what_share_of_the_operations_reads_a_zero():
+    net = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 2))
+    with torch.no_grad():
+        net[0].weight.copy_(torch.cat([torch.ones(6, 4), -torch.ones(2, 4)]))
+    found = measure(net, torch.ones(5, 4))
+    assert found.flops_dense == 2 * (32 + 16) and found.flops_sparse == 2 * (32 + 12)
+    assert "8.3% of the operations read a zero" in str(found)
