@@ -19,7 +19,7 @@ except ImportError:
 
 
 class VitalsCallback(TrainerCallback):
-    """Watches the model of a Hugging Face Trainer (and of those made from it, as in trl).
+    """Watches the model of a Hugging Face Trainer.
 
     Steps are the Trainer's: however many micro-batches one takes, and going on where a checkpoint was left. The loss of
     each step is that of the Trainer, whatever ``logging_steps`` is. A training that was interrupted may simply be
