@@ -10,13 +10,6 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from netvitals import _open_watches
-from netvitals._arguments import check_model, check_resume, checked_optimizers, checked_probe, together
-from netvitals._description import described
-from netvitals._live_log import LiveLog, live_log
-from netvitals._micro_batches import MicroBatches
-from netvitals._ranks import ranks_of
-from netvitals._seen import Seen
 from netvitals.capture import (
     Buffer,
     OptimizerHooks,
@@ -34,6 +27,13 @@ from netvitals.capture import (
     warn,
 )
 from netvitals.capture import probe as observe_with
+from netvitals.watching import open_watches
+from netvitals.watching.arguments import check_model, check_resume, checked_optimizers, checked_probe, together
+from netvitals.watching.description import described
+from netvitals.watching.live_log import LiveLog, live_log
+from netvitals.watching.micro_batches import MicroBatches
+from netvitals.watching.ranks import ranks_of
+from netvitals.watching.seen import Seen
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
@@ -118,7 +118,7 @@ class Watch(Seen):
             run = log = None
         self._probe = checked_probe(probe)
         self._model = uncompiled(root) if probe is not None else unwrapped(root)
-        if words := _open_watches.take_over(self._model):
+        if words := open_watches.take_over(self._model):
             warn(words)
         parameters = dict(uncompiled(root).named_parameters())
         self._bare = uncompiled(root)
@@ -132,7 +132,7 @@ class Watch(Seen):
         )
         self._observer = Roots(self._model, self._schedule, passive=self._probe is None)
         self._observer.notes.update(foreign)
-        self._hooks = OptimizerHooks(parameters, optimizers, _open_watches.weakly(self._stepped))
+        self._hooks = OptimizerHooks(parameters, optimizers, open_watches.weakly(self._stepped))
         self._step = 0
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
@@ -163,7 +163,7 @@ class Watch(Seen):
                 self._writer.close("failed")
             raise
         parts = (self._observer, self._hooks, self._buffer, self._writer)
-        self._finalizer = _open_watches.add(self, self._model, parts)
+        self._finalizer = open_watches.add(self, self._model, parts)
 
     def _open_run(self, run: str | os.PathLike[str], resume: bool | int, meta: dict[str, Any]) -> None:
         from netvitals.runs import RunWriter, run_file
@@ -245,7 +245,7 @@ class Watch(Seen):
                 task = task_of(self._model, self._probe[2], self._probe[:2])
                 observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
             if self._schedule.wants("parameters"):
-                self._hooks.arm(_open_watches.weakly(self._moved))
+                self._hooks.arm(open_watches.weakly(self._moved))
         except Exception as error:
             self._disarm()
             if first:
@@ -309,7 +309,7 @@ class Watch(Seen):
         self._disarm()
         self._hooks.close()
         self._finalizer.detach()
-        _open_watches.remove(self, self._model)
+        open_watches.remove(self, self._model)
         self._buffer.close()
         if self._log is not None:
             self._log.close()

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import netvitals as nv
-from netvitals._arguments import inner_optimizer
+from netvitals.watching.arguments import inner_optimizer
 
 
 def net(seed=0):

@@ -102,8 +102,8 @@ def test_a_rank_that_is_not_watched_is_not_waited_for(tmp_path):
 
 
 def test_a_rank_that_dies_is_waited_for_only_a_while(monkeypatch):
-    from netvitals import _ranks
     from netvitals.capture import StepColumns
+    from netvitals.watching import ranks as _ranks
 
     monkeypatch.setattr(_ranks, "PATIENCE_S", 0.2)
     store = dist.HashStore()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from netvitals._description import activation_specs
 from netvitals.capture import ArrayReading, Buffer, Reading, Roots, Site
+from netvitals.watching.description import activation_specs
 
 if TYPE_CHECKING:
     from netvitals.findings import Findings

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from netvitals._arguments import Together
 from netvitals.capture import Buffer, OptimizerHooks, Roots
+from netvitals.watching.arguments import Together
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
