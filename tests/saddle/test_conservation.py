@@ -163,3 +163,20 @@ def test_tied_and_computed_weights_are_refused():
     net = nn.Sequential(normed, nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 2)).double()
     found = saddle.imbalance(net, "mse", batch)
     assert list(found.delta) == ["2 → 4"] and "computed from" in found.skipped["0"]
+
+
+def test_pairs_of_the_whole_model_are_those_of_the_dataflow():
+    """Neither the order of registration nor freed memory makes a pair."""
+
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.second, self.first, self.side = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.side(self.second(torch.relu(self.first(x))) * 2 + 1)
+
+    found = saddle.chain_imbalance(Odd(), torch.randn(5, 4))
+    assert [(p.first, p.second) for p in found.pairs] == [("first", "second")]
+    with pytest.raises(ValueError, match="no two linear"):
+        saddle.chain_imbalance(Fork(), torch.randn(5, 4))

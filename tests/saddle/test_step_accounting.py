@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from netvitals import saddle
+from netvitals.anatomy import chart
 from netvitals.capture import ParameterView, Recorder
 from netvitals.vitals import StepAccounting
 
@@ -68,7 +69,8 @@ def test_vital_writes_the_gap_and_finds_its_pairs():
     net, before, after, grads = one_step(lambda p: torch.optim.Adam(p, lr=0.01))
     recorder = Recorder(step=7)
     recorder.vital = "accounting"
-    view = ParameterView(after, before, grads, before, dict(net.named_modules()))
+    seen = chart(net, torch.zeros(3, net[0].in_features, dtype=net[0].weight.dtype))
+    view = ParameterView(after, before, grads, before, dict(net.named_modules()), anatomy=seen)
     StepAccounting().parameters(recorder, view)
     rows = {(r.site, r.metric): r.value for r in recorder.readings()[0]}
     assert {s for s, _ in rows} == {"0 → 2", "2 → 4"}

@@ -7,20 +7,16 @@ account of one step, which :class:`StepAccounting` keeps while a model trains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
 
 from netvitals._moved import moved
 from netvitals.anatomy.atlas import Anatomy
-from netvitals.anatomy.blocks.layers import Layer
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
-from netvitals.saddle.measure.accounting import neighbours, pair_numbers
-
-# what may lie between two layers besides an activation: it is linear and mixes no channels
-_BETWEEN = ("pool", "dropout", "mean", "sum")
-Pair = tuple[Layer, Layer]
+from netvitals.saddle.measure.accounting import pair_numbers
+from netvitals.saddle.measure.pairs import layer_pairs
 
 
 class Imbalance(Vital):
@@ -64,7 +60,7 @@ class Imbalance(Vital):
 
     def _read(self, view: ParameterView) -> None:
         assert view.anatomy is not None
-        pairs, refused = _pairs_of(view.anatomy)
+        pairs, refused = layer_pairs(view.anatomy)
         self._skipped = {f"{place} (imbalance)": why for place, why in refused.items()}
         kept = [(a, b) for a, b in pairs if a.weight in view.params and b.weight in view.params]
         terms = [{b.weight: 1.0, a.weight: -1.0} | ({a.bias: -1.0} if a.bias in view.params else {}) for a, b in kept]
@@ -77,82 +73,11 @@ class Imbalance(Vital):
             self._signs = torch.tensor(table, dtype=dtype, device=like.device)
 
 
-def _pairs_of(anatomy: Anatomy) -> tuple[list[Pair], dict[str, str]]:
-    """Pairs of layers of which the first feeds the second, and nothing else, through elementwise activations only.
-
-    Args:
-        anatomy: of a model.
-
-    Returns:
-        The pairs in the order of the pass, and first layer → why the law does not apply to it.
-    """
-    pairs: list[Pair] = []
-    refused: dict[str, str] = {}
-    by_name = {layer.name: layer for layer in anatomy.layers}
-    bending = {i for r in anatomy.regions if r.kind == "activation" for i in r.operations}
-    for first, connection in zip(anatomy.layers, anatomy.connections):
-        if first.role == "embedding" or not connection.readers or connection.blocked:
-            continue  # other layers, the stream or the output see it as well: there is no pair to speak of
-        readers = [by_name[name] for name in connection.readers if name in by_name]
-        if len(readers) != 1:
-            continue
-        second = readers[0]
-        why = _why_not(first, second) or _in_between(anatomy, first, second, bending)
-        if why:
-            refused[f"{first.name}→{second.name}"] = why
-        else:
-            pairs.append((first, second))
-    return pairs, refused
-
-
-def _why_not(first: Layer, second: Layer) -> str:
-    for layer in (first, second):
-        if layer.calls > 1:
-            return f"the weight of {layer.name} is used {layer.calls} times, so that no law holds for one pair"
-        if layer.frozen:
-            return f"{layer.name} is frozen, so that its part of the balance cannot move"
-        if layer.reparametrised:
-            return f"the weight of {layer.name} is computed from other parameters"
-    return ""
-
-
-def _in_between(anatomy: Anatomy, first: Layer, second: Layer, bending: Set[int]) -> str:
-    """What lies between two layers and takes part in the balance; empty where nothing does."""
-    todo, seen = [second.input], set()
-    while todo:
-        value = todo.pop()
-        made = anatomy.values[value].producer
-        if value == first.output or made < 0 or made in seen:
-            continue
-        seen.add(made)
-        op = anatomy.operations[made]
-        if not op.inputs:
-            continue  # a constant
-        known = op.kind in ("view", "random") or op.name in ("clone", "detach", "_to_copy", "_unsafe_view", "alias")
-        dropped = op.name.rstrip("_") in ("mul", "div") and any(_is_noise(anatomy, i) for i in op.inputs)
-        if not (known or dropped or made in bending or any(word in op.name for word in _BETWEEN)):
-            return f"{op.name} lies between"
-        todo += op.inputs
-    return ""
-
-
-def _is_noise(anatomy: Anatomy, value: int) -> bool:
-    for _ in range(4):
-        op = anatomy.producers(value)
-        if op is None or not op.inputs:
-            return op is not None and op.kind == "random"
-        if op.kind == "random":
-            return True
-        value = op.inputs[0]
-    return False
-
-
 class StepAccounting(Vital):
     """Change of Δ per layer pair on each measured step, and the gap to plain SGD.
 
     Args:
-        pairs: (first, second) names of layers; left out, layers that follow each other in the model and whose sizes
-            fit.
+        pairs: (first, second) names of layers; left out, those of the model's anatomy, as :class:`Imbalance` has them.
         lr: learning rate, one for all or per parameter name; left out, the rate that explains each step best.
     """
 
@@ -187,9 +112,14 @@ class StepAccounting(Vital):
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if not view.before or not view.grads:
             return
-        if self.pairs is None:
-            self.pairs = neighbours(view.modules)
-        for first, second in self.pairs:
+        pairs = self.pairs
+        if pairs is None:
+            if view.anatomy is None:
+                return
+            found, refused = layer_pairs(view.anatomy)
+            pairs = [(a.name, b.name) for a, b in found]
+            recorder.skipped.update({f"{place} (accounting)": why for place, why in refused.items()})
+        for first, second in pairs:
             if f"{first}.weight" in view.grads and f"{second}.weight" in view.grads:
                 numbers = pair_numbers(view.before, view.params, view.grads, first, second, self.lr)
                 delta, change, predicted = numbers[:3]

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from netvitals.capture.task import inputs_of
 from netvitals.singular import classify_spectrum, nu, readout, spectrum_along
+from netvitals.singular.checkpoint.candidates import candidate_directions
 from netvitals.singular.checkpoint.one_checkpoint import distance
 
 
@@ -151,3 +153,30 @@ def test_a_model_that_is_one_layer_and_a_batch_that_is_no_pair():
     assert str(readout(layer, "ce", x)) == str(found)
     with pytest.raises(ValueError, match="no input tensor"):
         readout(layer, "ce", ["a", "b", "c"])
+
+
+class Blocks(nn.Module):
+    """Norms and layers one after the other."""
+
+    def __init__(self, depth):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6), nn.Tanh()) for _ in range(depth))
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
+def test_finding_what_reads_a_norm_takes_as_many_passes_for_many_blocks_as_for_few():
+    def passes(depth):
+        net, calls = Blocks(depth).double(), []
+        forward = net.forward
+        net.forward = lambda x: (calls.append(1), forward(x))[1]
+        task = inputs_of(net, torch.randn(8, 6).double())
+        found, _ = candidate_directions(task, "mse", 1)
+        assert sum(kind == "norm kernel" for _, kind, _ in found) == depth
+        return len(calls)
+
+    assert passes(2) == passes(8) <= 8

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from netvitals._moved import moved
 from netvitals.capture import Result
@@ -103,16 +102,6 @@ def measure_steps(
         lrs = (rate_a, rate_b)
         out.append(StepAccount(first=first, second=second, delta=delta, change=change, predicted=predicted, lr=lrs))
     return StepAccounts(tuple(out))
-
-
-def neighbours(modules: Mapping[str, nn.Module]) -> list[tuple[str, str]]:
-    """Linear and convolution layers in order of registration, paired where outputs fit the next inputs."""
-    layers = [(n, m) for n, m in modules.items() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)]
-    return [
-        (a, b)
-        for (a, ma), (b, mb) in pairwise(layers)
-        if mb.get_parameter("weight").shape[1] % ma.get_parameter("weight").shape[0] == 0
-    ]
 
 
 def pair_numbers(

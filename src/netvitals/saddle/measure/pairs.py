@@ -7,14 +7,18 @@ pooling may lie between, a norm may not). What the identity says about the chang
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.capture import ActivationView, LinearView, Recorder, Result, TensorView, Vital, observe, undisturbed
-from netvitals.saddle.measure.identity import delta_terms
+from netvitals.anatomy import Anatomy, Layer, chart
+from netvitals.capture import Result, in_mode, preserved, undisturbed
+from netvitals.capture.task import inputs_of
+
+# what may lie between two layers besides an activation: it is linear and mixes no channels
+_BETWEEN = ("pool", "dropout", "mean", "sum")
 
 
 @dataclass(frozen=True)
@@ -76,21 +80,18 @@ def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
     >>> [(p.first, p.second) for p in chain_imbalance(net, torch.zeros(4, 2)).pairs]
     [('0', '2')]
     """
-    finder = PairFinder()
-    observe(model, None, batch, vitals=[finder], mode="eval")
-    if not finder.pairs:
+    task = inputs_of(model, batch)
+    with preserved(model), in_mode(model, "eval"):
+        pairs, _ = layer_pairs(chart(model, task.inputs, keep_tensors=False), frozen=True)
+    if not pairs:
         raise ValueError("no two linear or convolution layers of the model are joined by elementwise activations only")
-    known = {
-        f"{name}.{key}": value
-        for name, module in model.named_modules()
-        for key in ("weight", "bias")
-        if isinstance(value := getattr(module, key, None), Tensor)
-    }
+    known = dict(model.named_parameters(remove_duplicate=False))
     out = []
-    for first, second in finder.pairs:
-        terms = {name: (sign, _square(known[name])) for name, sign in delta_terms(first, second, known).items()}
-        delta, size = sum(s * v for s, v in terms.values()), sum(v for _, v in terms.values())
-        out.append(Pair(first, second, delta, delta / max(size, 1e-300)))
+    for first, second in pairs:
+        signs = {second.weight: 1.0, first.weight: -1.0} | ({first.bias: -1.0} if first.bias else {})
+        terms = [(sign, _square(known[name])) for name, sign in signs.items()]
+        delta, size = sum(s * v for s, v in terms), sum(v for _, v in terms)
+        out.append(Pair(first=first.name, second=second.name, delta=delta, relative=delta / max(size, 1e-300)))
     return ChainImbalance(tuple(out))
 
 
@@ -98,37 +99,72 @@ def _square(t: Any) -> float:
     return float(t.detach().double().square().sum()) if isinstance(t, Tensor) else 0.0
 
 
-class PairFinder(Vital):
-    """Finds the pairs as the model runs, in the order of the forward pass; it writes no reading of its own."""
+def layer_pairs(anatomy: Anatomy, *, frozen: bool = False) -> tuple[list[tuple[Layer, Layer]], dict[str, str]]:
+    """Pairs of layers of which the first feeds the second, and nothing else, through elementwise activations only.
 
-    name = "pairs"
+    Args:
+        anatomy: of a model.
+        frozen: also pairs with a layer that does not train.
 
-    def __init__(self) -> None:
-        self.pairs: list[tuple[str, str]] = []
-        self._last: str | None = None  # the layer whose output, or an activation of it, is being handed on
-        self._address = 0
-        self._channels = 0
-        self._activated = False
-
-    def linear(self, recorder: Recorder, view: LinearView) -> None:
-        name, x = view.site.module, view.x
-        channel = -1 if isinstance(view.module, nn.Linear) else 1
-        if (
-            self._last is not None
-            and (self._last, name) not in self.pairs
-            and (x.data_ptr() == self._address or (self._activated and x.shape[channel] % self._channels == 0))
-        ):
-            self.pairs.append((self._last, name))
-        self._last, self._address, self._activated = name, view.y.data_ptr(), False
-        self._channels = view.y.shape[channel]
-
-    def activation(self, recorder: Recorder, view: ActivationView) -> None:
-        # an activation that works in place is shown a copy of its input, and its output has the old address
-        if self._address in (view.x.data_ptr(), view.a.data_ptr()):
-            self._address, self._activated = view.a.data_ptr(), True
+    Returns:
+        The pairs in the order of the pass, and first layer → why the law does not apply to it.
+    """
+    pairs: list[tuple[Layer, Layer]] = []
+    refused: dict[str, str] = {}
+    by_name = {layer.name: layer for layer in anatomy.layers}
+    bending = {i for r in anatomy.regions if r.kind == "activation" for i in r.operations}
+    for first, connection in zip(anatomy.layers, anatomy.connections):
+        if first.role == "embedding" or not connection.readers or connection.blocked:
+            continue  # other layers, the stream or the output see it as well: there is no pair to speak of
+        readers = [by_name[name] for name in connection.readers if name in by_name]
+        if len(readers) != 1:
+            continue
+        second = readers[0]
+        why = _why_not(first, second, frozen) or _in_between(anatomy, first, second, bending)
+        if why:
+            refused[f"{first.name}→{second.name}"] = why
         else:
-            self._last = None
+            pairs.append((first, second))
+    return pairs, refused
 
-    def tensor(self, recorder: Recorder, view: TensorView) -> None:
-        if view.site.kind != "stream" or view.value.data_ptr() != self._address:
-            self._last = None
+
+def _why_not(first: Layer, second: Layer, frozen: bool) -> str:
+    for layer in (first, second):
+        if layer.calls > 1:
+            return f"the weight of {layer.name} is used {layer.calls} times, so that no law holds for one pair"
+        if layer.frozen and not frozen:
+            return f"{layer.name} is frozen, so that its part of the balance cannot move"
+        if layer.reparametrised:
+            return f"the weight of {layer.name} is computed from other parameters"
+    return ""
+
+
+def _in_between(anatomy: Anatomy, first: Layer, second: Layer, bending: Set[int]) -> str:
+    """What lies between two layers and takes part in the balance; empty where nothing does."""
+    todo, seen = [second.input], set()
+    while todo:
+        value = todo.pop()
+        made = anatomy.values[value].producer
+        if value == first.output or made < 0 or made in seen:
+            continue
+        seen.add(made)
+        op = anatomy.operations[made]
+        if not op.inputs:
+            continue  # a constant
+        known = op.kind in ("view", "random") or op.name in ("clone", "detach", "_to_copy", "_unsafe_view", "alias")
+        dropped = op.name.rstrip("_") in ("mul", "div") and any(_is_noise(anatomy, i) for i in op.inputs)
+        if not (known or dropped or made in bending or any(word in op.name for word in _BETWEEN)):
+            return f"{op.name} lies between"
+        todo += op.inputs
+    return ""
+
+
+def _is_noise(anatomy: Anatomy, value: int) -> bool:
+    for _ in range(4):
+        op = anatomy.producers(value)
+        if op is None or not op.inputs:
+            return op is not None and op.kind == "random"
+        if op.kind == "random":
+            return True
+        value = op.inputs[0]
+    return False
