@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from netvitals.anatomy import Anatomy, chart
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
+from netvitals.capture.task import inputs_of
 from netvitals.saddle.measure.forecasting import EscapeForecast, forecast_live, no_forecast, optimizer_rule
 from netvitals.saddle.measure.plateau import measure_plateau
 
@@ -68,12 +70,13 @@ class PlateauForecast(Vital):
         self.observations: list[Snapshot] = []
         self.forecasts: list[EscapeForecast] = []
         self._given = model is not None
+        self._anatomy: Anatomy | None = None  # the model is charted once
 
     def begin(self, context: WatchContext) -> None:
         if not self._given:
             self.loss_fn, self.batch = context.fixed_batch(self.name)
             self.model, self.optimizer = context.model, context.optimizer(self.name)
-            self.observations, self.forecasts = [], []
+            self.observations, self.forecasts, self._anatomy = [], [], None
 
     @property
     def latest(self) -> EscapeForecast | None:
@@ -83,7 +86,10 @@ class PlateauForecast(Vital):
         """Look now and forecast."""
         if self.model is None or self.loss_fn is None or self.batch is None:
             raise ValueError("this plateau forecast has no model yet: give it to watch, or model, loss_fn and batch")
-        self.observations.append(measure_plateau(self.model, self.loss_fn, self.batch, step=step))
+        if self._anatomy is None:
+            self._anatomy = chart(self.model, inputs_of(self.model, self.batch).inputs, keep_tensors=False)
+        seen = measure_plateau(self.model, self.loss_fn, self.batch, step=step, anatomy=self._anatomy)
+        self.observations.append(seen)
         if len(self.observations) > self.keep:
             del self.observations[1]  # the first look holds the small layers
         arguments, why = (
