@@ -32,8 +32,25 @@ def pytest_runtest_setup(item):
         torch.manual_seed(0)
 
 
+_running: list[str] = []  # tests that began and have not ended, on whatever worker
+
+
+def pytest_runtest_logstart(nodeid):
+    _running.append(nodeid)
+
+
+def pytest_runtest_logfinish(nodeid):
+    if nodeid in _running:
+        _running.remove(nodeid)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node, error):
     """End the run when a worker dies: pytest-xdist would give its file to another one, and may wait for it for ever."""
     if error:
         node.config.pluginmanager.getplugin("dsession").shouldstop = f"worker {node.gateway.id} died"
+
+
+def pytest_internalerror(excrepr):
+    """A worker may be gone before pytest-xdist notices, which then stumbles over it: say what was running."""
+    print(f"a worker died, or the run did, while running: {', '.join(_running) or 'nothing'}")
