@@ -27,7 +27,7 @@ from netvitals.capture import (
 from netvitals.capture.streaming import UNREACHED, Progress, stream_over
 from netvitals.capture.task import Task
 from netvitals.drift.reductions import heights
-from netvitals.drift.spike_sums import SiteSpikes, SpikeSums, place_of
+from netvitals.drift.spike_sums import SiteSpikes, SpikeSums, coordinates_of
 
 SPIKE_RMS = 20.0  # an entry this many root mean squares high is a spike
 SHOWN = 32  # sites on one screen
@@ -145,7 +145,7 @@ def spikes(
     ordered = size.sort().values
     on = ordered[ordered > 0]
     largest = float(ordered[-1])
-    sample, token, channel = place_of(int(size.argmax()), a.shape, channel_dim, batch_dim)
+    sample, token, channel = coordinates_of(int(size.argmax()), a.shape, channel_dim, batch_dim)
     squares = (rows - rows.mean()).square()
     limit = k * float(size.square().mean()) ** 0.5
     high = heights(

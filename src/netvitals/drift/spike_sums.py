@@ -45,7 +45,7 @@ class SiteSpikes(Result):
         )
 
 
-def place_of(index: int, shape: Sequence[int], channel_dim: int, batch_dim: int | None) -> tuple[int, int, int]:
+def coordinates_of(index: int, shape: Sequence[int], channel_dim: int, batch_dim: int | None) -> tuple[int, int, int]:
     """Where the entry of this flat index lies: example, position (over all other dimensions) and channel.
 
     Args:
@@ -57,7 +57,7 @@ def place_of(index: int, shape: Sequence[int], channel_dim: int, batch_dim: int 
     Returns:
         Example, position and channel.
 
-    >>> place_of(13, (2, 3, 4), -1, 0), place_of(13, (2, 3, 4), -1, 1)
+    >>> coordinates_of(13, (2, 3, 4), -1, 0), coordinates_of(13, (2, 3, 4), -1, 1)
     ((1, 0, 1), (0, 1, 1))
     """
     channel_at = channel_dim % len(shape) if len(shape) > 1 else None
@@ -106,7 +106,7 @@ class SpikeSums:
         peak = int(size.argmax())
         if float(size[peak]) > self.largest:
             self.largest = float(size[peak])
-            sample, self.token, self.channel = place_of(peak, raw.shape, self.site.channel_dim, batch_dim)
+            sample, self.token, self.channel = coordinates_of(peak, raw.shape, self.site.channel_dim, batch_dim)
             self.sample = before + sample if sample >= 0 else -1
 
     def result(self, k: float) -> SiteSpikes:

@@ -50,7 +50,7 @@ class Place:
         return leaf, row, value + moved
 
 
-def place_of(shape: tuple[int, ...], doubled: tuple[int, ...] | None, examples: int) -> Place:
+def layout_of(shape: tuple[int, ...], doubled: tuple[int, ...] | None, examples: int) -> Place:
     """The place of a tensor that has these shapes for a batch and for one of twice its length.
 
     Args:
@@ -61,7 +61,7 @@ def place_of(shape: tuple[int, ...], doubled: tuple[int, ...] | None, examples: 
     Returns:
         How the examples lie in it.
 
-    >>> place_of((8, 5), (16, 5), 8), place_of((3, 8, 5), (3, 16, 5), 8).dim, place_of((6, 5), (6, 5), 2).kind
+    >>> layout_of((8, 5), (16, 5), 8), layout_of((3, 8, 5), (3, 16, 5), 8).dim, layout_of((6, 5), (6, 5), 2).kind
     (Place(kind='rows', dim=0), 1, 'joint')
     """
     if doubled is None:

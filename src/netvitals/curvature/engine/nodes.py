@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.batching import named_tensors
-from netvitals.curvature.engine.layout import Place, charted, coarsest, doubled_batch, float_tensors, place_of
+from netvitals.curvature.engine.layout import Place, charted, coarsest, doubled_batch, float_tensors, layout_of
 from netvitals.curvature.engine.problem import Problem, float_outputs
 
 Choice = None | str | Sequence[str] | Callable[[str, nn.Module], bool]
@@ -78,7 +78,7 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
             long = doubled.get((name, counts[name]))
             known = long is not None and len(long) == len(shapes)
             places = tuple(
-                place_of(s, long[i] if known and long else None, problem.examples) for i, s in enumerate(shapes)
+                layout_of(s, long[i] if known and long else None, problem.examples) for i, s in enumerate(shapes)
             )
             node = Node(
                 name=call,
