@@ -149,7 +149,7 @@ def table(source: Any) -> Table:
         return source
     if isinstance(source, Run):
         columns = {(vital, site, metric): (steps, values) for vital, site, metric, steps, values in source.by_series()}
-        return _tabulated(columns, source.arrays(last=True), source.meta)
+        return tabulated(columns, source.arrays(last=True), source.meta)
     if hasattr(source, "iter_rows") and hasattr(source, "columns"):
         missing = {"step", "vital", "site", "metric", "value"} - set(source.columns)
         if missing:
@@ -221,12 +221,13 @@ def _gathered(
         steps, values = columns.setdefault((vital, site, metric), ([], []))
         steps.append(step)
         values.append(value)
-    return _tabulated(columns, arrays, meta)
+    return tabulated(columns, arrays, meta)
 
 
-def _tabulated(
+def tabulated(
     columns: Mapping[tuple[str, str, str], tuple[Any, Any]], arrays: Iterable[ArrayReading], meta: Mapping[str, Any]
 ) -> Table:
+    """A table of columns (steps, values) by (vital, site, metric); of several arrays of a series the latest counts."""
     latest: dict[tuple[str, str, str], ArrayReading] = {}
     for a in arrays:
         key = (a.vital, a.site, a.metric)
