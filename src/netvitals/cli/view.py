@@ -27,7 +27,6 @@ def serve_page(
 
     folders = runs or [Path("runs")]
     application = create_app(folders)
-    typer.echo(
-        f"runs below {', '.join(map(str, folders))} at http://127.0.0.1:{port}/?token={application.token} (Ctrl-C ends it)"
-    )
+    places = ", ".join(map(str, folders))
+    typer.echo(f"runs below {places} at http://127.0.0.1:{port}/?token={application.token} (Ctrl-C ends it)")
     uvicorn.run(application, host="127.0.0.1", port=port, log_level="warning", proxy_headers=False, server_header=False)

@@ -125,7 +125,12 @@ class Table:
 
     @property
     def steps(self) -> list[int]:
-        return sorted({int(x) for s in self.series.values() for x in s.steps})
+        return _steps(self.series.values())
+
+    @property
+    def looks(self) -> int:
+        """Measured steps: those with a reading besides the loss."""
+        return len(_steps(s for s in self.series.values() if s.vital != "loss"))
 
     @property
     def loss(self) -> Curve | None:
@@ -274,6 +279,11 @@ def _depth(meta: Mapping[str, Any], keys: Iterable[tuple[str, str, str]]) -> dic
             known = next((place[n] for n in (site, owner, owner.rpartition(".")[0]) if n and n in place), len(place))
             depth[site] = (int(is_pooled(site)), known, len(depth))
     return depth
+
+
+def _steps(curves: Iterable[Curve]) -> list[int]:
+    parts = [c.steps for c in curves]
+    return np.unique(np.concatenate(parts)).astype(int).tolist() if parts else []
 
 
 def _typical(values: np.ndarray) -> float:

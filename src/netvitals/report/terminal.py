@@ -72,7 +72,7 @@ class RunPanel:
     def __rich__(self) -> RenderableType:
         from rich.panel import Panel
 
-        return Panel(body(self._numbers.table, self._found or ()), title=f"{self._name} · {self.status}", expand=True)
+        return Panel(body(self._numbers.table, self._found or ()), title=f"{self.status} · {self._name}", expand=True)
 
 
 def body(readings: Table, found: Sequence[Any]) -> RenderableType:
