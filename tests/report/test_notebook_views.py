@@ -1,5 +1,7 @@
 """What a notebook shows: a run, a checkup, an anatomy, on one screen each."""
 
+from html import escape
+
 import torch
 from torch import nn
 
@@ -25,7 +27,4 @@ def test_a_run_shows_its_loss_and_escapes_its_name(tmp_path):
 def test_an_anatomy_is_its_outline():
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     chart = nv.anatomy.chart(net, torch.ones(3, 4))
-    assert (
-        chart._repr_html_()
-        == f'<pre style="line-height:1.3">{str(chart).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}</pre>'
-    )
+    assert chart._repr_html_() == f'<pre style="line-height:1.3">{escape(str(chart))}</pre>'
