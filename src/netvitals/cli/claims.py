@@ -96,11 +96,10 @@ def _by_study(console: Any, table: Any, found: list[Any], statuses: tuple[str, .
         counts = [sum(s.verdict.status == k for s in mine) for k in shown]
         table.add_row(mine[0].claim.paper, study, *(str(n) if n else "·" for n in counts))
     console.print(table, highlight=False)
-    counts = ", ".join(f"{sum(s.verdict.status == k for s in found)} {k}" for k in shown)
+    total = ", ".join(f"{sum(s.verdict.status == k for s in found)} {k}" for k in shown)
     recorded = sum(s.recorded for s in found)
-    console.print(
-        f"{len(found)} claims: {counts}; {recorded} of them on record, {len(found) - recorded} from the results here"
-    )
+    here = len(found) - recorded
+    console.print(f"{len(found)} claims: {total}; {recorded} of them on record, {here} from the results here")
     console.print(HINT, style="dim", highlight=False)
 
 
