@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from netvitals.capture.engine.schedule import warn
+from netvitals.capture.shards import local
 
 Moved = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], None]  # (gradients, values before)
 Ended = Callable[[bool], None]  # (the passes of the next step have run already)
@@ -171,7 +172,7 @@ class OptimizerHooks:
         if any(o is optimizer for o in self._stepped):
             self.end(late=True)
         if self._moved is not None:
-            mine = [(name, p.detach()) for name, p in self._mine(optimizer)]  # times one: the quickest copy of many
+            mine = [(name, local(p.detach())) for name, p in self._mine(optimizer)]  # times one: the quickest copy of many
             self.before.update(zip((name for name, _ in mine), torch._foreach_mul([p for _, p in mine], 1)))
 
     def _after(self, optimizer: Any, *_: Any) -> None:

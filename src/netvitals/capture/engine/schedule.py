@@ -93,6 +93,10 @@ class Schedule:
         for callback in self._due[method]:
             if (callback.name, site) in self.off:
                 continue
+            recorder.same = method == "parameters"
+            if isinstance(view, ParameterView) and view.pieces and not callback.takes_pieces:
+                recorder.skipped[f"{callback.name}: parameters"] = "no rank holds them whole"
+                continue
             try:
                 callback.call(recorder, view, *more)
             except Exception as error:
@@ -109,6 +113,7 @@ class Callback(NamedTuple):
     name: str
     observe: Any
     foreign: bool  # a user's own vital sign may draw random numbers; training must not feel it
+    takes_pieces: bool = False
 
     def call(self, recorder: Recorder, *args: Any) -> None:
         recorder.vital = self.name
@@ -130,7 +135,7 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
     due: Due = {}
     for method in METHODS:
         found = [
-            (v, Callback(v.name, getattr(v, method), not type(v).__module__.startswith("netvitals.")))
+            (v, _callback(v, method))
             for v in vitals
             if _has(v, method) and (v.name, method) not in resting
         ]
@@ -140,6 +145,11 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
             for kind in KINDS:
                 due[f"{method} of {kind}"] = [callback for v, callback in found if kind in getattr(v, chosen, KINDS)]
     return due
+
+
+def _callback(vital: Any, method: str) -> Callback:
+    foreign = not type(vital).__module__.startswith("netvitals.")
+    return Callback(vital.name, getattr(vital, method), foreign, getattr(vital, "takes_pieces", False))
 
 
 def check_vital(vital: Any) -> None:
