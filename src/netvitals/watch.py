@@ -34,6 +34,7 @@ from netvitals.watching.live_log import LiveLog, live_log
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import ranks_of
 from netvitals.watching.seen import Seen
+from netvitals.watching.shared_steps import shared_steps
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
@@ -126,7 +127,8 @@ class Watch(Seen):
         optimizers, foreign = checked_optimizers(optimizer, parameters)
         from netvitals.vitals import choose
 
-        self._schedule = Schedule(choose(vitals))
+        chosen = ["default", "ranks"] if vitals is None and self._ranks is not None else vitals
+        self._schedule = Schedule(choose(chosen))
         self._schedule.begin(
             WatchContext(model=self._bare, optimizers=tuple(optimizers), probe=self._probe, training=True)
         )
@@ -137,16 +139,20 @@ class Watch(Seen):
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
-        self._batches = MicroBatches(self._buffer.loss)
+        self._shared = shared_steps(
+            self._ranks, self._buffer, self._model, self._schedule, self._observer.notes
+        )
+        self._batches = MicroBatches((self._shared or self._buffer).loss)
         self._buffer.closing = self._batches.flush
+        if self._shared is not None:
+            self._shared.batches = self._batches
+            self._buffer.closing = self._shared.leave
         self._log: LiveLog | None = None
         self.yields = False  # the next watch of the model may close this one
         self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = self._late = self._probe_failed = self._closed = self._entered = False
         self._path: os.PathLike[str] | None = None
-        if self._ranks is not None:
-            self._buffer.pooled = self._ranks.pooled
         try:
             self._log = live_log(self, log)
             if run is not None:
@@ -228,6 +234,8 @@ class Watch(Seen):
             self._begin()
 
     def _send(self) -> None:
+        if self._shared is not None:
+            self._shared.exchange()
         if self._log is not None:
             try:
                 self._log.send()
@@ -239,8 +247,11 @@ class Watch(Seen):
         self._schedule.select(self._observations, self._step)
         self._observations += 1
         try:
+            if self._shared is not None:
+                self._shared.arm(recorder)
             if self._probe is None:
-                self._observer.arm(recorder)
+                if self._shared is None or self._shared.looks:
+                    self._observer.arm(recorder)
             elif not self._probe_failed:
                 task = task_of(self._model, self._probe[2], self._probe[:2])
                 observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
@@ -263,7 +274,16 @@ class Watch(Seen):
         try:
             with detached_context():
                 modules = self._observer.modules if self._bare is self._model else dict(self._bare.named_modules())
-                view = parameter_view(modules, self._initial, grads, before, self._observer.anatomy)
+                pieces = {} if self._ranks is None else self._ranks.pieces
+                view = parameter_view(
+                    modules,
+                    self._initial,
+                    grads,
+                    before,
+                    self._observer.anatomy,
+                    pieces,
+                    self._recorder.skipped,
+                )
                 self._schedule.show("parameters", self._recorder, view)
         except Exception as error:
             warn(f"looking at the parameters failed: {type(error).__name__}: {error}")
@@ -274,7 +294,7 @@ class Watch(Seen):
         self._hooks.settle()
         seen, stripped = self._observer.observed, self._observer.whole.stripped
         self._disarm()
-        expected = self._probe is None and not self._late and "model" not in self._observer.skipped
+        expected = self._probe is None and (self._shared is None or self._shared.looks) and not self._late and "model" not in self._observer.skipped
         if stripped and not seen:
             self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not looked at"
         elif expected and not seen and not self._missed:
@@ -284,16 +304,16 @@ class Watch(Seen):
                 "watch the module that the loop calls"
             )
         try:
-            self._buffer.observe(recorder)
+            (self._shared or self._buffer).observe(recorder)
         except Exception as error:
             warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
-        if self._ranks is not None:
-            self._buffer.settle()
-            self._observer.notes.update(self._ranks.notes)
         self._observer.notes.update(recorder.skipped)
         if left_out := self._batches.left_out:
             why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
             self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
+        self._note_places()
+
+    def _note_places(self) -> None:
         places = len(self._observer.sites) + len(self._observer.skipped)
         if self._writer is not None and places != self._noted:
             self._noted = places
@@ -312,6 +332,10 @@ class Watch(Seen):
         self._hooks.close()
         self._finalizer.detach()
         open_watches.remove(self, self._model)
+        if self._shared is not None:
+            self._batches.flush()
+            self._shared.close(status)
+            self._note_places()
         self._buffer.close()
         if self._log is not None:
             self._log.close()
@@ -322,6 +346,8 @@ class Watch(Seen):
     def _disarm(self) -> None:
         self._observer.disarm()
         self._hooks.disarm()
+        if self._shared is not None:
+            self._shared.disarm()
         self._recorder = None
 
     def __enter__(self) -> Watch:

@@ -87,15 +87,26 @@ def pieces_of(model: nn.Module, world: int) -> dict[str, Piece]:
             found.update(parts)
             cut = cut or any(piece.holders < world for piece in parts.values())
         elif is_distributed(p):
-            mesh, placements = p.device_mesh, p.placements  # type: ignore[attr-defined]
-            ranks = 1
-            for dim, placement in enumerate(placements):
-                ranks *= mesh.size(dim) if not placement.is_replicate() else 1
-            found[plain] = Piece(tuple(p.shape), world / ranks)
-            cut = cut or ranks > 1
+            found[plain] = piece = piece_of(p, world)
+            cut = cut or piece.holders < world
         else:
             found[plain] = Piece(tuple(p.shape), float(world))
     return found if cut else {}
+
+
+def piece_of(t: Tensor, world: int) -> Piece:
+    """What a rank holds of a DTensor; of any other tensor all."""
+    ranks = 1
+    if is_distributed(t):
+        mesh = t.device_mesh  # type: ignore[attr-defined]
+        for dim, placement in enumerate(t.placements):  # type: ignore[attr-defined]
+            ranks *= mesh.size(dim) if not placement.is_replicate() else 1
+    return Piece(tuple(t.shape), world / ranks)
+
+
+def is_there(t: Tensor) -> bool:
+    """Whether the memory behind a tensor is: FSDP1 frees that of parameters it has put together."""
+    return t.untyped_storage().size() >= t.element_size() * min(1, t.numel())
 
 
 def is_tensor_parallel(model: nn.Module) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 from netvitals._moved import moved
 from netvitals.capture import ActivationView, Metric, Over, Recorder, Site, TensorView, Vital
 from netvitals.capture.over_ranks import Kind
+from netvitals.capture.shards import is_distributed, is_there, local, piece_of
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
@@ -79,7 +80,15 @@ class Preactivations(Vital):
             return
         for metric, name in (("scale", "weight"), ("shift", "bias")):
             p = getattr(view.module, name, None)
-            if isinstance(p, Tensor) and p.numel():  # a copy, as it moves before the readings leave the device
+            if isinstance(p, Tensor) and is_distributed(p):  # what a rank holds: the sum over ranks is that of the whole
+                piece = piece_of(p, recorder.ranks)
+                mine = local(p.detach())
+                total = (mine.abs() if metric == "scale" else mine).sum() / piece.numel
+                recorder.write(
+                    view.site, (metric,), total[None], Over(("sum",), pieces=True, shares=np.array([1 / piece.holders]))
+                )
+            elif isinstance(p, Tensor) and p.numel() and is_there(p):
+                # a copy, as it moves before the readings leave the device
                 recorder.on_host((p.detach().clone(),), partial(self._take, recorder, view.site, metric), Over(("same",)))
 
     def _take(self, recorder: Recorder, site: Site, metric: str, p: np.ndarray) -> None:
