@@ -29,7 +29,7 @@ from netvitals.capture import (
 from netvitals.capture import probe as observe_with
 from netvitals.watching import open_watches
 from netvitals.watching.arguments import check_model, check_resume, checked_optimizers, checked_probe, together
-from netvitals.watching.description import described
+from netvitals.watching.description import note_places, open_run_of
 from netvitals.watching.live_log import LiveLog, live_log
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import ranks_of
@@ -139,14 +139,12 @@ class Watch(Seen):
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
-        self._shared = shared_steps(
-            self._ranks, self._buffer, self._model, self._schedule, self._observer.notes
-        )
+        self._shared = shared_steps(self._ranks, self._buffer, self._model, self._schedule, self._observer.notes)
         self._batches = MicroBatches((self._shared or self._buffer).loss)
         self._buffer.closing = self._batches.flush
         if self._shared is not None:
             self._shared.batches = self._batches
-            self._buffer.closing = self._shared.leave
+            self._buffer.closing, self._observer.also = self._shared.leave, self._shared.disarm
         self._log: LiveLog | None = None
         self.yields = False  # the next watch of the model may close this one
         self._noted = 0  # sites and skipped places already noted in the run
@@ -156,7 +154,7 @@ class Watch(Seen):
         try:
             self._log = live_log(self, log)
             if run is not None:
-                self._open_run(run, resume, described(self, self._bare, optimizers))
+                open_run_of(self, run, resume, optimizers)
             if self._ranks is not None and resume is not False:
                 self._step = self._buffer.steps = self._ranks.first_step(self._step)
                 self._observations = -(-self._step // self.every)
@@ -170,18 +168,6 @@ class Watch(Seen):
             raise
         parts = (self._observer, self._hooks, self._buffer, self._writer)
         self._finalizer = open_watches.add(self, self._model, parts)
-
-    def _open_run(self, run: str | os.PathLike[str], resume: bool | int, meta: dict[str, Any]) -> None:
-        from netvitals.runs import RunWriter, run_file
-
-        at = None if isinstance(resume, bool) else resume
-        existing = "number" if resume is False else "resume"
-        if at is not None and not run_file(run).is_file():
-            raise FileNotFoundError(f"there is no run at {run} to go on with at step {at}; begin one without resume")
-        self._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)
-        self._path, self._buffer.writer, writer.source = writer.path, writer, self._buffer.hand_over
-        self._step = self._buffer.steps = writer.next_step
-        self._observations = -(-self._step // self.every)
 
     # ---------------------------------------------------------------- the training loop
 
@@ -273,17 +259,12 @@ class Watch(Seen):
             return
         try:
             with detached_context():
-                modules = self._observer.modules if self._bare is self._model else dict(self._bare.named_modules())
+                modules = self._observer.modules if self._bare is self._model else {}
+                modules = modules or dict(self._bare.named_modules())
                 pieces = {} if self._ranks is None else self._ranks.pieces
-                view = parameter_view(
-                    modules,
-                    self._initial,
-                    grads,
-                    before,
-                    self._observer.anatomy,
-                    pieces,
-                    self._recorder.skipped,
-                )
+                known = self._observer.anatomy
+                skipped = self._recorder.skipped
+                view = parameter_view(modules, self._initial, grads, before, known, pieces, skipped)
                 self._schedule.show("parameters", self._recorder, view)
         except Exception as error:
             warn(f"looking at the parameters failed: {type(error).__name__}: {error}")
@@ -294,7 +275,8 @@ class Watch(Seen):
         self._hooks.settle()
         seen, stripped = self._observer.observed, self._observer.whole.stripped
         self._disarm()
-        expected = self._probe is None and (self._shared is None or self._shared.looks) and not self._late and "model" not in self._observer.skipped
+        looks = self._probe is None and (self._shared is None or self._shared.looks)
+        expected = looks and not self._late and "model" not in self._observer.skipped
         if stripped and not seen:
             self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not looked at"
         elif expected and not seen and not self._missed:
@@ -311,15 +293,7 @@ class Watch(Seen):
         if left_out := self._batches.left_out:
             why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
             self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
-        self._note_places()
-
-    def _note_places(self) -> None:
-        places = len(self._observer.sites) + len(self._observer.skipped)
-        if self._writer is not None and places != self._noted:
-            self._noted = places
-            self._writer.note("sites", self.sites)
-            self._writer.note("activations", self.activations)
-            self._writer.note("skipped", self.skipped)
+        note_places(self)
 
     # ---------------------------------------------------------------- the end
 
@@ -335,7 +309,7 @@ class Watch(Seen):
         if self._shared is not None:
             self._batches.flush()
             self._shared.close(status)
-            self._note_places()
+            note_places(self)
         self._buffer.close()
         if self._log is not None:
             self._log.close()
@@ -346,8 +320,6 @@ class Watch(Seen):
     def _disarm(self) -> None:
         self._observer.disarm()
         self._hooks.disarm()
-        if self._shared is not None:
-            self._shared.disarm()
         self._recorder = None
 
     def __enter__(self) -> Watch:
@@ -358,7 +330,3 @@ class Watch(Seen):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close("finished" if kind is None else "failed")
-
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else f"step {self._step}"
-        return f"Watch({type(self._model).__name__}, {state}, {len(self.sites)} sites, every {self.every})"

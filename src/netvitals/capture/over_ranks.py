@@ -1,9 +1,9 @@
 r"""Numbers of several processes as one: each kind of number says how it is added up, and what comes out is exact.
 
 A rank turns its numbers into a :class:`Message` of sums and maxima, two messages into one, and the last one back into
-numbers, those of all ranks. With weights $n_r$ (elements behind a number): a mean is $\sum n_r m_r / \sum n_r$; a variance
-about the mean before it is $\sum n_r (v_r + m_r^2) / \sum n_r - m^2$; a length is $\sqrt{\sum_r \ell_r^2}$ over the pieces
-of a tensor; central moments go through raw ones. All sums are of float64.
+numbers, those of all ranks. With weights $n_r$ (elements behind a number): a mean is $\sum n_r m_r / \sum n_r$; a
+variance about the mean before it is $\sum n_r (v_r + m_r^2) / \sum n_r - m^2$; a length is $\sqrt{\sum_r \ell_r^2}$
+over the pieces of a tensor; central moments go through raw ones. All sums are of float64.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import comb
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-Kind = Literal["sum", "mean", "variance", "scatter", "norm", "max", "min", "moments", "winner", "same", "alone"]
+Kind = str  # one of the words that Over explains
 
 
 class Over(NamedTuple):
     """How the tensors of one entry become those of all ranks.
 
-    ``kinds`` has one word a tensor:
-    "sum"; "mean"; "variance" and "scatter" (the length of the deviations) about the mean before it; "norm", the length of
-    a tensor in pieces; "max"; "min"; "moments" (mean, then central moments 2, 3, 4 along the last dimension); "winner",
-    a place on the rank that holds the largest of the "max" before it, which becomes (place, rank); "same" on every rank;
-    "alone", which cannot be told from the ranks' own numbers and stays that of the first.
+    ``kinds`` has one word a tensor: "sum"; "mean"; "variance" and "scatter" (the length of the deviations) about the
+    mean before it; "norm", the length of a tensor in pieces; "max"; "min"; "moments" (mean, then central moments 2, 3,
+    4 along the last dimension); "winner", a place on the rank that holds the largest of the "max" before it, which
+    becomes (place, rank); "same" on every rank; "alone", which cannot be told from the ranks' own numbers and stays
+    that of the first.
     """
 
     kinds: tuple[Kind, ...]

@@ -15,6 +15,8 @@ from netvitals.capture.over_ranks import Entry as Pooled
 from netvitals.capture.over_ranks import Kind, Message, Over, message_of, pooled
 from netvitals.capture.site import Site
 
+ALONE = "cannot be told from numbers of single ranks: those of the first"
+
 
 class Reading(NamedTuple):
     """One number: metric ``metric`` of vital sign ``vital`` at ``site`` on training step ``step``.
@@ -155,7 +157,7 @@ class Recorder:
         for entry, *_ in self._on_host:
             if "alone" in entry.over.kinds and entry.arrays:
                 what = f"{entry.vital}: {entry.over.alone}" if entry.over.alone else entry.vital
-                self.skipped[f"{what} (other ranks)"] = "cannot be told from numbers of single ranks: those of the first"
+                self.skipped[f"{what} (other ranks)"] = ALONE
 
     def columns(self) -> StepColumns:
         """Everything written so far, in plain numbers."""

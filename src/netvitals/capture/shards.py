@@ -61,7 +61,7 @@ def locals_of(tensors: Mapping[str, Tensor], skipped: dict[str, str]) -> dict[st
 
 
 def pieces_of(model: nn.Module, world: int) -> dict[str, Piece]:
-    """Every parameter of a model of which at least one tensor is cut into pieces; empty where each rank holds everything.
+    """Every parameter of a model of which at least one tensor is cut into pieces; empty where a rank holds everything.
 
     Args:
         model: as it is trained.
@@ -104,13 +104,14 @@ def piece_of(t: Tensor, world: int) -> Piece:
     return Piece(tuple(t.shape), world / ranks)
 
 
-def is_there(t: Tensor) -> bool:
-    """Whether the memory behind a tensor is: FSDP1 frees that of parameters it has put together."""
-    return t.untyped_storage().size() >= t.element_size() * min(1, t.numel())
+def is_put_away(t: Tensor) -> bool:
+    """Whether FSDP1 has taken a parameter apart: what is there is a slice, or memory that was freed."""
+    freed = t.layout is torch.strided and t.numel() > 0 and t.untyped_storage().size() == 0
+    return freed or bool(getattr(t, "_fsdp_flattened", False))
 
 
 def is_tensor_parallel(model: nn.Module) -> bool:
-    """Whether layers of the model are cut, so that a rank computes with a part of them; FSDP puts them together first."""
+    """Whether layers are cut, so that a rank computes with a part of them; FSDP puts them together first."""
     managed: dict[int, bool] = {}
     for module in model.modules():
         state = getattr(module, "_get_fsdp_state", None)
@@ -126,6 +127,15 @@ def plain_name(name: str) -> str:
     'blocks.0.up.weight'
     """
     return name.replace(WRAPPED, "").removesuffix(WRAPPED[:-1]).removesuffix(".")
+
+
+def is_wrapped(place: str) -> bool:
+    """Whether a place has a name of FSDP1's own; what is there is known by the user's name.
+
+    >>> is_wrapped("blocks.0._fsdp_wrapped_module.up"), is_wrapped("blocks.0.up")
+    (True, False)
+    """
+    return WRAPPED[:-1] in place or FLAT in place
 
 
 def unflattened(name: str, flat: Any, t: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -168,7 +178,7 @@ def _slices(flat: Any) -> Iterable[Any]:
 def _flat_slices(model: nn.Module) -> Iterator[tuple[str, tuple[tuple[int, ...], int]]]:
     """(name, (whole shape, ranks that hold a slice each)) of every parameter that FSDP1 keeps in a flat one."""
     for prefix, module in model.named_modules():
-        handle = getattr(module, "_handle", None)
+        handle: Any = getattr(module, "_handle", None)
         flat = getattr(handle, "flat_param", None)
         if flat is None or not hasattr(flat, "_fqns"):
             continue

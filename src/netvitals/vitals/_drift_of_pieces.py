@@ -1,7 +1,7 @@
 r"""Drift of parameters of which each rank holds a piece: sums over the pieces first, the numbers of the whole after.
 
-With $n$ entries in all, $\bar w = \frac1n \sum w$ and $\mathrm{std}^2 = \frac{1}{n-1} (\sum w^2 - n \bar w^2)$, in float64; so for
-the change since the start, $\Delta = w - w_0$. A quantile of |w| cannot be told from quantiles of pieces.
+With $n$ entries in all, $\bar w = \frac1n \sum w$ and $\mathrm{std}^2 = \frac{1}{n-1} (\sum w^2 - n \bar w^2)$, in
+float64; so for the change since the start, $\Delta = w - w_0$. A quantile of |w| cannot be told from those of pieces.
 """
 
 from __future__ import annotations

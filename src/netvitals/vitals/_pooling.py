@@ -65,7 +65,7 @@ class PooledTable:
     def add(
         self, recorder: Recorder, layout: Layout, tensors: Sequence[Tensor], kinds: tuple[Kind, ...], alone: str = ""
     ) -> None:
-        """``kinds`` and ``alone`` say how the tensors are pooled over ranks, as :class:`~netvitals.capture.Over` does."""
+        """``kinds`` and ``alone`` are those of :class:`~netvitals.capture.Over`: how tensors are pooled over ranks."""
         recorder.on_host(tensors, partial(self._take, recorder, layout), Over(kinds, layout.elements, alone=alone))
 
     def _take(self, recorder: Recorder, layout: Layout, *arrays: np.ndarray) -> None:

@@ -45,7 +45,7 @@ class Gradients(Vital):
     takes_pieces = True
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        names = [n for n, p in view.params.items() if p.is_floating_point() and math.prod(view.shape(n))]
+        names = [n for n, p in view.params.items() if p.is_floating_point() and torch.Size(view.shape(n)).numel()]
         whole = len(names)
         held: dict[str, dict[str, Tensor]] = {
             which: dict(getattr(view, which)) for which in ("params", "before", "grads")

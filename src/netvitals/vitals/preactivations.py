@@ -17,10 +17,11 @@ from torch import Tensor
 from netvitals._moved import moved
 from netvitals.capture import ActivationView, Metric, Over, Recorder, Site, TensorView, Vital
 from netvitals.capture.over_ranks import Kind
-from netvitals.capture.shards import is_distributed, is_there, local, piece_of
+from netvitals.capture.shards import is_distributed, is_put_away, local, piece_of
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
+AWAY = "FSDP had put its parameters away, on some steps"
 KINDS: tuple[Kind, ...] = ("mean", "variance", "mean")
 
 
@@ -80,16 +81,19 @@ class Preactivations(Vital):
             return
         for metric, name in (("scale", "weight"), ("shift", "bias")):
             p = getattr(view.module, name, None)
-            if isinstance(p, Tensor) and is_distributed(p):  # what a rank holds: the sum over ranks is that of the whole
+            if isinstance(p, Tensor) and is_distributed(p):  # a piece: the sum over ranks is that of the whole
                 piece = piece_of(p, recorder.ranks)
                 mine = local(p.detach())
                 total = (mine.abs() if metric == "scale" else mine).sum() / piece.numel
                 recorder.write(
                     view.site, (metric,), total[None], Over(("sum",), pieces=True, shares=np.array([1 / piece.holders]))
                 )
-            elif isinstance(p, Tensor) and p.numel() and is_there(p):
+            elif isinstance(p, Tensor) and is_put_away(p):
+                recorder.skipped[f"{view.site.name}: scale and shift"] = AWAY
+            elif isinstance(p, Tensor) and p.numel():
                 # a copy, as it moves before the readings leave the device
-                recorder.on_host((p.detach().clone(),), partial(self._take, recorder, view.site, metric), Over(("same",)))
+                take = partial(self._take, recorder, view.site, metric)
+                recorder.on_host((p.detach().clone(),), take, Over(("same",)))
 
     def _take(self, recorder: Recorder, site: Site, metric: str, p: np.ndarray) -> None:
         if self._recorder is not recorder:

@@ -1,9 +1,9 @@
 r"""Gradients as they arrive: how long that of each micro-batch of each rank was, before it was added to any other.
 
-A hook on a parameter sees the gradient of this rank and this micro-batch alone; what the optimizer uses is the sum of all
-of them. With $g_{r,m}$ the gradient of all parameters from micro-batch $m$ on rank $r$, its length is
-$\lVert g_{r,m} \rVert = (\sum_p \lVert g_{r,m,p} \rVert^2)^{1/2}$. Hooks are there on measured steps only, and nothing waits
-for a device in them.
+A hook on a parameter sees the gradient of this rank and this micro-batch alone; what the optimizer uses is the sum of
+all of them. With $g_{r,m}$ the gradient of all parameters from micro-batch $m$ on rank $r$, its length is
+$\lVert g_{r,m} \rVert = (\sum_p \lVert g_{r,m,p} \rVert^2)^{1/2}$. Hooks are there on measured steps only, and nothing
+waits for a device in them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Arrivals:
             return [torch.stack(v) if v else torch.empty(0) for v in (norms, scales)]
 
     def facts(self, found: Sequence[Tensor], losses: Sequence[Tensor | float]) -> np.ndarray:
-        """What a rank tells the others: how many micro-batches, and three numbers of each; NaN where one is not known."""
+        """What a rank tells the others: how many micro-batches, and three numbers of each; NaN for one not known."""
         norms, scales = (t.detach().double().cpu().numpy() for t in found)
         given = np.array([float(v) for v in losses])
         several = max(len(norms), 1)

@@ -1,9 +1,9 @@
 """Several processes that train one model: the first writes one run, whose numbers are those of all of them.
 
-On a measured step the ranks add their numbers up along a tree: rank r hands what it has to r without its lowest set bit, so
-that the first hears of all after log2 of them. That is the one exchange of a measured step; it goes through a process
-group of its own, made once, so that nothing of the training's own communication is touched, and a rank that does not answer
-is waited for only a while. Between measured steps nothing is exchanged.
+On a measured step the ranks add their numbers up along a tree: rank r hands what it has to r without its lowest set
+bit, so that the first hears of all after log2 of them. That is the one exchange of a measured step; it goes through a
+process group of its own, made once, so that nothing of the training's own communication is touched, and a rank that
+does not answer is waited for only a while. Between measured steps nothing is exchanged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class GlooMail:
 
     def __init__(self, store: Any, rank: int, world: int, group: str) -> None:
         patience = timedelta(seconds=PATIENCE_S)
-        self._group = dist.ProcessGroupGloo(dist.PrefixStore(group, store), rank, world, patience)  # type: ignore[call-arg]
+        self._group: Any = dist.ProcessGroupGloo(dist.PrefixStore(group, store), rank, world, patience)
         self._patience = patience
 
     def send(self, rank: int, given: bytes) -> None:
@@ -93,7 +93,7 @@ def ranks_of(model: Any) -> Ranks | None:
         return None
     store, rank, world = dist.distributed_c10d._get_default_store(), dist.get_rank(), dist.get_world_size()
     ranks = Ranks(store, rank, world, next(_numbers))
-    ranks.pieces = pieces_of(model.module if kind.endswith("DataParallel") else model, world)
+    ranks.pieces = pieces_of(model.module if kind == "DistributedDataParallel" else model, world)
     ranks.tensor_parallel = is_tensor_parallel(model)
     return ranks
 
@@ -243,5 +243,3 @@ def children(rank: int, world: int) -> list[int]:
     """
     bits = itertools.takewhile(lambda bit: not rank & bit and bit < world, (1 << i for i in itertools.count()))
     return [rank | bit for bit in bits if rank | bit < world]
-
-

@@ -1,7 +1,7 @@
 """Measured steps and losses of several ranks: kept until the ranks exchange them, then handed to the buffer as one.
 
-A loss is known after the optimizer has stepped, so that a measured step is exchanged when its loss is given, or with the
-next step at the latest; losses of steps between measured ones go along with the next measured one.
+A loss is known after the optimizer has stepped, so that a measured step is exchanged when its loss is given, or with
+the next step at the latest; losses of steps between measured ones go along with the next measured one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import OneRank, Ranks
 
 ACTIVATIONS = (
-    "layers are cut into parts (tensor parallel), and what a rank computes is a part too; parameters, gradients and the "
-    "loss are those of the whole model"
+    "layers are cut into parts (tensor parallel), and what a rank computes is a part too; parameters, gradients and "
+    "the loss are those of the whole model"
 )
 
 

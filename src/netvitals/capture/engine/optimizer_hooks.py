@@ -176,7 +176,8 @@ class OptimizerHooks:
         if self._stepped and any(o is optimizer for o in self._stepped):
             self.end(late=True)
         if self._moved is not None:
-            mine = [(name, local(p.detach())) for name, p in self._mine(optimizer)]  # times one: the quickest copy of many
+            mine = [(name, local(p.detach())) for name, p in self._mine(optimizer)]
+            # times one: the quickest copy of many
             self.before.update(zip((name for name, _ in mine), torch._foreach_mul([p for _, p in mine], 1)))
 
     def _after(self, optimizer: Any, *_: Any) -> None:

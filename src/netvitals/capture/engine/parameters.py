@@ -46,6 +46,12 @@ def parameter_view(
     if pieces:
         whole, missed = dict(params), {} if skipped is None else skipped
         params, grads, before = (named(whole, locals_of(t, missed)) for t in (whole, grads, before))
+        if grads:  # ranks that hold nothing of a tensor have no gradient of it, and all must tell of the same tensors
+            free = named(whole, {n: p for n, p in whole.items() if p.requires_grad})
+            for name in free.keys() - grads.keys():
+                if f"gradient of {name}" not in missed:
+                    grads[name] = params[name].new_empty(0)
+            grads = {name: grads[name] for name in params if name in grads}
         modules = {plain_name(name): m for name, m in modules.items()}
     # an nn.Embedding(sparse=True) has a gradient that few operations take
     dense = {n: g if g.layout is torch.strided else g.to_dense() for n, g in grads.items()}

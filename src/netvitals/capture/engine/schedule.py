@@ -134,11 +134,7 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
     """Who looks at what, by method and, for tensors and gradients, by kind of site."""
     due: Due = {}
     for method in METHODS:
-        found = [
-            (v, _callback(v, method))
-            for v in vitals
-            if _has(v, method) and (v.name, method) not in resting
-        ]
+        found = [(v, _callback(v, method)) for v in vitals if _has(v, method) and (v.name, method) not in resting]
         due[method] = [callback for _, callback in found]
         chosen = {"gradient": "gradients_of", "tensor": "tensors_of"}.get(method)
         if chosen is not None:  # to wait for a gradient that nobody looks at costs time
