@@ -29,6 +29,7 @@ from netvitals.capture import (
     TensorView,
     Vital,
 )
+from netvitals.drift.pieces import write_drift
 from netvitals.drift.signs import Reduction, _check_reduction, joined, row_means, split_parts
 from netvitals.drift.weights import (
     DRIFT_METRICS,
@@ -39,7 +40,6 @@ from netvitals.drift.weights import (
     row_std,
     weight_columns,
 )
-from netvitals.vitals._drift_of_pieces import write_drift
 
 GRADIENT_METRICS = ("grad_mean_abs", "grad_norm")
 SIGN_METRICS = ("g_pos", "g_all", "rho_pos", "rho_all", "frac_units_pos", "slope", "euler")

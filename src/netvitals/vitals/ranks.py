@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from netvitals.capture import Metric, ParameterView, Recorder, Vital
+from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 
 WHAT = ("grad", "scale", "loss")
 
@@ -47,7 +47,15 @@ class Ranks(Vital):
         "loss": Metric("loss by rank and micro-batch", "loss"),
     }
     headline = ("grad_over_median", "grad_spread")
+    needs = "several ranks, or several micro-batches a step"
     takes_pieces = True
+
+    def begin(self, context: WatchContext) -> None:
+        if not context.training:
+            raise ValueError(
+                f"the vital sign {self.name!r} compares the micro-batches and ranks of a step, and a checkup makes none: "
+                "ask for it in watch"
+            )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         """Nothing: what it tells arrives before the optimizer steps, see :mod:`netvitals.watching.arrivals`."""
@@ -65,7 +73,7 @@ class Ranks(Vital):
             if what == "grad":
                 names.append("not_finite")
                 values.append(float(np.isinf(rows).sum()))
-            if (found := outlier(rows)) is None:
+            if (found := _outlier(rows)) is None:
                 continue
             names += [f"{what}_{m}" for m in ("over_median", "spread", "rank", "micro_batch")]
             values += found
@@ -73,12 +81,12 @@ class Ranks(Vital):
         recorder.put("model", names, np.array(values))
 
 
-def outlier(rows: np.ndarray) -> list[float] | None:
+def _outlier(rows: np.ndarray) -> list[float] | None:
     """(largest over median, spread, its rank, its micro-batch) of a table of ranks × micro-batches.
 
     One that is not finite counts as the largest. None where fewer than two are known.
 
-    >>> outlier(np.array([[1.0, 3.0]]))
+    >>> _outlier(np.array([[1.0, 3.0]]))
     [1.5, 0.5, 0.0, 1.0]
     """
     known = rows[~np.isnan(rows)]

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from netvitals.watch import Watch
 
 
-def open_run_of(
-    watch: Watch, run: str | os.PathLike[str], resume: bool | int, optimizers: Sequence[Optimizer]
-) -> None:
+def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, optimizers: Sequence[Optimizer]) -> None:
     """Give a watch the writer of its run, and the step at which it begins."""
     from netvitals.runs import RunWriter, run_file
 
