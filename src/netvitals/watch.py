@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import ranks_of
 from netvitals.watching.seen import Seen
 from netvitals.watching.shared_steps import shared_steps
+from netvitals.watching.twin import twin_of
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
@@ -118,7 +120,8 @@ class Watch(Seen):
         if self._ranks is not None and self._ranks.rank:  # the first writes and sends for all
             run = log = None
         self._probe = checked_probe(probe)
-        self._model = uncompiled(root) if probe is not None else unwrapped(root)
+        self._twin = twin_of(unwrapped(root), uncompiled(root)) if probe is None else None
+        self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
         if words := open_watches.take_over(self._model):
             warn(words)
         parameters = dict(uncompiled(root).named_parameters())
@@ -132,7 +135,7 @@ class Watch(Seen):
         self._schedule.begin(
             WatchContext(model=self._bare, optimizers=tuple(optimizers), probe=self._probe, training=True)
         )
-        self._observer = Roots(self._model, self._schedule, passive=self._probe is None)
+        self._observer = Roots(self._model, self._schedule, passive=self._probe is None and self._twin is None)
         self._observer.notes.update(foreign)
         self._hooks = OptimizerHooks(parameters, optimizers, open_watches.weakly(self._stepped))
         self._step = 0
@@ -235,7 +238,9 @@ class Watch(Seen):
         try:
             if self._shared is not None:
                 self._shared.arm(recorder)
-            if self._probe is None:
+            if self._twin is not None:
+                self._twin.arm(self._observer.notes)
+            elif self._probe is None:
                 if self._shared is None or self._shared.looks:
                     self._observer.arm(recorder)
             elif not self._probe_failed:
@@ -243,6 +248,8 @@ class Watch(Seen):
                 observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
             if self._schedule.wants("parameters"):
                 self._hooks.arm(open_watches.weakly(self._moved))
+            if self._twin is not None:
+                self._hooks.about_to_step = partial(self._twin.look, self._observer, recorder)
         except Exception as error:
             self._disarm()
             if first:
@@ -275,7 +282,7 @@ class Watch(Seen):
         self._hooks.settle()
         seen, stripped = self._observer.observed, self._observer.whole.stripped
         self._disarm()
-        looks = self._probe is None and (self._shared is None or self._shared.looks)
+        looks = self._probe is None and self._twin is None and (self._shared is None or self._shared.looks)
         expected = looks and not self._late and "model" not in self._observer.skipped
         if stripped and not seen:
             self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not looked at"
@@ -320,6 +327,8 @@ class Watch(Seen):
     def _disarm(self) -> None:
         self._observer.disarm()
         self._hooks.disarm()
+        if self._twin is not None:
+            self._twin.disarm()
         self._recorder = None
 
     def __enter__(self) -> Watch:

@@ -1,4 +1,4 @@
-"""A small GPT trained by two and four processes, its parameters cut into pieces: one run, as if one process trained it."""
+"""A small GPT trained by two and four processes, its parameters in pieces: one run, as if one process trained it."""
 
 import math
 import os

@@ -10,8 +10,8 @@ from netvitals.findings.curves import Curve, Table
 from netvitals.findings.rules import Context, rule
 from netvitals.runs import Finding, Severity
 
-# Null: the gradient of b examples drawn alike is a mean of b vectors; for its length to be k times the median, one of the
-# examples must have k·√b times the usual gradient. Ten is a choice of this project on top of it.
+# Null: the gradient of b examples drawn alike is a mean of b vectors; for its length to be k times the median, one of
+# the examples must have k·√b times the usual gradient. Ten is a choice of this project on top of it.
 LONG = 10.0
 OFTEN = 3  # the same rank on so many measured steps is a trouble of the rank, not of a batch
 

@@ -53,7 +53,7 @@ class Ranks(Vital):
     def begin(self, context: WatchContext) -> None:
         if not context.training:
             raise ValueError(
-                f"the vital sign {self.name!r} compares the micro-batches and ranks of a step, and a checkup makes none: "
+                f"the vital sign {self.name!r} compares ranks and micro-batches of a step, and a checkup makes none: "
                 "ask for it in watch"
             )
 
