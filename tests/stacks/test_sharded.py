@@ -134,6 +134,8 @@ def worker(rank, world, folder, kind):
         vitals = train(net, slice(first, first + each), begin)
         ends.append([(p.to_local() if hasattr(p, "to_local") else p).detach().clone() for p in net.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True)), "watching has changed the training"
+    hooks = [h for m in net.modules() for h in (*m._forward_hooks.values(), *m._forward_pre_hooks.values())]
+    assert not [h for h in hooks if type(h).__module__.startswith("netvitals")], "a hook was left on the model"
     torch.save(vitals.skipped, os.path.join(folder, f"skipped{rank}.pt"))
     dist.barrier()
     dist.destroy_process_group()
