@@ -116,3 +116,20 @@ def test_without_the_other_ranks_a_piece_is_no_number():
     recorder.leave_device()
     recorder.take(None)
     assert [r.site for r in recorder.readings()[0]] == ["x"]
+
+
+def test_an_array_that_two_vital_signs_ask_for_goes_once():
+    def entries(x):
+        mean, spread = np.array([x.mean()]), np.array([x.var()])
+        return [
+            Entry("a", [mean], Over(("mean",), len(x))),
+            Entry("b", [mean, spread], Over(("mean", "variance"), len(x))),
+            Entry("c", [mean], Over(("sum",), len(x))),
+        ]
+
+    each = [entries(x) for x in PARTS]
+    found = pooled(each[0], total(each))
+    assert len(total(each).sums) == 3 + 1 + 1 + 1  # three weights, a mean, a variance, a sum
+    assert found[0][0][0] == pytest.approx([WHOLE.mean()])
+    assert [a.item() for a in found[1][0]] == pytest.approx([WHOLE.mean(), WHOLE.var()])
+    assert found[2][0][0] == pytest.approx([sum(x.mean() for x in PARTS)])

@@ -1,4 +1,4 @@
-"""A sweep of Ray Tune and a training of Ray Train on a local cluster: every trial is watched, all runs in one folder."""
+"""A sweep of Ray Tune and a training of Ray Train on a local cluster: all runs are in one folder."""
 
 import importlib.util
 import os

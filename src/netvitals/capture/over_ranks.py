@@ -103,11 +103,15 @@ def message_of(entries: Sequence[Entry], rank: int, facts: np.ndarray | None = N
     largest: list[np.ndarray] = []
     winners: list[tuple[float, float, float]] = []
     seen: list[Any] = []
+    known: dict[Any, Any] = {}
     for entry in entries:
         over = entry.over
-        seen.append((entry.vital, over.kinds, [a.shape for a in entry.arrays]))
+        again = [key in known or bool(known.setdefault(key, False)) for key in _keys(entry)]
+        seen.append((entry.vital, over.kinds, [a.shape for a in entry.arrays], again))
         sums.append(np.array([over.weight]))
         for i, (kind, array) in enumerate(zip(over.kinds, entry.arrays)):
+            if again[i]:
+                continue
             flat = np.asarray(array, dtype=np.float64).reshape(-1)
             if kind in ("max", "min"):
                 largest.append(flat if kind == "max" else -flat)
@@ -135,13 +139,16 @@ def pooled(entries: Sequence[Entry], message: Message) -> list[tuple[list[np.nda
         For each entry its arrays, and how many times the rank's own weight all ranks have.
     """
     out = []
+    known: dict[Any, np.ndarray] = {}
     at = high = won = 0
     for entry in entries:
         total = float(message.sums[at])
         at += 1
         arrays: list[np.ndarray] = []
-        for i, (kind, array) in enumerate(zip(entry.over.kinds, entry.arrays)):
-            if kind in ("same", "alone"):
+        for i, (kind, array, key) in enumerate(zip(entry.over.kinds, entry.arrays, _keys(entry))):
+            if key in known:
+                arrays.append(known[key])
+            elif kind in ("same", "alone"):
                 arrays.append(array)
             elif kind in ("max", "min"):
                 values = message.largest[high : high + array.size]
@@ -154,8 +161,19 @@ def pooled(entries: Sequence[Entry], message: Message) -> list[tuple[list[np.nda
                 values = message.sums[at : at + array.size].reshape(array.shape)
                 arrays.append(_number(kind, values, total, arrays[i - 1] if i else values))
                 at += array.size
+            known.setdefault(key, arrays[-1])
         out.append((arrays, total / entry.over.weight if entry.over.weight else 1.0))
     return out
+
+
+def _keys(entry: Entry) -> list[Any]:
+    """What tells the numbers of an entry from others: an array that several vital signs ask for goes once."""
+    over, arrays = entry.over, entry.arrays
+    shares = None if over.shares is None else over.shares.tobytes()
+    return [
+        (id(array), kind, over.weight, shares, id(arrays[i - 1]) if kind in ("variance", "scatter", "winner") else 0)
+        for i, (kind, array) in enumerate(zip(over.kinds, arrays))
+    ]
 
 
 def _summand(kind: Kind, value: np.ndarray, entry: Entry, i: int) -> np.ndarray:

@@ -120,7 +120,10 @@ class Ranks:
         self._make, self._mail = mail, None if mail is GlooMail else mail(store, rank, world, self._prefix)
         self._together: bool | None = None  # whether every rank has a watch
         self._losses: dict[int, Tensor | float] = {}  # of steps since the last exchange
-        store.add(f"{self._prefix}/watched", 1)
+        try:
+            store.add(f"{self._prefix}/watched", 1)
+        except Exception as error:
+            self.stop(f"ranks have no store to meet in: {type(error).__name__}"[:200])
 
     @property
     def together(self) -> bool:

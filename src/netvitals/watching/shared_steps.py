@@ -28,6 +28,7 @@ def shared_steps(
     if ranks is None and vital is None:
         return None
     taking_part = ranks or OneRank()
+    notes.update(taking_part.notes)
     taking_part.notes = notes
     return SharedSteps(taking_part, buffer, None if vital is None else Arrivals(model, vital))
 
