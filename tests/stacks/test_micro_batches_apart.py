@@ -9,6 +9,7 @@ from torch import nn
 import netvitals as nv
 from netvitals.capture import Recorder
 from netvitals.vitals.ranks import Ranks
+from netvitals.watching.arrivals import Arrivals
 
 
 def net():
@@ -104,6 +105,21 @@ def test_one_that_is_not_finite_counts_as_the_largest():
     found = written([[[1.0, 1.0], [np.inf, 1.0]], [[1.0] * 2] * 2, [[1.0] * 2] * 2])
     assert (found["grad_rank"], found["grad_micro_batch"], found["not_finite"]) == (1, 0, 1)
     assert found["grad_over_median"] == np.inf
+
+
+def test_facts_of_ranks_with_more_and_fewer_micro_batches_stand_at_their_rank():
+    arrivals, recorder = Arrivals(net(), Ranks()), Recorder(0)
+    facts = {
+        0: arrivals.facts([torch.tensor([1.0]), torch.tensor([2.0])], [3.0]),
+        2: arrivals.facts([torch.tensor([4.0, torch.nan]), torch.tensor([5.0])], []),
+    }
+    arrivals.write(recorder, facts)
+    readings, arrays = recorder.readings()
+    found = {a.metric: a.value.tolist() for a in arrays}
+    assert found["grad_norm"][2] == [4.0, np.inf] and found["grad_norm"][0][0] == 1.0
+    assert np.isnan(found["grad_norm"][0][1]) and np.isnan(found["grad_norm"][1]).all()
+    assert found["output_scale"][2][0] == 5.0 and "loss" not in found  # one loss alone is not compared
+    assert {r.metric: r.value for r in readings}["grad_rank"] == 2
 
 
 @pytest.mark.parametrize("rows", [[[np.nan, 1.0]], [[np.nan]]])

@@ -92,7 +92,7 @@ def train(net, part, watching):
 def cut(net, kind, world):
     from torch.distributed.device_mesh import init_device_mesh
 
-    if kind == "ddp":
+    if kind.startswith("ddp"):
         return nn.parallel.DistributedDataParallel(net)
     if kind.startswith("fsdp1"):
         from torch.distributed.fsdp import FullyShardedDataParallel
@@ -122,8 +122,13 @@ def cut(net, kind, world):
 
 def worker(rank, world, folder, kind):
     torch.set_num_threads(1)
-    store = dist.FileStore(os.path.join(folder, "store"), world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
+    patience = timedelta(seconds=60)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        dist.init_process_group("gloo", timeout=patience)
+        rank = dist.get_rank()
+    else:
+        store = dist.FileStore(os.path.join(folder, "store"), world)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=patience)
     groups = {"tp": 1, "both": 2}.get(kind, world)  # of ranks that see different examples
     each = EXAMPLES // groups
     first = rank // (world // groups) * each
@@ -131,7 +136,8 @@ def worker(rank, world, folder, kind):
     for watching in (None, os.path.join(folder, "run")):
         net = cut(model(), kind, world)
         begin = partial(nv.watch, every=1, run=watching) if watching else lambda m, o: None
-        vitals = train(net, slice(first, first + each), begin)
+        outer = begin if kind != "ddp inside" else lambda m, o, begin=begin: begin(m.module, o)
+        vitals = train(net, slice(first, first + each), outer)
         ends.append([(p.to_local() if hasattr(p, "to_local") else p).detach().clone() for p in net.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True)), "watching has changed the training"
     hooks = [h for m in net.modules() for h in (*m._forward_hooks.values(), *m._forward_pre_hooks.values())]
@@ -181,7 +187,17 @@ def alone(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("kind", "world"),
-    [("fsdp2", 2), ("fsdp2", 4), ("hsdp", 4), ("fsdp1", 2), ("fsdp1 flat", 2), ("tp", 2), ("both", 4), ("ddp", 2)],
+    [
+        ("fsdp2", 2),
+        ("fsdp2", 4),
+        ("hsdp", 4),
+        ("fsdp1", 2),
+        ("fsdp1 flat", 2),
+        ("tp", 2),
+        ("both", 4),
+        ("ddp", 2),
+        ("ddp inside", 2),
+    ],
 )
 def test_one_run_equal_to_that_of_one_process(kind, world, alone, tmp_path):
     spawn(tmp_path, kind, world)
@@ -197,7 +213,7 @@ def test_one_run_equal_to_that_of_one_process(kind, world, alone, tmp_path):
     assert ("activations" in skipped) is parallel
     for key, value in readings.items():
         _, vital, site, metric = key
-        if (vital, metric.split(":")[0]) in (OWN if kind == "ddp" else OWN | PIECES):
+        if (vital, metric.split(":")[0]) in (OWN if kind.startswith("ddp") else OWN | PIECES):
             named = any(name.startswith(vital) for name in skipped)
             assert named or parallel, f"{vital} {metric} is of one rank, silently"
         elif key in found:
@@ -208,6 +224,20 @@ def test_one_run_equal_to_that_of_one_process(kind, world, alone, tmp_path):
     if kind in ("fsdp2", "hsdp", "ddp"):
         missing = {(vital, metric) for _, vital, _, metric in readings.keys() - found.keys()}
         assert missing <= OWN | PIECES, missing
+
+
+def test_the_same_through_torchrun(alone, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    done = subprocess.run(
+        [*command, __file__, str(tmp_path), "fsdp2", "2", "0"], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith("run")] == ["run"]
+    found, (_, by_hand) = numbers(tmp_path / "run"), alone
+    for step, (loss, gradient, _) in enumerate(by_hand):
+        assert found[step, "loss", "model", "loss"] == pytest.approx(loss, rel=1e-6)
+        if step % 2 == 0:
+            assert found[step, "gradients", "model", "grad_norm"] == pytest.approx(gradient, rel=1e-6)
 
 
 if __name__ == "__main__":

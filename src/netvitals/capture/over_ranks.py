@@ -85,7 +85,8 @@ class Message:
         line, _, body = given.partition(b"\n")
         head: dict[str, Any] = json.loads(line)
         parts = np.split(np.frombuffer(body, dtype="<f8"), np.cumsum(head["sizes"])[:-1])
-        return Message(head["layout"], parts[0], parts[1], parts[2].reshape(-1, 3), dict(zip(head["ranks"], parts[3:])))
+        ranks = {rank: row.copy() for rank, row in zip(head["ranks"], parts[3:])}  # else they keep all of it in memory
+        return Message(head["layout"], parts[0], parts[1], parts[2].reshape(-1, 3), ranks)
 
 
 def message_of(entries: Sequence[Entry], rank: int, facts: np.ndarray | None = None) -> Message:

@@ -17,7 +17,6 @@ from netvitals.capture import ParameterView, Recorder
 from netvitals.drift.weights import DRIFT_METRICS, ROLES, STD_FLOOR, WEIGHT_METRICS, role
 
 LOST = "extreme_threshold"
-COLUMNS = 10
 
 
 def write_drift(recorder: Recorder, view: ParameterView) -> None:

@@ -19,9 +19,10 @@ from netvitals.capture import Recorder, detached_context
 from netvitals.capture.engine.hook import Hook
 from netvitals.capture.nested import tensors
 from netvitals.capture.shards import is_distributed
+from netvitals.vitals.ranks import WHAT
 from netvitals.vitals.ranks import Ranks as RanksVital
 
-KINDS = 3  # gradient norm, activation scale, loss
+KINDS = len(WHAT)  # gradient norm, scale of the output, loss
 
 
 class Arrivals:

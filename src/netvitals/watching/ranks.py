@@ -8,6 +8,7 @@ does not answer is waited for only a while. Between measured steps nothing is ex
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable
 from datetime import timedelta
@@ -89,13 +90,23 @@ def ranks_of(model: Any) -> Ranks | None:
     sharded = isinstance(model, nn.Module) and any(
         is_distributed(p) or type(p).__name__ == "FlatParameter" for p in model.parameters()
     )
-    if kind not in ("DistributedDataParallel", "FullyShardedDataParallel") and not sharded:
+    wrapped = kind in ("DistributedDataParallel", "FullyShardedDataParallel")
+    if not sharded and not wrapped and not _is_replicated(model):
         return None
     store, rank, world = dist.distributed_c10d._get_default_store(), dist.get_rank(), dist.get_world_size()
     ranks = Ranks(store, rank, world, next(_numbers))
     ranks.pieces = pieces_of(model.module if kind == "DistributedDataParallel" else model, world)
     ranks.tensor_parallel = is_tensor_parallel(model)
     return ranks
+
+
+def _is_replicated(model: Any) -> bool:
+    """Whether a model, as a trainer hands it out, stands inside a DistributedDataParallel that somebody holds."""
+    return any(
+        type(one).__name__ == "DistributedDataParallel" and any(m is model for m in one.modules())
+        for one in gc.get_objects()
+        if issubclass(type(one), nn.Module)
+    )
 
 
 class Ranks:
