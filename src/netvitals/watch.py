@@ -120,7 +120,8 @@ class Watch(Seen):
         if self._ranks is not None and self._ranks.rank:  # the first writes and sends for all
             run = log = None
         self._probe = checked_probe(probe)
-        self._twin = twin_of(unwrapped(root), uncompiled(root)) if probe is None else None
+        cut = self._ranks is not None and self._ranks.pieces  # to run these once more would take collectives
+        self._twin = twin_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
         self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
         if words := open_watches.take_over(self._model):
             warn(words)

@@ -92,6 +92,10 @@ def train(net, part, watching):
 def cut(net, kind, world):
     from torch.distributed.device_mesh import init_device_mesh
 
+    if kind == "ddp of compiled":
+        net = torch.compile(net, backend="aot_eager")
+    if kind == "compiled ddp":
+        return torch.compile(nn.parallel.DistributedDataParallel(net), backend="aot_eager")
     if kind.startswith("ddp"):
         return nn.parallel.DistributedDataParallel(net)
     if kind.startswith("fsdp1"):
@@ -197,6 +201,8 @@ def alone(tmp_path_factory):
         ("both", 4),
         ("ddp", 2),
         ("ddp inside", 2),
+        ("ddp of compiled", 2),
+        ("compiled ddp", 2),
     ],
 )
 def test_one_run_equal_to_that_of_one_process(kind, world, alone, tmp_path):
@@ -213,7 +219,7 @@ def test_one_run_equal_to_that_of_one_process(kind, world, alone, tmp_path):
     assert ("activations" in skipped) is parallel
     for key, value in readings.items():
         _, vital, site, metric = key
-        if (vital, metric.split(":")[0]) in (OWN if kind.startswith("ddp") else OWN | PIECES):
+        if (vital, metric.split(":")[0]) in (OWN if "ddp" in kind else OWN | PIECES):
             named = any(name.startswith(vital) for name in skipped)
             assert named or parallel, f"{vital} {metric} is of one rank, silently"
         elif key in found:
@@ -221,7 +227,7 @@ def test_one_run_equal_to_that_of_one_process(kind, world, alone, tmp_path):
         else:
             named = any(site in name or name.startswith(vital) for name in skipped)
             assert parallel or named, f"{key} is missing, and nobody says so"
-    if kind in ("fsdp2", "hsdp", "ddp"):
+    if kind in ("fsdp2", "hsdp") or "ddp" in kind:
         missing = {(vital, metric) for _, vital, _, metric in readings.keys() - found.keys()}
         assert missing <= OWN | PIECES, missing
 

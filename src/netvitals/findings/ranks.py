@@ -37,7 +37,7 @@ def outliers(context: Context) -> Iterator[Finding]:
     if broken:
         yield _finding(table, "critical", broken, ratio, rank, batch, "is not finite")
     if long:
-        worst = float(np.max(ratio.values[np.isfinite(ratio.values)]))
+        worst = float(np.max(ratio.values[np.isin(ratio.steps, long)]))
         yield _finding(table, "warning", long, ratio, rank, batch, f"is up to {worst:.0f} times the median one")
 
 
@@ -50,7 +50,8 @@ def _finding(
     usual, times = int(np.bincount(ranks).argmax()), len(steps)
     same = int((ranks == usual).sum())
     again = f", and again on {times - 1} of {len(ratio.steps)} measured steps" if times > 1 else ""
-    several = len(np.unique(rank.values[np.isfinite(rank.values)])) > 1 or usual > 0
+    lengths = table.array("ranks", "model", "grad_norm")
+    several = lengths is not None and len(lengths) > 1
     whole = same == times and times >= OFTEN and several
     return Finding(
         severity,

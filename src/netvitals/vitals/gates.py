@@ -59,6 +59,7 @@ class Gates(Vital):
         self._densities = [f"density@{t:g}" for t in self.thetas]
         self._metrics = (*self._densities, "mean", *(f"q{round(100 * q):02d}" for q in QUANTILES), "variance", "valid")
         self._products = tuple(f"{which}@{t:g}" for which in ("first", "second") for t in self.thetas)
+        self._kinds = ("mean", "mean", "mean", "scatter", *("alone" for _ in QUANTILES), *("mean" for _ in self.thetas))
         self._pool = Pool(self._densities)
         self._relu, self._smooth = PooledTable(self._finish_relu), PooledTable(self._finish_smooth)
 
@@ -78,7 +79,7 @@ class Gates(Vital):
             recorder,
             view.layout,
             (view.mean, gate.mean(), mean, spread, *quantiles, *shares),
-            ("mean", "mean", "mean", "scatter", *(("alone",) * len(quantiles)), *(("mean",) * len(shares))),
+            self._kinds,
             alone="q05, q50, q95",
         )
 

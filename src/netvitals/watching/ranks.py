@@ -86,6 +86,7 @@ def ranks_of(model: Any) -> Ranks | None:
     """The ranks that train ``model`` together; None where it is trained by one process."""
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() < 2:
         return None
+    model = getattr(model, "_orig_mod", model)  # compiled after it was wrapped
     kind = type(model).__name__
     sharded = isinstance(model, nn.Module) and any(
         is_distributed(p) or type(p).__name__ == "FlatParameter" for p in model.parameters()
