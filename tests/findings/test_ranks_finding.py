@@ -44,7 +44,7 @@ def test_a_gradient_of_more_than_ten_medians_is_a_finding(ratio, says):
 
 
 def test_one_that_is_not_finite_is_critical_and_named_apart():
-    found = Source([(50.0, 0, 1, 0), (np.inf, 2, 0, 1), ORDINARY]).found()
+    found = Source([(50.0, 0, 1, 0), (np.inf, 2, 0, 1), (20.0, 1, 1, 0), ORDINARY]).found()
     assert [f.severity for f in found] == ["critical", "warning"]
     assert "is not finite: rank 2, micro-batch 0 on step 10." in found[0].what
     assert "up to 50 times" in found[1].what and "rank 0, micro-batch 1 on step 0" in found[1].what
