@@ -42,7 +42,9 @@ def batches(steps):
 def train(model, rank, world, watching, steps=4):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     vitals = watching(model, optimizer)
-    for x, y in batches(steps):
+    for step, (x, y) in enumerate(batches(steps)):
+        if rank == 1 and str(step) == os.environ.get("RANK_1_DIES_ON"):
+            os._exit(1)
         loss = F.cross_entropy(model(x[rank::world]), y[rank::world])
         loss.backward()
         optimizer.step()
@@ -123,6 +125,20 @@ def test_a_rank_that_dies_is_waited_for_only_a_while(monkeypatch):
     assert "stands alone from step 3" in both[0].notes["ranks"] and not both[0].together
     assert any("stands alone" in str(w.message) for w in heard)
     assert both[0].pooled(None, 4) == {}
+
+
+def test_training_whose_rank_was_killed_ends_and_keeps_what_was_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK_1_DIES_ON", "2")
+    command = [sys.executable, __file__, str(tmp_path), "0,1"]
+    begun = time.monotonic()
+    running = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    _, errors = running[0].communicate(timeout=100)
+    running[1].wait(timeout=10)
+    assert running[0].returncode != 0 and "Error" in errors, "the training itself has failed, and says so"
+    assert time.monotonic() - begun < 60
+    run = nv.open_run(tmp_path / "run")
+    assert run.status != "running" and set(run.frame(vital="gates")["step"]) >= {0, 1}
+    assert sorted(set(run.frame(vital="loss")["step"]))[:2] == [0, 1]
 
 
 def exchanged(losses, facts=None):

@@ -101,16 +101,19 @@ class SharedSteps:
             recorder, self._pending = self._pending[0], None
             recorder.take(None)
             self._buffer.observe(recorder)
-        self._hand_on({})
+        if self._steps:
+            self.notes["loss of other ranks"] = (
+                f"from step {self._steps[0]} on the loss is that of rank {self.ranks.rank}"
+            )
+            self._hand_on({})
 
     def close(self, status: str) -> None:
         """Exchange what is left; who ends otherwise than by the end of training does not wait for the others."""
-        self.exchange()
+        if status == "finished" or isinstance(self.ranks, OneRank):
+            self.exchange()
         if self._steps and status == "finished" and self.ranks.together:
             self._hand_on(self.ranks.pooled(None, self._steps[-1]))
-        elif self._steps:
-            self.notes["loss of other ranks"] = f"from step {self._steps[0]} on the loss is that of rank 0"
-            self._hand_on({})
+        self.leave()
 
     def _hand_on(self, found: dict[int, np.ndarray]) -> None:
         """Losses to the buffer: the mean over ranks where it is known, else those of this rank."""
