@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,13 @@ from netvitals.capture import (
 from netvitals.capture import probe as observe_with
 from netvitals.watching import open_watches
 from netvitals.watching.arguments import check_model, check_resume, checked_optimizers, checked_probe, together
-from netvitals.watching.description import described
+from netvitals.watching.description import note_places, open_run_of
 from netvitals.watching.live_log import LiveLog, live_log
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import ranks_of
 from netvitals.watching.seen import Seen
+from netvitals.watching.shared_steps import shared_steps
+from netvitals.watching.twin import twin_of
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
@@ -117,7 +120,9 @@ class Watch(Seen):
         if self._ranks is not None and self._ranks.rank:  # the first writes and sends for all
             run = log = None
         self._probe = checked_probe(probe)
-        self._model = uncompiled(root) if probe is not None else unwrapped(root)
+        cut = self._ranks is not None and self._ranks.pieces  # to run these once more would take collectives
+        self._twin = twin_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
+        self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
         if words := open_watches.take_over(self._model):
             warn(words)
         parameters = dict(uncompiled(root).named_parameters())
@@ -126,31 +131,34 @@ class Watch(Seen):
         optimizers, foreign = checked_optimizers(optimizer, parameters)
         from netvitals.vitals import choose
 
-        self._schedule = Schedule(choose(vitals))
+        chosen = ["default", "ranks"] if vitals is None and self._ranks is not None else vitals
+        self._schedule = Schedule(choose(chosen))
         self._schedule.begin(
             WatchContext(model=self._bare, optimizers=tuple(optimizers), probe=self._probe, training=True)
         )
-        self._observer = Roots(self._model, self._schedule, passive=self._probe is None)
+        self._observer = Roots(self._model, self._schedule, passive=self._probe is None and self._twin is None)
         self._observer.notes.update(foreign)
         self._hooks = OptimizerHooks(parameters, optimizers, open_watches.weakly(self._stepped))
         self._step = 0
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
-        self._batches = MicroBatches(self._buffer.loss)
+        self._shared = shared_steps(self._ranks, self._buffer, self._model, self._schedule, self._observer.notes)
+        self._batches = MicroBatches((self._shared or self._buffer).loss)
         self._buffer.closing = self._batches.flush
+        if self._shared is not None:
+            self._shared.batches = self._batches
+            self._buffer.closing, self._observer.also = self._shared.leave, self._shared.disarm
         self._log: LiveLog | None = None
         self.yields = False  # the next watch of the model may close this one
         self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = self._late = self._probe_failed = self._closed = self._entered = False
         self._path: os.PathLike[str] | None = None
-        if self._ranks is not None:
-            self._buffer.pooled = self._ranks.pooled
         try:
             self._log = live_log(self, log)
             if run is not None:
-                self._open_run(run, resume, described(self, self._bare, optimizers))
+                open_run_of(self, run, resume, optimizers)
             if self._ranks is not None and resume is not False:
                 self._step = self._buffer.steps = self._ranks.first_step(self._step)
                 self._observations = -(-self._step // self.every)
@@ -164,18 +172,6 @@ class Watch(Seen):
             raise
         parts = (self._observer, self._hooks, self._buffer, self._writer)
         self._finalizer = open_watches.add(self, self._model, parts)
-
-    def _open_run(self, run: str | os.PathLike[str], resume: bool | int, meta: dict[str, Any]) -> None:
-        from netvitals.runs import RunWriter, run_file
-
-        at = None if isinstance(resume, bool) else resume
-        existing = "number" if resume is False else "resume"
-        if at is not None and not run_file(run).is_file():
-            raise FileNotFoundError(f"there is no run at {run} to go on with at step {at}; begin one without resume")
-        self._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)
-        self._path, self._buffer.writer, writer.source = writer.path, writer, self._buffer.hand_over
-        self._step = self._buffer.steps = writer.next_step
-        self._observations = -(-self._step // self.every)
 
     # ---------------------------------------------------------------- the training loop
 
@@ -228,6 +224,8 @@ class Watch(Seen):
             self._begin()
 
     def _send(self) -> None:
+        if self._shared is not None:
+            self._shared.exchange()
         if self._log is not None:
             try:
                 self._log.send()
@@ -239,13 +237,20 @@ class Watch(Seen):
         self._schedule.select(self._observations, self._step)
         self._observations += 1
         try:
-            if self._probe is None:
-                self._observer.arm(recorder)
+            if self._shared is not None:
+                self._shared.arm(recorder)
+            if self._twin is not None:
+                self._twin.arm(self._observer.notes)
+            elif self._probe is None:
+                if self._shared is None or self._shared.looks:
+                    self._observer.arm(recorder)
             elif not self._probe_failed:
                 task = task_of(self._model, self._probe[2], self._probe[:2])
                 observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
             if self._schedule.wants("parameters"):
                 self._hooks.arm(open_watches.weakly(self._moved))
+            if self._twin is not None:
+                self._hooks.about_to_step = partial(self._twin.look, self._observer, recorder)
         except Exception as error:
             self._disarm()
             if first:
@@ -262,8 +267,12 @@ class Watch(Seen):
             return
         try:
             with detached_context():
-                modules = self._observer.modules if self._bare is self._model else dict(self._bare.named_modules())
-                view = parameter_view(modules, self._initial, grads, before, self._observer.anatomy)
+                modules = self._observer.modules if self._bare is self._model else {}
+                modules = modules or dict(self._bare.named_modules())
+                pieces = {} if self._ranks is None else self._ranks.pieces
+                known = self._observer.anatomy
+                skipped = self._recorder.skipped
+                view = parameter_view(modules, self._initial, grads, before, known, pieces, skipped)
                 self._schedule.show("parameters", self._recorder, view)
         except Exception as error:
             warn(f"looking at the parameters failed: {type(error).__name__}: {error}")
@@ -274,7 +283,8 @@ class Watch(Seen):
         self._hooks.settle()
         seen, stripped = self._observer.observed, self._observer.whole.stripped
         self._disarm()
-        expected = self._probe is None and not self._late and "model" not in self._observer.skipped
+        looks = self._probe is None and self._twin is None and (self._shared is None or self._shared.looks)
+        expected = looks and not self._late and "model" not in self._observer.skipped
         if stripped and not seen:
             self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not looked at"
         elif expected and not seen and not self._missed:
@@ -284,22 +294,14 @@ class Watch(Seen):
                 "watch the module that the loop calls"
             )
         try:
-            self._buffer.observe(recorder)
+            (self._shared or self._buffer).observe(recorder)
         except Exception as error:
             warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
-        if self._ranks is not None:
-            self._buffer.settle()
-            self._observer.notes.update(self._ranks.notes)
         self._observer.notes.update(recorder.skipped)
         if left_out := self._batches.left_out:
             why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
             self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
-        places = len(self._observer.sites) + len(self._observer.skipped)
-        if self._writer is not None and places != self._noted:
-            self._noted = places
-            self._writer.note("sites", self.sites)
-            self._writer.note("activations", self.activations)
-            self._writer.note("skipped", self.skipped)
+        note_places(self)
 
     # ---------------------------------------------------------------- the end
 
@@ -312,6 +314,10 @@ class Watch(Seen):
         self._hooks.close()
         self._finalizer.detach()
         open_watches.remove(self, self._model)
+        if self._shared is not None:
+            self._batches.flush()
+            self._shared.close(status)
+            note_places(self)
         self._buffer.close()
         if self._log is not None:
             self._log.close()
@@ -322,6 +328,8 @@ class Watch(Seen):
     def _disarm(self) -> None:
         self._observer.disarm()
         self._hooks.disarm()
+        if self._twin is not None:
+            self._twin.disarm()
         self._recorder = None
 
     def __enter__(self) -> Watch:
@@ -332,7 +340,3 @@ class Watch(Seen):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close("finished" if kind is None else "failed")
-
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else f"step {self._step}"
-        return f"Watch({type(self._model).__name__}, {state}, {len(self.sites)} sites, every {self.every})"

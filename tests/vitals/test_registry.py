@@ -29,6 +29,7 @@ OPTIONAL = [
     "orders",
     "gauge_charges",
     "curvature",
+    "ranks",
 ]
 
 
@@ -72,17 +73,21 @@ def mixture(seed=0):
     return Mixture(), torch.randn(32, 8), torch.randint(0, 3, (32,)), F.cross_entropy
 
 
-def watched(made, names, *, with_probe, steps=12, **options):
+def watched(made, names, *, with_probe, steps=12, micro=1, **options):
     net, x, y, loss_fn = made()
     opt = torch.optim.SGD(net.parameters(), lr=0.01)
     probe = (x, y, loss_fn) if with_probe else None
     with nv.watch(net, optimizer=opt, every=1, vitals=names, probe=probe, **options) as seen:
         for _ in range(steps):
             opt.zero_grad()
-            loss = loss_fn(net(x), y)
-            loss.backward()
+            for _ in range(micro):
+                loss = loss_fn(net(x), y)
+                loss.backward()
+                if micro > 1:
+                    seen.step(loss)
             opt.step()
-            seen.step(loss)
+            if micro == 1:
+                seen.step(loss)
     return seen
 
 
@@ -94,6 +99,7 @@ def written():
         watched(gpt, ["default", "stream_floor", "kfac_floor", "attention"], with_probe=False),
         watched(mixture, ["gates", "experts"], with_probe=False),
         watched(normed, ["default"], with_probe=False),
+        watched(normed, ["ranks"], with_probe=False, micro=2),
     ]
     return {(r.vital, r.metric) for run in runs for r in (*run.readings, *run.arrays) if r.vital != "loss"}
 
@@ -175,8 +181,8 @@ def test_each_works_alone_by_its_name_in_watch_and_checkup(name, recwarn):
     seen = watched(made, [name], with_probe=bool(vitals.REGISTRY[name].needs), steps=2)
     assert {r.vital for r in seen.readings} == {"loss", name}
     net, x, y, loss_fn = made()
-    if name == "accounting":
-        with pytest.raises(ValueError, match="what an optimizer step did, and a checkup makes none"):
+    if name in ("accounting", "ranks"):
+        with pytest.raises(ValueError, match="and a checkup makes none"):
             nv.checkup(net, loss_fn, (x, y), vitals=[name])
         return
     found = nv.checkup(net, loss_fn, (x, y), vitals=[name], curvature=False)

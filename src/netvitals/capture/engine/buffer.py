@@ -122,7 +122,6 @@ class Buffer:
     def __init__(self) -> None:
         self.writer: Writer | None = None
         self.steps = 0  # training steps that have ended
-        self.pooled: Callable[[StepColumns], StepColumns] | None = None  # a look over several processes
         self.finished: Callable[[StepColumns], None] | None = None  # hears of each look, perhaps from another thread
         self.closing: Callable[[], None] | None = None  # asked for a last loss
         self._waiting: deque[tuple[int, Tensor | float] | Moving] = deque()  # losses
@@ -189,7 +188,6 @@ class Buffer:
         while self._unfinished:
             recorder, arrays = self._unfinished.popleft()
             columns = recorder.columns()
-            columns = columns if self.pooled is None else self.pooled(columns)
             self._keep(columns)
             if self.finished is not None:
                 self.finished(columns)
