@@ -19,21 +19,24 @@ from netvitals.capture import (
     Vital,
     WatchContext,
     copies,
-    detached_context,
-    parameter_view,
-    task_of,
     uncompiled,
     unwrapped,
     warn,
 )
-from netvitals.capture import probe as observe_with
 from netvitals.watching import open_watches
-from netvitals.watching.arguments import check_model, check_resume, checked_optimizers, checked_probe, together
+from netvitals.watching.arguments import (
+    check_model,
+    check_resume,
+    check_total,
+    checked_optimizers,
+    checked_probe,
+    together,
+)
 from netvitals.watching.description import described
 from netvitals.watching.live_log import LiveLog, live_log
+from netvitals.watching.looks import Looks
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import ranks_of
-from netvitals.watching.seen import Seen
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
@@ -49,6 +52,8 @@ def watch(
     vitals: Iterable[Vital | str] | None = None,
     resume: bool | int = False,
     log: Any = None,
+    scheduler: Any = None,
+    total_steps: int | None = None,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
@@ -73,6 +78,8 @@ def watch(
             continues at that step, as a checkpoint has it: what was read from there on before is kept, but marked.
         log: send each measured step on while it trains: a wandb run, ``mlflow`` or ``(client, run_id)``, a
             ``SummaryWriter``, ``trackio``, or a function of (step, numbers). Your run is never begun or ended.
+        scheduler: of the learning rate; looked for if left out. A copy of it says what the rates will be.
+        total_steps: how many steps the training will have, for forecasts to its end.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
@@ -88,10 +95,21 @@ def watch(
     >>> sorted({r.step for r in vitals.readings if r.vital == "gates"})
     [0, 2]
     """
-    return Watch(model, optimizer=optimizer, run=run, every=every, probe=probe, vitals=vitals, resume=resume, log=log)
+    return Watch(
+        model,
+        optimizer=optimizer,
+        run=run,
+        every=every,
+        probe=probe,
+        vitals=vitals,
+        resume=resume,
+        log=log,
+        scheduler=scheduler,
+        total_steps=total_steps,
+    )
 
 
-class Watch(Seen):
+class Watch(Looks):
     """A model under watch; made by :func:`watch`. Call :meth:`step` once per training step.
 
     ``sites`` are the places looked at, ``skipped`` those that could not be (place → reason).
@@ -108,9 +126,12 @@ class Watch(Seen):
         vitals: Iterable[Vital | str] | None = None,
         resume: bool | int = False,
         log: Any = None,
+        scheduler: Any = None,
+        total_steps: int | None = None,
     ) -> None:
         root: nn.Module = together(model)
         check_model(root, every)
+        check_total(total_steps)
         check_resume(run, resume)
         self.every = int(every)
         self._ranks = ranks_of(root)
@@ -128,7 +149,14 @@ class Watch(Seen):
 
         self._schedule = Schedule(choose(vitals))
         self._schedule.begin(
-            WatchContext(model=self._bare, optimizers=tuple(optimizers), probe=self._probe, training=True)
+            WatchContext(
+                model=self._bare,
+                optimizers=tuple(optimizers),
+                probe=self._probe,
+                scheduler=scheduler,
+                total_steps=total_steps,
+                found=open_watches.weakly(self._optimizers),
+            )
         )
         self._observer = Roots(self._model, self._schedule, passive=self._probe is None)
         self._observer.notes.update(foreign)
@@ -164,6 +192,9 @@ class Watch(Seen):
             raise
         parts = (self._observer, self._hooks, self._buffer, self._writer)
         self._finalizer = open_watches.add(self, self._model, parts)
+
+    def _optimizers(self) -> list[Optimizer]:
+        return self._hooks.optimizers
 
     def _open_run(self, run: str | os.PathLike[str], resume: bool | int, meta: dict[str, Any]) -> None:
         from netvitals.runs import RunWriter, run_file
@@ -234,71 +265,6 @@ class Watch(Seen):
             except Exception as error:  # of ours: those of a tracker are caught where they arise
                 warn(f"what was measured could not be sent: {type(error).__name__}: {error}")
 
-    def _begin(self, first: bool = False) -> None:
-        recorder = Recorder(self._step)
-        self._schedule.select(self._observations, self._step)
-        self._observations += 1
-        try:
-            if self._probe is None:
-                self._observer.arm(recorder)
-            elif not self._probe_failed:
-                task = task_of(self._model, self._probe[2], self._probe[:2])
-                observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
-            if self._schedule.wants("parameters"):
-                self._hooks.arm(open_watches.weakly(self._moved))
-        except Exception as error:
-            self._disarm()
-            if first:
-                raise  # nothing has been trained yet: better to know now
-            self._probe_failed = True
-            warn(
-                f"the look at step {self._step} failed, activations are not looked at any more: "
-                f"{type(error).__name__}: {error}"
-            )
-        self._recorder = recorder
-
-    def _moved(self, grads: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
-        if self._recorder is None:
-            return
-        try:
-            with detached_context():
-                modules = self._observer.modules if self._bare is self._model else dict(self._bare.named_modules())
-                view = parameter_view(modules, self._initial, grads, before, self._observer.anatomy)
-                self._schedule.show("parameters", self._recorder, view)
-        except Exception as error:
-            warn(f"looking at the parameters failed: {type(error).__name__}: {error}")
-
-    def _finish(self) -> None:
-        recorder = self._recorder
-        assert recorder is not None
-        self._hooks.settle()
-        seen = self._observer.observed
-        self._disarm()
-        expected = self._probe is None and not self._late and "model" not in self._observer.skipped
-        if expected and not seen and not self._missed:
-            self._missed = True
-            warn(
-                f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
-                "watch the module that the loop calls"
-            )
-        try:
-            self._buffer.observe(recorder)
-        except Exception as error:
-            warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
-        if self._ranks is not None:
-            self._buffer.settle()
-            self._observer.notes.update(self._ranks.notes)
-        self._observer.notes.update(recorder.skipped)
-        if left_out := self._batches.left_out:
-            why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
-            self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
-        places = len(self._observer.sites) + len(self._observer.skipped)
-        if self._writer is not None and places != self._noted:
-            self._noted = places
-            self._writer.note("sites", self.sites)
-            self._writer.note("activations", self.activations)
-            self._writer.note("skipped", self.skipped)
-
     # ---------------------------------------------------------------- the end
 
     def close(self, status: str = "finished") -> None:
@@ -316,11 +282,6 @@ class Watch(Seen):
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close(status)
-
-    def _disarm(self) -> None:
-        self._observer.disarm()
-        self._hooks.disarm()
-        self._recorder = None
 
     def __enter__(self) -> Watch:
         self._entered = True  # the block will close it

@@ -18,7 +18,18 @@ from netvitals.capture import Metric, Vital, WatchContext
 from netvitals.lab import models
 from netvitals.report.glossary import CHECKUP, SIGNS, sign
 
-DEFAULT = ["gates", "preactivations", "drift", "sparsity", "spikes", "imbalance", "rank", "stream", "gradients"]
+DEFAULT = [
+    "gates",
+    "preactivations",
+    "drift",
+    "sparsity",
+    "spikes",
+    "imbalance",
+    "rank",
+    "stream",
+    "gradients",
+    "optimizer",
+]
 OPTIONAL = [
     "attention",
     "experts",
@@ -72,9 +83,9 @@ def mixture(seed=0):
     return Mixture(), torch.randn(32, 8), torch.randint(0, 3, (32,)), F.cross_entropy
 
 
-def watched(made, names, *, with_probe, steps=12, **options):
+def watched(made, names, *, with_probe, steps=12, kind=torch.optim.SGD, **options):
     net, x, y, loss_fn = made()
-    opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    opt = kind(net.parameters(), lr=0.01)
     probe = (x, y, loss_fn) if with_probe else None
     with nv.watch(net, optimizer=opt, every=1, vitals=names, probe=probe, **options) as seen:
         for _ in range(steps):
@@ -93,7 +104,7 @@ def written():
         watched(conv, ["default", *(n for n in OPTIONAL if n != "stream_floor")], with_probe=True),
         watched(gpt, ["default", "stream_floor", "kfac_floor", "attention"], with_probe=False),
         watched(mixture, ["gates", "experts"], with_probe=False),
-        watched(normed, ["default"], with_probe=False),
+        watched(normed, ["default"], with_probe=False, kind=torch.optim.AdamW, total_steps=12),
     ]
     return {(r.vital, r.metric) for run in runs for r in (*run.readings, *run.arrays) if r.vital != "loss"}
 
@@ -175,8 +186,9 @@ def test_each_works_alone_by_its_name_in_watch_and_checkup(name, recwarn):
     seen = watched(made, [name], with_probe=bool(vitals.REGISTRY[name].needs), steps=2)
     assert {r.vital for r in seen.readings} == {"loss", name}
     net, x, y, loss_fn = made()
-    if name == "accounting":
-        with pytest.raises(ValueError, match="what an optimizer step did, and a checkup makes none"):
+    if name in ("accounting", "optimizer"):
+        why = {"accounting": "what an optimizer step did, and a checkup makes none", "optimizer": "trains nothing"}
+        with pytest.raises(ValueError, match=why[name]):
             nv.checkup(net, loss_fn, (x, y), vitals=[name])
         return
     found = nv.checkup(net, loss_fn, (x, y), vitals=[name], curvature=False)
