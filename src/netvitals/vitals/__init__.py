@@ -17,13 +17,13 @@ from netvitals.capture import Metric, Vital, WatchContext
 from netvitals.vitals.curvature import Curvature
 from netvitals.vitals.dead_directions import KFACFloor, Orders, StreamFloor
 from netvitals.vitals.drift import Drift
-from netvitals.vitals.future.optimizer import OptimizerSettings
 from netvitals.vitals.future.plateau import PlateauForecast
 from netvitals.vitals.gates import Gates
 from netvitals.vitals.gauge_charges import GaugeCharges
 from netvitals.vitals.gradients import Gradients
 from netvitals.vitals.imbalance import Imbalance, StepAccounting
 from netvitals.vitals.language import Attention, Experts
+from netvitals.vitals.optimizer import OptimizerSettings
 from netvitals.vitals.preactivations import Preactivations
 from netvitals.vitals.rank import Rank
 from netvitals.vitals.sparsity import Sparsity

@@ -20,7 +20,8 @@ from netvitals.capture import Metric, ParameterView, Recorder, Vital
 
 
 class Gradients(Vital):
-    """``grad_norm``, ``update_norm``, ``weight_norm`` and ``update_ratio`` of every parameter tensor and of the model.
+    """``grad_norm``, ``update_norm``, ``weight_norm`` and ``update_ratio`` of every parameter tensor and of the model,
+    and the model's ``descent``.
 
     Gradients and updates are there when an optimizer is watched; without one, only the weight norm is. Experts that are
     stacked in one tensor (experts, out, in) are looked at one by one as well, as ``name[3]``.
@@ -38,6 +39,7 @@ class Gradients(Vital):
         "update_norm": Metric("length of the step", "weight"),
         "weight_norm": Metric("length of the weights", "weight"),
         "update_ratio": Metric("step over weights"),
+        "descent": Metric("what this step takes off the loss to first order, −⟨gradient, step⟩", "loss"),
     }
     headline = ("update_ratio", "grad_norm", "weight_norm")
     default = True
@@ -61,6 +63,17 @@ class Gradients(Vital):
             tensors += torch._foreach_sub([params[n] for n in before], [old[n] for n in before])
         roots = {n: params[n].numel() ** 0.5 for n in grads if params[n].ndim > 1}
         recorder.on_host(_norms(tensors), partial(self._finish, recorder, names, whole, grads, before, roots))
+        self._descent(recorder, view, names[:whole])
+
+    def _descent(self, recorder: Recorder, view: ParameterView, names: list[str]) -> None:
+        moved = [n for n in names if n in view.grads and n in view.before]
+        falls = [
+            torch.sum(view.grads[n].to(view.params[n].dtype) * (view.before[n] - view.params[n]))
+            for n in moved
+            if not view.grads[n].is_sparse
+        ]
+        if falls:
+            recorder.write("model", ("descent",), torch.stack([f.to(falls[0].device) for f in falls]).sum())
 
     def _finish(
         self,

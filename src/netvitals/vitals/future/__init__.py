@@ -1,1 +1,1 @@
-"""What forecasts rest on: the optimizer's settings and schedule, and looks at a plateau."""
+"""Looks that only a forecast needs: the plateau's."""

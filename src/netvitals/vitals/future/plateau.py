@@ -88,7 +88,9 @@ class PlateauForecast(Vital):
             raise ValueError("this plateau forecast has no model yet: give it to watch, or model, loss_fn and batch")
         if self._anatomy is None:
             self._anatomy = chart(self.model, inputs_of(self.model, self.batch).inputs, keep_tensors=False)
-        seen = measure_plateau(self.model, self.loss_fn, self.batch, step=step, anatomy=self._anatomy)
+        seen = measure_plateau(
+            self.model, self.loss_fn, self.batch, step=step, anatomy=self._anatomy, optimizer=self.optimizer
+        )
         self.observations.append(seen)
         if len(self.observations) > self.keep:
             del self.observations[1]  # the first look holds the small layers
