@@ -33,6 +33,7 @@ from netvitals.watching.arguments import (
     together,
 )
 from netvitals.watching.description import described
+from netvitals.watching.live_forecasts import LiveForecasts
 from netvitals.watching.live_log import LiveLog, live_log
 from netvitals.watching.looks import Looks
 from netvitals.watching.micro_batches import MicroBatches
@@ -54,6 +55,7 @@ def watch(
     log: Any = None,
     scheduler: Any = None,
     total_steps: int | None = None,
+    forecasts: bool = True,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
@@ -80,6 +82,7 @@ def watch(
             ``SummaryWriter``, ``trackio``, or a function of (step, numbers). Your run is never begun or ended.
         scheduler: of the learning rate; looked for if left out. A copy of it says what the rates will be.
         total_steps: how many steps the training will have, for forecasts to its end.
+        forecasts: make forecasts, store them with the run, and score them when their day comes.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
@@ -106,6 +109,7 @@ def watch(
         log=log,
         scheduler=scheduler,
         total_steps=total_steps,
+        forecasts=forecasts,
     )
 
 
@@ -128,6 +132,7 @@ class Watch(Looks):
         log: Any = None,
         scheduler: Any = None,
         total_steps: int | None = None,
+        forecasts: bool = True,
     ) -> None:
         root: nn.Module = together(model)
         check_model(root, every)
@@ -168,6 +173,7 @@ class Watch(Looks):
         self._batches = MicroBatches(self._buffer.loss)
         self._buffer.closing = self._batches.flush
         self._log: LiveLog | None = None
+        self._forecasts: LiveForecasts | None = None
         self.yields = False  # the next watch of the model may close this one
         self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
@@ -177,6 +183,7 @@ class Watch(Looks):
             self._buffer.pooled = self._ranks.pooled
         try:
             self._log = live_log(self, log)
+            self._forecasts = LiveForecasts(self) if forecasts else None
             if run is not None:
                 self._open_run(run, resume, described(self, self._bare, optimizers))
             if self._ranks is not None and resume is not False:

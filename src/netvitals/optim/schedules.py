@@ -61,6 +61,16 @@ class RatePlan:
         """Integrated decay S of the same steps, by group."""
         return self.rates(first, last) * np.array(self.decay)
 
+    def when(self, rate: float, group: int = 0) -> float:
+        """The step by which so much learning rate is spent, counted from ``step``; infinite where it never is."""
+        spent = np.cumsum(self.lr[:, group])
+        if rate <= spent[-1]:
+            at = int(np.searchsorted(spent, rate))
+            before = float(spent[at - 1]) if at else 0.0
+            return self.step + at + (rate - before) / max(float(self.lr[at, group]), 1e-300)
+        last = float(self.lr[-1, group])
+        return self.step + len(self.lr) + (rate - float(spent[-1])) / last if last > 0 else float("inf")
+
     def _until(self, step: float) -> np.ndarray:
         ahead, known = max(0.0, step - self.step), len(self.lr)
         whole = min(int(ahead), known)

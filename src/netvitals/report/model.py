@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from netvitals.findings import Curve, Findings, Table, diagnose, is_pooled, table
+from netvitals.forecasts import Forecast, Ledger
+from netvitals.forecasts.ledger import scored
 from netvitals.report import words
 from netvitals.report.card import COLUMNS, Card, cards, matrix, packed
 from netvitals.report.gate_plots import gate_pictures
@@ -27,6 +29,7 @@ from netvitals.report.views import (
 )
 from netvitals.runs import Run
 
+ROWS = 60  # open forecasts shown
 SMOOTH_FROM = 60  # a loss of so many points is drawn with a running mean over a twentieth of them
 CHIPS = {"model": "model", "parameters": "parameters", "every": "measured every", "seed": "seed"}
 
@@ -52,6 +55,10 @@ class ReportModel:
     sites: Sequence[Mapping[str, Any]]
     binned: str  # what the foot says of columns that gather several steps
     data: Any  # what the script draws: JSON, as markup
+    forecasts: tuple[
+        tuple[str, ...], ...
+    ] = ()  # rows: what, where, for which step, value, 80 % interval, by which method
+    methods: tuple[str, ...] = ()  # how each method did on this run so far
 
 
 def report_model(source: Any, *, title: str | None = None, findings: Findings | None = None) -> ReportModel:
@@ -73,7 +80,9 @@ def report_model(source: Any, *, title: str | None = None, findings: Findings | 
     shown = tuple(finding_view(i, f, built) for i, f in enumerate(judged))
     loss = readings.loss if kind == "run" else None
     sites = tuple({s.site for s in readings.series.values() if not is_pooled(s.site)})
-    short, long = words.facts({k: v for k, v in readings.meta.items() if k != "status"})
+    hidden = ("status", "forecasts", "groups")
+    short, long = words.facts({k: v for k, v in readings.meta.items() if k not in hidden})
+    book = _book(source, readings)
     return ReportModel(
         title=title or (source.name if isinstance(source, Run) else _title(readings, kind)),
         kind=kind,
@@ -91,7 +100,9 @@ def report_model(source: Any, *, title: str | None = None, findings: Findings | 
         skipped=readings.meta.get("skipped") or {},
         sites=readings.meta.get("sites") or (),
         binned=_binned(built),
-        data=_drawn(built, loss),
+        data=_drawn(built, loss, None if book is None else _ahead(book)),
+        forecasts=() if book is None else _forecast_rows(book),
+        methods=() if book is None else tuple(map(str, book.methods())),
     )
 
 
@@ -139,11 +150,52 @@ def _binned(built: Sequence[Card]) -> str:
     return "" if gathered == 1 else f"; a column of a heat map is the mean of up to {gathered} measured steps"
 
 
-def _drawn(built: Sequence[Card], loss: Curve | None) -> Any:
+def _book(source: Any, readings: Table) -> Ledger | None:
+    """The ledger of what was forecast; None where nothing was."""
+    made = [Forecast.from_dict(record) for record in readings.meta.get("forecasts") or ()]
+    if not made:
+        return None
+    series = {key: (curve.steps, curve.values) for key, curve in readings.series.items()}
+    last = readings.steps[-1] if readings.steps else -1
+    return Ledger(forecasts=tuple(made), scores=tuple(scored(made, series, last)), last_step=last)
+
+
+def _forecast_rows(book: Ledger) -> tuple[tuple[str, ...], ...]:
+    """Open forecasts: events first, then the last day of each quantity and site."""
+    furthest: dict[tuple[str, str], Forecast] = {}
+    for f in sorted(book.open, key=lambda f: f.for_step):
+        furthest[f.quantity, f.site] = f
+    ordered = sorted(furthest.values(), key=lambda f: (not f.is_event, f.quantity))
+    return tuple(
+        (
+            f.quantity,
+            f.site,
+            "event" if f.is_event else f"{f.for_step:,}",
+            f"step {f.value:,.0f}" if f.is_event else f"{f.value:.4g}",
+            f"{f.interval80[0]:,.4g} to {f.interval80[1]:,.4g}",
+            f.method + (" (demoted)" if "demoted" in f.conditions else ""),
+        )
+        for f in ordered[:ROWS]
+    )
+
+
+def _ahead(book: Ledger) -> dict[str, Any] | None:
+    """The event that is drawn on the loss curve as a band with its date."""
+    events = [f for f in book.open if f.is_event]
+    if not events:
+        return None
+    f = max(events, key=lambda f: (f.quantity.startswith("loss/"), f.made_at))
+    what = {"loss/lost": "lost", "plateau/leaves": "leaves this plateau"}.get(f.quantity, "fallen by half")
+    return {"low": f.interval80[0], "high": f.interval80[1], "at": f.value, "what": what}
+
+
+def _drawn(built: Sequence[Card], loss: Curve | None, ahead: dict[str, Any] | None = None) -> Any:
     """What the script draws, as JSON that no module name can break out of."""
     from markupsafe import Markup
 
-    text = json.dumps({"cards": [c.to_json() for c in built], "loss": None if loss is None else _loss(loss)})
+    text = json.dumps(
+        {"cards": [c.to_json() for c in built], "loss": None if loss is None else {**_loss(loss), "ahead": ahead}}
+    )
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 

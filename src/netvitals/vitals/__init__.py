@@ -90,7 +90,7 @@ def get(name: str) -> Vital:
     """
     if name in REGISTRY:
         return REGISTRY[name]()
-    near = difflib.get_close_matches(str(name), REGISTRY, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(str(name), REGISTRY, n=2, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(REGISTRY)}"
     raise ValueError(f"there is no vital sign {name!r}; {hint}")
 

@@ -22,6 +22,7 @@ from netvitals.optim.schedules import FutureRates, RatePlan, group_settings
 
 MOMENTS_EVERY = 5  # looks: the second moments of Adam are read in one pass over the parameters
 
+KEPT = 64  # looks may wait that long to be finished
 SETTINGS = ("lr", "weight_decay", "momentum", "beta2")
 
 Spent = tuple[RatePlan, np.ndarray, np.ndarray]  # from here on; sums of rates and of decays until here
@@ -58,6 +59,7 @@ class OptimizerSettings(Vital):
 
     def __init__(self) -> None:
         self.plan: RatePlan | None = None  # of the first optimizer, as of the last look
+        self.plans: dict[int, RatePlan] = {}  # the same by step, of the last looks
         self._futures: list[FutureRates] = []
         self._of: list[Any] = []
         self._context: WatchContext | None = None
@@ -69,8 +71,6 @@ class OptimizerSettings(Vital):
     def begin(self, context: WatchContext) -> None:
         self.__init__()  # type: ignore[misc]  # a vital sign may be used for one watch after another
         self._context = context
-        if not context.training:
-            raise ValueError("the vital sign 'optimizer' looks at who trains the model, and a checkup trains nothing")
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         optimizers = () if self._context is None else self._context.known_optimizers()
@@ -119,7 +119,9 @@ class OptimizerSettings(Vital):
             self._last.append((step, plan))
             self._past.append((np.zeros(plan.groups), np.zeros(plan.groups)))
         if place == 0:
-            self.plan = plan
+            self.plan = self.plans[step] = plan
+            if len(self.plans) > KEPT:
+                self.plans.pop(next(iter(self.plans)))
         return plan, *self._past[place]
 
     def _gain(self, settings: dict[str, float], place: int, group: int) -> float:

@@ -31,7 +31,8 @@ class Preactivations(Vital):
 
     Metrics of a site: pooled ``mean`` and ``std``; ``sigma`` (mean of σ_c), ``mean_spread`` and ``sigma_spread``
     (standard deviation of μ_c and of σ_c over channels), ``preact_drift`` = mean/std, ``neg_preact``.
-    On every fifth look also the array ``shape``, and of a norm ``scale`` (mean |γ|) and ``shift`` (mean β). Of the model: averages over sites
+    On every fifth look also the array ``shape``, and of a norm ``scale`` (mean |γ|) and ``shift`` (mean β).
+    Of the model: averages over sites
     under three poolings, for all sites and for the ones after a BatchNorm and after an addition apart.
     """
 

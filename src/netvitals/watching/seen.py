@@ -13,7 +13,9 @@ from netvitals.watching.description import activation_specs
 
 if TYPE_CHECKING:
     from netvitals.findings import Findings
+    from netvitals.forecasts import Forecast
     from netvitals.runs import RunWriter
+    from netvitals.watching.live_forecasts import LiveForecasts
 
 
 class Seen:
@@ -24,6 +26,7 @@ class Seen:
     _buffer: Buffer
     _writer: RunWriter | None
     _path: os.PathLike[str] | None
+    _forecasts: LiveForecasts | None
 
     @property
     def readings(self) -> list[Reading]:
@@ -53,6 +56,12 @@ class Seen:
         """The old name of :attr:`skipped`."""
         warnings.warn("Watch.unseen is now Watch.skipped, a dict of place → reason", FutureWarning, stacklevel=2)
         return self.skipped
+
+    @property
+    def forecasts(self) -> list[Forecast]:
+        """Every forecast so far, refused ones too; those of a run on disk are scored by ``netvitals.forecasts``."""
+        self._buffer.settle()
+        return [] if self._forecasts is None else self._forecasts.made
 
     @property
     def path(self) -> os.PathLike[str] | None:

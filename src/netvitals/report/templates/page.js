@@ -113,7 +113,7 @@ const ticks = (low, high, wanted) => {
   for (let x = Math.ceil(low / step) * step; x <= high + step * 1e-6; x += step) out.push(Math.abs(x) < step * 1e-9 ? 0 : x);
   return out;
 };
-const lineChart = (place, { steps, series, height = 210, log = false }) => {
+const lineChart = (place, { steps, series, height = 210, log = false, ahead = null }) => {
   place.replaceChildren();
   const width = Math.max(place.clientWidth || 600, 240), left = 50, right = 10, top = 8, bottom = 22;
   const seen = series.flatMap((s) => Array.from(s.values).concat(s.low ? Array.from(s.low) : [], s.high ? Array.from(s.high) : []))
@@ -124,7 +124,8 @@ const lineChart = (place, { steps, series, height = 210, log = false }) => {
   low = f(low); high = f(high);
   if (high - low < 1e-12 * Math.max(1, Math.abs(high))) { const pad = Math.abs(high) * 0.1 || 1; low -= pad; high += pad; }
   else { const pad = (high - low) * 0.05; if (!(low >= 0 && low - pad < 0 && !log)) low -= pad; high += pad; }
-  const first = steps[0], last = steps[steps.length - 1], wide = Math.max(last - first, 1);
+  const measured = steps[steps.length - 1], first = steps[0];
+  const last = ahead ? Math.max(measured, Math.min(ahead.high, 2 * measured + 1)) : measured, wide = Math.max(last - first, 1);
   const X = (s) => left + (s - first) / wide * (width - left - right), Y = (v) => top + (high - f(v)) / (high - low) * (height - top - bottom);
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": series.map((s) => s.name).join(", ") });
   for (const t of ticks(low, high, 5)) {
@@ -134,6 +135,12 @@ const lineChart = (place, { steps, series, height = 210, log = false }) => {
   }
   const marks = ticks(first, last, Math.max(2, Math.floor(width / 85))).filter(Number.isInteger);
   marks.forEach((t) => root.append(svg("text", { x: X(t), y: height - 5, "text-anchor": t === first ? "start" : X(t) > width - 40 ? "end" : "middle", text: count(t) })));
+  if (ahead && ahead.low < last) {       // what is forecast: a band with its date
+    const from = X(Math.max(first, ahead.low)), to = X(Math.min(last, ahead.high)), at = X(Math.min(last, ahead.at));
+    root.append(svg("rect", { x: from, y: top, width: Math.max(to - from, 1), height: height - top - bottom, fill: hue(1), opacity: 0.14 }),
+      svg("line", { x1: at, x2: at, y1: top, y2: height - bottom, stroke: hue(1), "stroke-dasharray": "4 3" }),
+      svg("text", { x: Math.min(at + 4, width - right), y: top + 12, "text-anchor": at > width - 160 ? "end" : "start", text: `${ahead.what} ≈ ${count(Math.round(ahead.at))}` }));
+  }
   const good = (v) => Number.isFinite(v) && (!log || v > 0);
   series.forEach((s) => {
     const path = (values) => { let d = "", pen = false; values.forEach((v, i) => { if (!good(v)) { pen = false; return; } d += `${pen ? "L" : "M"}${X(steps[i]).toFixed(1)} ${Y(v).toFixed(1)}`; pen = true; }); return d; };
@@ -315,7 +322,7 @@ const drawLoss = () => {
   const l = DATA.loss, series = l.smoothed
     ? [{ name: "raw", values: l.values, low: l.lows, high: l.highs, colour: hue(0), thin: true, gaps: true }, { name: "loss, smoothed", values: l.smoothed, colour: hue(0) }]
     : [{ name: "loss", values: l.values, low: l.lows, high: l.highs, colour: hue(0), gaps: true }];
-  lineChart(place, { steps: l.steps, series, height: 240, log: l.log });
+  lineChart(place, { steps: l.steps, series, height: 240, log: l.log, ahead: l.ahead });
 };
 const drawAll = () => { drawLoss(); cards.forEach((p) => p.draw()); pictures.forEach((draw) => draw()); };
 const byAnchor = new Map(sections.map((s, i) => [s.id, cards[i]]));

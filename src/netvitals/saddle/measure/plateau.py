@@ -63,7 +63,7 @@ class Snapshot(Result):
     @property
     def small(self) -> tuple[int, ...]:
         """Indices of the small layers, by their scales now against their own initialiser; empty when none is small."""
-        if not all(s > 0 for s in self.scales):
+        if len(self.scales) < 2 or not all(s > 0 for s in self.scales):
             return ()
         usual = self.initial or (1.0,) * len(self.scales)
         return bottleneck([s / max(u, 1e-300) for s, u in zip(self.scales, usual)]).layers
@@ -120,8 +120,8 @@ def measure_plateau(
         pulls = torch.autograd.grad(loss, moving, allow_unused=True, retain_graph=True)
         speed = fall_speed(optimizer, moving, pulls)
         if reason:
-            seen = torch.stack([v.detach().double() for v in (loss, task.loss(_mean_output(out)), speed)]).tolist()
-            return replace(_refused(step, reason, links.skipped), loss=seen[0], resting=seen[1], speed=seen[2])
+            known = torch.stack([v.detach().double() for v in (loss, task.loss(_mean_output(out)), speed)]).tolist()
+            return replace(_refused(step, reason, links.skipped), loss=known[0], resting=known[1], speed=known[2])
         layers = {layer.name: layer for layer in anatomy.layers}
         weights = [model.get_parameter(layers[n].weight) for n in names]
         grads = torch.autograd.grad(loss, weights)

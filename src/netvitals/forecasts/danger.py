@@ -1,0 +1,127 @@
+"""Will this run be lost? A loss that climbs from its lowest while the learning rate does not fall.
+
+A run counts as lost where its loss (the median of five steps) is not finite, three times that of the start, or back
+at the start after it had been below half of it. It is called where the loss (the median of nine) has been three times
+its lowest, and above a twentieth of the start, for three steps, or half above the start, and the schedule does not
+lower the rate meanwhile. The date is that of the climb so far, carried on in the logarithm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from netvitals.forecasts.forecast import Forecast
+
+QUANTITY = "loss/lost"
+WIDTH = 9  # steps of the median
+CLIMB = 3.0  # over its lowest
+SHARE = 0.05  # of the start
+HOLD = 3  # steps in a row
+CALM = 20  # steps before anything is said
+TREND = 30  # steps whose climb is carried on
+SPREAD = 1.1  # standard deviation of ln(time left), on the tuning families
+
+
+class Danger:
+    """Follows the loss step by step.
+
+    >>> found = Danger()
+    >>> for t in range(200):
+    ...     _ = found.add(t, math.exp(-t / 20) if t < 100 else 0.007 * math.exp((t - 100) / 15), 0.1)
+    >>> found.called is not None and 100 < found.called < 150
+    True
+    """
+
+    def __init__(self) -> None:
+        self.called: int | None = None  # the step at which it was called
+        self.lost: int | None = None  # the step at which it was lost
+        self._losses: list[float] = []
+        self._rates: list[float] = []
+        self._medians: list[float] = []
+        self._held = 0
+        self._first = math.nan
+        self._low = math.inf  # lowest median
+        self._lowest5 = math.inf
+
+    def add(self, step: int, loss: float, rate: float = math.nan) -> bool:
+        """One step.
+
+        Args:
+            step: of the run.
+            loss: of it.
+            rate: its learning rate, where it is known.
+
+        Returns:
+            Whether danger is called at this step.
+        """
+        value = loss if math.isfinite(loss) else 1e30
+        self._losses.append(value)
+        self._rates.append(rate)
+        if len(self._losses) == 5:
+            self._first = float(np.median(self._losses))
+        median = float(np.median(self._losses[-WIDTH:]))
+        self._medians.append(median)
+        if len(self._medians) > 5:
+            self._low = min(self._low, self._medians[-6])
+        self._note_lost(step)
+        lowered = _falls(self._rates[-CALM - 1 :])
+        climbs = median > CLIMB * self._low and median > SHARE * self._first
+        bad = (climbs or median > 1.5 * self._first) and not lowered
+        self._held = self._held + 1 if bad and len(self._losses) > CALM else 0
+        if len(self._losses) > 400:
+            del self._losses[:200], self._medians[:200], self._rates[:200]
+        if self._held >= HOLD and self.called is None:
+            self.called = step
+            return True
+        if self.called is not None and not bad and median < 1.5 * self._low:
+            self.called = None  # it came back
+        return False
+
+    def _note_lost(self, step: int) -> None:
+        short = float(np.median(self._losses[-5:]))
+        self._lowest5 = min(self._lowest5, short)
+        back = short >= 0.95 * self._first and self._lowest5 < 0.5 * self._first
+        if self.lost is None and (short > 3 * self._first or back):
+            self.lost = step
+
+    def forecast(self, step: int, why: dict[str, str]) -> Forecast:
+        """When the run will be lost, from the climb so far.
+
+        Args:
+            step: now.
+            why: conditions besides: the update ratio, the stream, the sharpness, as far as they were measured.
+
+        Returns:
+            The forecast of an event.
+        """
+        recent = np.log(np.maximum(self._medians[-TREND:], 1e-300))
+        x = np.arange(len(recent)) - (len(recent) - 1) / 2
+        climb = float((x * recent).sum() / max((x * x).sum(), 1e-9))
+        now = self._medians[-1]
+        gap = math.log(max(self._first, 1e-300) / max(now, 1e-300))
+        left = max(5.0, gap / climb) if climb > 1e-4 and gap > 0 else 25.0 if gap <= 0 else 2.0 * len(self._medians)
+        span = [(step + left * math.exp(-z * SPREAD), step + left * math.exp(z * SPREAD)) for z in (0.674, 1.282)]
+        return Forecast(
+            quantity=QUANTITY,
+            site="model",
+            made_at=step,
+            for_step=math.ceil(span[1][1]),
+            value=step + left,
+            interval50=span[0],
+            interval80=span[1],
+            method="climb",
+            horizon="event",
+            conditions={
+                "loss": f"{now:.3g}, {now / max(self._low, 1e-300):.1f} times its lowest ({self._low:.3g})",
+                "learning rate": "does not fall",
+                **why,
+            },
+        )
+
+
+def _falls(rates: Sequence[float]) -> bool:
+    known = [r for r in rates if math.isfinite(r)]
+    return bool(known) and known[-1] < 0.9 * max(known)
