@@ -25,6 +25,7 @@ from forecast_corpus import TEST, TUNING
 from netvitals.capture import StepColumns
 from netvitals.forecasts import Forecaster, Score, by_method
 from netvitals.forecasts.ledger import scored
+from netvitals.forecasts.plateaus import first_below
 from netvitals.optim.schedules import RatePlan
 from netvitals.saddle.measure.outlook import forecast_escape
 
@@ -123,9 +124,9 @@ def plateau_of(run: dict[str, Any]) -> dict[str, Any]:
         if f.drop >= 0.1:
             out["all"].append([f.at, f.step, f.low <= truth <= f.high])
         else:
-            after = np.flatnonzero((losses <= (1 - f.drop) * f.rest) & (steps > f.at))
-            came = float(steps[after[0]]) if len(after) else math.inf
-            if came == math.inf and f.high > steps[-1]:
+            last = int(steps[-1])
+            came = first_below(steps.tolist(), losses.tolist(), f.at, (1 - f.drop) * f.rest, math.ceil(f.high), last)
+            if came is None:
                 continue  # the run ended first
             out["later"].append([f.at, f.step, came, f.low <= came <= f.high])
     out["looks"] = len(made)

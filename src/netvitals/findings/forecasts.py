@@ -145,7 +145,7 @@ def plateau_end(context: Context) -> Iterator[Finding]:
         )
 
 
-@rule("gate forecast", "Will gates shut?", "gates", ("gates", "density@"))
+@rule("gates ahead", "Will gates shut?", "gates", ("gates", "density@"))
 def gates_ahead(context: Context) -> Iterator[Finding]:
     """Layers whose gate density will surely fall by five points and more by the end, or as far as can be seen."""
     hits: list[Hit] = []

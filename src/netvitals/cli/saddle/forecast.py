@@ -70,8 +70,8 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, 
 def from_loss(steps: Any, loss: Any, *, r: int | None, drop: float) -> EscapeForecast:
     """A forecast from the loss alone, which abstains unless what it would have said before holds.
 
-    The same forecast is made from the first 80, 87 and 94 % of the losses: where one of them is refused, or the four
-    dates differ by more than a fifth of the time left, nothing is said.
+    The same forecast is made from the first 80, 87 and 94 % of the losses: where one of them is refused, or its interval
+    does not hold what is said now, or has passed, nothing is said.
     """
     from dataclasses import replace
 
@@ -81,9 +81,8 @@ def from_loss(steps: Any, loss: Any, *, r: int | None, drop: float) -> EscapeFor
     make = lambda n: saddle.forecast(steps[:n], start - loss[:n], resting=start, r=r, drop=drop)
     found = make(len(loss))
     earlier = [make(int(share * len(loss))) for share in (0.8, 0.87, 0.94)]
-    dates = [e.step for e in (*earlier, found)]
-    left = found.step - found.at
-    if found.known and (not all(e.known for e in earlier) or max(dates) - min(dates) > 0.2 * max(left, 1.0)):
+    held = all(e.known and e.low <= found.step <= e.high for e in earlier)
+    if found.known and not held:
         nan = math.nan
         why = "what the loss alone said on earlier steps did not hold, so that nothing is said now"
         return replace(found, step=nan, low=nan, high=nan, r=nan, method="", reason=why)
