@@ -28,8 +28,8 @@ import netvitals as nv
 from netvitals import vitals as signs
 from netvitals.lab import data, models
 
-TUNING = ("parity", "deep linear", "teacher", "mlp digits", "random labels", "gpt text", "runaway mlp")
-TEST = ("modular addition", "factorisation", "autoencoder", "cnn images", "floor", "mlp images", "runaway cnn")
+TUNING = ("parity", "deep linear", "teacher", "mlp digits", "random labels", "gpt text", "runaway mlp", "runaway labels", "runaway teacher")
+TEST = ("modular addition", "factorisation", "autoencoder", "cnn images", "floor", "mlp images", "runaway cnn", "runaway autoencoder")
 WATCHED = ("gates", "preactivations", "drift", "sparsity", "stream", "gradients", "optimizer", "plateau")
 
 
@@ -265,7 +265,13 @@ def trials() -> Iterator[Trial]:
         yield Trial("gpt text", s, lambda s=s: text_gpt(s, "relu"), "momentum", 0.1, 1e-3, "constant", 240, 40, 32, extra=("attention",))
         for opt, lr, act in (("sgd", 0.1, nn.ReLU), ("momentum", 0.02, nn.ReLU), ("sgd", 0.1, nn.Tanh), ("momentum", 0.02, nn.GELU), ("adam", 3e-3, nn.ReLU)):
             yield Trial("runaway mlp", s, lambda s=s, a=act: digit_mlp(s, a, False, 4), opt, lr, schedule="ramp", steps=500, looks=125, batch=64, note=act.__name__)
+        for opt, lr, act in (("sgd", 0.1, nn.ReLU), ("momentum", 0.02, nn.GELU), ("adam", 2e-3, nn.ReLU), ("momentum", 0.01, nn.SiLU)):
+            yield Trial("runaway labels", s, lambda s=s, a=act: digit_mlp(s, a, False, 3, "random"), opt, lr, schedule="ramp", steps=500, looks=100, batch=64, note=act.__name__)
+        for opt, lr, act in (("sgd", 0.1, nn.ReLU), ("momentum", 0.01, nn.GELU), ("adam", 5e-3, nn.SiLU), ("sgd", 0.05, nn.SiLU)):
+            yield Trial("runaway teacher", s, lambda s=s, a=act: student(s, 3, 0.7, a), opt, lr, schedule="ramp", steps=500, looks=100, batch=32, note=act.__name__)
         # ---- test families
+        for opt, lr, act in (("sgd", 0.2, nn.ReLU), ("momentum", 0.02, nn.GELU), ("adam", 3e-3, nn.ReLU), ("momentum", 0.01, nn.SiLU), ("sgd", 0.1, nn.GELU)):
+            yield Trial("runaway autoencoder", s, lambda s=s, a=act: autoencoder(s, a, 1.0), opt, lr, schedule="ramp", steps=500, looks=100, batch=64, note=act.__name__)
         for width, lr, wd in ((64, 3e-3, 0.1), (48, 1e-2, 0.5), (64, 1e-2, 0.0)):
             yield Trial("modular addition", s, lambda s=s, w=width: modular(s, w), "adamw", lr, wd, "constant", 800, 80, 0)
         yield Trial("modular addition", s, lambda s=s: modular(s, 64), "momentum", 0.5, 1e-4, "constant", 1500, 100, 0)

@@ -1,9 +1,10 @@
 """Will this run be lost? A loss that climbs from its lowest while the learning rate does not fall.
 
-A run counts as lost where its loss (the median of five steps) is not finite, three times that of the start, or back
-at the start after it had been below half of it. It is called where the loss (the median of nine) has been three times
-its lowest, and above a twentieth of the start, for three steps, or half above the start, and the schedule does not
-lower the rate meanwhile. The date is that of the climb so far, carried on in the logarithm.
+A run counts as lost where its loss (the median of five steps) is not finite, three times that of the start, or has given
+back nine tenths of what it had gained, if that was a tenth of the start or more. It is called where for five steps the
+loss (the median of nine) has been twice its lowest and above a twentieth of the start, or has given back a tenth of its
+gain, beyond the noise of its steps, or is half above the start; and the schedule does not lower the rate meanwhile. The
+date is that of the climb so far, carried on in the logarithm.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from netvitals.forecasts.forecast import Forecast
 
 QUANTITY = "loss/lost"
 WIDTH = 9  # steps of the median
-CLIMB = 3.0  # over its lowest
+CLIMB = 2.0  # over its lowest
 SHARE = 0.05  # of the start
-HOLD = 3  # steps in a row
+BACK, GAIN = 0.1, 0.1  # part of the gain that is given back; the gain, as a share of the start
+HOLD = 5  # steps in a row
 CALM = 20  # steps before anything is said
 TREND = 30  # steps whose climb is carried on
 SPREAD = 1.1  # standard deviation of ln(time left), on the tuning families
@@ -68,8 +70,10 @@ class Danger:
             self._low = min(self._low, self._medians[-6])
         self._note_lost(step)
         lowered = _falls(self._rates[-CALM - 1 :])
+        gain, climb = self._first - self._low, median - self._low
         climbs = median > CLIMB * self._low and median > SHARE * self._first
-        bad = (climbs or median > 1.5 * self._first) and not lowered
+        returns = gain > GAIN * self._first and climb > BACK * gain and climb > self._noise()
+        bad = (climbs or returns or median > 1.5 * self._first) and not lowered
         self._held = self._held + 1 if bad and len(self._losses) > CALM else 0
         if len(self._losses) > 400:
             del self._losses[:200], self._medians[:200], self._rates[:200]
@@ -80,10 +84,16 @@ class Danger:
             self.called = None  # it came back
         return False
 
+    def _noise(self) -> float:
+        """Spread of one loss around its neighbours, before the last median."""
+        before = np.diff(self._losses[-61:-8])
+        return float(np.median(np.abs(before))) / 0.954 if len(before) > 5 else math.inf
+
     def _note_lost(self, step: int) -> None:
         short = float(np.median(self._losses[-5:]))
         self._lowest5 = min(self._lowest5, short)
-        back = short >= 0.95 * self._first and self._lowest5 < 0.5 * self._first
+        gain = self._first - self._lowest5
+        back = gain >= 0.1 * self._first and short >= self._lowest5 + 0.9 * gain
         if self.lost is None and (short > 3 * self._first or back):
             self.lost = step
 

@@ -19,7 +19,7 @@ from netvitals.saddle.measure.growth import Growth, measure_growth, rate_left
 from netvitals.saddle.measure.plateau import Snapshot
 
 LEAVES = 0.05  # a plateau is left when the loss is this share below its level
-GROWTH_SPREAD = 0.29  # standard deviation of ln(time left), on the tuning families
+GROWTH_SPREAD = 0.22  # standard deviation of ln(time left), on the tuning families
 EXPIRED = 3  # forecasts of one plateau whose interval has passed, after which there are none any more
 AGREE = (0.5, 2.0)  # change of the signal between looks over that which the gradients say
 HELD_DOWN = 0.2  # decay during the wait that the chain's law, which knows none, bears
