@@ -1,10 +1,10 @@
 """Will this run be lost? A loss that climbs from its lowest while the learning rate does not fall.
 
-A run counts as lost where its loss (the median of five steps) is not finite, three times that of the start, or has given
-back nine tenths of what it had gained, if that was a tenth of the start or more. It is called where for five steps the
-loss (the median of nine) has been twice its lowest and above a twentieth of the start, or has given back a tenth of its
-gain, beyond the noise of its steps, or is half above the start; and the schedule does not lower the rate meanwhile. The
-date is that of the climb so far, carried on in the logarithm.
+A run counts as lost where its loss (the median of five steps) is not finite, three times that of the start, or has
+given back nine tenths of what it had gained, if that was a tenth of the start or more. It is called where for five
+steps the loss (the median of nine) has been twice its lowest and above a twentieth of the start, or its mean over
+twenty steps has given back a tenth of its gain, by four standard errors, or it is half above the start; and the
+schedule does not lower the rate meanwhile. The date is that of the climb so far, carried on in the logarithm.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ WIDTH = 9  # steps of the median
 CLIMB = 2.0  # over its lowest
 SHARE = 0.05  # of the start
 BACK, GAIN = 0.1, 0.1  # part of the gain that is given back; the gain, as a share of the start
+MEAN = 20  # steps of the mean that is compared with its lowest
+BEYOND = 4.0  # standard errors
 HOLD = 5  # steps in a row
 CALM = 20  # steps before anything is said
+MEDIAN_ERROR = 0.59  # of the difference of two medians of nine, in units of the noise
 TREND = 30  # steps whose climb is carried on
 SPREAD = 1.1  # standard deviation of ln(time left), on the tuning families
 
@@ -47,6 +50,8 @@ class Danger:
         self._first = math.nan
         self._low = math.inf  # lowest median
         self._lowest5 = math.inf
+        self._means: list[float] = []
+        self._lowest = math.inf  # lowest mean
 
     def add(self, step: int, loss: float, rate: float = math.nan) -> bool:
         """One step.
@@ -70,13 +75,13 @@ class Danger:
             self._low = min(self._low, self._medians[-6])
         self._note_lost(step)
         lowered = _falls(self._rates[-CALM - 1 :])
-        gain, climb = self._first - self._low, median - self._low
-        climbs = median > CLIMB * self._low and median > SHARE * self._first
-        returns = gain > GAIN * self._first and climb > BACK * gain and climb > self._noise()
-        bad = (climbs or returns or median > 1.5 * self._first) and not lowered
+        noise = self._noise()
+        sure = median - self._low > 3 * MEDIAN_ERROR * noise
+        climbs = median > CLIMB * self._low and median > SHARE * self._first and sure
+        bad = (climbs or self._returns(noise) or median > 1.5 * self._first) and not lowered
         self._held = self._held + 1 if bad and len(self._losses) > CALM else 0
         if len(self._losses) > 400:
-            del self._losses[:200], self._medians[:200], self._rates[:200]
+            del self._losses[:200], self._medians[:200], self._rates[:200], self._means[:200]
         if self._held >= HOLD and self.called is None:
             self.called = step
             return True
@@ -84,9 +89,20 @@ class Danger:
             self.called = None  # it came back
         return False
 
+    def _returns(self, noise: float) -> bool:
+        """Whether the mean of the last steps has given back a part of the gain, beyond its error."""
+        self._means.append(float(np.mean(np.minimum(self._losses[-MEAN:], 1e6))))
+        if len(self._means) <= 2 * MEAN:
+            return False
+        self._lowest = min(
+            self._lowest, min(self._means[MEAN - 1 : -MEAN]) if self._lowest == math.inf else self._means[-MEAN - 1]
+        )
+        gain, climb = self._first - self._lowest, self._means[-1] - self._lowest
+        return gain > GAIN * self._first and climb > BACK * gain and climb > BEYOND * noise * math.sqrt(2 / MEAN)
+
     def _noise(self) -> float:
-        """Spread of one loss around its neighbours, before the last median."""
-        before = np.diff(self._losses[-61:-8])
+        """Spread of one loss around its neighbours, before the last ones."""
+        before = np.diff(self._losses[-91 : -MEAN // 2])
         return float(np.median(np.abs(before))) / 0.954 if len(before) > 5 else math.inf
 
     def _note_lost(self, step: int) -> None:

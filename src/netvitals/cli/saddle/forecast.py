@@ -70,8 +70,8 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, 
 def from_loss(steps: Any, loss: Any, *, r: int | None, drop: float) -> EscapeForecast:
     """A forecast from the loss alone, which abstains unless what it would have said before holds.
 
-    The same forecast is made from the first 80, 87 and 94 % of the losses: where one of them is refused, or its interval
-    does not hold what is said now, or has passed, nothing is said.
+    The same forecast is made from the first 80, 87 and 94 % of the losses: where one of them is refused, or its
+    interval does not hold what is said now, or has passed, nothing is said.
     """
     from dataclasses import replace
 
