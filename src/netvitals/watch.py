@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
@@ -147,10 +148,11 @@ class Watch(Seen):
         self._path: os.PathLike[str] | None = None
         if self._ranks is not None:
             self._buffer.pooled = self._ranks.pooled
+        self._described = described(self, self._bare, optimizers)
         try:
             self._log = live_log(self, log)
             if run is not None:
-                self._open_run(run, resume, described(self, self._bare, optimizers))
+                self._open_run(run, resume, self._described)
             if self._ranks is not None and resume is not False:
                 self._step = self._buffer.steps = self._ranks.first_step(self._step)
                 self._observations = -(-self._step // self.every)
@@ -212,7 +214,11 @@ class Watch(Seen):
     def _stepped(self, late: bool) -> None:
         """An optimizer has ended a step; an error of ours must not end the user's."""
         try:
-            self._batches.stepped(self._observer.passes if self._recorder is not None else 0)
+            passes = self._observer.passes if self._recorder is not None else 0
+            if self._recorder is not None and passes:
+                self._recorder.vital = "training"
+                self._recorder.put("model", ("passes",), np.array([passes]))
+            self._batches.stepped(passes)
             self._send()  # what no loss came for
             self._end_step(late)
         except Exception as error:
@@ -243,7 +249,10 @@ class Watch(Seen):
                 self._observer.arm(recorder)
             elif not self._probe_failed:
                 task = task_of(self._model, self._probe[2], self._probe[:2])
-                observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
+                held = observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
+                if held is not None:
+                    recorder.vital = "loss"
+                    recorder.write("model", ("held",), held.reshape(1))
             if self._schedule.wants("parameters"):
                 self._hooks.arm(open_watches.weakly(self._moved))
         except Exception as error:

@@ -23,6 +23,7 @@ from netvitals.vitals.gradients import Gradients
 from netvitals.vitals.imbalance import Imbalance, StepAccounting
 from netvitals.vitals.language import Attention, Experts
 from netvitals.vitals.plateau import PlateauForecast
+from netvitals.vitals.practice import Inputs, Outputs, Training
 from netvitals.vitals.preactivations import Preactivations
 from netvitals.vitals.rank import Rank
 from netvitals.vitals.sparsity import Sparsity
@@ -43,6 +44,9 @@ REGISTRY: dict[str, type[Vital]] = {
         Gradients,
         Attention,
         Experts,
+        Inputs,
+        Outputs,
+        Training,
         PlateauForecast,
         StepAccounting,
         StreamFloor,
@@ -63,10 +67,11 @@ def names(*, default: bool | None = None) -> list[str]:
     Returns:
         Names in the order in which the vital signs are shown a site.
 
-    >>> names(default=True)
-    ['gates', 'preactivations', 'drift', 'sparsity', 'spikes', 'imbalance', 'rank', 'stream', 'gradients']
+    >>> names(default=True)  # doctest: +NORMALIZE_WHITESPACE
+    ['gates', 'preactivations', 'drift', 'sparsity', 'spikes', 'imbalance', 'rank', 'stream', 'gradients', 'attention',
+     'experts', 'inputs', 'outputs', 'training']
     >>> names(default=False)  # doctest: +NORMALIZE_WHITESPACE
-    ['attention', 'experts', 'plateau', 'accounting', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges',
+    ['plateau', 'accounting', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges',
      'curvature']
     """
     return [name for name, kind in REGISTRY.items() if default is None or kind.default is default]
@@ -114,7 +119,7 @@ def choose(vitals: Iterable[Vital | str] | None = None) -> list[Any]:
         Instances in the order given; those that were given are not copied.
 
     >>> [v.name for v in choose(["gates", "plateau"])], len(choose(["default", "plateau"]))
-    (['gates', 'plateau'], 10)
+    (['gates', 'plateau'], 15)
     """
     if vitals is None:
         return list(default())
@@ -221,9 +226,11 @@ __all__ = [
     "Gates",
     "Gradients",
     "Imbalance",
+    "Inputs",
     "KFACFloor",
     "Metric",
     "Orders",
+    "Outputs",
     "PlateauForecast",
     "Preactivations",
     "Rank",
@@ -232,6 +239,7 @@ __all__ = [
     "StepAccounting",
     "Stream",
     "StreamFloor",
+    "Training",
     "Vital",
     "WatchContext",
     "choose",
