@@ -6,11 +6,11 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from netvitals.findings.loss import BREAKS
 from torch import nn
 
 import netvitals as nv
 from netvitals.findings import RULES, diagnose
-from netvitals.findings.loss import BREAKS
 
 
 def net(act: type[nn.Module] = nn.ReLU) -> nn.Sequential:

@@ -18,7 +18,8 @@ from netvitals.capture import Metric, Recorder, Site, TensorView, Vital
 
 
 class Stream(Vital):
-    """``norm`` (mean over rows), ``sigma``, ``rms``, ``growth`` (over the block before; 1 for the first), ``common``."""
+    """``norm`` (mean over rows), ``sigma``, ``rms``, ``growth`` (over the block before; 1 for the first),
+    ``common``."""
 
     name = "stream"
     title = "Residual stream"

@@ -38,6 +38,7 @@ def described(watch: Watch, model: nn.Module, optimizers: Sequence[Optimizer]) -
         "skipped": watch.skipped,
         "optimizer": [{"name": type(o).__name__, **plain_settings(o)} for o in optimizers],
         "untrained": untrained(model, optimizers),
+        "shapes": {n: list(p.shape) for n, p in model.named_parameters() if p.ndim > 1},
     }
 
 

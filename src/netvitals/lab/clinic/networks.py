@@ -22,7 +22,8 @@ class Recurrent(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of small perceptrons of which a router chooses two for each row; ``balance`` is the usual extra loss."""
+    """A mixture of small perceptrons of which a router chooses two for each row; ``balance`` is the usual extra
+    loss."""
 
     def __init__(self, width: int, hidden: int, experts: int = 4, top: int = 2) -> None:
         super().__init__()

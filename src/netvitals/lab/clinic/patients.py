@@ -1,7 +1,7 @@
 """Healthy sessions by architecture: what a disease is planted in, and what stays well as a control.
 
-``size`` 0 is the tuning set's, 1 the test set's: other widths, depths and activations, so that no threshold is fitted to
-the networks it is judged on.
+``size`` 0 is the tuning set's, 1 the test set's: other widths, depths and activations, so that no threshold is fitted
+to the networks it is judged on.
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ def _deep(seed: int, size: int) -> Session:
     return _classifier(model, Digits(seed), lr=1e-3)
 
 
+def _residual(seed: int, size: int) -> Session:
+    spec = ("mlp:64-32x6-10,kind=residual,act=relu", "mlp:64-40x8-10,kind=residual,act=gelu")[size]
+    return _classifier(build(spec), Digits(seed), lr=1e-3)
+
+
 def _cnn(seed: int, size: int) -> Session:
     model = build(("resnet-mini,width=6", "vgg-mini,norm=batch,act=relu")[size])
     return _classifier(model, Digits(seed, (1, 8, 8), batch=32), lr=2e-3, steps=120)
@@ -97,7 +102,9 @@ def _glu(seed: int, size: int) -> Session:
 
 
 def _capped(seed: int, size: int) -> Session:
-    return _classifier(Capped(build(("mlp:64-48x2-10,act=gelu", "mlp:64-64x3-10,act=silu")[size])), Digits(seed), lr=2e-3)
+    return _classifier(
+        Capped(build(("mlp:64-48x2-10,act=gelu", "mlp:64-64x3-10,act=silu")[size])), Digits(seed), lr=2e-3
+    )
 
 
 def _gpt(seed: int, size: int) -> Session:
@@ -186,6 +193,7 @@ ARCHITECTURES: dict[str, Maker] = {
     "mlp-sigmoid": _mlp(("tanh", "sigmoid"), "layer"),
     "mlp-sgd": _sgd,
     "deep": _deep,
+    "residual": _residual,
     "cnn": _cnn,
     "vit": _vit,
     "mixer": _mixer,

@@ -1,4 +1,5 @@
-"""Real networks with weights that a package carries, fine-tuned as people do: a sentence encoder and a pitch tracker."""
+"""Real networks with weights that a package carries, fine-tuned as people do: a sentence encoder and a pitch
+tracker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A training run as a value that can be made sick and mended: model, data, loss, optimizer, and how the loop is written.
+"""A training run as a value that can be made sick and mended: model, data, loss, optimizer, and how the loop is
+written.
 
 Whatever a person can get wrong in a training loop is a field here, so that a disease is an edit of a session and a cure
 is another one.
@@ -63,7 +64,7 @@ class Session:
     balance: float = 0.0  # weight of a loss that balances experts, where there are any
     validate: bool = False  # the held batch is the probe of the watch
     vocabulary: int = 0  # of tokens; 0 where inputs are numbers
-    healed: set[str] = field(default_factory=set)  # faults in the model's code that a cure has taken out
+    original: Callable[[int], Batch] | None = None  # the draw before a disease changed it
 
     def edit(self, step: int, change: ModelEdit) -> None:
         """Have ``change`` done to the model before a step."""

@@ -19,7 +19,7 @@ from netvitals.capture import Metric, Recorder, Site, TensorView, Vital
 
 ROWS = 512  # rows behind the numbers, evenly strided
 WIDEST = 65_536  # classes
-METRICS = ("scale", "misfit", "double_misfit", "probabilities", "chance", "accuracy", "spread", "rows")
+METRICS = ("scale", "misfit", "double_misfit", "probabilities", "chance", "accuracy", "spread", "rows", "classes")
 
 
 class Outputs(Vital):
@@ -28,7 +28,8 @@ class Outputs(Vital):
     name = "outputs"
     title = "Outputs"
     meaning = (
-        "What the loss asks of the outputs, read from its gradient: whether it is a cross-entropy of logits, its sign and "
+        "What the loss asks of the outputs, read from its gradient: whether it is a cross-entropy of logits, its sign "
+        "and "
         "its reduction, and what guessing would cost."
     )
     metrics: ClassVar = {
@@ -40,6 +41,7 @@ class Outputs(Vital):
         "accuracy": Metric("share of rows whose largest output is the label", "share"),
         "spread": Metric("mean standard deviation of a row of outputs"),
         "rows": Metric("rows that the loss counts", "rows"),
+        "classes": Metric("outputs of a row", "classes"),
     }
     headline = ("accuracy", "scale")
     default = True
@@ -64,7 +66,8 @@ class Outputs(Vital):
         plain = (p - y) / count.clamp(min=1)
         scale, misfit = _fitted(g, plain, used)
         q = p.softmax(1)
-        lowest = torch.nn.functional.one_hot(g.argmin(1), classes).to(p.dtype)
+        # g_j / p_j is the inner gradient up to a constant, which is least at the label
+        lowest = torch.nn.functional.one_hot((g / p.clamp(min=1e-12)).argmin(1), classes).to(p.dtype)
         outer = (q - lowest) / count.clamp(min=1)
         inner = p * (outer - (p * outer).sum(1, keepdim=True))
         _, double = _fitted(g, inner, used)
@@ -72,6 +75,7 @@ class Outputs(Vital):
         right = (((o.argmax(1) == label) & used).sum() / used.sum().clamp(min=1)).float()
         shares = (y * used[:, None]).sum(0) / used.sum().clamp(min=1)
         numbers = [scale, misfit, double, rows, torch.special.entr(shares).sum(), right, o.std(1).mean(), count]
+        numbers.append(torch.full_like(scale, classes))
         recorder.on_host((torch.stack([n.float() for n in numbers]),), partial(self._finish, recorder, view.site))
 
     def _finish(self, recorder: Recorder, site: Site, values: np.ndarray) -> None:

@@ -1,6 +1,7 @@
 r"""The training loop: what is left in the gradients, which modules are in which mode, what half precision lost.
 
-``carried`` $= \|g_{old}\| / \|g\|$, with $g_{old}$ what the gradients of a few small tensors held when the backward pass
+``carried`` $= \|g_{old}\| / \|g\|$, with $g_{old}$ what the gradients of a few small tensors held when the backward
+pass
 began: 0 after ``zero_grad``. ``zero_share`` and ``smallest`` are read from a sample of the entries of every matrix.
 """
 
@@ -19,11 +20,14 @@ from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchConte
 
 FEW = 4  # tensors that are asked what they hold
 SAMPLE = 2048  # entries of a gradient that are looked at
+WHOLE = 1000.0  # multiples of the smallest that single precision can tell from others
+LOST = ("zero_share", "smallest", "multiples")
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 
 
 class Training(Vital):
-    """``carried`` and the counts below, of the model; ``zero_share`` and ``smallest`` of the gradient of every matrix."""
+    """``carried`` and the counts below, of the model; ``zero_share`` and ``smallest`` of the gradient of every
+    matrix."""
 
     name = "training"
     title = "Training loop"
@@ -37,6 +41,7 @@ class Training(Vital):
         "eval_dropouts": Metric("dropouts in eval mode", "modules"),
         "zero_share": Metric("share of exact zeros in a sample of the gradient", "share"),
         "smallest": Metric("smallest |g| above zero in that sample", "gradient"),
+        "multiples": Metric("share of the others that are whole multiples of it", "share"),
     }
     headline = ("carried", "eval_norms")
     default = True
@@ -50,7 +55,8 @@ class Training(Vital):
         self._own = True
 
     def begin(self, context: WatchContext) -> None:
-        named = [(n, p) for n, p in context.model.named_parameters() if p.requires_grad]
+        held = {id(p) for o in context.optimizers for group in o.param_groups for p in group["params"]}
+        named = [(n, p) for n, p in context.model.named_parameters() if p.requires_grad and (not held or id(p) in held)]
         few = sorted(named, key=lambda pair: pair[1].numel())[:FEW]
         self._few = [(n, weakref.ref(p)) for n, p in few]
         self._own = context.probe is None  # else the backward pass that is seen is not the loop's
@@ -78,7 +84,11 @@ class Training(Vital):
                 flat = g.reshape(-1)
                 size = flat[:: -(-flat.numel() // SAMPLE)].abs().float()
                 least = torch.where(size > 0, size, torch.inf).min()
-                recorder.write(name, ("zero_share", "smallest"), torch.stack([(size == 0).float().mean(), least]))
+                # numbers of half precision are whole multiples of one smallest
+                times = size / least
+                several = (times > 1.5) & (times < WHOLE)
+                whole = (several & ((times - times.round()).abs() < 0.01)).sum() / several.sum().clamp(min=8)
+                recorder.write(name, LOST, torch.stack([(size == 0).float().mean(), least, whole]))
 
     def _count(self, recorder: Recorder, norms: int, shut: int, drops: int, *seen: np.ndarray) -> None:
         unused = sum(float(batches) == 0 for batches in seen)

@@ -175,6 +175,6 @@ DISEASES = (
         dial=(5.0, 15.0, 50.0),
         plant=_strong_decay,
         cause=("weights shrink",),
-        symptoms=("variance collapse", "plateau", "vanishing gradients"),
+        symptoms=("variance collapse", "plateau", "vanishing gradients", "rank collapse"),
     ),
 )

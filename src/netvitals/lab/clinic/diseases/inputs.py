@@ -47,7 +47,7 @@ def _nan(session: Session, _: float) -> None:
 
 def _stuck(session: Session, _: float) -> None:
     """The loader repeats one batch from the onset on."""
-    draw = session.draw
+    draw = session.original = session.draw
     session.draw = lambda step: draw(min(step, ONSET))
 
 
@@ -116,7 +116,7 @@ DISEASES = (
         name="underflow in half precision",
         family="precision",
         hosts=("mlp", "mlp-layernorm", "gpt"),
-        dial=(1e-3, 1e-4, 1e-5),
+        dial=(1e-5, 1e-6, 3e-7),
         plant=_underflow,
         cause=("underflow",),
         symptoms=("vanishing gradients", "learning rate too low", "plateau"),

@@ -18,16 +18,12 @@ def _gains(session: Session, factor: float) -> None:
         m.weight.mul_(factor)  # type: ignore[operator]
 
 
-def _blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """What writes to the residual stream: the last layers of attention and perceptron blocks."""
-    ends = ("attention.out", "mlp.down", "o_proj", "down_proj")
-    return [(n, m) for n, m in model.named_modules() if n.endswith(ends)]
-
-
 @torch.no_grad()
 def _stream(session: Session, factor: float) -> None:
-    for _, m in _blocks(session.model):
-        m.weight.mul_(factor)  # type: ignore[operator]
+    """Blocks of a residual chain without norms that write more than they read: the stream grows with every block."""
+    for name, m in layers(session.model):
+        if name.startswith("blocks."):
+            m.weight.mul_(factor)  # type: ignore[operator]
 
 
 def _queries(model: nn.Module, factor: float) -> None:
@@ -79,8 +75,10 @@ def _anisotropic(session: Session, size: float) -> None:
     """All embeddings share one large direction."""
     weight = next(m.weight for m in session.model.modules() if isinstance(m, nn.Embedding))
     g = torch.Generator().manual_seed(0)
-    weight += size * weight.norm(dim=1).mean() * torch.nn.functional.normalize(
-        torch.randn(weight.shape[1], generator=g), dim=0
+    weight += (
+        size
+        * weight.norm(dim=1).mean()
+        * torch.nn.functional.normalize(torch.randn(weight.shape[1], generator=g), dim=0)
     )
 
 
@@ -113,11 +111,11 @@ DISEASES = (
     Disease(
         name="stream grows with depth",
         family="signal",
-        hosts=("gpt", "llama"),
-        dial=(8.0, 20.0, 60.0),
+        hosts=("residual",),
+        dial=(4.0, 8.0, 16.0),
         plant=_stream,
-        cause=("stream growth",),
-        symptoms=("initialisation too large", "exploding signal"),
+        cause=("stream growth", "exploding signal", "initialisation too large"),
+        symptoms=("exploding gradients",),
     ),
     Disease(
         name="attention logits explode",
@@ -177,8 +175,8 @@ DISEASES = (
         hosts=("rnn", "lstm"),
         dial=(0.1, 0.03, 0.003),
         plant=_recurrent,
-        cause=("vanishing gradients", "vanishing signal"),
-        symptoms=("plateau", "at chance", "initialisation too small"),
+        cause=("initialisation too small", "vanishing gradients", "vanishing signal"),
+        symptoms=("plateau", "at chance"),
         where=("core*",),
     ),
     Disease(

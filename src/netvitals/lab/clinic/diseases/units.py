@@ -51,13 +51,12 @@ def _forgetting(session: Session, shift: float) -> None:
 
 
 def _collapsing(session: Session, factor: float) -> None:
-    """From the onset on the weights of a layer shrink on every step."""
+    """From the onset on the gain of the norm in the second block shrinks on every step, and its shift with it."""
 
     def shrink(model: nn.Module) -> None:
-        layer = middle(model)
-        layer.weight.mul_(factor)  # type: ignore[operator]
-        if isinstance(layer.bias, torch.Tensor):
-            layer.bias.mul_(factor)
+        for name, p in model.named_parameters():
+            if name.startswith("blocks.1.norm"):
+                p.mul_(factor)
 
     for step in range(ONSET, session.steps):
         session.edit(step, shrink)
@@ -67,8 +66,8 @@ DISEASES = (
     Disease(
         name="dying ReLU",
         family="nonlinearity",
-        hosts=("mlp", "mlp-sgd"),
-        dial=(0.02, 0.06, 0.3),
+        hosts=("mlp",),
+        dial=(0.3, 0.8, 2.0),
         plant=_dying,
         cause=("dead units",),
         symptoms=("sparsity cliff", "gate density falls", "negative drift", "vanishing gradients", "loss rises"),
@@ -88,12 +87,12 @@ DISEASES = (
     Disease(
         name="collapsed variance",
         family="nonlinearity",
-        hosts=("mlp", "mlp-sgd"),
+        hosts=("mlp-batchnorm", "mlp-layernorm"),
         dial=(0.95, 0.9, 0.8),
         plant=_collapsing,
         cause=("variance collapse",),
         symptoms=("gate forecast", "loss rises", "vanishing gradients", "weights shrink"),
-        where=("blocks.1*", "blocks.2*"),
+        where=("blocks.1*",),
         onset=ONSET,
     ),
     Disease(
