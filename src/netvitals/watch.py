@@ -215,7 +215,7 @@ class Watch(Seen):
         """An optimizer has ended a step; an error of ours must not end the user's."""
         try:
             passes = self._observer.passes if self._recorder is not None else 0
-            if self._recorder is not None and passes:
+            if self._recorder is not None and passes and any(v.name == "training" for v in self._schedule.vitals):
                 self._recorder.vital = "training"
                 self._recorder.put("model", ("passes",), np.array([passes]))
             self._batches.stepped(passes)

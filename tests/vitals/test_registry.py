@@ -18,10 +18,23 @@ from netvitals.capture import Metric, Vital, WatchContext
 from netvitals.lab import models
 from netvitals.report.glossary import CHECKUP, SIGNS, sign
 
-DEFAULT = ["gates", "preactivations", "drift", "sparsity", "spikes", "imbalance", "rank", "stream", "gradients"]
-OPTIONAL = [
+DEFAULT = [
+    "gates",
+    "preactivations",
+    "drift",
+    "sparsity",
+    "spikes",
+    "imbalance",
+    "rank",
+    "stream",
+    "gradients",
     "attention",
     "experts",
+    "inputs",
+    "outputs",
+    "training",
+]
+OPTIONAL = [
     "plateau",
     "accounting",
     "stream_floor",

@@ -138,9 +138,10 @@ class Table:
         ratios meaningless. Runs that do not tell it go by the name."""
         return parameter in self._matrices if self._matrices else parameter.split(".")[-1] == "weight"
 
-    @property
+    @cached_property
     def steps(self) -> list[int]:
-        return sorted({int(x) for s in self.series.values() for x in s.steps})
+        parts = [s.steps for s in self.series.values()]
+        return np.unique(np.concatenate(parts)).astype(int).tolist() if parts else []
 
     @property
     def loss(self) -> Curve | None:

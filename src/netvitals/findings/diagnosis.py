@@ -136,9 +136,8 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
     context = Context(readings, activations_of(readings, activations))
     found: list[Finding] = []
     checked = []
-    measured = {vital for vital, _, _ in readings.series}
     for rule in RULES:
-        if rule.optional and rule.vital not in measured:
+        if rule.optional and not rule.needs_in(readings):
             continue
         series, trouble = rule.series(readings), ""
         if series:

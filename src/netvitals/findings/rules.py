@@ -33,7 +33,7 @@ class Rule:
     needs: tuple[tuple[str, str], ...]  # (vital, metric), any of which makes the question answerable
     observe: Callable[[Context], list[Finding]]
     least: int = 1  # readings a series must have for the question to make sense
-    optional: bool = False  # asked only where its vital sign was on
+    optional: bool = False  # asked only where some of what it needs was read: not every model has a stream or experts
     null: str = ""  # what a healthy network shows
     threshold: str = ""  # beyond what the rule speaks
     source: str = ""  # where that comes from
@@ -42,10 +42,15 @@ class Rule:
 
     def series(self, table: Table) -> int:
         """How many series there are to look at."""
-        return sum(
-            len(s.values) >= self.least and ((v, m) in self.needs or (v, m.split("@")[0] + "@") in self.needs)
+        return sum(len(s.values) >= self.least for s in self.needs_in(table))
+
+    def needs_in(self, table: Table) -> list[Curve]:
+        """The series of what it needs, however short."""
+        return [
+            s
             for (v, _, m), s in table.series.items()
-        )
+            if (v, m) in self.needs or (v, m.split("@")[0] + "@") in self.needs
+        ]
 
     def __str__(self) -> str:
         wanted = " or ".join(f"{vital}/{metric}" for vital, metric in self.needs)
@@ -74,7 +79,7 @@ def rule(
         needs: (vital, metric) pairs, any of which makes the question answerable; ``("gates", "density@")`` stands for
             any threshold.
         least: readings that a series must have for the question to make sense.
-        optional: asked only where the vital sign was on.
+        optional: asked only where some of what it needs was read.
         null: what a healthy network shows.
         threshold: beyond what the rule speaks, in words.
         source: where the threshold comes from.

@@ -84,7 +84,7 @@ def report_model(source: Any, *, title: str | None = None, findings: Findings | 
         calm=_calm(judged),
         checked=checked_views(judged),
         loss_caption="" if loss is None else words.loss_caption(loss),
-        tiles=tuple(t for c in built if (t := tile_of(c, shown))),
+        tiles=tuple(t for c in built if (t := tile_of(c, judged.status))),
         cards=tuple(card_view(c, shown, gate_pictures(readings, source) if c.vital == "gates" else ()) for c in built),
         facts=tuple(short),
         blocks=tuple(long),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from netvitals.findings import Findings, is_pooled
+from netvitals.findings import Findings, Status, is_pooled
+from netvitals.findings.explanation import error_rate, threshold_of
 from netvitals.report import words
 from netvitals.report.card import Card
 from netvitals.report.gate_plots import Picture
@@ -18,7 +19,7 @@ from netvitals.report.glossary import sign
 from netvitals.runs import SEVERITIES, Finding
 
 OPEN = 1  # so many findings are shown with reason and advice at once; the others on a click
-CALM = "nothing alarming"
+TONES = {"not asked": "unasked", "not finite": "broken"}  # states whose class on the page has another name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,12 @@ class FindingView:
     card: str
     vital: str
     show: str  # JSON: what the link shows
+    dated: str = ""  # since when, until when, how sure
+    null: str = ""
+    refuted_by: str = ""
+    threshold: str = ""  # beyond what the rule speaks, and where that comes from
+    record: str = ""  # how the advice and the rule did in the clinic
+    consequences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,12 @@ def finding_view(place: int, finding: Finding, cards: Sequence[Card]) -> Finding
         card=name,
         vital=vital,
         show=json.dumps(show),
+        dated=finding.dated.strip(" ()"),
+        null=finding.null,
+        refuted_by=finding.refuted_by,
+        threshold=threshold_of(finding.rule),
+        record=" ".join(part for part in (finding.record, error_rate(finding.rule)) if part),
+        consequences=tuple(c.what + c.dated for c in finding.below()),
     )
 
 
@@ -166,12 +179,12 @@ def card_view(card: Card, shown: Sequence[FindingView], pictures: Sequence[Pictu
     )
 
 
-def tile_of(card: Card, shown: Sequence[FindingView]) -> Tile | None:
+def tile_of(card: Card, status: Mapping[str, Status]) -> Tile | None:
     """A card at a glance: median over layers of its first metric, now and over time, with the spread of layers.
 
     Args:
         card: the readings of one vital sign.
-        shown: the findings of the page, for the tile's colour.
+        status: of every vital sign, for the tile's colour: green is said only of what was checked.
 
     Returns:
         The tile; None where there is no number to show.
@@ -182,10 +195,10 @@ def tile_of(card: Card, shown: Sequence[FindingView]) -> Tile | None:
     layers = [i for i, s in enumerate(metric.sites) if not is_pooled(s)] or list(range(len(metric.sites)))
     values = np.where(np.isfinite(metric.values[layers]), metric.values[layers], np.nan)
     known = ~np.isnan(values).all(axis=0)
+    stand = status.get(card.vital, Status("not asked", "no rule judges it"))
     if not known.any():
         return None
     middle, low, high = (np.nanquantile(values[:, known], q, axis=0) for q in (0.5, 0.1, 0.9))
-    grave = gravest(shown, card.vital)
     path, band = _spark(middle, low, high) if len(middle) > 1 else ("", "")
     return Tile(
         anchor=card.anchor,
@@ -194,8 +207,8 @@ def tile_of(card: Card, shown: Sequence[FindingView]) -> Tile | None:
         label=f"{metric.name}{', median' if len(layers) > 1 else ''}",
         path=path,
         band=band,
-        tone=grave.severity if grave else "",
-        state=grave.severity if grave else CALM,
+        tone=TONES.get(stand.state, stand.state),
+        state=str(stand),
     )
 
 
@@ -208,7 +221,7 @@ def checked_views(findings: Findings) -> tuple[CheckedView, ...]:
     Returns:
         One line a rule.
     """
-    spoke = {f.rule for f in findings}
+    spoke = {f.rule for f in findings.all}
     return tuple(
         CheckedView(
             "absent" if not c.series else "hit" if c.rule in spoke else "",

@@ -92,7 +92,7 @@ def plateau(context: Context) -> Iterator[Finding]:
     begin = float(np.median(loss.values[: max(3, len(loss.values) // 20)]))
     # what guessing costs is what there is to learn from; without it only a loss that never moved is a plateau
     stuck = level > GUESSING * cost and level < 1.5 * cost if cost is not None else _never_fell(loss, begin, level)
-    if flat and stuck and level > HIGH * begin > 0:
+    if flat and stuck and level > HIGH * begin > 0 and (cost is None or _stays(loss)):
         yield Finding(
             "warning" if cost is not None else "watch",
             "",
@@ -126,6 +126,19 @@ def plateau(context: Context) -> Iterator[Finding]:
         )
 
 
+def _stays(loss: Curve) -> bool:
+    """Whether enough was seen and the loss does not surely fall: over all readings, or over the last half of them."""
+    if len(loss.values) < 2 * READINGS:
+        return False
+    good = np.isfinite(loss.values)
+    steps, values = loss.steps[good], loss.values[good]
+    for part in (slice(None), slice(len(values) // 2, None)):
+        trend = line(steps[part], values[part])
+        if trend.t < -4 and -trend.change > 0.01 * float(np.median(values)):
+            return False
+    return True
+
+
 def _never_fell(loss: Curve, begin: float, level: float) -> bool:
     """Without a trend over the whole run, and no lower than it began."""
     whole = line(loss.steps, loss.values)
@@ -145,6 +158,7 @@ def _flat_since(loss: Curve, level: float) -> int:
     "outputs",
     ("outputs", "chance"),
     least=5,
+    optional=True,
     null="after as many steps a network is below the cost of guessing",
     threshold=f"the last third of the run above {percent(GUESSING)} of the cost of guessing, though all steps "
     f"together are "
@@ -167,7 +181,7 @@ def at_chance(context: Context) -> Iterator[Finding]:
     tail = loss.finite[-len(loss.finite) // 3 :]
     level = float(np.median(tail))
     path = float(np.trapezoid(np.nan_to_num(ratio.values), ratio.steps))
-    if level < GUESSING * cost or level > 3 * cost or path < TRAVELLED:
+    if level < GUESSING * cost or level > 3 * cost or path < TRAVELLED or not _stays(loss):
         return
     accuracy = next(iter(table.at("outputs", "accuracy")), None)
     yield Finding(
@@ -242,6 +256,7 @@ def spike(context: Context) -> Iterator[Finding]:
     "loss",
     ("loss", "held"),
     least=10,
+    optional=True,
     null="held-out loss falls with the training loss, or stays",
     threshold="held-out loss surely rising (t > 4) since its lowest, by a tenth of it or more, while the training "
     "loss falls",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from netvitals.findings.curves import Table
 from netvitals.findings.rules import Context, Hit, called, names, percent, rule, together
 from netvitals.findings.statistics import confidence, last_stretch
 from netvitals.runs import Finding, Remedy
@@ -32,12 +33,14 @@ TENSORS = 0.4  # of the matrices
 def underflow(context: Context) -> Iterator[Finding]:
     """Gradients that are whole numbers of one smallest step, and zero below it."""
     table = context.table
-    hits, seen = [], 0
+    yield from _all_lost(table)
+    hits, seen, gone = [], 0, 0
     for zero in table.at("training", "zero_share"):
         part = table.get("training", zero.site, "multiples")
         if part is None or len(part.values) != len(zero.values):
             continue
         seen += 1
+        gone += bool((zero.values > 0.999).mean() > 0.5)
         with np.errstate(invalid="ignore"):
             bad = (part.values > MULTIPLES) & (zero.values > ZEROS)
         stretch = last_stretch(zero.steps, bad)
@@ -46,7 +49,7 @@ def underflow(context: Context) -> Iterator[Finding]:
             sure = confidence(part.values[bad], MULTIPLES)
             lost = float(np.nanmean(zero.values))
             hits.append(Hit(zero.site, "warning", ground, lost, stretch.since, stretch.until, sure))
-    if len(hits) < max(2, TENSORS * seen):
+    if not hits or len(hits) + gone < max(2, TENSORS * seen):
         return
     yield from together(
         hits,
@@ -57,6 +60,33 @@ def underflow(context: Context) -> Iterator[Finding]:
         why="float16 holds nothing below 6e-8. What is smaller becomes zero before the optimizer sees it.",
         advice="Multiply the loss before backward() and divide the gradients after it (torch.amp.GradScaler), or train "
         "in bfloat16.",
+        remedy=Remedy("loss_scale", 65536.0),
+    )
+
+
+def _all_lost(table: Table) -> Iterator[Finding]:
+    """Every gradient is exactly zero though the loss has one at the outputs and units are alive."""
+    zeros = table.at("training", "zero_share")
+    scale = next(iter(table.at("outputs", "scale")), None)
+    gone = [s for s in zeros if s.end == 1.0 and (s.values == 1.0).mean() > 0.8]
+    if not gone or len(gone) < 0.8 * len(zeros) or scale is None or not np.isfinite(scale.end) or scale.end == 0:
+        return
+    if any(s.end >= 0.9 for s in table.units("sparsity", "dead_units")):
+        return  # a layer is dead: nothing gets past it
+    yield Finding(
+        "critical",
+        gone[0].site,
+        f"All gradients are lost to underflow: they are exactly zero in {names([s.site for s in gone])}, though the "
+        f"loss "
+        f"has a gradient at the outputs, of {scale.end:.1e} of its natural size.",
+        why="float16 holds nothing below 6e-8. What is smaller becomes zero before the optimizer sees it.",
+        advice="Multiply the loss before backward() and divide the gradients after it (torch.amp.GradScaler), or train "
+        "in bfloat16.",
+        evidence=(gone[0].evidence(), scale.evidence()),
+        sites=tuple(s.site for s in gone),
+        since=int(gone[0].steps[0]),
+        until=int(gone[0].steps[-1]),
+        confidence=0.95,
         remedy=Remedy("loss_scale", 65536.0),
     )
 

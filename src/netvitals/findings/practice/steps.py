@@ -35,8 +35,10 @@ def typical_ratio(table: Table) -> Curve | None:
         return None
     longest = max(found, key=lambda s: len(s.steps))
     same = [s for s in found if len(s.steps) == len(longest.steps)]
-    with np.errstate(all="ignore"):
-        values = np.nanmedian(np.array([s.values for s in same]), axis=0)
+    table_of_values = np.array([s.values for s in same])
+    known = np.isfinite(table_of_values).any(0)
+    values = np.full(table_of_values.shape[1], np.nan)
+    values[known] = np.nanmedian(table_of_values[:, known], axis=0)
     return Curve("gradients", "model", "update_ratio, median of the matrices", longest.steps, values)
 
 
@@ -118,6 +120,8 @@ def too_high(context: Context) -> Iterator[Finding]:
     first = float(np.nanmax(ratio.values[:EARLY]))
     longest = float(np.nanmax(ratio.values))
     climb = climbs(table.loss)
+    if climb is not None and first <= FIRST and _recovers(table.loss) and climb[0] > ratio.steps[-1] / 4:
+        climb = None  # a run that was well before and is well again had a spike
     begun = table.loss is not None and cost_of_guessing(table) is not None and _from_scratch(table)
     reasons: list[str] = []
     evidence: list[Evidence] = []
@@ -261,7 +265,7 @@ def at_zero(context: Context) -> Iterator[Finding]:
     if stretch is None or not still[-least:].all() or not grads.end > 0:
         return
     alive = [s for s in table.at("gradients", "grad_norm") if table.is_matrix(s.site)]
-    if not grads.end > 0.02 * grads.start or np.mean([s.end == 0 for s in alive] or [0]) > 0.3:
+    if not grads.end > 0.02 * grads.start or np.mean([s.end == 0 for s in alive] or [False]) > 0.3:
         return  # nothing is left to learn, or units are dead
     yield Finding(
         "warning",
@@ -303,6 +307,8 @@ def clipping(context: Context) -> Iterator[Finding]:
     whole, level = found
     path = float(np.trapezoid(np.nan_to_num(ratio.values), ratio.steps))
     loss = table.loss
+    if not table.optimizers:
+        return
     slow = path < 5 * PATH or (loss is not None and cost is not None and loss.end > UNLEARNED * cost)
     if table.adaptive or not slow:
         severity = "info"

@@ -114,6 +114,7 @@ def explodes(context: Context) -> Iterator[Finding]:
     "Does the residual stream keep its size?",
     "stream",
     ("stream", "norm"),
+    optional=True,
     null="the stream of a healthy run grows with depth like a random walk (√2 a block at most) and over training by "
     f"less than {OVER_TIME:g}",
     threshold=f"{OVER_TIME:g} times its length at the start and entries of {LARGE:g} on average; or {BY_BLOCK:g} a "
@@ -181,6 +182,7 @@ def _with_depth(table: Table) -> Iterator[Finding]:
     "Do the rows of the stream differ?",
     "stream",
     ("stream", "common"),
+    optional=True,
     null="embeddings that are drawn by themselves have little in common: at the start up to half of the stream's "
     "square "
     "is shared",

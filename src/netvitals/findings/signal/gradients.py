@@ -51,7 +51,7 @@ def vanishing(context: Context) -> Iterator[Finding]:
         remedy=Remedy("revive_units"),
     )
     rms = [s for s in _weights(table, "grad_rms") if len(s.finite)] or [s for s in weights if len(s.finite)]
-    faint = []
+    faint: list[Hit] = []
     for window, name in ((slice(None, EARLY), "start"), (slice(-EARLY, None), "end")):
         levels = {s.site: float(np.median(s.finite[window])) for s in rms}
         largest = max(levels.values(), default=0.0)
@@ -102,6 +102,9 @@ def exploding(context: Context) -> Iterator[Finding]:
         return
     if len(whole.finite) < len(whole.values):
         first = int(whole.steps[~np.isfinite(whole.values)][0])
+        loss = context.table.loss
+        if loss is not None and not np.isfinite(loss.values[loss.steps <= first]).all():
+            return  # the loss broke no later, and its own rule says where
         yield Finding(
             "critical",
             "",

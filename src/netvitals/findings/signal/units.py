@@ -18,8 +18,8 @@ from netvitals.runs import Finding, Remedy, Severity
 # their number grew.
 DYING = 0.02  # a dying unit's gates are open on at most this share of the batch
 DEAD_WATCH, DEAD_CRITICAL = 0.05, 0.75
-GREW = 0.12  # more than at the start, for a warning from DEAD_GROWING on
-DEAD_GROWING = 0.20
+GREW = 0.25  # more than at the start, for a warning from DEAD_GROWING on
+DEAD_GROWING = 0.30
 DYING_WATCH = 0.10
 AGAIN = 3  # readings in a row that must show it: one batch may not wake a unit by chance
 

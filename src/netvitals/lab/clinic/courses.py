@@ -89,7 +89,7 @@ def course(
 def _watch(session: Session, optimizer: torch.optim.Optimizer) -> Any:
     from netvitals.vitals import Drift, Rank
 
-    signs = ["default", Rank(min_steps=SLOW_SIGNS), Drift(min_steps=SLOW_SIGNS)]
+    signs: list[Any] = ["default", Rank(min_steps=SLOW_SIGNS), Drift(min_steps=SLOW_SIGNS)]
     probe = (*session.held, session.loss_of) if session.validate else None
     return nv.watch(session.model, optimizer, every=session.every, vitals=signs, probe=probe)
 

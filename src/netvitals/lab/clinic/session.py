@@ -102,9 +102,9 @@ class Session:
         if self.summed:
             loss = loss * y.numel()
         if self.balance:
-            loss = loss + self.balance * sum(
-                (m.balance for m in self.model.modules() if hasattr(m, "balance")), loss.new_zeros(())
-            )
+            for m in self.model.modules():
+                extra = getattr(m, "balance", None)
+                loss = loss + self.balance * extra if isinstance(extra, Tensor) else loss
         return self.sign * loss
 
     def rate(self, step: int) -> float:

@@ -111,7 +111,7 @@ def _decay(session: Session, optimizer: Optimizer, remedy: Remedy, step: int) ->
     session.decay_norms = False
     for m in session.model.modules():
         if "norm" in type(m).__name__.lower() and isinstance(getattr(m, "weight", None), Tensor):
-            m.weight.fill_(1.0)  # type: ignore[union-attr,operator]
+            m.weight.fill_(1.0)  # type: ignore[operator]
     return _fresh(session, optimizer)
 
 
@@ -182,7 +182,7 @@ def _finite(session: Session, optimizer: Optimizer, remedy: Remedy, step: int) -
         _redraw(session, (), 1.0, step)
         for m in session.model.modules():
             if hasattr(m, "reset_running_stats"):
-                m.reset_running_stats()
+                m.reset_running_stats()  # type: ignore[operator]
         for p in session.model.parameters():
             p.nan_to_num_(0.0, 0.0, 0.0)
         return _fresh(session, optimizer)
@@ -258,9 +258,9 @@ def _rescale(session: Session, optimizer: Optimizer, remedy: Remedy, step: int) 
     for site in remedy.places:
         name = _before(session, site)
         if name and "norm" in type(modules[name]).__name__.lower():
-            modules[name].weight.fill_(1.0)  # type: ignore[operator,union-attr]
+            modules[name].weight.fill_(1.0)
             if isinstance(getattr(modules[name], "bias", None), Tensor):
-                modules[name].bias.zero_()  # type: ignore[operator,union-attr]
+                modules[name].bias.zero_()
         elif name:
             _redraw(session, (name,), 1.0, step)
     for name, p in session.model.named_parameters():  # the gates of a recurrence or of a gated unit

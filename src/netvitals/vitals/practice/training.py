@@ -86,8 +86,9 @@ class Training(Vital):
                 least = torch.where(size > 0, size, torch.inf).min()
                 # numbers of half precision are whole multiples of one smallest
                 times = size / least
-                several = (times > 1.5) & (times < WHOLE)
-                whole = (several & ((times - times.round()).abs() < 0.01)).sum() / several.sum().clamp(min=8)
+                near = (size > 0) & (times < WHOLE)
+                whole = (near & ((times - times.round()).abs() < 0.01)).sum() - 1  # itself aside
+                whole = whole / (near.sum() - 1).clamp(min=4)
                 recorder.write(name, LOST, torch.stack([(size == 0).float().mean(), least, whole]))
 
     def _count(self, recorder: Recorder, norms: int, shut: int, drops: int, *seen: np.ndarray) -> None:

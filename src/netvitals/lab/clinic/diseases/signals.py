@@ -32,7 +32,7 @@ def _queries(model: nn.Module, factor: float) -> None:
             third = m.weight.shape[0] // 3
             m.weight[: 2 * third] *= factor
         elif name.endswith(("q_proj", "k_proj")):
-            m.weight.mul_(factor)  # type: ignore[operator]
+            m.weight.mul_(factor)
 
 
 def _logits(session: Session, factor: float) -> None:
