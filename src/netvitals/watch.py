@@ -281,10 +281,12 @@ class Watch(Seen):
         recorder = self._recorder
         assert recorder is not None
         self._hooks.settle()
-        seen = self._observer.observed
+        seen, stripped = self._observer.observed, self._observer.whole.stripped
         self._disarm()
         expected = self._probe is None and not self._late and "model" not in self._observer.skipped
-        if expected and not seen and not self._missed:
+        if stripped and not seen:
+            self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not looked at"
+        elif expected and not seen and not self._missed:
             self._missed = True
             warn(
                 f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "

@@ -20,10 +20,10 @@ def rule_named(name: str) -> Rule:
     Returns:
         The rule.
 
-    >>> rule_named("dead unit")
+    >>> rule_named("overfiting")
     Traceback (most recent call last):
     ...
-    ValueError: there is no rule 'dead unit'; did you mean dead units?
+    ValueError: there is no rule 'overfiting'; did you mean overfitting?
     """
     known = {r.name: r for r in RULES}
     if name in known:

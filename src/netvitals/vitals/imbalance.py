@@ -15,8 +15,8 @@ import torch
 from netvitals._moved import moved
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
-from netvitals.saddle.measure.accounting import pair_numbers
-from netvitals.saddle.measure.pairs import layer_pairs
+from netvitals.saddle.measure.accounting import named_terms, pair_numbers
+from netvitals.saddle.measure.pairs import balance_terms, layer_pairs
 
 
 class Imbalance(Vital):
@@ -63,7 +63,7 @@ class Imbalance(Vital):
         pairs, refused = layer_pairs(view.anatomy)
         self._skipped = {f"{place} (imbalance)": why for place, why in refused.items()}
         kept = [(a, b) for a, b in pairs if a.weight in view.params and b.weight in view.params]
-        terms = [{b.weight: 1.0, a.weight: -1.0} | ({a.bias: -1.0} if a.bias in view.params else {}) for a, b in kept]
+        terms = [{n: s for n, s in balance_terms(a, b).items() if n in view.params} for a, b in kept]
         self._sites = [f"{a.name}→{b.name}" for a, b in kept]
         self._names = list(dict.fromkeys(n for signs in terms for n in signs))
         if self._names:
@@ -112,22 +112,17 @@ class StepAccounting(Vital):
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if not view.before or not view.grads:
             return
-        pairs = self.pairs
-        if pairs is None:
+        terms = {f"{a} → {b}": named_terms(a, b, view.params) for a, b in self.pairs or ()}
+        if self.pairs is None:
             if view.anatomy is None:
                 return
             found, refused = layer_pairs(view.anatomy)
-            pairs = [(a.name, b.name) for a, b in found]
+            terms = {f"{a.name} → {b.name}": balance_terms(a, b) for a, b in found}
             recorder.skipped.update({f"{place} (accounting)": why for place, why in refused.items()})
-        for first, second in pairs:
-            if f"{first}.weight" in view.grads and f"{second}.weight" in view.grads:
-                numbers = pair_numbers(view.before, view.params, view.grads, first, second, self.lr)
-                delta, change, predicted = numbers[:3]
-                recorder.write(
-                    f"{first} → {second}",
-                    tuple(self.metrics),
-                    torch.stack([delta, change, predicted, change - predicted]),
-                )
+        for place, signs in terms.items():
+            if all(name in view.grads for name in list(signs)[:2]):
+                delta, change, predicted = pair_numbers(view.before, view.params, view.grads, signs, self.lr)[:3]
+                recorder.write(place, tuple(self.metrics), torch.stack([delta, change, predicted, change - predicted]))
 
 
 __getattr__ = moved(

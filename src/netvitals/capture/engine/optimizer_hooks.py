@@ -142,6 +142,8 @@ class OptimizerHooks:
         return bool(self._stepped)
 
     def _complete(self) -> bool:
+        if len(self._expected) == 1 and (self._given or self._seen) and self._expected[0]() is self._stepped[-1]:
+            return True
         expected = [o for o in (ref() for ref in self._expected) if o is not None]
         if expected and (self._given or self._seen):
             return all(any(o is one for one in self._stepped) for o in expected)
@@ -153,6 +155,8 @@ class OptimizerHooks:
         return any(id(p) in self._names for group in groups for p in group["params"])
 
     def _follows(self, optimizer: Any) -> bool:
+        if self._given and self._given[0]() is optimizer:
+            return True
         given = [o for o in (ref() for ref in self._given) if o is not None]
         if given:
             return any(o is optimizer for o in given)
@@ -163,12 +167,12 @@ class OptimizerHooks:
     def _before(self, optimizer: Any, *_: Any) -> None:
         if not self._follows(optimizer):
             return
-        if any(o is optimizer for o in self._running):  # its last step raised
+        if self._running and any(o is optimizer for o in self._running):  # its last step raised
             self._running.clear()
         self._running.append(optimizer)
         if len(self._running) > 1:
             return
-        if any(o is optimizer for o in self._stepped):
+        if self._stepped and any(o is optimizer for o in self._stepped):
             self.end(late=True)
         if self._moved is not None:
             mine = [(name, p.detach()) for name, p in self._mine(optimizer)]  # times one: the quickest copy of many

@@ -38,6 +38,7 @@ class Roots:
         self.notes: dict[str, str] = {}  # what could not be measured for a reason that lies outside the model
         self._parts: dict[str, Observer] = {}
         self._recorder: Recorder | None = None
+        self.whole.withdraw = self._strip
         if passive:
             self.whole.outside = self._called
 
@@ -92,6 +93,10 @@ class Roots:
         for _, observer in self._all:
             observer.disarm()
 
+    def _strip(self) -> None:
+        for _, observer in self._all:
+            observer.strip()
+
     def _called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A part begins to run, and the model does not."""
         if not torch.is_grad_enabled() or is_transformed() or any(o.running for _, o in self._all):
@@ -106,6 +111,7 @@ class Roots:
         for known in [k for k in self._parts if k.startswith(f"{name}.")]:
             self._parts.pop(known).disarm()
         observer = self._parts[name] = Observer(module, self.schedule, prefix=f"{name}.")
+        observer.withdraw = self._strip
         observer.arm(self._recorder)
         observer.enter(module, args, kwargs)
 
