@@ -70,7 +70,10 @@ class Looks(Seen):
                     self._observer.arm(recorder)
             elif not self._probe_failed:
                 task = task_of(self._model, self._probe[2], self._probe[:2])
-                observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
+                held = observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
+                if held is not None:
+                    recorder.vital = "loss"
+                    recorder.write("model", ("held",), held.reshape(1))
             if self._schedule.wants("parameters"):
                 self._hooks.arm(open_watches.weakly(self._moved))
             if self._twin is not None:

@@ -6,7 +6,9 @@
   nv.FindingItem = ({ finding: f, sites, open, onShow, inner }) => {
     const body = html`${f.why && html`<p class="why">${f.why}</p>`}
       ${f.advice && html`<p class="advice"><b>What to do:</b> ${f.advice}</p>`}
-      ${f.refuted_by && html`<p class="why"><b>What would refute it:</b> ${f.refuted_by}</p>`}
+      ${f.record && html`<p class="why">${f.record}</p>`}
+      ${(f.null || f.threshold) && html`<details class="evidence"><summary>the rule${f.confidence ? `, confidence ${Math.round(100 * f.confidence)} %` : ""}</summary>
+        <ul>${f.null && html`<li>In health: ${f.null}.</li>`}${f.threshold && html`<li>${f.threshold}</li>`}${f.refuted_by && html`<li>What would refute it: ${f.refuted_by}.</li>`}${f.clinic && html`<li>${f.clinic}</li>`}</ul></details>`}
       ${(f.consequences || []).map((c) => html`<${nv.FindingItem} finding=${{ sites: [], evidence: [], ...c }} sites=${sites} inner=${true} />`)}
       ${(f.evidence || []).length > 0 && html`<details class="evidence"><summary>${f.evidence.length} reading${f.evidence.length === 1 ? "" : "s"} behind this</summary>
         <ul>${f.evidence.slice(0, 24).map((line) => html`<li>${typeof line === "string" ? line : `${line.vital}/${line.metric} at ${line.site || "the model"}: ${nv.number(line.value)} (step ${line.step})`}</li>`)}</ul></details>`}`;
@@ -22,7 +24,7 @@
     const t = vital.tile;
     const state = t.state.state || t.state;
     return html`<button type="button" class=${`tile ${String(state).replace(" ", "-")}`} aria-pressed=${String(active)} onclick=${onClick}>
-      <span class="name">${vital.title}</span><span class="state"><i class="dot" aria-hidden="true"></i>${nv.WORDS[state] !== undefined ? nv.WORDS[state] : state}</span>
+      <span class="name">${vital.title}</span><span class="state" title=${t.state.why || ""}><i class="dot" aria-hidden="true"></i>${nv.WORDS[state] !== undefined ? nv.WORDS[state] : state}</span>
       <span class="value">${t.value}</span><span class="of">${t.label}</span><span class="of">${t.step >= 0 ? `step ${nv.count(t.step)}` : ""}</span><${nv.Spark} spark=${t.spark} /></button>`;
   };
 

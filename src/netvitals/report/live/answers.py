@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from netvitals.findings import Findings, Table, is_pooled
+from netvitals.findings.explanation import error_rate, threshold_of
 from netvitals.report import words
 from netvitals.report.arrays import drawn, packed
 from netvitals.report.forecast_panel import forecast_panel
@@ -51,6 +52,7 @@ def head(
     short, long = words.facts({k: v for k, v in readings.meta.items() if k not in HIDDEN})
     vitals = _vitals(readings)
     shown = [_finding(f, vitals) for f in findings]
+    states = states or {v: {"state": s.state, "why": s.why} for v, s in findings.status.items()}
     return {
         "title": title,
         "kind": kind,
@@ -206,6 +208,7 @@ def _finding(finding: Finding, vitals: Sequence[dict[str, Any]]) -> dict[str, An
     names = [m["name"] for m in entry["metrics"]] if entry else []
     record = finding.to_dict()
     record["evidence"] = [str(e) for e in finding.evidence]
+    record["threshold"], record["clinic"] = threshold_of(finding.rule), error_rate(finding.rule)
     return record | {
         "vital": vital,
         "title": entry["title"] if entry else ("Loss" if vital == "loss" else ""),
@@ -215,7 +218,7 @@ def _finding(finding: Finding, vitals: Sequence[dict[str, Any]]) -> dict[str, An
 
 
 def _checked(checked: Any, findings: Findings) -> dict[str, str]:
-    spoke = {f.rule for f in findings}
+    spoke = {f.rule for f in findings.all}
     state = "absent" if not checked.series else "hit" if checked.rule in spoke else "good"
     return {"state": state, "text": checked.question + ("" if checked.series else f" (no reading of {checked.needs})")}
 
@@ -232,7 +235,7 @@ def _tile(source: Source, vital: dict[str, Any], shown: Sequence[dict[str, Any]]
     broken = bool(values.size and np.isinf(read.mean[:, -1]).all())
     grave = next((f["severity"] for s in ("critical", "warning", "watch", "info") for f in shown
                   if f["severity"] == s and f["vital"] == vital["vital"]), "")  # fmt: skip
-    state = (states or {}).get(vital["vital"]) or {"state": grave or "good", "why": ""}
+    state = (states or {}).get(vital["vital"]) or {"state": grave or "not asked", "why": "no rule looked at it"}
     if not known.any():
         return {
             "value": "not finite" if broken else "–",
