@@ -2,8 +2,8 @@
 
     python bench/page.py [--sites 500] [--steps 20000] [--viewers 50]
 
-A synthetic run of sites × steps is written by the real writer and read by the real server's parts. Times are CPU times of
-this process; ratios are what is claimed: an update of a long run against one of a short run.
+A synthetic run of sites × steps is written by the real writer and read by the real server's parts. Times are CPU times
+of this process; ratios are what is claimed: an update of a long run against one of a short run.
 """
 
 from __future__ import annotations
@@ -132,9 +132,8 @@ def main() -> None:
         root = Path(folder)
         ledger = synthetic(root / "long", options.sites, options.steps)
         seconds, size = first_paint(root / "long")
-        print(
-            f"first paint, {options.sites} sites x {options.steps:,} steps: {seconds:.2f} s of CPU, {size / 1e6:.2f} MB (at most 1 s, 5 MB)"
-        )
+        shape = f"{options.sites} sites x {options.steps:,} steps"
+        print(f"first paint, {shape}: {seconds:.2f} s of CPU, {size / 1e6:.2f} MB (at most 1 s, 5 MB)")
         short = synthetic(root / "short", 50, 100)
         long = synthetic(root / "longer", 50, 100_000)
         few, many = update(root / "short", short, 50, 100), update(root / "longer", long, 50, 100_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +14,9 @@ def register(app: typer.Typer) -> None:
 
 
 def serve_page(
-    runs: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, or one run. [default: runs]")] = None,
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Folders of runs, or one run; also s3://… and the like. [default: runs]")
+    ] = None,
     port: Annotated[int, typer.Option(help="Port to listen on, on this machine only.")] = 8722,
 ) -> None:
     """Serve a live page of the runs below one or several folders; it follows each run while it is written."""
@@ -25,8 +26,8 @@ def serve_page(
         raise missing("the live page", "uvicorn") from None
     from netvitals.report.live import create_app
 
-    folders = runs or [Path("runs")]
+    folders = runs or ["runs"]
     application = create_app(folders)
-    places = ", ".join(map(str, folders))
+    places = ", ".join(folders)
     typer.echo(f"runs below {places} at http://127.0.0.1:{port}/?token={application.token} (Ctrl-C ends it)")
     uvicorn.run(application, host="127.0.0.1", port=port, log_level="warning", proxy_headers=False, server_header=False)

@@ -111,7 +111,7 @@
         <label>find <input type="search" value=${view.q || ""} placeholder="name or pattern" oninput=${(e) => nv.show({ q: e.target.value })} /></label>
         ${roles.length > 1 && html`<label>role <select value=${view.role || ""} onchange=${(e) => nv.show({ role: e.target.value })}><option value="">all</option>${roles.map((r) => html`<option value=${r}>${r}</option>`)}</select></label>`}
         <label>order <select value=${view.sort || ""} onchange=${(e) => nv.show({ sort: e.target.value })}><option value="">depth, in blocks</option><option value="severity">severity</option></select></label>
-        <span class="meaning">${rows.filter((r) => r.kind === "site" && !r.pinned).length} of ${metric.sites.length} sites${rows.some((r) => r.folded) ? "; blocks are folded" : ""}</span>
+        <span class="meaning">${view.q || view.role ? `${rows.filter((r) => r.kind === "site" && !r.pinned).length} of ` : ""}${metric.sites.length} sites${rows.some((r) => r.folded) ? "; blocks are folded" : ""}</span>
         <${nv.Legend} scale=${scale} unit=${unit} theme=${theme} broken=${m.mean.some((v) => v === Infinity || v === -Infinity)} />
       </div>
       <div class="readout" aria-live="polite">${told}</div>

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from netvitals.findings import Findings, diagnose
+from netvitals.report.live.mirror import Mirror
 from netvitals.report.live.numbers import RunNumbers
 from netvitals.runs import open_run, status_of
 
@@ -84,11 +85,15 @@ class Shelf:
     """Runs below one or several folders.
 
     Args:
-        folders: where to look; the names of runs in the second and later ones begin with the folder's name.
+        folders: where to look, also addresses such as ``s3://bucket/runs``; the names of runs in the second and later
+            ones begin with the folder's name.
     """
 
     def __init__(self, folders: Iterable[str | os.PathLike[str]]) -> None:
-        self.roots = [Path(f).resolve() for f in folders]
+        folders = list(folders)
+        self._mirrors = {str(f): Mirror(str(f)) for f in folders if "://" in str(f)}
+        given = [self._mirrors[str(f)].folder if str(f) in self._mirrors else Path(f) for f in folders]
+        self.roots = [f.resolve() for f in given]
         self._open: OrderedDict[str, OpenRun] = OrderedDict()
         self._rows: dict[str, tuple[Any, dict[str, Any]]] = {}
         self._lock = threading.Lock()
@@ -99,6 +104,8 @@ class Shelf:
     def names(self) -> dict[str, Path]:
         """The runs that are there now, by the name under which they are shown."""
         found: dict[str, Path] = {}
+        for mirror in self._mirrors.values():
+            mirror.sync()
         for i, root in enumerate(self.roots):
             for name in runs_below(root):
                 shown = shown_name(name)
