@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,21 +19,25 @@ from netvitals.capture import (
     Vital,
     WatchContext,
     copies,
-    detached_context,
-    parameter_view,
-    task_of,
     uncompiled,
     unwrapped,
     warn,
 )
-from netvitals.capture import probe as observe_with
 from netvitals.watching import open_watches
-from netvitals.watching.arguments import check_model, check_resume, checked_optimizers, checked_probe, together
+from netvitals.watching.arguments import (
+    check_model,
+    check_resume,
+    check_total,
+    checked_optimizers,
+    checked_probe,
+    together,
+)
 from netvitals.watching.description import note_places, open_run_of
+from netvitals.watching.live_forecasts import LiveForecasts
 from netvitals.watching.live_log import LiveLog, live_log
+from netvitals.watching.looks import Looks
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import ranks_of
-from netvitals.watching.seen import Seen
 from netvitals.watching.shared_steps import shared_steps
 from netvitals.watching.twin import twin_of
 
@@ -52,6 +55,9 @@ def watch(
     vitals: Iterable[Vital | str] | None = None,
     resume: bool | int = False,
     log: Any = None,
+    scheduler: Any = None,
+    total_steps: int | None = None,
+    forecasts: bool = True,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
@@ -76,6 +82,9 @@ def watch(
             continues at that step, as a checkpoint has it: what was read from there on before is kept, but marked.
         log: send each measured step on while it trains: a wandb run, ``mlflow`` or ``(client, run_id)``, a
             ``SummaryWriter``, ``trackio``, or a function of (step, numbers). Your run is never begun or ended.
+        scheduler: of the learning rate; looked for if left out. A copy of it says what the rates will be.
+        total_steps: how many steps the training will have, for forecasts to its end.
+        forecasts: make forecasts, store them with the run, and score them when their day comes.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
@@ -91,10 +100,22 @@ def watch(
     >>> sorted({r.step for r in vitals.readings if r.vital == "gates"})
     [0, 2]
     """
-    return Watch(model, optimizer=optimizer, run=run, every=every, probe=probe, vitals=vitals, resume=resume, log=log)
+    return Watch(
+        model,
+        optimizer=optimizer,
+        run=run,
+        every=every,
+        probe=probe,
+        vitals=vitals,
+        resume=resume,
+        log=log,
+        scheduler=scheduler,
+        total_steps=total_steps,
+        forecasts=forecasts,
+    )
 
 
-class Watch(Seen):
+class Watch(Looks):
     """A model under watch; made by :func:`watch`. Call :meth:`step` once per training step.
 
     ``sites`` are the places looked at, ``skipped`` those that could not be (place → reason).
@@ -111,9 +132,13 @@ class Watch(Seen):
         vitals: Iterable[Vital | str] | None = None,
         resume: bool | int = False,
         log: Any = None,
+        scheduler: Any = None,
+        total_steps: int | None = None,
+        forecasts: bool = True,
     ) -> None:
         root: nn.Module = together(model)
         check_model(root, every)
+        check_total(total_steps)
         check_resume(run, resume)
         self.every = int(every)
         self._ranks = ranks_of(root)
@@ -134,7 +159,14 @@ class Watch(Seen):
         chosen = ["default", "ranks"] if vitals is None and self._ranks is not None else vitals
         self._schedule = Schedule(choose(chosen))
         self._schedule.begin(
-            WatchContext(model=self._bare, optimizers=tuple(optimizers), probe=self._probe, training=True)
+            WatchContext(
+                model=self._bare,
+                optimizers=tuple(optimizers),
+                probe=self._probe,
+                scheduler=scheduler,
+                total_steps=total_steps,
+                found=open_watches.weakly(self._optimizers),
+            )
         )
         self._observer = Roots(self._model, self._schedule, passive=self._probe is None and self._twin is None)
         self._observer.notes.update(foreign)
@@ -150,6 +182,7 @@ class Watch(Seen):
             self._shared.batches = self._batches
             self._buffer.closing, self._observer.also = self._shared.leave, self._shared.disarm
         self._log: LiveLog | None = None
+        self._forecasts: LiveForecasts | None = None
         self.yields = False  # the next watch of the model may close this one
         self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
@@ -157,6 +190,7 @@ class Watch(Seen):
         self._path: os.PathLike[str] | None = None
         try:
             self._log = live_log(self, log)
+            self._forecasts = LiveForecasts(self) if forecasts else None
             if run is not None:
                 open_run_of(self, run, resume, optimizers)
             if self._ranks is not None and resume is not False:
@@ -172,6 +206,9 @@ class Watch(Seen):
             raise
         parts = (self._observer, self._hooks, self._buffer, self._writer)
         self._finalizer = open_watches.add(self, self._model, parts)
+
+    def _optimizers(self) -> list[Optimizer]:
+        return self._hooks.optimizers
 
     # ---------------------------------------------------------------- the training loop
 
@@ -232,77 +269,6 @@ class Watch(Seen):
             except Exception as error:  # of ours: those of a tracker are caught where they arise
                 warn(f"what was measured could not be sent: {type(error).__name__}: {error}")
 
-    def _begin(self, first: bool = False) -> None:
-        recorder = Recorder(self._step)
-        self._schedule.select(self._observations, self._step)
-        self._observations += 1
-        try:
-            if self._shared is not None:
-                self._shared.arm(recorder)
-            if self._twin is not None:
-                self._twin.arm(self._observer.notes)
-            elif self._probe is None:
-                if self._shared is None or self._shared.looks:
-                    self._observer.arm(recorder)
-            elif not self._probe_failed:
-                task = task_of(self._model, self._probe[2], self._probe[:2])
-                observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
-            if self._schedule.wants("parameters"):
-                self._hooks.arm(open_watches.weakly(self._moved))
-            if self._twin is not None:
-                self._hooks.about_to_step = partial(self._twin.look, self._observer, recorder)
-        except Exception as error:
-            self._disarm()
-            if first:
-                raise  # nothing has been trained yet: better to know now
-            self._probe_failed = True
-            warn(
-                f"the look at step {self._step} failed, activations are not looked at any more: "
-                f"{type(error).__name__}: {error}"
-            )
-        self._recorder = recorder
-
-    def _moved(self, grads: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
-        if self._recorder is None:
-            return
-        try:
-            with detached_context():
-                modules = self._observer.modules if self._bare is self._model else {}
-                modules = modules or dict(self._bare.named_modules())
-                pieces = {} if self._ranks is None else self._ranks.pieces
-                known = self._observer.anatomy
-                skipped = self._recorder.skipped
-                view = parameter_view(modules, self._initial, grads, before, known, pieces, skipped)
-                self._schedule.show("parameters", self._recorder, view)
-        except Exception as error:
-            warn(f"looking at the parameters failed: {type(error).__name__}: {error}")
-
-    def _finish(self) -> None:
-        recorder = self._recorder
-        assert recorder is not None
-        self._hooks.settle()
-        seen, stripped = self._observer.observed, self._observer.whole.stripped
-        self._disarm()
-        looks = self._probe is None and self._twin is None and (self._shared is None or self._shared.looks)
-        expected = looks and not self._late and "model" not in self._observer.skipped
-        if stripped and not seen:
-            self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not looked at"
-        elif expected and not seen and not self._missed:
-            self._missed = True
-            warn(
-                f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
-                "watch the module that the loop calls"
-            )
-        try:
-            (self._shared or self._buffer).observe(recorder)
-        except Exception as error:
-            warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
-        self._observer.notes.update(recorder.skipped)
-        if left_out := self._batches.left_out:
-            why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
-            self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
-        note_places(self)
-
     # ---------------------------------------------------------------- the end
 
     def close(self, status: str = "finished") -> None:
@@ -324,13 +290,6 @@ class Watch(Seen):
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close(status)
-
-    def _disarm(self) -> None:
-        self._observer.disarm()
-        self._hooks.disarm()
-        if self._twin is not None:
-            self._twin.disarm()
-        self._recorder = None
 
     def __enter__(self) -> Watch:
         self._entered = True  # the block will close it

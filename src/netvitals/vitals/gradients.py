@@ -20,7 +20,8 @@ from netvitals.capture import Metric, ParameterView, Recorder, Vital
 
 
 class Gradients(Vital):
-    """``grad_norm``, ``update_norm``, ``weight_norm`` and ``update_ratio`` of every parameter tensor and of the model.
+    """``grad_norm``, ``update_norm``, ``weight_norm`` and ``update_ratio`` of every parameter tensor and of the model,
+    and the model's ``descent``.
 
     Gradients and updates are there when an optimizer is watched; without one, only the weight norm is. Experts that are
     stacked in one tensor (experts, out, in) are looked at one by one as well, as ``name[3]``.
@@ -38,6 +39,7 @@ class Gradients(Vital):
         "update_norm": Metric("length of the step", "weight"),
         "weight_norm": Metric("length of the weights", "weight"),
         "update_ratio": Metric("step over weights"),
+        "descent": Metric("what this step takes off the loss to first order, −⟨gradient, step⟩", "loss"),
     }
     headline = ("update_ratio", "grad_norm", "weight_norm")
     default = True
@@ -67,6 +69,17 @@ class Gradients(Vital):
         if view.pieces and len(norms) != 1:  # a row of its own for each share
             norms, over = [torch.stack([n.to(norms[0]) for n in norms])], over._replace(kinds=("norm",))
         recorder.on_host(norms, partial(self._finish, recorder, names, whole, grads, before, roots), over)
+        self._descent(recorder, view, names[:whole])
+
+    def _descent(self, recorder: Recorder, view: ParameterView, names: list[str]) -> None:
+        moved = [n for n in names if n in view.grads and n in view.before]
+        falls = [
+            torch.sum(view.grads[n].to(view.params[n].dtype) * (view.before[n] - view.params[n]))
+            for n in moved
+            if not view.grads[n].is_sparse
+        ]
+        if falls:
+            recorder.write("model", ("descent",), torch.stack([f.to(falls[0].device) for f in falls]).sum())
 
     def _finish(
         self,

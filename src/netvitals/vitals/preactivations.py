@@ -12,6 +12,7 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from netvitals._moved import moved
@@ -19,6 +20,10 @@ from netvitals.capture import ActivationView, Metric, Over, Recorder, Site, Tens
 from netvitals.capture.over_ranks import Kind
 from netvitals.capture.shards import is_distributed, is_put_away, local, piece_of
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
+
+SHAPE_EVERY = 5  # looks: the form of a distribution changes more slowly than its place
+SHAPE_LEVELS = tuple((i + 0.5) / 17 for i in range(17))
+SHAPE_ENTRIES = 128  # of a channel at most
 
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
 AWAY = "FSDP had put its parameters away, on some steps"
@@ -30,7 +35,8 @@ class Preactivations(Vital):
 
     Metrics of a site: pooled ``mean`` and ``std``; ``sigma`` (mean of σ_c), ``mean_spread`` and ``sigma_spread``
     (standard deviation of μ_c and of σ_c over channels), ``preact_drift`` = mean/std, ``neg_preact``.
-    Of a norm, on every fifth look: ``scale`` (mean |γ|) and ``shift`` (mean β). Of the model: averages over sites
+    On every fifth look also the array ``shape``, and of a norm ``scale`` (mean |γ|) and ``shift`` (mean β).
+    Of the model: averages over sites
     under three poolings, for all sites and for the ones after a BatchNorm and after an addition apart.
     """
 
@@ -46,6 +52,9 @@ class Preactivations(Vital):
         "preact_drift": Metric("mean over standard deviation: below zero, inputs lean to the shut side"),
         "neg_preact": Metric("share of inputs at or below zero", "share"),
         "mu": Metric("mean input of each channel", "activation"),
+        "shape": Metric(
+            "17 quantiles of the standardised input of each channel, from at most 128 evenly strided entries"
+        ),
         "scale": Metric("mean |γ| of a norm"),
         "shift": Metric("mean β of a norm"),
     }
@@ -58,10 +67,15 @@ class Preactivations(Vital):
         self._pool, self._table = Pool(METRICS), PooledTable(self._finish)
         self._recorder: Recorder | None = None
         self._norms: list[tuple[Site, str, np.ndarray]] = []
+        self._looks, self._seen = -1, -1  # looks so far, and the step of the latest
 
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
         if view.elements:
             self._table.add(recorder, view.layout, (view.mean, view.variance, view.positive_share), KINDS)
+            if recorder.step != self._seen:
+                self._looks, self._seen = self._looks + 1, recorder.step
+            if self._looks % SHAPE_EVERY == 0 and view.rows > 1:
+                recorder.write_array(view.site, "shape", _shape(view))
 
     def _finish(
         self, recorder: Recorder, rows: Rows, mu: np.ndarray, variance: np.ndarray, positive: np.ndarray
@@ -110,6 +124,19 @@ class Preactivations(Vital):
                 flat = np.concatenate([p for _, p in found])
                 sums = np.add.reduceat(abs(flat) if metric == "scale" else flat, np.cumsum(sizes) - sizes)
                 recorder.put([site for site, _ in found], (metric,), sums / sizes)
+
+
+def _shape(view: ActivationView) -> Tensor:
+    """Quantiles of (x − μ_c)/σ_c, channels × levels."""
+    x = view.x_view
+    across = max(1, -(-x.shape[0] // SHAPE_ENTRIES))
+    few = x[::across]
+    if x.ndim > 2:
+        along = max(1, x.shape[2] * len(few) // SHAPE_ENTRIES)
+        few = few[:, :, ::along].movedim(1, -1).reshape(-1, x.shape[1])[:SHAPE_ENTRIES]
+    z = (few - view.mean) / view.variance.sqrt().clamp_min(1e-30)
+    levels = torch.tensor(SHAPE_LEVELS, dtype=z.dtype, device=z.device)
+    return torch.quantile(z, levels, dim=0).T.contiguous()
 
 
 __getattr__ = moved(__name__, {"Moments": "netvitals.gates.Moments", "moments": "netvitals.gates.moments"})

@@ -14,6 +14,7 @@ from netvitals.capture import Site
 
 if TYPE_CHECKING:
     from netvitals.watch import Watch
+    from netvitals.watching.looks import Looks
 
 
 def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, optimizers: Sequence[Optimizer]) -> None:
@@ -31,7 +32,7 @@ def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, o
     watch._observations = -(-watch._step // watch.every)
 
 
-def note_places(watch: Watch) -> None:
+def note_places(watch: Looks) -> None:
     """Note in the run what was seen and what was not, where that has changed."""
     places = len(watch._observer.sites) + len(watch._observer.skipped)
     if watch._writer is not None and places != watch._noted:
@@ -63,6 +64,7 @@ def described(watch: Watch, model: nn.Module, optimizers: Sequence[Optimizer]) -
         "sites": watch.sites,
         "skipped": watch.skipped,
         "optimizer": [{"name": type(o).__name__, **plain_settings(o)} for o in optimizers],
+        "groups": group_members(model, optimizers),
     }
 
 
@@ -93,3 +95,29 @@ def plain_settings(optimizer: Optimizer) -> dict[str, Any]:
     """The hyperparameters of an optimizer's first group that are plain values."""
     group = optimizer.param_groups[0]
     return {k: v for k, v in group.items() if isinstance(v, int | float | bool | str | tuple) and k != "params"}
+
+
+def group_members(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:
+    """Which parameters each group holds, as the sites of the vital sign ``optimizer`` are named.
+
+    Args:
+        model: without wrappers.
+        optimizers: in their order.
+
+    Returns:
+        Site, name of the optimizer and names of the parameters, by group.
+
+    >>> net = nn.Linear(2, 1)
+    >>> group_members(net, [torch.optim.SGD(net.parameters(), lr=0.1)])
+    [{'site': 'group 0', 'optimizer': 'SGD', 'parameters': ['weight', 'bias']}]
+    """
+    names = {id(p): name for name, p in model.named_parameters()}
+    groups = [(type(o).__name__, group) for o in optimizers for group in o.param_groups]
+    return [
+        {
+            "site": f"group {i}",
+            "optimizer": name,
+            "parameters": [names[id(p)] for p in group["params"] if id(p) in names],
+        }
+        for i, (name, group) in enumerate(groups)
+    ]

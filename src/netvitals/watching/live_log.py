@@ -28,7 +28,7 @@ def live_log(watch: Watch, log: Any) -> LiveLog | None:
     from netvitals.integrations.live import target_of
 
     found = LiveLog(watch, target_of(log))
-    watch._buffer.finished = found.add
+    watch._buffer.finished.append(found.add)
     return found
 
 

@@ -13,7 +13,9 @@ from netvitals.watching.description import activation_specs
 
 if TYPE_CHECKING:
     from netvitals.findings import Findings
+    from netvitals.forecasts import Forecast
     from netvitals.runs import RunWriter
+    from netvitals.watching.live_forecasts import LiveForecasts
 
 
 class Seen:
@@ -27,6 +29,7 @@ class Seen:
     _closed: bool
     _step: int
     every: int
+    _forecasts: LiveForecasts | None
 
     @property
     def readings(self) -> list[Reading]:
@@ -56,6 +59,12 @@ class Seen:
         """The old name of :attr:`skipped`."""
         warnings.warn("Watch.unseen is now Watch.skipped, a dict of place → reason", FutureWarning, stacklevel=2)
         return self.skipped
+
+    @property
+    def forecasts(self) -> list[Forecast]:
+        """Every forecast so far, refused ones too; those of a run on disk are scored by ``netvitals.forecasts``."""
+        self._buffer.settle()
+        return [] if self._forecasts is None else self._forecasts.made
 
     @property
     def path(self) -> os.PathLike[str] | None:

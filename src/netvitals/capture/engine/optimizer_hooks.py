@@ -139,6 +139,11 @@ class OptimizerHooks:
             self._ended(late)
 
     @property
+    def optimizers(self) -> list[Optimizer]:
+        """Those that were given, or that were seen at work."""
+        return [o for o in (ref() for ref in self._given or self._expected) if o is not None] or list(self._stepped)
+
+    @property
     def incomplete(self) -> bool:
         """Some optimizers have stepped, and others are waited for."""
         return bool(self._stepped)

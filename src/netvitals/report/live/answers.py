@@ -15,6 +15,7 @@ import numpy as np
 from netvitals.findings import Findings, Table, is_pooled
 from netvitals.report import words
 from netvitals.report.arrays import drawn, packed
+from netvitals.report.forecast_panel import forecast_panel
 from netvitals.report.gate_plots import gate_pictures
 from netvitals.report.glossary import rank, sign
 from netvitals.report.live.numbers import Numbers, RunNumbers
@@ -22,6 +23,7 @@ from netvitals.report.live.pyramid import Columns
 from netvitals.runs import Finding
 
 CHIPS = {"model": "model", "parameters": "parameters", "every": "measured every", "seed": "seed"}
+HIDDEN = ("status", "forecasts", "groups")  # metadata that is shown elsewhere
 ARRAYS = 48  # arrays drawn for one vital sign
 SPARK = 80  # points of a small curve
 Source = Numbers | RunNumbers
@@ -46,7 +48,7 @@ def head(
     readings = source.table
     kind = "run" if _last_step(readings) != _first_step(readings) else "checkup"
     loss = readings.loss if kind == "run" else None
-    short, long = words.facts({k: v for k, v in readings.meta.items() if k != "status"})
+    short, long = words.facts({k: v for k, v in readings.meta.items() if k not in HIDDEN})
     vitals = _vitals(readings)
     shown = [_finding(f, vitals) for f in findings]
     return {
@@ -67,6 +69,7 @@ def head(
         "vitals": [
             v | {"tile": _tile(source, v, shown, states), "pictures": _pictures(v, readings, original)} for v in vitals
         ],
+        "forecasts": forecast_panel(readings),
         "sites": _sites(readings),
         "skipped": dict(readings.meta.get("skipped") or {}),
         "facts": short,
