@@ -176,7 +176,9 @@ class Watch(Looks):
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
-        self._shared = shared_steps(self._ranks, self._buffer, self._model, self._schedule, self._observer.notes)
+        self._shared = shared_steps(
+            self._ranks, self._buffer, self._model, self._schedule, self._observer.notes, self._twin is not None
+        )
         self._batches = MicroBatches((self._shared or self._buffer).loss)
         self._buffer.closing = self._batches.flush
         if self._shared is not None:
