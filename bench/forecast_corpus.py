@@ -9,6 +9,7 @@ the repository; a run that is there is not made again, so the corpus can be made
 from __future__ import annotations
 
 import gzip
+import itertools
 import math
 import pickle
 import sys
@@ -28,8 +29,27 @@ import netvitals as nv
 from netvitals import vitals as signs
 from netvitals.lab import data, models
 
-TUNING = ("parity", "deep linear", "teacher", "mlp digits", "random labels", "gpt text", "runaway mlp", "runaway labels", "runaway teacher")
-TEST = ("modular addition", "factorisation", "autoencoder", "cnn images", "floor", "mlp images", "runaway cnn", "runaway autoencoder")
+TUNING = (
+    "parity",
+    "deep linear",
+    "teacher",
+    "mlp digits",
+    "random labels",
+    "gpt text",
+    "runaway mlp",
+    "runaway labels",
+    "runaway teacher",
+)
+TEST = (
+    "modular addition",
+    "factorisation",
+    "autoencoder",
+    "cnn images",
+    "floor",
+    "mlp images",
+    "runaway cnn",
+    "runaway autoencoder",
+)
 WATCHED = ("gates", "preactivations", "drift", "sparsity", "stream", "gradients", "optimizer", "plateau")
 
 
@@ -85,9 +105,11 @@ def scheduler_of(trial: Trial, opt: torch.optim.Optimizer) -> Any:
 # ---------------------------------------------------------------- tasks
 
 
-def mlp(widths: list[int], act: type[nn.Module], *, norm: bool = False, scale: float = 1.0, bias: bool = True) -> nn.Module:
+def mlp(
+    widths: list[int], act: type[nn.Module], *, norm: bool = False, scale: float = 1.0, bias: bool = True
+) -> nn.Module:
     layers: list[nn.Module] = []
-    for i, (a, b) in enumerate(zip(widths, widths[1:])):
+    for i, (a, b) in enumerate(itertools.pairwise(widths)):
         linear = nn.Linear(a, b, bias=bias)
         linear.weight.data.mul_(scale)
         layers.append(linear)
@@ -241,53 +263,378 @@ def trials() -> Iterator[Trial]:
     """Every run of the corpus."""
     for s in range(3):
         for k, width in ((2, 48), (3, 48)):
-            yield Trial("parity", s, lambda s=s, k=k, w=width: parity(s, k, w), "sgd", 0.06, steps=1500, note=f"k{k}", looks=120)
-            yield Trial("parity", s, lambda s=s, k=k, w=width: parity(s, k, w), "adam", 0.0006, steps=900, note=f"k{k}", looks=120)
-        yield Trial("parity", s, lambda s=s: parity(s, 2, 32, nn.Tanh, 0.3), "momentum", 0.01, schedule="warm-up", steps=1500, note="tanh", looks=120)
+            yield Trial(
+                "parity", s, lambda s=s, k=k, w=width: parity(s, k, w), "sgd", 0.06, steps=1500, note=f"k{k}", looks=120
+            )
+            yield Trial(
+                "parity",
+                s,
+                lambda s=s, k=k, w=width: parity(s, k, w),
+                "adam",
+                0.0006,
+                steps=900,
+                note=f"k{k}",
+                looks=120,
+            )
+        yield Trial(
+            "parity",
+            s,
+            lambda s=s: parity(s, 2, 32, nn.Tanh, 0.3),
+            "momentum",
+            0.01,
+            schedule="warm-up",
+            steps=1500,
+            note="tanh",
+            looks=120,
+        )
         for depth, scale, lr in ((2, 0.02, 0.04), (3, 0.15, 0.04), (4, 0.3, 0.03)):
-            yield Trial("deep linear", s, lambda s=s, d=depth, c=scale: linear_chain(s, d, c), "sgd", lr, steps=1500, note=f"L{depth}", looks=120)
-        yield Trial("deep linear", s, lambda s=s: linear_chain(s, 2, 0.02), "momentum", 0.005, 1e-3, "warm-up", 1200, note="L2", looks=120)
-        yield Trial("deep linear", s, lambda s=s: linear_chain(s, 3, 0.1), "adam", 0.0005, steps=800, note="L3", looks=120)
+            yield Trial(
+                "deep linear",
+                s,
+                lambda s=s, d=depth, c=scale: linear_chain(s, d, c),
+                "sgd",
+                lr,
+                steps=1500,
+                note=f"L{depth}",
+                looks=120,
+            )
+        yield Trial(
+            "deep linear",
+            s,
+            lambda s=s: linear_chain(s, 2, 0.02),
+            "momentum",
+            0.005,
+            1e-3,
+            "warm-up",
+            1200,
+            note="L2",
+            looks=120,
+        )
+        yield Trial(
+            "deep linear", s, lambda s=s: linear_chain(s, 3, 0.1), "adam", 0.0005, steps=800, note="L3", looks=120
+        )
         for depth, scale, act in ((3, 0.15, nn.Tanh), (3, 0.2, nn.GELU), (4, 0.3, nn.Tanh)):
-            yield Trial("teacher", s, lambda s=s, d=depth, c=scale, a=act: student(s, d, c, a), "sgd", 0.02, steps=1000, note=f"L{depth}{act.__name__}", looks=120)
-        yield Trial("teacher", s, lambda s=s: student(s, 3, 0.1, nn.Tanh), "adam", 0.0005, schedule="warm-up", steps=800, note="L3Tanh", looks=120)
-        yield Trial("teacher", s, lambda s=s: student(s, 3, 0.41, nn.Tanh), "sgd", 0.02, steps=800, note="default", looks=120)
+            yield Trial(
+                "teacher",
+                s,
+                lambda s=s, d=depth, c=scale, a=act: student(s, d, c, a),
+                "sgd",
+                0.02,
+                steps=1000,
+                note=f"L{depth}{act.__name__}",
+                looks=120,
+            )
+        yield Trial(
+            "teacher",
+            s,
+            lambda s=s: student(s, 3, 0.1, nn.Tanh),
+            "adam",
+            0.0005,
+            schedule="warm-up",
+            steps=800,
+            note="L3Tanh",
+            looks=120,
+        )
+        yield Trial(
+            "teacher", s, lambda s=s: student(s, 3, 0.41, nn.Tanh), "sgd", 0.02, steps=800, note="default", looks=120
+        )
         for act, norm in ((nn.ReLU, True), (nn.GELU, True), (nn.ReLU, False), (nn.SiLU, True)):
-            yield Trial("mlp digits", s, lambda s=s, a=act, n=norm: digit_mlp(s, a, n), "momentum", 0.05, 2e-2 if norm else 2e-3, "cosine", 600, 60, 128, f"{act.__name__}{'BN' if norm else ''}")
-        yield Trial("mlp digits", s, lambda s=s: digit_mlp(s, nn.ReLU, True), "adamw", 3e-3, 3.0, "warm-up cosine", 600, 60, 128, "ReLUBN")
-        yield Trial("mlp digits", s, lambda s=s: digit_mlp(s, nn.Tanh, False), "sgd", 0.1, 1e-2, "step", 600, 60, 128, "Tanh")
-        yield Trial("mlp digits", s, lambda s=s: digit_mlp(s, nn.ReLU, True, 4), "sgd", 0.1, 3e-2, "constant", 600, 60, 128, "ReLUBN4")
-        yield Trial("random labels", s, lambda s=s: digit_mlp(s, nn.ReLU, False, labels="random"), "adam", 1e-3, steps=600, looks=60, batch=128)
-        yield Trial("random labels", s, lambda s=s: digit_mlp(s, nn.GELU, True, labels="random"), "momentum", 0.05, 2e-2, "cosine", 600, 60, 128)
-        yield Trial("random labels", s, lambda s=s: digit_mlp(s, nn.ReLU, False, labels="random"), "sgd", 0.01, steps=600, looks=60, batch=128)
-        yield Trial("gpt text", s, lambda s=s: text_gpt(s, "relu"), "adamw", 3e-3, 0.1, "warm-up cosine", 240, 40, 32, extra=("attention",))
-        yield Trial("gpt text", s, lambda s=s: text_gpt(s, "gelu"), "adamw", 1e-2, 0.3, "cosine", 240, 40, 32, extra=("attention",))
-        yield Trial("gpt text", s, lambda s=s: text_gpt(s, "relu"), "momentum", 0.1, 1e-3, "constant", 240, 40, 32, extra=("attention",))
-        for opt, lr, act in (("sgd", 0.1, nn.ReLU), ("momentum", 0.02, nn.ReLU), ("sgd", 0.1, nn.Tanh), ("momentum", 0.02, nn.GELU), ("adam", 3e-3, nn.ReLU)):
-            yield Trial("runaway mlp", s, lambda s=s, a=act: digit_mlp(s, a, False, 4), opt, lr, schedule="ramp", steps=500, looks=125, batch=64, note=act.__name__)
-        for opt, lr, act in (("sgd", 0.1, nn.ReLU), ("momentum", 0.02, nn.GELU), ("adam", 2e-3, nn.ReLU), ("momentum", 0.01, nn.SiLU)):
-            yield Trial("runaway labels", s, lambda s=s, a=act: digit_mlp(s, a, False, 3, "random"), opt, lr, schedule="ramp", steps=500, looks=100, batch=64, note=act.__name__)
-        for opt, lr, act in (("sgd", 0.1, nn.ReLU), ("momentum", 0.01, nn.GELU), ("adam", 5e-3, nn.SiLU), ("sgd", 0.05, nn.SiLU)):
-            yield Trial("runaway teacher", s, lambda s=s, a=act: student(s, 3, 0.7, a), opt, lr, schedule="ramp", steps=500, looks=100, batch=32, note=act.__name__)
+            yield Trial(
+                "mlp digits",
+                s,
+                lambda s=s, a=act, n=norm: digit_mlp(s, a, n),
+                "momentum",
+                0.05,
+                2e-2 if norm else 2e-3,
+                "cosine",
+                600,
+                60,
+                128,
+                f"{act.__name__}{'BN' if norm else ''}",
+            )
+        yield Trial(
+            "mlp digits",
+            s,
+            lambda s=s: digit_mlp(s, nn.ReLU, True),
+            "adamw",
+            3e-3,
+            3.0,
+            "warm-up cosine",
+            600,
+            60,
+            128,
+            "ReLUBN",
+        )
+        yield Trial(
+            "mlp digits", s, lambda s=s: digit_mlp(s, nn.Tanh, False), "sgd", 0.1, 1e-2, "step", 600, 60, 128, "Tanh"
+        )
+        yield Trial(
+            "mlp digits",
+            s,
+            lambda s=s: digit_mlp(s, nn.ReLU, True, 4),
+            "sgd",
+            0.1,
+            3e-2,
+            "constant",
+            600,
+            60,
+            128,
+            "ReLUBN4",
+        )
+        yield Trial(
+            "random labels",
+            s,
+            lambda s=s: digit_mlp(s, nn.ReLU, False, labels="random"),
+            "adam",
+            1e-3,
+            steps=600,
+            looks=60,
+            batch=128,
+        )
+        yield Trial(
+            "random labels",
+            s,
+            lambda s=s: digit_mlp(s, nn.GELU, True, labels="random"),
+            "momentum",
+            0.05,
+            2e-2,
+            "cosine",
+            600,
+            60,
+            128,
+        )
+        yield Trial(
+            "random labels",
+            s,
+            lambda s=s: digit_mlp(s, nn.ReLU, False, labels="random"),
+            "sgd",
+            0.01,
+            steps=600,
+            looks=60,
+            batch=128,
+        )
+        yield Trial(
+            "gpt text",
+            s,
+            lambda s=s: text_gpt(s, "relu"),
+            "adamw",
+            3e-3,
+            0.1,
+            "warm-up cosine",
+            240,
+            40,
+            32,
+            extra=("attention",),
+        )
+        yield Trial(
+            "gpt text",
+            s,
+            lambda s=s: text_gpt(s, "gelu"),
+            "adamw",
+            1e-2,
+            0.3,
+            "cosine",
+            240,
+            40,
+            32,
+            extra=("attention",),
+        )
+        yield Trial(
+            "gpt text",
+            s,
+            lambda s=s: text_gpt(s, "relu"),
+            "momentum",
+            0.1,
+            1e-3,
+            "constant",
+            240,
+            40,
+            32,
+            extra=("attention",),
+        )
+        for opt, lr, act in (
+            ("sgd", 0.1, nn.ReLU),
+            ("momentum", 0.02, nn.ReLU),
+            ("sgd", 0.1, nn.Tanh),
+            ("momentum", 0.02, nn.GELU),
+            ("adam", 3e-3, nn.ReLU),
+        ):
+            yield Trial(
+                "runaway mlp",
+                s,
+                lambda s=s, a=act: digit_mlp(s, a, False, 4),
+                opt,
+                lr,
+                schedule="ramp",
+                steps=500,
+                looks=125,
+                batch=64,
+                note=act.__name__,
+            )
+        for opt, lr, act in (
+            ("sgd", 0.1, nn.ReLU),
+            ("momentum", 0.02, nn.GELU),
+            ("adam", 2e-3, nn.ReLU),
+            ("momentum", 0.01, nn.SiLU),
+        ):
+            yield Trial(
+                "runaway labels",
+                s,
+                lambda s=s, a=act: digit_mlp(s, a, False, 3, "random"),
+                opt,
+                lr,
+                schedule="ramp",
+                steps=500,
+                looks=100,
+                batch=64,
+                note=act.__name__,
+            )
+        for opt, lr, act in (
+            ("sgd", 0.1, nn.ReLU),
+            ("momentum", 0.01, nn.GELU),
+            ("adam", 5e-3, nn.SiLU),
+            ("sgd", 0.05, nn.SiLU),
+        ):
+            yield Trial(
+                "runaway teacher",
+                s,
+                lambda s=s, a=act: student(s, 3, 0.7, a),
+                opt,
+                lr,
+                schedule="ramp",
+                steps=500,
+                looks=100,
+                batch=32,
+                note=act.__name__,
+            )
         # ---- test families
-        for opt, lr, act in (("sgd", 0.2, nn.ReLU), ("momentum", 0.02, nn.GELU), ("adam", 3e-3, nn.ReLU), ("momentum", 0.01, nn.SiLU), ("sgd", 0.1, nn.GELU)):
-            yield Trial("runaway autoencoder", s, lambda s=s, a=act: autoencoder(s, a, 1.0), opt, lr, schedule="ramp", steps=500, looks=100, batch=64, note=act.__name__)
+        for opt, lr, act in (
+            ("sgd", 0.2, nn.ReLU),
+            ("momentum", 0.02, nn.GELU),
+            ("adam", 3e-3, nn.ReLU),
+            ("momentum", 0.01, nn.SiLU),
+            ("sgd", 0.1, nn.GELU),
+        ):
+            yield Trial(
+                "runaway autoencoder",
+                s,
+                lambda s=s, a=act: autoencoder(s, a, 1.0),
+                opt,
+                lr,
+                schedule="ramp",
+                steps=500,
+                looks=100,
+                batch=64,
+                note=act.__name__,
+            )
         for width, lr, wd in ((64, 3e-3, 0.1), (48, 1e-2, 0.5), (64, 1e-2, 0.0)):
-            yield Trial("modular addition", s, lambda s=s, w=width: modular(s, w), "adamw", lr, wd, "constant", 800, 80, 0)
+            yield Trial(
+                "modular addition", s, lambda s=s, w=width: modular(s, w), "adamw", lr, wd, "constant", 800, 80, 0
+            )
         yield Trial("modular addition", s, lambda s=s: modular(s, 64), "momentum", 0.5, 1e-4, "constant", 1500, 100, 0)
         yield Trial("modular addition", s, lambda s=s: modular(s, 64), "adam", 5e-3, 0.0, "warm-up cosine", 800, 80, 0)
-        for scale, depth, opt, lr in ((0.01, 2, "sgd", 0.02), (0.001, 2, "sgd", 0.04), (0.1, 3, "sgd", 0.03), (0.01, 2, "adam", 4e-4), (0.02, 2, "momentum", 0.002)):
-            yield Trial("factorisation", s, lambda s=s, c=scale, d=depth: factors(s, c, d), opt, lr, schedule="warm-up" if opt == "momentum" else "constant", steps=1000, note=f"L{depth}s{scale:g}", looks=120)
-        for act, scale, opt, lr, wd, plan in ((nn.Tanh, 1.0, "adam", 2e-3, 0.0, "constant"), (nn.ReLU, 1.0, "momentum", 0.05, 1e-4, "cosine"), (nn.GELU, 0.5, "sgd", 0.2, 0.0, "constant"), (nn.Tanh, 0.3, "sgd", 0.3, 0.0, "constant"), (nn.ReLU, 1.0, "adamw", 3e-3, 0.3, "cosine")):
-            yield Trial("autoencoder", s, lambda s=s, a=act, c=scale: autoencoder(s, a, c), opt, lr, wd, plan, 800, 70, 0, f"{act.__name__}{scale:g}")
-        for act, opt, lr, wd, plan in ((nn.ReLU, "momentum", 0.05, 3e-2, "cosine"), (nn.GELU, "momentum", 0.05, 3e-2, "step"), (nn.SiLU, "adamw", 3e-3, 5.0, "warm-up cosine"), (nn.ReLU, "adam", 3e-3, 0.0, "constant"), (nn.ReLU, "sgd", 0.1, 5e-2, "constant")):
+        for scale, depth, opt, lr in (
+            (0.01, 2, "sgd", 0.02),
+            (0.001, 2, "sgd", 0.04),
+            (0.1, 3, "sgd", 0.03),
+            (0.01, 2, "adam", 4e-4),
+            (0.02, 2, "momentum", 0.002),
+        ):
+            yield Trial(
+                "factorisation",
+                s,
+                lambda s=s, c=scale, d=depth: factors(s, c, d),
+                opt,
+                lr,
+                schedule="warm-up" if opt == "momentum" else "constant",
+                steps=1000,
+                note=f"L{depth}s{scale:g}",
+                looks=120,
+            )
+        for act, scale, opt, lr, wd, plan in (
+            (nn.Tanh, 1.0, "adam", 2e-3, 0.0, "constant"),
+            (nn.ReLU, 1.0, "momentum", 0.05, 1e-4, "cosine"),
+            (nn.GELU, 0.5, "sgd", 0.2, 0.0, "constant"),
+            (nn.Tanh, 0.3, "sgd", 0.3, 0.0, "constant"),
+            (nn.ReLU, 1.0, "adamw", 3e-3, 0.3, "cosine"),
+        ):
+            yield Trial(
+                "autoencoder",
+                s,
+                lambda s=s, a=act, c=scale: autoencoder(s, a, c),
+                opt,
+                lr,
+                wd,
+                plan,
+                800,
+                70,
+                0,
+                f"{act.__name__}{scale:g}",
+            )
+        for act, opt, lr, wd, plan in (
+            (nn.ReLU, "momentum", 0.05, 3e-2, "cosine"),
+            (nn.GELU, "momentum", 0.05, 3e-2, "step"),
+            (nn.SiLU, "adamw", 3e-3, 5.0, "warm-up cosine"),
+            (nn.ReLU, "adam", 3e-3, 0.0, "constant"),
+            (nn.ReLU, "sgd", 0.1, 5e-2, "constant"),
+        ):
             yield Trial("cnn images", s, lambda s=s, a=act: cnn(s, a), opt, lr, wd, plan, 320, 40, 64, act.__name__)
-        for kind, scale, opt, lr in (("noise", 1.0, "sgd", 0.05), ("noise", 0.3, "adam", 1e-3), ("line", 1.0, "sgd", 0.1), ("line", 0.1, "momentum", 0.01)):
-            yield Trial("floor", s, lambda s=s, k=kind, c=scale: floor(s, k, c), opt, lr, steps=600, looks=60, batch=64, note=f"{kind}{scale:g}")
-        for act, norm, opt, lr, wd, plan in ((nn.ReLU, True, "momentum", 0.05, 2e-2, "cosine"), (nn.GELU, True, "adamw", 3e-3, 3.0, "cosine"), (nn.ReLU, False, "momentum", 0.03, 1e-3, "step"), (nn.Tanh, False, "sgd", 0.1, 1e-3, "warm-up"), (nn.SiLU, True, "sgd", 0.1, 4e-2, "warm-up cosine")):
-            yield Trial("mlp images", s, lambda s=s, a=act, n=norm: image_mlp(s, a, n), opt, lr, wd, plan, 600, 60, 64, f"{act.__name__}{'BN' if norm else ''}")
-        for opt, lr, act in (("sgd", 0.05, nn.ReLU), ("momentum", 0.01, nn.ReLU), ("sgd", 0.05, nn.GELU), ("adam", 2e-3, nn.Tanh), ("momentum", 0.005, nn.SiLU)):
-            yield Trial("runaway cnn", s, lambda s=s, a=act: cnn(s, a, norm=False), opt, lr, schedule="ramp", steps=400, looks=100, batch=48, note=act.__name__)
+        for kind, scale, opt, lr in (
+            ("noise", 1.0, "sgd", 0.05),
+            ("noise", 0.3, "adam", 1e-3),
+            ("line", 1.0, "sgd", 0.1),
+            ("line", 0.1, "momentum", 0.01),
+        ):
+            yield Trial(
+                "floor",
+                s,
+                lambda s=s, k=kind, c=scale: floor(s, k, c),
+                opt,
+                lr,
+                steps=600,
+                looks=60,
+                batch=64,
+                note=f"{kind}{scale:g}",
+            )
+        for act, norm, opt, lr, wd, plan in (
+            (nn.ReLU, True, "momentum", 0.05, 2e-2, "cosine"),
+            (nn.GELU, True, "adamw", 3e-3, 3.0, "cosine"),
+            (nn.ReLU, False, "momentum", 0.03, 1e-3, "step"),
+            (nn.Tanh, False, "sgd", 0.1, 1e-3, "warm-up"),
+            (nn.SiLU, True, "sgd", 0.1, 4e-2, "warm-up cosine"),
+        ):
+            yield Trial(
+                "mlp images",
+                s,
+                lambda s=s, a=act, n=norm: image_mlp(s, a, n),
+                opt,
+                lr,
+                wd,
+                plan,
+                600,
+                60,
+                64,
+                f"{act.__name__}{'BN' if norm else ''}",
+            )
+        for opt, lr, act in (
+            ("sgd", 0.05, nn.ReLU),
+            ("momentum", 0.01, nn.ReLU),
+            ("sgd", 0.05, nn.GELU),
+            ("adam", 2e-3, nn.Tanh),
+            ("momentum", 0.005, nn.SiLU),
+        ):
+            yield Trial(
+                "runaway cnn",
+                s,
+                lambda s=s, a=act: cnn(s, a, norm=False),
+                opt,
+                lr,
+                schedule="ramp",
+                steps=400,
+                looks=100,
+                batch=48,
+                note=act.__name__,
+            )
 
 
 # ---------------------------------------------------------------- making
@@ -305,7 +652,14 @@ def made(trial: Trial) -> dict[str, Any]:
     pages, plans, losses, rates = [], [], [], []
     g = drawn(trial.seed)
     with nv.watch(
-        net, opt, every=every, probe=probe, vitals=[*names, plateau, settings], scheduler=sched, total_steps=trial.steps, forecasts=False
+        net,
+        opt,
+        every=every,
+        probe=probe,
+        vitals=[*names, plateau, settings],
+        scheduler=sched,
+        total_steps=trial.steps,
+        forecasts=False,
     ) as seen:
         seen._buffer.finished.append(pages.append)
         for t in range(trial.steps):
@@ -355,7 +709,10 @@ def make(folder: Path, only: str = "") -> None:
         with gzip.open(draft, "wb", compresslevel=2) as out:
             pickle.dump(found, out)
         draft.rename(file)
-        print(f"{trial.name}: {len(found['pages'])} looks, {time.time() - begun:.1f} s, loss {found['losses'][0]:.3g} → {found['losses'][-1]:.3g}", flush=True)
+        print(
+            f"{trial.name}: {len(found['pages'])} looks, {time.time() - begun:.1f} s, loss {found['losses'][0]:.3g} → {found['losses'][-1]:.3g}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

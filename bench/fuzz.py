@@ -24,7 +24,7 @@ from netvitals import activations
 from netvitals.capture import ArrayReading, Reading
 from netvitals.cli import main as command_line
 from netvitals.lab import models
-from netvitals.report.guard import Guard, page_policy
+from netvitals.report.guard import Guard
 from netvitals.runs import RunWriter, open_run, salvage
 from netvitals.runs.pending import as_json, storable, text
 from netvitals.runs.seal import Summary, pack, unpack
@@ -122,7 +122,6 @@ def _blob(data: bytes, record: str) -> None:
         unpack(data)
     with contextlib.suppress(ValueError):
         Summary.from_row(0, record)
-    page_policy(record)
     steps = np.frombuffer(data[: len(data) // 8 * 8], "<i8")
     back = unpack(pack(steps, steps % 7, steps * 0.5))
     assert (back[0] == steps).all()

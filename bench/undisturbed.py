@@ -15,7 +15,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from random_models import WAYS, disturbed
+from random_training import WAYS, disturbed
 
 
 def main() -> int:

@@ -18,7 +18,8 @@ from netvitals.capture import preserved
 
 sys.path.insert(0, str(Path(__file__).parent))  # the bench uses the same models
 
-from random_models import CALLS, PARTS, STATEFUL, WATCHES, WAYS, compose, differences, disturbed, train
+from random_models import PARTS, STATEFUL, compose
+from random_training import CALLS, WATCHES, WAYS, differences, disturbed, train
 
 MODELS = 200
 BLOCKS = 5

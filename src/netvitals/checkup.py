@@ -41,7 +41,7 @@ CURVATURE_PROBES = 10  # products spent on each node
 CURVATURE_METRICS = ("resonance", "gn_gap", "stable_rank")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Checkup(Result):
     """The vital signs of a model on one batch; made by :func:`checkup`."""
 
@@ -68,6 +68,9 @@ class Checkup(Result):
         from netvitals.report import write
 
         return write(self, path)
+
+    def __repr__(self) -> str:
+        return f"Checkup({self.model}, loss {self.loss:.6g}, {len(self.readings)} readings at {len(self.sites)} sites)"
 
     def __str__(self) -> str:
         kinds: dict[str, int] = {}

@@ -32,12 +32,14 @@ from netvitals.watching.arguments import (
     checked_probe,
     together,
 )
-from netvitals.watching.description import described
+from netvitals.watching.description import note_places, open_run_of
 from netvitals.watching.live_forecasts import LiveForecasts
 from netvitals.watching.live_log import LiveLog, live_log
 from netvitals.watching.looks import Looks
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import ranks_of
+from netvitals.watching.shared_steps import shared_steps
+from netvitals.watching.twin import twin_of
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
@@ -143,7 +145,9 @@ class Watch(Looks):
         if self._ranks is not None and self._ranks.rank:  # the first writes and sends for all
             run = log = None
         self._probe = checked_probe(probe)
-        self._model = uncompiled(root) if probe is not None else unwrapped(root)
+        cut = self._ranks is not None and self._ranks.pieces  # to run these once more would take collectives
+        self._twin = twin_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
+        self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
         if words := open_watches.take_over(self._model):
             warn(words)
         parameters = dict(uncompiled(root).named_parameters())
@@ -152,7 +156,8 @@ class Watch(Looks):
         optimizers, foreign = checked_optimizers(optimizer, parameters)
         from netvitals.vitals import choose
 
-        self._schedule = Schedule(choose(vitals))
+        chosen = ["default", "ranks"] if vitals is None and self._ranks is not None else vitals
+        self._schedule = Schedule(choose(chosen))
         self._schedule.begin(
             WatchContext(
                 model=self._bare,
@@ -163,15 +168,19 @@ class Watch(Looks):
                 found=open_watches.weakly(self._optimizers),
             )
         )
-        self._observer = Roots(self._model, self._schedule, passive=self._probe is None)
+        self._observer = Roots(self._model, self._schedule, passive=self._probe is None and self._twin is None)
         self._observer.notes.update(foreign)
         self._hooks = OptimizerHooks(parameters, optimizers, open_watches.weakly(self._stepped))
         self._step = 0
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
-        self._batches = MicroBatches(self._buffer.loss)
+        self._shared = shared_steps(self._ranks, self._buffer, self._model, self._schedule, self._observer.notes)
+        self._batches = MicroBatches((self._shared or self._buffer).loss)
         self._buffer.closing = self._batches.flush
+        if self._shared is not None:
+            self._shared.batches = self._batches
+            self._buffer.closing, self._observer.also = self._shared.leave, self._shared.disarm
         self._log: LiveLog | None = None
         self._forecasts: LiveForecasts | None = None
         self.yields = False  # the next watch of the model may close this one
@@ -179,13 +188,11 @@ class Watch(Looks):
         self._writer: RunWriter | None = None
         self._missed = self._late = self._probe_failed = self._closed = self._entered = False
         self._path: os.PathLike[str] | None = None
-        if self._ranks is not None:
-            self._buffer.pooled = self._ranks.pooled
         try:
             self._log = live_log(self, log)
             self._forecasts = LiveForecasts(self) if forecasts else None
             if run is not None:
-                self._open_run(run, resume, described(self, self._bare, optimizers))
+                open_run_of(self, run, resume, optimizers)
             if self._ranks is not None and resume is not False:
                 self._step = self._buffer.steps = self._ranks.first_step(self._step)
                 self._observations = -(-self._step // self.every)
@@ -202,18 +209,6 @@ class Watch(Looks):
 
     def _optimizers(self) -> list[Optimizer]:
         return self._hooks.optimizers
-
-    def _open_run(self, run: str | os.PathLike[str], resume: bool | int, meta: dict[str, Any]) -> None:
-        from netvitals.runs import RunWriter, run_file
-
-        at = None if isinstance(resume, bool) else resume
-        existing = "number" if resume is False else "resume"
-        if at is not None and not run_file(run).is_file():
-            raise FileNotFoundError(f"there is no run at {run} to go on with at step {at}; begin one without resume")
-        self._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)
-        self._path, self._buffer.writer, writer.source = writer.path, writer, self._buffer.hand_over
-        self._step = self._buffer.steps = writer.next_step
-        self._observations = -(-self._step // self.every)
 
     # ---------------------------------------------------------------- the training loop
 
@@ -266,6 +261,8 @@ class Watch(Looks):
             self._begin()
 
     def _send(self) -> None:
+        if self._shared is not None:
+            self._shared.exchange()
         if self._log is not None:
             try:
                 self._log.send()
@@ -283,6 +280,10 @@ class Watch(Looks):
         self._hooks.close()
         self._finalizer.detach()
         open_watches.remove(self, self._model)
+        if self._shared is not None:
+            self._batches.flush()
+            self._shared.close(status)
+            note_places(self)
         self._buffer.close()
         if self._log is not None:
             self._log.close()
@@ -298,7 +299,3 @@ class Watch(Looks):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close("finished" if kind is None else "failed")
-
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else f"step {self._step}"
-        return f"Watch({type(self._model).__name__}, {state}, {len(self.sites)} sites, every {self.every})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -13,19 +12,6 @@ from torch import nn
 import netvitals as nv
 from netvitals.capture import ArrayReading, Reading
 from netvitals.runs import RunWriter
-
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--hide-scrollbars",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--virtual-time-budget=8000",
-)
 
 
 class Block(nn.Module):
@@ -60,32 +46,31 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def browse(tmp_path_factory):
-    """Run headless Chromium on a page: ``browse(page, width, "--dump-dom")`` gives what it printed."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
+def browser():
+    """Chromium, driven by playwright."""
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
         pytest.skip("no chromium, chromium-browser or google-chrome to look at the page with")
+    with driver.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
 
-    def observe(page, width: int, *orders: str, height: int = 900) -> str:
-        folder = tmp_path_factory.mktemp("browser")
-        done = subprocess.run(
-            [
-                browser,
-                *FLAGS,
-                f"--user-data-dir={folder}",
-                f"--window-size={width},{height}",
-                *orders,
-                page.absolute().as_uri(),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout
 
-    return observe
+@pytest.fixture
+def tab(browser):
+    """A page in the browser: ``tab(width, "dark")``."""
+    opened = []
+
+    def new(width: int, theme: str):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+        opened.append(context)
+        return context.new_page()
+
+    yield new
+    for context in opened:
+        context.close()
 
 
 NASTY = ("</script><script>window.broken=1</script>", "<img src=x onerror=window.broken=1>", "a'b\"c&d", "{{ 7*7 }}")

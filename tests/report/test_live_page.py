@@ -12,7 +12,7 @@ testclient = pytest.importorskip("starlette.testclient")
 
 def visit(folder, **options):
     """A browser that has followed the printed address."""
-    app = create_app(folder, "secret")
+    app = create_app(folder, "secret", judge=False)
     client = testclient.TestClient(app, base_url="http://127.0.0.1:8722", **options)
     assert client.get("/?token=secret").status_code == 200
     return client
@@ -28,22 +28,31 @@ def watched(folder):
     return vitals
 
 
-def test_runs_are_listed_and_drawn(tmp_path):
+def test_runs_are_listed_and_told(tmp_path):
     watched(tmp_path / "a").close()
     client = visit(tmp_path)
     assert runs_below(tmp_path) == ["a"]
-    assert "/run/a" in client.get("/").text
-    page = client.get("/run/a")
-    assert page.status_code == 200 and "Gates" in page.text
-    assert 'http-equiv="refresh"' not in page.text  # finished: nothing to wait for
+    (row,) = client.get("/api/runs").json()["runs"]
+    assert (row["name"], row["status"], row["last"]) == ("a", "finished", 1)
+    assert len(row["loss"]["means"]) == 2 and row["loss"]["means"][1] == pytest.approx(row["loss"]["last"], rel=1e-4)
+    assert client.get("/run/a").status_code == 200
+    head = client.get("/api/head", params={"run": "a"}).json()
+    assert head["status"] == "finished" and "Gates" in [v["title"] for v in head["vitals"]]
+    told = client.get("/api/metric", params={"run": "a", "vital": "gates", "metric": "density@0.1"}).json()
+    assert told["sites"] == ["1", "model"] and told["steps"] == [0, 1]
 
 
-def test_a_run_that_is_still_written_refreshes(tmp_path):
+def test_a_run_that_is_still_written_is_told_as_it_grows(tmp_path):
     vitals = watched(tmp_path / "b")
     try:
-        vitals.findings()  # flushes
-        page = visit(tmp_path).get("/run/b").text
-        assert 'http-equiv="refresh"' in page
+        vitals.flush()
+        client = visit(tmp_path)
+        first = client.get("/api/head", params={"run": "b"}).json()
+        assert first["status"] == "running" and first["steps"] == [0, 1]
+        vitals.step(3.0)
+        vitals.flush()
+        later = client.get("/api/head", params={"run": "b"}).json()
+        assert later["steps"] == [0, 2] and later["version"] > first["version"]
     finally:
         vitals.close()
 
@@ -52,7 +61,9 @@ def test_strange_names_do_not_leave_the_folder(tmp_path):
     (tmp_path / "runs").mkdir()
     watched(tmp_path / "secret").close()
     client = visit(tmp_path / "runs")
-    assert client.get("/run/../secret").status_code == 404
+    for name in ("../secret", "<script>", str(tmp_path / "secret"), "..\\secret"):
+        answer = client.get("/api/head", params={"run": name})
+        assert answer.status_code == 404 and "no run" in answer.json()["error"]
     assert client.get("/run/%2e%2e/secret").status_code == 404
     answer = client.get("/run/<script>")
     assert answer.status_code == 404 and "<script>" not in answer.text

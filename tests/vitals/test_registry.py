@@ -40,6 +40,7 @@ OPTIONAL = [
     "orders",
     "gauge_charges",
     "curvature",
+    "ranks",
 ]
 
 
@@ -83,17 +84,21 @@ def mixture(seed=0):
     return Mixture(), torch.randn(32, 8), torch.randint(0, 3, (32,)), F.cross_entropy
 
 
-def watched(made, names, *, with_probe, steps=12, kind=torch.optim.SGD, **options):
+def watched(made, names, *, with_probe, steps=12, micro=1, kind=torch.optim.SGD, **options):
     net, x, y, loss_fn = made()
     opt = kind(net.parameters(), lr=0.01)
     probe = (x, y, loss_fn) if with_probe else None
     with nv.watch(net, optimizer=opt, every=1, vitals=names, probe=probe, **options) as seen:
         for _ in range(steps):
             opt.zero_grad()
-            loss = loss_fn(net(x), y)
-            loss.backward()
+            for _ in range(micro):
+                loss = loss_fn(net(x), y)
+                loss.backward()
+                if micro > 1:
+                    seen.step(loss)
             opt.step()
-            seen.step(loss)
+            if micro == 1:
+                seen.step(loss)
     return seen
 
 
@@ -105,6 +110,7 @@ def written():
         watched(gpt, ["default", "stream_floor", "kfac_floor", "attention"], with_probe=False),
         watched(mixture, ["gates", "experts"], with_probe=False),
         watched(normed, ["default"], with_probe=False, kind=torch.optim.AdamW, total_steps=12),
+        watched(normed, ["ranks"], with_probe=False, micro=2),
     ]
     return {(r.vital, r.metric) for run in runs for r in (*run.readings, *run.arrays) if r.vital != "loss"}
 
@@ -186,8 +192,8 @@ def test_each_works_alone_by_its_name_in_watch_and_checkup(name, recwarn):
     seen = watched(made, [name], with_probe=bool(vitals.REGISTRY[name].needs), steps=2)
     assert {r.vital for r in seen.readings} == {"loss", name}
     net, x, y, loss_fn = made()
-    if name == "accounting":
-        with pytest.raises(ValueError, match="what an optimizer step did, and a checkup makes none"):
+    if name in ("accounting", "ranks"):
+        with pytest.raises(ValueError, match="and a checkup makes none"):
             nv.checkup(net, loss_fn, (x, y), vitals=[name])
         return
     if name == "optimizer":  # a checkup trains nothing
@@ -305,42 +311,6 @@ def test_watching_with_every_vital_sign_changes_nothing():
 
 
 # ------------------------------------------------------------------ old names
-
-
-OLD = {
-    "vitals": "dial suppression drift_theory gate_forecast gate_trends",
-    "vitals.gates": "measure predict margins density PREDICTORS GateReport",
-    "vitals.drift": "euler weight_drift gradient_signs covariance_split Euler",
-    "vitals.sparsity": "measure tensor_sparsity SparsityReport",
-    "vitals.spikes": "measure spikes amplification intermediate_peak",
-    "vitals.rank": "effective_rank",
-    "vitals.stream": "profile",
-    "vitals.gradients": "update",
-    "vitals.imbalance": "measure imbalances",
-    "vitals.preactivations": "moments",
-    "vitals.gauge_charges": "position energy GaugeDrift",
-    "singular": "KFACFloor Orders StreamFloor",
-    "saddle": "PlateauForecast StepAccounting",
-    "curvature": "Monitor Jump",
-}
-
-
-@pytest.mark.parametrize(("module", "name"), [(m, n) for m, names in OLD.items() for n in names.split()])
-def test_an_old_name_works_for_one_version_and_says_where_it_went(module, name):
-    room = importlib.import_module(f"netvitals.{module}")
-    with pytest.warns(
-        FutureWarning, match=rf"netvitals.{module}.{name} is now netvitals\.\S+; the old name goes"
-    ) as expected:
-        found = getattr(room, name)
-    new = re.search(r"is now (\S+);", str(expected[0].message)).group(1)
-    home, _, attribute = new.rpartition(".")
-    assert found is getattr(importlib.import_module(home), attribute)
-    assert name not in vars(room)  # else the warning would come once and never again
-
-
-def test_a_name_that_never_was_is_refused():
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        _ = vitals.nothing
 
 
 # ------------------------------------------------------------------ the command

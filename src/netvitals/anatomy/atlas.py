@@ -52,6 +52,11 @@ class Anatomy:
     passes: int  # forward passes that it took
     tensors: tuple[Tensor, ...] = field(repr=False, compare=False)  # what each value held
 
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f'<pre style="line-height:1.3">{escape(str(self))}</pre>'
+
     @property
     def activations(self) -> tuple[Region, ...]:
         """The regions that are neither affine, nor part of a norm or a recurrent kernel, nor unclear."""

@@ -107,6 +107,7 @@ class Vital:
     every_by_method: ClassVar[Mapping[str, int]] = {}  # the same for single methods by name, on top of it
     min_steps: int = 1  # and on steps that are at least so many training steps apart; slow ones raise it
     tensors_of: tuple[str, ...] = KINDS  # kinds of sites that ``tensor`` is shown
+    takes_pieces: bool = False  # ``parameters`` may be shown tensors of which each rank has a piece
     gradients_of: tuple[str, ...] = KINDS  # kinds of sites whose ``gradient`` it is shown
 
     @classmethod

@@ -125,7 +125,12 @@ class Table:
 
     @property
     def steps(self) -> list[int]:
-        return sorted({int(x) for s in self.series.values() for x in s.steps})
+        return _steps(self.series.values())
+
+    @property
+    def looks(self) -> int:
+        """Measured steps: those with a reading besides the loss."""
+        return len(_steps(s for s in self.series.values() if s.vital != "loss"))
 
     @property
     def loss(self) -> Curve | None:
@@ -150,7 +155,7 @@ def table(source: Any) -> Table:
     if isinstance(source, Run):
         columns = {(vital, site, metric): (steps, values) for vital, site, metric, steps, values in source.by_series()}
         meta = {**source.meta, "forecasts": source.forecasts()}
-        return _tabulated(columns, source.arrays(last=True), meta)
+        return tabulated(columns, source.arrays(last=True), meta)
     if hasattr(source, "iter_rows") and hasattr(source, "columns"):
         missing = {"step", "vital", "site", "metric", "value"} - set(source.columns)
         if missing:
@@ -225,12 +230,13 @@ def _gathered(
         steps, values = columns.setdefault((vital, site, metric), ([], []))
         steps.append(step)
         values.append(value)
-    return _tabulated(columns, arrays, meta)
+    return tabulated(columns, arrays, meta)
 
 
-def _tabulated(
+def tabulated(
     columns: Mapping[tuple[str, str, str], tuple[Any, Any]], arrays: Iterable[ArrayReading], meta: Mapping[str, Any]
 ) -> Table:
+    """A table of columns (steps, values) by (vital, site, metric); of several arrays of a series the latest counts."""
     latest: dict[tuple[str, str, str], ArrayReading] = {}
     for a in arrays:
         key = (a.vital, a.site, a.metric)
@@ -277,6 +283,11 @@ def _depth(meta: Mapping[str, Any], keys: Iterable[tuple[str, str, str]]) -> dic
             known = next((place[n] for n in (site, owner, owner.rpartition(".")[0]) if n and n in place), len(place))
             depth[site] = (int(is_pooled(site)), known, len(depth))
     return depth
+
+
+def _steps(curves: Iterable[Curve]) -> list[int]:
+    parts = [c.steps for c in curves]
+    return np.unique(np.concatenate(parts)).astype(int).tolist() if parts else []
 
 
 def _typical(values: np.ndarray) -> float:

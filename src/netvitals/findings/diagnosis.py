@@ -15,6 +15,7 @@ from netvitals.findings import (
     imbalance,
     language,
     loss,
+    ranks,
     singular,
     sparsity,
     spikes,
@@ -37,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     *gradients.RULES,
     *language.RULES,
     *singular.RULES,
+    *ranks.RULES,
 )
 
 

@@ -31,8 +31,20 @@ class Sign:
         >>> sign("plateau").explain("escape")
         'the step at which the plateau is expected to end'
         """
-        known = self.metrics.get(metric if metric in self.metrics else self.vital.described(metric) or "")
+        known = self._metric(metric)
         return known.meaning if known is not None else ""
+
+    def unit(self, metric: str) -> str:
+        """The unit of a metric; empty where it has none.
+
+        >>> sign("gates").unit("density@0.1:site")
+        'share'
+        """
+        known = self._metric(metric)
+        return known.unit if known is not None else ""
+
+    def _metric(self, name: str) -> Metric | None:
+        return self.metrics.get(name if name in self.metrics else self.vital.described(name) or "")
 
 
 CHECKUP: dict[str, Sign] = {

@@ -8,7 +8,6 @@ no foreign ``Origin``, and the token that was printed at the start: once in the 
 from __future__ import annotations
 
 import hmac
-import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
@@ -86,12 +85,6 @@ class Guard:
 
 
 WRONG = "The address needs the token that netvitals view printed when it started."
-
-
-def page_policy(text: str) -> str:
-    """The policy that a page says for itself in its head; a header may say more than that can."""
-    found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
-    return (found.group(1) if found else POLICY) + FRAME
 
 
 def _name(address: str) -> str | None:

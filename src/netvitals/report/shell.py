@@ -19,6 +19,11 @@ from typing import Any
 from netvitals._version import __version__
 
 TEMPLATES = Path(__file__).with_name("templates")
+APP = Path(__file__).with_name("app")  # the page that draws a run, live or out of a file
+SCRIPTS = (
+    "vendor/htm-preact.js",
+    *(f"{name}.js" for name in ("core", "colour", "lines", "map", "site", "run", "table", "compare", "main")),
+)
 STYLES = ("style.css", "plot.css")  # of every page
 SUPPLIED = frozenset({"version", "style", "script", "script_hash"})  # names that the shell adds to those of the model
 
@@ -32,7 +37,8 @@ def render_html(
         template: file name of the template.
         model: a dataclass; the template sees its fields by name, and a name it does not have is an error.
         styles: style sheets of this page, after those that every page has.
-        script: file name of the page's script; without one the policy admits none.
+        script: file name of the page's script, or ``app`` for the one that draws runs; without one the policy admits
+            none.
         folder: where template, styles and script are.
 
     Returns:
@@ -40,9 +46,8 @@ def render_html(
     """
     from markupsafe import Markup
 
-    shared = [(TEMPLATES / name).read_text(encoding="utf-8") for name in STYLES]
-    style = "".join(shared + [(folder / name).read_text(encoding="utf-8") for name in styles])
-    code = (folder / script).read_text(encoding="utf-8") if script else ""
+    style = shared_style() + "".join((folder / name).read_text(encoding="utf-8") for name in styles)
+    code = app_script() if script == "app" else (folder / script).read_text(encoding="utf-8") if script else ""
     return str(
         environment(folder)
         .get_template(template)
@@ -53,6 +58,33 @@ def render_html(
             script=Markup(code),
             script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
         )
+    )
+
+
+@cache
+def shared_style() -> str:
+    """The style sheet of every page."""
+    return "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in STYLES)
+
+
+@cache
+def app_script() -> str:
+    """The script that draws runs, in one piece."""
+    return "\n".join((APP / name).read_text(encoding="utf-8") for name in SCRIPTS)
+
+
+def app_files() -> dict[str, tuple[str, str]]:
+    """What the live page loads: media type and text by name."""
+    return {"app.js": ("text/javascript", app_script()), "app.css": ("text/css", shared_style())}
+
+
+def app_page() -> str:
+    """The live page: a shell that asks for everything else."""
+    return (
+        '<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>netvitals</title>'
+        '<link rel="stylesheet" href="/app/app.css"></head><body><div id="app"></div>'
+        '<script src="/app/app.js"></script></body></html>'
     )
 
 

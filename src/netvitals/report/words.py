@@ -95,7 +95,7 @@ def _verdict(findings: Findings) -> str:
 def _scope(table: Table) -> str:
     vitals = {s.vital for s in table.series.values()} - {"loss"}
     sites = {s.site for s in table.series.values() if not is_pooled(s.site)}
-    observations = len({int(x) for s in table.series.values() if s.vital != "loss" for x in s.steps})
+    observations = table.looks
     skipped = len(table.meta.get("skipped") or ())
     if not vitals:
         return ""

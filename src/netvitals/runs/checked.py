@@ -79,31 +79,42 @@ class Tables:
         _whole(len(found), self.summary().series, found[-1][0] == len(found) if found else True, "series")
         return found
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self, after: int = 0) -> Iterator[Batch]:
+        """The readings, batch by batch; those up to number ``after`` are known already."""
         if self.old:
             yield from self._old_batches()
             return
-        expected, count, readings = self.summary(), 0, 0
-        for number, crc, segment, data in self._run.execute("SELECT id, crc, segment, data FROM batch ORDER BY id"):
+        expected, count, readings = self.summary(), after, 0
+        rows = self._run.execute("SELECT id, crc, segment, data FROM batch WHERE id > ? ORDER BY id", (after,))
+        for number, crc, segment, data in rows:
             count += 1
             _same(crc, seal(number, segment, data), f"batch {number} of the readings")
             _same(number, count, f"the number of batch {count}")
             batch = Batch(segment, *unpack(data))
             readings += len(batch.steps)
             yield batch
-        _whole(count, expected.batches, readings == expected.readings, "batches of readings")
+        _whole(count, expected.batches, bool(after) or readings == expected.readings, "batches of readings")
 
-    def array_heads(self) -> list[ArrayHead]:
+    def batch(self, number: int) -> Batch:
+        """One batch by its number."""
+        row = self._run.execute("SELECT crc, segment, data FROM batch WHERE id = ?", (number,)).fetchone()
+        crc, segment, data = row if row else (None, 0, b"")
+        _same(crc, seal(number, segment, data), f"batch {number} of the readings")
+        return Batch(segment, *unpack(data))
+
+    def array_heads(self, after: int = 0) -> list[ArrayHead]:
+        """All arrays without their numbers; those up to number ``after`` are known already."""
         if self.old:
             rows = self._run.execute("SELECT rowid, step, series, dtype, shape FROM array ORDER BY rowid")
             return [ArrayHead(number, 0, step, series, dtype, shape) for number, step, series, dtype, shape in rows]
         found = []
         for head, *row in self._run.execute(
-            "SELECT head, id, segment, step, series, dtype, shape FROM array ORDER BY id"
+            "SELECT head, id, segment, step, series, dtype, shape FROM array WHERE id > ? ORDER BY id", (after,)
         ):
             _same(head, seal(*row), f"the description of array {row[0]}")
             found.append(ArrayHead(*row))
-        _whole(len(found), self.summary().arrays, found[-1].id == len(found) if found else True, "arrays")
+        last = found[-1].id if found else after
+        _whole(len(found) + after, self.summary().arrays, last == len(found) + after, "arrays")
         return found
 
     def array(self, head: ArrayHead) -> np.ndarray:

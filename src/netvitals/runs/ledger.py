@@ -18,9 +18,11 @@ from netvitals.runs.checked import opened
 from netvitals.runs.lock import FileLock, FileLocked
 from netvitals.runs.pending import Columns, Key, Pending, text
 from netvitals.runs.seal import Summary, pack, seal
+from netvitals.runs.sparkline import Sparkline
 from netvitals.runs.store import FORECASTS, create, make_folder, numbered, open_to_write
 
 BATCH = 50_000  # readings in one blob at most
+LOSS, RATE = ("loss", "model", "loss"), ("optimizer", "group 0", "lr")
 SHOWN = ("model", "status", "started", "steps")  # metadata that a list of runs shows
 
 
@@ -148,8 +150,23 @@ class Ledger:
                     data,
                 ),
             )
+        self._shown_of(steps, numbers, values)
         self.summary.readings += len(steps)
         self.summary.last_step = max(self.summary.last_step, int(steps.max()))
+
+    def _shown_of(self, steps: np.ndarray, numbers: np.ndarray, values: np.ndarray) -> None:
+        """The loss as a list of runs draws it, and the learning rate in force."""
+        shown = dict(self.summary.shown)
+        loss, rate = (self._names.get(key, -1) for key in (LOSS, RATE))
+        here = numbers == loss
+        if here.any():
+            line = Sparkline(shown.get("loss"))
+            line.add(steps[here], values[here])
+            shown["loss"] = line.record()
+        here = numbers == rate
+        if here.any() and np.isfinite(values[here][-1]):
+            shown["lr"] = float(values[here][-1])
+        self.summary.shown = shown
 
     def _ids(self, columns: Columns) -> np.ndarray:
         """The series of the readings; pages of one layout come again and again."""

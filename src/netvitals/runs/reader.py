@@ -54,6 +54,26 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.status})"
 
+    def _repr_html_(self) -> str:
+        """In a notebook: how the run stands, with its loss as a small curve."""
+        from html import escape
+
+        summary = self.summary
+        line = summary.shown.get("loss") or {}
+        means = [m for m in line.get("means", ()) if m is not None]
+        picture = ""
+        if len(means) > 1:
+            low, span = min(means), (max(means) - min(means)) or 1.0
+            path = "L".join(
+                f"{160 * i / (len(means) - 1):.1f} {30 - 28 * (m - low) / span:.1f}" for i, m in enumerate(means)
+            )
+            picture = (
+                '<svg width="160" height="32" role="img" aria-label="loss"><path fill="none" stroke="currentColor" '
+                f'stroke-width="1.5" d="M{path}"/></svg> loss {line.get("last")}'
+            )
+        facts = f"{status_of(summary)}, step {summary.last_step:,}, {summary.readings:,} readings"
+        return f"<div><b>{escape(self.name)}</b> ({escape(facts)})<br>{picture}</div>"
+
     @property
     def name(self) -> str:
         """The folder's name, or the file's when it is not called run.sqlite."""

@@ -26,6 +26,7 @@ from netvitals.vitals.language import Attention, Experts
 from netvitals.vitals.optimizer import OptimizerSettings
 from netvitals.vitals.preactivations import Preactivations
 from netvitals.vitals.rank import Rank
+from netvitals.vitals.ranks import Ranks
 from netvitals.vitals.sparsity import Sparsity
 from netvitals.vitals.spikes import Spikes
 from netvitals.vitals.stream import Stream
@@ -52,6 +53,7 @@ REGISTRY: dict[str, type[Vital]] = {
         Orders,
         GaugeCharges,
         Curvature,
+        Ranks,
     )
 }
 
@@ -69,7 +71,7 @@ def names(*, default: bool | None = None) -> list[str]:
     ['gates', 'preactivations', 'drift', 'sparsity', 'spikes', 'imbalance', 'rank', 'stream', 'gradients', 'optimizer']
     >>> names(default=False)  # doctest: +NORMALIZE_WHITESPACE
     ['attention', 'experts', 'plateau', 'accounting', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges',
-     'curvature']
+     'curvature', 'ranks']
     """
     return [name for name, kind in REGISTRY.items() if default is None or kind.default is default]
 
@@ -234,6 +236,7 @@ __all__ = [
     "PlateauForecast",
     "Preactivations",
     "Rank",
+    "Ranks",
     "Sparsity",
     "Spikes",
     "StepAccounting",

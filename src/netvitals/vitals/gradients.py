@@ -44,14 +44,15 @@ class Gradients(Vital):
     headline = ("update_ratio", "grad_norm", "weight_norm")
     default = True
     every = 2
+    takes_pieces = True
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        names = [n for n, p in view.params.items() if p.is_floating_point() and p.numel()]
+        names = [n for n, p in view.params.items() if p.is_floating_point() and torch.Size(view.shape(n)).numel()]
         whole = len(names)
         held: dict[str, dict[str, Tensor]] = {
             which: dict(getattr(view, which)) for which in ("params", "before", "grads")
         }
-        for stack in _stacks_of(view):
+        for stack in _stacks_of(view) if not view.pieces else ():
             for known in held.values():
                 if stack in known:
                     known.update((f"{stack}[{i}]", t) for i, t in enumerate(known[stack].unbind(0)))
@@ -61,8 +62,13 @@ class Gradients(Vital):
         tensors: list[Tensor] = [old.get(n, params[n]) for n in names] + [given[n] for n in grads]
         if before:
             tensors += torch._foreach_sub([params[n] for n in before], [old[n] for n in before])
-        roots = {n: params[n].numel() ** 0.5 for n in grads if params[n].ndim > 1}
-        recorder.on_host(_norms(tensors), partial(self._finish, recorder, names, whole, grads, before, roots))
+        shapes = {n: view.shape(n) if n in view.params else params[n].shape for n in grads}
+        roots = {n: math.prod(shape) ** 0.5 for n, shape in shapes.items() if len(shape) > 1}
+        norms = _norms(tensors)
+        over = view.over(("norm",) * len(norms), [*names, *grads, *before])
+        if view.pieces and len(norms) != 1:  # a row of its own for each share
+            norms, over = [torch.stack([n.to(norms[0]) for n in norms])], over._replace(kinds=("norm",))
+        recorder.on_host(norms, partial(self._finish, recorder, names, whole, grads, before, roots), over)
         self._descent(recorder, view, names[:whole])
 
     def _descent(self, recorder: Recorder, view: ParameterView, names: list[str]) -> None:

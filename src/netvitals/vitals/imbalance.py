@@ -8,15 +8,17 @@ account of one step, which :class:`StepAccounting` keeps while a model trains.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from netvitals._moved import moved
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
-from netvitals.saddle.measure.accounting import pair_numbers
-from netvitals.saddle.measure.pairs import layer_pairs
+from netvitals.saddle.measure.accounting import named_terms, pair_numbers
+from netvitals.saddle.measure.pairs import balance_terms, layer_pairs
 
 
 class Imbalance(Vital):
@@ -35,13 +37,14 @@ class Imbalance(Vital):
     headline = ("relative", "imbalance")
     default = True
     every = 10
+    takes_pieces = True
 
     def __init__(self) -> None:
         self._anatomy: Anatomy | None = None
         self._sites: list[str] = []
         self._skipped: dict[str, str] = {}
         self._names: list[str] = []
-        self._signs = torch.empty(0)
+        self._signs = np.empty(0)
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if view.anatomy is None:
@@ -52,25 +55,24 @@ class Imbalance(Vital):
         recorder.skipped.update(self._skipped)
         if not self._names:
             return
-        norms = torch.stack(torch._foreach_norm([view.params[n] for n in self._names])).to(self._signs.dtype)
+        norms = torch.stack(torch._foreach_norm([view.params[n] for n in self._names]))
+        recorder.on_host((norms,), partial(self._finish, recorder), view.over("norm", self._names))
+
+    def _finish(self, recorder: Recorder, norms: np.ndarray) -> None:
         squares = norms * norms
         delta = self._signs @ squares
-        table = torch.stack([delta, delta / (self._signs.abs() @ squares)], dim=1)
-        recorder.write(self._sites, tuple(self.metrics), table)
+        recorder.put(self._sites, tuple(self.metrics), np.stack([delta, delta / (abs(self._signs) @ squares)], axis=1))
 
     def _read(self, view: ParameterView) -> None:
         assert view.anatomy is not None
         pairs, refused = layer_pairs(view.anatomy)
         self._skipped = {f"{place} (imbalance)": why for place, why in refused.items()}
         kept = [(a, b) for a, b in pairs if a.weight in view.params and b.weight in view.params]
-        terms = [{b.weight: 1.0, a.weight: -1.0} | ({a.bias: -1.0} if a.bias in view.params else {}) for a, b in kept]
+        terms = [{n: s for n, s in balance_terms(a, b).items() if n in view.params} for a, b in kept]
         self._sites = [f"{a.name}→{b.name}" for a, b in kept]
         self._names = list(dict.fromkeys(n for signs in terms for n in signs))
         if self._names:
-            like = view.params[self._names[0]]
-            dtype = torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
-            table = [[signs.get(n, 0.0) for n in self._names] for signs in terms]
-            self._signs = torch.tensor(table, dtype=dtype, device=like.device)
+            self._signs = np.array([[signs.get(n, 0.0) for n in self._names] for signs in terms])
 
 
 class StepAccounting(Vital):
@@ -112,22 +114,17 @@ class StepAccounting(Vital):
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if not view.before or not view.grads:
             return
-        pairs = self.pairs
-        if pairs is None:
+        terms = {f"{a} → {b}": named_terms(a, b, view.params) for a, b in self.pairs or ()}
+        if self.pairs is None:
             if view.anatomy is None:
                 return
             found, refused = layer_pairs(view.anatomy)
-            pairs = [(a.name, b.name) for a, b in found]
+            terms = {f"{a.name} → {b.name}": balance_terms(a, b) for a, b in found}
             recorder.skipped.update({f"{place} (accounting)": why for place, why in refused.items()})
-        for first, second in pairs:
-            if f"{first}.weight" in view.grads and f"{second}.weight" in view.grads:
-                numbers = pair_numbers(view.before, view.params, view.grads, first, second, self.lr)
-                delta, change, predicted = numbers[:3]
-                recorder.write(
-                    f"{first} → {second}",
-                    tuple(self.metrics),
-                    torch.stack([delta, change, predicted, change - predicted]),
-                )
+        for place, signs in terms.items():
+            if all(name in view.grads for name in list(signs)[:2]):
+                delta, change, predicted = pair_numbers(view.before, view.params, view.grads, signs, self.lr)[:3]
+                recorder.write(place, tuple(self.metrics), torch.stack([delta, change, predicted, change - predicted]))
 
 
 __getattr__ = moved(

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from netvitals._moved import moved
-from netvitals.capture import ActivationView, Metric, Recorder, Site, TensorView, Vital
+from netvitals.capture import ActivationView, Metric, Over, Recorder, Site, TensorView, Vital
+from netvitals.capture.over_ranks import Kind
+from netvitals.capture.shards import is_distributed, is_put_away, local, piece_of
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
 SHAPE_EVERY = 5  # looks: the form of a distribution changes more slowly than its place
@@ -24,6 +26,8 @@ SHAPE_LEVELS = tuple((i + 0.5) / 17 for i in range(17))
 SHAPE_ENTRIES = 128  # of a channel at most
 
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
+AWAY = "FSDP had put its parameters away, on some steps"
+KINDS: tuple[Kind, ...] = ("mean", "variance", "mean")
 
 
 class Preactivations(Vital):
@@ -67,7 +71,7 @@ class Preactivations(Vital):
 
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
         if view.elements:
-            self._table.add(recorder, view.layout, (view.mean, view.variance, view.positive_share))
+            self._table.add(recorder, view.layout, (view.mean, view.variance, view.positive_share), KINDS)
             if recorder.step != self._seen:
                 self._looks, self._seen = self._looks + 1, recorder.step
             if self._looks % SHAPE_EVERY == 0 and view.rows > 1:
@@ -91,8 +95,19 @@ class Preactivations(Vital):
             return
         for metric, name in (("scale", "weight"), ("shift", "bias")):
             p = getattr(view.module, name, None)
-            if isinstance(p, Tensor) and p.numel():  # a copy, as it moves before the readings leave the device
-                recorder.on_host((p.detach().clone(),), partial(self._take, recorder, view.site, metric))
+            if isinstance(p, Tensor) and is_distributed(p):  # a piece: the sum over ranks is that of the whole
+                piece = piece_of(p, recorder.ranks)
+                mine = local(p.detach())
+                total = (mine.abs() if metric == "scale" else mine).sum() / piece.numel
+                recorder.write(
+                    view.site, (metric,), total[None], Over(("sum",), pieces=True, shares=np.array([1 / piece.holders]))
+                )
+            elif isinstance(p, Tensor) and is_put_away(p):
+                recorder.skipped[f"{view.site.name}: scale and shift"] = AWAY
+            elif isinstance(p, Tensor) and p.numel():
+                # a copy, as it moves before the readings leave the device
+                take = partial(self._take, recorder, view.site, metric)
+                recorder.on_host((p.detach().clone(),), take, Over(("same",)))
 
     def _take(self, recorder: Recorder, site: Site, metric: str, p: np.ndarray) -> None:
         if self._recorder is not recorder:

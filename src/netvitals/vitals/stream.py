@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from netvitals._moved import moved
-from netvitals.capture import Metric, Recorder, Site, TensorView, Vital
+from netvitals.capture import Metric, Over, Recorder, Site, TensorView, Vital
 
 
 class Stream(Vital):
@@ -46,7 +46,9 @@ class Stream(Vital):
         else:  # over columns a product and a sum are far quicker than a norm
             squares = (h * h).sum(1)
         recorder.on_host(
-            (squares.sqrt().mean(), squares.sum(), h.mean()), partial(self._finish, recorder, view.site, h.numel())
+            (squares.sqrt().mean(), squares.sum(), h.mean()),
+            partial(self._finish, recorder, view.site, h.numel()),
+            Over(("mean", "sum", "mean"), h.numel()),
         )
 
     def _finish(
@@ -54,7 +56,7 @@ class Stream(Vital):
     ) -> None:
         before = self._norm if self._recorder is recorder and self._norm is not None else norm
         self._recorder, self._norm = recorder, norm
-        energy = square / n
+        energy = square / (n * recorder.growth)
         recorder.put(
             site,
             tuple(self.metrics),

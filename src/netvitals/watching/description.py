@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,31 @@ from netvitals.capture import Site
 
 if TYPE_CHECKING:
     from netvitals.watch import Watch
+
+
+def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, optimizers: Sequence[Optimizer]) -> None:
+    """Give a watch the writer of its run, and the step at which it begins."""
+    from netvitals.runs import RunWriter, run_file
+
+    at = None if isinstance(resume, bool) else resume
+    existing = "number" if resume is False else "resume"
+    if at is not None and not run_file(run).is_file():
+        raise FileNotFoundError(f"there is no run at {run} to go on with at step {at}; begin one without resume")
+    meta = described(watch, watch._bare, optimizers)
+    watch._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)
+    watch._path, watch._buffer.writer, writer.source = writer.path, writer, watch._buffer.hand_over
+    watch._step = watch._buffer.steps = writer.next_step
+    watch._observations = -(-watch._step // watch.every)
+
+
+def note_places(watch: Watch) -> None:
+    """Note in the run what was seen and what was not, where that has changed."""
+    places = len(watch._observer.sites) + len(watch._observer.skipped)
+    if watch._writer is not None and places != watch._noted:
+        watch._noted = places
+        watch._writer.note("sites", watch.sites)
+        watch._writer.note("activations", watch.activations)
+        watch._writer.note("skipped", watch.skipped)
 
 
 def described(watch: Watch, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
@@ -20,12 +21,16 @@ from netvitals.capture import (
 )
 from netvitals.capture import probe as observe_with
 from netvitals.watching import open_watches
+from netvitals.watching.description import note_places
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import Ranks
 from netvitals.watching.seen import Seen
+from netvitals.watching.shared_steps import SharedSteps
+from netvitals.watching.twin import Twin
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
+    from netvitals.watch import Watch
 
 
 class Looks(Seen):
@@ -41,6 +46,8 @@ class Looks(Seen):
     _buffer: Buffer
     _batches: MicroBatches
     _ranks: Ranks | None
+    _shared: SharedSteps | None
+    _twin: Twin | None
     _writer: RunWriter | None
     _recorder: Recorder | None
     _step: int
@@ -55,13 +62,20 @@ class Looks(Seen):
         self._schedule.select(self._observations, self._step)
         self._observations += 1
         try:
-            if self._probe is None:
-                self._observer.arm(recorder)
+            if self._shared is not None:
+                self._shared.arm(recorder)
+            if self._twin is not None:
+                self._twin.arm(self._observer.notes)
+            elif self._probe is None:
+                if self._shared is None or self._shared.looks:
+                    self._observer.arm(recorder)
             elif not self._probe_failed:
                 task = task_of(self._model, self._probe[2], self._probe[:2])
                 observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
             if self._schedule.wants("parameters"):
                 self._hooks.arm(open_watches.weakly(self._moved))
+            if self._twin is not None:
+                self._hooks.about_to_step = partial(self._twin.look, self._observer, recorder)
         except Exception as error:
             self._disarm()
             if first:
@@ -78,8 +92,12 @@ class Looks(Seen):
             return
         try:
             with detached_context():
-                modules = self._observer.modules if self._bare is self._model else dict(self._bare.named_modules())
-                view = parameter_view(modules, self._initial, grads, before, self._observer.anatomy)
+                modules = self._observer.modules if self._bare is self._model else {}
+                modules = modules or dict(self._bare.named_modules())
+                pieces = {} if self._ranks is None else self._ranks.pieces
+                known = self._observer.anatomy
+                skipped = self._recorder.skipped
+                view = parameter_view(modules, self._initial, grads, before, known, pieces, skipped)
                 self._schedule.show("parameters", self._recorder, view)
         except Exception as error:
             warn(f"looking at the parameters failed: {type(error).__name__}: {error}")
@@ -88,34 +106,31 @@ class Looks(Seen):
         recorder = self._recorder
         assert recorder is not None
         self._hooks.settle()
-        seen = self._observer.observed
+        seen, stripped = self._observer.observed, self._observer.whole.stripped
         self._disarm()
-        expected = self._probe is None and not self._late and "model" not in self._observer.skipped
-        if expected and not seen and not self._missed:
+        looks = self._probe is None and self._twin is None and (self._shared is None or self._shared.looks)
+        expected = looks and not self._late and "model" not in self._observer.skipped
+        if stripped and not seen:
+            self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not looked at"
+        elif expected and not seen and not self._missed:
             self._missed = True
             warn(
                 f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
                 "watch the module that the loop calls"
             )
         try:
-            self._buffer.observe(recorder)
+            (self._shared or self._buffer).observe(recorder)
         except Exception as error:
             warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
-        if self._ranks is not None:
-            self._buffer.settle()
-            self._observer.notes.update(self._ranks.notes)
         self._observer.notes.update(recorder.skipped)
         if left_out := self._batches.left_out:
             why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
             self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
-        places = len(self._observer.sites) + len(self._observer.skipped)
-        if self._writer is not None and places != self._noted:
-            self._noted = places
-            self._writer.note("sites", self.sites)
-            self._writer.note("activations", self.activations)
-            self._writer.note("skipped", self.skipped)
+        note_places(cast("Watch", self))
 
     def _disarm(self) -> None:
         self._observer.disarm()
         self._hooks.disarm()
+        if self._twin is not None:
+            self._twin.disarm()
         self._recorder = None

@@ -27,6 +27,9 @@ class Seen:
     _writer: RunWriter | None
     _path: os.PathLike[str] | None
     _forecasts: LiveForecasts | None
+    _closed: bool
+    _step: int
+    every: int
 
     @property
     def readings(self) -> list[Reading]:
@@ -80,3 +83,7 @@ class Seen:
         """Wait until everything noted so far is on disk (it is after a second anyway); False if it is not."""
         self._buffer.settle()
         return self._writer is None or self._writer.flush(timeout)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"step {self._step}"
+        return f"Watch({type(self._model).__name__}, {state}, {len(self.sites)} sites, every {self.every})"

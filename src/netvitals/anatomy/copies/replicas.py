@@ -14,9 +14,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from netvitals.anatomy.copies.linear_layers import add_gradient, linear_stack, takes
+from netvitals.anatomy.copies.mapped import MappedModel
 
 LossFn = Callable[[Any, Any], Tensor]
 _FEW = 8  # up to so many copies a loop over their losses costs less than vmap does
@@ -52,14 +53,7 @@ class Replicas:
         cast = (lambda t: t.float() if t.dtype in (torch.float16, torch.bfloat16) else t) if half else (lambda t: t)
         self.fixed = {k: cast(p.detach()) for k, p in named.items() if k not in chosen}
         self.buffers = {k: cast(b.detach()) for k, b in model.named_buffers()}
-        # torch's own tying would leave a module that is used twice with the parameters of the call
-        names = {p: name for name, p in named.items()}
-        self.aliases = {
-            alias: names[p]
-            for path, module in model.named_modules()
-            for key, p in module._parameters.items()
-            if p is not None and (alias := f"{path}.{key}" if path else key) not in named
-        }
+        self._run = MappedModel(model, {**self.fixed, **self.buffers})
         self.names = list(chosen)
         self.shapes = [p.shape for p in chosen.values()]
         self.counts = [p.numel() for p in chosen.values()]
@@ -104,15 +98,8 @@ class Replicas:
         return losses.detach()
 
     def _losses(self, parts: list[Tensor], x: Tensor, y: Tensor, each: bool) -> Tensor:
-        params = dict(zip(self.names, parts))
-
-        def one(stacked: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-            named = {**stacked, **self.fixed, **self.buffers}
-            named |= {alias: named[name] for alias, name in self.aliases.items()}
-            return self.loss_fn(functional_call(self.model, named, (inputs,), tie_weights=False), targets)
-
-        data = 0 if each else None
-        return vmap(one, in_dims=(0, data, data))(params, x, y)
+        outputs = self._run(dict(zip(self.names, parts)), {}, x, each=each)
+        return vmap(self.loss_fn, in_dims=(0, 0 if each else None))(outputs, y)
 
     def _score(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of every copy from outputs (copies, N, ...), and its gradient there."""

@@ -122,7 +122,6 @@ class Buffer:
     def __init__(self) -> None:
         self.writer: Writer | None = None
         self.steps = 0  # training steps that have ended
-        self.pooled: Callable[[StepColumns], StepColumns] | None = None  # a look over several processes
         self.finished: list[Callable[[StepColumns], None]] = []  # hear of each look, perhaps from another thread
         self.heard: list[Callable[[np.ndarray, np.ndarray], None]] = []  # the same of losses
         self.closing: Callable[[], None] | None = None  # asked for a last loss
@@ -190,7 +189,6 @@ class Buffer:
         while self._unfinished:
             recorder, arrays = self._unfinished.popleft()
             columns = recorder.columns()
-            columns = columns if self.pooled is None else self.pooled(columns)
             self._keep(columns)
             for listener in self.finished:
                 listener(columns)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.engine.blocks import show_block
-from netvitals.capture.engine.hook import Hook
+from netvitals.capture.engine.hook import BeforeScripting, Hook
 from netvitals.capture.engine.modules import ModuleInfo, Modules, Replay
 from netvitals.capture.engine.pass_state import Frame, PassState, when_arrives
 from netvitals.capture.engine.pickup import Pickup
@@ -59,6 +59,8 @@ class Observer:
         self._handles: list[Any] = []
         self._enter_hook, self._leave_hook = Hook(self.enter), Hook(self._leaving)
         self._container_hook = Hook(self._entering_container)
+        self.withdraw: Callable[[], None] = self.strip  # asked when a part of the model is scripted
+        self.stripped = False
 
     @property
     def sites(self) -> dict[str, Site]:
@@ -121,9 +123,11 @@ class Observer:
             if module is self.model or (info.role != "container" if way != "hooks" else info.name in route.stops):
                 self._hook(module, before=way != "hooks" or module is self.model or info.in_place or info.replays)
             elif way == "trace" and self.outside is not None:
+                BeforeScripting.put_on(module, self.withdraw)
                 self._handles.append(module.register_forward_pre_hook(self._container_hook, with_kwargs=True))
 
     def _hook(self, module: nn.Module, before: bool) -> None:
+        BeforeScripting.put_on(module, self.withdraw)
         if before:
             self._handles.append(module.register_forward_pre_hook(self._enter_hook, with_kwargs=True))
         # called on an exception too, so that neither the mode nor a frame outlives its call
@@ -131,11 +135,20 @@ class Observer:
 
     def disarm(self) -> None:
         """Take every hook away again. Gradients that arrive later are not looked at."""
+        self.strip()
+        self.stripped = False
+        self._state.recorder = None
+        self._end()
+
+    def strip(self) -> None:
+        """Take every hook away, also from the coming pass: the model is about to be scripted."""
+        self.stripped = True
+        if self._handles:
+            for module in self._known:
+                BeforeScripting.take_off(module)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._state.recorder = None
-        self._end()
 
     def _end(self) -> None:
         self._pickup.end()
@@ -167,6 +180,7 @@ class Observer:
             x = first_tensor(args, kwargs)
             if self._survey is not None:
                 self._survey.trace.enter(info.name, x)
+                self._survey.trace.stand_in(info.name, module)
             elif state.route.way == "operations":
                 self._show_complete()
                 self._pickup.enter(info.name)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from netvitals.capture.engine.schedule import warn
+from netvitals.capture.shards import local
 
 Moved = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], None]  # (gradients, values before)
 Ended = Callable[[bool], None]  # (the passes of the next step have run already)
@@ -49,6 +50,7 @@ class OptimizerHooks:
         self._mark: tuple[Tensor, Tensor | None, int] | None = None  # a parameter and its gradient after the step
         self._versions = _versions(parameters)
         self._moved: Moved | None = None
+        self.about_to_step: Callable[[], None] | None = None  # called once, before the first optimizer of a step
         self._arriving: list[Any] = []
         self.grads: dict[str, Tensor] = {}
         self.before: dict[str, Tensor] = {}
@@ -74,7 +76,7 @@ class OptimizerHooks:
         """Look at no step; steps are counted all the same."""
         for handle in self._arriving:
             handle.remove()
-        self._arriving, self._moved = [], None
+        self._arriving, self._moved, self.about_to_step = [], None, None
         self.grads, self.before = {}, {}
 
     def close(self) -> None:
@@ -147,6 +149,8 @@ class OptimizerHooks:
         return bool(self._stepped)
 
     def _complete(self) -> bool:
+        if len(self._expected) == 1 and (self._given or self._seen) and self._expected[0]() is self._stepped[-1]:
+            return True
         expected = [o for o in (ref() for ref in self._expected) if o is not None]
         if expected and (self._given or self._seen):
             return all(any(o is one for one in self._stepped) for o in expected)
@@ -158,6 +162,8 @@ class OptimizerHooks:
         return any(id(p) in self._names for group in groups for p in group["params"])
 
     def _follows(self, optimizer: Any) -> bool:
+        if self._given and self._given[0]() is optimizer:
+            return True
         given = [o for o in (ref() for ref in self._given) if o is not None]
         if given:
             return any(o is optimizer for o in given)
@@ -168,15 +174,19 @@ class OptimizerHooks:
     def _before(self, optimizer: Any, *_: Any) -> None:
         if not self._follows(optimizer):
             return
-        if any(o is optimizer for o in self._running):  # its last step raised
+        if self._running and any(o is optimizer for o in self._running):  # its last step raised
             self._running.clear()
         self._running.append(optimizer)
         if len(self._running) > 1:
             return
-        if any(o is optimizer for o in self._stepped):
+        if self._stepped and any(o is optimizer for o in self._stepped):
             self.end(late=True)
+        if self.about_to_step is not None and not self._stepped:
+            look, self.about_to_step = self.about_to_step, None
+            look()
         if self._moved is not None:
-            mine = [(name, p.detach()) for name, p in self._mine(optimizer)]  # times one: the quickest copy of many
+            mine = [(name, local(p.detach())) for name, p in self._mine(optimizer)]
+            # times one: the quickest copy of many
             self.before.update(zip((name for name, _ in mine), torch._foreach_mul([p for _, p in mine], 1)))
 
     def _after(self, optimizer: Any, *_: Any) -> None:

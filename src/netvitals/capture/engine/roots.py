@@ -6,6 +6,7 @@ after the other. Each part that is called by itself has its own observer; its si
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +38,9 @@ class Roots:
         self.whole = Observer(model, schedule, passive=passive)
         self.notes: dict[str, str] = {}  # what could not be measured for a reason that lies outside the model
         self._parts: dict[str, Observer] = {}
+        self.also: Callable[[], None] | None = None  # done whenever hooks are taken away
         self._recorder: Recorder | None = None
+        self.whole.withdraw = self._strip
         if passive:
             self.whole.outside = self._called
 
@@ -89,8 +92,14 @@ class Roots:
 
     def disarm(self) -> None:
         self._recorder = None
+        if self.also is not None:
+            self.also()
         for _, observer in self._all:
             observer.disarm()
+
+    def _strip(self) -> None:
+        for _, observer in self._all:
+            observer.strip()
 
     def _called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A part begins to run, and the model does not."""
@@ -106,6 +115,7 @@ class Roots:
         for known in [k for k in self._parts if k.startswith(f"{name}.")]:
             self._parts.pop(known).disarm()
         observer = self._parts[name] = Observer(module, self.schedule, prefix=f"{name}.")
+        observer.withdraw = self._strip
         observer.arm(self._recorder)
         observer.enter(module, args, kwargs)
 

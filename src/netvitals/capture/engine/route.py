@@ -13,8 +13,8 @@ from typing import Literal
 
 from netvitals.capture.site import Site
 
-FULL = 20  # passes from one trace to the next; twice as many each time that nothing has changed, up to LONGEST
-LONGEST = 640
+FULL = 50  # passes from one trace to the next; twice as many each time that nothing has changed, up to LONGEST
+LONGEST = 800
 
 Way = Literal["trace", "operations", "hooks"]
 

@@ -2,30 +2,21 @@
 
 Perceptrons go through batched matrix products in feature-major layout (seed, feature, example): the products need no
 transposed copy, a whole layer of batch norms is one call over seed × feature channels, and the softmax over classes
-runs along contiguous examples. Everything else goes through :func:`torch.func.vmap`, which is general and slower.
+runs along contiguous examples. Everything else goes through :class:`netvitals.anatomy.copies.mapped.MappedModel`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
 from netvitals.activations import is_elementwise
+from netvitals.anatomy.copies.mapped import Forward, MappedModel, Tensors
 from netvitals.lab.models import MLP, Diamond
 from netvitals.lab.models.mlp import Block
-
-Tensors = dict[str, Tensor]
-
-
-class Forward(Protocol):
-    """Outputs (K, N, ...) of stacked networks for inputs (N, ...), or (K, N, ...) when ``each`` seed has its own."""
-
-    def __call__(self, parameters: Tensors, buffers: Tensors, x: Tensor, *, each: bool) -> Tensor: ...
 
 
 def stacked_forward(model: nn.Module) -> Forward:
@@ -56,19 +47,6 @@ def _has_batched_form(norm: nn.Module) -> bool:
     if type(norm) is nn.BatchNorm1d:
         return norm.affine and norm.track_running_stats and norm.momentum is not None
     return type(norm) in (nn.Identity, nn.LayerNorm, nn.RMSNorm)
-
-
-class MappedModel:
-    """Any network, by vmap over its functional call. Buffers are updated in place, seed by seed."""
-
-    def __init__(self, model: nn.Module):
-        self.model = model
-
-    def __call__(self, parameters: Tensors, buffers: Tensors, x: Tensor, *, each: bool) -> Tensor:
-        def one(p: Tensors, b: Tensors, inputs: Tensor) -> Tensor:
-            return functional_call(self.model, (p, b), (inputs,))
-
-        return vmap(one, in_dims=(0, 0, 0 if each else None), randomness="different")(parameters, buffers, x)
 
 
 class BatchedMLP:

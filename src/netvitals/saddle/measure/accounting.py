@@ -11,7 +11,7 @@ gradient of this step does not explain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from netvitals._moved import moved
 from netvitals.capture import Result
-from netvitals.saddle.measure.identity import delta_terms
 
 METRICS = ("delta", "change", "predicted", "gap")
 SHOWN = 36  # pairs on one screen
@@ -98,42 +97,60 @@ def measure_steps(
     """
     out = []
     for first, second in pairs:
-        delta, change, predicted, rate_a, rate_b = pair_numbers(before, after, grads, first, second, lr).tolist()
+        terms = named_terms(first, second, after)
+        delta, change, predicted, rate_b, rate_a = pair_numbers(before, after, grads, terms, lr).tolist()
         lrs = (rate_a, rate_b)
         out.append(StepAccount(first=first, second=second, delta=delta, change=change, predicted=predicted, lr=lrs))
     return StepAccounts(tuple(out))
+
+
+def named_terms(first: str, second: str, known: Container[str]) -> dict[str, float]:
+    """The terms of Δ for layers given by name, whose parameters are called ``weight`` and ``bias``.
+
+    >>> named_terms("0", "2", ["0.weight", "0.bias", "2.weight", "2.bias"])
+    {'2.weight': 1.0, '0.weight': -1.0, '0.bias': -1.0}
+    """
+    bias = f"{first}.bias"
+    return {f"{second}.weight": 1.0, f"{first}.weight": -1.0} | ({bias: -1.0} if bias in known else {})
 
 
 def pair_numbers(
     before: Mapping[str, Tensor],
     after: Mapping[str, Tensor],
     grads: Mapping[str, Tensor],
-    first: str,
-    second: str,
+    terms: Mapping[str, float],
     lr: float | Mapping[str, float] | None,
 ) -> Tensor:
-    """Δ, change, prediction and the two rates, in one small tensor on the device."""
-    weights = f"{second}.weight", f"{first}.weight"
-    parts = list(delta_terms(first, second, {*weights, *(name for name in grads if name in after)}).items())
-    for name in weights:
+    """Δ, change, prediction, and the rates of the second and the first weight, in one small tensor on the device.
+
+    Args:
+        before: parameters before the step, by name.
+        after: parameters after it.
+        grads: the gradients it used; a bias without one has not moved by the gradient.
+        terms: sign of each parameter's squared norm in Δ, as ``balance_terms`` has them: the two weights, then a bias.
+        lr: learning rate, one for all or per parameter name; None fits one to each parameter.
+    """
+    for name in list(terms)[:2]:
         if name not in before or name not in after or name not in grads:
             raise ValueError(
                 f"no parameter {name} with value before, value after and gradient; "
                 f"known: {', '.join(sorted(after)[:8])}"
             )
-    zero = torch.zeros((), dtype=torch.float64, device=after[parts[0][0]].device)
-    delta, change, predicted, rates = zero, zero, zero, {}
-    for name, sign in parts:
+    parts: list[Tensor] = []
+    rates: list[Tensor] = []
+    for name, sign in terms.items():
+        if name not in grads:
+            continue
         w, new, g = (m[name].detach().double() for m in (before, after, grads))
         step = new - w
         rate = lr.get(name) if isinstance(lr, Mapping) else lr
         fitted = -(step * g).sum() / g.square().sum().clamp_min(1e-300)
         eta = fitted if rate is None else torch.full_like(fitted, rate)
-        rates[name] = eta
-        delta = delta + sign * new.square().sum()
-        change = change + sign * (2 * (w * step).sum() + step.square().sum())
-        predicted = predicted + sign * (-2 * eta * (w * g).sum() + eta**2 * g.square().sum())
-    return torch.stack([delta, change, predicted, rates[weights[1]], rates[weights[0]]])
+        rates.append(eta)
+        change = 2 * (w * step).sum() + step.square().sum()
+        predicted = -2 * eta * (w * g).sum() + eta**2 * g.square().sum()
+        parts.append(sign * torch.stack([new.square().sum(), change, predicted]))
+    return torch.cat([torch.stack(parts).sum(0), torch.stack(rates[:2])])
 
 
 __getattr__ = moved(__name__, {"account": "netvitals.saddle.measure.accounting.measure_steps"})

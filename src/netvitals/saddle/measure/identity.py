@@ -14,7 +14,7 @@ A and by B: a frozen layer's half is left out on both sides.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,26 +26,6 @@ from netvitals.anatomy.wiring import LayerRun, Link, Links, find_links, recorded
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, skipped_lines, task_of, undisturbed
 
 SHOWN = 32  # pairs on one screen
-
-
-def delta_terms(first: str, second: str, known: Container[str]) -> dict[str, float]:
-    r"""$\Delta=\lVert W_B\rVert^2-\lVert W_A\rVert^2-\lVert b_A\rVert^2$ as a sign for each squared norm in it.
-
-    Everybody who computes Δ adds up these terms: the identity, the accounting of steps, the watcher.
-
-    Args:
-        first: name of layer A.
-        second: name of layer B, which A feeds.
-        known: names of the parameters there are; a layer without a bias has none.
-
-    Returns:
-        Parameter name → +1 or −1.
-
-    >>> delta_terms("0", "2", ["0.weight", "0.bias", "2.weight", "2.bias"])
-    {'2.weight': 1.0, '0.weight': -1.0, '0.bias': -1.0}
-    """
-    terms = {f"{second}.weight": 1.0, f"{first}.weight": -1.0, f"{first}.bias": -1.0}
-    return {name: sign for name, sign in terms.items() if name in known}
 
 
 @dataclass(frozen=True, kw_only=True)

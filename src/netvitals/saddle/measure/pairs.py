@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from netvitals.anatomy import Anatomy, Layer, chart
+from netvitals.anatomy.wiring import find_links
 from netvitals.capture import Result, in_mode, preserved, undisturbed
 from netvitals.capture.task import inputs_of
 
@@ -88,8 +89,7 @@ def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
     known = dict(model.named_parameters(remove_duplicate=False))
     out = []
     for first, second in pairs:
-        signs = {second.weight: 1.0, first.weight: -1.0} | ({first.bias: -1.0} if first.bias else {})
-        terms = [(sign, _square(known[name])) for name, sign in signs.items()]
+        terms = [(sign, _square(known[name])) for name, sign in balance_terms(first, second).items()]
         delta, size = sum(s * v for s, v in terms), sum(v for _, v in terms)
         out.append(Pair(first=first.name, second=second.name, delta=delta, relative=delta / max(size, 1e-300)))
     return ChainImbalance(tuple(out))
@@ -113,14 +113,15 @@ def layer_pairs(anatomy: Anatomy, *, frozen: bool = False) -> tuple[list[tuple[L
     refused: dict[str, str] = {}
     by_name = {layer.name: layer for layer in anatomy.layers}
     bending = {i for r in anatomy.regions if r.kind == "activation" for i in r.operations}
-    for first, connection in zip(anatomy.layers, anatomy.connections):
-        if first.role == "embedding" or not connection.readers or connection.blocked:
+    links = find_links(anatomy)
+    for connection in anatomy.connections:
+        first = by_name[connection.writer]
+        if first.role == "embedding" or connection.blocked or len(connection.readers) != 1:
             continue  # other layers, the stream or the output see it as well: there is no pair to speak of
-        readers = [by_name[name] for name in connection.readers if name in by_name]
-        if len(readers) != 1:
-            continue
-        second = readers[0]
-        why = _why_not(first, second, frozen) or _in_between(anatomy, first, second, bending)
+        second = by_name[connection.readers[0]]
+        still = [layer.name for layer in (first, second) if layer.frozen and not frozen]
+        why = f"{still[0]} is frozen, so that its part of the balance cannot move" if still else ""
+        why = links.skipped.get(first.name, "") or why or _in_between(anatomy, first, second, bending)
         if why:
             refused[f"{first.name}→{second.name}"] = why
         else:
@@ -128,15 +129,19 @@ def layer_pairs(anatomy: Anatomy, *, frozen: bool = False) -> tuple[list[tuple[L
     return pairs, refused
 
 
-def _why_not(first: Layer, second: Layer, frozen: bool) -> str:
-    for layer in (first, second):
-        if layer.calls > 1:
-            return f"the weight of {layer.name} is used {layer.calls} times, so that no law holds for one pair"
-        if layer.frozen and not frozen:
-            return f"{layer.name} is frozen, so that its part of the balance cannot move"
-        if layer.reparametrised:
-            return f"the weight of {layer.name} is computed from other parameters"
-    return ""
+def balance_terms(first: Layer, second: Layer) -> dict[str, float]:
+    r"""$\Delta=\lVert W_B\rVert^2-\lVert W_A\rVert^2-\lVert b_A\rVert^2$ as a sign for each squared norm in it.
+
+    Everybody who computes Δ of a charted pair adds up these terms.
+
+    Args:
+        first: layer A.
+        second: layer B, which A feeds.
+
+    Returns:
+        Parameter name → +1 or −1.
+    """
+    return {second.weight: 1.0, first.weight: -1.0} | ({first.bias: -1.0} if first.bias else {})
 
 
 def _in_between(anatomy: Anatomy, first: Layer, second: Layer, bending: Set[int]) -> str:

@@ -1,0 +1,209 @@
+"""A small server for folders of runs: the page once, then plain values, and word of every change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+from netvitals._extras import missing
+from netvitals.report.guard import FRAME, Guard
+from netvitals.report.live import answers, comparing
+from netvitals.report.live.watching import OpenRun, Shelf, runs_below
+from netvitals.report.shell import app_files, app_page
+
+LOOK_S = 0.5  # between looks at the folders
+ALIVE_S = 15.0  # a silent stream says that it lives
+JUDGE_S = 1.0  # between runs that are judged for the list
+LIVE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src data:; connect-src 'self'"
+)
+
+MISSING = "<!doctype html><meta charset=utf-8><p>There is no such run here. <a href='/'>All runs</a></p>"
+
+__all__ = ["create_app", "runs_below"]
+
+
+def create_app(
+    folder: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], token: str | None = None, *, judge: bool = True
+) -> Any:
+    """The ASGI application. Needs the extra ``serve``.
+
+    Args:
+        folder: of runs, or of one; or several folders.
+        token: the secret that a request must know; made anew if left out.
+        judge: judge the runs of the list in the background, so that it shows their gravest finding.
+
+    Returns:
+        The guarded application; its ``token`` belongs into the address that is printed.
+    """
+    try:
+        from starlette.applications import Starlette
+        from starlette.requests import Request
+        from starlette.responses import HTMLResponse, Response, StreamingResponse
+        from starlette.routing import Route
+    except ImportError:
+        raise missing("the live page", "starlette") from None
+
+    shelf = Shelf([folder] if isinstance(folder, str | os.PathLike) else folder)
+    if judge:
+        threading.Thread(target=_judge, args=(weakref.ref(shelf),), name="netvitals-judge", daemon=True).start()
+    policy = {"Content-Security-Policy": LIVE_POLICY + FRAME}
+
+    def page(request: Request) -> HTMLResponse:
+        known = "name" not in request.path_params or (request.path_params["name"] or ".") in shelf.names()
+        return HTMLResponse(app_page() if known else MISSING, 200 if known else 404, headers=policy)
+
+    def file(request: Request) -> Response:
+        name = request.path_params["name"]
+        known = app_files()
+        if name not in known:
+            return Response("no such file", 404)
+        kind, text = known[name]
+        return Response(text, media_type=kind)
+
+    def told(make: Callable[[Request], Any]) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            try:
+                return Response(to_json(make(request)), media_type="application/json")
+            except LookupError as error:
+                return Response(to_json({"error": str(error).strip("'\"")}), 404, media_type="application/json")
+            except Exception as error:  # whatever a file holds, the server goes on
+                sentence = f"{request.query_params.get('run', 'The runs')} cannot be shown: {error}"
+                return Response(to_json({"error": sentence}), 422, media_type="application/json")
+
+        return answer
+
+    def runs(_: Request) -> Any:
+        return {"runs": shelf.rows()}
+
+    def one(request: Request) -> OpenRun:
+        return shelf.run(request.query_params.get("run") or ".")
+
+    def head(request: Request) -> Any:
+        run = one(request)
+        with run.lock:
+            return run.answer("head", lambda: _head(run, request.query_params.get("run") or "."))
+
+    def metric(request: Request) -> Any:
+        run, query = one(request), request.query_params
+        key = (query["vital"], query["metric"], *_window(query))
+        with run.lock:
+            return run.answer(key, lambda: answers.metric(run.numbers, *key))
+
+    def site(request: Request) -> Any:
+        run, query = one(request), request.query_params
+        with run.lock:
+            return answers.site(run.numbers, query["site"], *_window(query))
+
+    def compare(request: Request) -> Any:
+        query = request.query_params
+        names = query.getlist("run")
+        found = [shelf.run(name) for name in names]
+        for run in found:
+            with run.lock:
+                _ = run.numbers.table
+        return {
+            "runs": names,
+            "titles": [_title(run, name) for run, name in zip(found, names)],
+            "settings": comparing.settings({n: r.numbers.meta for n, r in zip(names, found)}),
+            "separated": comparing.separated(found[0].numbers.table, found[1].numbers.table) if len(found) > 1 else [],
+            "metrics": comparing.common_metrics([r.numbers.table for r in found]),
+        }
+
+    def difference(request: Request) -> Any:
+        query = request.query_params
+        first, second = (shelf.run(name) for name in query.getlist("run")[:2])
+        return comparing.difference(first.numbers, second.numbers, query["vital"], query["metric"])
+
+    async def events(request: Request) -> StreamingResponse:
+        return StreamingResponse(_changes(shelf, request), media_type="text/event-stream")
+
+    return Guard(
+        Starlette(
+            routes=[
+                Route("/", page),
+                Route("/run/{name:path}", page),
+                Route("/compare", page),
+                Route("/app/{name}", file),
+                Route("/api/runs", told(runs)),
+                Route("/api/head", told(head)),
+                Route("/api/metric", told(metric)),
+                Route("/api/site", told(site)),
+                Route("/api/compare", told(compare)),
+                Route("/api/difference", told(difference)),
+                Route("/api/events", events),
+            ]
+        ),
+        token,
+    )
+
+
+def to_json(value: Any) -> str:
+    """JSON that any reader takes: what is not finite is null."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and value - value != 0 else value
+
+
+def _head(run: OpenRun, name: str) -> dict[str, Any]:
+    numbers = run.numbers
+    said = answers.head(numbers, run.findings, title=_title(run, name), status=numbers.status)
+    return said | {"name": name, "version": numbers.summary.commits}
+
+
+def _title(run: OpenRun, name: str) -> str:
+    return name if name != "." else run.path.resolve().name
+
+
+def _window(query: Any) -> tuple[int | None, int | None]:
+    start, stop = query.get("start"), query.get("stop")
+    try:
+        return (None, None) if start is None or stop is None else (int(start), int(stop))
+    except ValueError:
+        raise LookupError(f"start and stop are steps, got {start!r} and {stop!r}") from None
+
+
+async def _changes(shelf: Shelf, request: Any) -> AsyncIterator[str]:
+    """The names of runs that have changed, as server-sent events."""
+    loop = asyncio.get_running_loop()
+    known, judged = await loop.run_in_executor(None, shelf.state), shelf.judged
+    spoke = time.monotonic()
+    yield f"retry: 2000\ndata: {to_json({'hello': len(known)})}\n\n"
+    while not await request.is_disconnected():
+        await asyncio.sleep(LOOK_S)
+        now = await loop.run_in_executor(None, shelf.state)
+        changed = [name for name, state in now.items() if known.get(name) != state]
+        gone = [name for name in known if name not in now]
+        verdicts = shelf.judged - judged
+        known, judged = now, shelf.judged
+        if changed or gone or verdicts:
+            spoke = time.monotonic()
+            yield f"data: {to_json({'changed': changed, 'gone': gone, 'judged': verdicts})}\n\n"
+        elif time.monotonic() - spoke > ALIVE_S:
+            spoke = time.monotonic()
+            yield ": still here\n\n"
+
+
+def _judge(shelf: weakref.ref[Shelf]) -> None:
+    while (here := shelf()) is not None:
+        began = time.monotonic()
+        with contextlib.suppress(Exception):  # a folder that is gone for a moment
+            here.judge()
+        del here
+        time.sleep(max(JUDGE_S, 3 * (time.monotonic() - began)))
