@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from forecast_corpus import TEST, TUNING
+from forecast_corpus import FRESH, TEST, TUNING
 
 from netvitals.capture import StepColumns
 from netvitals.forecasts import Forecaster, Score, by_method
@@ -273,7 +273,7 @@ if __name__ == "__main__":
 
         (Path(__file__).parents[1] / "docs" / "forecasts.md").write_text(page(json.loads(RESULTS.read_text())))
     else:
-        halves = {"tuning": TUNING, "test": TEST}
+        halves = {"tuning": TUNING, "test": TEST, "fresh": FRESH}
         wanted = sys.argv[3:] or list(halves)
         RESULTS.parent.mkdir(exist_ok=True)
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
