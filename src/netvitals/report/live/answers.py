@@ -15,6 +15,7 @@ import numpy as np
 from netvitals.findings import Findings, Table, is_pooled
 from netvitals.report import words
 from netvitals.report.arrays import drawn, packed
+from netvitals.report.forecast_panel import bands, ledger_of, panels
 from netvitals.report.gate_plots import gate_pictures
 from netvitals.report.glossary import rank, sign
 from netvitals.report.live.numbers import Numbers, RunNumbers
@@ -46,7 +47,9 @@ def head(
     readings = source.table
     kind = "run" if _last_step(readings) != _first_step(readings) else "checkup"
     loss = readings.loss if kind == "run" else None
-    short, long = words.facts({k: v for k, v in readings.meta.items() if k != "status"})
+    hidden = ("status", "forecasts", "groups")
+    short, long = words.facts({k: v for k, v in readings.meta.items() if k not in hidden})
+    book = ledger_of(readings)
     vitals = _vitals(readings)
     shown = [_finding(f, vitals) for f in findings]
     return {
@@ -69,6 +72,8 @@ def head(
         ],
         "sites": _sites(readings),
         "skipped": dict(readings.meta.get("skipped") or {}),
+        "forecasts": bands(book, readings),
+        "panels": panels(book),
         "facts": short,
         "blocks": long,
     }
