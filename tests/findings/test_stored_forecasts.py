@@ -6,7 +6,7 @@ import pytest
 from netvitals.capture import ArrayReading, Reading
 from netvitals.findings import diagnose
 from netvitals.findings.curves import Curve, table_of
-from netvitals.findings.forecasts import push_sign
+from netvitals.findings.forecasts import costly_level, push_sign
 from netvitals.forecasts import Forecast
 from netvitals.gates import predict
 
@@ -131,3 +131,35 @@ def test_drift_does_not_claim_to_persist_on_a_push_that_is_none():
     readings += [Reading(10 * t, "drift", "output", "euler", float(v)) for t, v in enumerate(noise)]
     (found,) = [f for f in diagnose(readings) if f.rule == "negative drift"]
     assert "not surely different from zero" in found.why and "will persist" not in found.why
+
+
+# ---------------------------------------------------------------- what sparsity cost this very run
+
+
+def sparse_run(again=0.62):
+    """Sparsity rose from 40 to 70 % between steps 100 and 200, and with it the loss; then both came back."""
+    t = np.arange(400)
+    zeros = np.interp(t, [0, 100, 200, 300, 399], [0.4, 0.5, 0.7, 0.45, 0.45])
+    loss = np.interp(t, [0, 100, 200, 300, 399], [2.0, 1.0, 1.6, 0.9, 0.8])
+    readings = [Reading(int(i), "loss", "model", "loss", float(v)) for i, v in zip(t, loss)]
+    readings += [Reading(int(i), "sparsity", "act", "hard", float(zeros[i])) for i in t[::10]]
+    f = Forecast(
+        quantity="sparsity/hard", site="act", made_at=390, for_step=600, value=again, method="statistics",
+        horizon="end", interval50=(again - 0.02, again + 0.02), interval80=(again - 0.05, again + 0.05),
+    )  # fmt: skip
+    return table_of(readings, (), {"forecasts": [f.to_dict()]})
+
+
+def test_the_level_at_which_this_run_lost_is_found_and_told_when_it_comes_again():
+    table = sparse_run()
+    loss, zeros = table.loss, table.get("sparsity", "act", "hard")
+    assert costly_level(loss, zeros) == pytest.approx(0.5, abs=0.03)
+    found = rules(table)["costly sparsity"]
+    assert "will pass 5" in found.what and "62 % at step 600" in found.what
+    assert "costly sparsity" not in rules(sparse_run(again=0.48))
+
+
+def test_a_run_that_never_lost_has_no_such_level():
+    t = np.arange(300)
+    loss = Curve("loss", "model", "loss", t, 2.0 - 0.005 * t)
+    assert np.isnan(costly_level(loss, Curve("sparsity", "act", "hard", t, 0.3 + 0.001 * t)))
