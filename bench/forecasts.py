@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from forecast_corpus import TEST, TUNING
+from forecast_corpus import FRESH, TEST, TUNING
 
 from netvitals.capture import StepColumns
 from netvitals.forecasts import Forecaster, Score, by_method
@@ -163,7 +163,7 @@ def pooled_coverage(level: str) -> Callable[[list[list[Score]]], float]:
 def gathered(folder: Path, families: tuple[str, ...]) -> dict[str, Any]:
     values: dict[tuple[str, str], list[list[Score]]] = {}
     plateaus: dict[str, list[dict[str, Any]]] = {}
-    danger = {"lost": 0, "called": 0, "leads": [], "sound": 0, "false": 0}
+    danger: dict[str, dict[str, Any]] = {}
     alone: list[Score] = []
     counts: dict[str, int] = {}
     for run in stored(folder, families):
@@ -180,7 +180,8 @@ def gathered(folder: Path, families: tuple[str, ...]) -> dict[str, Any]:
         for key, found in groups.items():
             values.setdefault(key, []).append(found)
         plateaus.setdefault(run["family"], []).append(plateau_of(run))
-        _judge_danger(danger, forecaster)
+        nothing = {"lost": 0, "called": 0, "leads": [], "sound": 0, "false": 0}
+        _judge_danger(danger.setdefault(run["family"], nothing), forecaster)
         print(run["name"], len(scores), flush=True)
     return {
         "runs": counts,
@@ -202,7 +203,8 @@ def gathered(folder: Path, families: tuple[str, ...]) -> dict[str, Any]:
             "forecasts": len(alone),
             "covered80": float(np.mean([s.covered80 for s in alone])) if alone else math.nan,
         },
-        "danger": danger,
+        "danger": {key: sum(d[key] for d in danger.values()) for key in ("lost", "called", "sound", "false")},
+        "dangers": danger,
     }
 
 
@@ -273,7 +275,7 @@ if __name__ == "__main__":
 
         (Path(__file__).parents[1] / "docs" / "forecasts.md").write_text(page(json.loads(RESULTS.read_text())))
     else:
-        halves = {"tuning": TUNING, "test": TEST}
+        halves = {"tuning": TUNING, "test": TEST, "fresh": FRESH}
         wanted = sys.argv[3:] or list(halves)
         RESULTS.parent.mkdir(exist_ok=True)
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

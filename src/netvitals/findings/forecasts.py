@@ -26,6 +26,8 @@ from netvitals.runs import Evidence, Finding
 LEAST = 6  # readings that a trend rests on
 RECENT = 1 / 3  # of the readings
 SURE = 2.0  # standard errors that a slope must differ from zero by
+WIDTH = 10  # losses that are averaged to see it rise
+RISES = 0.03  # of sparsity, while the loss rose
 SHUTS = 0.05  # fall of a gate density that is worth a word
 SUNK = 0.05  # standard deviations that pre-activations must have sunk for drift to be worth a word
 
@@ -172,6 +174,58 @@ def gates_ahead(context: Context) -> Iterator[Finding]:
     )
 
 
+def costly_level(loss: Curve, sparsity: Curve) -> float:
+    """The sparsity at which this very run began to lose: that of the step from which the loss rose by a tenth and more
+    of what it had gained, while sparsity rose by three points and more; NaN where it never did.
+
+    Args:
+        loss: of the run.
+        sparsity: of a site.
+
+    Returns:
+        A share.
+    """
+    if len(loss.finite) < 5 * WIDTH or len(loss.finite) < len(loss.values):
+        return math.nan
+    smooth = np.convolve(loss.values, np.ones(WIDTH) / WIDTH, "valid")
+    steps = loss.steps[WIDTH - 1 :]
+    noise = float(np.median(np.abs(np.diff(loss.values)))) / 0.954 * math.sqrt(2 / WIDTH)
+    lowest, at = smooth[0], 0
+    for i, value in enumerate(smooth):
+        if value < lowest:
+            lowest, at = value, i
+        if value - lowest > max(0.1 * (smooth[0] - lowest), 4 * noise) > 0:
+            then, now = np.interp([steps[at], steps[i]], sparsity.steps, sparsity.values)
+            if now - then > RISES:
+                return float(then)
+    return math.nan
+
+
+@rule("costly sparsity", "Will sparsity pass the level at which this run lost?", "sparsity", ("sparsity", "hard"))
+def costly(context: Context) -> Iterator[Finding]:
+    """Layers that will be as sparse again as they were when the loss of this run rose."""
+    loss, seen = context.table.loss, set[str]()
+    if loss is None:
+        return
+    for f in _open(context, "sparsity/hard"):
+        series = context.table.get("sparsity", f.site, "hard")
+        if series is None or f.site in seen:
+            continue
+        level = costly_level(loss, series)
+        if series.last < level <= f.interval50[0]:
+            seen.add(f.site)
+            yield Finding(
+                "watch",
+                f.site,
+                f"Sparsity of {f.site} will pass {percent(level)}, at which this run lost before: now "
+                f"{percent(series.last)}, {percent(f.value)} at step {f.for_step} (80 % interval "
+                f"{percent(f.interval80[0])} to {percent(f.interval80[1])}).",
+                why="The loss of this run rose from there on while the layer grew sparser.",
+                advice="Lower the learning rate before it gets there, or put a norm before the activation.",
+                evidence=(series.evidence(change=True), loss.evidence(change=True)),
+            )
+
+
 @rule("drift forecast", "Where are drift and sparsity heading?", "drift", ("drift", "euler"), ("sparsity", "hard"))
 def forecast(context: Context) -> Iterator[Finding]:
     """When drift turns round and when sparsity meets the cliff, where the recent trend carries that far."""
@@ -257,4 +311,4 @@ def push_sign(push: Curve) -> int:
     return 0 if abs(mean) <= SURE * error else 1 if mean > 0 else -1 if mean < 0 else 0
 
 
-RULES = (danger, plateau_end, gates_ahead, forecast)
+RULES = (danger, plateau_end, gates_ahead, costly, forecast)

@@ -1,10 +1,11 @@
 """Will this run be lost? A loss that climbs from its lowest while the learning rate does not fall.
 
-A run counts as lost where its loss (the median of five steps) is not finite, three times that of the start, or has
-given back nine tenths of what it had gained, if that was a tenth of the start or more. It is called where for five
-steps the loss (the median of nine) has been twice its lowest and above a twentieth of the start, or its mean over
-twenty steps has given back a tenth of its gain, by four standard errors, or it is half above the start; and the
-schedule does not lower the rate meanwhile. The date is that of the climb so far, carried on in the logarithm.
+A run counts as lost where its loss (the median of five steps) is not finite or three times that of the start, or where
+its mean over twenty steps has given back nine tenths of what it had gained, if that was a tenth of the start or more.
+It is called where for five steps the loss (the median of nine) has been twice its lowest and above a twentieth of the
+start, or its mean over twenty steps has given back a tenth of its gain, by four standard errors, or it is half above
+the start; and the schedule does not lower the rate meanwhile. The date is that of the climb so far, carried on in the
+logarithm.
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ class Danger:
         self._held = 0
         self._first = math.nan
         self._low = math.inf  # lowest median
-        self._lowest5 = math.inf
         self._means: list[float] = []
         self._lowest = math.inf  # lowest mean
 
@@ -73,12 +73,14 @@ class Danger:
         self._medians.append(median)
         if len(self._medians) > 5:
             self._low = min(self._low, self._medians[-6])
-        self._note_lost(step)
         lowered = _falls(self._rates[-CALM - 1 :])
         noise = self._noise()
+        gain, climb = self._gain_and_climb()
+        self._note_lost(step, gain, climb, noise)
+        returns = gain > GAIN * self._first and climb > BACK * gain and climb > BEYOND * noise * math.sqrt(2 / MEAN)
         sure = median - self._low > 3 * MEDIAN_ERROR * noise
         climbs = median > CLIMB * self._low and median > SHARE * self._first and sure
-        bad = (climbs or self._returns(noise) or median > 1.5 * self._first) and not lowered
+        bad = (climbs or returns or median > 1.5 * self._first) and not lowered
         self._held = self._held + 1 if bad and len(self._losses) > CALM else 0
         if len(self._losses) > 400:
             del self._losses[:200], self._medians[:200], self._rates[:200], self._means[:200]
@@ -89,28 +91,24 @@ class Danger:
             self.called = None  # it came back
         return False
 
-    def _returns(self, noise: float) -> bool:
-        """Whether the mean of the last steps has given back a part of the gain, beyond its error."""
+    def _gain_and_climb(self) -> tuple[float, float]:
+        """How far the mean of the last steps had come down at its lowest, and how far it is above that now."""
         self._means.append(float(np.mean(np.minimum(self._losses[-MEAN:], 1e6))))
         if len(self._means) <= 2 * MEAN:
-            return False
-        self._lowest = min(
-            self._lowest, min(self._means[MEAN - 1 : -MEAN]) if self._lowest == math.inf else self._means[-MEAN - 1]
-        )
-        gain, climb = self._first - self._lowest, self._means[-1] - self._lowest
-        return gain > GAIN * self._first and climb > BACK * gain and climb > BEYOND * noise * math.sqrt(2 / MEAN)
+            return 0.0, 0.0
+        begun = self._lowest == math.inf
+        self._lowest = min(self._lowest, min(self._means[MEAN - 1 : -MEAN]) if begun else self._means[-MEAN - 1])
+        return self._first - self._lowest, self._means[-1] - self._lowest
 
     def _noise(self) -> float:
         """Spread of one loss around its neighbours, before the last ones."""
         before = np.diff(self._losses[-91 : -MEAN // 2])
         return float(np.median(np.abs(before))) / 0.954 if len(before) > 5 else math.inf
 
-    def _note_lost(self, step: int) -> None:
+    def _note_lost(self, step: int, gain: float, climb: float, noise: float) -> None:
         short = float(np.median(self._losses[-5:]))
-        self._lowest5 = min(self._lowest5, short)
-        gain = self._first - self._lowest5
-        back = gain >= 0.1 * self._first and short >= self._lowest5 + 0.9 * gain
-        if self.lost is None and (short > 3 * self._first or back):
+        sure = gain >= GAIN * self._first and gain > BEYOND * noise * math.sqrt(2 / MEAN)
+        if self.lost is None and (short > 3 * self._first or (sure and climb >= 0.9 * gain)):
             self.lost = step
 
     def forecast(self, step: int, why: dict[str, str]) -> Forecast:

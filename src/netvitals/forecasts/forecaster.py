@@ -20,6 +20,7 @@ from netvitals.optim.schedules import RatePlan
 
 AGAIN = 1.25  # forecasts are made when the run has grown by this factor since the last ones
 HORIZONS = {"10 %": 0.1, "25 %": 0.25, "50 %": 0.5, "100 %": 1.0}
+FORCES = 8  # readings of a force that its error is taken over
 DAYS = 6  # on which a method must have been scored before it can be demoted
 SITES = 64  # of a quantity, at most
 
@@ -71,6 +72,7 @@ class Forecaster:
         self._waiting: list[Forecast] = []
         self._looks = 0
         self._calm: dict[str, str] = {}
+        self._forces: dict[str, list[float]] = {}  # mean gradient at the inputs of each site, of the last looks
 
     # ---------------------------------------------------------------- what it hears
 
@@ -138,6 +140,8 @@ class Forecaster:
         for (vital, site, metric), value in zip(columns.names(), columns.values.tolist()):
             if (vital, site, metric) == ("gradients", "model", "update_ratio"):
                 self._calm["update ratio"] = f"{value:.3g}"
+            elif (vital, metric) == ("drift", "g_all") and math.isfinite(value):
+                self._forces[site] = [*self._forces.get(site, ()), value][-FORCES:]
             elif vital == "stream" and metric == "growth" and value > 2:
                 self._calm["stream"] = f"grows by {value:.1f} at {site}"
             elif vital == "curvature" and metric.startswith("sharpness"):
@@ -171,6 +175,8 @@ class Forecaster:
             naive = tracks.naive(day, tracks.taus[-1] + rests[name])
             for i, site in enumerate(tracks.sites):
                 conditions: dict[str, str] = {}
+                if key == ("preactivations", "preact_drift"):
+                    conditions |= self._force(site)
                 said = float(value[i])
                 if (found := law.get(site)) is not None:
                     change, turns = found
@@ -200,6 +206,15 @@ class Forecaster:
                     )
                 )
         return out
+
+    def _force(self, site: str) -> dict[str, str]:
+        """What pushes the inputs of a site, with its error: descent moves them against their mean gradient."""
+        last = self._forces.get(site, [])
+        if len(last) < 3:
+            return {}
+        mean, error = float(np.mean(last)), float(np.std(last, ddof=1)) / math.sqrt(len(last))
+        way = "not surely either way" if abs(mean) <= 2 * error else "down" if mean > 0 else "up"
+        return {"force": f"mean gradient {mean:+.2g} ± {error:.1g}: {way}"}
 
     def _verdicts(self, quantity: str) -> dict[str, MethodScore]:
         """How the method did on this run so far, by horizon; where too few days have come it is not judged."""

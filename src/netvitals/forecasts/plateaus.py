@@ -32,14 +32,14 @@ class PlateauWatch:
         self._losses: list[float] = []  # on the fixed batch, or means of the loop's
         self._speeds: list[float] = []
         self._taus: list[float] = []
-        self._recent: list[float] = []  # losses of the loop since the last look
+        self._recent: list[tuple[int, float]] = []  # losses of the loop since the last look
         self._dates: list[float] = []  # what the loss alone would have said
         self._next = 0.0
         self._why = ""
 
     def losses(self, steps: Sequence[int], values: Sequence[float]) -> None:
         """Losses of the loop."""
-        self._recent += [float(v) for v in values]
+        self._recent = [*self._recent, *((int(s), float(v)) for s, v in zip(steps, values))][-4000:]
 
     def observe(self, columns: StepColumns, plan: RatePlan | None, tau: float) -> list[Forecast]:
         """A look.
@@ -90,10 +90,11 @@ class PlateauWatch:
     def _alone(
         self, step: int, found: dict[tuple[str, str], float], plan: RatePlan | None, tau: float
     ) -> list[Forecast]:
-        descent, recent, self._recent = found.get(("gradients", "descent")), self._recent, []
+        descent = found.get(("gradients", "descent"))
+        recent = [loss for at, loss in self._recent if at <= step]  # several looks may be finished at once
         if descent is None or plan is None or not recent or not plan.lr[0, 0] > 0:
-            self._recent = recent
             return []
+        self._recent = [(at, loss) for at, loss in self._recent if at > step]
         self._steps.append(step)
         self._losses.append(float(np.mean(recent)))
         self._speeds.append(descent / float(plan.lr[0, 0]))

@@ -75,7 +75,6 @@ class OptimizerSettings(Vital):
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         optimizers = () if self._context is None else self._context.known_optimizers()
         if not optimizers:
-            recorder.skipped["optimizer"] = "no optimizer was given to watch, nor seen at work"
             return
         if [id(o) for o in optimizers] != [id(o) for o in self._of]:
             self._follow(optimizers)
