@@ -1,6 +1,6 @@
 """Rules about how training is done: the loop, the loss, the data, the steps, the beginning."""
 
-from netvitals.findings.practice import beginnings, inputs, loop, loss, objective, precision, steps
+from netvitals.findings.practice import beginnings, inputs, limits, loop, loss, objective, precision, steps
 
 RULES = (
     *loss.RULES,
@@ -10,4 +10,5 @@ RULES = (
     *precision.RULES,
     *beginnings.RULES,
     *steps.RULES,
+    *limits.RULES,
 )
