@@ -32,6 +32,10 @@ def write(rows: list[Row], root: Path) -> None:
     target.write_text(json.dumps(_rounded(record), indent=1, sort_keys=True) + "\n", encoding="utf-8")
     (root / "docs" / "images" / "clinic.svg").write_text(picture(found), encoding="utf-8")
     (root / "docs" / "clinic.md").write_text(page(found, trials, cures), encoding="utf-8")
+    readme = root / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    begin, end = (text.index(mark) for mark in ("<!-- clinic -->", "<!-- /clinic -->"))
+    readme.write_text(f"{text[:begin]}<!-- clinic -->\n{short(found)}\n{text[end:]}", encoding="utf-8")
 
 
 def _rounded(value: Any) -> Any:
@@ -152,6 +156,41 @@ def page(found: dict[str, Any], trials: list[Row], cures: list[Row]) -> str:
         or "Nothing."
     )
     return "\n\n".join(parts) + "\n"
+
+
+def short(found: dict[str, Any]) -> str:
+    """The README's table.
+
+    Args:
+        found: the scores.
+
+    Returns:
+        Markdown.
+    """
+    over, cured = found["overall"], found["cures"]
+    rows = [
+        [
+            "**netvitals**",
+            _share(over["sensitivity"]),
+            f"{100 * (1 - over['specificity']['share']):.1f} %, "
+            f"{over['specificity']['n'] - over['specificity']['k']} of {over['specificity']['n']}",
+            f"{100 * over['cause']['share']:.0f} %",
+            f"{over['delay']['median']:.0f}",
+            f"{100 * cured['cure']['share']:.0f} % of {cured['cure']['n']}" if cured["cure"]["n"] else "–",
+        ]
+    ]
+    for name, r in found["rivals"].items():
+        alarms = f"{100 * r['healthy']['share']:.0f} %, {r['healthy']['k']} of {r['healthy']['n']}"
+        rows.append([name, f"alarms on {_share(r['sick'])}", alarms, "–", "–", "–"])
+    head = [
+        "tool",
+        "sick runs caught",
+        "false alarms on healthy runs",
+        "cause named first",
+        "delay",
+        "mended by the advice",
+    ]
+    return _table(head, rows)
 
 
 def _rival_table(rivals: dict[str, Any]) -> str:
