@@ -169,3 +169,44 @@ def test_there_are_seven_states(state):
     from netvitals.findings import STATES
 
     assert state in STATES and len(STATES) == 7
+
+
+# ------------------------------------------------------------------ met on real pretrained networks
+
+
+class Pooled(nn.Module):
+    """A body, a head, and a pooler that runs and that nobody asks."""
+
+    def __init__(self, cut=False):
+        super().__init__()
+        self.body, self.pooler, self.head, self.cut = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 3), cut
+
+    def forward(self, x):
+        h = torch.relu(self.body(x))
+        self.pooler(h)
+        return self.head(h.detach() if self.cut else h)
+
+
+@pytest.mark.parametrize(("cut", "severity"), [(False, "watch"), (True, "critical")])
+def test_a_branch_that_nobody_uses_is_no_cut_through_the_network(cut, severity):
+    torch.manual_seed(0)
+    model = Pooled(cut)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.randn(32, 8), torch.randint(3, (32,))
+    with nv.watch(model, optimizer, every=1) as watching:
+        for _ in range(6):
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            watching.step(loss)
+    (found,) = [f for f in watching.findings().all if f.rule == "cut off from the loss"]
+    assert found.severity == severity, found.what
+
+
+def test_the_weights_of_a_trained_network_may_have_any_size():
+    source = Source({"shapes": {"a.weight": [4, 4]}}).series("gradients", "weight_norm", ("a.weight",), 400.0)
+    rng = np.random.default_rng(0)
+    source.series("loss", "loss", ("model",), lambda t: 0.2 + 0.01 * rng.normal())
+    assert "initialisation too large" not in rules(source)
+    assert "initialisation too large" not in rules(guessing(source, 4.0))
