@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
@@ -32,7 +33,7 @@ from netvitals.watching.arguments import (
     checked_probe,
     together,
 )
-from netvitals.watching.description import note_places, open_run_of
+from netvitals.watching.description import described, note_places, open_run_of
 from netvitals.watching.live_forecasts import LiveForecasts
 from netvitals.watching.live_log import LiveLog, live_log
 from netvitals.watching.looks import Looks
@@ -175,7 +176,9 @@ class Watch(Looks):
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
-        self._shared = shared_steps(self._ranks, self._buffer, self._model, self._schedule, self._observer.notes)
+        self._shared = shared_steps(
+            self._ranks, self._buffer, self._model, self._schedule, self._observer.notes, self._twin is not None
+        )
         self._batches = MicroBatches((self._shared or self._buffer).loss)
         self._buffer.closing = self._batches.flush
         if self._shared is not None:
@@ -188,6 +191,7 @@ class Watch(Looks):
         self._writer: RunWriter | None = None
         self._missed = self._late = self._probe_failed = self._closed = self._entered = False
         self._path: os.PathLike[str] | None = None
+        self._described = described(self, self._bare, optimizers)
         try:
             self._log = live_log(self, log)
             self._forecasts = LiveForecasts(self) if forecasts else None
@@ -245,7 +249,11 @@ class Watch(Looks):
     def _stepped(self, late: bool) -> None:
         """An optimizer has ended a step; an error of ours must not end the user's."""
         try:
-            self._batches.stepped(self._observer.passes if self._recorder is not None else 0)
+            passes = self._observer.passes if self._recorder is not None else 0
+            if self._recorder is not None and passes and any(v.name == "training" for v in self._schedule.vitals):
+                self._recorder.vital = "training"
+                self._recorder.put("model", ("passes",), np.array([passes]))
+            self._batches.stepped(passes)
             self._send()  # what no loss came for
             self._end_step(late)
         except Exception as error:

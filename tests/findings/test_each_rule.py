@@ -40,7 +40,7 @@ class Source:
     def rules(self, name: str) -> list:
         found = diagnose(self)
         assert not [c for c in found.checked if c.trouble], [c.trouble for c in found.checked if c.trouble]
-        return [f for f in found if f.rule == name]
+        return [f for f in found.all if f.rule == name]
 
 
 def _gates(shares) -> Source:
@@ -50,14 +50,14 @@ def _gates(shares) -> Source:
 def test_dead_units_are_counted_by_their_gates():
     shares = np.concatenate([np.zeros(30), np.full(70, 0.5)])
     (found,) = _gates(shares).rules("dead units")
-    assert found.severity == "warning"
+    assert found.severity == "watch"  # as many are dead in healthy networks from the start
     assert "30 %" in found.what
     assert found.sites == ACT
     assert found.evidence[0].value == pytest.approx(0.3)
     assert found.evidence[0].vital == "gates"
 
 
-@pytest.mark.parametrize(("share", "severity"), [(0.04, None), (0.06, "watch"), (0.2, "warning"), (0.8, "critical")])
+@pytest.mark.parametrize(("share", "severity"), [(0.04, None), (0.06, "watch"), (0.4, "watch"), (0.8, "critical")])
 def test_how_grave_dead_units_are(share, severity):
     shares = np.where(np.arange(100) < 100 * share, 0.0, 0.5)
     found = _gates(shares).rules("dead units")
@@ -221,8 +221,13 @@ def test_a_burst_is_seen_and_a_falling_gradient_is_not_one():
 
 @pytest.mark.parametrize(("ratio", "severity"), [(1e-3, None), (0.3, "warning"), (1e-7, "watch")])
 def test_update_ratio(ratio, severity):
-    found = Source().series("gradients", "update_ratio", WEIGHTS, ratio).rules("update ratio")
+    source = Source().series("gradients", "update_ratio", WEIGHTS[:1], ratio)
+    found = source.series("gradients", "update_ratio", WEIGHTS[1:], 1e-3).rules("update ratio")
     assert [f.severity for f in found] == ([severity] if severity else [])
+
+
+def test_short_updates_of_all_tensors_are_a_fine_tune_not_a_trouble_of_some():
+    assert not Source().series("gradients", "update_ratio", WEIGHTS, 1e-6).rules("update ratio")
 
 
 def test_biases_and_a_schedule_that_ends_are_no_trouble_for_the_update_ratio():
@@ -245,7 +250,11 @@ def test_a_loss_that_is_not_a_number_is_critical_and_its_origin_is_looked_for():
 
 def test_a_high_plateau_is_a_warning_and_a_low_one_is_not():
     (found,) = _loss(lambda t: 2.3 - 0.001 * t, noise=0.02).rules("plateau")
-    assert found.severity == "warning"
+    assert found.severity == "watch" and found.since == 0  # what guessing costs is not known here
+    known = _loss(lambda t: 2.3 - 0.001 * t, noise=0.02)
+    for metric, value in (("chance", 2.3), ("misfit", 0.0), ("rows", 64.0), ("classes", 10.0)):
+        known.series("outputs", metric, ("output",), value)
+    assert [f.severity for f in known.rules("plateau")] == ["warning"]
     assert not _loss(lambda t: 2.3 * np.exp(-8 * t) + 0.05, noise=0.01).rules("plateau")
     assert not _loss(lambda t: 2.3 - 1.0 * t, noise=0.02).rules("plateau")
 
@@ -279,7 +288,8 @@ def test_a_healthy_run_gives_nothing_alarming_and_says_what_was_checked():
     found = diagnose(source)
     assert len(found) == 0, str(found)
     assert str(found).startswith("Nothing alarming.\nChecked: ")
-    assert all(c.series for c in found.checked)
+    asked = {c.rule for c in found.checked if c.series}
+    assert asked >= {"dead units", "variance collapse", "sparsity cliff", "spikes", "plateau", "vanishing gradients"}
     assert len(found.checked) == sum(not rule.optional for rule in RULES)
 
 

@@ -66,6 +66,47 @@ def test_the_lengths_are_those_of_single_micro_batches_by_hand():
     assert (readings["grad_rank"], readings["grad_micro_batch"]) == (0, norms.argmax())
 
 
+class Turns(nn.Module):
+    """Two heads, each used by every other micro-batch."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.heads, self.turn = nn.ModuleList([nn.Linear(6, 3), nn.Linear(6, 3)]), 0
+
+    def forward(self, x):
+        self.turn += 1
+        return self.heads[(self.turn - 1) % 2](x)
+
+
+def test_a_parameter_that_some_micro_batches_do_not_use_stays_with_those_that_do():
+    model = Turns()
+    vitals = train(model, wrong=1, watching=watch, steps=1)
+    (norms,) = [a.value[0] for a in vitals.arrays if a.metric == "grad_norm"]
+    assert len(norms) == 3 and norms.argmax() == 1 and norms[1] > 100 * max(norms[0], norms[2])
+
+
+@pytest.mark.parametrize("called", [True, False])
+def test_a_model_that_is_never_called_itself_has_its_micro_batches_counted_by_its_gradients(called):
+    class Holder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+
+        def forward(self, x):
+            return self.net(x)
+
+    holder = Holder()
+    optimizer = torch.optim.SGD(holder.parameters(), lr=0.1)
+    with watch(holder, optimizer) as vitals:
+        for m in range(3):
+            x, y = batch(m)
+            (F.cross_entropy((holder if called else holder.net)(x), y) * 10**m).backward()
+        optimizer.step()
+    (norms,) = [a.value[0] for a in vitals.arrays if a.metric == "grad_norm"]
+    assert norms.argsort().tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("wrong", [0, 2])
 def test_a_micro_batch_with_an_abnormal_gradient_is_named(wrong, tmp_path):
     vitals = train(net(), wrong, lambda m, o: watch(m, o, run=tmp_path / "run"))

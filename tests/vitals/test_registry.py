@@ -29,10 +29,13 @@ DEFAULT = [
     "stream",
     "gradients",
     "optimizer",
-]
-OPTIONAL = [
     "attention",
     "experts",
+    "inputs",
+    "outputs",
+    "training",
+]
+OPTIONAL = [
     "plateau",
     "accounting",
     "stream_floor",

@@ -114,6 +114,21 @@ class Table:
         attention weight is shut for good reasons, and nothing behind it starves."""
         return [s for s in self.at(vital, metric) if self.roles.get(s.site, "") in HIDDEN]
 
+    @property
+    def optimizers(self) -> tuple[str, ...]:
+        """Names of the optimizers in use, where the metadata tells them."""
+        given = self.meta.get("optimizer") or ()
+        return tuple(str(o.get("name", "")) for o in given if isinstance(o, Mapping))
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether updates are normalised by the size of gradients, as Adam and its kin do."""
+        return any(word in name.lower() for name in self.optimizers for word in ("adam", "lion", "muon", "rmsprop"))
+
+    def shape(self, parameter: str) -> tuple[int, ...]:
+        """The shape of a parameter with two or more dimensions, where the metadata tells it."""
+        return tuple(int(n) for n in (self.meta.get("shapes") or {}).get(parameter, ()))
+
     @cached_property
     def _matrices(self) -> frozenset[str]:
         return frozenset(site for vital, site, metric in self.series if (vital, metric) == ("gradients", "grad_rms"))
@@ -123,7 +138,7 @@ class Table:
         ratios meaningless. Runs that do not tell it go by the name."""
         return parameter in self._matrices if self._matrices else parameter.split(".")[-1] == "weight"
 
-    @property
+    @cached_property
     def steps(self) -> list[int]:
         return _steps(self.series.values())
 

@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from netvitals.findings import (
-    drift,
-    forecasts,
-    gates,
-    gradients,
-    imbalance,
-    language,
-    loss,
-    ranks,
-    singular,
-    sparsity,
-    spikes,
-    variance,
-)
+from netvitals.findings import drift, forecasts, gates, practice, ranks, signal, sparsity
+from netvitals.findings.causes import diagnosed
 from netvitals.findings.curves import Table, table
+from netvitals.findings.record import of_advice
 from netvitals.findings.rules import Context, Rule, names
-from netvitals.runs import SEVERITIES, Finding, Run
+from netvitals.findings.status import Status, status_of_vitals
+from netvitals.runs import Finding, Run
 from netvitals.runs import open_run as open_file
 
 RULES: tuple[Rule, ...] = (
-    *loss.RULES,
+    *practice.RULES,
+    *signal.RULES,
     *gates.RULES,
-    *variance.RULES,
     *sparsity.RULES,
-    *spikes.RULES,
     *drift.RULES,
     *forecasts.RULES,
-    *imbalance.RULES,
-    *gradients.RULES,
-    *language.RULES,
-    *singular.RULES,
     *ranks.RULES,
 )
 
@@ -60,6 +45,7 @@ class Findings(Sequence[Finding]):
     items: tuple[Finding, ...]
     checked: tuple[Checked, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be looked at → reason
+    status: Mapping[str, Status] = field(default_factory=dict)  # how each vital sign stands
 
     def __len__(self) -> int:
         return len(self.items)
@@ -74,6 +60,11 @@ class Findings(Sequence[Finding]):
     def alarming(self) -> tuple[Finding, ...]:
         """Those that ask for action: critical ones and warnings."""
         return tuple(f for f in self.items if f.severity in ("critical", "warning"))
+
+    @property
+    def all(self) -> tuple[Finding, ...]:
+        """Every finding, those that follow from others too."""
+        return tuple(x for f in self.items for x in (f, *f.below()))
 
     def to_dicts(self) -> list[dict[str, Any]]:
         return [f.to_dict() for f in self.items]
@@ -99,8 +90,9 @@ class Findings(Sequence[Finding]):
         tones = {"critical": "bold red", "warning": "bold yellow", "watch": "bold blue", "info": "dim"}
         grid = Grid.grid(padding=(0, 2))
         for f in self.items:
-            lines = [Text(f.what, style="bold")] + [Text(f.why, style="dim")] * (f in self.alarming)
-            lines += [Text(f"→ {f.advice}")] * (bool(f.advice) and f.severity != "info")
+            lines = [Text(f.what + f.dated, style="bold")] + [Text(f.why, style="dim")] * (f in self.alarming)
+            lines += [Text(f"→ {f.advice} {f.record}".rstrip())] * (bool(f.advice) and f.severity != "info")
+            lines += [Text(f"  and so: {c.what}{c.dated}", style="dim") for c in f.below()]
             grid.add_row(Text(f.severity, style=tones[f.severity]), Group(*lines, ""))
         asked = sum(1 for c in self.checked if c.series)
         missing = ", ".join(c.rule for c in self.checked if not c.series)
@@ -145,9 +137,8 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
     context = Context(readings, activations_of(readings, activations))
     found: list[Finding] = []
     checked = []
-    measured = {vital for vital, _, _ in readings.series}
     for rule in RULES:
-        if rule.optional and rule.vital not in measured:
+        if rule.optional and not rule.needs_in(readings):
             continue
         series, trouble = rule.series(readings), ""
         if series:
@@ -156,11 +147,13 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
             except Exception as error:  # one rule that stumbles must not hide what the others found
                 trouble = f"{type(error).__name__}: {error}"
         checked.append(Checked(rule=rule.name, question=rule.question, series=series, needs=str(rule), trouble=trouble))
-    order = {name: i for i, name in enumerate(SEVERITIES)}
+    last = readings.steps[-1] if readings.steps else 0
+    found = [replace(f, record=of_advice(f)) for f in found]
     return Findings(
-        tuple(sorted(found, key=lambda f: order[f.severity])),
+        tuple(diagnosed(found, last)),
         tuple(checked),
         dict(readings.meta.get("skipped") or {}),
+        status_of_vitals(readings, found, checked, RULES),
     )
 
 

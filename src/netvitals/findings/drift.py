@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from netvitals.findings.curves import Curve, Table
 from netvitals.findings.rules import Context, called, hit, names, rule, together
+from netvitals.findings.statistics import line
 from netvitals.runs import Finding
 
 # weight-drift E12: in a small GPT whose sparsity grew to 72–83 % the mean pre-activation went to −0.30 … −0.54 σ.
@@ -14,6 +17,9 @@ PREACT = -0.30
 SUNK = 0.15  # … and moved this far to get there: an offset that was there at the start is no drift
 # weight-drift E5: hidden drift_z is −.02 at moderate and −.05 … −.10 at high learning rates.
 WEIGHTS = -0.05
+LEAST = 3  # readings behind any word about drift
+SURE = 4.0  # standard errors
+HOMOGENEOUS = ("relu", "relu_", "leaky_relu", "leakyrelu", "identity")  # where Euler's identity holds layer by layer
 
 
 @rule(
@@ -23,27 +29,37 @@ WEIGHTS = -0.05
     ("preactivations", "preact_drift"),
     ("drift", "drift_z"),
     least=3,
+    null="the mean of a layer's inputs and of its weights moves to either side by less than its own error",
+    threshold=f"inputs {SUNK:g} standard deviations below their start and {-PREACT:g} below zero, or weights "
+    f"{-WEIGHTS:g} of "
+    f"their spread, surely (|t| > {SURE:g}) and on {LEAST} readings or more",
+    source="weight-drift E5, E12",
+    refuted_by="a slope that is not sure on more readings",
+    also=("drift",),
 )
 def negative(context: Context) -> Iterator[Finding]:
     """Pre-activations that sank, or else weights that drifted below zero; with the push of the loss as the outlook."""
     table = context.table
-    push = output_push(table)
-    outlook = _outlook(push)
+    push, holds = output_push(table), law_holds(table)
+    outlook = _outlook(push) if holds else _measured(table)
     inputs = [
-        hit(s, "watch", -s.end, change=True)
-        for s in table.at("preactivations", "preact_drift")
-        if len(s.finite) > 2 and s.end < PREACT and s.start - s.end > SUNK
+        hit(s, "watch", -s.end, change=True, beyond=PREACT, above=False)
+        for s in table.units("preactivations", "preact_drift")
+        if len(s.finite) >= LEAST and s.end < PREACT and s.start - s.end > SUNK and _sinks(s)
     ]
     drifts = [s for s in table.at("drift", "drift_z") if table.is_matrix(s.site) and not _gain(table, s.site)]
     weights = [
-        hit(s, "watch", -s.end, change=False)
+        hit(s, "watch", -s.end, change=False, beyond=WEIGHTS, above=False)
         for s in drifts[:-1]  # the readout shuts no gate
-        if s.end < WEIGHTS
+        if s.end < WEIGHTS and _surely(table, s)
     ]
+    push = push if holds else None
     ground = (push.evidence(change=True),) if push is not None else ()
+    kinds = sorted({table.op(h.site) for h in inputs if table.op(h.site)})
+    shuts = f"for {names(kinds)} that shuts gates" if kinds else "where gates shut below zero, that shuts them"
     why = (
         "At the start of training the mean gradient at an active unit is positive for every convex loss, so descent "
-        "pushes its inputs down; for ReLU-like units that shuts gates and makes activations sparse. " + outlook
+        f"pushes its inputs down; {shuts} and makes activations sparse. " + outlook
     )
     advice = (
         "If sparsity is welcome, leave it, and stay below 70 %. Otherwise use a smaller learning rate, a norm "
@@ -71,6 +87,47 @@ def negative(context: Context) -> Iterator[Finding]:
     )
     for f in found:
         yield replace(f, evidence=f.evidence + ground)
+
+
+def law_holds(table: Table) -> bool:
+    """Whether ⟨o, ∇ℓ⟩ at the output speaks for every layer: a chain of positively homogeneous activations, without
+    norms, skips or attention on the way. In a pre-norm GPT its sign is right for half of the layers only.
+
+    Args:
+        table: with the sites in its metadata.
+
+    Returns:
+        True where all conditions are met as far as the sites tell.
+    """
+    sites = table.meta.get("sites", ())
+    ops = {str(s.get("op", "")).lower() for s in sites if s.get("kind") == "activation"}
+    others = {str(s.get("kind")) for s in sites} & {"norm", "stream", "heads", "attention", "product"}
+    return not others and all(op in HOMOGENEOUS for op in ops)
+
+
+def _measured(table: Table) -> str:
+    """What the layers' own gradients say, where the law of the whole chain does not hold."""
+    pushes = [s for s in table.units("drift", "g_all") if len(s.finite) >= LEAST]
+    if not pushes:
+        return "Whether it goes on is not known: the law for whole chains does not hold here, and no push was measured."
+    down = sum(line(s.steps, s.values).t == 0 or float(np.mean(s.finite[-5:])) > 0 for s in pushes)
+    return (
+        f"Measured at the layers themselves, descent pushes the inputs of {down} of {len(pushes)} down at the moment "
+        f"(the "
+        "law of ⟨o, ∇ℓ⟩ needs a chain without norms and skips, and is not used here)."
+    )
+
+
+def _sinks(curve: Curve) -> bool:
+    """Whether the series surely falls, or ended surely below where it began."""
+    trend = line(curve.steps, curve.values) if len(curve.finite) == len(curve.values) else None
+    return trend is None or len(curve.values) < 4 or trend.t < -SURE or trend.stderr == 0
+
+
+def _surely(table: Table, curve: Curve) -> bool:
+    """Whether a tensor's mean has moved by more than its own error, and was looked at often enough to say so."""
+    t = table.get("drift", curve.site, "drift_t")
+    return len(curve.finite) >= LEAST and (t is None or t.end < -SURE)
 
 
 def _gain(table: Table, parameter: str) -> bool:

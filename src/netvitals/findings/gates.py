@@ -1,4 +1,4 @@
-"""Do the units carry gradient, and will they go on doing so?"""
+"""Where does gate density go?"""
 
 from __future__ import annotations
 
@@ -9,21 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from netvitals.findings.curves import Curve, Table
-from netvitals.findings.rules import Context, Hit, called, hit, percent, rule, together
+from netvitals.findings.rules import Context, Hit, called, percent, rule, together
 from netvitals.runs import Evidence, Finding, Severity
 
 if TYPE_CHECKING:
     from netvitals.gates.forecasting import GateForecast
 
-# A unit is dead when none of its gates was open on the measured batch, dying when hardly any was (choices of this
-# project; weight-drift §2.4 defines dead units as zero on every sample).
-DYING = 0.02  # a dying unit's gates are open on at most this share of the batch
-DEAD_WATCH, DEAD_WARNING, DEAD_CRITICAL = 0.05, 0.20, 0.75
-DYING_WATCH = 0.10
-
-# gate-density §2.3, table "why it matters": when σ shrinks to a third, a ReLU's density falls from .500 to .440.
-FALL_WATCH = 0.06
-FALL_WARNING = 0.5  # … and half of what there was is more than that mechanism can take from a centred unit
 SPARSE = 0.10  # with fewer gates open than this, nine tenths of a layer learn nothing from a sample
 
 # Forecast (gate-density §2.3, general form): speak only where the law explains the present.
@@ -41,88 +32,6 @@ def densities(table: Table) -> list[str]:
     """The density metrics that were recorded, the smallest threshold first."""
     found = {m for v, _, m in table.series if v == "gates" and m.startswith("density@") and ":" not in m}
     return sorted(found, key=lambda m: float(m.split("@")[1]))
-
-
-@rule(
-    "dead units", "Are there units whose gates never open?", "gates", ("gates", "density@"), ("sparsity", "dead_units")
-)
-def dead_units(context: Context) -> Iterator[Finding]:
-    """Units whose gates were shut on the whole batch, and units that are nearly so."""
-    table, metric = context.table, theta_of(context.table)
-    dead, dying = [], []
-    if not any((v, m) == ("gates", metric) for v, _, m in table.arrays):
-        dead = [hit(s, _gravity(s.end), s.end) for s in table.units("sparsity", "dead_units") if s.end >= DEAD_WATCH]
-    for s in table.units("gates", metric):
-        shares = table.array("gates", s.site, metric)
-        if shares is None or shares.size < 2:
-            continue
-        share, fading = float((shares <= 0).mean()), float(((shares > 0) & (shares <= DYING)).mean())
-        step = int(s.steps[-1])
-        if share >= DEAD_WATCH:
-            ground = s.evidence(metric=f"share of units with {metric} = 0", step=step, value=share)
-            dead.append(Hit(s.site, _gravity(share), (ground,), share))
-        if fading >= DYING_WATCH:
-            ground = s.evidence(metric=f"share of units with {metric} ≤ {DYING:g}", step=step, value=fading)
-            dying.append(Hit(s.site, "watch", (ground,), fading))
-    yield from together(
-        dead,
-        what=lambda where, worst: (
-            f"Dead units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
-            f"passed no gradient on the measured batch."
-        ),
-        why="A unit whose gate is shut for every sample gets no gradient, so it cannot come back by itself.",
-        advice="Lower the learning rate, add warm-up, decay the weights less, or use an activation whose gate stays "
-        "open below zero (leaky_relu, gelu, silu). If the batch is small, measure on a larger one before "
-        "acting.",
-    )
-    yield from together(
-        dying,
-        what=lambda where, worst: (
-            f"Dying units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
-            f"are open on at most {percent(DYING)} of the samples."
-        ),
-        why="Units that are nearly always shut learn from a few samples only and are the next to die.",
-        advice="Watch whether their number grows; weight decay on biases and norm shifts, or a smaller learning rate, "
-        "keeps inputs near zero.",
-    )
-
-
-def _gravity(share: float) -> Severity:
-    return "critical" if share >= DEAD_CRITICAL else "warning" if share >= DEAD_WARNING else "watch"
-
-
-@rule("gate density falls", "Does gate density hold its level?", "gates", ("gates", "density@"))
-def density_falls(context: Context) -> Iterator[Finding]:
-    """Layers whose gate density fell further than a shrinking variance explains, and layers with hardly a gate open."""
-    shut, hits = [], []
-    for s in context.table.units("gates", theta_of(context.table)):
-        fall = s.start - s.end if len(s.finite) > 2 else 0.0
-        if fall > FALL_WATCH:
-            grave = s.end < max(SPARSE, FALL_WARNING * s.start)
-            hits.append(hit(s, "warning" if grave else "watch", fall, change=True))
-        elif s.end < SPARSE:
-            shut.append(hit(s, "warning", 1 - s.end))
-    yield from together(
-        hits,
-        what=lambda where, worst: (
-            f"Gate density is down in {where}: {worst.evidence[0].before:.2f} → "
-            f"{worst.evidence[0].value:.2f} in {called(worst.site)}."
-        ),
-        why=f"A ReLU whose input variance shrinks to a third loses about {FALL_WATCH:g} of density; more than that "
-        "means that the inputs' mean is moving below zero as well.",
-        advice="Look at preact_drift and sigma of the same layers. If the mean sinks, the weights or the norm's shift "
-        "drift negative: less learning rate, or decay on the shift. If only sigma shrinks, less weight decay on "
-        "the norm's scale.",
-    )
-    yield from together(
-        shut,
-        what=lambda where, worst: (
-            f"Hardly any gate is open in {where}: {percent(worst.evidence[0].value)} in {called(worst.site)}."
-        ),
-        why="So few open gates mean that a sample teaches these layers next to nothing.",
-        advice="Lower the learning rate or add warm-up; a norm directly before the activation, or an activation whose "
-        "gate stays open below zero (leaky_relu, gelu, silu), keeps gradient flowing.",
-    )
 
 
 @rule(
@@ -219,4 +128,4 @@ def _outlook(table: Table, sigma: Curve, metrics: Iterable[str], f: Any) -> tupl
     return None if best is None else (best, round(steps))
 
 
-RULES = (dead_units, density_falls, forecast)
+RULES = (forecast,)

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from netvitals.findings.curves import Curve, Table
-from netvitals.runs import SEVERITIES, Evidence, Finding, Severity
+from netvitals.findings.statistics import confidence, last_stretch
+from netvitals.runs import SEVERITIES, Evidence, Finding, Remedy, Severity
 
 NAMED = 4  # so many layers are named one by one; more are given as a range
 
@@ -30,14 +33,24 @@ class Rule:
     needs: tuple[tuple[str, str], ...]  # (vital, metric), any of which makes the question answerable
     observe: Callable[[Context], list[Finding]]
     least: int = 1  # readings a series must have for the question to make sense
-    optional: bool = False  # asked only where its vital sign, which is off by default, was on
+    optional: bool = False  # asked only where some of what it needs was read: not every model has a stream or experts
+    null: str = ""  # what a healthy network shows
+    threshold: str = ""  # beyond what the rule speaks
+    source: str = ""  # where that comes from
+    refuted_by: str = ""  # what would prove a finding of it wrong
+    also: tuple[str, ...] = ()  # other vital signs whose readings it judges
 
     def series(self, table: Table) -> int:
         """How many series there are to look at."""
-        return sum(
-            len(s.values) >= self.least and ((v, m) in self.needs or (v, m.split("@")[0] + "@") in self.needs)
+        return sum(len(s.values) >= self.least for s in self.needs_in(table))
+
+    def needs_in(self, table: Table) -> list[Curve]:
+        """The series of what it needs, however short."""
+        return [
+            s
             for (v, _, m), s in table.series.items()
-        )
+            if (v, m) in self.needs or (v, m.split("@")[0] + "@") in self.needs
+        ]
 
     def __str__(self) -> str:
         wanted = " or ".join(f"{vital}/{metric}" for vital, metric in self.needs)
@@ -45,7 +58,17 @@ class Rule:
 
 
 def rule(
-    name: str, question: str, vital: str, *needs: tuple[str, str], least: int = 1, optional: bool = False
+    name: str,
+    question: str,
+    vital: str,
+    *needs: tuple[str, str],
+    least: int = 1,
+    optional: bool = False,
+    null: str = "",
+    threshold: str = "",
+    source: str = "choice of this project, set on the clinic's tuning set",
+    refuted_by: str = "",
+    also: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Context], Any]], Rule]:
     """Make a rule of a function that yields findings; they get its name, and its vital sign where they name none.
 
@@ -56,7 +79,12 @@ def rule(
         needs: (vital, metric) pairs, any of which makes the question answerable; ``("gates", "density@")`` stands for
             any threshold.
         least: readings that a series must have for the question to make sense.
-        optional: asked only where the vital sign was on.
+        optional: asked only where some of what it needs was read.
+        null: what a healthy network shows.
+        threshold: beyond what the rule speaks, in words.
+        source: where the threshold comes from.
+        refuted_by: what would prove a finding of this rule wrong.
+        also: other vital signs whose readings it judges.
 
     Returns:
         The decorator.
@@ -64,10 +92,30 @@ def rule(
 
     def made(observe: Callable[[Context], Iterable[Finding]]) -> Rule:
         def signed(context: Context) -> list[Finding]:
-            return [replace(f, rule=name, vital=f.vital or vital) for f in observe(context)]
+            return [
+                replace(
+                    f,
+                    rule=name,
+                    vital=f.vital or vital,
+                    null=f.null or null,
+                    refuted_by=f.refuted_by or refuted_by,
+                )
+                for f in observe(context)
+            ]
 
         return Rule(
-            name=name, question=question, vital=vital, needs=needs, observe=signed, least=least, optional=optional
+            name=name,
+            question=question,
+            vital=vital,
+            needs=needs,
+            observe=signed,
+            least=least,
+            optional=optional,
+            null=null,
+            threshold=threshold,
+            source=source,
+            refuted_by=refuted_by,
+            also=also,
         )
 
     return made
@@ -81,9 +129,20 @@ class Hit:
     severity: Severity
     evidence: tuple[Evidence, ...]
     size: float = 0.0  # how bad it is, to name the worst
+    since: int | None = None
+    until: int | None = None
+    confidence: float | None = None
 
 
-def hit(curve: Curve, severity: Severity, size: float, *, change: bool | None = None) -> Hit:
+def hit(
+    curve: Curve,
+    severity: Severity,
+    size: float,
+    *,
+    change: bool | None = None,
+    beyond: float | None = None,
+    above: bool = True,
+) -> Hit:
     """A site's trouble, grounded on one of its series.
 
     Args:
@@ -91,16 +150,51 @@ def hit(curve: Curve, severity: Severity, size: float, *, change: bool | None = 
         severity: how grave it is here.
         size: how bad it is, to name the worst.
         change: whether the series' start is part of the evidence; by default where it has more than two readings.
+        beyond: the threshold that the series has crossed, from which since when and how sure follow.
+        above: whether beyond means above.
 
     Returns:
         The hit.
     """
     change = len(curve.finite) > 2 if change is None else change
-    return Hit(curve.site, severity, (curve.evidence(change=change),), size)
+    found = Hit(curve.site, severity, (curve.evidence(change=change),), size)
+    return found if beyond is None else crossed(found, curve, beyond, above)
+
+
+def crossed(found: Hit, curve: Curve, threshold: float, above: bool = True) -> Hit:
+    """The same hit with since when, until when and how sure, from where its series is beyond a threshold.
+
+    Args:
+        found: the hit.
+        curve: the series.
+        threshold: that it has crossed.
+        above: whether beyond means above.
+
+    Returns:
+        The hit with its dates.
+    """
+    with np.errstate(invalid="ignore"):
+        seen = curve.values > threshold if above else curve.values < threshold
+    stretch = last_stretch(curve.steps, seen)
+    if stretch is None:
+        return found
+    inside = curve.values[(curve.steps >= stretch.since) & (curve.steps <= stretch.until)]
+    return replace(
+        found,
+        since=stretch.since,
+        until=stretch.until,
+        confidence=confidence(inside, threshold, above=above),
+    )
 
 
 def together(
-    hits: Sequence[Hit], *, what: Callable[[str, Hit], str], why: str, advice: str, vital: str = ""
+    hits: Sequence[Hit],
+    *,
+    what: Callable[[str, Hit], str],
+    why: str,
+    advice: str,
+    vital: str = "",
+    remedy: Remedy | None = None,
 ) -> list[Finding]:
     """One finding for all sites with the same trouble: as grave as the gravest, evidence of the worst first.
 
@@ -110,6 +204,7 @@ def together(
         why: why it matters.
         advice: what to do.
         vital: the vital sign whose card shows it, where it is not the rule's own.
+        remedy: the advice as something that a program can do; its places are the sites where it names none.
 
     Returns:
         One finding, or none where there is no hit.
@@ -129,6 +224,10 @@ def together(
             evidence=tuple(e for h in ordered for e in h.evidence),
             sites=sites,
             vital=vital,
+            since=min((h.since for h in hits if h.since is not None), default=None),
+            until=max((h.until for h in hits if h.until is not None), default=None),
+            confidence=gravest.confidence,
+            remedy=remedy,
         )
     ]
 

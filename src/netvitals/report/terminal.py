@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 TONES = {"critical": "bold red", "warning": "bold yellow", "watch": "bold blue", "info": "dim"}
+STATE_TONES = {
+    **TONES,
+    "good": "green",
+    "not asked": "dim",
+    "stale": "dim",
+    "not finite": "bold magenta",
+}  # green is said only of what was checked
 SHOWN = 6  # findings in a panel
 
 
@@ -72,10 +79,12 @@ class RunPanel:
     def __rich__(self) -> RenderableType:
         from rich.panel import Panel
 
-        return Panel(body(self._numbers.table, self._found or ()), title=f"{self.status} · {self._name}", expand=True)
+        return Panel(
+            body(self._numbers.table, self._found or Findings(())), title=f"{self.status} · {self._name}", expand=True
+        )
 
 
-def body(readings: Table, found: Sequence[Any]) -> RenderableType:
+def body(readings: Table, found: Findings) -> RenderableType:
     """The inside of a panel: loss, one line a vital sign, the gravest findings.
 
     Args:
@@ -97,7 +106,8 @@ def body(readings: Table, found: Sequence[Any]) -> RenderableType:
     for vital in sorted({v for v, _, _ in readings.series} - {"loss"}, key=rank):
         row = _glance(readings, vital)
         if row is not None:
-            tone = next((TONES[f.severity] for f in found if f.vital == vital), "green")
+            stand = found.status.get(vital)
+            tone = STATE_TONES[stand.state] if stand is not None else "dim"
             grid.add_row(Text("●", style=tone), sign(vital).title, row[0], row[1], Text(row[2], style="cyan"))
     parts.append(grid)
     for f in list(found)[:SHOWN]:

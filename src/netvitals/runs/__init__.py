@@ -1,7 +1,7 @@
 """The run store: write while training, read while writing, survive a crash."""
 
 from netvitals.runs.exporting import FORMATS, export
-from netvitals.runs.finding import SEVERITIES, Evidence, Finding, Severity
+from netvitals.runs.finding import SEVERITIES, Evidence, Finding, Remedy, Severity
 from netvitals.runs.lock import FileLock, FileLocked
 from netvitals.runs.reader import Run, open_run, status_of
 from netvitals.runs.salvage import Salvaged, salvage
@@ -17,6 +17,7 @@ __all__ = [
     "FileLocked",
     "Finding",
     "Run",
+    "Remedy",
     "RunDamaged",
     "RunWriter",
     "Salvaged",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Severity = Literal["info", "watch", "warning", "critical"]
@@ -28,8 +28,34 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class Remedy:
+    """Something that a program can do about a finding.
+
+    Args:
+        kind: what to do, a word of :data:`netvitals.findings.REMEDIES`.
+        amount: how much of it: a factor of the learning rate, a norm to clip at, steps of warm-up.
+        places: the sites or tensors it is done to; empty for the whole model.
+
+    >>> print(Remedy("rate", 0.1))
+    rate × 0.1
+    """
+
+    kind: str
+    amount: float | None = None
+    places: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        amount = "" if self.amount is None else f" × {self.amount:g}" if self.kind == "rate" else f" {self.amount:g}"
+        return self.kind + amount + (f" at {', '.join(self.places[:4])}" if self.places else "")
+
+
+@dataclass(frozen=True)
 class Finding:
     """One thing a person should know about a run.
+
+    ``since`` and ``until`` are the first and the last step at which the readings show it, ``confidence`` how sure the
+    readings make it (0 to 1), ``null`` what a healthy network would show instead, ``refuted_by`` what would prove it
+    wrong. What follows from it stands below it, as its ``consequences``.
 
     >>> print(Finding("warning", "fc1", "Half of the units are dead.", advice="Lower the learning rate."))
     WARNING  Half of the units are dead.
@@ -45,6 +71,14 @@ class Finding:
     sites: tuple[str, ...] = ()  # every site concerned, when several layers share the trouble
     rule: str = ""  # name of the rule that spoke
     vital: str = ""  # the vital sign whose panel shows it
+    since: int | None = None
+    until: int | None = None
+    confidence: float | None = None
+    null: str = ""
+    refuted_by: str = ""
+    remedy: Remedy | None = None
+    record: str = ""  # how often this advice has helped
+    consequences: tuple[Finding, ...] = field(default=())
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:
@@ -53,11 +87,34 @@ class Finding:
             object.__setattr__(self, "sites", (self.site,))
 
     def __str__(self) -> str:
-        lines = [f"{self.severity.upper()}  {self.what}"]
+        lines = [f"{self.severity.upper()}  {self.what}{self.dated}"]
         lines += [f"  why: {self.why}"] if self.why else []
-        lines += [f"  advice: {self.advice}"] if self.advice else []
+        advice = " ".join(part for part in (self.advice, self.record) if part)
+        lines += [f"  advice: {advice}"] if advice else []
         lines += [f"  seen: {'; '.join(map(str, self.evidence[:3]))}"] if self.evidence else []
+        lines += [f"  → {c.what}{c.dated}" for c in self.below()]
         return "\n".join(lines)
+
+    @property
+    def dated(self) -> str:
+        """Since when, until when and how sure, in brackets.
+
+        >>> Finding("watch", "", "A spike.", since=40, until=44).dated
+        ' (steps 40 to 44)'
+        """
+        parts = []
+        if self.since is not None:
+            over = self.until is not None and self.until > self.since
+            parts.append(f"steps {self.since} to {self.until}" if over else f"since step {self.since}")
+        if self.confidence is not None:
+            parts.append(f"confidence {100 * self.confidence:.0f} %")
+        return f" ({', '.join(parts)})" if parts else ""
+
+    def below(self) -> Iterator[Finding]:
+        """What follows from it, and what follows from that."""
+        for consequence in self.consequences:
+            yield consequence
+            yield from consequence.below()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; :meth:`from_dict` reads them back."""
@@ -68,4 +125,10 @@ class Finding:
         values = {key: record[key] for key in cls.__dataclass_fields__ if key in record}
         values["evidence"] = tuple(e if isinstance(e, Evidence) else Evidence(**e) for e in values.get("evidence", ()))
         values["sites"] = tuple(values.get("sites", ()))
+        remedy = values.get("remedy")
+        if isinstance(remedy, Mapping):
+            values["remedy"] = Remedy(remedy["kind"], remedy.get("amount"), tuple(remedy.get("places", ())))
+        values["consequences"] = tuple(
+            c if isinstance(c, Finding) else cls.from_dict(c) for c in values.get("consequences", ())
+        )
         return cls(**values)

@@ -24,6 +24,7 @@ from netvitals.vitals.gradients import Gradients
 from netvitals.vitals.imbalance import Imbalance, StepAccounting
 from netvitals.vitals.language import Attention, Experts
 from netvitals.vitals.optimizer import OptimizerSettings
+from netvitals.vitals.practice import Inputs, Outputs, Training
 from netvitals.vitals.preactivations import Preactivations
 from netvitals.vitals.rank import Rank
 from netvitals.vitals.ranks import Ranks
@@ -46,6 +47,9 @@ REGISTRY: dict[str, type[Vital]] = {
         OptimizerSettings,
         Attention,
         Experts,
+        Inputs,
+        Outputs,
+        Training,
         PlateauForecast,
         StepAccounting,
         StreamFloor,
@@ -67,11 +71,11 @@ def names(*, default: bool | None = None) -> list[str]:
     Returns:
         Names in the order in which the vital signs are shown a site.
 
-    >>> names(default=True)
-    ['gates', 'preactivations', 'drift', 'sparsity', 'spikes', 'imbalance', 'rank', 'stream', 'gradients', 'optimizer']
+    >>> names(default=True)  # doctest: +NORMALIZE_WHITESPACE
+    ['gates', 'preactivations', 'drift', 'sparsity', 'spikes', 'imbalance', 'rank', 'stream', 'gradients', 'optimizer',
+     'attention', 'experts', 'inputs', 'outputs', 'training']
     >>> names(default=False)  # doctest: +NORMALIZE_WHITESPACE
-    ['attention', 'experts', 'plateau', 'accounting', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges',
-     'curvature', 'ranks']
+    ['plateau', 'accounting', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges', 'curvature', 'ranks']
     """
     return [name for name, kind in REGISTRY.items() if default is None or kind.default is default]
 
@@ -122,7 +126,7 @@ def choose(vitals: Iterable[Vital | str] | None = None, *, training: bool = True
         Instances in the order given; those that were given are not copied.
 
     >>> [v.name for v in choose(["gates", "plateau"])], len(choose(["default", "plateau"]))
-    (['gates', 'plateau'], 11)
+    (['gates', 'plateau'], 16)
     """
     if vitals is None:
         return list(default(training=training))
@@ -229,10 +233,12 @@ __all__ = [
     "Gates",
     "Gradients",
     "Imbalance",
+    "Inputs",
     "KFACFloor",
     "Metric",
     "OptimizerSettings",
     "Orders",
+    "Outputs",
     "PlateauForecast",
     "Preactivations",
     "Rank",
@@ -242,6 +248,7 @@ __all__ = [
     "StepAccounting",
     "Stream",
     "StreamFloor",
+    "Training",
     "Vital",
     "WatchContext",
     "choose",

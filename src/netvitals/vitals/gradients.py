@@ -72,14 +72,18 @@ class Gradients(Vital):
         self._descent(recorder, view, names[:whole])
 
     def _descent(self, recorder: Recorder, view: ParameterView, names: list[str]) -> None:
-        moved = [n for n in names if n in view.grads and n in view.before]
+        moved = [n for n in names if n in view.grads and n in view.before and not view.grads[n].is_sparse]
+        if view.pieces:  # a gradient that is not there stands as an empty one
+            moved = [n for n in moved if view.pieces[n].numel]
         falls = [
             torch.sum(view.grads[n].to(view.params[n].dtype) * (view.before[n] - view.params[n]))
+            if view.grads[n].numel()
+            else view.params[n].new_zeros(())
             for n in moved
-            if not view.grads[n].is_sparse
         ]
         if falls:
-            recorder.write("model", ("descent",), torch.stack([f.to(falls[0].device) for f in falls]).sum())
+            finish = lambda parts: recorder.put("model", ("descent",), parts.sum())
+            recorder.on_host((torch.stack([f.to(falls[0].device) for f in falls]),), finish, view.over("sum", moved))
 
     def _finish(
         self,

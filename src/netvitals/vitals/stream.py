@@ -1,7 +1,8 @@
 r"""The residual stream: what each block hands on.
 
 Of a stream $h$ with rows $h_r$ (tokens, or positions of an image): the mean row norm $\overline{\|h_r\|}$, the standard
-deviation $\sigma$ over all elements, the root mean square, and the growth of the norm over the block before.
+deviation $\sigma$ over all elements, the root mean square, the growth of the norm over the block before, and the share
+of the mean square that all rows have in common, $\|\bar h\|^2 / \overline{\|h_r\|^2}$.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from netvitals.capture import Metric, Over, Recorder, Site, TensorView, Vital
 
 
 class Stream(Vital):
-    """``norm`` (mean over rows), ``sigma``, ``rms`` and ``growth`` (over the block before; 1 for the first)."""
+    """``norm`` (mean over rows), ``sigma``, ``rms``, ``growth`` (over the block before; 1 for the first),
+    ``common``."""
 
     name = "stream"
     title = "Residual stream"
@@ -27,6 +29,7 @@ class Stream(Vital):
         "sigma": Metric("standard deviation over everything", "activation"),
         "rms": Metric("root mean square", "activation"),
         "growth": Metric("length over that of the block before"),
+        "common": Metric("share of the mean square that all rows have in common", "share"),
     }
     headline = ("norm",)
     default = True
@@ -43,16 +46,25 @@ class Stream(Vital):
         h = view.view
         if h.ndim == 2:
             squares = torch.linalg.vector_norm(h, dim=1).square()
+            common = h.mean(0).square().sum()
         else:  # over columns a product and a sum are far quicker than a norm
             squares = (h * h).sum(1)
+            common = h.mean((0, 2)).square().sum()
         recorder.on_host(
-            (squares.sqrt().mean(), squares.sum(), h.mean()),
+            (squares.sqrt().mean(), squares.sum(), h.mean(), common / squares.mean()),
             partial(self._finish, recorder, view.site, h.numel()),
-            Over(("mean", "sum", "mean"), h.numel()),
+            Over(("mean", "sum", "mean", "mean"), h.numel()),
         )
 
     def _finish(
-        self, recorder: Recorder, site: Site, n: int, norm: np.ndarray, square: np.ndarray, mean: np.ndarray
+        self,
+        recorder: Recorder,
+        site: Site,
+        n: int,
+        norm: np.ndarray,
+        square: np.ndarray,
+        mean: np.ndarray,
+        common: np.ndarray,
     ) -> None:
         before = self._norm if self._recorder is recorder and self._norm is not None else norm
         self._recorder, self._norm = recorder, norm
@@ -60,7 +72,7 @@ class Stream(Vital):
         recorder.put(
             site,
             tuple(self.metrics),
-            np.array([norm, np.sqrt(np.maximum(energy - mean * mean, 0)), np.sqrt(energy), norm / before]),
+            np.array([norm, np.sqrt(np.maximum(energy - mean * mean, 0)), np.sqrt(energy), norm / before, common]),
         )
 
 

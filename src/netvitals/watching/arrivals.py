@@ -8,6 +8,7 @@ waits for a device in them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,14 +38,17 @@ class Arrivals:
         self._model, self._vital = model, vital
         self._handles: list[Any] = []
         self._hooked: set[int] = set()
-        self._squares: dict[int, list[Tensor]] = {}  # by parameter, one a micro-batch
+        self._squares: dict[int, list[Tensor]] = {}  # by micro-batch, one a parameter
+        self._arrived: Counter[int] = Counter()  # by parameter
+        self._passes = 0
         self._scales: list[Tensor] = []
         self._pre, self._post = Hook(self._before), Hook(self._after)
 
     def arm(self) -> None:
         """Look at the step that comes next."""
         self.disarm()
-        self._squares, self._scales = {}, []
+        self._squares, self._scales, self._passes = {}, [], 0
+        self._arrived.clear()
         for module in self._model.modules():
             if module._parameters and not isinstance(module, torch.jit.ScriptModule):
                 self._handles.append(module.register_forward_pre_hook(self._pre))
@@ -61,13 +65,11 @@ class Arrivals:
         """(gradient norms, scales) of the micro-batches since arming, still on the device."""
         squares, scales = self._squares, self._scales
         self._squares, self._scales = {}, []
-        several = max((len(s) for s in squares.values()), default=0)
         with detached_context():
             norms = []
-            for m in range(several):
-                parts = [s[m].float() for s in squares.values() if len(s) > m]
+            for _, parts in sorted(squares.items()):
                 device = parts[0].device
-                norms.append(torch.stack([p.to(device) for p in parts]).sum().sqrt())
+                norms.append(torch.stack([p.float().to(device) for p in parts]).sum().sqrt())
             return [torch.stack(v) if v else torch.empty(0) for v in (norms, scales)]
 
     def facts(self, found: Sequence[Tensor], losses: Sequence[Tensor | float]) -> np.ndarray:
@@ -103,13 +105,17 @@ class Arrivals:
         def arrived(g: Tensor) -> None:
             with detached_context():
                 values = g._values() if g.is_sparse else g
-                self._squares.setdefault(key, []).append(torch.linalg.vector_norm(values.detach()).square())
+                # where the model is not called itself, the n-th gradient of a parameter is that of the n-th micro-batch
+                batch = self._passes - 1 if self._passes else self._arrived[key]
+                self._arrived[key] += 1
+                self._squares.setdefault(batch, []).append(torch.linalg.vector_norm(values.detach()).square())
 
         return arrived
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> None:
         if not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:
             return
+        self._passes += 1
         value = next((t for t in tensors(output) if t.is_floating_point()), None)
         if value is not None and value.numel() and not is_distributed(value):
             with detached_context():

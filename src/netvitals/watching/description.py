@@ -14,6 +14,7 @@ from netvitals.capture import Site
 
 if TYPE_CHECKING:
     from netvitals.watch import Watch
+    from netvitals.watching.looks import Looks
 
 
 def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, optimizers: Sequence[Optimizer]) -> None:
@@ -31,7 +32,7 @@ def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, o
     watch._observations = -(-watch._step // watch.every)
 
 
-def note_places(watch: Watch) -> None:
+def note_places(watch: Looks) -> None:
     """Note in the run what was seen and what was not, where that has changed."""
     places = len(watch._observer.sites) + len(watch._observer.skipped)
     if watch._writer is not None and places != watch._noted:
@@ -64,7 +65,33 @@ def described(watch: Watch, model: nn.Module, optimizers: Sequence[Optimizer]) -
         "skipped": watch.skipped,
         "optimizer": [{"name": type(o).__name__, **plain_settings(o)} for o in optimizers],
         "groups": group_members(model, optimizers),
+        "untrained": untrained(model, optimizers),
+        "shapes": {n: list(p.shape) for n, p in model.named_parameters() if p.ndim > 1},
     }
+
+
+def untrained(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:
+    """Parameters that no step will move, and why.
+
+    Args:
+        model: without wrappers.
+        optimizers: those that were given; where none was, only frozen ones are known.
+
+    Returns:
+        Name → ``"frozen"`` or ``"not in the optimizer"``.
+
+    >>> net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    >>> untrained(net, [torch.optim.SGD(net[1].parameters(), lr=0.1)])
+    {'0.weight': 'not in the optimizer', '0.bias': 'not in the optimizer'}
+    """
+    held = {id(p) for o in optimizers for group in o.param_groups for p in group["params"]}
+    out = {}
+    for name, p in model.named_parameters():
+        if not p.requires_grad:
+            out[name] = "frozen"
+        elif optimizers and id(p) not in held:
+            out[name] = "not in the optimizer"
+    return out
 
 
 def activation_specs(model: nn.Module, sites: Iterable[Site]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -30,7 +30,6 @@ from netvitals.watching.twin import Twin
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
-    from netvitals.watch import Watch
 
 
 class Looks(Seen):
@@ -71,7 +70,10 @@ class Looks(Seen):
                     self._observer.arm(recorder)
             elif not self._probe_failed:
                 task = task_of(self._model, self._probe[2], self._probe[:2])
-                observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
+                held = observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
+                if held is not None:
+                    recorder.vital = "loss"
+                    recorder.write("model", ("held",), held.reshape(1))
             if self._schedule.wants("parameters"):
                 self._hooks.arm(open_watches.weakly(self._moved))
             if self._twin is not None:
@@ -126,7 +128,7 @@ class Looks(Seen):
         if left_out := self._batches.left_out:
             why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
             self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
-        note_places(cast("Watch", self))
+        note_places(self)
 
     def _disarm(self) -> None:
         self._observer.disarm()

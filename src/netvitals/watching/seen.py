@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from netvitals.capture import ArrayReading, Buffer, Reading, Roots, Site
+from netvitals.capture.result import plain
 from netvitals.watching.description import activation_specs
 
 if TYPE_CHECKING:
@@ -26,10 +27,11 @@ class Seen:
     _buffer: Buffer
     _writer: RunWriter | None
     _path: os.PathLike[str] | None
-    _forecasts: LiveForecasts | None
     _closed: bool
     _step: int
     every: int
+    _forecasts: LiveForecasts | None
+    _described: dict[str, Any]
 
     @property
     def readings(self) -> list[Reading]:
@@ -49,6 +51,11 @@ class Seen:
     def activations(self) -> dict[str, str]:
         """Which function acts at each site whose numbers are fixed, as a spec: ``softplus:20``."""
         return activation_specs(self._model, self.sites) | self._observer.specs
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What is known of the model and of who trains it, as a run notes it."""
+        return {**self._described, "sites": plain(self.sites, odd=float), "skipped": self.skipped}
 
     @property
     def skipped(self) -> dict[str, str]:

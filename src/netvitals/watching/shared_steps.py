@@ -18,13 +18,24 @@ ACTIVATIONS = (
     "layers are cut into parts (tensor parallel), and what a rank computes is a part too; parameters, gradients and "
     "the loss are those of the whole model"
 )
+COMPILED = "gradients of single micro-batches of a compiled model are not seen"
 
 
 def shared_steps(
-    ranks: Ranks | None, buffer: Buffer, model: nn.Module, schedule: Schedule, notes: dict[str, str]
+    ranks: Ranks | None,
+    buffer: Buffer,
+    model: nn.Module,
+    schedule: Schedule,
+    notes: dict[str, str],
+    compiled: bool = False,
 ) -> SharedSteps | None:
     """What stands before the buffer; None where one process trains and nobody asks for its micro-batches."""
     vital = next((v for v in schedule.vitals if v.name == "ranks"), None)
+    if compiled and vital is not None:  # hooks on its parts would be compiled too
+        vital, notes["ranks: micro-batches"] = (
+            None,
+            COMPILED,
+        )
     if ranks is None and vital is None:
         return None
     taking_part = ranks or OneRank()

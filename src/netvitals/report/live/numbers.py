@@ -12,7 +12,7 @@ from netvitals.capture import ArrayReading
 from netvitals.findings import Table
 from netvitals.findings.curves import tabulated
 from netvitals.report.live.pyramid import Columns, Pyramid
-from netvitals.runs import Summary, open_run, status_of
+from netvitals.runs import Summary, status_of
 from netvitals.runs.following import Follower
 
 Key = tuple[str, str, str]  # vital, site, metric
@@ -72,7 +72,6 @@ class RunNumbers:
         self._arrays: dict[Key, ArrayReading] = {}  # the latest of each series
         self.summary = Summary()
         self.meta: dict[str, Any] = {}
-        self._forecasts: list[dict[str, Any]] = []
 
     @property
     def path(self) -> Any:
@@ -93,10 +92,7 @@ class RunNumbers:
             return False
         if news.again:
             self._pyramid, self._keys, self._arrays = Pyramid(), [], {}
-        if news.summary.forecasts != self.summary.forecasts or news.again:
-            self._forecasts = open_run(self.path).forecasts()
-        self.summary, self._table = news.summary, None
-        self.meta = {**news.meta, "forecasts": self._forecasts}
+        self.summary, self.meta, self._table = news.summary, news.meta | {"forecasts": news.forecasts}, None
         if len(news.series) != len(self._keys):
             self._keys = list(news.series)
             self._index = {key: i for i, key in enumerate(self._keys)}

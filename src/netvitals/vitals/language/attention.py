@@ -49,6 +49,7 @@ class Attention(Vital):
         "v_norm": Metric("mean length of a value", "activation"),
     }
     headline = ("max_logit", "entropy")
+    default = True
     every = 5
 
     def __init__(self, block: int = ENTRIES) -> None:

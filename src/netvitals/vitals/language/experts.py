@@ -39,6 +39,7 @@ class Experts(Vital):
         "margin": Metric("mean gap between the last probability that was chosen and the first that was not", "share"),
     }
     headline = ("load_entropy", "effective", "dead")
+    default = True
     every = 2
 
     def __init__(self) -> None:

@@ -5,24 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netvitals.findings.rules import Context, called, hit, rule, together
-from netvitals.runs import Finding
+from netvitals.runs import Finding, Remedy, Severity
 
 # gate-density E8: under SGD with weight decay the norm scale of healthy ResNets shrinks by 73 to 81 % over training.
 COLLAPSED = 0.27  # σ below this share of its start: as far as the paper's trained networks went
-BEYOND = 0.19 / 4  # … and four times further than any of them
+LOST = 0.12  # … and further than any of them
 CONSTANT = 1e-3  # a σ so small leaves a constant, whatever it was at the start
 
 
-@rule("variance collapse", "Do pre-activations keep their variance?", "preactivations", ("preactivations", "sigma"))
+@rule(
+    "variance collapse",
+    "Do pre-activations keep their variance?",
+    "preactivations",
+    ("preactivations", "sigma"),
+    null="under SGD with decay the norm scale of healthy ResNets shrinks by 73 to 81 % over training, elsewhere σ "
+    "grows",
+    threshold=f"below {COLLAPSED:g} of its start (watch), below {LOST:g} (warning), below {CONSTANT:g} in itself "
+    f"(critical)",
+    source="gate-density E8",
+    refuted_by="gates that carry on at the same density",
+)
 def collapse(context: Context) -> Iterator[Finding]:
     """Activations whose inputs hardly vary, and those whose σ fell far below its start."""
     still, hits = [], []
     for s in context.table.units("preactivations", "sigma"):
         ratio = s.end / s.start if s.start else float("nan")
-        if s.end < CONSTANT:
-            still.append(hit(s, "critical", -s.end))
+        if s.end < CONSTANT and not (s.start < CONSTANT and s.end >= s.start):
+            still.append(hit(s, "critical", -s.end, beyond=CONSTANT, above=False))
+        elif s.end < CONSTANT:  # drawn so: rules about the beginning speak of it
+            still.append(hit(s, "watch", -s.end, beyond=CONSTANT, above=False))
         elif len(s.finite) > 2 and ratio < COLLAPSED:
-            hits.append(hit(s, "warning" if ratio < BEYOND else "watch", 1 - ratio, change=True))
+            severity: Severity = "warning" if ratio < LOST else "watch"
+            hits.append(hit(s, severity, 1 - ratio, change=True, beyond=COLLAPSED * s.start, above=False))
     yield from together(
         still,
         what=lambda where, worst: (
@@ -32,6 +46,7 @@ def collapse(context: Context) -> Iterator[Finding]:
         "tell the samples apart.",
         advice="Start with larger weights (an initialisation matched to the activation) or put a norm before these "
         "activations; if σ shrank in training, decay the weights and norm scales less.",
+        remedy=Remedy("rescale_inputs", None, tuple(h.site for h in still)),
     )
     yield from together(
         hits,
@@ -44,6 +59,7 @@ def collapse(context: Context) -> Iterator[Finding]:
         "and the layer becomes linear or dead.",
         advice="Exempt norm scales and biases from weight decay, or use less of it; check that the learning rate is "
         "not so high that decay wins over the gradient.",
+        remedy=Remedy("rescale_inputs", None, tuple(h.site for h in hits)),
     )
 
 

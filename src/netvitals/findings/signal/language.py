@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rules import Context, Hit, called, hit, percent, rule, together
-from netvitals.runs import Finding, Severity
+import numpy as np
+
+from netvitals.findings.rules import Context, Hit, called, crossed, hit, percent, rule, together
+from netvitals.runs import Finding, Remedy, Severity
 
 # Null of the scores: queries and keys with independent entries of unit size give scores of standard deviation 1, whose
 # largest among n is near √(2 ln n): 6 among a hundred million. A score of 100 is no accident, and in bfloat16 the next
 # one is half away; at 1000 it is 8 away, and the softmax picks one key whatever was learned.
 HIGH, BROKEN = 100.0, 1000.0
+SUDDEN, GREW = 40.0, 8.0  # smaller, but far above its own past
 # Null of the entropy: the same scores leave 1 − 1/(2 ln n) of that of equal weights, 0.88 with 64 keys. A head with
 # 99 % of its weight on one of 64 keys has 0.023.
 COLLAPSED = 0.05
@@ -25,14 +28,27 @@ FEW = 0.5  # effective experts over all of them
 LEAST = 3  # readings in a row without a token, so that one odd batch is no finding
 
 
-@rule("logit explosion", "Do attention scores stay in bounds?", "attention", ("attention", "max_logit"), optional=True)
+@rule(
+    "logit explosion",
+    "Do attention scores stay in bounds?",
+    "attention",
+    ("attention", "max_logit"),
+    optional=True,
+    null="independent queries and keys of unit size give scores of standard deviation 1, below 6 among a hundred "
+    "million",
+    threshold=f"a score above {HIGH:g}, or above {SUDDEN:g} and {GREW:g} times what it was",
+    source="extreme values of a Gaussian; bfloat16 tells scores of 100 apart by 0.5",
+    refuted_by="scores that a cap in the model bounds",
+)
 def explosion(context: Context) -> Iterator[Finding]:
     """Scores so large that low precision cannot tell the keys apart."""
     hits = []
     for s in context.table.at("attention", "max_logit"):
-        if s.end > HIGH:
+        usual = float(np.median(s.finite[: max(1, len(s.finite) // 4)]))
+        if s.end > HIGH or (s.end > SUDDEN and s.end > GREW * usual):
             severity: Severity = "critical" if s.end > BROKEN else "warning"
-            hits.append(hit(s, severity, s.end))
+            limit = HIGH if s.end > HIGH else SUDDEN
+            hits.append(hit(s, severity, s.end, beyond=min(limit, max(SUDDEN, GREW * usual))))
     yield from together(
         hits,
         what=lambda where, worst: (
@@ -42,6 +58,7 @@ def explosion(context: Context) -> Iterator[Finding]:
         "softmax turns into a choice of one key, and the loss often diverges soon after.",
         advice="Normalise queries and keys (QK norm), clip the scores (a soft-cap, or rescale the two projections), or "
         "lower the learning rate and the decay of the query and key weights.",
+        remedy=Remedy("rescale_queries", None, tuple(h.site for h in hits)),
     )
 
 
@@ -51,6 +68,10 @@ def explosion(context: Context) -> Iterator[Finding]:
     "attention",
     ("attention", "entropy"),
     optional=True,
+    null="scores of unit size leave a head 0.9 of the entropy of equal weights; single sharp heads are ordinary",
+    threshold=f"half of a block's heads below {COLLAPSED:g}, heads that rest on the first token aside",
+    source="a head with 99 % on one of 64 keys has 0.023",
+    refuted_by="heads that look at one key because the task asks for it (a copy, a look-up)",
 )
 def collapse(context: Context) -> Iterator[Finding]:
     """Blocks of which most heads put all their weight on a single key that is not the first."""
@@ -64,7 +85,8 @@ def collapse(context: Context) -> Iterator[Finding]:
             ground = s.evidence(
                 metric=f"share of heads with entropy < {COLLAPSED:g}", value=share, step=int(s.steps[-1])
             )
-            hits.append(Hit(s.site, "warning", (ground, s.evidence(change=len(s.finite) > 2)), share))
+            found = Hit(s.site, "warning", (ground, s.evidence(change=len(s.finite) > 2)), share)
+            hits.append(crossed(found, s, 0.3, above=False))
     yield from together(
         hits,
         what=lambda where, worst: (
@@ -76,10 +98,21 @@ def collapse(context: Context) -> Iterator[Finding]:
         "token, as those of trained language models do, are not counted.",
         advice="Look at the largest scores of the same blocks: normalise queries and keys, lengthen the warm-up or "
         "lower the learning rate of these projections.",
+        remedy=Remedy("rescale_queries", None, tuple(h.site for h in hits)),
     )
 
 
-@rule("dead experts", "Does every expert get tokens?", "experts", ("experts", "dead"), optional=True)
+@rule(
+    "dead experts",
+    "Does every expert get tokens?",
+    "experts",
+    ("experts", "dead"),
+    optional=True,
+    null="with equal chances an expert gets no token with probability (1 − 1/E)^n, below one in a million from 14 E "
+    "tokens on",
+    threshold=f"an expert without a token on {LEAST} readings in a row",
+    refuted_by="tokens for it on other batches",
+)
 def dead(context: Context) -> Iterator[Finding]:
     """Mixtures of which some experts get no token on reading after reading."""
     hits = []
@@ -88,7 +121,8 @@ def dead(context: Context) -> Iterator[Finding]:
         share = context.table.array("experts", s.site, "share")
         if lasting > 0 and share is not None:
             severity: Severity = "critical" if lasting >= len(share) / 2 else "warning"
-            hits.append(Hit(s.site, severity, (s.evidence(value=lasting, change=True),), lasting / len(share)))
+            found = Hit(s.site, severity, (s.evidence(value=lasting, change=True),), lasting / len(share))
+            hits.append(crossed(found, s, 0.5))
     yield from together(
         hits,
         what=lambda where, worst: (
@@ -99,10 +133,20 @@ def dead(context: Context) -> Iterator[Finding]:
         "router never learns to use it; its parameters are paid for in vain.",
         advice="Add a loss or a bias that balances the load, put noise on the router's scores early in training, or "
         "start the dead experts from copies of busy ones.",
+        remedy=Remedy("balance_experts", 0.05, tuple(h.site for h in hits)),
     )
 
 
-@rule("hot experts", "Is the load of the experts balanced?", "experts", ("experts", "hot"), optional=True)
+@rule(
+    "hot experts",
+    "Is the load of the experts balanced?",
+    "experts",
+    ("experts", "hot"),
+    optional=True,
+    null="the largest of E shares is near 1 + √(2 E ln E / n) times an equal one",
+    threshold=f"{HOT:g} times an equal share, or the load of fewer than {FEW:g} of the experts",
+    refuted_by="data of one kind, for which these experts are right",
+)
 def hot(context: Context) -> Iterator[Finding]:
     """Mixtures in which a few experts get most tokens."""
     hits = []

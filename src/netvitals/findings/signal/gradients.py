@@ -7,26 +7,39 @@ from collections.abc import Iterator
 import numpy as np
 
 from netvitals.findings.curves import Curve, Table
-from netvitals.findings.rules import Context, called, hit, rule, together
-from netvitals.runs import Finding
+from netvitals.findings.rules import Context, Hit, called, crossed, hit, names, rule, together
+from netvitals.findings.statistics import confidence
+from netvitals.runs import Finding, Remedy
 
 # Choices of this project; the five papers give no thresholds for these. The range of the update ratio brackets the
 # common rule of thumb of 1e-3 by two orders of magnitude on each side.
-VANISHED = 1e-4  # gradient of a weight against the largest of the model, both per root-element
+VANISHED = 1e-5  # gradient of a weight against the largest of the model, both per root-element; healthy runs have 1e-4
 EXPLODED = 100.0  # growth of the model's gradient norm over the run
 BURST = 30.0  # one step's gradient norm against the median of the readings around it
 BURST_OVER_START = 3.0  # … and against the norm at the start of the run
 NEIGHBOURS = 5  # readings on each side
+EARLY = 5  # readings at the start
 RATIO = (1e-5, 1e-1)  # update length against weight length
 
 
-@rule("vanishing gradients", "Does gradient reach every layer?", "gradients", ("gradients", "grad_norm"))
+@rule(
+    "vanishing gradients",
+    "Does gradient reach every layer?",
+    "gradients",
+    ("gradients", "grad_norm"),
+    null="the smallest gradient of a healthy network, per root-element, is above 1e-4 of its largest",
+    threshold=f"below {VANISHED:g} of the largest on the first {EARLY} readings or the last, or exactly zero",
+    refuted_by="weights that reach a low loss all the same",
+)
 def vanishing(context: Context) -> Iterator[Finding]:
     """Weights without any gradient, and weights whose gradient is tiny beside the largest."""
-    weights = _weights(context.table, "grad_norm")
-    # an expert without tokens has no gradient on that step, and others do its work
+    table = context.table
+    weights = _weights(table, "grad_norm")
+    # an expert without tokens has no gradient on that step: rules of experts speak of it
     silent = [
-        hit(s, "warning" if s.site.endswith("]") else "critical", 1.0, change=False) for s in weights if s.end == 0
+        hit(s, "critical", 1.0, change=False, beyond=1e-300, above=False)
+        for s in weights
+        if s.end == 0 and not (s.finite[-3:] > 0).any()
     ]
     yield from together(
         silent,
@@ -35,24 +48,53 @@ def vanishing(context: Context) -> Iterator[Finding]:
         "it is not used.",
         advice="Check for a detach() or no_grad() on the way, for layers that are never called, and for dead units "
         "above.",
+        remedy=Remedy("revive_units"),
     )
-    largest = max((s.end for s in weights), default=0.0)
-    faint = [hit(s, "warning", largest / s.end) for s in weights if 0 < s.end < VANISHED * largest]
+    rms = [s for s in _weights(table, "grad_rms") if len(s.finite)] or [s for s in weights if len(s.finite)]
+    faint: list[Hit] = []
+    for window, name in ((slice(None, EARLY), "start"), (slice(-EARLY, None), "end")):
+        levels = {s.site: float(np.median(s.finite[window])) for s in rms}
+        largest = max(levels.values(), default=0.0)
+        for s in rms:
+            level = levels[s.site]
+            if 0 < level < VANISHED * largest and s.site not in {h.site for h in faint}:
+                ground = s.evidence(value=level, step=int(s.steps[0] if name == "start" else s.steps[-1]))
+                found = Hit(s.site, "warning", (ground,), largest / level)
+                faint.append(crossed(found, s, VANISHED * largest, above=False))
+    normalised = table.adaptive
     yield from together(
         faint,
         what=lambda where, worst: (
-            f"Gradients vanish in {where}: in {called(worst.site)} the norm is "
-            f"{worst.evidence[0].value:.2g}, {_times(worst.size)} times below the model's "
+            f"Gradients vanish in {where}: in {called(worst.site)} an entry is "
+            f"{worst.evidence[0].value:.2g} on average, {_times(worst.size)} times below the model's "
             "largest."
         ),
-        why="Such layers barely move while others train; the signal is lost on the way back.",
+        why="The signal is lost on the way back. "
+        + (
+            f"{names(list(table.optimizers))} makes steps of the same length of it all the same, but of a gradient "
+            f"that is "
+            "mostly noise."
+            if normalised
+            else "Such layers barely move while others train."
+        ),
         advice="Where units are dead or inputs hardly vary, mend that first. Otherwise use a norm or residual "
-        "connections, an initialisation matched to the activation, or an optimizer that normalises updates per "
-        "tensor (AdamW, Muon).",
+        "connections, or an initialisation matched to the activation"
+        + ("." if normalised else "; an optimizer that normalises updates per tensor (AdamW, Muon) hides it."),
+        remedy=Remedy("reinitialise", 1.0, tuple(h.site for h in faint)),
     )
 
 
-@rule("exploding gradients", "Does the gradient norm stay in bounds?", "gradients", ("gradients", "grad_norm"), least=3)
+@rule(
+    "exploding gradients",
+    "Does the gradient norm stay in bounds?",
+    "gradients",
+    ("gradients", "grad_norm"),
+    least=3,
+    null="the gradient norm of a healthy run stays within a factor of ten of where it began",
+    threshold=f"{EXPLODED:g} times its start, or one reading {BURST:g} times those around it, or one that is not "
+    f"finite",
+    refuted_by="a loss that falls undisturbed",
+)
 def exploding(context: Context) -> Iterator[Finding]:
     """A gradient norm that is not finite, that grew over the run, or that burst once."""
     whole = context.table.get("gradients", "model", "grad_norm")
@@ -60,6 +102,9 @@ def exploding(context: Context) -> Iterator[Finding]:
         return
     if len(whole.finite) < len(whole.values):
         first = int(whole.steps[~np.isfinite(whole.values)][0])
+        loss = context.table.loss
+        if loss is not None and not np.isfinite(loss.values[loss.steps <= first]).all():
+            return  # the loss broke no later, and its own rule says where
         yield Finding(
             "critical",
             "",
@@ -68,6 +113,10 @@ def exploding(context: Context) -> Iterator[Finding]:
             advice="Skip steps with a gradient that is not finite, lower the learning rate, check "
             "mixed-precision scaling.",
             evidence=(whole.evidence(value=float("inf"), step=first),),
+            since=first,
+            until=int(whole.steps[-1]),
+            confidence=0.99,
+            remedy=Remedy("restart_rate", 0.1),
         )
         return
     growth = whole.end / whole.start if whole.start else float("inf")
@@ -80,6 +129,10 @@ def exploding(context: Context) -> Iterator[Finding]:
             why="Growing gradients make steps that overshoot, until the loss diverges.",
             advice="Clip the gradient norm, lower the learning rate, or add a norm before that layer.",
             evidence=(whole.evidence(change=True), worst.evidence(change=True)),
+            since=int(whole.steps[np.argmax(whole.values > 10 * whole.start)]),
+            until=int(whole.steps[-1]),
+            confidence=confidence(whole.finite[-5:], EXPLODED * whole.start),
+            remedy=Remedy("clip", 1.0),
         )
         return
     usual = _surroundings(whole.values)
@@ -103,6 +156,10 @@ def exploding(context: Context) -> Iterator[Finding]:
                 whole.evidence(value=float(whole.values[peak]), step=step),
                 worst.evidence(value=size, step=step),
             ),
+            since=step,
+            until=step,
+            confidence=0.9,
+            remedy=Remedy("clip", float(3 * usual[peak])),
         )
 
 
@@ -111,11 +168,16 @@ def exploding(context: Context) -> Iterator[Finding]:
     "Are updates neither too long nor too short for the weights?",
     "gradients",
     ("gradients", "update_ratio"),
+    null="updates of a tensor are about a thousandth of it, from 1e-5 to a tenth",
+    threshold=f"above {RATIO[1]:g} or below {RATIO[0]:g} on the last readings",
+    source="rule of thumb of 1e-3, two orders of magnitude on each side",
+    refuted_by="tensors that are meant to move so",
 )
 def update_ratio(context: Context) -> Iterator[Finding]:
     """Steps that are too long or too short for the weights they move."""
-    weights = _weights(context.table, "update_ratio")
-    long = [hit(s, "warning", s.end) for s in weights if s.end > RATIO[1]]
+    table = context.table
+    weights = _weights(table, "update_ratio")
+    long = [hit(s, "warning", s.end, beyond=RATIO[1]) for s in weights if s.end > RATIO[1] and len(s.finite) > 1]
     yield from together(
         long,
         what=lambda where, worst: (
@@ -123,18 +185,20 @@ def update_ratio(context: Context) -> Iterator[Finding]:
         ),
         why="Steps of that length throw away what was learned; healthy training moves weights by about a thousandth.",
         advice="Lower the learning rate of these tensors or lengthen the warm-up.",
+        remedy=Remedy("rate", 0.1),
     )
-    short = [hit(s, "watch", 1 / s.end) for s in weights if 0 < s.end < RATIO[0]]
-    learning_ended = bool(short) and all(s.start > 10 * s.end for s in weights if s.site in {h.site for h in short})
-    if not learning_ended:  # a schedule that ends at zero makes short steps on purpose
+    short = [hit(s, "watch", 1 / s.end, beyond=RATIO[0], above=False) for s in weights if 0 < s.end < RATIO[0]]
+    # a schedule that ends at zero makes short steps on purpose, and so does a fine-tune: then all tensors have them
+    ended = bool(short) and all(s.start > 10 * s.end for s in weights if s.site in {h.site for h in short})
+    if not ended and len(short) < 0.5 * len(weights):
         yield from together(
             short,
             what=lambda where, worst: (
                 f"Updates are very short in {where}: {worst.evidence[0].value:.1e} of the "
-                f"weights in {called(worst.site)}."
+                f"weights in {called(worst.site)}, while others move."
             ),
             why="At that pace a weight needs a hundred thousand steps to change by its own size.",
-            advice="Raise the learning rate of these tensors, unless they are frozen on purpose.",
+            advice="Look at why these tensors get so little gradient, unless they are meant to rest.",
         )
 
 
@@ -157,7 +221,7 @@ def _surroundings(values: np.ndarray) -> np.ndarray:
 
 def _weights(table: Table, metric: str) -> list[Curve]:
     """Tensors with two or more dimensions, whatever their names; all, where there are none."""
-    found = table.at("gradients", metric)
+    found = [s for s in table.at("gradients", metric) if "expert" not in s.site and not s.site.endswith("]")]
     return [s for s in found if table.is_matrix(s.site)] or found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netvitals.findings.rules import Context, Hit, hit, rule, together
-from netvitals.runs import Finding
+from netvitals.runs import Finding, Severity
 
 # saddle-escape §1, §2.3: gradient flow conserves ‖W_{l+1}‖² − ‖W_l‖² − ‖b_l‖² across a homogeneous activation and moves
 # it slowly elsewhere. How far is too far is a choice of this project, on the share (difference over sum): a shift of
@@ -14,14 +14,27 @@ SHIFT = 0.3
 ALONE = 0.9
 
 
-@rule("imbalance growth", "Do neighbouring layers stay balanced?", "imbalance", ("imbalance", "relative"), least=3)
+@rule(
+    "imbalance growth",
+    "Do neighbouring layers stay balanced?",
+    "imbalance",
+    ("imbalance", "relative"),
+    least=3,
+    null="gradient flow conserves the difference of squared weights across a homogeneous activation and moves it "
+    "slowly "
+    "elsewhere",
+    threshold=f"a shift of {SHIFT:g} in the share, with a share above {ALONE:g} for a warning",
+    source="saddle-escape §1, §2.3; the numbers are choices",
+    refuted_by="the same shift at a tenth of the learning rate",
+)
 def growth(context: Context) -> Iterator[Finding]:
     """Neighbouring layers of which one takes over the squared weight that they share."""
     hits = []
     for s in context.table.at("imbalance", "relative"):
         shift = abs(s.end) - abs(s.start)
         if len(s.finite) > 2 and shift > SHIFT:
-            hits.append(hit(s, "warning" if abs(s.end) > ALONE else "watch", shift, change=True))
+            severity: Severity = "warning" if abs(s.end) > ALONE else "watch"
+            hits.append(hit(s, severity, shift, change=True))
     yield from together(
         hits,
         what=lambda where, worst: f"Neighbouring layers grow apart at {where}: {_heavier(worst)}",

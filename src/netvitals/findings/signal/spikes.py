@@ -13,20 +13,36 @@ SPIKE = 100.0
 # weight-drift §2.5: a "massive activation" is above 100 and above 1000 times the median.
 MASSIVE, MASSIVE_OVER_MEDIAN = 100.0, 1000.0
 SQUARED = ("relu2", "gelu2", "silu2", "squared")
+SQUARING = 5.0  # squared activations reach 450 in health
+OUTPUT = ("output link", "soft-cap", "router", "attention weight")  # roles that are tall for good reasons
 
 
-@rule("spikes", "Are there activation spikes?", "spikes", ("spikes", "max_over_mean"))
+@rule(
+    "spikes",
+    "Are there activation spikes?",
+    "spikes",
+    ("spikes", "max_over_mean"),
+    null="the largest of a layer's activations is below 35 times their mean, with squared activations below 450",
+    threshold=f"{SPIKE:g} times the mean, or above {MASSIVE:g} and {MASSIVE_OVER_MEDIAN:g} times the median; several "
+    "thousand where the activation is squared",
+    source="weight-drift E13, §2.5",
+    refuted_by="a spike that clipping changes nothing at",
+)
 def spike_findings(context: Context) -> Iterator[Finding]:
     """Activations far above the mean of their layer: where, in which channel, and where to clip."""
     table = context.table
     hits = []
     for s in table.at("spikes", "max_over_mean"):
+        if table.roles.get(s.site, "") in OUTPUT:
+            continue
         height = table.get("spikes", s.site, "max_abs")
         median = table.get("spikes", s.site, "max_over_median")
         massive = (
             height is not None and median is not None and height.end > MASSIVE and median.end > MASSIVE_OVER_MEDIAN
         )
-        if s.end > SPIKE or massive:
+        limit = SPIKE * (SQUARING if _squares(table, s.site) else 1.0)
+        seldom = _seldom_on(table, s.site)  # most entries are zero: the mean is small, not the largest tall
+        if (s.end > limit and not seldom) or massive:
             severity: Severity = "warning" if massive else "watch"
             more = (table.get("spikes", s.site, metric) for metric in ("p999", "channel"))
             ground = [e for e in (s, height, *more) if e is not None and len(e.finite)]
@@ -49,10 +65,22 @@ def spike_findings(context: Context) -> Iterator[Finding]:
             f"{called(worst.site)}{_channel(table, worst.site)} "
             f"is {worst.size:.0f} times the mean."
         ),
-        why="Ordinary layers stay below about 35 times the mean. A spike takes the range of low-precision arithmetic, "
+        why=f"Ordinary layers stay below about 35 times the mean; what is told here is above {SPIKE:.0f}. A spike "
+        f"takes the range of low-precision arithmetic, "
         "dominates norms and makes single tokens decide.",
         advice=_advice(table, worst.site if worst else ""),
     )
+
+
+def _squares(table: Table, site: str) -> bool:
+    return any(word in table.op(site).lower() for word in SQUARED)
+
+
+def _seldom_on(table: Table, site: str) -> bool:
+    """Whether nine tenths of the entries are zero, so that a mean over all of them says nothing of those that are
+    on."""
+    zeros, median = table.get("sparsity", site, "hard"), table.get("spikes", site, "max_over_median")
+    return zeros is not None and zeros.end > 0.9 and (median is None or median.end < SPIKE)
 
 
 def _channel(table: Table, site: str) -> str:
@@ -71,7 +99,7 @@ def _advice(table: Table, site: str) -> str:
         if (p999 is not None)
         else ""
     )
-    squared = any(word in table.op(site).lower() for word in SQUARED)
+    squared = _squares(table, site)
     return f"Clip the activation of {called(site)}{bound}. " + (
         "For squared activations a clip at 15 (relu2:15) removed the spikes and lowered the loss in the "
         "reference study."

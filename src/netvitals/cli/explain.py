@@ -1,0 +1,47 @@
+"""``netvitals explain FINDING [RUN]``: the readings, the rule, the threshold and its source, the measured error
+rate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command("explain")(explain_finding)
+
+
+def explain_finding(
+    finding: Annotated[str, typer.Argument(help="The name of a rule, or the number of a finding of RUN, from 1.")] = "",
+    run: Annotated[Path | None, typer.Argument(help="A run: its folder, or the .sqlite file.")] = None,
+) -> None:
+    """Say why a finding was given: what was read, beyond which threshold, whose it is, and how often the rule is
+    wrong."""
+    from netvitals import findings, runs
+    from netvitals.findings.explanation import explain, rule_named
+
+    if not finding:
+        for rule in findings.RULES:
+            typer.echo(f"{rule.name:26} {rule.question}")
+        return
+    if run is None:
+        if finding.isdigit():
+            raise ValueError(f"which run has finding {finding}? give its folder: netvitals explain {finding} RUN")
+        typer.echo(explain(finding))
+        return
+    found = findings.diagnose(runs.open_run(run)).all
+    if finding.isdigit():
+        if not 1 <= int(finding) <= len(found):
+            raise ValueError(f"{run} has {len(found)} findings; there is no number {finding}")
+        chosen = [found[int(finding) - 1]]
+    else:
+        name = rule_named(finding).name
+        chosen = [f for f in found if f.rule == name]
+        if not chosen:
+            typer.echo(f"{run} has no finding of {name!r}.\n")
+            typer.echo(explain(name))
+            return
+    for one in chosen:
+        typer.echo(explain(one.rule, one))

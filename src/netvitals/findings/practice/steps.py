@@ -1,0 +1,466 @@
+"""Are the steps of a useful length: not too long, not too short, not clipped away, not undone by decay?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from netvitals.findings.curves import Curve, Table
+from netvitals.findings.rules import Context, hit, names, percent, rule, together
+from netvitals.findings.statistics import confidence, last_stretch, line, noise, smoothed
+from netvitals.runs import Evidence, Finding, Remedy
+
+EARLY = 6  # readings at the start
+FIRST = 0.2  # half of the matrices change by this share of themselves in one early step
+LONG = 0.06  # … by this share, while the loss climbs
+CLIMB = 1.3  # the loss, smoothed, above its start
+ABOVE = 6.0  # … and that many times its noise above it
+PATH = 0.08  # length of all steps so far over the weights: less cannot have learned much
+UNLEARNED = 0.9  # of the cost of guessing
+STILL = 1e-7  # an update this small is none
+SAME = 1e-3  # relative spread of a gradient norm that is clipped on every step
+SHRUNK = 0.6  # of a weight's norm at the start
+DECAYED = 5e-3  # rate times decay: the share of every weight that one step takes away; recipes in use have 1e-6 to 1e-4
+READINGS = 8
+SWINGS, SWING, SWINGING = 20, 0.01, 0.2  # steps in a row, a rise that counts, share of them
+RELAPSING = 0.03  # updates of a run that went back to where it began
+USUAL = 2e-3  # a rate that plain descent can learn with
+
+
+def typical_ratio(table: Table) -> Curve | None:
+    """Median over the matrices of the update ratio, step by step."""
+    found = [s for s in table.at("gradients", "update_ratio") if table.is_matrix(s.site) and "[" not in s.site]
+    if not found:
+        return None
+    longest = max(found, key=lambda s: len(s.steps))
+    same = [s for s in found if len(s.steps) == len(longest.steps)]
+    table_of_values = np.array([s.values for s in same])
+    known = np.isfinite(table_of_values).any(0)
+    values = np.full(table_of_values.shape[1], np.nan)
+    values[known] = np.nanmedian(table_of_values[:, known], axis=0)
+    return Curve("gradients", "model", "update_ratio, median of the matrices", longest.steps, values)
+
+
+def cost_of_guessing(table: Table) -> float | None:
+    """What guessing costs, from the labels seen, where the loss is a cross-entropy."""
+    chance = next(iter(table.at("outputs", "chance")), None)
+    if chance is None:
+        return None
+    misfit = table.get("outputs", chance.site, "misfit")
+    if misfit is None or not (misfit.finite[:3] < 0.05).any():
+        return None
+    if not len(chance.finite):
+        return None
+    rows, classes = (table.get("outputs", chance.site, m) for m in ("rows", "classes"))
+    if (
+        rows is None or classes is None or min(rows.end, 512) < 4 * classes.end
+    ):  # too few labels to know how common each is
+        return None if classes is None else float(np.log(classes.end))
+    return float(np.median(chance.finite))
+
+
+def rate(table: Table) -> float:
+    """The learning rate that the optimizers began with; NaN where it is not known."""
+    given = [o.get("lr") for o in table.meta.get("optimizer") or () if isinstance(o, dict)]
+    return max((float(r) for r in given if r is not None), default=float("nan"))
+
+
+def climbs(loss: Curve | None) -> tuple[int, float] | None:
+    """The step at which the loss stood highest above its start, and how many times; None where it never climbed surely.
+
+    The start is the median of the first readings; its noise decides what is a climb.
+    """
+    if loss is None or len(loss.finite) < READINGS or loss.values[0] <= 0:
+        return None
+    values = np.where(np.isfinite(loss.values), loss.values, np.nan)
+    begin = float(np.nanmedian(values[:3]))
+    wide = max(1, len(values) // 40) | 1
+    smooth = smoothed(np.nan_to_num(values, nan=np.nanmax(values)), len(values) // wide)
+    top = int(np.argmax(smooth))
+    quiet = noise(values[np.isfinite(values)])
+    if smooth[top] > CLIMB * begin and smooth[top] - begin > ABOVE * quiet:
+        return int(loss.steps[top]), float(smooth[top] / begin)
+    return None
+
+
+def relapses(loss: Curve | None) -> tuple[int, float, float] | None:
+    """The step at which the loss was lowest before it went back to where it began, with both levels; None where it did
+    not."""
+    if loss is None or len(loss.finite) < 2 * READINGS or len(loss.finite) < len(loss.values):
+        return None
+    smooth = smoothed(loss.values)
+    begin, low = float(np.median(loss.values[:3])), int(np.argmin(smooth))
+    high = float(smooth[low:].max())
+    back = high > max(2.5 * smooth[low], 0.8 * begin) and high - smooth[low] > noise(loss.values)
+    if smooth[low] < 0.7 * begin and back:
+        return int(loss.steps[low]), float(smooth[low]), high
+    return None
+
+
+@rule(
+    "learning rate too high",
+    "Are the steps short enough?",
+    "gradients",
+    ("gradients", "update_ratio"),
+    null="in its first steps a healthy network changes a weight matrix by 0.1 to 15 % of itself, later by about a "
+    "thousandth, and its loss does not climb above its start",
+    threshold=f"{percent(FIRST)} in one of the first {EARLY} readings; or {percent(LONG)} while the loss climbs "
+    f"surely; or "
+    f"a loss {CLIMB:g} times its start and {ABOVE:g} times its noise above it",
+    refuted_by="a run at a third of the rate that ends no lower",
+    also=("loss", "stream"),
+)
+def too_high(context: Context) -> Iterator[Finding]:
+    """Steps that throw away what the network is, at the start or until the loss climbs."""
+    table = context.table
+    ratio = typical_ratio(table)
+    if ratio is None or not len(ratio.finite):
+        return
+    first = float(np.nanmax(ratio.values[:EARLY]))
+    longest = float(np.nanmax(ratio.values))
+    climb = climbs(table.loss)
+    if climb is not None and first <= FIRST and _recovers(table.loss) and climb[0] > ratio.steps[-1] / 4:
+        climb = None  # a run that was well before and is well again had a spike
+    begun = table.loss is not None and cost_of_guessing(table) is not None and _from_scratch(table)
+    reasons: list[str] = []
+    evidence: list[Evidence] = []
+    since = int(ratio.steps[0])
+    if first > FIRST:
+        at = int(np.nanargmax(ratio.values[:EARLY]))
+        since = int(ratio.steps[at])
+        reasons.append(
+            f"at step {since} one update changed half of the weight matrices by {percent(first)} of themselves"
+        )
+        evidence.append(ratio.evidence(value=first, step=since))
+    relapse = relapses(table.loss) if climb is None and begun else None
+    if relapse is not None and longest > RELAPSING:
+        step, low, high = relapse
+        assert table.loss is not None
+        reasons.append(
+            f"the loss had fallen to {low:.3g} at step {step} and is back at {high:.3g}, with updates of "
+            f"up to {percent(longest)}"
+        )
+        evidence.append(table.loss.evidence(change=True))
+        since = step if first <= FIRST else since
+    if climb is not None and (longest > LONG or (begun and longest > 0.01)):
+        step, times = climb
+        reasons.append(f"the loss climbed to {times:.3g} times its start at step {step}")
+        assert table.loss is not None
+        evidence.append(table.loss.evidence(value=float(times * table.loss.values[0]), step=step))
+        since = min(since, step) if first > FIRST else step
+    if not reasons:
+        return
+    over = max(first / FIRST, longest / LONG if climb else 0.0, 1.0)
+    factor = float(10 ** -np.clip(np.ceil(2 * np.log10(over)) / 2 + 0.5, 0.5, 3.0))
+    sure = confidence(np.array([first]), FIRST) if climb is None else 0.95
+    yield Finding(
+        "critical" if climb is not None and not _recovers(table.loss) else "warning",
+        "",
+        f"The learning rate is too high: {' and '.join(reasons)}.",
+        why="Steps of that length throw away what the weights were; what is left is a network that the optimizer has "
+        "drawn anew, larger than anybody would."
+        + (
+            f" {names(list(table.optimizers))} divides gradients by their size, so that the first steps are as long "
+            f"as the rate."
+            if table.adaptive
+            else ""
+        ),
+        advice=f"Lower the learning rate by {1 / factor:.0f} and begin again"
+        + (", or let it rise over some hundred steps." if first > FIRST else ", and clip the gradient norm."),
+        evidence=tuple(evidence),
+        since=since,
+        until=int(ratio.steps[-1]),
+        confidence=max(sure, 0.6 if first > 1.5 * FIRST else 0.5),
+        remedy=Remedy("restart_rate", factor),
+    )
+
+
+def _from_scratch(table: Table) -> bool:
+    """Whether the run began about where guessing is."""
+    cost = cost_of_guessing(table)
+    return cost is not None and table.loss is not None and table.loss.values[0] > 0.7 * cost
+
+
+def _recovers(loss: Curve | None) -> bool:
+    return (
+        loss is not None and len(loss.finite) == len(loss.values) and loss.end < 0.8 * float(np.median(loss.values[:3]))
+    )
+
+
+@rule(
+    "learning rate too low",
+    "Are the steps long enough to learn anything?",
+    "gradients",
+    ("gradients", "update_ratio"),
+    least=READINGS,
+    null="over its first hundred steps a healthy network's weights travel at least a tenth of their own length, or the "
+    "loss is far below the cost of guessing already",
+    threshold=f"all steps so far together are below {percent(PATH)} of the weights, while the loss is above "
+    f"{percent(UNLEARNED)} of the cost of guessing",
+    refuted_by="a run at ten times the rate that learns no faster",
+    also=("loss", "outputs"),
+)
+def too_low(context: Context) -> Iterator[Finding]:
+    """Steps so short that an untrained network stays as it was drawn."""
+    table = context.table
+    ratio, loss, cost = typical_ratio(table), table.loss, cost_of_guessing(table)
+    if ratio is None or loss is None or cost is None or len(ratio.finite) < READINGS:
+        return
+    good = np.nan_to_num(ratio.values, nan=0.0)
+    if good[-1] <= STILL or _always_clipped(table) is not None:
+        return
+    alive = [x for x in table.at("gradients", "grad_norm") if table.is_matrix(x.site)]
+    if alive and np.mean([x.end == 0 for x in alive]) > 0.3:  # dead units, not short steps
+        return
+    if not table.adaptive and rate(table) > USUAL:  # the gradient is small, not the rate: a plateau
+        return
+    path = float(np.trapezoid(good, ratio.steps) + good[0])
+    level = float(np.median(loss.finite[-max(3, len(loss.finite) // 10) :]))
+    if path > PATH or level < UNLEARNED * cost or ratio.steps[-1] < 20:
+        return
+    trend = line(loss.steps, loss.values) if len(loss.finite) == len(loss.values) else None
+    slow = trend is not None and trend.t < -3
+    factor = float(10 ** np.clip(np.round(2 * np.log10(5e-3 / max(np.median(good), 1e-12))) / 2, 0.5, 6))
+    grads = table.get("gradients", "model", "grad_norm")
+    yield Finding(
+        "warning",
+        "",
+        f"The learning rate is too low: {int(ratio.steps[-1])} steps have moved the weights by {percent(path)} of "
+        f"themselves, and the loss ({level:.3g}) is still what guessing costs ({cost:.3g})"
+        + (", though it falls." if slow else "."),
+        why=f"One step changes a weight by {float(np.median(good)):.1e} of itself; healthy training changes it by "
+        f"about a "
+        "thousandth." + (f" Gradients are there ({grads.end:.2g}), the steps along them are not." if grads else ""),
+        advice=f"Raise the learning rate by about {factor:.0f}"
+        + (", and look at epsilon: above the gradients it shortens every step." if table.adaptive else "."),
+        evidence=(ratio.evidence(), loss.evidence(change=True)),
+        since=int(ratio.steps[0]),
+        until=int(ratio.steps[-1]),
+        confidence=confidence(good[good > 0], PATH / max(1, int(ratio.steps[-1])), above=False),
+        remedy=Remedy("rate", factor),
+    )
+
+
+@rule(
+    "learning rate at zero",
+    "Does every step move the weights?",
+    "gradients",
+    ("gradients", "update_ratio"),
+    least=READINGS,
+    null="a schedule that ends at zero ends with the run, and before it the loss has stopped to fall",
+    threshold=f"updates below {STILL:g} of the weights on the last readings while gradients are there",
+    refuted_by="a schedule that is meant to have ended",
+    also=("loss",),
+)
+def at_zero(context: Context) -> Iterator[Finding]:
+    """Gradients, and no steps."""
+    table = context.table
+    ratio, grads = typical_ratio(table), table.get("gradients", "model", "grad_norm")
+    if ratio is None or grads is None or len(ratio.finite) < READINGS:
+        return
+    still = ratio.values < STILL
+    stretch = last_stretch(ratio.steps, still, gap=0)
+    least = max(4, len(still) // 20)
+    if stretch is None or not still[-least:].all() or not grads.end > 0:
+        return
+    alive = [s for s in table.at("gradients", "grad_norm") if table.is_matrix(s.site)]
+    if not grads.end > 0.02 * grads.start or np.mean([s.end == 0 for s in alive] or [False]) > 0.3:
+        return  # nothing is left to learn, or units are dead
+    yield Finding(
+        "warning",
+        "",
+        f"No step has moved the weights since step {stretch.since}: the learning rate is zero.",
+        why=f"The gradient is {grads.end:.2g} (at the start {grads.start:.2g}), so that there is something to learn, "
+        f"but "
+        "the updates are nothing.",
+        advice="Look at the schedule: its number of steps may be that of epochs, or of another run. Give it the steps "
+        "of "
+        "this one.",
+        evidence=(ratio.evidence(change=True), grads.evidence(change=True)),
+        since=stretch.since,
+        until=stretch.until,
+        confidence=0.95,
+        remedy=Remedy("constant_rate", 1.0),
+    )
+
+
+@rule(
+    "clipping",
+    "Does clipping let go of ordinary gradients?",
+    "gradients",
+    ("gradients", "grad_norm"),
+    least=READINGS,
+    null="the norm of gradients varies from batch to batch by several percent; a clip touches the largest of them",
+    threshold=f"the norm is the same within {SAME:g} on nearly every reading",
+    source="arithmetic: a clipped gradient has the norm it was clipped at",
+    refuted_by="a norm that differs from step to step before it is clipped by less than that",
+    also=("loss",),
+)
+def clipping(context: Context) -> Iterator[Finding]:
+    """A gradient norm that is the same on every step, because it is always clipped."""
+    table = context.table
+    found = _always_clipped(table)
+    ratio, cost = typical_ratio(table), cost_of_guessing(table)
+    if found is None or ratio is None:
+        return
+    whole, level = found
+    path = float(np.trapezoid(np.nan_to_num(ratio.values), ratio.steps))
+    loss = table.loss
+    if not table.optimizers:
+        return
+    slow = path < 5 * PATH or (loss is not None and cost is not None and loss.end > UNLEARNED * cost)
+    if table.adaptive or not slow:
+        severity = "info"
+    else:
+        severity = "warning"
+    yield Finding(
+        severity,  # type: ignore[arg-type]
+        "",
+        f"Every gradient is clipped: its norm is {level:.3g} on every step.",
+        why="The clip sets the length of every step, and the size of the gradient nothing."
+        + (" Adam divides it out again." if table.adaptive else " The weights hardly move."),
+        advice="Clip at a few times the median of the norms that are not clipped, or raise the learning rate by as "
+        "much "
+        "as the clip takes away.",
+        evidence=(whole.evidence(value=level), ratio.evidence()),
+        since=int(whole.steps[0]),
+        until=int(whole.steps[-1]),
+        confidence=0.95,
+        remedy=Remedy("clip", max(1.0, 100 * level)),
+    )
+
+
+def _always_clipped(table: Table) -> tuple[Curve, float] | None:
+    whole = table.get("gradients", "model", "grad_norm")
+    if whole is None or len(whole.finite) < READINGS or len(whole.finite) < len(whole.values):
+        return None
+    level = float(np.median(whole.values))
+    if not level > 0 or (np.abs(whole.values / level - 1) < SAME).mean() < 0.9:
+        return None
+    inputs = table.at("inputs", "mark")
+    if inputs and all(np.ptp(s.finite) == 0 for s in inputs if len(s.finite)):
+        return None  # one batch on every step has gradients that hardly change
+    return whole, level
+
+
+@rule(
+    "weights shrink",
+    "Does decay leave the weights their size?",
+    "gradients",
+    ("gradients", "weight_norm"),
+    least=READINGS,
+    null="under a decay that fits, the norm of a weight matrix or a norm's gain changes by a few percent in hundreds "
+    "of "
+    "steps, and gradients hold against it",
+    threshold=f"half of the matrices, or of the gains of norms, below {SHRUNK:g} of their norm at the start and surely "
+    "falling, with a decay above 0",
+    refuted_by="weights that shrink as fast without decay",
+    also=("drift", "preactivations"),
+)
+def shrink(context: Context) -> Iterator[Finding]:
+    """Weights or gains that decay takes away faster than gradients can hold them."""
+    table = context.table
+    decay = max(
+        (float(o.get("weight_decay", 0) or 0) for o in table.meta.get("optimizer") or () if isinstance(o, dict)),
+        default=0.0,
+    )
+    if decay <= 0:
+        return
+    share = decay * (rate(table) if rate(table) == rate(table) else 0.0)
+    if share > DECAYED:
+        norm = table.get("gradients", "model", "weight_norm")
+        yield Finding(
+            "warning",
+            "",
+            f"Decay is too strong: each step takes {percent(share)} of every weight away.",
+            why=f"With a rate of {rate(table):g} and a decay of {decay:g} a weight halves in {0.69 / share:.0f} steps "
+            f"unless "
+            "its gradient puts it back: only what the last steps taught is ever there.",
+            advice="Decay less (0.01 to 0.1 for AdamW, 1e-4 for SGD), and exempt the gains of norms and the biases "
+            "from it.",
+            evidence=(norm.evidence(change=True),) if norm is not None else (),
+            since=0,
+            until=table.steps[-1],
+            confidence=0.9,
+            remedy=Remedy("decay", 0.01 / decay),
+        )
+        return
+    gains = {
+        f"{s.get('module')}.weight" for s in table.meta.get("sites", ()) if s.get("kind") == "norm" and s.get("module")
+    }
+    for kind, chosen in (("weights", table.is_matrix), ("gains of norms", lambda site: site in gains)):
+        curves = [s for s in table.at("gradients", "weight_norm") if chosen(s.site) and "[" not in s.site]
+        hits = []
+        for s in curves:
+            if len(s.finite) < READINGS or not s.start > 0:
+                continue
+            ratio = s.end / s.start
+            fall = line(s.steps, np.log(np.maximum(s.values, 1e-30)))
+            if ratio < SHRUNK and fall.t < -4:
+                hits.append(hit(s, "warning", 1 - ratio, change=True, beyond=0.9 * s.start, above=False))
+        if len(hits) >= max(1, 0.5 * len(curves)):
+            yield from together(
+                hits,
+                what=lambda where, worst, kind=kind: (  # type: ignore[misc]
+                    f"Decay shrinks the {kind}: {where}; {worst.site} is down to "
+                    f"{percent(1 - worst.size)} of its norm at the start."
+                ),
+                why=f"The optimizer takes lr × {decay:g} of every weight away on each step, more than gradients put "
+                f"back: "
+                "the signal fades layer by layer.",
+                advice="Decay less (0.01 to 0.1 for AdamW), and exempt the gains of norms and the biases from it.",
+                remedy=Remedy("decay", 0.01 / decay),
+            )
+            return
+
+
+@rule(
+    "edge of stability",
+    "Does the loss fall without swinging?",
+    "loss",
+    ("loss", "loss"),
+    least=30,
+    null="differences of the loss from step to step are as often up as down in any order; from fresh batches their "
+    "first "
+    "autocorrelation is −0.5, from one fixed batch it is positive",
+    threshold=f"on one fixed batch, a rise of {percent(SWING)} or more on {percent(SWINGING)} of {SWINGS} steps in a "
+    f"row",
+    source="descent turns on every step where rate times curvature passes 2",
+    refuted_by="the same swing at half of the rate",
+    also=("inputs",),
+)
+def edge(context: Context) -> Iterator[Finding]:
+    """A loss that swings from step to step though the batch is the same: rate times curvature is near two."""
+    table = context.table
+    loss, marks = table.loss, table.at("inputs", "mark")
+    if loss is None or len(loss.finite) < 30 or len(loss.finite) < len(loss.values) or np.ptp(np.diff(loss.steps)):
+        return
+    if table.meta.get("probe") or not marks or not all(np.ptp(s.finite) == 0 for s in marks if len(s.finite)):
+        return  # the batches differ: what swings may be the data
+    rises = np.diff(loss.values) / np.maximum(loss.values[:-1], 1e-12)
+    window = np.lib.stride_tricks.sliding_window_view(rises, SWINGS)
+    up = (window > SWING).mean(1)
+    worst = int(np.argmax(up))
+    if up[worst] < SWINGING:
+        return
+    seen = np.flatnonzero(up >= SWINGING)
+    size = float(np.median(np.abs(window[worst])))
+    yield Finding(
+        "warning",
+        "",
+        f"The loss swings though the batch is the same: of {SWINGS} steps around step {int(loss.steps[worst])} it "
+        f"rose on "
+        f"{round(up[worst] * SWINGS)}, by {percent(size)} of itself. Training is at the edge of stability.",
+        why="Along the steepest direction a step overshoots by as much as it corrects: the learning rate times the "
+        "largest curvature is about 2. Progress goes on in flatter directions, but a little more ends it.",
+        advice="Lower the learning rate to a third, or keep it and watch: at the edge it can go on for long.",
+        evidence=(loss.evidence(change=True),),
+        since=int(loss.steps[seen[0]]),
+        until=int(loss.steps[min(seen[-1] + SWINGS, len(loss.steps) - 1)]),
+        confidence=min(0.99, 0.5 + float(up[worst])),
+        remedy=Remedy("rate", 0.3),
+    )
+
+
+RULES = (too_high, too_low, at_zero, clipping, shrink, edge)

@@ -1,0 +1,145 @@
+r"""What a series says with which certainty: since when, how steep, how far beyond a threshold.
+
+A threshold alone decides nothing here. Beyond it by how much of its own noise ($t$), since which step without a break,
+and with which slope and standard error is what rules ask.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+ONE_READING = 0.75  # how sure one reading alone makes anybody, however far it is beyond a threshold
+LEAST, MOST = 0.5, 0.99
+
+
+class Stretch(NamedTuple):
+    """The steps over which something was seen."""
+
+    since: int
+    until: int
+    share: float  # of the readings in between that showed it
+    lasting: bool  # it was there on the last reading
+
+
+def last_stretch(steps: np.ndarray, seen: np.ndarray, gap: int = 2) -> Stretch | None:
+    """The last stretch of readings that show something; up to ``gap`` readings in a row may miss it.
+
+    Args:
+        steps: of the readings.
+        seen: whether each shows it.
+        gap: readings in a row that do not end the stretch.
+
+    Returns:
+        The stretch, or None where nothing was ever seen.
+
+    >>> last_stretch(np.arange(8), np.array([1, 0, 0, 0, 1, 1, 0, 1], bool))
+    Stretch(since=4, until=7, share=0.75, lasting=True)
+    """
+    at = np.flatnonzero(seen)
+    if not len(at):
+        return None
+    breaks = np.flatnonzero(np.diff(at) > gap + 1)
+    first = int(at[breaks[-1] + 1]) if len(breaks) else int(at[0])
+    last = int(at[-1])
+    share = float(np.asarray(seen, bool)[first : last + 1].mean())
+    return Stretch(int(steps[first]), int(steps[last]), share, len(seen) - 1 - last <= gap)
+
+
+def confidence(values: np.ndarray, threshold: float, *, above: bool = True, log: bool = True) -> float:
+    r"""How sure these readings make it that their level is beyond a threshold.
+
+    $\Phi_t\!\big((\bar v - c)/(s/\sqrt n)\big)$ with Student's distribution, of logarithms where all is positive; one
+    or two readings are worth 0.75 at most.
+
+    Args:
+        values: the readings that show it.
+        threshold: which they are beyond.
+        above: whether beyond means above.
+        log: compare logarithms, where values and threshold are positive.
+
+    Returns:
+        Between 0.5 and 0.99.
+
+    >>> round(confidence(np.array([3.0, 2.9, 3.1, 3.0]), 1.0), 2), confidence(np.array([1.01]), 1.0) < 0.6
+    (0.99, True)
+    """
+    from scipy import stats
+
+    v = np.asarray(values, float)
+    v = v[np.isfinite(v)]
+    if not len(v):
+        return MOST
+    if log and threshold > 0 and (v > 0).all():
+        v, threshold = np.log(v), math.log(threshold)
+    distance = float(v.mean() - threshold) * (1 if above else -1)
+    if len(v) < 3:
+        return float(np.clip(LEAST + 0.5 * distance, LEAST, ONE_READING))
+    error = float(v.std(ddof=1)) / math.sqrt(len(v))
+    if error == 0:
+        return MOST if distance > 0 else LEAST
+    return float(np.clip(stats.t.cdf(distance / error, len(v) - 1), LEAST, MOST))
+
+
+class Line(NamedTuple):
+    """A straight line through readings: its slope a step, the error of that, and how far it goes from end to end."""
+
+    slope: float
+    stderr: float
+    change: float
+    t: float
+
+
+def line(steps: np.ndarray, values: np.ndarray) -> Line:
+    r"""Least squares, with the error of the slope widened by the first autocorrelation $\rho$ of what is left:
+    $\sqrt{(1+\rho)/(1-\rho)}$.
+
+    Args:
+        steps: of the readings.
+        values: finite ones.
+
+    Returns:
+        The line; a slope of zero with an infinite error where there are fewer than four readings.
+
+    >>> found = line(np.arange(50), 1.0 - 0.01 * np.arange(50))
+    >>> round(found.change, 2), found.t < -100
+    (-0.49, True)
+    """
+    x, y = np.asarray(steps, float), np.asarray(values, float)
+    if len(x) < 4 or np.ptp(x) == 0:
+        return Line(0.0, math.inf, 0.0, 0.0)
+    d = x - x.mean()
+    spread = float((d * d).sum())
+    slope = float((d * (y - y.mean())).sum() / spread)
+    rest = y - y.mean() - slope * d
+    power = float((rest * rest).sum())
+    rho = float(np.clip((rest[1:] * rest[:-1]).sum() / power, 0.0, 0.95)) if power else 0.0
+    stderr = math.sqrt(power / (len(x) - 2) / spread * (1 + rho) / (1 - rho))
+    t = slope / stderr if stderr else math.copysign(math.inf, slope) if slope else 0.0
+    return Line(slope, stderr, slope * float(np.ptp(x)), t)
+
+
+def noise(values: np.ndarray) -> float:
+    """Spread of one reading around its neighbours (differences carry the noise twice).
+
+    >>> noise(np.array([1.0, 1.0, 1.0]))
+    0.0
+    """
+    if len(values) < 3:
+        return 0.0
+    return float(np.median(np.abs(np.diff(values)))) / (0.6745 * math.sqrt(2))
+
+
+def smoothed(values: np.ndarray, parts: int = 20) -> np.ndarray:
+    """A running median over a ``parts``-th of the readings, as long as the series.
+
+    >>> smoothed(np.array([1.0, 9.0, 1.0]), parts=1).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    width = max(1, len(values) // parts) | 1
+    if width == 1 or len(values) < 3:
+        return np.asarray(values, float)
+    padded = np.pad(np.asarray(values, float), width // 2, mode="edge")
+    return np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)

@@ -1,0 +1,108 @@
+"""The status of a vital sign, in seven states. Green is said only where a rule looked at readings of the last steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from netvitals.findings.curves import Table
+from netvitals.runs import SEVERITIES, Finding
+
+State = Literal["critical", "warning", "watch", "good", "not asked", "stale", "not finite"]
+STATES: tuple[State, ...] = ("critical", "warning", "watch", "good", "not asked", "stale", "not finite")
+WORDS: Mapping[str, str] = {
+    "critical": "critical",
+    "warning": "warning",
+    "watch": "watch",
+    "good": "checked and good",
+    "not asked": "not asked",
+    "stale": "stale",
+    "not finite": "not finite",
+}
+READINGS_LATE = 3  # a vital sign may miss so many of its own intervals before its readings are stale
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a vital sign stands, and why.
+
+    >>> print(Status("stale", "last read at step 0, the run is at step 90"))
+    stale (last read at step 0, the run is at step 90)
+    """
+
+    state: State
+    why: str = ""
+
+    def __str__(self) -> str:
+        return WORDS[self.state] + (f" ({self.why})" if self.why else "")
+
+
+def status_of_vitals(
+    readings: Table, findings: Iterable[Finding], checked: Sequence[Any], rules: Sequence[Any]
+) -> dict[str, Status]:
+    """The status of every vital sign that has readings.
+
+    Args:
+        readings: the table.
+        findings: what was found, consequences included.
+        checked: what was asked, with how many series there were to look at.
+        rules: all rules.
+
+    Returns:
+        Status by vital sign.
+    """
+    found = list(findings)
+    asked = {c.rule for c in checked if c.series and not c.trouble}
+    vitals = dict.fromkeys(vital for vital, _, _ in readings.series)
+    return {vital: _status(vital, readings, found, asked, rules) for vital in vitals}
+
+
+def _status(vital: str, readings: Table, found: list[Finding], asked: set[str], rules: Sequence[Any]) -> Status:
+    mine = [s for s in readings.series.values() if s.vital == vital]
+    broken = [s for s in mine if len(s.values) and not np.isfinite(s.values[-1]) and np.isfinite(s.values).any()]
+    never = [s for s in mine if len(s.values) and not np.isfinite(s.values).any()]
+    last = max(int(s.steps[-1]) for s in mine)
+    run = readings.steps
+    grave = min(
+        (f for f in found if f.vital == vital and f.severity != "info"),
+        key=lambda f: SEVERITIES.index(f.severity),
+        default=None,
+    )
+    if broken and (len(broken) * 2 >= len(mine) or vital == "loss"):
+        first = min(int(s.steps[~np.isfinite(s.values)][0]) for s in broken)
+        return Status("not finite", f"since step {first}")
+    if len(never) == len(mine):
+        return Status("not finite", "no finite number was ever read")
+    if grave is not None:
+        return Status(grave.severity, grave.rule)  # type: ignore[arg-type]
+    lost = _lost(readings)
+    if lost is not None and last < lost:
+        return Status("stale", f"last read at step {last}; the loss is not finite since step {lost}")
+    interval = _interval(mine)
+    if run and run[-1] - last > READINGS_LATE * interval:
+        return Status("stale", f"last read at step {last}, the run is at step {run[-1]}")
+    judged = [r for r in rules if r.vital == vital or vital in r.also]
+    ran = [r.name for r in judged if r.name in asked]
+    if ran:
+        return Status("good", ", ".join(ran))
+    if judged:
+        return Status("not asked", f"{judged[0].name} needs {judged[0]}")
+    return Status("not asked", "no rule judges it")
+
+
+def _lost(readings: Table) -> int | None:
+    """The step from which the loss is not finite to the end."""
+    loss = readings.loss
+    if loss is None or not len(loss.values) or np.isfinite(loss.values[-1]):
+        return None
+    good = np.flatnonzero(np.isfinite(loss.values))
+    return int(loss.steps[good[-1] + 1]) if len(good) else int(loss.steps[0])
+
+
+def _interval(curves: Sequence[Any]) -> float:
+    """Training steps between two readings of a vital sign, by the series that is read most seldom."""
+    gaps = [float(np.median(np.diff(s.steps))) for s in curves if len(s.steps) > 1]
+    return max(gaps, default=float("inf"))

@@ -1,0 +1,48 @@
+r"""Inputs: what the first layer is given.
+
+Of a batch $x$ with features $j$: the mean and the standard deviation $s$ over everything, the largest $|x|$, and
+``varying`` $= \overline{s_j} / s$ with $s_j$ the spread of feature $j$ over the examples: 0 where all examples are one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from netvitals.capture import LinearView, Metric, Recorder, Vital
+
+METRICS = ("mean", "std", "max_abs", "varying", "mark")
+
+
+class Inputs(Vital):
+    """The numbers above at the first layers that are given the data itself.
+
+    ``mark`` is a sum over the batch with weights that no two entries share: batches that are equal have the same, and
+    hardly any others do.
+    """
+
+    name = "inputs"
+    title = "Inputs"
+    meaning = "What the first layer is given: its scale, whether the examples differ, whether the batches do."
+    metrics: ClassVar = {
+        "mean": Metric("mean over everything", "input"),
+        "std": Metric("standard deviation over everything", "input"),
+        "max_abs": Metric("largest |x|", "input"),
+        "varying": Metric("mean spread of a feature over the examples, over the spread of everything"),
+        "mark": Metric("a sum that tells batches apart", "input"),
+    }
+    headline = ("std", "mean")
+    default = True
+
+    def linear(self, recorder: Recorder, view: LinearView) -> None:
+        if view.site.follows != "input" or not view.x.is_floating_point() or view.x.shape[0] < 2:
+            return
+        x = view.x.reshape(view.x.shape[0], -1).float()
+        mean = x.mean()
+        each = (x - x.mean(0)).square().mean(0).sqrt().mean()
+        std = (x - mean).square().mean().sqrt()
+        weights = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=x.dtype).sqrt()
+        rows = torch.arange(1, x.shape[0] + 1, device=x.device, dtype=x.dtype).sqrt()
+        mark = rows @ (x @ weights) / x.numel()
+        recorder.write(view.site, METRICS, torch.stack([mean, std, x.abs().max(), each / std, mark]))

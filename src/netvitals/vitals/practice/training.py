@@ -1,0 +1,97 @@
+r"""The training loop: what is left in the gradients, which modules are in which mode, what half precision lost.
+
+``carried`` $= \|g_{old}\| / \|g\|$, with $g_{old}$ what the gradients of a few small tensors held when the backward
+pass
+began: 0 after ``zero_grad``. ``zero_share`` and ``smallest`` are read from a sample of the entries of every matrix.
+"""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
+
+FEW = 4  # tensors that are asked what they hold
+SAMPLE = 2048  # entries of a gradient that are looked at
+WHOLE = 1000.0  # multiples of the smallest that single precision can tell from others
+LOST = ("zero_share", "smallest", "multiples")
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+
+
+class Training(Vital):
+    """``carried`` and the counts below, of the model; ``zero_share`` and ``smallest`` of the gradient of every
+    matrix."""
+
+    name = "training"
+    title = "Training loop"
+    meaning = "How the loop is written: what was left in the gradients, which modules stand in eval mode."
+    metrics: ClassVar = {
+        "carried": Metric("gradient that was there before the backward pass, over the one after it"),
+        "passes": Metric("forward passes since the optimizer stepped", "passes"),
+        "norms": Metric("batch norms in the model", "modules"),
+        "eval_norms": Metric("batch norms in eval mode", "modules"),
+        "unused_statistics": Metric("batch norms in eval mode that have never seen a batch", "modules"),
+        "eval_dropouts": Metric("dropouts in eval mode", "modules"),
+        "zero_share": Metric("share of exact zeros in a sample of the gradient", "share"),
+        "smallest": Metric("smallest |g| above zero in that sample", "gradient"),
+        "multiples": Metric("share of the others that are whole multiples of it", "share"),
+    }
+    headline = ("carried", "eval_norms")
+    default = True
+    every = 2
+    gradients_of = ("output",)
+    tensors_of = ()
+
+    def __init__(self) -> None:
+        self._few: list[tuple[str, weakref.ref[Tensor]]] = []
+        self._old: Tensor | None = None
+        self._own = True
+
+    def begin(self, context: WatchContext) -> None:
+        held = {id(p) for o in context.optimizers for group in o.param_groups for p in group["params"]}
+        named = [(n, p) for n, p in context.model.named_parameters() if p.requires_grad and (not held or id(p) in held)]
+        few = sorted(named, key=lambda pair: pair[1].numel())[:FEW]
+        self._few = [(n, weakref.ref(p)) for n, p in few]
+        self._own = context.probe is None  # else the backward pass that is seen is not the loop's
+
+    def gradient(self, recorder: Recorder, view: Any, g: Tensor) -> None:
+        if self._old is not None or not self._own:
+            return
+        held = [p.grad for _, ref in self._few if (p := ref()) is not None and p.grad is not None]
+        dense = [h.float().norm() for h in held if h.layout is torch.strided]
+        self._old = torch.stack(dense).norm() if dense else torch.zeros((), device=g.device)
+
+    def parameters(self, recorder: Recorder, view: ParameterView) -> None:
+        old, self._old = self._old, None
+        few = [view.grads[n].float().norm() for n, _ in self._few if n in view.grads]
+        if old is not None and few:
+            now = torch.stack(few).norm()
+            recorder.write("model", ("carried",), (old / now.clamp(min=1e-30)).reshape(1))
+        norms = [m for m in view.modules.values() if isinstance(m, _BatchNorm) and m.track_running_stats]
+        shut = [m for m in norms if not m.training]
+        drops = [m for m in view.modules.values() if isinstance(m, DROPOUTS) and m.p > 0 and not m.training]
+        seen = [m.num_batches_tracked for m in shut if m.num_batches_tracked is not None]
+        recorder.on_host(seen, partial(self._count, recorder, len(norms), len(shut), len(drops)))
+        for name, g in view.grads.items():
+            if g.ndim > 1 and g.numel():
+                flat = g.reshape(-1)
+                size = flat[:: -(-flat.numel() // SAMPLE)].abs().float()
+                least = torch.where(size > 0, size, torch.inf).min()
+                # numbers of half precision are whole multiples of one smallest
+                times = size / least
+                near = (size > 0) & (times < WHOLE)
+                whole = (near & ((times - times.round()).abs() < 0.01)).sum() - 1  # itself aside
+                whole = whole / (near.sum() - 1).clamp(min=4)
+                recorder.write(name, LOST, torch.stack([(size == 0).float().mean(), least, whole]))
+
+    def _count(self, recorder: Recorder, norms: int, shut: int, drops: int, *seen: np.ndarray) -> None:
+        unused = sum(float(batches) == 0 for batches in seen)
+        values = np.array([norms, shut, unused, drops], dtype=float)
+        recorder.put("model", ("norms", "eval_norms", "unused_statistics", "eval_dropouts"), values)
