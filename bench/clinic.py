@@ -92,21 +92,18 @@ def _wanted(name: str, given: argparse.Namespace) -> bool:
 
 def _trials(given: argparse.Namespace) -> Iterator[Job]:
     """Seed by seed, so that a run that is stopped has seen every disease and every control equally often."""
-    for round_ in range(max(SEEDS.values()) if given.seeds is None else given.seeds):
-        seed = FIRST_SEED + round_
-        for grade, often in SEEDS.items():
-            if round_ >= (often if given.seeds is None else given.seeds):
-                continue
+    for grade in ("moderate", "gross", "mild"):
+        for round_ in range(SEEDS[grade] if given.seeds is None else given.seeds):
+            seed = FIRST_SEED + round_
             for disease in clinic.DISEASES:
                 if _wanted(disease.name, given):
                     key = f"trial|{disease.name}|{grade}|{seed}"
                     yield key, lambda d=disease, g=grade, s=seed: clinic.examine(d, s, g, SIZE).to_dict()
-            if grade == "moderate":
-                for control in clinic.CONTROLS:
-                    once = bool(control.package) and round_ > 0  # large networks are trained once
-                    if control.available and _wanted(control.name, given) and not once:
-                        key = f"trial|{control.name}||{seed}"
-                        yield key, lambda c=control, s=seed: clinic.keep_watch(c, s, SIZE).to_dict()
+            for control in clinic.CONTROLS if grade == "moderate" else ():
+                once = bool(control.package) and round_ > 0  # large networks are trained once
+                if control.available and _wanted(control.name, given) and not once:
+                    key, live = f"trial|{control.name}||{seed}", round_ == 0
+                    yield key, lambda c=control, s=seed, v=live: clinic.keep_watch(c, s, SIZE, live=v).to_dict()
 
 
 def _treatments(given: argparse.Namespace) -> Iterator[Job]:
@@ -144,7 +141,7 @@ def _rivals(given: argparse.Namespace) -> Iterator[Job]:
         ]
         for name, case, grade in cases:
             if _wanted(name, given):
-                for seed in range(FIRST_SEED, FIRST_SEED + (given.seeds or 2)):
+                for seed in range(FIRST_SEED, FIRST_SEED + (given.seeds or 1)):
                     key = f"rival|{rival.name}|{name}|{grade}|{seed}"
                     yield key, lambda r=rival, c=case, g=grade, s=seed: examined(r, c, g, s, SIZE)
 

@@ -14,7 +14,8 @@ from netvitals.capture import observe, rng_state
 
 
 def readings(items):
-    return {(r.vital, r.site, r.metric): r.value for r in items if r.vital != "loss"}
+    loops = ("carried", "passes")  # there is no loop in a probe
+    return {(r.vital, r.site, r.metric): r.value for r in items if r.vital != "loss" and r.metric not in loops}
 
 
 @pytest.mark.parametrize("vitals", [["echo"], None])

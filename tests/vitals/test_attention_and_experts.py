@@ -131,7 +131,7 @@ def found(model, x, vitals, steps, rule):
         for _ in range(steps):
             model(x).square().mean().backward()
             watching.step()
-    return [f for f in watching.findings() if f.rule == rule]
+    return [f for f in watching.findings().all if f.rule == rule]
 
 
 def test_exploding_scores_are_told_and_ordinary_ones_are_not():

@@ -68,7 +68,7 @@ def test_weights_without_a_usual_name_are_judged():
             return (x @ self.kernel).detach() @ self.out_proj + 0 * self.kernel.sum()
 
     watching = train(Cut(), ["gradients"], torch.randn(20, 5), steps=6)
-    (finding,) = [f for f in watching.findings() if f.rule == "vanishing gradients"]
+    (finding,) = [f for f in watching.findings().all if f.rule == "vanishing gradients"]
     assert finding.severity == "critical" and finding.sites == ("kernel",)
 
 

@@ -71,14 +71,14 @@ def _status(vital: str, readings: Table, found: list[Finding], asked: set[str], 
         key=lambda f: SEVERITIES.index(f.severity),
         default=None,
     )
-    if broken and (len(broken) * 2 >= len(mine) or vital == "loss"):
+    lost = _lost(readings)
+    if broken and (len(broken) * 2 >= len(mine) or vital == "loss" or lost is not None):
         first = min(int(s.steps[~np.isfinite(s.values)][0]) for s in broken)
         return Status("not finite", f"since step {first}")
     if len(never) == len(mine):
         return Status("not finite", "no finite number was ever read")
     if grave is not None:
         return Status(grave.severity, grave.rule)  # type: ignore[arg-type]
-    lost = _lost(readings)
     if lost is not None and last < lost:
         return Status("stale", f"last read at step {last}; the loss is not finite since step {lost}")
     interval = _interval(mine)

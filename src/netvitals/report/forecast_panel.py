@@ -28,7 +28,9 @@ def forecast_panel(readings: Table) -> dict[str, Any] | None:
     series = {key: (curve.steps, curve.values) for key, curve in readings.series.items()}
     last = max((int(c.steps[-1]) for c in readings.series.values() if len(c.steps)), default=-1)
     book = Ledger(forecasts=tuple(made), scores=tuple(scored(made, series, last)), last_step=last)
-    return {"rows": _rows(book), "methods": [str(m) for m in book.methods()], "ahead": _ahead(book)}
+    methods = [str(m) for m in book.methods()]
+    methods += [f"last refusal: {book.refused[-1]}"] if book.refused else []
+    return {"rows": _rows(book), "methods": methods, "ahead": _ahead(book)}
 
 
 def _rows(book: Ledger) -> list[list[str]]:

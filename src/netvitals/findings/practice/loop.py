@@ -137,7 +137,7 @@ def not_in_the_optimizer(context: Context) -> Iterator[Finding]:
     "gradients",
     ("gradients", "update_norm"),
     null="a layer that ran in the forward pass gets a gradient in the backward pass",
-    threshold="a layer that ran and whose gradient was never there",
+    threshold="a layer that ran and whose gradient was never there, and all layers before it (for a warning)",
     source="an identity: autograd leaves None where no path leads to the loss",
     refuted_by="a gradient at these parameters on some step",
 )
@@ -151,10 +151,16 @@ def cut_off(context: Context) -> Iterator[Finding]:
     if not lost or not graded:
         return
     sites = tuple(s.site for s in lost)
+    # a cut takes everything before it; a branch whose output nobody uses (a pooler) leaves the layers before it a
+    # gradient
+    order = [str(s.get("module", "")) for s in table.meta.get("sites", ()) if s.get("kind") in ("linear", "norm")]
+    owners = {name.rpartition(".")[0] for name in sites}
+    whole = bool(order) and order[0] in owners
     yield Finding(
-        "critical",
+        "critical" if whole else "watch",
         sites[0],
-        f"{names(sites)} {'is' if len(sites) == 1 else 'are'} cut off from the loss: no gradient was ever there.",
+        f"{names(sites)} {'is' if len(sites) == 1 else 'are'} cut off from the loss: no gradient was ever there."
+        + ("" if whole else " Layers before have one, so that it may be a branch whose output is not used."),
         why="These layers ran, but between them and the loss the graph is broken: a detach(), a .data, a numpy call "
         "or a "
         "no_grad() on the way.",

@@ -44,6 +44,7 @@ def course(
     live: bool = True,
     treat: tuple[int, Treat] | None = None,
     companion: Any = None,
+    enough: Callable[[Findings], bool] | None = None,
 ) -> Course:
     """Train a session from its first step to its last.
 
@@ -54,6 +55,7 @@ def course(
         live: whether it is asked while the run goes on.
         treat: (step, function of session, optimizer and step): done before that step; returns the optimizer to go on
             with.
+        enough: says of findings that they need not be asked for again before the end, if it says so twice in a row.
         companion: another tool: made by ``companion(model, optimizer)``, then ``.step(i, loss)`` after each step.
 
     Returns:
@@ -66,6 +68,7 @@ def course(
     other = companion(session.model, optimizer) if companion is not None else None
     losses: list[float] = []
     asked: list[tuple[int, Findings]] = []
+    sure = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for step in range(session.steps):
@@ -74,8 +77,9 @@ def course(
             losses.append(_advance(session, optimizer, step))
             if watch is not None:
                 watch.step(losses[-1])
-                if live and step and step % (session.every * ASKED_EVERY) == 0:
+                if live and sure < 2 and step and step % (session.every * ASKED_EVERY) == 0:
                     asked.append((step, watch.findings()))
+                    sure = sure + 1 if enough is not None and enough(asked[-1][1]) else 0
             if other is not None:
                 other.step(step, losses[-1])
         if watch is not None:

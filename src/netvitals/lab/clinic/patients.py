@@ -188,6 +188,7 @@ def _values(seed: int, size: int) -> Session:
 
 ARCHITECTURES: dict[str, Maker] = {
     "mlp": _mlp(),
+    "mlp-relu": _mlp(("relu", "relu")),
     "mlp-batchnorm": _mlp(("relu", "silu"), "batch"),
     "mlp-layernorm": _mlp(("gelu", "relu"), "layer"),
     "mlp-sigmoid": _mlp(("tanh", "sigmoid"), "layer"),

@@ -77,8 +77,8 @@ DISEASES = (
     Disease(
         name="units dead from the start",
         family="initialisation",
-        hosts=("mlp", "mlp-sgd"),
-        dial=(1.0, 4.0, 10.0),
+        hosts=("mlp-relu",),
+        dial=(0.3, 1.0, 10.0),
         plant=_dead,
         cause=("dead units",),
         symptoms=("sparsity cliff", "gate density falls", "vanishing gradients", "plateau"),

@@ -66,7 +66,7 @@ DISEASES = (
     Disease(
         name="dying ReLU",
         family="nonlinearity",
-        hosts=("mlp",),
+        hosts=("mlp-relu",),
         dial=(0.3, 0.8, 2.0),
         plant=_dying,
         cause=("dead units",),
