@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 
 HOUSE = Path(__file__).parents[1]
 PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-CORE = {"torch", "numpy", "scipy", "polars", "typer", "rich", "jinja2", "networkx"}
+CORE = {"torch", "numpy", "scipy", "polars", "typer", "rich", "jinja2", "networkx", "fsspec"}
 OURS = CORE | {"netvitals", "markupsafe"}  # markupsafe is the part of jinja2 that escapes
-ROOMS_WITH_EXTRAS = ("integrations", "lab", "report/live/server.py", "report/notebook.py", "cli/view.py")
+ROOMS_WITH_EXTRAS = ("integrations", "lab", "report/live/server.py", "report/notebook.py", "cli/runs/view.py")
 
 WITHOUT = """
 import sys

@@ -131,7 +131,7 @@ def checkup(
     check_finite((task.args, dict(task.kwargs)), "the input of the batch")
     check_finite(task.targets, "the target of the batch")
     _check_batch_size(model, task, mode)
-    signs = choose(vitals)
+    signs = choose(vitals, training=False)
     seen = observe(model, loss_fn, batch, vitals=signs, mode=mode, forward=forward)
     if not any(site.kind == "activation" for site in seen.sites) and not seen.skipped:
         raise ValueError(

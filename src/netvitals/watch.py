@@ -20,21 +20,27 @@ from netvitals.capture import (
     Vital,
     WatchContext,
     copies,
-    detached_context,
-    parameter_view,
-    task_of,
     uncompiled,
     unwrapped,
     warn,
 )
-from netvitals.capture import probe as observe_with
 from netvitals.watching import open_watches
-from netvitals.watching.arguments import check_model, check_resume, checked_optimizers, checked_probe, together
-from netvitals.watching.description import described
+from netvitals.watching.arguments import (
+    check_model,
+    check_resume,
+    check_total,
+    checked_optimizers,
+    checked_probe,
+    together,
+)
+from netvitals.watching.description import described, note_places, open_run_of
+from netvitals.watching.live_forecasts import LiveForecasts
 from netvitals.watching.live_log import LiveLog, live_log
+from netvitals.watching.looks import Looks
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import ranks_of
-from netvitals.watching.seen import Seen
+from netvitals.watching.shared_steps import shared_steps
+from netvitals.watching.twin import twin_of
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
@@ -50,6 +56,11 @@ def watch(
     vitals: Iterable[Vital | str] | None = None,
     resume: bool | int = False,
     log: Any = None,
+    on_finding: Any = None,
+    panel: bool = False,
+    scheduler: Any = None,
+    total_steps: int | None = None,
+    forecasts: bool = True,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
@@ -74,6 +85,11 @@ def watch(
             continues at that step, as a checkpoint has it: what was read from there on before is kept, but marked.
         log: send each measured step on while it trains: a wandb run, ``mlflow`` or ``(client, run_id)``, a
             ``SummaryWriter``, ``trackio``, or a function of (step, numbers). Your run is never begun or ended.
+        on_finding: called with each finding when it is first made, while it trains; or the address of a web hook.
+        panel: show loss, vital signs and findings in the terminal or notebook; in a log file, a line a minute.
+        scheduler: of the learning rate; looked for if left out. A copy of it says what the rates will be.
+        total_steps: how many steps the training will have, for forecasts to its end.
+        forecasts: make forecasts, store them with the run, and score them when their day comes.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
@@ -89,10 +105,24 @@ def watch(
     >>> sorted({r.step for r in vitals.readings if r.vital == "gates"})
     [0, 2]
     """
-    return Watch(model, optimizer=optimizer, run=run, every=every, probe=probe, vitals=vitals, resume=resume, log=log)
+    return Watch(
+        model,
+        optimizer=optimizer,
+        run=run,
+        every=every,
+        probe=probe,
+        vitals=vitals,
+        resume=resume,
+        log=log,
+        on_finding=on_finding,
+        panel=panel,
+        scheduler=scheduler,
+        total_steps=total_steps,
+        forecasts=forecasts,
+    )
 
 
-class Watch(Seen):
+class Watch(Looks):
     """A model under watch; made by :func:`watch`. Call :meth:`step` once per training step.
 
     ``sites`` are the places looked at, ``skipped`` those that could not be (place → reason).
@@ -109,16 +139,25 @@ class Watch(Seen):
         vitals: Iterable[Vital | str] | None = None,
         resume: bool | int = False,
         log: Any = None,
+        on_finding: Any = None,
+        panel: bool = False,
+        scheduler: Any = None,
+        total_steps: int | None = None,
+        forecasts: bool = True,
     ) -> None:
         root: nn.Module = together(model)
         check_model(root, every)
+        check_total(total_steps)
         check_resume(run, resume)
         self.every = int(every)
         self._ranks = ranks_of(root)
         if self._ranks is not None and self._ranks.rank:  # the first writes and sends for all
-            run = log = None
+            run = log = on_finding = None
+            panel = False
         self._probe = checked_probe(probe)
-        self._model = uncompiled(root) if probe is not None else unwrapped(root)
+        cut = self._ranks is not None and self._ranks.pieces  # to run these once more would take collectives
+        self._twin = twin_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
+        self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
         if words := open_watches.take_over(self._model):
             warn(words)
         parameters = dict(uncompiled(root).named_parameters())
@@ -127,32 +166,46 @@ class Watch(Seen):
         optimizers, foreign = checked_optimizers(optimizer, parameters)
         from netvitals.vitals import choose
 
-        self._schedule = Schedule(choose(vitals))
+        chosen = ["default", "ranks"] if vitals is None and self._ranks is not None else vitals
+        self._schedule = Schedule(choose(chosen))
         self._schedule.begin(
-            WatchContext(model=self._bare, optimizers=tuple(optimizers), probe=self._probe, training=True)
+            WatchContext(
+                model=self._bare,
+                optimizers=tuple(optimizers),
+                probe=self._probe,
+                scheduler=scheduler,
+                total_steps=total_steps,
+                found=open_watches.weakly(self._optimizers),
+            )
         )
-        self._observer = Roots(self._model, self._schedule, passive=self._probe is None)
+        self._observer = Roots(self._model, self._schedule, passive=self._probe is None and self._twin is None)
         self._observer.notes.update(foreign)
         self._hooks = OptimizerHooks(parameters, optimizers, open_watches.weakly(self._stepped))
         self._step = 0
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
-        self._batches = MicroBatches(self._buffer.loss)
+        self._shared = shared_steps(
+            self._ranks, self._buffer, self._model, self._schedule, self._observer.notes, self._twin is not None
+        )
+        self._batches = MicroBatches((self._shared or self._buffer).loss)
         self._buffer.closing = self._batches.flush
+        if self._shared is not None:
+            self._shared.batches = self._batches
+            self._buffer.closing, self._observer.also = self._shared.leave, self._shared.disarm
         self._log: LiveLog | None = None
+        self._forecasts: LiveForecasts | None = None
         self.yields = False  # the next watch of the model may close this one
         self._noted = 0  # sites and skipped places already noted in the run
         self._writer: RunWriter | None = None
         self._missed = self._late = self._probe_failed = self._closed = self._entered = False
         self._path: os.PathLike[str] | None = None
-        if self._ranks is not None:
-            self._buffer.pooled = self._ranks.pooled
         self._described = described(self, self._bare, optimizers)
         try:
-            self._log = live_log(self, log)
+            self._log = live_log(self, log, on_finding, panel)
+            self._forecasts = LiveForecasts(self) if forecasts else None
             if run is not None:
-                self._open_run(run, resume, self._described)
+                open_run_of(self, run, resume, optimizers)
             if self._ranks is not None and resume is not False:
                 self._step = self._buffer.steps = self._ranks.first_step(self._step)
                 self._observations = -(-self._step // self.every)
@@ -167,17 +220,8 @@ class Watch(Seen):
         parts = (self._observer, self._hooks, self._buffer, self._writer)
         self._finalizer = open_watches.add(self, self._model, parts)
 
-    def _open_run(self, run: str | os.PathLike[str], resume: bool | int, meta: dict[str, Any]) -> None:
-        from netvitals.runs import RunWriter, run_file
-
-        at = None if isinstance(resume, bool) else resume
-        existing = "number" if resume is False else "resume"
-        if at is not None and not run_file(run).is_file():
-            raise FileNotFoundError(f"there is no run at {run} to go on with at step {at}; begin one without resume")
-        self._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)
-        self._path, self._buffer.writer, writer.source = writer.path, writer, self._buffer.hand_over
-        self._step = self._buffer.steps = writer.next_step
-        self._observations = -(-self._step // self.every)
+    def _optimizers(self) -> list[Optimizer]:
+        return self._hooks.optimizers
 
     # ---------------------------------------------------------------- the training loop
 
@@ -234,81 +278,13 @@ class Watch(Seen):
             self._begin()
 
     def _send(self) -> None:
+        if self._shared is not None:
+            self._shared.exchange()
         if self._log is not None:
             try:
                 self._log.send()
             except Exception as error:  # of ours: those of a tracker are caught where they arise
                 warn(f"what was measured could not be sent: {type(error).__name__}: {error}")
-
-    def _begin(self, first: bool = False) -> None:
-        recorder = Recorder(self._step)
-        self._schedule.select(self._observations, self._step)
-        self._observations += 1
-        try:
-            if self._probe is None:
-                self._observer.arm(recorder)
-            elif not self._probe_failed:
-                task = task_of(self._model, self._probe[2], self._probe[:2])
-                held = observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
-                if held is not None:
-                    recorder.vital = "loss"
-                    recorder.write("model", ("held",), held.reshape(1))
-            if self._schedule.wants("parameters"):
-                self._hooks.arm(open_watches.weakly(self._moved))
-        except Exception as error:
-            self._disarm()
-            if first:
-                raise  # nothing has been trained yet: better to know now
-            self._probe_failed = True
-            warn(
-                f"the look at step {self._step} failed, activations are not looked at any more: "
-                f"{type(error).__name__}: {error}"
-            )
-        self._recorder = recorder
-
-    def _moved(self, grads: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
-        if self._recorder is None:
-            return
-        try:
-            with detached_context():
-                modules = self._observer.modules if self._bare is self._model else dict(self._bare.named_modules())
-                view = parameter_view(modules, self._initial, grads, before, self._observer.anatomy)
-                self._schedule.show("parameters", self._recorder, view)
-        except Exception as error:
-            warn(f"looking at the parameters failed: {type(error).__name__}: {error}")
-
-    def _finish(self) -> None:
-        recorder = self._recorder
-        assert recorder is not None
-        self._hooks.settle()
-        seen, stripped = self._observer.observed, self._observer.whole.stripped
-        self._disarm()
-        expected = self._probe is None and not self._late and "model" not in self._observer.skipped
-        if stripped and not seen:
-            self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not looked at"
-        elif expected and not seen and not self._missed:
-            self._missed = True
-            warn(
-                f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
-                "watch the module that the loop calls"
-            )
-        try:
-            self._buffer.observe(recorder)
-        except Exception as error:
-            warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
-        if self._ranks is not None:
-            self._buffer.settle()
-            self._observer.notes.update(self._ranks.notes)
-        self._observer.notes.update(recorder.skipped)
-        if left_out := self._batches.left_out:
-            why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
-            self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
-        places = len(self._observer.sites) + len(self._observer.skipped)
-        if self._writer is not None and places != self._noted:
-            self._noted = places
-            self._writer.note("sites", self.sites)
-            self._writer.note("activations", self.activations)
-            self._writer.note("skipped", self.skipped)
 
     # ---------------------------------------------------------------- the end
 
@@ -321,17 +297,16 @@ class Watch(Seen):
         self._hooks.close()
         self._finalizer.detach()
         open_watches.remove(self, self._model)
+        if self._shared is not None:
+            self._batches.flush()
+            self._shared.close(status)
+            note_places(self)
         self._buffer.close()
         if self._log is not None:
             self._log.close()
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close(status)
-
-    def _disarm(self) -> None:
-        self._observer.disarm()
-        self._hooks.disarm()
-        self._recorder = None
 
     def __enter__(self) -> Watch:
         self._entered = True  # the block will close it
@@ -341,7 +316,3 @@ class Watch(Seen):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close("finished" if kind is None else "failed")
-
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else f"step {self._step}"
-        return f"Watch({type(self._model).__name__}, {state}, {len(self.sites)} sites, every {self.every})"

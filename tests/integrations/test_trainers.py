@@ -208,7 +208,9 @@ def test_huggingface_survives_ctrl_c_and_goes_on_from_a_checkpoint(tmp_path):
     model.stop_at = 3
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
-    assert not callback.vitals._closed
+    assert hooks(model) == [] and nv.open_run(tmp_path / "run").status == "interrupted"
+    with pytest.raises(ValueError, match="is closed"):
+        callback.vitals.step()
     model.stop_at = None
     trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
     run = nv.open_run(tmp_path / "run")

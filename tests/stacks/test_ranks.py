@@ -3,8 +3,12 @@
 import os
 import subprocess
 import sys
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -13,6 +17,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import netvitals as nv
+from netvitals.capture import Buffer
+from netvitals.watching import ranks as _ranks
+from netvitals.watching.shared_steps import SharedSteps
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,7 +42,9 @@ def batches(steps):
 def train(model, rank, world, watching, steps=4):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     vitals = watching(model, optimizer)
-    for x, y in batches(steps):
+    for step, (x, y) in enumerate(batches(steps)):
+        if rank == 1 and str(step) == os.environ.get("RANK_1_DIES_ON"):
+            os._exit(1)
         loss = F.cross_entropy(model(x[rank::world]), y[rank::world])
         loss.backward()
         optimizer.step()
@@ -85,7 +94,7 @@ def test_one_run_with_the_numbers_of_both(tmp_path):
     spawn(tmp_path, (0, 1))
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("run")] == ["run"]
     train(net(), 0, 1, lambda m, o: nv.watch(m, o, every=1, run=tmp_path / "alone", vitals=["gates", "gradients"]))
-    wanted = ("density@0.01", "grad_norm", "update_ratio")
+    wanted = ("density@0.01", "grad_norm", "update_ratio", "loss")
     both = numbers(nv.open_run(tmp_path / "run"), *wanted)
     alone = numbers(nv.open_run(tmp_path / "alone"), *wanted)
     assert both.keys() == alone.keys() and both
@@ -103,16 +112,82 @@ def test_a_rank_that_is_not_watched_is_not_waited_for(tmp_path):
 
 
 def test_a_rank_that_dies_is_waited_for_only_a_while(monkeypatch):
-    from netvitals.capture import StepColumns
-    from netvitals.watching import ranks as _ranks
-
-    monkeypatch.setattr(_ranks, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(_ranks, "PATIENCE_S", 0.3)
     store = dist.HashStore()
-    first, _ = (_ranks.Ranks(store, rank, 2, 0) for rank in range(2))
-    page = StepColumns(3, (("gates", ("1",), ("density",)),), torch.tensor([0.5]).double().numpy())
-    with pytest.warns(RuntimeWarning, match="stands alone from step 3"):
-        assert first.pooled(page) is page
-    assert first.pooled(page) is page and "stands alone" in first.notes["ranks"]
+    both = [_ranks.Ranks(store, rank, 2, 0) for rank in range(2)]
+    begun = time.monotonic()
+    with ThreadPoolExecutor(2) as threads, warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        meeting = [threads.submit(ranks._agreed) for ranks in both]
+        assert [m.result() for m in meeting] == [True, True]
+        assert both[0].pooled(None, 3) == {}  # the other one never sends
+    assert time.monotonic() - begun < 20
+    assert "stands alone from step 3" in both[0].notes["ranks"] and not both[0].together
+    assert any("stands alone" in str(w.message) for w in heard)
+    assert both[0].pooled(None, 4) == {}
+
+
+def test_training_whose_rank_was_killed_ends_and_keeps_what_was_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK_1_DIES_ON", "2")
+    command = [sys.executable, __file__, str(tmp_path), "0,1"]
+    begun = time.monotonic()
+    running = [subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    _, errors = running[0].communicate(timeout=100)
+    running[1].wait(timeout=10)
+    assert running[0].returncode != 0 and "Error" in errors, "the training itself has failed, and says so"
+    assert time.monotonic() - begun < 60
+    run = nv.open_run(tmp_path / "run")
+    assert run.status != "running" and set(run.frame(vital="gates")["step"]) >= {0, 1}
+    assert sorted(set(run.frame(vital="loss")["step"]))[:2] == [0, 1]
+
+
+def exchanged(losses, facts=None):
+    """What rank 0 hears of two ranks that meet in one process."""
+    store = dist.HashStore()
+    both = [_ranks.Ranks(store, rank, 2, 1) for rank in range(2)]
+    for ranks, given in zip(both, losses):
+        for step, loss in enumerate(given):
+            ranks.loss(step, loss)
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(lambda ranks: ranks.pooled(None, 0), both))
+
+
+def test_losses_of_all_steps_since_the_last_exchange_come_along():
+    first, second = exchanged([[1.0, 2.0], [3.0, 6.0]])
+    assert second == {} and {rank: row.tolist() for rank, row in first.items()} == {0: [2, 1, 2], 1: [2, 3, 6]}
+
+
+class Told:
+    """Ranks as a watch sees them, with the losses of another one written down."""
+
+    rank, world, together, tensor_parallel = 0, 2, True, False
+
+    def __init__(self, other):
+        self.notes, self.pieces, self.other, self._losses = {}, {}, other, {}
+
+    def loss(self, step, value):
+        self._losses[step] = value
+
+    def own_losses(self):
+        found, self._losses = self._losses, {}
+        return found
+
+    def pooled(self, recorder, step, facts=None):
+        return {0: np.array([len(self._losses), *self._losses.values()]), 1: np.array([len(self.other), *self.other])}
+
+
+@pytest.mark.parametrize(
+    ("other", "status", "expected"),
+    [([3.0, 5.0], "finished", [2.0, 3.5]), ([3.0], "finished", [1.0, 2.0]), ([3.0, 5.0], "failed", [1.0, 2.0])],
+)
+def test_the_loss_is_the_mean_over_ranks_or_it_is_said_whose_it_is(other, status, expected):
+    noted = Buffer()
+    steps = SharedSteps(Told(other), noted, None)
+    steps.loss(0, 1.0)
+    steps.loss(1, 2.0)
+    steps.close(status)
+    assert [r.value for r in noted.readings()] == expected
+    assert ("loss of other ranks" in steps.notes) is (expected == [1.0, 2.0])
 
 
 if __name__ == "__main__":

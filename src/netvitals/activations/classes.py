@@ -22,6 +22,8 @@ from netvitals.activations.sparse import QuantileReLU, TopK
 _SIDE = torch.linspace(0, 5, 1001, dtype=torch.float64)[1:] + 1e-4 * math.pi  # off every usual kink
 _GRID = torch.cat([-_SIDE, _SIDE, torch.tensor([-50.0, -20.3, -10.7, 10.7, 20.3, 50.0], dtype=torch.float64)])
 
+FURTHER = 13  # the highest power that is looked for where none of the usual ones is there
+
 
 @dataclass(frozen=True)
 class ActivationClass:
@@ -203,6 +205,8 @@ def _decide(f: Callable[[Tensor], Tensor]) -> ActivationClass:
     series = taylor(f)
     orders = [k for k in leading(series, probe.radius) if k]
     higher = next((k for k in orders if k >= 2), None)
+    if higher is None:  # its first term may be of a high order, as in z + z⁹
+        higher, series = _high_order(f, series)
     known = tuple(series.tolist())
     alpha = float(series[1])
     if higher is None:
@@ -222,6 +226,21 @@ def _decide(f: Callable[[Tensor], Tensor]) -> ActivationClass:
     return ActivationClass(
         label=label, q=higher, why=why, slope=alpha, a_q=a_q, offset=offset, taylor=known, sides=sides, _function=f
     )
+
+
+def _high_order(f: Callable[[Tensor], Tensor], series: Tensor) -> tuple[int | None, Tensor]:
+    """The order of the first nonlinear term beyond the usual ones with the longer series; None where there is none, or
+    where it does not say what f does a little away from zero."""
+    further = taylor(f, FURTHER)
+    order = next((k for k in leading(further, 0.5) if k >= 2), None)
+    if order is None:
+        return None, series
+    z = torch.tensor([-0.3, 0.3], dtype=torch.float64)
+    with torch.no_grad():
+        gap = (f(z) - sum(a * z**k for k, a in enumerate(further.tolist()))).abs().max()
+    if float(gap) > 0.1 * abs(float(further[order])) * 0.3**order:
+        return None, series
+    return order, further
 
 
 def _with_offset(f: Callable[[Tensor], Tensor], offset: float) -> ActivationClass:

@@ -11,6 +11,7 @@ from netvitals.capture.engine.schedule import Schedule, detached_context, warn
 from netvitals.capture.loss import LossFn, resolve_loss
 from netvitals.capture.nested import check_finite
 from netvitals.capture.observation import Mode, Observation, in_mode, observe, probe
+from netvitals.capture.over_ranks import Message, Over
 from netvitals.capture.reading import ArrayReading, Reading, Recorder, StepColumns
 from netvitals.capture.result import Result, skipped_lines
 from netvitals.capture.selection import Only, picked
@@ -38,9 +39,11 @@ __all__ = [
     "OptimizerHooks",
     "Layout",
     "LossFn",
+    "Message",
     "Metric",
     "Mode",
     "Only",
+    "Over",
     "StepColumns",
     "Schedule",
     "ParameterView",

@@ -11,7 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.capture.over_ranks import Entry as Pooled
+from netvitals.capture.over_ranks import Kind, Message, Over, message_of, pooled
 from netvitals.capture.site import Site
+
+ALONE = "cannot be told from numbers of single ranks: those of the first"
 
 
 class Reading(NamedTuple):
@@ -52,21 +56,30 @@ class Recorder:
         self.step = step
         self.vital = ""  # the engine sets it before it calls a vital sign
         self.skipped: dict[str, str] = {}  # place → why a vital sign could not measure it
-        self._later: list[tuple[str, Callable[[], None]]] = []
-        self._on_device: list[tuple[str, list[Tensor], Callable[..., None]]] = []
-        self._on_host: list[tuple[str, list[np.ndarray], Callable[..., None]]] = []
+        self.ranks = 1  # processes whose numbers these will be
+        self.growth = 1.0  # of all ranks over this one, in elements behind the numbers that are being finished
+        self.same = False  # what is written now is the same on every rank, unless it says otherwise
+        self._later: list[tuple[str, bool, Callable[[], None]]] = []
+        self._on_device: list[tuple[str, list[Tensor], Callable[..., None], Over]] = []
+        self._on_host: list[tuple[Pooled, Callable[..., None], float]] = []
         self._narrow: np.dtype[Any] = np.dtype(np.float32)  # the precision the tensors had
         self._numbers: list[tuple[Entry, np.ndarray]] = []
         self._arrays: list[tuple[Entry, np.ndarray]] = []
 
-    def write(self, site: Site | str | Sequence[Site | str], metrics: Sequence[str], values: Tensor) -> None:
+    def write(
+        self,
+        site: Site | str | Sequence[Site | str],
+        metrics: Sequence[str],
+        values: Tensor,
+        over: Over | None = None,
+    ) -> None:
         """Note ``values`` (one per metric, still on the device; no synchronisation happens here).
 
-        With several sites, ``values`` has a row for each.
+        With several sites, ``values`` has a row for each. ``over`` is as in :meth:`on_host`.
         """
         sites = _names(site)
         self._check(sites, metrics, values.numel())
-        self.on_host((values,), partial(self.put, sites, metrics))
+        self.on_host((values,), partial(self.put, sites, metrics), over)
 
     def write_array(self, site: Site | str | Sequence[Site | str], metric: str, values: Tensor) -> None:
         """Note a whole small array, for example one number per channel; with several sites, ``values`` has a row for
@@ -78,13 +91,17 @@ class Recorder:
             raise ValueError(f"{self.vital}: {len(values)} arrays {metric!r} for {len(sites)} sites")
         self.on_host((values,), partial(self.put_array, sites, metric))
 
-    def on_host(self, tensors: Sequence[Tensor], finish: Callable[..., None]) -> None:
+    def on_host(self, tensors: Sequence[Tensor], finish: Callable[..., None], over: Over | None = None) -> None:
         """Have ``finish(*arrays)`` called when these tensors have left the device, in double precision.
 
         What is cheap is cheaper there: a mean over channels costs a fraction of an operation on the device. ``finish``
-        writes with :meth:`put` and :meth:`put_array`.
+        writes with :meth:`put` and :meth:`put_array`. Where several processes train one model, ``finish`` gets the
+        arrays of all of them, pooled as ``over`` says; without it they are those of the first rank, and that is said.
         """
-        self._on_device.append((self.vital, [t.detach() if t.requires_grad else t for t in tensors], finish))
+        if over is None:
+            word: Kind = "same" if self.same else "alone"
+            over = Over((word,) * len(tensors))
+        self._on_device.append((self.vital, [t.detach() if t.requires_grad else t for t in tensors], finish, over))
 
     def put(self, site: Site | str | Sequence[Site | str], metrics: Sequence[str], values: np.ndarray) -> None:
         """As :meth:`write`, for numbers that have left the device."""
@@ -98,7 +115,7 @@ class Recorder:
 
     def later(self, work: Callable[[], None]) -> None:
         """Have ``work`` done before the readings leave the device."""
-        self._later.append((self.vital, work))
+        self._later.append((self.vital, self.same, work))
 
     def leave_device(self) -> None:
         """Move everything written so far to the host, in one transfer per device, and let go of the tensors.
@@ -107,20 +124,40 @@ class Recorder:
         """
         with torch.no_grad(), np.errstate(all="ignore"):
             while self._later:
-                self.vital, work = self._later.pop(0)
+                self.vital, self.same, work = self._later.pop(0)
                 self._guarded(work)
             place: dict[int, int] = {}  # a tensor that several ask for goes once
             tensors: list[Tensor] = []
-            for _, given, _ in self._on_device:
+            for _, given, *_ in self._on_device:
                 for t in given:
                     if place.setdefault(id(t), len(tensors)) == len(tensors):
                         tensors.append(t)
             if tensors:
                 flat, self._narrow = _to_host(tensors)
         self._on_host += [
-            (vital, [flat[place[id(t)]] for t in given], finish) for vital, given, finish in self._on_device
+            (Pooled(vital, [flat[place[id(t)]] for t in given], over), finish, 1.0)
+            for vital, given, finish, over in self._on_device
         ]
         self._on_device = []
+
+    def message(self, rank: int, facts: np.ndarray | None = None) -> Message:
+        """What left the device, to be added to that of other ranks."""
+        return message_of([entry for entry, *_ in self._on_host], rank, facts)
+
+    def take(self, message: Message | None) -> None:
+        """Go on with the numbers of all ranks; None where they are not known, and this one stands alone."""
+        if message is None:
+            self._on_host = [one for one in self._on_host if not one[0].over.pieces]
+            return
+        found = pooled([entry for entry, *_ in self._on_host], message)
+        self._on_host = [
+            (entry._replace(arrays=arrays), finish, growth)
+            for (entry, finish, _), (arrays, growth) in zip(self._on_host, found)
+        ]
+        for entry, *_ in self._on_host:
+            if "alone" in entry.over.kinds and entry.arrays:
+                what = f"{entry.vital}: {entry.over.alone}" if entry.over.alone else entry.vital
+                self.skipped[f"{what} (other ranks)"] = ALONE
 
     def columns(self) -> StepColumns:
         """Everything written so far, in plain numbers."""
@@ -128,10 +165,11 @@ class Recorder:
         queue, self._on_host = self._on_host, []
         with np.errstate(all="ignore"):
             while queue:
-                self.vital, arrays, finish = queue.pop(0)
-                self._guarded(finish, *arrays)
+                entry, finish, self.growth = queue.pop(0)
+                self.vital = entry.vital
+                self._guarded(finish, *entry.arrays)
                 # what is asked for on the host comes last
-                queue += [(vital, [], work) for vital, _, work in self._on_device]
+                queue += [(Pooled(vital, [], over), work, 1.0) for vital, _, work, over in self._on_device]
                 self._on_device = []
         return StepColumns(
             step=self.step,

@@ -6,15 +6,18 @@ once, when first asked for, and is dropped as soon as every vital sign has looke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.atlas import Anatomy
+from netvitals.capture.over_ranks import Kind, Over
+from netvitals.capture.shards import Piece
 from netvitals.capture.site import Site
 
 RELU = frozenset({"relu", "relu_", "ReLU"})
@@ -29,6 +32,12 @@ class Layout:
     channels: int
     samples: int  # examples in the batch
     positions: int  # tokens or pixels of one example
+
+    def grown(self, growth: float) -> Layout:
+        """The same of all ranks together, which have ``growth`` times the elements of this one."""
+        if growth == 1:
+            return self
+        return replace(self, elements=round(self.elements * growth), samples=round(self.samples * growth))
 
     def place(self, row: int) -> tuple[int, int]:
         """The example and the position of a row of the tensor, which runs over both; where there is but one position,
@@ -243,6 +252,18 @@ class ParameterView:
     before: Mapping[str, Tensor] = field(default_factory=dict)
     modules: Mapping[str, nn.Module] = field(default_factory=dict)
     anatomy: Anatomy | None = None  # what the model is made of, where a pass was seen
+    pieces: Mapping[str, Piece] = field(default_factory=dict)  # what a rank holds, where none holds everything
+
+    def over(self, kinds: Kind | tuple[Kind, ...], names: Sequence[str]) -> Over:
+        """How numbers of these parameters, a row each, are pooled over ranks."""
+        kinds = (kinds,) if isinstance(kinds, str) else kinds
+        if not self.pieces:
+            return Over(("same",) * len(kinds))
+        return Over(kinds, pieces=True, shares=np.array([1 / self.pieces[n].holders for n in names]))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of the whole tensor."""
+        return self.pieces[name].shape if self.pieces else tuple(self.params[name].shape)
 
     @cached_property
     def groups(self) -> list[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -40,12 +40,22 @@ class WatchContext:
         optimizers: those the watch was given.
         probe: inputs, targets and loss function (or None) of the fixed batch, if there is one.
         training: whether steps follow; False in a checkup, which looks once.
+        scheduler: of the learning rate, where the user gave one (or several).
+        total_steps: how long training goes on, where the user says so.
+        found: asks for optimizers that were seen at work, where none was given.
     """
 
     model: nn.Module
     optimizers: tuple[Optimizer, ...] = ()
     probe: tuple[Any, Any, Callable[..., Tensor] | None] | None = None
     training: bool = True
+    scheduler: Any = None
+    total_steps: int | None = None
+    found: Callable[[], Sequence[Optimizer]] | None = None
+
+    def known_optimizers(self) -> tuple[Optimizer, ...]:
+        """Those that were given, or else those seen at work so far."""
+        return self.optimizers or tuple(self.found() if self.found is not None else ())
 
     def fixed_batch(self, vital: str) -> tuple[Callable[..., Tensor], tuple[Any, Any]]:
         """The loss function and the batch (inputs, targets) of the probe; a sentence where one is missing."""
@@ -91,11 +101,13 @@ class Vital:
     metrics: ClassVar[Mapping[str, Metric]] = {}
     headline: tuple[str, ...] = ()  # the first of these that was recorded is shown first
     default: bool = False  # on when the user chooses nothing
+    training_only: bool = False  # a checkup, which trains nothing, leaves it out of the default ones
     needs: str = ""  # what ``watch`` has to be given for it, beyond the model
     every: int = 1  # looks on every n-th measured step; costly vital signs raise it
     every_by_method: ClassVar[Mapping[str, int]] = {}  # the same for single methods by name, on top of it
     min_steps: int = 1  # and on steps that are at least so many training steps apart; slow ones raise it
     tensors_of: tuple[str, ...] = KINDS  # kinds of sites that ``tensor`` is shown
+    takes_pieces: bool = False  # ``parameters`` may be shown tensors of which each rank has a piece
     gradients_of: tuple[str, ...] = KINDS  # kinds of sites whose ``gradient`` it is shown
 
     @classmethod

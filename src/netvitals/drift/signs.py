@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -154,8 +154,18 @@ def row_means(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] 
 
 def split_sums(gm: Tensor, xm: Tensor) -> tuple[Tensor, Tensor]:
     """(tot, prod) of layers stacked as (layers, groups, rows), for a mean-reduced loss."""
-    tot = (gm * xm).sum(2).mean(1)
-    return tot, (gm.sum(2) * xm.mean(2)).mean(1)
+    tot, prod = joined(*split_parts(gm, xm))
+    return tot, prod
+
+
+def split_parts(gm: Tensor, xm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What the two are made of, each of which may be averaged over ranks: Σ g x, Σ g and the mean x, by group."""
+    return (gm * xm).sum(2), gm.sum(2), xm.mean(2)
+
+
+def joined(both: Any, g: Any, x: Any) -> tuple[Any, Any]:
+    """(tot, prod) of the three parts."""
+    return both.mean(1), (g * x).mean(1)
 
 
 def _check_reduction(reduction: str) -> None:

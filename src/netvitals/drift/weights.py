@@ -81,13 +81,14 @@ def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
     return WeightDrift(**values, numel=weight.numel())
 
 
-def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module]) -> Role:
+def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module], ndim: int | None = None) -> Role:
     """What a parameter is, from the module that owns it and its own shape.
 
     Args:
         name: dotted name of the parameter.
         parameter: the parameter.
         modules: the model's modules, by name.
+        ndim: dimensions of the whole tensor, where ``parameter`` is a piece of it.
 
     Returns:
         "weight", "bias", "norm_gain", "norm_shift", "embedding" or "other".
@@ -105,7 +106,7 @@ def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module]) -> Role
     if "bias" in leaf:
         return "bias"
     # a table of positions is added to the stream, not multiplied with it
-    return "weight" if parameter.ndim >= 2 and "pos" not in leaf else "other"
+    return "weight" if (parameter.ndim if ndim is None else ndim) >= 2 and "pos" not in leaf else "other"
 
 
 def weight_columns(w: Tensor) -> list[Tensor]:

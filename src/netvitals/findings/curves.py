@@ -169,7 +169,8 @@ def table(source: Any) -> Table:
         return source
     if isinstance(source, Run):
         columns = {(vital, site, metric): (steps, values) for vital, site, metric, steps, values in source.by_series()}
-        return tabulated(columns, source.arrays(last=True), source.meta)
+        meta = {**source.meta, "forecasts": source.forecasts()}
+        return tabulated(columns, source.arrays(last=True), meta)
     if hasattr(source, "iter_rows") and hasattr(source, "columns"):
         missing = {"step", "vital", "site", "metric", "value"} - set(source.columns)
         if missing:
@@ -215,6 +216,9 @@ def _meta(source: Any) -> dict[str, Any]:
     skipped = getattr(source, "skipped", None)
     if isinstance(skipped, Mapping) and skipped and "skipped" not in meta:
         meta["skipped"] = dict(skipped)
+    made = getattr(source, "forecasts", None)
+    if isinstance(made, list) and "forecasts" not in meta:
+        meta["forecasts"] = [f.to_dict() for f in made]
     specs = getattr(source, "activations", None)
     if isinstance(specs, Mapping) and "activations" not in meta:
         meta["activations"] = dict(specs)

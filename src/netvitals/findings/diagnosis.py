@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from netvitals.findings import drift, forecasts, gates, practice, signal, sparsity
+from netvitals.findings import drift, forecasts, gates, practice, ranks, signal, sparsity
 from netvitals.findings.causes import diagnosed
 from netvitals.findings.curves import Table, table
 from netvitals.findings.record import of_advice
@@ -23,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     *sparsity.RULES,
     *drift.RULES,
     *forecasts.RULES,
+    *ranks.RULES,
 )
 
 

@@ -147,6 +147,13 @@ def output_push(table: Table) -> Curve | None:
 def _outlook(push: Curve | None) -> str:
     if push is None:
         return "⟨o, ∇ℓ⟩ was not measured, so nothing can be said about whether it goes on."
+    recent = push.finite[-max(3, len(push.finite) // 3) :]
+    error = float(recent.std(ddof=1)) / len(recent) ** 0.5 if len(recent) > 2 else 0.0
+    if abs(float(recent.mean())) <= 2 * error:
+        return (
+            f"⟨o, ∇ℓ⟩ = {float(recent.mean()):+.3g} ± {error:.1g} lately: not surely different from zero, so "
+            "that it says nothing about whether the drift goes on."
+        )
     if push.end > 0:
         return (
             f"⟨o, ∇ℓ⟩ = {push.end:+.3g} is still positive: the loss goes on pushing the outputs, and with them the "

@@ -1,4 +1,7 @@
-r"""Where are drift and sparsity heading? A line through the recent past, carried on until it meets what matters.
+r"""What is forecast of this run, as findings; and where drift and sparsity are heading.
+
+Forecasts that were stored with the run (:mod:`netvitals.forecasts`) are told while their day is still to come: danger,
+the end of a plateau, gates that will shut. Drift and sparsity are carried on in a line until they meet what matters:
 
 Drift turns round when $\langle o, \nabla_o\ell\rangle$ crosses zero (Euler's identity); sparsity meets the cliff near
 70 %. Both are extrapolated from the last third of the readings, with the spread of the slope, and never further than
@@ -15,13 +18,17 @@ import numpy as np
 
 from netvitals.findings.curves import Curve, Table
 from netvitals.findings.drift import output_push
-from netvitals.findings.rules import Context, hit, names, percent, rule, together
+from netvitals.findings.rules import Context, Hit, hit, names, percent, rule, together
 from netvitals.findings.sparsity import CLIFF
+from netvitals.forecasts.forecast import Forecast
 from netvitals.runs import Evidence, Finding
 
 LEAST = 6  # readings that a trend rests on
 RECENT = 1 / 3  # of the readings
 SURE = 2.0  # standard errors that a slope must differ from zero by
+WIDTH = 10  # losses that are averaged to see it rise
+RISES = 0.03  # of sparsity, while the loss rose
+SHUTS = 0.05  # fall of a gate density that is worth a word
 SUNK = 0.05  # standard deviations that pre-activations must have sunk for drift to be worth a word
 
 
@@ -86,6 +93,139 @@ def turned(series: Curve) -> int | None:
     return int(series.steps[last + 1])
 
 
+def _open(context: Context, prefix: str) -> list[Forecast]:
+    """The latest forecast of each site and horizon whose day has not come; a refused one takes back those before it."""
+    steps = context.table.steps
+    latest: dict[tuple[str, str, str], Forecast] = {}
+    for record in context.table.meta.get("forecasts") or ():
+        if str(record.get("quantity", "")).startswith(prefix):
+            f = Forecast.from_dict(record)
+            latest[f.quantity, f.site, f.horizon] = f
+    return [f for f in latest.values() if f.known and steps and f.for_step >= steps[-1]]
+
+
+def _ground(f: Forecast, series: Curve | None) -> tuple[Evidence, ...]:
+    return () if series is None else (series.evidence(change=True),)
+
+
+def _odds(f: Forecast) -> str:
+    low, high = f.interval80
+    return f"step {f.value:.0f}, between {low:.0f} and {high:.0f} with odds of four to one"
+
+
+@rule("danger forecast", "Will this run be lost?", "loss", ("loss", "loss"))
+def danger(context: Context) -> Iterator[Finding]:
+    """A run that is about to be lost."""
+    for f in _open(context, "loss/lost"):
+        signs = "; ".join(f"{name}: {text}" for name, text in f.conditions.items())
+        yield Finding(
+            "critical",
+            "",
+            f"The loss is running away: the run will be lost near {_odds(f)} (called at step {f.made_at}).",
+            why=f"A loss that climbs from its lowest while the learning rate does not fall rarely comes back. {signs}.",
+            advice="Lower the learning rate now, by a factor of three or more, or go back to a checkpoint before the "
+            "climb; clip the gradient norm if single batches set it off.",
+            evidence=_ground(f, context.table.loss),
+        )
+
+
+@rule("plateau forecast", "When does this plateau end?", "loss", ("loss", "loss"))
+def plateau_end(context: Context) -> Iterator[Finding]:
+    """The end of the plateau the loss is on."""
+    for f in _open(context, "plateau/"):
+        event = "leave this plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
+        basis = {"saddle": "looks at a fixed batch", "loss alone": "the loss and its slope alone"}.get(
+            f.method, f.method
+        )
+        yield Finding(
+            "info",
+            "",
+            f"The loss will {event} near {_odds(f)}.",
+            why=f"Its slope grows as it does on the way out of a saddle (from {basis}, at step {f.made_at}).",
+            advice="Wait for it. If it is too long, a larger learning rate shortens it in proportion.",
+            evidence=_ground(f, context.table.loss),
+        )
+
+
+@rule("gates ahead", "Will gates shut?", "gates", ("gates", "density@"))
+def gates_ahead(context: Context) -> Iterator[Finding]:
+    """Layers whose gate density will surely fall by five points and more by the end, or as far as can be seen."""
+    hits: list[Hit] = []
+    when: dict[str, Forecast] = {}
+    for f in _open(context, "gates/density@"):
+        series = context.table.get("gates", f.site, f.quantity.partition("/")[2])
+        if series is None or f.horizon not in ("end", "100 %") or f.interval80[1] > series.last - SHUTS:
+            continue
+        if f.site not in when or f.for_step > when[f.site].for_step:
+            when[f.site] = f
+            hits.append(hit(series, "watch", series.last - f.value, change=True))
+    unique = list({h.site: h for h in hits}.values())
+    yield from together(
+        unique,
+        what=lambda where, worst: (
+            f"Gates of {where} will shut further: {worst.site} from {percent(worst.evidence[0].value)} open to "
+            f"{percent(when[worst.site].value)} at step {when[worst.site].for_step} (80 % interval "
+            f"{percent(when[worst.site].interval80[0])} to {percent(when[worst.site].interval80[1])})."
+        ),
+        why="The trend of the density in learning-rate time, relaxing with the decay that is left, and its channels' "
+        "law agree on it.",
+        advice="If these layers should go on learning: less weight decay on the norm before them, or an activation "
+        "whose gates do not shut.",
+    )
+
+
+def costly_level(loss: Curve, sparsity: Curve) -> float:
+    """The sparsity at which this very run began to lose: that of the step from which the loss rose by a tenth and more
+    of what it had gained, while sparsity rose by three points and more; NaN where it never did.
+
+    Args:
+        loss: of the run.
+        sparsity: of a site.
+
+    Returns:
+        A share.
+    """
+    if len(loss.finite) < 5 * WIDTH or len(loss.finite) < len(loss.values):
+        return math.nan
+    smooth = np.convolve(loss.values, np.ones(WIDTH) / WIDTH, "valid")
+    steps = loss.steps[WIDTH - 1 :]
+    noise = float(np.median(np.abs(np.diff(loss.values)))) / 0.954 * math.sqrt(2 / WIDTH)
+    lowest, at = smooth[0], 0
+    for i, value in enumerate(smooth):
+        if value < lowest:
+            lowest, at = value, i
+        if value - lowest > max(0.1 * (smooth[0] - lowest), 4 * noise) > 0:
+            then, now = np.interp([steps[at], steps[i]], sparsity.steps, sparsity.values)
+            if now - then > RISES:
+                return float(then)
+    return math.nan
+
+
+@rule("costly sparsity", "Will sparsity pass the level at which this run lost?", "sparsity", ("sparsity", "hard"))
+def costly(context: Context) -> Iterator[Finding]:
+    """Layers that will be as sparse again as they were when the loss of this run rose."""
+    loss, seen = context.table.loss, set[str]()
+    if loss is None:
+        return
+    for f in _open(context, "sparsity/hard"):
+        series = context.table.get("sparsity", f.site, "hard")
+        if series is None or f.site in seen:
+            continue
+        level = costly_level(loss, series)
+        if series.last < level <= f.interval50[0]:
+            seen.add(f.site)
+            yield Finding(
+                "watch",
+                f.site,
+                f"Sparsity of {f.site} will pass {percent(level)}, at which this run lost before: now "
+                f"{percent(series.last)}, {percent(f.value)} at step {f.for_step} (80 % interval "
+                f"{percent(f.interval80[0])} to {percent(f.interval80[1])}).",
+                why="The loss of this run rose from there on while the layer grew sparser.",
+                advice="Lower the learning rate before it gets there, or put a norm before the activation.",
+                evidence=(series.evidence(change=True), loss.evidence(change=True)),
+            )
+
+
 @rule("drift forecast", "Where are drift and sparsity heading?", "drift", ("drift", "euler"), ("sparsity", "hard"))
 def forecast(context: Context) -> Iterator[Finding]:
     """When drift turns round and when sparsity meets the cliff, where the recent trend carries that far."""
@@ -132,15 +272,11 @@ def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
         if soon is not None:
             when[s.site] = soon
             hits.append(hit(s, "watch", -soon.step, change=True))
-    outlook = (
-        ""
-        if push is None
-        else (
-            " ⟨o, ∇ℓ⟩ is still positive, so what drives it goes on."
-            if push.end > 0
-            else " But ⟨o, ∇ℓ⟩ has turned negative: it may stop before that."
-        )
-    )
+    outlook = {
+        0: "",
+        1: " ⟨o, ∇ℓ⟩ is still positive, so what drives it goes on.",
+        -1: " But ⟨o, ∇ℓ⟩ has turned negative: it may stop before that.",
+    }[0 if push is None else push_sign(push)]
     yield from together(
         hits,
         vital="sparsity",
@@ -155,4 +291,24 @@ def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
     )
 
 
-RULES = (forecast,)
+def push_sign(push: Curve) -> int:
+    """+1 or −1 where the mean of the last third of the readings differs from zero by two standard errors, else 0.
+
+    Args:
+        push: ⟨o, ∇ℓ⟩, or another force.
+
+    Returns:
+        Its sign, as far as it is sure.
+
+    >>> push_sign(Curve("drift", "o", "euler", np.arange(9), np.array([1.0] * 6 + [0.001, -0.002, 0.003])))
+    0
+    """
+    recent = push.finite[-max(3, len(push.finite) // 3) :]
+    if not len(recent):
+        return 0
+    error = float(recent.std(ddof=1)) / math.sqrt(len(recent)) if len(recent) > 2 else 0.0
+    mean = float(recent.mean())
+    return 0 if abs(mean) <= SURE * error else 1 if mean > 0 else -1 if mean < 0 else 0
+
+
+RULES = (danger, plateau_end, gates_ahead, costly, forecast)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from typing import Any
@@ -22,8 +23,9 @@ class VitalsCallback(TrainerCallback):
     """Watches the model of a Hugging Face Trainer.
 
     Steps are the Trainer's: however many micro-batches one takes, and going on where a checkpoint was left. The loss of
-    each step is that of the Trainer, whatever ``logging_steps`` is. A training that was interrupted may simply be
-    started again: the watch of before is closed then.
+    each step is that of the Trainer, whatever ``logging_steps`` is. A training that ends by Ctrl-C or an error closes
+    the watch, and may simply be started again. (The Trainer has no event for that: where the callback is given to the
+    Trainer when it is made, its ``train`` is guarded; else the watch is closed when training starts again.)
 
     Args:
         options: passed to :func:`netvitals.watch` (``run``, ``every``, ``probe``, ``vitals``, ``log``).
@@ -35,6 +37,11 @@ class VitalsCallback(TrainerCallback):
         self._trainer: weakref.ref[Trainer] | None = None
         self._total: Tensor | float = 0.0  # the Trainer's sum of losses when it was last asked
         self._logged: float | None = None
+
+    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        trainer = _caller()
+        if trainer is not None:
+            _guard(trainer, weakref.ref(self))
 
     def on_train_begin(
         self,
@@ -82,6 +89,23 @@ class VitalsCallback(TrainerCallback):
             return loss
         before, self._total = self._total, total.detach().clone()
         return self._total - before
+
+
+def _guard(trainer: Trainer, callback: weakref.ref[VitalsCallback]) -> None:
+    """Close the watch when the Trainer's ``train`` ends by an exception, which passes on."""
+    train = trainer.train
+
+    @functools.wraps(train)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return train(*args, **kwargs)
+        except BaseException as error:
+            known = callback()
+            if known is not None and known.vitals is not None:
+                known.vitals.close("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+            raise
+
+    trainer.train = guarded
 
 
 def _caller() -> Trainer | None:

@@ -141,6 +141,20 @@ class Tables:
         _whole(len(found), expected.findings, sums == expected.findings_sum, "findings")
         return found
 
+    def forecasts(self, after: int = 0) -> list[tuple[int, Any]]:
+        """(segment, record) of every forecast, in the order they were made; those up to ``after`` are known already."""
+        expected = 0 if self.old else self.summary().forecasts
+        if not expected:
+            return []
+        found = []
+        for number, crc, segment, record in self._run.execute(
+            "SELECT id, crc, segment, record FROM forecast WHERE id > ? ORDER BY id", (after,)
+        ):
+            _same(crc, seal(number, segment, record), f"forecast {number}")
+            found.append((segment, json.loads(record)))
+        _whole(len(found) + after, expected, True, "forecasts")
+        return found
+
     def _old_summary(self) -> Summary:
         last = self._run.execute("SELECT step, rowid FROM reading ORDER BY rowid DESC LIMIT 1").fetchone() or (-1, 0)
         return Summary(last_step=last[0], readings=last[1], shown=self.meta())

@@ -51,6 +51,7 @@ def export(run: Run, to: str = "parquet", out: str | os.PathLike[str] | None = N
                 for a in run.arrays()
             ],
             "findings": [f.to_dict() for f in run.findings()],
+            "forecasts": run.forecasts(),
         }
         path.write_text(json.dumps(plain(document, odd=str)), encoding="utf-8")
     elif to == "csv":

@@ -12,9 +12,11 @@ import numpy as np
 
 from netvitals.capture import ArrayReading
 from netvitals.runs.checked import Batch, Tables, opened
-from netvitals.runs.reader import _begins, _current, _is_current
+from netvitals.runs.reader import _begins, _current, _end, _is_current
 from netvitals.runs.seal import Summary
 from netvitals.runs.store import run_file
+
+FORECASTS = 4000  # the latest so many are kept
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class News:
     series: list[tuple[str, str, str]]  # all (vital, site, metric), by number
     batches: list[Batch] = field(default_factory=list)  # new ones; their series are numbered from 0
     arrays: list[ArrayReading] = field(default_factory=list)  # of each series that has new ones, the latest
+    forecasts: list[dict[str, Any]] = field(default_factory=list)  # all that count, at most FORECASTS of the latest
     again: bool = False  # the run was resumed at an earlier step or replaced: these are all readings, from the first
 
 
@@ -50,7 +53,8 @@ class Follower:
         self.path: Path = run_file(path)
         self._seen: Any = None
         self._commits = -1
-        self._batch = self._array = 0
+        self._batch = self._array = self._read = 0
+        self._made: list[tuple[int, dict[str, Any]]] = []  # forecasts with their segment
         self._segments: list[int] = []
         self._series: list[tuple[str, str, str]] = []
         self._steps: list[tuple[int, int, int]] = []  # number of a batch, its first and its last step
@@ -69,10 +73,22 @@ class Follower:
             again = tables.old or begins != self._segments or summary.batches < self._batch
             if again:
                 self._batch, self._array, self._series, self._steps = 0, 0, [], []
+                self._made, self._read = [], 0
             if summary.series != len(self._series) or tables.old:
                 self._series = [(vital, site, metric) for _, vital, site, metric in tables.series()]
             batches, arrays = list(self._new(tables, begins)), list(self._new_arrays(tables, begins))
-            found = News(summary, tables.meta(), self._series, batches, arrays, again)
+            self._made = (self._made + tables.forecasts(self._read))[-FORECASTS:]
+            self._read = summary.forecasts
+            current = [r for segment, r in self._made if (end := _end(segment, begins)) is None or r["made_at"] < end]
+            found = News(
+                summary=summary,
+                meta=tables.meta(),
+                series=self._series,
+                batches=batches,
+                arrays=arrays,
+                forecasts=current,
+                again=again,
+            )
         self._seen, self._commits, self._segments = state, summary.commits, begins
         return found
 

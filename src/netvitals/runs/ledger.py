@@ -19,7 +19,7 @@ from netvitals.runs.lock import FileLock, FileLocked
 from netvitals.runs.pending import Columns, Key, Pending, text
 from netvitals.runs.seal import Summary, pack, seal
 from netvitals.runs.sparkline import Sparkline
-from netvitals.runs.store import create, make_folder, numbered, open_to_write
+from netvitals.runs.store import FORECASTS, create, make_folder, numbered, open_to_write
 
 BATCH = 50_000  # readings in one blob at most
 LOSS, RATE = ("loss", "model", "loss"), ("optimizer", "group 0", "lr")
@@ -106,6 +106,7 @@ class Ledger:
                 )
             self._meta(pending.notes)
             self._findings(pending.findings, pending.replace_findings)
+            self._forecasts(pending.forecasts)
             self.summary.commits += 1
             self.summary.shown = {**self.summary.shown, "heartbeat": time.time()}
             run.execute("INSERT OR REPLACE INTO summary (id, crc, record) VALUES (?, ?, ?)", self.summary.row())
@@ -212,6 +213,16 @@ class Ledger:
                 "INSERT INTO finding (id, crc, record) VALUES (?, ?, ?)", (self.summary.findings, crc, record)
             )
 
+    def _forecasts(self, forecasts: list[str]) -> None:
+        if forecasts and not self.summary.forecasts:
+            self.connection.execute(FORECASTS)
+        for record in forecasts:
+            self.summary.forecasts += 1
+            row = (self.summary.forecasts, self.summary.segment, record)
+            self.connection.execute(
+                "INSERT INTO forecast (id, segment, record, crc) VALUES (?, ?, ?, ?)", (*row, seal(*row))
+            )
+
     def _load(self, file: Path) -> None:
         """Continue a run: what is in it is checked first, since nothing is added to a damaged one."""
         with opened(file) as tables:
@@ -225,7 +236,7 @@ class Ledger:
             self._names = {(vital, site, metric): number for number, vital, site, metric in tables.series()}
             for _ in tables.batches():
                 pass
-            tables.array_heads(), tables.findings()
+            tables.array_heads(), tables.findings(), tables.forecasts()
             self._seals = tables.meta_seals()
         self.resumed = True
 

@@ -63,11 +63,13 @@ class Pending:
     arrays: list[ArrayReading] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+    forecasts: list[str] = field(default_factory=list)
     replace_findings: bool = False
     held: int = 0  # readings and array elements
 
     def __bool__(self) -> bool:
-        return bool(self.held or self.notes or self.findings or self.replace_findings or self.columns or self.arrays)
+        waiting = (self.held, self.notes, self.findings, self.replace_findings, self.columns, self.arrays)
+        return any(map(bool, waiting)) or bool(self.forecasts)
 
     def before(self, later: Pending) -> Pending:
         """This and what came after it, as one: for a commit that is tried again."""
@@ -77,6 +79,7 @@ class Pending:
             arrays=self.arrays + later.arrays,
             notes={**self.notes, **later.notes},
             findings=later.findings if replaced else self.findings + later.findings,
+            forecasts=self.forecasts + later.forecasts,
             replace_findings=self.replace_findings or replaced,
             held=self.held + later.held,
         )
@@ -89,6 +92,7 @@ class Pending:
             *(Pending(notes={key: value}) for key, value in self.notes.items()),
             *([Pending(findings=self.findings, replace_findings=True)] if self.replace_findings else ()),
             *(Pending(findings=[f]) for f in ([] if self.replace_findings else self.findings)),
+            *(Pending(forecasts=[f]) for f in self.forecasts),
         ]
 
 

@@ -122,7 +122,7 @@ class Run:
     def verify(self) -> None:
         """Read all of it; damage anywhere is a :class:`RunDamaged`."""
         with opened(self.path) as tables:
-            tables.meta(), tables.series(), tables.findings()
+            tables.meta(), tables.series(), tables.findings(), tables.forecasts()
             for _ in tables.batches():
                 pass
             for head in tables.array_heads():
@@ -226,6 +226,14 @@ class Run:
         with opened(self.path) as tables:
             stored = [Finding.from_dict(record) for record in tables.findings()]
         return stored if stored or self._judge is None else self._judge(self)
+
+    def forecasts(self) -> list[dict[str, Any]]:
+        """Every forecast as it was stored when it was made, but for those of abandoned branches;
+        ``netvitals.forecasts.ledger`` scores them."""
+        with opened(self.path) as tables:
+            begins = _begins(tables)
+            made = [(_end(segment, begins), record) for segment, record in tables.forecasts()]
+        return [record for end, record in made if end is None or int(record["made_at"]) < end]
 
 
 def status_of(summary: Summary) -> str:

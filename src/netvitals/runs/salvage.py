@@ -31,6 +31,7 @@ COLUMNS = {
     "batch": ("id", "crc", "segment", "data"),
     "array": ("id", "head", "crc", "segment", "step", "series", "dtype", "shape", "data"),
     "finding": ("id", "crc", "record"),
+    "forecast": ("id", "crc", "segment", "record"),
     "summary": ("id", "crc", "record"),
 }
 
@@ -45,6 +46,7 @@ class Salvaged:
     batches: list[Batch] = field(default_factory=list)
     arrays: list[tuple[int, int, int, np.ndarray]] = field(default_factory=list)  # segment, step, series, value
     findings: list[str] = field(default_factory=list)
+    forecasts: list[tuple[int, str]] = field(default_factory=list)  # segment, record
     path: Path | None = None  # the new run, where one was written
 
     @property
@@ -95,6 +97,9 @@ def salvage(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = N
             ledger.summary.segment = segment
             key = found.series.get(number, ("lost", f"series {number}", "name"))
             ledger.commit(Pending(arrays=[ArrayReading(step, *key, value)]))
+        for segment, record in found.forecasts:
+            ledger.summary.segment = segment
+            ledger.commit(Pending(forecasts=[record]))
         notes = {"status": as_json("unknown"), **found.meta, "salvaged": as_json(str(found))}
         ledger.commit(Pending(notes=notes, findings=found.findings))
     finally:
@@ -164,6 +169,10 @@ def _read(copy: Path) -> Salvaged:
         for number, crc, record in _rows(run, "finding"):
             if _intact(crc, number, record):
                 found.findings.append(record)
+        if found.summary is None or found.summary.forecasts:
+            for number, crc, segment, record in _rows(run, "forecast"):
+                if _intact(crc, number, segment, record):
+                    found.forecasts.append((segment, record))
     return found
 
 

@@ -76,6 +76,7 @@ class Summary:
     meta_sum: int = 0
     findings: int = 0
     findings_sum: int = 0
+    forecasts: int = 0
     readings: int = 0
     last_step: int = -1
     commits: int = 0

@@ -29,6 +29,9 @@ CREATE TABLE array (id INTEGER PRIMARY KEY, head INTEGER, crc INTEGER, segment I
                     dtype TEXT, shape TEXT, data BLOB);
 CREATE TABLE finding (id INTEGER PRIMARY KEY, crc INTEGER, record TEXT);
 """
+FORECASTS = """
+CREATE TABLE IF NOT EXISTS forecast (id INTEGER PRIMARY KEY, crc INTEGER, segment INTEGER, record TEXT);
+"""  # made with the first forecast: a run without any has the tables it always had
 
 
 class RunDamaged(ValueError):

@@ -182,6 +182,11 @@ class RunWriter:
         with self._wake:
             self._pending.findings += [as_json(f) for f in findings]
 
+    def forecast(self, *records: Mapping[str, Any]) -> None:
+        """Add forecasts to the run, as plain values; each says in ``made_at`` when it was made."""
+        with self._wake:
+            self._pending.forecasts += [as_json(record) for record in records]
+
     def replace_findings(self, findings: Iterable[Finding]) -> None:
         """Put these findings in the place of all earlier ones."""
         with self._wake:

@@ -17,15 +17,17 @@ from netvitals.capture import Metric, Vital, WatchContext
 from netvitals.vitals.curvature import Curvature
 from netvitals.vitals.dead_directions import KFACFloor, Orders, StreamFloor
 from netvitals.vitals.drift import Drift
+from netvitals.vitals.future.plateau import PlateauForecast
 from netvitals.vitals.gates import Gates
 from netvitals.vitals.gauge_charges import GaugeCharges
 from netvitals.vitals.gradients import Gradients
 from netvitals.vitals.imbalance import Imbalance, StepAccounting
 from netvitals.vitals.language import Attention, Experts
-from netvitals.vitals.plateau import PlateauForecast
+from netvitals.vitals.optimizer import OptimizerSettings
 from netvitals.vitals.practice import Inputs, Outputs, Training
 from netvitals.vitals.preactivations import Preactivations
 from netvitals.vitals.rank import Rank
+from netvitals.vitals.ranks import Ranks
 from netvitals.vitals.sparsity import Sparsity
 from netvitals.vitals.spikes import Spikes
 from netvitals.vitals.stream import Stream
@@ -42,6 +44,7 @@ REGISTRY: dict[str, type[Vital]] = {
         Rank,
         Stream,
         Gradients,
+        OptimizerSettings,
         Attention,
         Experts,
         Inputs,
@@ -54,6 +57,7 @@ REGISTRY: dict[str, type[Vital]] = {
         Orders,
         GaugeCharges,
         Curvature,
+        Ranks,
     )
 }
 
@@ -68,11 +72,10 @@ def names(*, default: bool | None = None) -> list[str]:
         Names in the order in which the vital signs are shown a site.
 
     >>> names(default=True)  # doctest: +NORMALIZE_WHITESPACE
-    ['gates', 'preactivations', 'drift', 'sparsity', 'spikes', 'imbalance', 'rank', 'stream', 'gradients', 'attention',
-     'experts', 'inputs', 'outputs', 'training']
+    ['gates', 'preactivations', 'drift', 'sparsity', 'spikes', 'imbalance', 'rank', 'stream', 'gradients', 'optimizer',
+     'attention', 'experts', 'inputs', 'outputs', 'training']
     >>> names(default=False)  # doctest: +NORMALIZE_WHITESPACE
-    ['plateau', 'accounting', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges',
-     'curvature']
+    ['plateau', 'accounting', 'stream_floor', 'kfac_floor', 'orders', 'gauge_charges', 'curvature', 'ranks']
     """
     return [name for name, kind in REGISTRY.items() if default is None or kind.default is default]
 
@@ -93,36 +96,40 @@ def get(name: str) -> Vital:
     """
     if name in REGISTRY:
         return REGISTRY[name]()
-    near = difflib.get_close_matches(str(name), REGISTRY, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(str(name), REGISTRY, n=2, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(REGISTRY)}"
     raise ValueError(f"there is no vital sign {name!r}; {hint}")
 
 
-def default() -> list[Vital]:
+def default(*, training: bool = True) -> list[Vital]:
     """Fresh instances of the vital signs that are on by default, in the order they are shown a site.
+
+    Args:
+        training: False leaves out those that look at training and not at a model.
 
     Returns:
         One new instance a name of ``names(default=True)``.
     """
-    return [REGISTRY[name]() for name in names(default=True)]
+    return [REGISTRY[n]() for n in names(default=True) if training or not REGISTRY[n].training_only]
 
 
-def choose(vitals: Iterable[Vital | str] | None = None) -> list[Any]:
+def choose(vitals: Iterable[Vital | str] | None = None, *, training: bool = True) -> list[Any]:
     """Vital signs from instances and names; ``"default"`` stands for all that are on by default, and so does None.
 
     An instance takes the place of the default one of its name, so that ``["default", Gates(thetas=[0.5])]`` works.
 
     Args:
         vitals: instances, names and ``"default"`` in any mix; None is the default ones.
+        training: whether steps follow; the default ones are fewer in a checkup.
 
     Returns:
         Instances in the order given; those that were given are not copied.
 
     >>> [v.name for v in choose(["gates", "plateau"])], len(choose(["default", "plateau"]))
-    (['gates', 'plateau'], 15)
+    (['gates', 'plateau'], 16)
     """
     if vitals is None:
-        return list(default())
+        return list(default(training=training))
     if isinstance(vitals, str) or not isinstance(vitals, Iterable):
         raise TypeError(f"vitals must be a list of names or vital signs, got {vitals!r}")
     given = list(vitals)
@@ -130,7 +137,7 @@ def choose(vitals: Iterable[Vital | str] | None = None) -> list[Any]:
     out: list[Any] = []
     for v in given:
         if isinstance(v, str) and v == "default":
-            out += [d for d in default() if d.name not in own]
+            out += [d for d in default(training=training) if d.name not in own]
         else:
             out.append(get(v) if isinstance(v, str) else v)
     return out
@@ -229,11 +236,13 @@ __all__ = [
     "Inputs",
     "KFACFloor",
     "Metric",
+    "OptimizerSettings",
     "Orders",
     "Outputs",
     "PlateauForecast",
     "Preactivations",
     "Rank",
+    "Ranks",
     "Sparsity",
     "Spikes",
     "StepAccounting",

@@ -12,7 +12,8 @@ from itertools import groupby
 import numpy as np
 from torch import Tensor
 
-from netvitals.capture import Layout, Recorder, Site
+from netvitals.capture import Layout, Over, Recorder, Site
+from netvitals.capture.over_ranks import Kind
 
 POOLINGS = ("element", "site", "channel")
 KINDS = ("bn_direct", "post_add")  # inputs with and without a known Gaussian shape are told apart
@@ -61,14 +62,17 @@ class PooledTable:
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._rows: Rows | None = None
 
-    def add(self, recorder: Recorder, layout: Layout, tensors: Sequence[Tensor]) -> None:
-        recorder.on_host(tensors, partial(self._take, recorder, layout))
+    def add(
+        self, recorder: Recorder, layout: Layout, tensors: Sequence[Tensor], kinds: tuple[Kind, ...], alone: str = ""
+    ) -> None:
+        """``kinds`` and ``alone`` are those of :class:`~netvitals.capture.Over`: how tensors are pooled over ranks."""
+        recorder.on_host(tensors, partial(self._take, recorder, layout), Over(kinds, layout.elements, alone=alone))
 
     def _take(self, recorder: Recorder, layout: Layout, *arrays: np.ndarray) -> None:
         if self._recorder is not recorder:
             self._recorder, self._layouts, self._parts = recorder, [], []
             recorder.on_host((), self._end)
-        self._layouts.append(layout)
+        self._layouts.append(layout.grown(recorder.growth))
         self._parts.append(arrays)
 
     def _end(self) -> None:

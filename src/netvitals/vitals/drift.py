@@ -9,23 +9,28 @@ are correlated, so that ``drift_t`` is none either: significance is the sign ove
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from netvitals._moved import moved
 from netvitals.capture import (
     ActivationView,
+    Layout,
     LinearView,
     Metric,
+    Over,
     ParameterView,
     Recorder,
     Site,
     TensorView,
     Vital,
 )
-from netvitals.drift.signs import Reduction, _check_reduction, row_means, split_sums
+from netvitals.drift.pieces import write_drift
+from netvitals.drift.signs import Reduction, _check_reduction, joined, row_means, split_parts
 from netvitals.drift.weights import (
     DRIFT_METRICS,
     ROLES,
@@ -89,6 +94,7 @@ class Drift(Vital):
     default = True
     every = 10
     gradients_of = ("activation", "linear", "output")
+    takes_pieces = True
 
     def __init__(self, reduction: Reduction = "mean", min_steps: int = 100) -> None:
         _check_reduction(reduction)
@@ -110,7 +116,8 @@ class Drift(Vital):
             self._split(recorder, view, g)
         elif view.site.kind == "output" and g.numel():
             total = torch.dot(view.view.reshape(-1), g.to(view.view.dtype).reshape(-1))
-            recorder.write(view.site, ("euler",), total if self.reduction == "mean" else total / g.shape[0])
+            total = total if self.reduction == "mean" else total / g.shape[0]
+            recorder.write(view.site, ("euler",), total, Over(("mean",)))
 
     def _split(self, recorder: Recorder, view: LinearView, g: Tensor) -> None:
         """Row means now, the sums of all layers together when the step ends."""
@@ -128,11 +135,17 @@ class Drift(Vital):
         if self._recorder is None:
             return
         for (_, _, per, _), layers in self._splits.items():
-            tot, prod = split_sums(torch.stack([gm for _, gm, _ in layers]), torch.stack([xm for *_, xm in layers]))
-            self._recorder.write(
-                [site for site, *_ in layers], SPLIT_METRICS, torch.stack([tot, prod, tot - prod], dim=1) / per
+            parts = split_parts(torch.stack([gm for _, gm, _ in layers]), torch.stack([xm for *_, xm in layers]))
+            self._recorder.on_host(
+                parts,
+                partial(self._finish_splits, self._recorder, [site for site, *_ in layers], per),
+                Over(("mean",) * 3),  # of equal batches: training averages the ranks' gradients in the same way
             )
         self._recorder, self._splits = None, {}
+
+    def _finish_splits(self, recorder: Recorder, sites: list[Site], per: int, *parts: np.ndarray) -> None:
+        tot, prod = joined(*parts)
+        recorder.put(sites, SPLIT_METRICS, np.stack([tot, prod, tot - prod], axis=1) / per)
 
     def _signs(self, recorder: Recorder, view: ActivationView, g: Tensor) -> None:
         a, on = view.a_view, view.positive
@@ -152,24 +165,44 @@ class Drift(Vital):
             abs_pos, abs_all = active.abs().sum(), gp.abs().sum()
             along, euler_sum = (active * a).sum(), (gp * view.x_view).sum()
             energy = torch.linalg.vector_norm(a * on).square()
-        share = view.positive_share
-        units, seen = (by_unit > 0).sum(), (share > 0).sum()
         per = view.samples if self.reduction == "mean" else 1
+        sums = torch.stack([pos, all_, abs_pos, abs_all, along, euler_sum]) * per
+        recorder.on_host(
+            (sums, by_unit, energy, view.positive_share),
+            partial(self._finish_signs, recorder, view.layout),
+            Over(("sum", "sum", "sum", "mean"), view.elements),
+        )
+
+    def _finish_signs(
+        self,
+        recorder: Recorder,
+        layout: Layout,
+        sums: np.ndarray,
+        by_unit: np.ndarray,
+        energy: np.ndarray,
+        share: np.ndarray,
+    ) -> None:
+        layout = layout.grown(recorder.growth)
+        pos, all_, abs_pos, abs_all, along, euler_sum = sums
+        rows = layout.elements / max(1, layout.channels)
         values = [
-            pos * (per / view.rows) / share.sum(),
-            all_ * (per / view.elements),
+            pos / rows / share.sum(),
+            all_ / layout.elements,
             pos / abs_pos,
             all_ / abs_all,
-            units / seen,
-            along * per / energy,
-            euler_sum * (per / view.samples),
+            np.float64((by_unit > 0).sum()) / (share > 0).sum(),
+            along / energy,
+            euler_sum / layout.samples,
         ]
-        recorder.write(view.site, SIGN_METRICS, torch.stack(values))
+        recorder.put(layout.site, SIGN_METRICS, np.array(values))
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if self._read_at is not None and 0 < recorder.step - self._read_at < self.weights_min_steps:
             return
         self._read_at = recorder.step
+        if view.pieces:
+            write_drift(recorder, view)
+            return
         rows: list[Tensor] = []
         order: list[str] = []
         for names in view.groups:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from netvitals._moved import moved
-from netvitals.capture import ActivationView, Metric, ProductView, Recorder, Vital
+from netvitals.capture import ActivationView, Metric, Over, ProductView, Recorder, Vital
 from netvitals.gates.measurement import checked_thetas
 from netvitals.stats import order as _order
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
@@ -59,6 +59,7 @@ class Gates(Vital):
         self._densities = [f"density@{t:g}" for t in self.thetas]
         self._metrics = (*self._densities, "mean", *(f"q{round(100 * q):02d}" for q in QUANTILES), "variance", "valid")
         self._products = tuple(f"{which}@{t:g}" for which in ("first", "second") for t in self.thetas)
+        self._kinds = ("mean", "mean", "mean", "scatter", *("alone" for _ in QUANTILES), *("mean" for _ in self.thetas))
         self._pool = Pool(self._densities)
         self._relu, self._smooth = PooledTable(self._finish_relu), PooledTable(self._finish_smooth)
 
@@ -66,21 +67,28 @@ class Gates(Vital):
         if view.elements == 0:
             return
         if view.is_relu:
-            self._relu.add(recorder, view.layout, (view.mean, view.positive_share))
+            self._relu.add(recorder, view.layout, (view.mean, view.positive_share), ("mean", "mean"))
             return
         slope = view.as_view(view.derivative)
         gate, scratch = slope.abs(), view.scratch
         shares = [torch.gt(gate, t, out=scratch).mean(view.over) for t in self.thetas]
-        spread = torch.linalg.vector_norm(torch.sub(slope, slope.mean(), out=scratch))
+        mean = slope.mean()
+        spread = torch.linalg.vector_norm(torch.sub(slope, mean, out=scratch))
         quantiles = _order.quantiles(_order.sampled(gate.reshape(-1)), QUANTILES)
-        self._smooth.add(recorder, view.layout, (view.mean, gate.mean(), spread, *quantiles, *shares))
+        self._smooth.add(
+            recorder,
+            view.layout,
+            (view.mean, gate.mean(), mean, spread, *quantiles, *shares),
+            self._kinds,
+            alone="q05, q50, q95",
+        )
 
     def product(self, recorder: Recorder, view: ProductView) -> None:
         """The gate of each factor is the size of the other: ∂(u·v)/∂u = v."""
         if view.first.numel() == 0 or view.second.numel() == 0:
             return
         shares = [(factor.abs() > t).float().mean() for factor in reversed(view.views) for t in self.thetas]
-        recorder.write(view.site, self._products, torch.stack(shares))
+        recorder.write(view.site, self._products, torch.stack(shares), Over(("mean",), view.first.numel()))
 
     def _finish_relu(self, recorder: Recorder, rows: Rows, mean: np.ndarray, share: np.ndarray) -> None:
         """Gates are 0 or 1, so everything follows from the share of positive inputs: density is its value at each
@@ -97,7 +105,14 @@ class Gates(Vital):
         )
 
     def _finish_smooth(
-        self, recorder: Recorder, rows: Rows, mean: np.ndarray, gate: np.ndarray, spread: np.ndarray, *rest: np.ndarray
+        self,
+        recorder: Recorder,
+        rows: Rows,
+        mean: np.ndarray,
+        gate: np.ndarray,
+        _slope: np.ndarray,
+        spread: np.ndarray,
+        *rest: np.ndarray,
     ) -> None:
         quantiles, shares = rest[: len(QUANTILES)], rest[len(QUANTILES) :]
         self._write(recorder, rows, shares, gate, quantiles, spread * spread / rows.elements, mean)

@@ -20,7 +20,8 @@ from netvitals.capture import Metric, ParameterView, Recorder, Vital
 
 
 class Gradients(Vital):
-    """``grad_norm``, ``update_norm``, ``weight_norm`` and ``update_ratio`` of every parameter tensor and of the model.
+    """``grad_norm``, ``update_norm``, ``weight_norm`` and ``update_ratio`` of every parameter tensor and of the model,
+    and the model's ``descent``.
 
     Gradients and updates are there when an optimizer is watched; without one, only the weight norm is. Experts that are
     stacked in one tensor (experts, out, in) are looked at one by one as well, as ``name[3]``.
@@ -38,18 +39,20 @@ class Gradients(Vital):
         "update_norm": Metric("length of the step", "weight"),
         "weight_norm": Metric("length of the weights", "weight"),
         "update_ratio": Metric("step over weights"),
+        "descent": Metric("what this step takes off the loss to first order, −⟨gradient, step⟩", "loss"),
     }
     headline = ("update_ratio", "grad_norm", "weight_norm")
     default = True
     every = 2
+    takes_pieces = True
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        names = [n for n, p in view.params.items() if p.is_floating_point() and p.numel()]
+        names = [n for n, p in view.params.items() if p.is_floating_point() and torch.Size(view.shape(n)).numel()]
         whole = len(names)
         held: dict[str, dict[str, Tensor]] = {
             which: dict(getattr(view, which)) for which in ("params", "before", "grads")
         }
-        for stack in _stacks_of(view):
+        for stack in _stacks_of(view) if not view.pieces else ():
             for known in held.values():
                 if stack in known:
                     known.update((f"{stack}[{i}]", t) for i, t in enumerate(known[stack].unbind(0)))
@@ -59,8 +62,28 @@ class Gradients(Vital):
         tensors: list[Tensor] = [old.get(n, params[n]) for n in names] + [given[n] for n in grads]
         if before:
             tensors += torch._foreach_sub([params[n] for n in before], [old[n] for n in before])
-        roots = {n: params[n].numel() ** 0.5 for n in grads if params[n].ndim > 1}
-        recorder.on_host(_norms(tensors), partial(self._finish, recorder, names, whole, grads, before, roots))
+        shapes = {n: view.shape(n) if n in view.params else params[n].shape for n in grads}
+        roots = {n: math.prod(shape) ** 0.5 for n, shape in shapes.items() if len(shape) > 1}
+        norms = _norms(tensors)
+        over = view.over(("norm",) * len(norms), [*names, *grads, *before])
+        if view.pieces and len(norms) != 1:  # a row of its own for each share
+            norms, over = [torch.stack([n.to(norms[0]) for n in norms])], over._replace(kinds=("norm",))
+        recorder.on_host(norms, partial(self._finish, recorder, names, whole, grads, before, roots), over)
+        self._descent(recorder, view, names[:whole])
+
+    def _descent(self, recorder: Recorder, view: ParameterView, names: list[str]) -> None:
+        moved = [n for n in names if n in view.grads and n in view.before and not view.grads[n].is_sparse]
+        if view.pieces:  # a gradient that is not there stands as an empty one
+            moved = [n for n in moved if view.pieces[n].numel]
+        falls = [
+            torch.sum(view.grads[n].to(view.params[n].dtype) * (view.before[n] - view.params[n]))
+            if view.grads[n].numel()
+            else view.params[n].new_zeros(())
+            for n in moved
+        ]
+        if falls:
+            finish = lambda parts: recorder.put("model", ("descent",), parts.sum())
+            recorder.on_host((torch.stack([f.to(falls[0].device) for f in falls]),), finish, view.over("sum", moved))
 
     def _finish(
         self,

@@ -8,8 +8,10 @@ account of one step, which :class:`StepAccounting` keeps while a model trains.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from netvitals._moved import moved
@@ -35,13 +37,14 @@ class Imbalance(Vital):
     headline = ("relative", "imbalance")
     default = True
     every = 10
+    takes_pieces = True
 
     def __init__(self) -> None:
         self._anatomy: Anatomy | None = None
         self._sites: list[str] = []
         self._skipped: dict[str, str] = {}
         self._names: list[str] = []
-        self._signs = torch.empty(0)
+        self._signs = np.empty(0)
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if view.anatomy is None:
@@ -52,11 +55,13 @@ class Imbalance(Vital):
         recorder.skipped.update(self._skipped)
         if not self._names:
             return
-        norms = torch.stack(torch._foreach_norm([view.params[n] for n in self._names])).to(self._signs.dtype)
+        norms = torch.stack(torch._foreach_norm([view.params[n] for n in self._names]))
+        recorder.on_host((norms,), partial(self._finish, recorder), view.over("norm", self._names))
+
+    def _finish(self, recorder: Recorder, norms: np.ndarray) -> None:
         squares = norms * norms
         delta = self._signs @ squares
-        table = torch.stack([delta, delta / (self._signs.abs() @ squares)], dim=1)
-        recorder.write(self._sites, tuple(self.metrics), table)
+        recorder.put(self._sites, tuple(self.metrics), np.stack([delta, delta / (abs(self._signs) @ squares)], axis=1))
 
     def _read(self, view: ParameterView) -> None:
         assert view.anatomy is not None
@@ -67,10 +72,7 @@ class Imbalance(Vital):
         self._sites = [f"{a.name}→{b.name}" for a, b in kept]
         self._names = list(dict.fromkeys(n for signs in terms for n in signs))
         if self._names:
-            like = view.params[self._names[0]]
-            dtype = torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
-            table = [[signs.get(n, 0.0) for n in self._names] for signs in terms]
-            self._signs = torch.tensor(table, dtype=dtype, device=like.device)
+            self._signs = np.array([[signs.get(n, 0.0) for n in self._names] for signs in terms])
 
 
 class StepAccounting(Vital):

@@ -12,13 +12,23 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from netvitals._moved import moved
-from netvitals.capture import ActivationView, Metric, Recorder, Site, TensorView, Vital
+from netvitals.capture import ActivationView, Metric, Over, Recorder, Site, TensorView, Vital
+from netvitals.capture.over_ranks import Kind
+from netvitals.capture.shards import is_distributed, is_put_away, local, piece_of
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
+SHAPE_EVERY = 20  # looks: the form of a distribution changes more slowly than its place
+SHAPE_FIRST = (5,)  # and on these, so that a short run has it too
+SHAPE_LEVELS = tuple((i + 0.5) / 17 for i in range(17))
+SHAPE_ENTRIES = 128  # of a channel at most
+
 METRICS = ("mean", "std", "sigma", "mean_spread", "sigma_spread", "preact_drift", "neg_preact")
+AWAY = "FSDP had put its parameters away, on some steps"
+KINDS: tuple[Kind, ...] = ("mean", "variance", "mean")
 
 
 class Preactivations(Vital):
@@ -26,7 +36,8 @@ class Preactivations(Vital):
 
     Metrics of a site: pooled ``mean`` and ``std``; ``sigma`` (mean of σ_c), ``mean_spread`` and ``sigma_spread``
     (standard deviation of μ_c and of σ_c over channels), ``preact_drift`` = mean/std, ``neg_preact``.
-    Of a norm, on every fifth look: ``scale`` (mean |γ|) and ``shift`` (mean β). Of the model: averages over sites
+    On every fifth look also the array ``shape``, and of a norm ``scale`` (mean |γ|) and ``shift`` (mean β).
+    Of the model: averages over sites
     under three poolings, for all sites and for the ones after a BatchNorm and after an addition apart.
     """
 
@@ -42,6 +53,9 @@ class Preactivations(Vital):
         "preact_drift": Metric("mean over standard deviation: below zero, inputs lean to the shut side"),
         "neg_preact": Metric("share of inputs at or below zero", "share"),
         "mu": Metric("mean input of each channel", "activation"),
+        "shape": Metric(
+            "17 quantiles of the standardised input of each channel, from at most 128 evenly strided entries"
+        ),
         "scale": Metric("mean |γ| of a norm"),
         "shift": Metric("mean β of a norm"),
     }
@@ -54,10 +68,15 @@ class Preactivations(Vital):
         self._pool, self._table = Pool(METRICS), PooledTable(self._finish)
         self._recorder: Recorder | None = None
         self._norms: list[tuple[Site, str, np.ndarray]] = []
+        self._looks, self._seen = -1, -1  # looks so far, and the step of the latest
 
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
         if view.elements:
-            self._table.add(recorder, view.layout, (view.mean, view.variance, view.positive_share))
+            self._table.add(recorder, view.layout, (view.mean, view.variance, view.positive_share), KINDS)
+            if recorder.step != self._seen:
+                self._looks, self._seen = self._looks + 1, recorder.step
+            if (self._looks in SHAPE_FIRST or self._looks % SHAPE_EVERY == 0) and view.rows > 1:
+                recorder.write_array(view.site, "shape", _shape(view))
 
     def _finish(
         self, recorder: Recorder, rows: Rows, mu: np.ndarray, variance: np.ndarray, positive: np.ndarray
@@ -77,8 +96,19 @@ class Preactivations(Vital):
             return
         for metric, name in (("scale", "weight"), ("shift", "bias")):
             p = getattr(view.module, name, None)
-            if isinstance(p, Tensor) and p.numel():  # a copy, as it moves before the readings leave the device
-                recorder.on_host((p.detach().clone(),), partial(self._take, recorder, view.site, metric))
+            if isinstance(p, Tensor) and is_distributed(p):  # a piece: the sum over ranks is that of the whole
+                piece = piece_of(p, recorder.ranks)
+                mine = local(p.detach())
+                total = (mine.abs() if metric == "scale" else mine).sum() / piece.numel
+                recorder.write(
+                    view.site, (metric,), total[None], Over(("sum",), pieces=True, shares=np.array([1 / piece.holders]))
+                )
+            elif isinstance(p, Tensor) and is_put_away(p):
+                recorder.skipped[f"{view.site.name}: scale and shift"] = AWAY
+            elif isinstance(p, Tensor) and p.numel():
+                # a copy, as it moves before the readings leave the device
+                take = partial(self._take, recorder, view.site, metric)
+                recorder.on_host((p.detach().clone(),), take, Over(("same",)))
 
     def _take(self, recorder: Recorder, site: Site, metric: str, p: np.ndarray) -> None:
         if self._recorder is not recorder:
@@ -95,6 +125,19 @@ class Preactivations(Vital):
                 flat = np.concatenate([p for _, p in found])
                 sums = np.add.reduceat(abs(flat) if metric == "scale" else flat, np.cumsum(sizes) - sizes)
                 recorder.put([site for site, _ in found], (metric,), sums / sizes)
+
+
+def _shape(view: ActivationView) -> Tensor:
+    """Quantiles of (x − μ_c)/σ_c, channels × levels."""
+    x = view.x_view
+    across = max(1, -(-x.shape[0] // SHAPE_ENTRIES))
+    few = x[::across]
+    if x.ndim > 2:
+        along = max(1, x.shape[2] * len(few) // SHAPE_ENTRIES)
+        few = few[:, :, ::along].movedim(1, -1).reshape(-1, x.shape[1])[:SHAPE_ENTRIES]
+    z = (few - view.mean) / view.variance.sqrt().clamp_min(1e-30)
+    levels = torch.tensor(SHAPE_LEVELS, dtype=z.dtype, device=z.device)
+    return torch.quantile(z, levels, dim=0).T.contiguous()
 
 
 __getattr__ = moved(__name__, {"Moments": "netvitals.gates.Moments", "moments": "netvitals.gates.moments"})

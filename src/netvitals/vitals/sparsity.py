@@ -65,13 +65,13 @@ class Sparsity(Vital):
             return
         # a ReLU is zero exactly where its input is not positive
         on = view.positive_share if view.is_relu else torch.ne(view.size, 0, out=view.scratch).mean(view.over)
-        self._table.add(recorder, view.layout, (on, view.positive_share))
+        self._table.add(recorder, view.layout, (on, view.positive_share), ("mean", "mean"))
         if self._recorder is not recorder:
             self._recorder, self._observations = recorder, self._observations + 1
         if self._observations % SOFT_EVERY == 1:
             soft = torch.le(view.size, view.channel_max.amax() * self.tau, out=view.scratch).mean()
             soft_abs = torch.le(view.size, self.tau_abs, out=view.scratch).mean()
-            self._soft_table.add(recorder, view.layout, (soft, soft_abs))
+            self._soft_table.add(recorder, view.layout, (soft, soft_abs), ("alone", "mean"), alone="soft")
 
     def _finish(self, recorder: Recorder, rows: Rows, on: np.ndarray, positive: np.ndarray) -> None:
         shares = unit_shares(on, total=lambda v: np.add.reduceat(v, rows.starts), units=rows.channels)

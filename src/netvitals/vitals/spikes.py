@@ -13,9 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from netvitals._moved import moved
-from netvitals.capture import ActivationView, Layout, Metric, Recorder, TensorView, Vital
+from netvitals.capture import ActivationView, Layout, Metric, Over, Recorder, TensorView, Vital
+from netvitals.capture.over_ranks import Kind
 from netvitals.drift.reductions import heights
 from netvitals.drift.spike_meter import SPIKE_RMS
 from netvitals.stats import order as _order
@@ -33,6 +35,8 @@ METRICS = (
     "channel",
     "massive",
 )
+KINDS: tuple[Kind, ...] = ("max", "winner", "mean", "same", "same", "alone", "alone", "alone", "moments")
+ALONE = "p999, spike_count, max_over_median, massive"
 
 
 class Spikes(Vital):
@@ -95,9 +99,15 @@ class Spikes(Vital):
         sample = _order.sampled(flat, MEDIAN_SAMPLE)
         row = size.amax(1).reshape(-1).argmax()
         mean_abs = mean if view.is_relu else size.mean()
+        moments: tuple[Tensor, ...] = ()
+        if recorder.ranks > 1:  # those of all ranks lie about another mean: the third is needed too
+            centred = a - mean
+            third, fourth_mean = (centred**3).mean(), (centred**4).mean()
+            moments = (torch.stack([mean, variance, third, fourth_mean]),)
         recorder.on_host(
-            (view.channel_max, mean_abs, variance, fourth, p999, count, sample, row),
+            (view.channel_max, row, mean_abs, variance, fourth, p999, count, sample, *moments),
             partial(self._finish, recorder, view.layout, pooled),
+            Over(KINDS[: 8 + len(moments)], view.elements, alone=ALONE),
         )
 
     def _finish(
@@ -106,24 +116,30 @@ class Spikes(Vital):
         layout: Layout,
         pooled: bool,
         channel_max: np.ndarray,
+        row: np.ndarray,
         mean_abs: np.ndarray,
         variance: np.ndarray,
         fourth: np.ndarray,
         p999: np.ndarray,
         count: np.ndarray,
         middle: np.ndarray,
-        row: np.ndarray,
+        *moments: np.ndarray,
     ) -> None:
-        largest = channel_max.max()
+        largest, elements = channel_max.max(), layout.elements
+        if moments:  # fourth is the length of the squared deviations
+            elements = layout.grown(recorder.growth).elements
+            variance, fourth = moments[0][1], np.sqrt(moments[0][3] * elements)
+        row, rank = (row[0], row[1]) if row.ndim else (row, 0)
         high = heights(
             largest,
             mean=mean_abs,
             median=_order.host_nonzero_median(middle)[0],
             variance=variance,
             fourth=fourth,
-            elements=layout.elements,
+            elements=elements,
         )
         sample, token = layout.place(int(row))
+        sample += int(rank) * layout.samples  # the examples of a rank come after those of the ranks before it
         numbers = (largest, p999[0], high.over_mean, high.over_median, high.kurtosis, count, token, sample)
         recorder.put(layout.site, METRICS, np.array([*numbers, channel_max.argmax(), high.massive], dtype=float))
         if pooled:

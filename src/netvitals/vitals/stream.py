@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from netvitals._moved import moved
-from netvitals.capture import Metric, Recorder, Site, TensorView, Vital
+from netvitals.capture import Metric, Over, Recorder, Site, TensorView, Vital
 
 
 class Stream(Vital):
@@ -46,13 +46,14 @@ class Stream(Vital):
         h = view.view
         if h.ndim == 2:
             squares = torch.linalg.vector_norm(h, dim=1).square()
-            common = h.mean(0).square().sum()
+            middle = h.mean(0)
         else:  # over columns a product and a sum are far quicker than a norm
             squares = (h * h).sum(1)
-            common = h.mean((0, 2)).square().sum()
+            middle = h.mean((0, 2))
         recorder.on_host(
-            (squares.sqrt().mean(), squares.sum(), h.mean(), common / squares.mean()),
+            (squares.sqrt().mean(), squares.sum(), middle),
             partial(self._finish, recorder, view.site, h.numel()),
+            Over(("mean", "sum", "mean"), h.numel()),
         )
 
     def _finish(
@@ -62,12 +63,12 @@ class Stream(Vital):
         n: int,
         norm: np.ndarray,
         square: np.ndarray,
-        mean: np.ndarray,
-        common: np.ndarray,
+        middle: np.ndarray,
     ) -> None:
         before = self._norm if self._recorder is recorder and self._norm is not None else norm
         self._recorder, self._norm = recorder, norm
-        energy = square / n
+        energy = square / (n * recorder.growth)
+        mean, common = middle.mean(), (middle * middle).mean() / energy
         recorder.put(
             site,
             tuple(self.metrics),

@@ -41,6 +41,13 @@ def check_model(model: Any, every: Any) -> None:
         raise ValueError(f"every must be a whole number of steps, 1 or more, got {every!r}")
 
 
+def check_total(total_steps: Any) -> None:
+    """A number of steps that training can have, or None."""
+    whole = isinstance(total_steps, int) and not isinstance(total_steps, bool)
+    if total_steps is not None and not (whole and total_steps >= 1):
+        raise ValueError(f"total_steps must be a whole number of steps, 1 or more, got {total_steps!r}")
+
+
 def check_resume(run: Any, resume: Any) -> None:
     """A step to go on at, and a run to go on with."""
     if not isinstance(resume, int) or resume < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,32 @@ from netvitals.capture import Site
 
 if TYPE_CHECKING:
     from netvitals.watch import Watch
+    from netvitals.watching.looks import Looks
+
+
+def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, optimizers: Sequence[Optimizer]) -> None:
+    """Give a watch the writer of its run, and the step at which it begins."""
+    from netvitals.runs import RunWriter, run_file
+
+    at = None if isinstance(resume, bool) else resume
+    existing = "number" if resume is False else "resume"
+    if at is not None and not run_file(run).is_file():
+        raise FileNotFoundError(f"there is no run at {run} to go on with at step {at}; begin one without resume")
+    meta = described(watch, watch._bare, optimizers)
+    watch._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)
+    watch._path, watch._buffer.writer, writer.source = writer.path, writer, watch._buffer.hand_over
+    watch._step = watch._buffer.steps = writer.next_step
+    watch._observations = -(-watch._step // watch.every)
+
+
+def note_places(watch: Looks) -> None:
+    """Note in the run what was seen and what was not, where that has changed."""
+    places = len(watch._observer.sites) + len(watch._observer.skipped)
+    if watch._writer is not None and places != watch._noted:
+        watch._noted = places
+        watch._writer.note("sites", watch.sites)
+        watch._writer.note("activations", watch.activations)
+        watch._writer.note("skipped", watch.skipped)
 
 
 def described(watch: Watch, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
@@ -37,6 +64,7 @@ def described(watch: Watch, model: nn.Module, optimizers: Sequence[Optimizer]) -
         "sites": watch.sites,
         "skipped": watch.skipped,
         "optimizer": [{"name": type(o).__name__, **plain_settings(o)} for o in optimizers],
+        "groups": group_members(model, optimizers),
         "untrained": untrained(model, optimizers),
         "shapes": {n: list(p.shape) for n, p in model.named_parameters() if p.ndim > 1},
     }
@@ -93,3 +121,29 @@ def plain_settings(optimizer: Optimizer) -> dict[str, Any]:
     """The hyperparameters of an optimizer's first group that are plain values."""
     group = optimizer.param_groups[0]
     return {k: v for k, v in group.items() if isinstance(v, int | float | bool | str | tuple) and k != "params"}
+
+
+def group_members(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:
+    """Which parameters each group holds, as the sites of the vital sign ``optimizer`` are named.
+
+    Args:
+        model: without wrappers.
+        optimizers: in their order.
+
+    Returns:
+        Site, name of the optimizer and names of the parameters, by group.
+
+    >>> net = nn.Linear(2, 1)
+    >>> group_members(net, [torch.optim.SGD(net.parameters(), lr=0.1)])
+    [{'site': 'group 0', 'optimizer': 'SGD', 'parameters': ['weight', 'bias']}]
+    """
+    names = {id(p): name for name, p in model.named_parameters()}
+    groups = [(type(o).__name__, group) for o in optimizers for group in o.param_groups]
+    return [
+        {
+            "site": f"group {i}",
+            "optimizer": name,
+            "parameters": [names[id(p)] for p in group["params"] if id(p) in names],
+        }
+        for i, (name, group) in enumerate(groups)
+    ]

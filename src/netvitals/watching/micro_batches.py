@@ -39,6 +39,7 @@ class MicroBatches:
         self._losses: list[Tensor | float] = []
         self._calls = 0  # since an optimizer stepped
         self._usual: Counter[int] = Counter()
+        self._last: tuple[int, list[Tensor | float]] = (-1, [])
         self.early = False  # losses come before the optimizer steps
 
     def add(self, step: int, loss: Any) -> None:
@@ -56,7 +57,12 @@ class MicroBatches:
         """No loss of this step will come any more."""
         losses, self._losses = self._losses, []
         if losses:
+            self._last = (self._step, losses)
             self._note(self._step, losses[0] if len(losses) == 1 else _mean(losses))
+
+    def given(self, step: int) -> list[Tensor | float]:
+        """The losses of the micro-batches of a step, where it was the last that had any."""
+        return self._last[1] if self._last[0] == step else []
 
     def stepped(self, passes: int) -> None:
         """An optimizer has stepped.

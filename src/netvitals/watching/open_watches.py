@@ -83,14 +83,13 @@ def _watched(model: nn.Module) -> list[nn.Module]:
     return [model, *(model.children() if isinstance(model, Together) else ())]
 
 
-def weakly(method: Callable[..., None]) -> Callable[..., None]:
+def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method that does not keep its object alive, and does nothing once that is gone."""
     reference = weakref.WeakMethod(method)
 
-    def call(*args: Any) -> None:
+    def call(*args: Any) -> Any:
         known = reference()
-        if known is not None:
-            known(*args)
+        return None if known is None else known(*args)
 
     return call
 

@@ -14,7 +14,9 @@ from netvitals.watching.description import activation_specs
 
 if TYPE_CHECKING:
     from netvitals.findings import Findings
+    from netvitals.forecasts import Forecast
     from netvitals.runs import RunWriter
+    from netvitals.watching.live_forecasts import LiveForecasts
 
 
 class Seen:
@@ -25,6 +27,10 @@ class Seen:
     _buffer: Buffer
     _writer: RunWriter | None
     _path: os.PathLike[str] | None
+    _closed: bool
+    _step: int
+    every: int
+    _forecasts: LiveForecasts | None
     _described: dict[str, Any]
 
     @property
@@ -62,6 +68,12 @@ class Seen:
         return self.skipped
 
     @property
+    def forecasts(self) -> list[Forecast]:
+        """Every forecast so far, refused ones too; those of a run on disk are scored by ``netvitals.forecasts``."""
+        self._buffer.settle()
+        return [] if self._forecasts is None else self._forecasts.made
+
+    @property
     def path(self) -> os.PathLike[str] | None:
         """The file of the run, when one is written."""
         return self._path
@@ -78,3 +90,7 @@ class Seen:
         """Wait until everything noted so far is on disk (it is after a second anyway); False if it is not."""
         self._buffer.settle()
         return self._writer is None or self._writer.flush(timeout)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"step {self._step}"
+        return f"Watch({type(self._model).__name__}, {state}, {len(self.sites)} sites, every {self.every})"

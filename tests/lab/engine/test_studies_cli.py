@@ -170,15 +170,24 @@ def test_claims_lists_filters_and_prints_json(capsys, whole):
     assert code == 0 and {c["status"] for c in json.loads(out)} == {"erratum"}
 
 
-def test_claims_without_results_says_how_to_get_them(capsys, tmp_path, monkeypatch):
+def test_claims_without_results_open_with_the_recorded_verdicts(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, _ = netvitals(capsys, "claims", "--paper", "weight-drift", "--json")
-    assert code == 0
-    assert {c["status"] for c in json.loads(out)} == {"not-run"}
-    assert any("netvitals reproduce weight-drift-theorems" in c["note"] for c in json.loads(out))
+    told = json.loads(out)
+    assert code == 0 and all(c["recorded"] for c in told)
+    assert {c["status"] for c in told} <= {"holds", "fails", "erratum"} and any(c["trials"] > 1 for c in told)
     code, shown, _ = netvitals(capsys, "claims", "--paper", "weight-drift")
     assert code == 0 and shown.count("netvitals reproduce") == 1
-    assert len(shown.splitlines()) < 3 * len(json.loads(out))  # readable on 80 columns: no column of single letters
+    assert len(shown.splitlines()) < 4 * len(told)  # readable on 80 columns: no column of single letters
+    code, shown, _ = netvitals(capsys, "claims")
+    assert code == 0 and "620 claims" in shown and "620 of them on record" in shown and len(shown.splitlines()) < 60
+
+
+def test_every_claim_is_on_record_and_every_record_is_of_a_claim():
+    from netvitals.lab import studies
+    from netvitals.lab.engine.standing import recorded_verdicts
+
+    assert set(recorded_verdicts()) == {c.id for c in studies.all_claims()}
 
 
 def test_studies_counts_stored_trials_and_exports_parquet(capsys, whole, tmp_path):

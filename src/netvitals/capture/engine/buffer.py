@@ -122,8 +122,8 @@ class Buffer:
     def __init__(self) -> None:
         self.writer: Writer | None = None
         self.steps = 0  # training steps that have ended
-        self.pooled: Callable[[StepColumns], StepColumns] | None = None  # a look over several processes
-        self.finished: Callable[[StepColumns], None] | None = None  # hears of each look, perhaps from another thread
+        self.finished: list[Callable[[StepColumns], None]] = []  # hear of each look, perhaps from another thread
+        self.heard: list[Callable[[np.ndarray, np.ndarray], None]] = []  # the same of losses
         self.closing: Callable[[], None] | None = None  # asked for a last loss
         self._waiting: deque[tuple[int, Tensor | float] | Moving] = deque()  # losses
         self._moved = 0.0  # when losses last started on their way
@@ -189,10 +189,9 @@ class Buffer:
         while self._unfinished:
             recorder, arrays = self._unfinished.popleft()
             columns = recorder.columns()
-            columns = columns if self.pooled is None else self.pooled(columns)
             self._keep(columns)
-            if self.finished is not None:
-                self.finished(columns)
+            for listener in self.finished:
+                listener(columns)
             if self.writer is not None:
                 self.writer.write_page(columns if arrays else StepColumns(columns.step, columns.layout, columns.values))
                 self._unwritten = None if arrays else columns
@@ -251,6 +250,8 @@ class Buffer:
         losses = self._arrived_losses(wait)
         if losses is not None:
             self._losses.add([losses])
+            for listener in self.heard:
+                listener(losses.steps, losses.values)
             if self.writer is not None:
                 self.writer.write(losses.readings())
 

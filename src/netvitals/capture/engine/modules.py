@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from netvitals.capture.engine.roles import FUSED, REASONS, Role, is_compiled, may_change, role
 from netvitals.capture.engine.schedule import warn
+from netvitals.capture.shards import plain_name
 
 
 @dataclass
@@ -46,7 +47,10 @@ class Modules:
         parts: dict[nn.Module, ModuleInfo] = {}
         closed: list[str] = []
         self.modules = dict(self._model.named_modules())
-        for name, module in self.modules.items():
+        for raw, module in self.modules.items():
+            if type(module).__name__ == "FullyShardedDataParallel":
+                continue  # a wrapper: what is in it has its name
+            name = plain_name(raw)
             if closed and any(name.startswith(prefix) for prefix in closed):
                 continue
             module_info = self._known.get(module)
@@ -75,7 +79,7 @@ class Modules:
         """Names of the modules that run as one kernel as the model stands now, and must not have hooks."""
         if not torch.backends.mha.get_fastpath_enabled():
             return ()
-        found = [name for name, m in self.modules.items() if isinstance(m, FUSED) and not m.training]
+        found = [plain_name(name) for name, m in self.modules.items() if isinstance(m, FUSED) and not m.training]
         for name in found:
             self._cannot_see(name or "model", REASONS["fused"])
         return tuple(found)

@@ -180,6 +180,7 @@ class Observer:
             x = first_tensor(args, kwargs)
             if self._survey is not None:
                 self._survey.trace.enter(info.name, x)
+                self._survey.trace.stand_in(info.name, module)
             elif state.route.way == "operations":
                 self._show_complete()
                 self._pickup.enter(info.name)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from netvitals.capture.engine.schedule import warn
+from netvitals.capture.shards import local
 
 Moved = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], None]  # (gradients, values before)
 Ended = Callable[[bool], None]  # (the passes of the next step have run already)
@@ -49,6 +50,7 @@ class OptimizerHooks:
         self._mark: tuple[Tensor, Tensor | None, int] | None = None  # a parameter and its gradient after the step
         self._versions = _versions(parameters)
         self._moved: Moved | None = None
+        self.about_to_step: Callable[[], None] | None = None  # called once, before the first optimizer of a step
         self._arriving: list[Any] = []
         self.grads: dict[str, Tensor] = {}
         self.before: dict[str, Tensor] = {}
@@ -74,7 +76,7 @@ class OptimizerHooks:
         """Look at no step; steps are counted all the same."""
         for handle in self._arriving:
             handle.remove()
-        self._arriving, self._moved = [], None
+        self._arriving, self._moved, self.about_to_step = [], None, None
         self.grads, self.before = {}, {}
 
     def close(self) -> None:
@@ -137,6 +139,11 @@ class OptimizerHooks:
             self._ended(late)
 
     @property
+    def optimizers(self) -> list[Optimizer]:
+        """Those that were given, or that were seen at work."""
+        return [o for o in (ref() for ref in self._given or self._expected) if o is not None] or list(self._stepped)
+
+    @property
     def incomplete(self) -> bool:
         """Some optimizers have stepped, and others are waited for."""
         return bool(self._stepped)
@@ -174,8 +181,12 @@ class OptimizerHooks:
             return
         if self._stepped and any(o is optimizer for o in self._stepped):
             self.end(late=True)
+        if self.about_to_step is not None and not self._stepped:
+            look, self.about_to_step = self.about_to_step, None
+            look()
         if self._moved is not None:
-            mine = [(name, p.detach()) for name, p in self._mine(optimizer)]  # times one: the quickest copy of many
+            mine = [(name, local(p.detach())) for name, p in self._mine(optimizer)]
+            # times one: the quickest copy of many
             self.before.update(zip((name for name, _ in mine), torch._foreach_mul([p for _, p in mine], 1)))
 
     def _after(self, optimizer: Any, *_: Any) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.atlas import Anatomy
+from netvitals.capture.shards import Piece, local, locals_of, named, plain_name
 from netvitals.capture.views import ParameterView
 
 
@@ -17,6 +18,8 @@ def parameter_view(
     grads: Mapping[str, Tensor] | None = None,
     before: Mapping[str, Tensor] | None = None,
     anatomy: Anatomy | None = None,
+    pieces: Mapping[str, Piece] | None = None,
+    skipped: dict[str, str] | None = None,
 ) -> ParameterView:
     """All parameters of a model, given as its modules by name, as a vital sign is shown them.
 
@@ -26,6 +29,8 @@ def parameter_view(
         grads: gradients by parameter name, sparse ones are made dense; None where there was no backward pass.
         before: copies of the parameters before the optimizer's step, by name; None where there was no step.
         anatomy: what the model is made of, where that is known.
+        pieces: what this rank holds of each parameter, where none holds everything.
+        skipped: takes what cannot be told.
 
     Returns:
         The view; a shared parameter is in it once, under the first of its names.
@@ -37,10 +42,27 @@ def parameter_view(
             if p is not None and id(p) not in met:  # a shared parameter has the first of its names
                 met.add(id(p))
                 params[f"{prefix}.{key}" if prefix else key] = p
+    grads, before = grads or {}, before or {}
+    if pieces:
+        whole, missed = dict(params), {} if skipped is None else skipped
+        params, grads, before = (named(whole, locals_of(t, missed)) for t in (whole, grads, before))
+        if grads:  # ranks that hold nothing of a tensor have no gradient of it, and all must tell of the same tensors
+            free = named(whole, {n: p for n, p in whole.items() if p.requires_grad})
+            for name in free.keys() - grads.keys():
+                if f"gradient of {name}" not in missed:
+                    grads[name] = params[name].new_empty(0)
+            grads = {name: grads[name] for name in params if name in grads}
+        modules = {plain_name(name): m for name, m in modules.items()}
     # an nn.Embedding(sparse=True) has a gradient that few operations take
-    dense = {n: g if g.layout is torch.strided else g.to_dense() for n, g in (grads or {}).items()}
+    dense = {n: g if g.layout is torch.strided else g.to_dense() for n, g in grads.items()}
     return ParameterView(
-        params=params, initial=initial, grads=dense, before=before or {}, modules=modules, anatomy=anatomy
+        params=params,
+        initial=initial,
+        grads=dense,
+        before=before,
+        modules=modules,
+        anatomy=anatomy,
+        pieces=pieces or {},
     )
 
 
@@ -57,4 +79,5 @@ def copies(model: nn.Module) -> dict[str, Tensor]:
     if lazy:
         raise ValueError(f"parameter {lazy[0]!r} has no shape yet; run one batch through the model first")
     with torch.no_grad():
-        return {n: p.detach().clone() for n, p in model.named_parameters()}
+        parameters = dict(model.named_parameters())
+        return named(parameters, {n: local(p.detach()).clone() for n, p in parameters.items()})

@@ -130,4 +130,6 @@ def uncompiled(model: nn.Module) -> nn.Module:
         The module that was compiled, or the unwrapped model where it was not.
     """
     model = unwrapped(model)
-    return getattr(model, "_orig_mod", model) if type(model).__name__ == "OptimizedModule" else model
+    while type(model).__name__ == "OptimizedModule":
+        model = unwrapped(model._orig_mod)  # type: ignore[arg-type]
+    return model

@@ -6,6 +6,7 @@ after the other. Each part that is called by itself has its own observer; its si
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +38,7 @@ class Roots:
         self.whole = Observer(model, schedule, passive=passive)
         self.notes: dict[str, str] = {}  # what could not be measured for a reason that lies outside the model
         self._parts: dict[str, Observer] = {}
+        self.also: Callable[[], None] | None = None  # done whenever hooks are taken away
         self._recorder: Recorder | None = None
         self.whole.withdraw = self._strip
         if passive:
@@ -90,6 +92,8 @@ class Roots:
 
     def disarm(self) -> None:
         self._recorder = None
+        if self.also is not None:
+            self.also()
         for _, observer in self._all:
             observer.disarm()
 

@@ -93,6 +93,10 @@ class Schedule:
         for callback in self._due[method]:
             if (callback.name, site) in self.off:
                 continue
+            recorder.same = method == "parameters"
+            if isinstance(view, ParameterView) and view.pieces and not callback.takes_pieces:
+                recorder.skipped[f"{callback.name}: parameters"] = "no rank holds them whole"
+                continue
             try:
                 callback.call(recorder, view, *more)
             except Exception as error:
@@ -109,6 +113,7 @@ class Callback(NamedTuple):
     name: str
     observe: Any
     foreign: bool  # a user's own vital sign may draw random numbers; training must not feel it
+    takes_pieces: bool = False
 
     def call(self, recorder: Recorder, *args: Any) -> None:
         recorder.vital = self.name
@@ -129,17 +134,18 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
     """Who looks at what, by method and, for tensors and gradients, by kind of site."""
     due: Due = {}
     for method in METHODS:
-        found = [
-            (v, Callback(v.name, getattr(v, method), not type(v).__module__.startswith("netvitals.")))
-            for v in vitals
-            if _has(v, method) and (v.name, method) not in resting
-        ]
+        found = [(v, _callback(v, method)) for v in vitals if _has(v, method) and (v.name, method) not in resting]
         due[method] = [callback for _, callback in found]
         chosen = {"gradient": "gradients_of", "tensor": "tensors_of"}.get(method)
         if chosen is not None:  # to wait for a gradient that nobody looks at costs time
             for kind in KINDS:
                 due[f"{method} of {kind}"] = [callback for v, callback in found if kind in getattr(v, chosen, KINDS)]
     return due
+
+
+def _callback(vital: Any, method: str) -> Callback:
+    foreign = not type(vital).__module__.startswith("netvitals.")
+    return Callback(vital.name, getattr(vital, method), foreign, getattr(vital, "takes_pieces", False))
 
 
 def check_vital(vital: Any) -> None:

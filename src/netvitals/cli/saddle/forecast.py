@@ -38,11 +38,12 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, 
 
     observations = {
         metric: _series(run, "plateau", metric)
-        for metric in ("escape", "low", "high", "small_layers", "signal", "resting")
+        for metric in ("escape", "low", "high", "small_layers", "signal", "resting", "drop")
     }
     steps, escape = observations["escape"]
-    if len(steps) and math.isfinite(escape[-1]) and r is None:
-        last = {m: float(v[1][-1]) for m, v in observations.items()}
+    last = {m: float(v[1][-1]) for m, v in observations.items() if len(v[1])}
+    told = last.get("drop", 0.5)  # a stored forecast is of one event: it is never told as another
+    if len(steps) and math.isfinite(escape[-1]) and r is None and math.isclose(drop, told):
         found = saddle.EscapeForecast(
             at=int(steps[-1]),
             step=last["escape"],
@@ -50,22 +51,42 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, 
             high=last["high"],
             level=0.8,
             r=last["small_layers"],
-            drop=drop,
+            drop=told,
             method="live",
         )
         return found, "looks at a probe batch"
     if len(steps):
-        return saddle.forecast(
-            *observations["signal"], resting=float(observations["resting"][1][-1]), r=r, drop=drop
-        ), "the signal on a probe batch"
+        rest = float(observations["resting"][1][-1])
+        return saddle.forecast(*observations["signal"], resting=rest, r=r, drop=drop), "the signal on a probe batch"
     steps, loss = _loss(run)
     if len(steps) < 6:
         raise ValueError(
             f"the run {run.name!r} has {len(steps)} losses and no plateau looks: a forecast needs six "
             "losses, or the vital sign 'plateau'"
         )
+    return from_loss(steps, loss, r=r, drop=drop), "the loss alone"
+
+
+def from_loss(steps: Any, loss: Any, *, r: int | None, drop: float) -> EscapeForecast:
+    """A forecast from the loss alone, which abstains unless what it would have said before holds.
+
+    The same forecast is made from the first 80, 87 and 94 % of the losses: where one of them is refused, or its
+    interval does not hold what is said now, or has passed, nothing is said.
+    """
+    from dataclasses import replace
+
+    from netvitals import saddle
+
     start = float(loss[: max(1, len(loss) // 20)].mean())
-    return saddle.forecast(steps, start - loss, resting=start, r=r, drop=drop), "the loss alone"
+    make = lambda n: saddle.forecast(steps[:n], start - loss[:n], resting=start, r=r, drop=drop)
+    found = make(len(loss))
+    earlier = [make(int(share * len(loss))) for share in (0.8, 0.87, 0.94)]
+    held = all(e.known and e.low <= found.step <= e.high for e in earlier)
+    if found.known and not held:
+        nan = math.nan
+        why = "what the loss alone said on earlier steps did not hold, so that nothing is said now"
+        return replace(found, step=nan, low=nan, high=nan, r=nan, method="", reason=why)
+    return found
 
 
 def _series(run: Run, vital: str, metric: str) -> tuple[Any, Any]:

@@ -17,6 +17,9 @@ def plan_plateau(
     r: Annotated[int | None, typer.Option("--r", help="Number of small layers; all by default.")] = None,
     lr: Annotated[float, typer.Option(help="Learning rate of the first layer (lr / N in the others).")] = 0.01,
     beta: Annotated[float, typer.Option(help="Strength of the teacher.")] = 1.0,
+    uniform: Annotated[
+        bool, typer.Option("--uniform", help="One learning rate for all layers, as torch has it.")
+    ] = False,
     exact: Annotated[bool, typer.Option(help="Integrate the reduced flow instead of the law.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -24,7 +27,18 @@ def plan_plateau(
     from netvitals import saddle
     from netvitals.cli._tables import print_table
 
-    plans = saddle.plan(activation, depth, width, steps=steps, eps=eps, r=r, lr=lr, beta=beta, exact=exact)
+    plans = saddle.plan(
+        activation,
+        depth,
+        width,
+        steps=steps,
+        eps=eps,
+        r=r,
+        lr=lr,
+        beta=beta,
+        exact=exact,
+        rates="uniform" if uniform else "layerwise",
+    )
     if as_json:
         rows = [{"r": p.r, "eps": p.epsilon, "steps": p.steps, "t": p.t, "s": p.s, "law": p.law} for p in plans]
         typer.echo(json.dumps(rows))
@@ -32,5 +46,5 @@ def plan_plateau(
     print_table(
         ["small layers r", "eps", "steps", "t", "s", "law"],
         [[str(p.r), f"{p.epsilon:.4g}", f"{p.steps:.4g}", f"{p.t:.4g}", f"{p.s:.4g}", p.law] for p in plans],
-        f"{activation}, {depth} layers of width {width}, learning rate {lr:g}",
+        f"{activation}, {depth} layers of width {width}, learning rate {lr:g}" + (" in all layers" if uniform else ""),
     )

@@ -34,6 +34,7 @@ class ClaimRow:
     basis: tuple[str, ...]  # trials, seeds, scale, computing time
     excluded: Sequence[tuple[str, str]]
     stale: bool
+    recorded: bool
     plot: Any  # markup
     legend: Sequence[tuple[int, str]]
 
@@ -101,6 +102,7 @@ def _row(standing: Standing, results: Results | None) -> ClaimRow:
         basis=_basis(standing),
         excluded=verdict.excluded,
         stale=standing.stale,
+        recorded=standing.recorded,
         plot=Markup(plot.svg()) if plot else "",
         legend=plot.legend if plot else (),
     )

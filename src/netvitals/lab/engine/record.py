@@ -6,17 +6,22 @@ what was measured, on how many trials at which scale, and the note. Nothing in i
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from netvitals.lab.engine.claim import STATUSES
 from netvitals.lab.engine.standing import Standing
 
 
 def write_record(standings: Sequence[Standing], folder: str | os.PathLike[str]) -> list[Path]:
-    """Write ``<paper>.md`` into ``folder`` for every paper among the standings; the paths, in order."""
+    """Write ``<paper>.md`` into ``folder`` for every paper among the standings; the paths, in order.
+
+    Beside each ``<paper>.json`` with the verdicts: in ``lab/recorded`` it is what ``netvitals claims`` opens with.
+    """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"the record is a folder with one file for each paper, and {folder} is a file")
@@ -26,7 +31,18 @@ def write_record(standings: Sequence[Standing], folder: str | os.PathLike[str]) 
         path = folder / f"{paper}.md"
         path.write_text(render_record([s for s in standings if s.claim.paper == paper]), encoding="utf-8")
         paths.append(path)
+        told = {s.claim.id: _told(s) for s in standings if s.claim.paper == paper and s.verdict.status != "not-run"}
+        text = json.dumps(told, indent=0, ensure_ascii=False, sort_keys=True)
+        path.with_suffix(".json").write_text(text, encoding="utf-8")
     return paths
+
+
+def _told(standing: Standing) -> dict[str, Any]:
+    """A verdict as it is shipped: without what depends on the machine that measured it."""
+    v = standing.verdict
+    told = {"status": v.status, "measured": v.measured, "uncertainty": v.uncertainty, "note": v.words}
+    told |= {"trials": v.trials, "seeds": v.seeds, "scale": v.scale}
+    return {key: value for key, value in told.items() if value not in (None, "", 0)} | {"status": v.status}
 
 
 def render_record(standings: Sequence[Standing]) -> str:

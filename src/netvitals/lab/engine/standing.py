@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from netvitals.lab.engine.study import SCALES, trial_key
 from netvitals.lab.engine.versions import code_version
 from netvitals.report.plot import Plot
 
+RECORDED = Path(__file__).parents[1] / "recorded"  # verdicts that were measured before, one file a paper
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -25,6 +29,7 @@ class Standing:
     verdict: Verdict
     judged: str = ""  # when
     stale: bool = False  # the code behind the trials has changed since
+    recorded: bool = False  # measured before and shipped with netvitals, not by the results at hand
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -38,12 +43,15 @@ class Standing:
             "expected": str(c.expected),
             "judged": self.judged,
             "stale": self.stale,
+            "recorded": self.recorded,
             **asdict(self.verdict),
         }
 
 
-def standings(claims: Iterable[Claim], results: str | os.PathLike[str] | Results | None) -> list[Standing]:
-    """Every claim with the verdict stored for it; without a results file all are ``not-run``."""
+def standings(
+    claims: Iterable[Claim], results: str | os.PathLike[str] | Results | None, *, recorded: bool = False
+) -> list[Standing]:
+    """Every claim with the verdict stored for it; without one ``not-run``, or what is on record where ``recorded``."""
     kept: dict[str, list[StoredVerdict]] = {}
     if results is not None:
         store = results if isinstance(results, Results) else Results(Path(results), write=False)
@@ -53,7 +61,24 @@ def standings(claims: Iterable[Claim], results: str | os.PathLike[str] | Results
         finally:
             if store is not results:
                 store.close()
-    return [_standing(c, kept.get(c.id, [])) for c in claims]
+    known = recorded_verdicts() if recorded else {}
+    found = [_standing(c, kept.get(c.id, [])) for c in claims]
+    return [
+        Standing(s.claim, known[s.claim.id], recorded=True)
+        if s.verdict.status == "not-run" and s.claim.id in known
+        else s
+        for s in found
+    ]
+
+
+@cache
+def recorded_verdicts() -> dict[str, Verdict]:
+    """The verdicts that are shipped with netvitals, by claim; ``netvitals claims --record`` writes them anew."""
+    found: dict[str, Verdict] = {}
+    for file in sorted(RECORDED.glob("*.json")):
+        for claim, record in json.loads(file.read_text(encoding="utf-8")).items():
+            found[claim] = Verdict(**record)
+    return found
 
 
 def _standing(claim: Claim, kept: list[StoredVerdict]) -> Standing:

@@ -23,11 +23,11 @@
     return out;
   };
 
-  /* series: [{name, steps, values, low, high, colour, thin}]; marks: [{step, tone, text}]; bands: [{from, to, low, high, text}] */
-  nv.Lines = ({ series, log = false, height = 220, label, unit = "", marks = [], bands = [], pin, brush = true }) => {
+  /* series: [{name, steps, values, low, high, colour, thin}]; marks: [{step, tone, text}]; ahead: {from, to, at, text}, what is forecast */
+  nv.Lines = ({ series, log = false, height = 220, label, unit = "", marks = [], ahead = null, pin, brush = true }) => {
     const ref = useRef(), width = nv.useWidth(ref);
     const [at, setAt] = useState(null), [drag, setDrag] = useState(null);
-    const drawn = useMemo(() => (width ? layout(series, bands, width, height, log) : null), [series, bands, width, height, log]);
+    const drawn = useMemo(() => (width ? layout(series, ahead, width, height, log) : null), [series, ahead, width, height, log]);
     const body = !drawn ? null : drawn.empty ? html`<p class="meaning">No finite number to draw.</p>` : picture();
 
     function stepAt(event) {
@@ -64,7 +64,8 @@
         ${across.map((t) => html`<text x=${t.x} y=${height - BOTTOM + 15} text-anchor=${t.anchor}>${t.text}</text>`)}
         <text class="axis-name" x=${(LEFT + width - RIGHT) / 2} y=${height - 3} text-anchor="middle">step</text>
         <text class="axis-name" transform=${`translate(11 ${(TOP + height - BOTTOM) / 2}) rotate(-90)`} text-anchor="middle">${unit}${log ? `${unit ? ", " : ""}log` : ""}</text>
-        ${band.map((b) => html`<path d=${b.d} class="forecast" /><title>${b.text}</title>`)}
+        ${band && html`<rect class="forecast" x=${band.x} width=${band.wide} y=${TOP} height=${height - TOP - BOTTOM} /><line class="forecast-at" x1=${band.at} x2=${band.at} y1=${TOP} y2=${height - BOTTOM} />
+          <text x=${band.at + (band.at > width - 170 ? -5 : 5)} y=${TOP + 12} text-anchor=${band.at > width - 170 ? "end" : "start"}>${band.text}</text>`}
         ${paths.map((p) => html`${p.area && html`<path d=${p.area} fill=${p.colour} opacity=".16" />`}<path d=${p.line} fill="none" stroke=${p.colour}
             stroke-width=${p.thin ? 1 : 1.9} stroke-linejoin="round" opacity=${p.thin ? 0.4 : 1} />${p.dots.map(([x, y]) => html`<circle cx=${x} cy=${y} r="3" fill=${p.colour} />`)}
             ${p.broken.map((x) => html`<path d=${`M${x - 4} ${TOP}h8l-4 7z`} class="broken" />`)}`)}
@@ -82,18 +83,17 @@
     return html`<div class="chart" ref=${ref} style=${{ minHeight: `${height + 22}px` }}>${body}</div>`;
   };
 
-  function layout(series, bands, width, height, log) {
+  function layout(series, ahead, width, height, log) {
     const good = (v) => Number.isFinite(v) && (!log || v > 0);
     const seen = [];
     for (const s of series) for (const set of [s.values, s.low, s.high]) if (set) for (const v of set) if (good(v)) seen.push(v);
-    for (const b of bands) for (const v of [...b.low, ...b.high]) if (good(v)) seen.push(v);
     const steps = [...new Set(series.flatMap((s) => s.steps))].sort((a, b) => a - b);
     if (!seen.length || !steps.length) return { empty: true };
     const f = log ? Math.log10 : (x) => x;
     let low = f(seen.reduce((a, b) => Math.min(a, b))), high = f(seen.reduce((a, b) => Math.max(a, b)));
     if (high - low < 1e-12 * Math.max(1, Math.abs(high))) { const pad = Math.abs(high) * 0.1 || 1; low -= pad; high += pad; }
     else { const pad = (high - low) * 0.05; if (!(low >= 0 && low - pad < 0 && !log)) low -= pad; high += pad; }
-    const first = steps[0], last = Math.max(steps[steps.length - 1], ...bands.flatMap((b) => b.steps), first + 1), wide = last - first;
+    const first = steps[0], measured = steps[steps.length - 1], last = Math.max(measured, ahead ? Math.min(ahead.to, 2 * measured + 1) : 0, first + 1), wide = last - first;
     const X = (s) => LEFT + (s - first) / wide * (width - LEFT - RIGHT), Y = (v) => TOP + (high - f(v)) / (high - low) * (height - TOP - BOTTOM);
     const up = nv.ticks(low, high, 5).map((t) => ({ y: TOP + (high - t) / (high - low) * (height - TOP - BOTTOM), text: nv.number(log ? Number((10 ** t).toPrecision(2)) : t), zero: t === 0 && !log && low < 0 }));
     const across = nv.ticks(first, last, Math.max(2, Math.floor(width / 95))).filter(Number.isInteger)
@@ -110,7 +110,8 @@
       if (points === 1) s.values.forEach((v, i) => good(v) && dots.push([X(s.steps[i]), Y(v)]));
       return { line, dots, broken, colour: s.colour, thin: s.thin, area: ups.length > 1 ? `M${ups.join("L")}L${downs.join("L")}Z` : "" };
     });
-    const band = bands.map((b) => ({ text: b.text, d: `M${b.steps.map((s, i) => `${X(s).toFixed(1)} ${Y(b.high[i]).toFixed(1)}`).join("L")}L${b.steps.map((s, i) => `${X(s).toFixed(1)} ${Y(b.low[i]).toFixed(1)}`).reverse().join("L")}Z` }));
+    const edge = (s) => X(Math.min(last, Math.max(first, s)));
+    const band = ahead && ahead.from < last ? { x: edge(ahead.from), wide: Math.max(1, edge(ahead.to) - edge(ahead.from)), at: edge(ahead.at), text: `${ahead.text} ≈ ${nv.count(Math.round(ahead.at))}` } : null;
     return { first, last, steps, X, Y, up, across, paths, band };
   }
 

@@ -5,14 +5,16 @@
 
   nv.FindingItem = ({ finding: f, sites, open, onShow, inner }) => {
     const body = html`${f.why && html`<p class="why">${f.why}</p>`}
-      ${f.advice && html`<p class="advice"><b>What to do:</b> ${f.advice}</p>`}
+      ${f.advice && html`<p class="advice"><b>What to do:</b> ${f.advice}${f.record ? html` <i>${f.record}</i>` : ""}</p>`}
       ${f.record && html`<p class="why">${f.record}</p>`}
       ${(f.null || f.threshold) && html`<details class="evidence"><summary>the rule${f.confidence ? `, confidence ${Math.round(100 * f.confidence)} %` : ""}</summary>
         <ul>${f.null && html`<li>In health: ${f.null}.</li>`}${f.threshold && html`<li>${f.threshold}</li>`}${f.refuted_by && html`<li>What would refute it: ${f.refuted_by}.</li>`}${f.clinic && html`<li>${f.clinic}</li>`}</ul></details>`}
       ${(f.consequences || []).map((c) => html`<${nv.FindingItem} finding=${{ sites: [], evidence: [], ...c }} sites=${sites} inner=${true} />`)}
+      ${f.rule_says && html`<details class="evidence"><summary>the rule</summary><p class="why">${f.rule_says}</p></details>`}
       ${(f.evidence || []).length > 0 && html`<details class="evidence"><summary>${f.evidence.length} reading${f.evidence.length === 1 ? "" : "s"} behind this</summary>
         <ul>${f.evidence.slice(0, 24).map((line) => html`<li>${typeof line === "string" ? line : `${line.vital}/${line.metric} at ${line.site || "the model"}: ${nv.number(line.value)} (step ${line.step})`}</li>`)}</ul></details>`}`;
-    const when = f.since !== null && f.since !== undefined && f.since >= 0 ? `since step ${nv.count(f.since)}${f.until !== null && f.until !== undefined ? ` until ${nv.count(f.until)}` : ""}` : "";
+    const known = (x) => x !== null && x !== undefined;
+    const when = [known(f.since) ? (known(f.until) && f.until > f.since ? `steps ${nv.count(f.since)} to ${nv.count(f.until)}` : `since step ${nv.count(f.since)}`) : "", known(f.confidence) ? `confidence ${Math.round(100 * f.confidence)} %` : ""].filter(Boolean).join(", ");
     return html`<article class=${`finding ${f.severity}`}>
       <div class="kind"><span>${f.severity}</span><span class="when">${when}</span>${onShow && (f.metric || f.vital === "loss") && html`<button type="button" class="plain" onclick=${() => onShow(f)}>show in ${f.title || "the loss"}</button>`}</div>
       <p class="what">${nv.marked(f.what, sites)}</p>
@@ -20,12 +22,19 @@
     </article>`;
   };
 
-  const Tile = ({ vital, active, onClick }) => {
+  const Tile = ({ vital, active, reach, onClick }) => {
     const t = vital.tile;
-    const state = t.state.state || t.state;
-    return html`<button type="button" class=${`tile ${String(state).replace(" ", "-")}`} aria-pressed=${String(active)} onclick=${onClick}>
+    const state = t.state.state;
+    return html`<button type="button" class=${`tile ${state.replace(" ", "-")}`} title=${t.state.why} aria-pressed=${String(active)} tabindex=${reach ? 0 : -1} onclick=${onClick} onkeydown=${step}>
       <span class="name">${vital.title}</span><span class="state" title=${t.state.why || ""}><i class="dot" aria-hidden="true"></i>${nv.WORDS[state] !== undefined ? nv.WORDS[state] : state}</span>
       <span class="value">${t.value}</span><span class="of">${t.label}</span><span class="of">${t.step >= 0 ? `step ${nv.count(t.step)}` : ""}</span><${nv.Spark} spark=${t.spark} /></button>`;
+  };
+
+  /* one stop for the Tab key, arrows from tile to tile */
+  const step = (event) => {
+    const go = { ArrowRight: "nextElementSibling", ArrowDown: "nextElementSibling", ArrowLeft: "previousElementSibling", ArrowUp: "previousElementSibling" }[event.key];
+    const next = go && event.currentTarget[go];
+    if (next) { next.focus(); event.preventDefault(); }
   };
 
   const Loss = ({ run, head, version }) => {
@@ -40,10 +49,10 @@
       return [smooth ? [raw, { name: "smoothed", steps: answer.steps, values: smooth, colour: nv.hue(0) }] : [raw], span > 30 && values.every((v) => !(v <= 0))];
     }, [answer, theme]);
     const marks = useMemo(() => head.findings.filter((f) => f.since >= 0 && f.since !== null && f.since !== undefined).map((f) => ({ step: f.since, tone: f.severity, text: `${f.severity} since step ${f.since}: ${f.what}` })), [head]);
-    const bands = useMemo(() => (head.forecasts || []).filter((f) => f.steps && f.low && f.high), [head]);
+    const ahead = head.forecasts && head.forecasts.ahead;
     if (!head.loss) return null;
     return html`<section class="card" id="loss"><header><h2>Loss</h2><span class="meaning aside">${head.loss.caption}</span></header>
-      ${series ? html`<${nv.Lines} series=${series} log=${log} marks=${marks} bands=${bands} unit="loss" label="loss by step" />` : html`<div style="height:240px"></div>`}
+      ${series ? html`<${nv.Lines} series=${series} log=${log} marks=${marks} ahead=${view.from === undefined ? ahead : null} unit="loss" label="loss by step" />` : html`<div style="height:240px"></div>`}
       <p class="meaning small">${view.from !== undefined ? html`steps ${nv.count(Number(view.from))} to ${nv.count(Number(view.to))} <button type="button" class="plain" onclick=${() => nv.show({ from: "", to: "" })}>all steps</button>` : "Drag over a picture to look at some steps only; all pictures follow."}</p>
     </section>`;
   };
@@ -93,6 +102,12 @@
       <tbody>${metric.sites.map((s, r) => { const row = Array.from(nv.row(mean, r, cols)).filter((v) => !Number.isNaN(v)); return html`<tr><td>${s || "model"}</td><td>${nv.number(row[0])}</td><td>${nv.number(row[row.length - 1])}</td><td>${nv.number(Math.min(...row))}</td><td>${nv.number(Math.max(...row))}</td></tr>`; })}</tbody></table></div>`}</details>`;
   };
 
+  const Forecasts = ({ told }) => html`<section class="card" id="forecasts"><header><h2>Forecasts</h2></header>
+    <p class="meaning">What is said of days to come, with odds; each was stored when it was made and is scored when its day comes.</p>
+    ${told.rows.length > 0 && html`<div class="table" tabindex="0" role="region" aria-label="open forecasts"><table><thead><tr>${["quantity", "where", "for step", "value", "80 % interval", "method"].map((n) => html`<th>${n}</th>`)}</tr></thead>
+      <tbody>${told.rows.map((row) => html`<tr>${row.map((c) => html`<td>${c}</td>`)}</tr>`)}</tbody></table></div>`}
+    ${told.methods.length > 0 && html`<details class="more"><summary>How these methods did on this run so far</summary><ul>${told.methods.map((line) => html`<li>${line}</li>`)}</ul></details>`}</section>`;
+
   nv.RunPage = ({ run, head, version }) => {
     const view = nv.useView();
     const sites = useMemo(() => head.sites.map((s) => s.name), [head]);
@@ -112,10 +127,11 @@
           ${head.checked.length > 0 && html`<details class="more"><summary>What was checked</summary><ul class="checked">${head.checked.map((c) => html`<li class=${c.state}>${c.text}</li>`)}</ul></details>`}
         </section>
         <div class="column"><${Loss} run=${run} head=${head} version=${version} />
-          <div class="tiles" role="group" aria-label="vital signs at a glance">${head.vitals.filter((v) => v.tile).map((v) => html`<${Tile} key=${v.vital} vital=${v} active=${view.vital === v.vital} onClick=${() => { nv.show({ vital: v.vital, metric: "" }, true); document.getElementById("layers").scrollIntoView(); }} />`)}</div></div>
+          <div class="tiles" role="group" aria-label="vital signs at a glance">${head.vitals.filter((v) => v.tile).map((v, i, all) => html`<${Tile} key=${v.vital} vital=${v} active=${view.vital === v.vital} reach=${all.some((o) => o.vital === view.vital) ? view.vital === v.vital : i === 0} onClick=${() => { nv.show({ vital: v.vital, metric: "" }, true); document.getElementById("layers").scrollIntoView(); }} />`)}</div></div>
       </div>
       ${view.site && html`<${nv.SitePanel} run=${run} name=${view.site} head=${head} version=${version} onClose=${() => nv.show({ site: "" })} />`}
       <${nv.Layers} run=${run} head=${head} version=${version} />
+      ${head.forecasts && html`<${Forecasts} told=${head.forecasts} />`}
       ${(head.panels || []).map((p) => html`<section class="card"><header><h2>${p.title}</h2></header><div dangerouslySetInnerHTML=${{ __html: p.html }}></div></section>`)}
       <section class="card" id="about"><header><h2>About this ${head.kind}</h2></header>
         <dl class="facts">${head.facts.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>

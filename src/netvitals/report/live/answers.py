@@ -16,6 +16,7 @@ from netvitals.findings import Findings, Table, is_pooled
 from netvitals.findings.explanation import error_rate, threshold_of
 from netvitals.report import words
 from netvitals.report.arrays import drawn, packed
+from netvitals.report.forecast_panel import forecast_panel
 from netvitals.report.gate_plots import gate_pictures
 from netvitals.report.glossary import rank, sign
 from netvitals.report.live.numbers import Numbers, RunNumbers
@@ -23,14 +24,13 @@ from netvitals.report.live.pyramid import Columns
 from netvitals.runs import Finding
 
 CHIPS = {"model": "model", "parameters": "parameters", "every": "measured every", "seed": "seed"}
+HIDDEN = ("status", "forecasts", "groups")  # metadata that is shown elsewhere
 ARRAYS = 48  # arrays drawn for one vital sign
 SPARK = 80  # points of a small curve
 Source = Numbers | RunNumbers
 
 
-def head(
-    source: Source, findings: Findings, *, title: str, status: str, states: Any = None, original: Any = None
-) -> dict[str, Any]:
+def head(source: Source, findings: Findings, *, title: str, status: str, original: Any = None) -> dict[str, Any]:
     """Everything a run's page says in words, and what there is to draw.
 
     Args:
@@ -38,7 +38,6 @@ def head(
         findings: what was found.
         title: the headline.
         status: how the run stands.
-        states: state by vital sign, where it is known.
         original: the run itself, for pictures that need its first arrays.
 
     Returns:
@@ -47,10 +46,9 @@ def head(
     readings = source.table
     kind = "run" if _last_step(readings) != _first_step(readings) else "checkup"
     loss = readings.loss if kind == "run" else None
-    short, long = words.facts({k: v for k, v in readings.meta.items() if k != "status"})
+    short, long = words.facts({k: v for k, v in readings.meta.items() if k not in HIDDEN})
     vitals = _vitals(readings)
     shown = [_finding(f, vitals) for f in findings]
-    states = states or {v: {"state": s.state, "why": s.why} for v, s in findings.status.items()}
     return {
         "title": title,
         "kind": kind,
@@ -67,8 +65,9 @@ def head(
         if loss is None
         else {"site": loss.site, "metric": loss.metric, "caption": words.loss_caption(loss)},
         "vitals": [
-            v | {"tile": _tile(source, v, shown, states), "pictures": _pictures(v, readings, original)} for v in vitals
+            v | {"tile": _tile(source, v, findings), "pictures": _pictures(v, readings, original)} for v in vitals
         ],
+        "forecasts": forecast_panel(readings),
         "sites": _sites(readings),
         "skipped": dict(readings.meta.get("skipped") or {}),
         "facts": short,
@@ -205,6 +204,7 @@ def _finding(finding: Finding, vitals: Sequence[dict[str, Any]]) -> dict[str, An
     names = [m["name"] for m in entry["metrics"]] if entry else []
     record = finding.to_dict()
     record["evidence"] = [str(e) for e in finding.evidence]
+    record["rule_says"] = " ".join(filter(None, (finding.null, threshold_of(finding.rule), error_rate(finding.rule))))
     record["threshold"], record["clinic"] = threshold_of(finding.rule), error_rate(finding.rule)
     return record | {
         "vital": vital,
@@ -220,7 +220,7 @@ def _checked(checked: Any, findings: Findings) -> dict[str, str]:
     return {"state": state, "text": checked.question + ("" if checked.series else f" (no reading of {checked.needs})")}
 
 
-def _tile(source: Source, vital: dict[str, Any], shown: Sequence[dict[str, Any]], states: Any) -> dict[str, Any] | None:
+def _tile(source: Source, vital: dict[str, Any], findings: Findings) -> dict[str, Any] | None:
     """A vital sign at a glance: median over sites of its first metric, over time and now, with the spread of sites."""
     keys = [k for k in source.table.series if k[0] == vital["vital"] and k[2] == vital["first"]]
     layers = [k for k in keys if not is_pooled(k[1])] or keys
@@ -230,9 +230,8 @@ def _tile(source: Source, vital: dict[str, Any], shown: Sequence[dict[str, Any]]
     values = np.where(np.isfinite(read.mean), read.mean, np.nan)
     known = ~np.isnan(values).all(axis=0) if values.size else np.zeros(0, bool)
     broken = bool(values.size and np.isinf(read.mean[:, -1]).all())
-    grave = next((f["severity"] for s in ("critical", "warning", "watch", "info") for f in shown
-                  if f["severity"] == s and f["vital"] == vital["vital"]), "")  # fmt: skip
-    state = (states or {}).get(vital["vital"]) or {"state": grave or "not asked", "why": "no rule looked at it"}
+    told = findings.status.get(vital["vital"])
+    state = {"state": "not asked" if told is None else told.state, "why": "" if told is None else told.why}
     if not known.any():
         return {
             "value": "not finite" if broken else "–",

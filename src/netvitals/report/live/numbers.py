@@ -92,7 +92,7 @@ class RunNumbers:
             return False
         if news.again:
             self._pyramid, self._keys, self._arrays = Pyramid(), [], {}
-        self.summary, self.meta, self._table = news.summary, news.meta, None
+        self.summary, self.meta, self._table = news.summary, news.meta | {"forecasts": news.forecasts}, None
         if len(news.series) != len(self._keys):
             self._keys = list(news.series)
             self._index = {key: i for i, key in enumerate(self._keys)}

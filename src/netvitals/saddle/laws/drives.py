@@ -113,6 +113,13 @@ def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: flo
 
 def _homogeneous_gain(f: str | Callable[[Tensor], Tensor], depth: int) -> tuple[float, float]:
     r"""$E[\sigma(g)\,\sigma^{\circ(L-1)}(g)]$ and the slope on the right, for $\sigma(z) = a_\pm z$: with a kink the
-    product $h\alpha^{L-1}$ has no meaning at 0, this mean keeps it."""
-    a_right, a_left = (abs(float(resolve(f)(torch.tensor([z], dtype=torch.float64)))) for z in (1.0, -1.0))
-    return 0.5 * (a_right**depth + a_left**depth), a_right
+    product $h\alpha^{L-1}$ has no meaning at 0, this mean keeps it.
+
+    The composition is followed with its signs: $-z$ taken twice is $z$, and a side that is turned over goes on through
+    the slope of the other."""
+    act = resolve(f)
+    g = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    first = through = act(g)
+    for _ in range(depth - 2):
+        through = act(through)
+    return float((first * through).mean()), float(first[0])  # E[g²; g > 0] = E[g²; g < 0] = 1/2

@@ -2,7 +2,8 @@ r"""Plan a plateau: which (ε, r) gives a wanted length, and how long a given on
 
 On the symmetric chain, balanced inside the bottleneck and with the other layers at scale 1, the escape time is
 $\varepsilon^{-(r-2)}/((r-2)K)$ in reduced time; $s=Nt$ and steps are $s/\eta$ for a learning rate η in the first layer
-and η/N in the others.
+and η/N in the others. With one learning rate for all layers, as optimizers have it, all but the first go N times as
+fast: $X_\ell^2=X_\ell(0)^2+\rho_\ell u$ with $\rho_1=1$, $\rho_\ell=N$, $\dot u=2K\prod_\ell X_\ell$.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -33,6 +35,7 @@ class PlateauPlan(Result):
     lr: float
     law: str
     method: str = "leading"
+    rates: str = "layerwise"
 
     def __str__(self) -> str:
         return (
@@ -54,6 +57,7 @@ def plan(
     threshold: float | None = None,
     others: float = 1.0,
     exact: bool = False,
+    rates: Literal["layerwise", "uniform"] = "layerwise",
 ) -> list[PlateauPlan]:
     r"""From a wanted plateau to (ε, r), or from (ε, r) to the plateau.
 
@@ -69,6 +73,8 @@ def plan(
         threshold: escape when the first layer reaches this; half of the scale where the drive is used up, by default.
         others: scale of the layers that are not small.
         exact: integrate the reduced flow instead of the leading-order quadrature (with ``eps``).
+        rates: ``"layerwise"`` is η in the first layer and η/N in the others, the theory's; ``"uniform"`` is η in all.
+            Then the escape is where the product of the scales is that of the threshold: the first layer stays behind.
 
     Returns:
         One plan per r (with ``steps``, for those r that can make it): ε, the plateau in both clocks and in steps, and
@@ -82,6 +88,10 @@ def plan(
         raise ValueError("give either steps (the plateau you want) or eps (the scale you have)")
     if not lr > 0:
         raise ValueError(f"the learning rate must be positive, got {lr}")
+    if rates not in ("layerwise", "uniform") or (exact and rates == "uniform"):
+        raise ValueError(
+            f"rates are 'layerwise' or 'uniform', and only the former have an exact flow here; got {rates!r}"
+        )
     d = drive(f, depth, width, beta)
     if r is not None and not 1 <= r <= depth:
         raise ValueError(f"r counts small layers among {depth}, got {r}")
@@ -90,10 +100,10 @@ def plan(
     if eps is not None:
         if not 0 < eps < level:
             raise ValueError(f"eps must lie between 0 and the threshold {level:.4g}, got {eps}")
-        return [_predict(f, d.k, eps, q, depth, width, lr, beta, level, others, exact) for q in choices]
+        return [_predict(f, d.k, eps, q, depth, width, lr, beta, level, others, exact, rates) for q in choices]
     if not steps or steps <= 0:
         raise ValueError(f"the wanted plateau must be a positive number of steps, got {steps}")
-    found = [_solve(f, d.k, float(steps), q, depth, width, lr, beta, level, others) for q in choices if q >= 2]
+    found = [_solve(f, d.k, float(steps), q, depth, width, lr, beta, level, others, rates) for q in choices if q >= 2]
     plans = [p for p in found if p is not None]
     if not plans:
         raise ValueError(
@@ -127,9 +137,13 @@ def _predict(
     level: float,
     others: float,
     exact: bool,
+    rates: str,
 ) -> PlateauPlan:
     x0 = _scales(eps, r, depth, others)
-    t = float(escape_time(x0, f, width, beta, level)) if exact else leading(x0, k, level)
+    if exact:
+        t = float(escape_time(x0, f, width, beta, level))
+    else:
+        t = _wait(x0, k, level, r, width, rates)
     return PlateauPlan(
         epsilon=eps,
         r=r,
@@ -141,6 +155,7 @@ def _predict(
         lr=lr,
         law=_law(r),
         method="ode" if exact else "leading",
+        rates=rates,
     )
 
 
@@ -155,19 +170,39 @@ def _solve(
     beta: float,
     level: float,
     others: float,
+    rates: str,
 ) -> PlateauPlan | None:
     from scipy.optimize import brentq
 
     wanted = math.log(steps * lr / width)
 
     def gap(log_eps: float) -> float:
-        return math.log(max(leading(_scales(math.exp(log_eps), r, depth, others), k, level), 1e-300)) - wanted
+        x0 = _scales(math.exp(log_eps), r, depth, others)
+        return math.log(max(_wait(x0, k, level, r, width, rates), 1e-300)) - wanted
 
     high, low = math.log(0.98 * level), math.log(1e-8)
     if gap(high) > 0 or gap(low) < 0:
         return None
     eps = math.exp(float(brentq(gap, low, high, xtol=1e-10)))
-    return _predict(f, k, eps, r, depth, width, lr, beta, level, others, False)
+    return _predict(f, k, eps, r, depth, width, lr, beta, level, others, False, rates)
+
+
+def _wait(x0: np.ndarray, k: float, level: float, r: int, width: int, rates: str) -> float:
+    """Escape time t to leading order."""
+    if rates == "layerwise":
+        return leading(x0, k, level)
+    from scipy.integrate import quad
+    from scipy.optimize import brentq
+
+    speeds = np.array([1.0, *[float(width)] * (len(x0) - 1)])
+    product = lambda u: float(np.prod(np.sqrt(x0**2 + speeds * u)))
+    wanted = float(np.prod(x0[r:])) * level**r
+    if product(0.0) >= wanted:
+        return 0.0
+    end = math.exp(brentq(lambda v: math.log(product(math.exp(v)) / wanted), -80.0, 20.0))
+    low = min(1e-12 * float((x0**2 / speeds).min()), end)
+    integrand = lambda v: math.exp(v) / (2 * k * product(math.exp(v)))
+    return low / (2 * k * product(0.0)) + float(quad(integrand, math.log(low), math.log(end), limit=400)[0])
 
 
 def _law(r: int) -> str:

@@ -42,8 +42,9 @@ class EscapeForecast(Result):
     level: float  # nominal coverage of the interval
     r: float  # number of small layers used
     drop: float  # share of the resting loss that has to be gone
-    method: str  # "live" or "series"
+    method: str  # "growth", "live" (the chain's law) or "series"
     reason: str = ""
+    rest: float = math.nan  # the level of the plateau it is about, where that is known
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -53,8 +54,9 @@ class EscapeForecast(Result):
     def __str__(self) -> str:
         if self.reason:
             return f"no forecast at step {self.at}: {self.reason}"
+        event = "leave this plateau" if self.drop < 0.1 else f"have fallen by {100 * self.drop:.0f} %"
         return (
-            f"at step {self.at}: the loss will have fallen by {100 * self.drop:.0f} % around step {self.step:.0f} "
+            f"at step {self.at}: the loss will {event} around step {self.step:.0f} "
             f"({100 * self.level:.0f} % interval {self.low:.0f} to {self.high:.0f}; r = {self.r:g}, {self.method})"
         )
 
@@ -118,7 +120,7 @@ def forecast(
             at, "the signal has not begun to bend upwards; looks with weights can tell more", drop=drop, level=level
         )
     escape = (float(_flight(end, b, p)) - start) / rate
-    return _result(at, max(escape - t[-1], 0.0), level, used, drop, "series", SERIES_SPREAD)
+    return made_forecast(at, max(escape - t[-1], 0.0), level, used, drop, "series", SERIES_SPREAD)
 
 
 def forecast_live(
@@ -168,9 +170,9 @@ def forecast_live(
             drop=drop,
             level=level,
         )
-    end = _end_signal(now.resting, drop)
-    if now.signal >= end or now.progress >= drop:
+    if now.progress >= drop:  # only the measured loss says so
         return no_forecast(now.step, "the plateau is over", drop=drop, level=level)
+    end = max(_end_signal(now.resting, drop), 1.02 * now.signal)
     speed = sum(g * g for g in now.grads) if rule == "sgd" else sum(now.signs)
     if not speed > 0:
         return no_forecast(now.step, "the gradient is exactly zero", drop=drop, level=level)
@@ -187,7 +189,7 @@ def forecast_live(
         left = float(_flight(end, b, p) - _flight(now.signal, b, p)) / rate
     if not left < HORIZON:
         return no_forecast(now.step, f"no end within {HORIZON:.0e} steps", drop=drop, level=level)
-    return _result(now.step, left, level, len(small), drop, "live", SPREAD)
+    return made_forecast(now.step, left, level, len(small), drop, "live", SPREAD)
 
 
 def start_scale(seen: Snapshot, small: Sequence[int]) -> float:
@@ -282,7 +284,10 @@ def _check(drop: float, level: float) -> None:
         raise ValueError(f"level is a probability between 0 and 1, got {level}")
 
 
-def _result(at: int, left: float, level: float, r: float, drop: float, method: str, spread: float) -> EscapeForecast:
+def made_forecast(
+    at: int, left: float, level: float, r: float, drop: float, method: str, spread: float
+) -> EscapeForecast:
+    """A forecast with its interval: ln(time left) has the standard deviation ``spread``."""
     from scipy.special import ndtri
 
     factor = math.exp(float(ndtri(0.5 + level / 2)) * spread)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -42,6 +42,8 @@ class Snapshot(Result):
     signs: tuple[float, ...]  # ‖g_ℓ‖₁ per layer
     gains: tuple[float, ...]
     scales: tuple[float, ...]  # ‖W_ℓ‖_F over its value at He-normal initialisation
+    initial: tuple[float, ...] = ()  # the same at the initialisation that the layer's own class has
+    speed: float = math.nan  # −dℓ/dt under the optimizer's rule with a learning rate of 1
     reason: str = ""
     skipped: Mapping[str, str] = field(default_factory=dict)  # layer outside of the chain → reason
 
@@ -60,8 +62,11 @@ class Snapshot(Result):
 
     @property
     def small(self) -> tuple[int, ...]:
-        """Indices of the small layers, by their scales now; empty when none is small."""
-        return bottleneck(list(self.scales)).layers if all(s > 0 for s in self.scales) else ()
+        """Indices of the small layers, by their scales now against their own initialiser; empty when none is small."""
+        if len(self.scales) < 2 or not all(s > 0 for s in self.scales):
+            return ()
+        usual = self.initial or (1.0,) * len(self.scales)
+        return bottleneck([s / max(u, 1e-300) for s, u in zip(self.scales, usual)]).layers
 
 
 @undisturbed
@@ -74,6 +79,7 @@ def measure_plateau(
     seed: int = 0,
     step: int = 0,
     anatomy: Anatomy | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> Snapshot:
     """Look at a model once; it is left exactly as it was.
 
@@ -85,6 +91,7 @@ def measure_plateau(
         seed: what noise is left in the model is drawn with it.
         step: the training step this look belongs to.
         anatomy: of this model, where it is known already; charted anew if left out.
+        optimizer: whose rule and moments say how fast the loss falls; plain gradient descent if left out.
 
     Returns:
         Signal, losses, and gradients and gains by layer; or the reason why no forecast can rest on this network.
@@ -109,8 +116,12 @@ def measure_plateau(
         loss = task.loss(out)
         links = find_links(anatomy)
         names, reason = _single_chain(anatomy, links)
+        moving = [p for p in model.parameters() if p.is_floating_point()]
+        pulls = torch.autograd.grad(loss, moving, allow_unused=True, retain_graph=True)
+        speed = fall_speed(optimizer, moving, pulls)
         if reason:
-            return _refused(step, reason, links.skipped)
+            known = torch.stack([v.detach().double() for v in (loss, task.loss(_mean_output(out)), speed)]).tolist()
+            return replace(_refused(step, reason, links.skipped), loss=known[0], resting=known[1], speed=known[2])
         layers = {layer.name: layer for layer in anatomy.layers}
         weights = [model.get_parameter(layers[n].weight) for n in names]
         grads = torch.autograd.grad(loss, weights)
@@ -125,10 +136,55 @@ def measure_plateau(
             *(g.norm() for g in grads),
             *(g.abs().sum() for g in grads),
             *(w.detach().norm() for w in weights),
+            speed,
         ]
-        values = torch.stack([v.detach().double() for v in numbers]).tolist()
+        *values, rate = torch.stack([v.detach().double() for v in numbers]).tolist()
     turned = (w.transpose(0, layers[n].out_dim) for n, w in zip(names, weights))
-    return _snapshot(step, values, names, [(w.shape[0], w[0].numel()) for w in turned])
+    seen = _snapshot(step, values, names, [(w.shape[0], w[0].numel()) for w in turned])
+    owners = [layers[n].weight.rpartition(".")[0] for n in names]
+    return replace(seen, speed=rate, initial=tuple(_usual_scale(model.get_submodule(o)) for o in owners))
+
+
+def fall_speed(
+    optimizer: torch.optim.Optimizer | None, parameters: Sequence[Tensor], grads: Sequence[Tensor | None]
+) -> Tensor:
+    r"""$-\dot\ell$ with a learning rate of 1: $\sum g^2/(1-\mu)$ for SGD, $\sum g^2/(\sqrt{\hat v}+\epsilon)$ for Adam.
+
+    Args:
+        optimizer: whose rule and moments count; None is plain gradient descent.
+        parameters: of the model.
+        grads: their gradients, None where there is none.
+
+    Returns:
+        One number. Groups with a learning rate of their own count by its ratio to the first one's.
+    """
+    groups = [] if optimizer is None else optimizer.param_groups
+    by_id = {id(p): group for group in groups for p in group["params"]}
+    first = float(groups[0]["lr"]) if groups else 1.0
+    total = torch.zeros((), dtype=torch.float64)
+    for p, g in zip(parameters, grads):
+        group = by_id.get(id(p))
+        if g is None or (group is None and groups):
+            continue
+        share = 1.0 if group is None or not first else float(group["lr"]) / first
+        g = g.detach().double()
+        state = {} if optimizer is None else optimizer.state.get(p) or {}
+        if group is not None and "exp_avg_sq" in state:
+            corrected = 1 - group["betas"][1] ** float(state.get("step", 1))
+            root = (state["exp_avg_sq"].detach().double() / corrected).sqrt()
+            pushed = (g * g / (root + group.get("eps", 1e-8))).sum()
+        elif group is not None and "betas" in group:
+            pushed = g.abs().sum()  # the first step of Adam, and all of Lion
+        else:
+            pushed = g.square().sum() / (1 - float((group or {}).get("momentum", 0.0) or 0.0))
+        total = total + share * pushed.cpu()
+    return total
+
+
+def _usual_scale(module: nn.Module) -> float:
+    """‖W‖ over its He-normal value at the initialisation that torch gives this class of layers."""
+    uniform = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.Bilinear)
+    return math.sqrt(1 / 6) if isinstance(module, uniform) else 1.0  # U(±1/√n_in) has variance 1/(3 n_in)
 
 
 def measure_plateaus(
@@ -212,6 +268,10 @@ def _at_rest(task: Task, out: Tensor) -> Tensor:
         with torch.no_grad():
             still = task.model(**dict.fromkeys(task.kwargs, zero)) if task.kwargs else task.model(zero)
             return main_output(still).expand_as(out).clone()
+    return _mean_output(out)
+
+
+def _mean_output(out: Tensor) -> Tensor:
     return out.detach().mean(0, keepdim=True).expand_as(out).clone()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import HeadsView, Metric, Recorder, Site, Vital
+from netvitals.capture import HeadsView, Metric, Over, Recorder, Site, Vital
 
 SINK = 0.3  # a head whose mean weight on the first key is above this rests on it
 ENTRIES = 1 << 22  # of the map, at once
@@ -75,9 +75,9 @@ class Attention(Vital):
             sums = found if sums is None else sums + found
         if highest is None or sums is None:
             return
-        lengths = [_lengths(t, len(highest)) for t in (view.q, view.k, view.v)]
-        table = torch.stack([highest, sums[0] / sums[2], sums[1] / sums[2], *lengths])
-        recorder.on_host((table,), partial(self._finish, recorder, view.site))
+        lengths = torch.stack([_lengths(t, len(highest)) for t in (view.q, view.k, view.v)])
+        over = Over(("max", "sum", "mean"), view.q.numel())
+        recorder.on_host((highest, sums, lengths), partial(self._finish, recorder, view.site), over)
 
     def _blocks(self, view: HeadsView) -> Iterator[tuple[Tensor, Tensor]]:
         """Scores (examples, heads, some queries, keys) and which of them are allowed."""
@@ -103,7 +103,10 @@ class Attention(Vital):
                 part = part.masked_fill(place > query[:, None], -torch.inf)
             yield part, part > MASKED
 
-    def _finish(self, recorder: Recorder, site: Site, table: np.ndarray) -> None:
+    def _finish(
+        self, recorder: Recorder, site: Site, highest: np.ndarray, sums: np.ndarray, lengths: np.ndarray
+    ) -> None:
+        table = np.concatenate([highest[None], sums[:2] / sums[2], lengths])
         recorder.put(site, tuple(self.metrics), _pooled(table))
         for metric, values in zip(BY_HEAD, table):
             recorder.put_array([site], metric, values[None])

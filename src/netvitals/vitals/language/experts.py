@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from netvitals.capture import Metric, Recorder, RouterView, Site, Vital
+from netvitals.capture import Metric, Over, Recorder, RouterView, Site, Vital
 
 
 class Experts(Vital):
@@ -59,7 +59,8 @@ class Experts(Vital):
         if view.top_k < count:
             largest = p.topk(view.top_k + 1, dim=-1).values
             margin = (largest[:, -2] - largest[:, -1]).mean()
-        recorder.on_host((tokens, torch.stack([entropy, margin])), partial(self._finish, recorder, view.site))
+        over = Over(("sum", "mean"), len(view.scores))
+        recorder.on_host((tokens, torch.stack([entropy, margin])), partial(self._finish, recorder, view.site), over)
 
     def _finish(self, recorder: Recorder, site: Site, tokens: np.ndarray, rest: np.ndarray) -> None:
         share = tokens / tokens.sum()

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from netvitals.anatomy.parts import Source
 from netvitals.anatomy.tracing import Tracer, _storage
 from netvitals.capture.nested import tensors
+from netvitals.capture.shards import plain_name
 
 ROOM = 1 << 31  # bytes of tensors that a trace may keep on a host; on an accelerator a quarter of what is free
 
@@ -68,6 +69,12 @@ class LiveTrace(Tracer):
 
     def __init__(self, model: nn.Module, inputs: Any) -> None:
         super().__init__(model, {f"input {i}": t for i, t in enumerate(tensors(inputs))})
+        self._parameters_of: dict[str, list[tuple[str, int]]] = {}  # module → (its name for it, value)
+        for value in [v for v in self.values if v.source == "parameter"]:
+            name = plain_name(value.name)
+            self.values[value.index] = replace(value, name=name)
+            owner, _, key = name.rpartition(".")
+            self._parameters_of.setdefault(owner, []).append((key, value.index))
         self.module_calls: list[ModuleCall] = []
         self._open: list[ModuleCall] = []
         self._nodes: dict[int, tuple[Any, int]] = {}
@@ -172,6 +179,17 @@ class LiveTrace(Tracer):
         self.running.append((name, self.calls[name]))
         given = None if x is None else self.value_of(x)
         self._open.append(ModuleCall(name, self.calls[name], len(self.operations), given))
+
+    def stand_in(self, name: str, module: nn.Module) -> None:
+        """The parameters that a module runs with now, which FSDP puts together from pieces when it is called, are those
+        that the model has by the same names."""
+        for key, index in self._parameters_of.get(name, ()):
+            p = getattr(module, key, None)
+            if isinstance(p, Tensor) and self._known.get(id(p)) != index:
+                self._known[id(p)] = index
+                self._kept.append(p)
+                self.tensors[index] = p
+                self.values[index] = replace(self.values[index], shape=tuple(p.shape))
 
     def leave(self, output: Tensor | None) -> ModuleCall:
         """The module that was entered last has run."""

@@ -24,6 +24,7 @@ from netvitals.capture.engine.planning.origins import Origin, origins
 from netvitals.capture.engine.planning.recognition import recognise
 from netvitals.capture.engine.planning.recorded import IDENTITY, MAKERS, function_of, with_makers
 from netvitals.capture.engine.roles import REASONS, WHOLE
+from netvitals.capture.shards import is_wrapped
 
 Place = tuple[str, int]  # a module and which call of it
 _ATTENTION = "_scaled_dot_product"
@@ -69,7 +70,7 @@ def make_plan(
     known = origins(trace.values, operations, roots, marked)
     role = {name: info.role for name, info in modules.items()}
     closed = _Inside(c for c in trace.module_calls if role.get(c.name) in WHOLE - {"activation", "declared"})
-    notes = {place: why for place, why in anatomy.skipped.items() if not closed.names(place)}
+    notes = {place: why for place, why in anatomy.skipped.items() if not closed.names(place) and not is_wrapped(place)}
     extras, kept, roles = [], set(), {}
     for core, region in _cores(trace, anatomy, modules, closed).values():
         unit = core.unit

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from netvitals.cli._tables import coloured, note_of
+
+HINT = (
+    "on record: measured before and shipped with netvitals; `netvitals reproduce STUDY` measures it here, "
+    "`netvitals claims --paper PAPER` lists one by one, `--html FILE` writes the page"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +46,7 @@ def list_claims(
     if results is None and lab.DEFAULT.is_file():
         results = lab.DEFAULT
     with lab.Results(results, write=False) if results is not None else nullcontext() as store:
-        found = [s for s in lab.standings(chosen, store) if status in (None, s.verdict.status)]
+        found = [s for s in lab.standings(chosen, store, recorded=True) if status in (None, s.verdict.status)]
         if html is not None:
             typer.echo(lab.write_page(found, html, store), err=as_json)
     for path in lab.write_record(found, record) if record is not None else ():
@@ -51,6 +56,9 @@ def list_claims(
         return
     console = Console(emoji=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    if paper is None and status is None:
+        _by_study(console, table, found, lab.STATUSES)
+        return
     rows = [
         {
             "claim": s.claim.id,
@@ -60,11 +68,13 @@ def list_claims(
             "note": ""
             if s.verdict.note.startswith("not run yet") and not s.stale
             # said once, below
-            else ("stale, the code has changed; " if s.stale else "") + note_of(s.verdict),
+            else _prefix(s) + note_of(s.verdict),
         }
         for s in found
     ]
+    narrow = console.width < 110  # a column of notes would be one of single letters
     columns = [c for c in ("claim", "paper says", "ours", "verdict", "note") if any(row[c] for row in rows)]
+    columns = [c for c in columns if c != "note" or not narrow]
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in ("claim", "verdict"))
     for row in rows:
@@ -72,9 +82,26 @@ def list_claims(
     console.print(table, highlight=False)
     counts = {k: sum(s.verdict.status == k for s in found) for k in lab.STATUSES}
     console.print(f"{len(found)} claims: " + ", ".join(f"{n} {k}" for k, n in counts.items() if n), highlight=False)
-    if counts["not-run"]:
-        console.print(
-            "not run yet: `netvitals studies` lists what there is, `netvitals reproduce STUDY` runs it",
-            style="dim",
-            highlight=False,
-        )
+    if any(s.recorded for s in found) or counts["not-run"]:
+        console.print(HINT, style="dim", highlight=False)
+
+
+def _by_study(console: Any, table: Any, found: list[Any], statuses: tuple[str, ...]) -> None:
+    """How many claims of each study stand how: the list of all is a page, not a screen."""
+    shown = [k for k in statuses if any(s.verdict.status == k for s in found)]
+    for column in ("paper", "study", *shown):
+        table.add_column(column, justify="right" if column in shown else "left")
+    for study in dict.fromkeys(s.claim.study for s in found):
+        mine = [s for s in found if s.claim.study == study]
+        counts = [sum(s.verdict.status == k for s in mine) for k in shown]
+        table.add_row(mine[0].claim.paper, study, *(str(n) if n else "·" for n in counts))
+    console.print(table, highlight=False)
+    total = ", ".join(f"{sum(s.verdict.status == k for s in found)} {k}" for k in shown)
+    recorded = sum(s.recorded for s in found)
+    here = len(found) - recorded
+    console.print(f"{len(found)} claims: {total}; {recorded} of them on record, {here} from the results here")
+    console.print(HINT, style="dim", highlight=False)
+
+
+def _prefix(standing: Any) -> str:
+    return "stale, the code has changed; " if standing.stale else "on record; " if standing.recorded else ""

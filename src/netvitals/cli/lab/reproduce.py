@@ -64,7 +64,7 @@ def reproduce_studies(
         raise typer.Exit(130) from None
     if html is not None:
         with lab.Results(results, write=False) as store:
-            page = lab.write_page(lab.standings(lab.all_claims(), store), html, store)
+            page = lab.write_page(lab.standings(lab.all_claims(), store, recorded=True), html, store)
         typer.echo(page)
     if any(r.failed for r in runs):
         raise typer.Exit(1)

@@ -1,0 +1,228 @@
+r"""Numbers of several processes as one: each kind of number says how it is added up, and what comes out is exact.
+
+A rank turns its numbers into a :class:`Message` of sums and maxima, two messages into one, and the last one back into
+numbers, those of all ranks. With weights $n_r$ (elements behind a number): a mean is $\sum n_r m_r / \sum n_r$; a
+variance about the mean before it is $\sum n_r (v_r + m_r^2) / \sum n_r - m^2$; a length is $\sqrt{\sum_r \ell_r^2}$
+over the pieces of a tensor; central moments go through raw ones. All sums are of float64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import comb
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Kind = str  # one of the words that Over explains
+
+
+class Over(NamedTuple):
+    """How the tensors of one entry become those of all ranks.
+
+    ``kinds`` has one word a tensor: "sum"; "mean"; "variance" and "scatter" (the length of the deviations) about the
+    mean before it; "norm", the length of a tensor in pieces; "max"; "min"; "moments" (mean, then central moments 2, 3,
+    4 along the last dimension); "winner", a place on the rank that holds the largest of the "max" before it, which
+    becomes (place, rank); "same" on every rank; "alone", which cannot be told from the ranks' own numbers and stays
+    that of the first.
+    """
+
+    kinds: tuple[Kind, ...]
+    weight: float = 1.0  # elements behind a mean
+    pieces: bool = False  # of tensors that no rank holds whole: without the other ranks there is no number
+    shares: np.ndarray | None = None  # of pieces: 1 / ranks that hold the same one, a number a row
+    alone: str = ""  # which metrics stay those of the first rank
+
+
+class Entry(NamedTuple):
+    """Arrays of one vital sign that left the device together, and how they are pooled."""
+
+    vital: str
+    arrays: list[np.ndarray]
+    over: Over
+
+
+@dataclass(frozen=True)
+class Message:
+    """What ranks hand on: sums and maxima of numbers, which places they belong to, and one row of facts a rank."""
+
+    layout: str  # a digest: only equal ones may be added
+    sums: np.ndarray
+    largest: np.ndarray
+    winners: np.ndarray  # (number, 3): largest value, place, rank
+    ranks: dict[int, np.ndarray] = field(default_factory=dict)  # facts of single ranks, of any length
+
+    def __add__(self, other: Message) -> Message:
+        """Both together.
+
+        >>> one, two = ([Entry("v", [np.array([m])], Over(("mean",), n))] for m, n in ((1.0, 1), (4.0, 2)))
+        >>> pooled(one, message_of(one, rank=0) + message_of(two, rank=1))
+        [([array([3.])], 3.0)]
+        """
+        if self.layout != other.layout:
+            raise ValueError("ranks saw different places")
+        wins = (other.winners[:, 0] > self.winners[:, 0])[:, None]
+        return Message(
+            layout=self.layout,
+            sums=self.sums + other.sums,
+            largest=np.maximum(self.largest, other.largest),
+            winners=np.where(wins, other.winners, self.winners),
+            ranks={**self.ranks, **other.ranks},
+        )
+
+    def to_bytes(self) -> bytes:
+        """A line of JSON and the numbers."""
+        parts = [self.sums, self.largest, self.winners.reshape(-1), *self.ranks.values()]
+        head = {"layout": self.layout, "sizes": [len(p) for p in parts], "ranks": list(self.ranks)}
+        return json.dumps(head).encode() + b"\n" + np.concatenate(parts).astype("<f8").tobytes()
+
+    @staticmethod
+    def from_bytes(given: bytes) -> Message:
+        """What :meth:`to_bytes` gave."""
+        line, _, body = given.partition(b"\n")
+        head: dict[str, Any] = json.loads(line)
+        parts = np.split(np.frombuffer(body, dtype="<f8"), np.cumsum(head["sizes"])[:-1])
+        ranks = {rank: row.copy() for rank, row in zip(head["ranks"], parts[3:])}  # else they keep all of it in memory
+        return Message(head["layout"], parts[0], parts[1], parts[2].reshape(-1, 3), ranks)
+
+
+def message_of(entries: Sequence[Entry], rank: int, facts: np.ndarray | None = None) -> Message:
+    """The numbers of one rank, ready to be added to those of others.
+
+    Args:
+        entries: everything it measured on a step.
+        rank: its number.
+        facts: what is told of each rank by itself.
+
+    Returns:
+        The message.
+    """
+    sums: list[np.ndarray] = []
+    largest: list[np.ndarray] = []
+    winners: list[tuple[float, float, float]] = []
+    seen: list[Any] = []
+    known: dict[Any, Any] = {}
+    for entry in entries:
+        over = entry.over
+        again = [key in known or bool(known.setdefault(key, False)) for key in _keys(entry)]
+        seen.append((entry.vital, over.kinds, [a.shape for a in entry.arrays], again))
+        sums.append(np.array([over.weight]))
+        for i, (kind, array) in enumerate(zip(over.kinds, entry.arrays)):
+            if again[i]:
+                continue
+            flat = np.asarray(array, dtype=np.float64).reshape(-1)
+            if kind in ("max", "min"):
+                largest.append(flat if kind == "max" else -flat)
+            elif kind == "winner":
+                winners.append((float(entry.arrays[i - 1].max()), float(flat[0]), float(rank)))
+            elif kind not in ("same", "alone"):
+                sums.append(_summand(kind, array, entry, i).reshape(-1))
+    return Message(
+        layout=hashlib.sha256(repr(seen).encode()).hexdigest()[:32],
+        sums=np.concatenate([*sums, np.empty(0)]),
+        largest=np.concatenate([*largest, np.empty(0)]),
+        winners=np.array(winners, dtype=np.float64).reshape(-1, 3),
+        ranks={rank: np.empty(0) if facts is None else np.asarray(facts, dtype=np.float64)},
+    )
+
+
+def pooled(entries: Sequence[Entry], message: Message) -> list[tuple[list[np.ndarray], float]]:
+    """The entries of one rank with the numbers of all.
+
+    Args:
+        entries: those that the rank made its own message of.
+        message: the sum of the messages of all ranks.
+
+    Returns:
+        For each entry its arrays, and how many times the rank's own weight all ranks have.
+    """
+    out = []
+    known: dict[Any, np.ndarray] = {}
+    at = high = won = 0
+    for entry in entries:
+        total = float(message.sums[at])
+        at += 1
+        arrays: list[np.ndarray] = []
+        for i, (kind, array, key) in enumerate(zip(entry.over.kinds, entry.arrays, _keys(entry))):
+            if key in known:
+                arrays.append(known[key])
+            elif kind in ("same", "alone"):
+                arrays.append(array)
+            elif kind in ("max", "min"):
+                values = message.largest[high : high + array.size]
+                arrays.append((values if kind == "max" else -values).reshape(array.shape))
+                high += array.size
+            elif kind == "winner":
+                arrays.append(message.winners[won, 1:])
+                won += 1
+            else:
+                values = message.sums[at : at + array.size].reshape(array.shape)
+                arrays.append(_number(kind, values, total, arrays[i - 1] if i else values))
+                at += array.size
+            known.setdefault(key, arrays[-1])
+        out.append((arrays, total / entry.over.weight if entry.over.weight else 1.0))
+    return out
+
+
+def _keys(entry: Entry) -> list[Any]:
+    """What tells the numbers of an entry from others: an array that several vital signs ask for goes once."""
+    over, arrays = entry.over, entry.arrays
+    shares = None if over.shares is None else over.shares.tobytes()
+    return [
+        (id(array), kind, over.weight, shares, id(arrays[i - 1]) if kind in ("variance", "scatter", "winner") else 0)
+        for i, (kind, array) in enumerate(zip(over.kinds, arrays))
+    ]
+
+
+def _summand(kind: Kind, value: np.ndarray, entry: Entry, i: int) -> np.ndarray:
+    """What is added up over ranks of a number of this kind."""
+    n, shares = entry.over.weight, entry.over.shares
+    if kind in ("sum", "norm"):
+        total = value if kind == "sum" else value * value
+        return total if shares is None else total * shares.reshape(-1, *[1] * (total.ndim - 1))
+    if kind == "mean":
+        return value * n
+    if kind == "moments":
+        return raw_moments(value) * n
+    mean = entry.arrays[i - 1]
+    return value * value + n * mean * mean if kind == "scatter" else n * (value + mean * mean)
+
+
+def _number(kind: Kind, total: np.ndarray, n: float, mean: np.ndarray) -> np.ndarray:
+    """The number of all ranks from what was added up."""
+    if kind == "sum":
+        return total
+    if kind == "norm":
+        return np.sqrt(total)
+    if kind == "mean":
+        return total / n
+    if kind == "moments":
+        return central_moments(total / n)
+    spread = np.maximum(total - n * mean * mean, 0.0)
+    return np.sqrt(spread) if kind == "scatter" else spread / n
+
+
+def raw_moments(central: np.ndarray) -> np.ndarray:
+    r"""$E x^k = \sum_j \binom{k}{j} E(x-\mu)^j \mu^{k-j}$ for k = 1, 2, 3, 4, from (μ, and central moments 2, 3, 4).
+
+    >>> raw_moments(np.array([2.0, 1.0, 0.0, 3.0]))
+    array([ 2.,  5., 14., 43.])
+    """
+    mean = central[..., 0]
+    about = [np.ones_like(mean), np.zeros_like(mean), *(central[..., k] for k in (1, 2, 3))]
+    return np.stack([sum(comb(k, j) * about[j] * mean ** (k - j) for j in range(k + 1)) for k in (1, 2, 3, 4)], axis=-1)
+
+
+def central_moments(raw: np.ndarray) -> np.ndarray:
+    """The way back.
+
+    >>> central_moments(np.array([2.0, 5.0, 14.0, 43.0]))
+    array([2., 1., 0., 3.])
+    """
+    mean = raw[..., 0]
+    powers = [np.ones_like(mean), *(raw[..., k] for k in range(4))]
+    higher = [sum(comb(k, j) * powers[j] * (-mean) ** (k - j) for j in range(k + 1)) for k in (2, 3, 4)]
+    return np.stack([mean, *higher], axis=-1)

@@ -1,0 +1,307 @@
+"""Everything that is forecast of one run while it trains: made on some looks, stored, and scored when its day comes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from netvitals.capture import StepColumns
+from netvitals.forecasts.calibration import half_widths, past_errors
+from netvitals.forecasts.danger import Danger
+from netvitals.forecasts.forecast import Forecast
+from netvitals.forecasts.gate_paths import LAW, GatePaths, turning
+from netvitals.forecasts.plateaus import PlateauWatch
+from netvitals.forecasts.scoring import MethodScore, Score, by_method, score
+from netvitals.forecasts.tracks import LEAST, Tracks
+from netvitals.optim.schedules import RatePlan
+
+AGAIN = 1.25  # forecasts are made when the run has grown by this factor since the last ones
+HORIZONS = {"10 %": 0.1, "25 %": 0.25, "50 %": 0.5, "100 %": 1.0}
+FORCES = 8  # readings of a force that its error is taken over
+DAYS = 6  # on which a method must have been scored before it can be demoted
+SITES = 64  # of a quantity, at most
+
+
+class Followed(NamedTuple):
+    """A metric that is forecast: its bounds, the method's name, whether only the whole model counts, and what is
+    believed of its slope and of its last reading."""
+
+    method: str
+    low: float = -math.inf
+    high: float = math.inf
+    pooled: bool = False
+    slope: float = 1.0
+    level: float = 0.0
+
+
+FOLLOWED: Mapping[tuple[str, str], Followed] = {
+    ("gates", "density@"): Followed("relaxation", 0.0, 1.0),
+    ("preactivations", "preact_drift"): Followed("statistics"),
+    ("sparsity", "hard"): Followed("statistics", 0.0, 1.0),
+    ("stream", "rms"): Followed("statistics", 0.0),
+    ("gradients", "grad_norm"): Followed("statistics", 0.0, pooled=True, slope=0.1, level=0.5),
+    ("attention", "max_logit"): Followed("statistics", slope=0.3, level=0.5),
+}
+
+
+LAYOUTS = 64  # of columns that are known at a time
+NOTED = ("gradients", "drift", "stream", "curvature")  # vital signs that danger is said beside
+
+
+class Forecaster:
+    """Hears of every look and every loss; what it returns is to be stored.
+
+    Args:
+        activations: asked for the activation of each site, by name.
+        plan_of: asked for the plan of learning rates as of a step; None where no optimizer is known.
+    """
+
+    def __init__(
+        self,
+        activations: Callable[[], Mapping[str, Any]] = dict,
+        plan_of: Callable[[int], RatePlan | None] = lambda step: None,
+    ) -> None:
+        self.made: list[Forecast] = []
+        self.scores: list[Score] = []
+        self.danger = Danger()
+        self.plateaus = PlateauWatch()
+        self._activations, self._plan_of = activations, plan_of
+        self._tracks: dict[tuple[str, str], Tracks] = {}
+        self._gates: GatePaths | None = None
+        self._plan: RatePlan | None = None
+        self._tau, self._step, self._next = 0.0, -1, 0.0
+        self._waiting: list[Forecast] = []
+        self._looks = 0
+        self._calm: dict[str, str] = {}
+        self._known: dict[Any, Any] = {}  # places by layout of columns
+        self._forces: dict[str, list[float]] = {}  # mean gradient at the inputs of each site, of the last looks
+
+    # ---------------------------------------------------------------- what it hears
+
+    def losses(self, steps: Sequence[int], values: Sequence[float]) -> list[Forecast]:
+        """Losses of steps, in order; returns what is to be said of danger."""
+        out = []
+        for step, loss in zip(steps, values):
+            rate = math.nan if self._plan is None else self._rate_at(int(step))
+            if self.danger.add(int(step), float(loss), rate):
+                out.append(self.danger.forecast(int(step), dict(self._calm)))
+        self.plateaus.losses(steps, values)
+        self.made += out
+        return out
+
+    def observe(self, columns: StepColumns) -> list[Forecast]:
+        """A look that is finished; returns the forecasts made on it, refused ones too."""
+        step = columns.step
+        self._advance(step)
+        followed, noted = self._places(columns)
+        for key, (sites, at) in followed.items():
+            self._add(key, step, dict(zip(sites, columns.values[at].tolist())))
+        if self._gates is not None:
+            self._gates.add(self._tau, columns)
+        self._looks += 1
+        self._note(zip(noted, columns.values[[i for *_, i in noted]].tolist()) if noted else ())
+        self._score(step)
+        out = self.plateaus.observe(columns, self._plan, self._tau)
+        if self._looks >= LEAST + 2 and step >= self._next:
+            self._next = max(step + 1, step * AGAIN)
+            for key, tracks in self._tracks.items():
+                out += self._forecast(key, tracks)
+        self.made += out
+        self._waiting += [f for f in out if f.known]
+        return out
+
+    def _advance(self, step: int) -> None:
+        if self._step >= 0 and step > self._step:
+            spent = 1.0 * (step - self._step) if self._plan is None else float(self._plan.rates(self._step, step)[0])
+            self._tau += spent
+        self._step, self._plan = step, self._plan_of(step) or self._plan
+
+    def _rate_at(self, step: int) -> float:
+        assert self._plan is not None
+        place = min(max(0, step - self._plan.step), len(self._plan.lr) - 1)
+        return float(self._plan.lr[place, 0])
+
+    def _add(self, key: tuple[str, str], step: int, values: Mapping[str, float]) -> None:
+        tracks = self._tracks.get(key)
+        if tracks is None:
+            kind = _followed(*key)
+            assert kind is not None
+            tracks = self._tracks[key] = Tracks(
+                list(values)[:SITES], kind.low, kind.high, slope=kind.slope, level=kind.level
+            )
+            if key[0] == "gates" and self._gates is None:
+                self._gates = GatePaths(float(key[1].partition("@")[2]))
+        tracks.add(step, self._tau, [values.get(s, math.nan) for s in tracks.sites])
+
+    def _places(self, columns: StepColumns) -> tuple[dict[tuple[str, str], Any], list[tuple[str, str, str, int]]]:
+        """Where in the columns of this layout the numbers stand that are followed, and those that are noted."""
+        known = self._known.get(columns.layout)
+        if known is None:
+            if len(self._known) > LAYOUTS:
+                self._known.clear()
+            sites: dict[tuple[str, str], tuple[list[str], list[int]]] = {}
+            noted = []
+            for i, (vital, site, metric) in enumerate(columns.names()):
+                followed = _followed(vital, metric)
+                if followed is not None and ((site == "model") if followed.pooled else not _pooled(site)):
+                    names, at = sites.setdefault((vital, metric), ([], []))
+                    names.append(site)
+                    at.append(i)
+                if vital in NOTED:
+                    noted.append((vital, site, metric, i))
+            known = self._known[columns.layout] = sites, noted
+        return known
+
+    def _note(self, told: Iterable[tuple[tuple[str, str, str, int], float]]) -> None:
+        """What danger is said beside."""
+        for (vital, site, metric, _), value in told:
+            if (vital, site, metric) == ("gradients", "model", "update_ratio"):
+                self._calm["update ratio"] = f"{value:.3g}"
+            elif (vital, metric) == ("drift", "g_all") and math.isfinite(value):
+                self._forces[site] = [*self._forces.get(site, ()), value][-FORCES:]
+            elif vital == "stream" and metric == "growth" and value > 2:
+                self._calm["stream"] = f"grows by {value:.1f} at {site}"
+            elif vital == "curvature" and metric.startswith("sharpness"):
+                self._calm["sharpness"] = f"{value:.3g} against 2/lr"
+
+    # ---------------------------------------------------------------- what it says
+
+    def _forecast(self, key: tuple[str, str], tracks: Tracks) -> list[Forecast]:
+        if len(tracks) < LEAST or np.ptp(np.array(tracks.values), axis=0).max(initial=0.0) == 0:
+            return []
+        step, kind = tracks.steps[-1], _followed(*key)
+        assert kind is not None
+        quantity = f"{key[0]}/{key[1]}"
+        begun = tracks.steps[0]
+        days = {name: step + share * (step - begun) for name, share in HORIZONS.items()}
+        if self._plan is not None and self._plan.end is not None and self._plan.end - 1 > step:
+            every = max(1, step - tracks.steps[-2])  # the last day on which somebody will look
+            days["end"] = float(step + (self._plan.end - 1 - step) // every * every)
+            if days["end"] <= step:
+                del days["end"]
+        decay = 0.0 if self._plan is None else float(self._plan.decay[0])
+        rests = {name: self._rest(step, day) for name, day in days.items()}
+        law = self._law(key, tracks, days, rests, decay)
+        verdicts = self._verdicts(quantity)
+        out = []
+        for name, day in days.items():
+            verdict = verdicts.get(name)
+            value, unit = tracks.relaxed(len(tracks) - 1, rests[name], decay)
+            share = (day - step) / max(1, step - begun)
+            narrow, wide = half_widths(past_errors(tracks, share, decay), name)
+            naive = tracks.naive(day, tracks.taus[-1] + rests[name])
+            for i, site in enumerate(tracks.sites):
+                conditions: dict[str, str] = {}
+                if key == ("preactivations", "preact_drift"):
+                    conditions |= self._force(site)
+                said = float(value[i])
+                if (found := law.get(site)) is not None:
+                    change, turns = found
+                    moved = float(tracks.last[i]) + change[name]
+                    said = float(np.clip((1 - LAW) * said + LAW * moved, kind.low, kind.high))
+                    conditions |= turns
+                if verdict is not None and verdict.demoted:
+                    said = float(naive[verdict.best_naive][i])
+                    conditions["demoted"] = (
+                        f"{verdict.skill:+.2f} against '{verdict.best_naive}', which is told instead"
+                    )
+                if not math.isfinite(said):
+                    continue
+                out.append(
+                    Forecast(
+                        quantity=quantity,
+                        site=site,
+                        made_at=step,
+                        for_step=round(day),
+                        value=_short(said),
+                        interval50=_around(said, narrow * float(unit[i]), kind),
+                        interval80=_around(said, wide * float(unit[i]), kind),
+                        method=kind.method,
+                        horizon=name,
+                        conditions=conditions,
+                        naive={n: _short(float(v[i])) for n, v in naive.items()},
+                    )
+                )
+        return out
+
+    def _force(self, site: str) -> dict[str, str]:
+        """What pushes the inputs of a site, with its error: descent moves them against their mean gradient."""
+        last = self._forces.get(site, [])
+        if len(last) < 3:
+            return {}
+        mean, error = float(np.mean(last)), float(np.std(last, ddof=1)) / math.sqrt(len(last))
+        way = "not surely either way" if abs(mean) <= 2 * error else "down" if mean > 0 else "up"
+        return {"force": f"mean gradient {mean:+.2g} ± {error:.1g}: {way}"}
+
+    def _verdicts(self, quantity: str) -> dict[str, MethodScore]:
+        """How the method did on this run so far, by horizon; where too few days have come it is not judged."""
+        mine = [s for s in self.scores if s.forecast.quantity == quantity]
+        groups: dict[str, list[Score]] = {}
+        for s in mine:
+            groups.setdefault(s.forecast.horizon, []).append(s)
+        enough = {n: g for n, g in groups.items() if len({s.forecast.made_at for s in g}) >= DAYS}
+        return {name: by_method(group)[0] for name, group in enough.items()}
+
+    def _rest(self, step: int, day: float) -> float:
+        return float(day - step) if self._plan is None else float(self._plan.rates(step, day)[0])
+
+    def _law(
+        self, key: tuple[str, str], tracks: Tracks, days: Mapping[str, float], rests: Mapping[str, float], decay: float
+    ) -> dict[str, tuple[dict[str, float], Mapping[str, str]]]:
+        """By site: what the channels' law adds on each day, and where it turns round."""
+        if key[0] != "gates" or self._gates is None:
+            return {}
+        known, out = self._activations(), {}
+        order = sorted(days, key=lambda n: days[n])
+        for i, site in enumerate(tracks.sites):
+            changes = self._gates.changes(site, [rests[n] for n in order], decay, known.get(site))
+            if changes is not None and np.isfinite(changes).all():
+                turns = turning([tracks.steps[-1], *(days[n] for n in order)], float(tracks.last[i]), changes)
+                out[site] = (dict(zip(order, changes.tolist())), turns)
+        return out
+
+    # ---------------------------------------------------------------- when the day comes
+
+    def _score(self, step: int) -> None:
+        """Score every forecast whose day has come, by the readings around it."""
+        open_ones: list[Forecast] = []
+        for f in self._waiting:
+            if f.is_event:
+                truth = self.plateaus.truth(f, step)
+            elif f.for_step > step:
+                truth = None
+            else:
+                tracks = self._tracks[_key(f.quantity)]
+                column = np.array([v[tracks.sites.index(f.site)] for v in tracks.values[-40:]])
+                truth = float(np.interp(f.for_step, tracks.steps[-40:], column))
+            if truth is None:
+                open_ones.append(f)
+            elif not math.isnan(truth):
+                self.scores.append(score(f, truth))
+        self._waiting = open_ones
+
+
+def _followed(vital: str, metric: str) -> Followed | None:
+    if vital == "gates":
+        return FOLLOWED["gates", "density@"] if metric.startswith("density@0.01") and ":" not in metric else None
+    return FOLLOWED.get((vital, metric))
+
+
+def _pooled(site: str) -> bool:
+    return site == "model" or site.startswith("model/")
+
+
+def _key(quantity: str) -> tuple[str, str]:
+    vital, _, metric = quantity.partition("/")
+    return vital, metric
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _around(value: float, half: float, kind: Followed) -> tuple[float, float]:
+    return _short(max(value - half, kind.low)), _short(min(value + half, kind.high))

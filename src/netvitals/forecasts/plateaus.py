@@ -1,0 +1,180 @@
+"""Plateaus as events: what the vital sign ``plateau`` says of a fixed batch, or else the loss and its own slope.
+
+Without a fixed batch the slope is that of the batches of the loop, full of their noise: the loss-alone forecast speaks
+only where the loss falls as its slope says, and where what it would have said on its last looks agrees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from netvitals.capture import StepColumns
+from netvitals.forecasts.forecast import Forecast
+from netvitals.optim.schedules import RatePlan
+from netvitals.saddle.measure.growth import measure_growth, rate_left
+from netvitals.saddle.measure.outlook import LEAVES
+
+AGAIN = 1.1  # forecasts are made when the run has grown by this factor since the last ones
+ALONE_SPREAD = 0.4  # standard deviation of ln(time left) from the loss alone
+AGREE = 0.2  # spread of the last dates, as a share of the time left, that a forecast from the loss alone bears
+SHADOWS = 4  # of them
+NORMAL50, NORMAL80 = 0.6745, 1.2816
+
+
+class PlateauWatch:
+    """Hears of looks and losses, and says when plateaus end."""
+
+    def __init__(self) -> None:
+        self._steps: list[int] = []
+        self._losses: list[float] = []  # on the fixed batch, or means of the loop's
+        self._speeds: list[float] = []
+        self._taus: list[float] = []
+        self._recent: list[tuple[int, float]] = []  # losses of the loop since the last look
+        self._dates: list[float] = []  # what the loss alone would have said
+        self._next = 0.0
+        self._why = ""
+
+    def losses(self, steps: Sequence[int], values: Sequence[float]) -> None:
+        """Losses of the loop."""
+        self._recent = [*self._recent, *((int(s), float(v)) for s, v in zip(steps, values))][-4000:]
+
+    def observe(self, columns: StepColumns, plan: RatePlan | None, tau: float) -> list[Forecast]:
+        """A look.
+
+        Args:
+            columns: what was read.
+            plan: of the learning rates from here on.
+            tau: learning rate spent.
+
+        Returns:
+            The forecast of an event; a refused one where the reason is new; or nothing.
+        """
+        found = {
+            (vital, metric): value
+            for (vital, site, metric), value in zip(columns.names(), columns.values.tolist())
+            if site == "model" and (vital == "plateau" or (vital, metric) == ("gradients", "descent"))
+        }
+        if ("plateau", "loss") in found:
+            return self._told(columns.step, {metric: v for (vital, metric), v in found.items() if vital == "plateau"})
+        return self._alone(columns.step, found, plan, tau)
+
+    def truth(self, forecast: Forecast, step: int) -> float | None:
+        """The step at which the loss came below the forecast's level; infinite where its last day has passed without.
+
+        Args:
+            forecast: of this watch.
+            step: now.
+
+        Returns:
+            The step, or None while nobody knows.
+        """
+        below = float(forecast.conditions.get("below", "nan"))
+        if not math.isfinite(below):
+            return math.nan
+        return first_below(self._steps, self._losses, forecast.made_at, below, forecast.for_step, step)
+
+    def _told(self, step: int, values: dict[str, float]) -> list[Forecast]:
+        self._steps.append(step)
+        self._losses.append(values["loss"])
+        escape = values.get("escape", math.nan)
+        if not math.isfinite(escape) or step < self._next:
+            return []
+        self._next = max(step + 1.0, AGAIN * step)
+        spread = math.log(max(values["high"] - step, 1e-9) / max(escape - step, 1e-9)) / NORMAL80
+        below = (1 - values["drop"]) * values["rest"]
+        return [_event(step, escape - step, spread, values["drop"], below, "saddle", {"fixed batch": "looked at"})]
+
+    def _alone(
+        self, step: int, found: dict[tuple[str, str], float], plan: RatePlan | None, tau: float
+    ) -> list[Forecast]:
+        descent = found.get(("gradients", "descent"))
+        recent = [loss for at, loss in self._recent if at <= step]  # several looks may be finished at once
+        if descent is None or plan is None or not recent or not plan.lr[0, 0] > 0:
+            return []
+        self._recent = [(at, loss) for at, loss in self._recent if at > step]
+        self._steps.append(step)
+        self._losses.append(float(np.mean(recent)))
+        self._speeds.append(descent / float(plan.lr[0, 0]))
+        self._taus.append(tau)
+        if len(self._steps) < 8:
+            return []
+        growth = measure_growth(self._taus, self._losses, self._speeds, max(self._losses[:3]))
+        left = math.nan if growth.reason else rate_left(growth, 0.5 if growth.first else LEAVES, 1.0)
+        date = plan.when(left) if left > 0 else math.nan
+        self._dates = [*self._dates, date][-SHADOWS:]
+        spread = float(np.ptp(self._dates)) if len(self._dates) == SHADOWS else math.nan
+        why = growth.reason or (
+            "" if spread <= AGREE * max(date - step, 1.0) else "what it would have said on its last looks did not hold"
+        )
+        if why or not math.isfinite(date):
+            return self._refused(step, why or "this plateau is left already")
+        if step < self._next:
+            return []
+        self._next, self._why = max(step + 1.0, AGAIN * step), ""
+        drop = 0.5 if growth.first else LEAVES
+        conditions = {"slope": str(growth), "earlier forecasts": f"within {spread:.0f} steps of each other"}
+        return [_event(step, date - step, ALONE_SPREAD, drop, (1 - drop) * growth.level, "loss alone", conditions)]
+
+    def _refused(self, step: int, why: str) -> list[Forecast]:
+        """A reason that is new; numbers in it do not make it so."""
+        plain = "".join(c for c in why if c.isalpha() or c == " ")
+        if plain == self._why:
+            return []
+        self._why = plain
+        return [
+            Forecast(
+                quantity="plateau/drop@0.5",
+                site="model",
+                made_at=step,
+                for_step=step,
+                method="loss alone",
+                horizon="event",
+                refused=why,
+            )
+        ]
+
+
+def first_below(
+    steps: Sequence[int], losses: Sequence[float], made_at: int, below: float, last: int, now: int
+) -> float | None:
+    """The step, between looks, at which a loss came below a level after ``made_at``.
+
+    Args:
+        steps: of the looks.
+        losses: of the looks.
+        made_at: looks up to here do not count.
+        below: the level.
+        last: the day on which nobody waits any longer.
+        now: the step of today.
+
+    Returns:
+        The step; infinite where the last day has passed; None while it has not.
+
+    >>> first_below([0, 10, 20], [1.0, 0.75, 0.25], 0, 0.5, 100, 20)
+    15.0
+    """
+    for (a, x), (b, y) in zip(zip(steps, losses), zip(steps[1:], losses[1:])):
+        if b > made_at and y <= below < x:
+            return a + (b - a) * (x - below) / (x - y)
+    return math.inf if now > last else None
+
+
+def _event(
+    step: int, left: float, spread: float, drop: float, below: float, method: str, conditions: dict[str, str]
+) -> Forecast:
+    around = [(step + left * math.exp(-z * spread), step + left * math.exp(z * spread)) for z in (NORMAL50, NORMAL80)]
+    return Forecast(
+        quantity=f"plateau/drop@{drop:g}" if drop >= 0.1 else "plateau/leaves",
+        site="model",
+        made_at=step,
+        for_step=math.ceil(around[1][1]),
+        value=step + left,
+        interval50=around[0],
+        interval80=around[1],
+        method=method,
+        horizon="event",
+        conditions={**conditions, "below": f"{below:.6g}"},
+    )

@@ -1,0 +1,128 @@
+"""When its day comes a forecast is scored: how far off, inside its intervals or not, against those without a law."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netvitals.capture.result import Result
+from netvitals.forecasts.forecast import Forecast
+
+ENOUGH = 8  # scores before a method is judged on a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score(Result):
+    """A forecast whose day has come."""
+
+    forecast: Forecast
+    truth: float
+    error: float  # |value − truth|; for an event in steps
+    covered50: bool
+    covered80: bool
+    naive: Mapping[str, float]  # |error| of each forecast without a law
+
+    def __str__(self) -> str:
+        inside = "inside" if self.covered80 else "outside"
+        return f"{self.forecast}: it was {self.truth:.4g}, {inside} the 80 % interval"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodScore(Result):
+    """One method on one quantity: how often it was right, and whether it beats those without a law."""
+
+    quantity: str
+    method: str
+    scored: int
+    error: float  # mean |error|
+    best_naive: str
+    naive_error: float
+    coverage50: float
+    coverage80: float
+
+    @property
+    def skill(self) -> float:
+        """1 − error over that of the best naive forecast; NaN where there is none."""
+        if not self.best_naive:
+            return math.nan
+        return 1 - self.error / self.naive_error if self.naive_error > 0 else (0.0 if self.error == 0 else -math.inf)
+
+    @property
+    def demoted(self) -> bool:
+        """Judged on enough days, and no better than a forecast without a law."""
+        return self.scored >= ENOUGH and bool(self.best_naive) and not self.skill > 0
+
+    def __str__(self) -> str:
+        verdict = f"; demoted: '{self.best_naive}' was no worse" if self.demoted else ""
+        against = f", skill {self.skill:+.2f} against '{self.best_naive}'" if self.best_naive else ""
+        return (
+            f"{self.quantity} by {self.method}: {self.scored} scored, mean error {self.error:.3g}{against}, "
+            f"80 % intervals held {self.coverage80:.0%}{verdict}"
+        )
+
+
+def score(forecast: Forecast, truth: float) -> Score:
+    """Compare a forecast with what came.
+
+    Args:
+        forecast: one that is not refused.
+        truth: the number of that day; for an event its step, infinite where it has not come by the last day.
+
+    Returns:
+        The score.
+
+    >>> f = Forecast(quantity="q", site="s", made_at=0, for_step=9, value=1.0, interval50=(0.9, 1.1),
+    ...              interval80=(0.5, 1.5), method="m", naive={"unchanged": 0.0})
+    >>> found = score(f, 1.3)
+    >>> round(found.error, 3), found.covered50, found.covered80, found.naive["unchanged"]
+    (0.3, False, True, 1.3)
+    """
+    if forecast.refused:
+        raise ValueError(f"a refused forecast has no score: {forecast}")
+    inside = [low <= truth <= high for low, high in (forecast.interval50, forecast.interval80)]
+    return Score(
+        forecast=forecast,
+        truth=float(truth),
+        error=abs(forecast.value - truth),
+        covered50=inside[0],
+        covered80=inside[1],
+        naive={name: abs(value - truth) for name, value in forecast.naive.items()},
+    )
+
+
+def by_method(scores: Iterable[Score], key: Callable[[Score], Any] | None = None) -> list[MethodScore]:
+    """Scores gathered by quantity and method.
+
+    Args:
+        scores: of one run or of many.
+        key: what else they are gathered by, a function of a score.
+
+    Returns:
+        One entry a group; the best naive forecast is that with the smallest mean error over the group, chosen after the
+        fact, so that a method is compared with the best there could have been.
+    """
+    groups: dict[Any, list[Score]] = {}
+    for s in scores:
+        groups.setdefault((s.forecast.quantity, s.forecast.method, key(s) if key else None), []).append(s)
+    return [_gathered(group) for group in groups.values()]
+
+
+def _gathered(group: Sequence[Score]) -> MethodScore:
+    names = set.intersection(*(set(s.naive) for s in group))
+    naive = {n: float(np.mean([s.naive[n] for s in group])) for n in sorted(names)}
+    best = min(naive, key=lambda n: naive[n]) if naive else ""
+    first = group[0].forecast
+    return MethodScore(
+        quantity=first.quantity,
+        method=first.method,
+        scored=len(group),
+        error=float(np.mean([s.error for s in group])),
+        best_naive=best,
+        naive_error=naive.get(best, math.nan),
+        coverage50=float(np.mean([s.covered50 for s in group])),
+        coverage80=float(np.mean([s.covered80 for s in group])),
+    )

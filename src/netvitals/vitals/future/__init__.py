@@ -1,0 +1,1 @@
+"""Looks that only a forecast needs: the plateau's."""

@@ -1,0 +1,165 @@
+"""Findings of what is to come: stored forecasts while their day is ahead, and the law of shrinking variance."""
+
+import numpy as np
+import pytest
+
+from netvitals.capture import ArrayReading, Reading
+from netvitals.findings import diagnose
+from netvitals.findings.curves import Curve, table_of
+from netvitals.findings.forecasts import costly_level, push_sign
+from netvitals.forecasts import Forecast
+from netvitals.gates import predict
+
+STEPS = np.arange(0, 101, 10)
+
+
+def site(sigma, mean, f="relu", density=None):
+    """One site whose σ and mean take these courses; the arrays are those of the last step."""
+    readings = [
+        Reading(int(t), "preactivations", "act", metric, float(v))
+        for metric, values in (("sigma", sigma), ("mean", mean))
+        for t, v in zip(STEPS, values)
+    ]
+    now = float(predict(mean[-1], sigma[-1], f)) if density is None else density
+    readings += [Reading(int(t), "gates", "act", "density@0.01", now) for t in STEPS]
+    arrays = [
+        ArrayReading(100, "preactivations", "act", "mu", np.array([mean[-1]] * 4)),
+        ArrayReading(100, "preactivations", "act", "sigma", np.array([sigma[-1]] * 4)),
+    ]
+    meta = {"sites": [{"name": "act", "kind": "activation", "op": f}]}
+    return table_of(readings, arrays, meta)
+
+
+def told(table):
+    return [f for f in diagnose(table) if f.rule == "gate forecast"]
+
+
+HALVED = 0.5 * 2.0 ** (1 - STEPS / 100)  # 1 → 0.5 in a hundred steps: another halving takes as long
+STILL = np.full(len(STEPS), -0.2)
+
+
+def test_sigma_is_halved_at_the_pace_it_has():
+    start, end = np.median(HALVED[:1]), np.median(HALVED[-1:])
+    (found,) = told(site(HALVED, STILL))
+    steps = int(found.evidence[0].metric.rsplit("about ", 1)[1].split(" ")[0])
+    assert steps == pytest.approx(100 * np.log(2) / np.log(start / end), abs=1)
+    assert "fall further" in found.what
+
+
+def test_the_means_own_movement_must_not_turn_the_outcome_round():
+    """The mean rises by 0.6 while σ halves: at that pace the gates open, and nothing is said."""
+    assert told(site(HALVED, STILL))
+    assert not told(site(HALVED, np.linspace(-0.8, -0.2, len(STEPS))))
+    assert told(site(HALVED, np.linspace(0.4, -0.2, len(STEPS))))  # it falls: the outcome is the same
+
+
+def test_a_law_that_does_not_explain_the_present_is_silent():
+    assert not told(site(HALVED, STILL, density=0.9))
+
+
+# ---------------------------------------------------------------- stored forecasts
+
+
+def with_forecasts(*made, steps=60):
+    readings = [Reading(t, "loss", "model", "loss", 1.0 + 0.001 * t) for t in range(steps)]
+    readings += [Reading(t, "gates", "act", "density@0.01", 0.5 - 0.002 * t) for t in range(0, steps, 5)]
+    return table_of(readings, (), {"forecasts": [f.to_dict() for f in made]})
+
+
+def event(quantity, value, made_at=50, **more):
+    given = {"site": "model", "interval50": (value - 5, value + 5), "interval80": (value - 10, value + 10)}
+    return Forecast(
+        quantity=quantity, made_at=made_at, for_step=int(value + 10), value=value, horizon="event", **{**given, **more}
+    )
+
+
+def rules(table):
+    return {f.rule: f for f in diagnose(table)}
+
+
+def test_danger_is_critical_and_says_the_step_the_interval_and_the_reason():
+    found = rules(with_forecasts(event("loss/lost", 90.0, conditions={"update ratio": "0.05"}, method="climb")))
+    told = found["danger forecast"]
+    assert told.severity == "critical" and "near step 90, between 80 and 100" in told.what
+    assert "update ratio: 0.05" in told.why and "Lower the learning rate" in told.advice
+
+
+def test_a_plateaus_end_is_told_until_its_day():
+    ahead = rules(with_forecasts(event("plateau/drop@0.5", 80.0, method="saddle")))
+    assert "have fallen by half near step 80" in ahead["plateau forecast"].what
+    leaves = rules(with_forecasts(event("plateau/leaves", 80.0, method="saddle")))
+    assert "leave this plateau" in leaves["plateau forecast"].what
+    assert "plateau forecast" not in rules(with_forecasts(event("plateau/drop@0.5", 30.0, made_at=10)))
+
+
+def test_a_later_refusal_takes_a_forecast_back():
+    silent = Forecast(
+        quantity="plateau/drop@0.5", site="model", made_at=55, for_step=55, horizon="event", refused="it recedes"
+    )
+    assert "plateau forecast" not in rules(with_forecasts(event("plateau/drop@0.5", 80.0), silent))
+
+
+@pytest.mark.parametrize(("high", "speaks"), [(0.30, True), (0.37, False)])
+def test_gates_that_will_surely_shut_are_told(high, speaks):
+    f = Forecast(
+        quantity="gates/density@0.01", site="act", made_at=50, for_step=200, value=0.25, interval50=(0.22, 0.28),
+        interval80=(0.2, high), method="relaxation", horizon="end",
+    )  # fmt: skip
+    found = rules(with_forecasts(f))
+    assert ("gates ahead" in found) is speaks
+    if speaks:
+        assert "25 % at step 200 (80 % interval 20 % to 30 %)" in found["gates ahead"].what
+
+
+# ---------------------------------------------------------------- forces with errors
+
+
+def push(*last):
+    values = np.array([1.0] * 6 + list(last))
+    return Curve("drift", "output", "euler", np.arange(len(values)), values)
+
+
+def test_a_push_smaller_than_its_error_has_no_sign():
+    assert push_sign(push(0.000991, -0.004, 0.006)) == 0  # +0.000991 ± more than that
+    assert push_sign(push(0.5, 0.52, 0.48)) == 1 and push_sign(push(-0.5, -0.52, -0.48)) == -1
+
+
+def test_drift_does_not_claim_to_persist_on_a_push_that_is_none():
+    sink = np.linspace(0.0, -0.5, 12)
+    noise = np.array([0.5] * 8 + [0.004, -0.003, 0.005, -0.004])
+    readings = [Reading(10 * t, "preactivations", "a.act", "preact_drift", float(v)) for t, v in enumerate(sink)]
+    readings += [Reading(10 * t, "drift", "output", "euler", float(v)) for t, v in enumerate(noise)]
+    (found,) = [f for f in diagnose(readings) if f.rule == "negative drift"]
+    assert "not surely different from zero" in found.why and "will persist" not in found.why
+
+
+# ---------------------------------------------------------------- what sparsity cost this very run
+
+
+def sparse_run(again=0.62):
+    """Sparsity rose from 40 to 70 % between steps 100 and 200, and with it the loss; then both came back."""
+    t = np.arange(400)
+    zeros = np.interp(t, [0, 100, 200, 300, 399], [0.4, 0.5, 0.7, 0.45, 0.45])
+    loss = np.interp(t, [0, 100, 200, 300, 399], [2.0, 1.0, 1.6, 0.9, 0.8])
+    readings = [Reading(int(i), "loss", "model", "loss", float(v)) for i, v in zip(t, loss)]
+    readings += [Reading(int(i), "sparsity", "act", "hard", float(zeros[i])) for i in t[::10]]
+    f = Forecast(
+        quantity="sparsity/hard", site="act", made_at=390, for_step=600, value=again, method="statistics",
+        horizon="end", interval50=(again - 0.02, again + 0.02), interval80=(again - 0.05, again + 0.05),
+    )  # fmt: skip
+    return table_of(readings, (), {"forecasts": [f.to_dict()]})
+
+
+def test_the_level_at_which_this_run_lost_is_found_and_told_when_it_comes_again():
+    table = sparse_run()
+    loss, zeros = table.loss, table.get("sparsity", "act", "hard")
+    assert costly_level(loss, zeros) == pytest.approx(0.5, abs=0.03)
+    found = rules(table)["costly sparsity"]
+    assert "will pass 5" in found.what and "62 % at step 600" in found.what
+    assert "costly sparsity" not in rules(sparse_run(again=0.48))
+
+
+def test_a_run_that_never_lost_has_no_such_level():
+    t = np.arange(300)
+    loss = Curve("loss", "model", "loss", t, 2.0 - 0.005 * t)
+    assert np.isnan(costly_level(loss, Curve("sparsity", "act", "hard", t, 0.3 + 0.001 * t)))

@@ -1,0 +1,76 @@
+"""Danger: a run that will be lost is called in time, and one that is well is left alone."""
+
+import math
+
+import numpy as np
+import pytest
+
+from netvitals.forecasts.danger import Danger
+
+
+def followed(losses, rates=None):
+    found, calls = Danger(), []
+    for t, loss in enumerate(losses):
+        if found.add(t, float(loss), math.nan if rates is None else float(rates[t])):
+            calls.append(t)
+    return found, calls
+
+
+def noisy(mean, sd, seed=0):
+    return mean + np.random.default_rng(seed).normal(0, sd, len(mean))
+
+
+T = np.arange(400)
+FALLING = 2.3 * np.exp(-T / 80) + 0.05
+
+
+def test_a_loss_that_falls_is_left_alone():
+    for seed in range(5):
+        found, calls = followed(noisy(FALLING, 0.05, seed))
+        assert not calls and found.lost is None
+
+
+def test_a_converged_noisy_loss_is_left_alone():
+    """The lowest of many noisy medians is too low to be compared with: means with their errors are."""
+    for seed in range(5):
+        _, calls = followed(noisy(np.where(T < 60, 2.3 - T * 0.02, 1.1), 0.25, seed))
+        assert not calls, calls
+
+
+def test_a_loss_that_climbs_back_is_called_before_it_is_lost():
+    climbing = np.where(T < 200, FALLING, np.minimum(FALLING[200] * np.exp((T - 200) / 25), 2.4))
+    found, calls = followed(noisy(climbing, 0.02))
+    assert found.lost is not None and calls and found.lost - calls[0] >= 20, (calls, found.lost)
+    assert found.lost == pytest.approx(200 + 25 * math.log(0.9 * 2.3 / FALLING[200]), abs=20)
+
+
+def test_a_small_gain_that_is_given_back_is_called_too():
+    """From 2.3 to 1.9 and back: never three times its lowest, and lost all the same."""
+    gain = np.where(T < 150, 2.3 - 0.4 * T / 150, np.minimum(1.9 + 0.4 * (T - 150) / 150, 2.35))
+    found, calls = followed(noisy(gain, 0.03))
+    assert found.lost is not None and calls and found.lost - calls[0] >= 20, (calls, found.lost)
+
+
+def test_where_the_schedule_lowers_the_rate_nothing_is_called():
+    climbing = np.where(T < 200, FALLING, np.minimum(FALLING[200] * np.exp((T - 200) / 25), 2.4))
+    rates = np.where(T < 195, 0.1, 0.1 * 0.97 ** (T - 195.0))
+    _, calls = followed(climbing, rates)
+    assert not [c for c in calls if c < 260]
+
+
+def test_a_loss_that_is_not_finite_is_lost():
+    found, _ = followed([1.0] * 30 + [math.nan] * 10)
+    assert found.lost is not None and found.lost <= 33
+
+
+def test_the_date_is_that_of_the_climb_and_its_reason_is_told():
+    climbing = np.where(T < 200, FALLING, np.minimum(FALLING[200] * np.exp((T - 200) / 25), 2.4))
+    found = Danger()
+    for t, loss in enumerate(climbing):
+        if found.add(t, float(loss)):
+            said = found.forecast(t, {"update ratio": "0.04"})
+            break
+    truth = 200 + 25 * math.log(2.3 / FALLING[200])
+    assert said.interval80[0] <= truth <= said.interval80[1], (said.value, truth)
+    assert said.quantity == "loss/lost" and said.conditions["update ratio"] == "0.04"
+    assert "times its lowest" in said.conditions["loss"]

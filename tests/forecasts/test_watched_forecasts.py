@@ -1,0 +1,211 @@
+"""Forecasts of a watched run: on by default, stored when made, scored, told as findings and on the page."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import netvitals as nv
+from netvitals.cli import main
+from netvitals.forecasts import Forecast, ledger
+from netvitals.report import render
+
+
+def factorised(seed=0, scale=0.05):
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
+    for layer in net:
+        nn.init.normal_(layer.weight, std=scale / 8**0.5)
+    x = torch.eye(8)
+    return net, x, x[:, :1] @ x[:1].flip(1)
+
+
+def trained(run=None, steps=300, lr=0.02, probe=True, stop=None, **options):
+    net, x, y = factorised()
+    loss_fn = lambda out, target: (out - target).square().sum()
+    opt = torch.optim.SGD(net.parameters(), lr=lr)
+    given = {"vitals": ["default", "plateau"], "probe": (x, y, loss_fn)} if probe else {}
+    with nv.watch(net, opt, run=run, every=2, total_steps=steps, **given, **options) as seen:
+        for _ in range(steps if stop is None else stop):
+            loss = loss_fn(net(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            seen.step(loss)
+    return seen
+
+
+def normed_run(path, steps=400):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
+    opt = torch.optim.SGD(net.parameters(), lr=0.05, weight_decay=0.02)
+    sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)
+    x = torch.randn(128, 8)
+    y = x[:, :1] * x[:, 1:2]
+    with nv.watch(net, opt, run=path, every=5, total_steps=steps) as seen:
+        for _ in range(steps):
+            loss = (net(x) - y).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            seen.step(loss)
+            sched.step()
+    return nv.open_run(path)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    return normed_run(tmp_path_factory.mktemp("runs") / "normed")
+
+
+def test_forecasts_are_on_by_default_and_stored_with_the_run(stored):
+    made = [Forecast.from_dict(r) for r in stored.forecasts()]
+    horizons = {f.horizon for f in made if f.quantity == "gates/density@0.01"}
+    assert horizons == {"10 %", "25 %", "50 %", "100 %", "end"}
+    assert {"gates/density@0.01", "preactivations/preact_drift", "sparsity/hard", "gradients/grad_norm"} <= {
+        f.quantity for f in made
+    }
+    assert all(f.made_at < f.for_step for f in made if f.known and not f.is_event)
+    assert all(
+        f.interval80[0] <= f.interval50[0] <= f.value <= f.interval50[1] <= f.interval80[1] for f in made if f.known
+    )
+    assert all(
+        set(f.naive) == {"unchanged", "goes on", "per step", "per learning rate"} for f in made if not f.is_event
+    )
+
+
+def test_the_ledger_scores_what_has_come_by_the_readings(stored):
+    book = ledger(stored)
+    assert len(book.scores) > 20
+    frame = stored.frame(vital="gates", metric="density@0.01")
+    for s in book.scores[:40]:
+        f = s.forecast
+        if f.quantity != "gates/density@0.01":
+            continue
+        mine = frame.filter(frame["site"] == f.site)
+        truth = np.interp(f.for_step, mine["step"].to_numpy(), mine["value"].to_numpy())
+        assert s.truth == pytest.approx(float(truth)) and s.covered80 == (f.interval80[0] <= truth <= f.interval80[1])
+    found = {m.quantity for m in book.methods()}
+    assert "gates/density@0.01" in found and str(book).startswith(f"{sum(f.known for f in book.forecasts)} forecasts")
+
+
+def test_the_command_line_shows_the_ledger(stored, capsys):
+    main_run("forecasts", str(stored.path))
+    assert "by relaxation" in capsys.readouterr().out
+    main_run("forecasts", str(stored.path), "--quantity", "gates", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert {m["quantity"] for m in found["methods"]} == {"gates/density@0.01"}
+    assert all(row["quantity"].startswith("gates") for row in found["scored"]) and "skill" in found["methods"][0]
+
+
+def main_run(*arguments):
+    with contextlib.suppress(SystemExit):
+        main(list(arguments))
+
+
+def test_the_page_has_a_panel_and_the_export_its_forecasts(stored, tmp_path):
+    text = render(stored)
+    assert "So far on this run" in text and "stored when it was made" in text
+    from netvitals.runs import export
+
+    document = json.loads(export(stored, "json", tmp_path / "out.json").read_text())
+    assert len(document["forecasts"]) == len(stored.forecasts())
+
+
+def test_forecasts_off_leaves_none(tmp_path):
+    trained(tmp_path / "off", steps=60, forecasts=False)
+    assert nv.open_run(tmp_path / "off").forecasts() == []
+
+
+def test_a_plateau_is_forecast_stored_scored_and_told(tmp_path):
+    seen = trained(tmp_path / "whole", steps=300)
+    losses = {r.step: r.value for r in seen.readings if (r.vital, r.metric) == ("plateau", "loss")}
+    truth = min(t for t, v in losses.items() if v <= 0.5 * losses[0])
+    book = ledger(nv.open_run(tmp_path / "whole"))
+    events = [s for s in book.scores if s.forecast.quantity == "plateau/drop@0.5"]
+    assert len(events) >= 3
+    half = min(events, key=lambda s: abs(s.forecast.made_at - truth / 2))
+    assert half.error <= 0.15 * truth and half.covered80, (half.forecast, truth)
+
+    trained(tmp_path / "cut", steps=300, stop=int(0.7 * truth))
+    cut = nv.open_run(tmp_path / "cut")
+    told = [f for f in cut.findings() if f.rule == "plateau forecast"]
+    assert told and "have fallen by half near step" in told[0].what and "odds of four to one" in told[0].what
+    head = render(cut)
+    assert "the loss has fallen by half near step" in head
+
+
+def test_without_a_probe_the_loss_and_its_slope_speak_where_they_agree():
+    """A full batch: the slope is that of the loss itself."""
+    seen = trained(probe=False, steps=300)
+    alone = [f for f in seen.forecasts if f.method == "loss alone" and f.known]
+    refused = [f for f in seen.forecasts if f.method == "loss alone" and f.refused]
+    assert alone and refused, [str(f) for f in seen.forecasts[:3]]
+
+
+def test_the_plateau_vital_sign_works_by_its_name_alone():
+    net, x, y = factorised()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    with nv.watch(net, opt, every=1, vitals=["plateau"]) as seen:
+        for _ in range(4):
+            loss = (net(x) - y).square().sum()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            seen.step(loss)
+    assert {r.metric for r in seen.readings if r.vital == "plateau"} == {"speed"}
+    assert "without probe=" in seen.skipped["plateau"]
+
+
+def test_a_network_without_a_chain_is_followed_and_its_reason_is_kept():
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            return x + self.b(torch.tanh(self.a(x)))
+
+    torch.manual_seed(0)
+    net = Residual()
+    x = torch.randn(32, 8)
+    opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    probe = (x, torch.zeros(32, 8), nn.functional.mse_loss)
+    with nv.watch(net, opt, every=1, vitals=["plateau"], probe=probe) as seen:
+        for _ in range(5):
+            loss = net(x).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            seen.step(loss)
+    assert len([r for r in seen.readings if (r.vital, r.metric) == ("plateau", "loss")]) == 5
+    assert "no forecast at step" in seen.skipped["plateau"]
+
+
+def test_forecasts_of_an_abandoned_branch_do_not_count(tmp_path):
+    trained(tmp_path / "r", steps=120)
+    before = nv.open_run(tmp_path / "r").forecasts()
+    net, x, y = factorised()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    with nv.watch(net, opt, run=tmp_path / "r", every=2, resume=40) as seen:
+        loss = (net(x) - y).square().sum()
+        loss.backward()
+        opt.step()
+        seen.step(loss)
+    after = nv.open_run(tmp_path / "r").forecasts()
+    assert {f["made_at"] for f in after} == {f["made_at"] for f in before if f["made_at"] < 40}
+
+
+def test_a_failing_forecaster_is_said_once_and_training_goes_on(monkeypatch, recwarn):
+    from netvitals.forecasts.forecaster import Forecaster
+
+    def broken(self, columns):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(Forecaster, "observe", broken)
+    seen = trained(probe=False, steps=30)
+    said = [str(w.message) for w in recwarn if "forecasting failed" in str(w.message)]
+    assert len(said) == 1 and "planted" in said[0] and len(seen.readings) > 30

@@ -1,0 +1,135 @@
+"""Numbers of several ranks added up by kind are those of all their elements together."""
+
+import numpy as np
+import pytest
+import torch
+
+from netvitals.capture import Over, Recorder
+from netvitals.capture.over_ranks import Entry, Message, central_moments, message_of, pooled, raw_moments
+from netvitals.watching.ranks import added_up, children
+
+RNG = np.random.default_rng(0)
+PARTS = [RNG.normal(3.0, 2.0, n) for n in (5, 8, 2)]
+WHOLE = np.concatenate(PARTS)
+
+
+def moments(x):
+    c = x - x.mean()
+    return np.array([x.mean(), (c**2).mean(), (c**3).mean(), (c**4).mean()])
+
+
+KINDS = {
+    "sum": (lambda x: x.sum(), ()),
+    "mean": (lambda x: x.mean(), ()),
+    "max": (lambda x: x.max(), ()),
+    "min": (lambda x: x.min(), ()),
+    "moments": (moments, ()),
+    "norm": (lambda x: np.sqrt((x * x).sum()), ()),
+    "variance": (lambda x: x.var(), ("mean",)),
+    "scatter": (lambda x: np.sqrt(((x - x.mean()) ** 2).sum()), ("mean",)),
+}
+
+
+def total(each):
+    return sum((message_of(entries, rank) for rank, entries in enumerate(each[1:], 1)), start=message_of(each[0], 0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_that_of_all_elements(kind):
+    of, before = KINDS[kind]
+    functions = [*(KINDS[k][0] for k in before), of]
+    each = [[Entry("v", [np.asarray(f(x)) for f in functions], Over((*before, kind), len(x)))] for x in PARTS]
+    ((arrays, growth),) = pooled(each[0], Message.from_bytes(total(each).to_bytes()))
+    assert arrays[-1] == pytest.approx(of(WHOLE), rel=1e-12)
+    assert growth == len(WHOLE) / len(PARTS[0])
+
+
+def test_pieces_that_several_ranks_hold_are_counted_once():
+    norms = np.array([3.0, 4.0])
+    shares = np.array([1.0, 0.5])  # the second tensor is the same on both ranks
+    each = [[Entry("v", [norms, norms[:, None]], Over(("norm", "sum"), pieces=True, shares=shares))] for _ in range(2)]
+    ((arrays, _),) = pooled(each[0], total(each))
+    assert arrays[0] == pytest.approx([np.sqrt(18), 4.0])
+    assert arrays[1][:, 0].tolist() == [6.0, 4.0]
+
+
+def test_the_winner_is_a_place_on_the_rank_with_the_largest():
+    each = [[Entry("v", [np.array([r, 5.0 - r]), np.array(10 + r)], Over(("max", "winner")))] for r in (0, 7, 3)]
+    ((arrays, _),) = pooled(each[0], total(each))
+    assert arrays[0].tolist() == [7.0, 5.0] and arrays[1].tolist() == [17.0, 1.0]
+
+
+def test_what_stays_alone_or_the_same_is_untouched_and_other_layouts_are_refused():
+    entry = Entry("v", [np.array([1.0]), np.array([2.0])], Over(("same", "alone")))
+    ((arrays, _),) = pooled([entry], total([[entry], [entry._replace(arrays=[np.array([9.0])] * 2)]]))
+    assert [a.item() for a in arrays] == [1.0, 2.0]
+    with pytest.raises(ValueError, match="different places"):
+        message_of([entry], 0) + message_of([entry._replace(vital="w")], 1)
+
+
+def test_moments_there_and_back():
+    x = moments(WHOLE)
+    assert raw_moments(x) == pytest.approx([(WHOLE**k).mean() for k in (1, 2, 3, 4)])
+    assert central_moments(raw_moments(x)) == pytest.approx(x, rel=1e-9)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 8, 13])
+def test_the_tree_hears_every_rank_once(world):
+    box = {}
+
+    class Box:
+        def __init__(self, rank):
+            self.rank = rank
+
+        def send(self, to, given):
+            box[self.rank, to] = given
+
+        def receive(self, sender):
+            return box.pop((sender, self.rank))
+
+    for rank in reversed(range(world)):  # who hands on is higher than who takes
+        found = added_up(message_of([Entry("v", [np.ones(1)], Over(("sum",)))], rank), rank, world, Box(rank))
+        assert (found is None) is (rank != 0)
+    assert found.sums.tolist() == [world, world] and sorted(found.ranks) == list(range(world)) and not box
+    assert len(children(0, world)) == (world - 1).bit_length()
+
+
+def test_a_recorder_says_what_stays_that_of_the_first_rank():
+    first, second = Recorder(0), Recorder(0)
+    for recorder, value in ((first, 1.0), (second, 3.0)):
+        recorder.vital = "heat"
+        recorder.write("a", ("mean",), torch.tensor([value]), Over(("mean",)))
+        recorder.write("b", ("rank",), torch.tensor([value]))
+        recorder.same = True
+        recorder.write("c", ("fixed",), torch.tensor([value]))
+        recorder.same = False
+        recorder.leave_device()
+    first.take(first.message(0) + second.message(1))
+    assert {r.site: r.value for r in first.readings()[0]} == {"a": 2.0, "b": 1.0, "c": 1.0}
+    assert list(first.skipped) == ["heat (other ranks)"]
+
+
+def test_without_the_other_ranks_a_piece_is_no_number():
+    recorder = Recorder(0)
+    recorder.write("w", ("norm",), torch.ones(1), Over(("norm",), pieces=True, shares=np.ones(1)))
+    recorder.write("x", ("mean",), torch.ones(1), Over(("mean",)))
+    recorder.leave_device()
+    recorder.take(None)
+    assert [r.site for r in recorder.readings()[0]] == ["x"]
+
+
+def test_an_array_that_two_vital_signs_ask_for_goes_once():
+    def entries(x):
+        mean, spread = np.array([x.mean()]), np.array([x.var()])
+        return [
+            Entry("a", [mean], Over(("mean",), len(x))),
+            Entry("b", [mean, spread], Over(("mean", "variance"), len(x))),
+            Entry("c", [mean], Over(("sum",), len(x))),
+        ]
+
+    each = [entries(x) for x in PARTS]
+    found = pooled(each[0], total(each))
+    assert len(total(each).sums) == 3 + 1 + 1 + 1  # three weights, a mean, a variance, a sum
+    assert found[0][0][0] == pytest.approx([WHOLE.mean()])
+    assert [a.item() for a in found[1][0]] == pytest.approx([WHOLE.mean(), WHOLE.var()])
+    assert found[2][0][0] == pytest.approx([sum(x.mean() for x in PARTS)])

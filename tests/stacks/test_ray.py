@@ -1,0 +1,74 @@
+"""A sweep of Ray Tune and a training of Ray Train on a local cluster: all runs are in one folder."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import netvitals as nv
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+def importable(name):
+    """Whether a module of Ray's imports: tune needs more packages than ray itself brings."""
+    if importlib.util.find_spec("ray") is None:
+        return False
+    done = subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    if not (importable("ray.tune") and importable("ray.train.torch")):
+        pytest.skip("needs pip install 'ray[tune,train]'")
+
+
+def run(example, folder):
+    """An example as a user starts it; workers of a local cluster see the modules that this process sees."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "RAY_AIR_NEW_OUTPUT": "0",
+        "HOME": str(folder),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, str(EXAMPLES / example), str(folder / "runs")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_all_trials_of_a_sweep_are_on_one_page(tmp_path, cluster):
+    testclient = pytest.importorskip("starlette.testclient")
+    from netvitals.report.live import create_app, runs_below
+
+    run("ray_sweep.py", tmp_path)
+    names = runs_below(tmp_path / "runs")
+    assert len(names) == 4
+    for name in names:
+        one = nv.open_run(tmp_path / "runs" / name)
+        assert one.status == "finished" and sorted(one.frame(vital="loss")["step"]) == list(range(20))
+        assert set(one.frame(vital="gates")["step"]) == {0, 5, 10, 15}
+    client = testclient.TestClient(create_app(tmp_path / "runs", "secret"), base_url="http://127.0.0.1:8722")
+    page = client.get("/?token=secret").text
+    assert all(name in page for name in names)
+
+
+def test_two_workers_of_ray_train_write_one_run(tmp_path, cluster):
+    run("ray_train.py", tmp_path)
+    one = nv.open_run(tmp_path / "runs" / "trained")
+    assert one.status == "finished" and os.listdir(tmp_path / "runs") == ["trained"]
+    assert {"gates", "gradients", "ranks"} <= set(one.frame()["vital"])
+    assert sorted(one.frame(vital="loss")["step"]) == list(range(20))
+
+
+@pytest.mark.parametrize("example", ["ray_sweep.py", "ray_train.py"])
+def test_an_example_has_about_twenty_lines(example):
+    lines = [line for line in (EXAMPLES / example).read_text().splitlines() if line.strip()]
+    assert len(lines) <= 27, f"{example} has {len(lines)} lines"
