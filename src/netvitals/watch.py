@@ -56,6 +56,8 @@ def watch(
     vitals: Iterable[Vital | str] | None = None,
     resume: bool | int = False,
     log: Any = None,
+    on_finding: Any = None,
+    panel: bool = False,
     scheduler: Any = None,
     total_steps: int | None = None,
     forecasts: bool = True,
@@ -83,6 +85,8 @@ def watch(
             continues at that step, as a checkpoint has it: what was read from there on before is kept, but marked.
         log: send each measured step on while it trains: a wandb run, ``mlflow`` or ``(client, run_id)``, a
             ``SummaryWriter``, ``trackio``, or a function of (step, numbers). Your run is never begun or ended.
+        on_finding: called with each finding when it is first made, while it trains; or the address of a web hook.
+        panel: show loss, vital signs and findings in the terminal or notebook; in a log file, a line a minute.
         scheduler: of the learning rate; looked for if left out. A copy of it says what the rates will be.
         total_steps: how many steps the training will have, for forecasts to its end.
         forecasts: make forecasts, store them with the run, and score them when their day comes.
@@ -110,6 +114,8 @@ def watch(
         vitals=vitals,
         resume=resume,
         log=log,
+        on_finding=on_finding,
+        panel=panel,
         scheduler=scheduler,
         total_steps=total_steps,
         forecasts=forecasts,
@@ -133,6 +139,8 @@ class Watch(Looks):
         vitals: Iterable[Vital | str] | None = None,
         resume: bool | int = False,
         log: Any = None,
+        on_finding: Any = None,
+        panel: bool = False,
         scheduler: Any = None,
         total_steps: int | None = None,
         forecasts: bool = True,
@@ -144,7 +152,8 @@ class Watch(Looks):
         self.every = int(every)
         self._ranks = ranks_of(root)
         if self._ranks is not None and self._ranks.rank:  # the first writes and sends for all
-            run = log = None
+            run = log = on_finding = None
+            panel = False
         self._probe = checked_probe(probe)
         cut = self._ranks is not None and self._ranks.pieces  # to run these once more would take collectives
         self._twin = twin_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
@@ -193,7 +202,7 @@ class Watch(Looks):
         self._path: os.PathLike[str] | None = None
         self._described = described(self, self._bare, optimizers)
         try:
-            self._log = live_log(self, log)
+            self._log = live_log(self, log, on_finding, panel)
             self._forecasts = LiveForecasts(self) if forecasts else None
             if run is not None:
                 open_run_of(self, run, resume, optimizers)

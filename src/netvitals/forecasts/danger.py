@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -69,19 +70,20 @@ class Danger:
         self._losses.append(value)
         self._rates.append(rate)
         if len(self._losses) == 5:
-            self._first = float(np.median(self._losses))
-        median = float(np.median(self._losses[-WIDTH:]))
+            self._first = _median(self._losses)
+        median = _median(self._losses[-WIDTH:])
         self._medians.append(median)
         if len(self._medians) > 5:
             self._low = min(self._low, self._medians[-6])
-        lowered = _falls(self._rates[-CALM - 1 :])
-        noise = self._noise()
         gain, climb = self._gain_and_climb()
-        self._note_lost(step, gain, climb, noise)
-        returns = gain > GAIN * self._first and climb > BACK * gain and climb > BEYOND * noise * math.sqrt(2 / MEAN)
-        sure = median - self._low > 3 * MEDIAN_ERROR * noise
-        climbs = median > CLIMB * self._low and median > SHARE * self._first and sure
-        bad = (climbs or returns or median > 1.5 * self._first) and not lowered
+        returns = gain > GAIN * self._first and climb > BACK * gain
+        climbs = median > CLIMB * self._low and median > SHARE * self._first
+        if returns or climbs or self.lost is None:
+            noise = self._noise() if returns or climbs or climb >= 0.9 * gain > 0 else math.inf  # it takes the time
+            self._note_lost(step, gain, climb, noise)
+            returns = returns and climb > BEYOND * noise * math.sqrt(2 / MEAN)
+            climbs = climbs and median - self._low > 3 * MEDIAN_ERROR * noise
+        bad = (climbs or returns or median > 1.5 * self._first) and not _falls(self._rates[-CALM - 1 :])
         self._held = self._held + 1 if bad and len(self._losses) > CALM else 0
         if len(self._losses) > 400:
             del self._losses[:200], self._medians[:200], self._rates[:200], self._means[:200]
@@ -94,8 +96,9 @@ class Danger:
 
     def _gain_and_climb(self) -> tuple[float, float]:
         """How far the mean of the last steps had come down at its lowest, and how far it is above that now."""
-        middle = np.sort(self._losses[-MEAN:])[TRIM:-TRIM] if len(self._losses) > 3 * TRIM else self._losses
-        self._means.append(float(np.mean(middle)))
+        last = self._losses[-MEAN:]
+        middle = sorted(last)[TRIM:-TRIM] if len(self._losses) > 3 * TRIM else last
+        self._means.append(sum(middle) / len(middle))
         if len(self._means) <= 2 * MEAN:
             return 0.0, 0.0
         begun = self._lowest == math.inf
@@ -104,11 +107,11 @@ class Danger:
 
     def _noise(self) -> float:
         """Spread of one loss around its neighbours, before the last ones."""
-        before = np.diff(self._losses[-91 : -MEAN // 2])
-        return float(np.median(np.abs(before))) / 0.954 if len(before) > 5 else math.inf
+        before = self._losses[-91 : -MEAN // 2]
+        return _median([abs(b - a) for a, b in pairwise(before)]) / 0.954 if len(before) > 6 else math.inf
 
     def _note_lost(self, step: int, gain: float, climb: float, noise: float) -> None:
-        short = float(np.median(self._losses[-5:]))
+        short = _median(self._losses[-5:])
         sure = gain >= GAIN * self._first and gain > BEYOND * noise * math.sqrt(2 / MEAN)
         if self.lost is None and (short > 3 * self._first or (sure and climb >= 0.9 * gain)):
             self.lost = step
@@ -146,6 +149,12 @@ class Danger:
                 **why,
             },
         )
+
+
+def _median(values: Sequence[float]) -> float:
+    """Of a few numbers: a call of numpy takes longer than their order."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
 
 
 def _falls(rates: Sequence[float]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,10 @@ FOLLOWED: Mapping[tuple[str, str], Followed] = {
 }
 
 
+LAYOUTS = 64  # of columns that are known at a time
+NOTED = ("gradients", "drift", "stream", "curvature")  # vital signs that danger is said beside
+
+
 class Forecaster:
     """Hears of every look and every loss; what it returns is to be stored.
 
@@ -72,6 +76,7 @@ class Forecaster:
         self._waiting: list[Forecast] = []
         self._looks = 0
         self._calm: dict[str, str] = {}
+        self._known: dict[Any, Any] = {}  # places by layout of columns
         self._forces: dict[str, list[float]] = {}  # mean gradient at the inputs of each site, of the last looks
 
     # ---------------------------------------------------------------- what it hears
@@ -91,17 +96,13 @@ class Forecaster:
         """A look that is finished; returns the forecasts made on it, refused ones too."""
         step = columns.step
         self._advance(step)
-        seen: dict[tuple[str, str], dict[str, float]] = {}
-        for (vital, site, metric), value in zip(columns.names(), columns.values.tolist()):
-            followed = _followed(vital, metric)
-            if followed is not None and ((site == "model") if followed.pooled else not _pooled(site)):
-                seen.setdefault((vital, metric), {})[site] = value
-        for key, values in seen.items():
-            self._add(key, step, values)
+        followed, noted = self._places(columns)
+        for key, (sites, at) in followed.items():
+            self._add(key, step, dict(zip(sites, columns.values[at].tolist())))
         if self._gates is not None:
             self._gates.add(self._tau, columns)
         self._looks += 1
-        self._note(columns)
+        self._note(zip(noted, columns.values[[i for *_, i in noted]].tolist()) if noted else ())
         self._score(step)
         out = self.plateaus.observe(columns, self._plan, self._tau)
         if self._looks >= LEAST + 2 and step >= self._next:
@@ -135,9 +136,28 @@ class Forecaster:
                 self._gates = GatePaths(float(key[1].partition("@")[2]))
         tracks.add(step, self._tau, [values.get(s, math.nan) for s in tracks.sites])
 
-    def _note(self, columns: StepColumns) -> None:
+    def _places(self, columns: StepColumns) -> tuple[dict[tuple[str, str], Any], list[tuple[str, str, str, int]]]:
+        """Where in the columns of this layout the numbers stand that are followed, and those that are noted."""
+        known = self._known.get(columns.layout)
+        if known is None:
+            if len(self._known) > LAYOUTS:
+                self._known.clear()
+            sites: dict[tuple[str, str], tuple[list[str], list[int]]] = {}
+            noted = []
+            for i, (vital, site, metric) in enumerate(columns.names()):
+                followed = _followed(vital, metric)
+                if followed is not None and ((site == "model") if followed.pooled else not _pooled(site)):
+                    names, at = sites.setdefault((vital, metric), ([], []))
+                    names.append(site)
+                    at.append(i)
+                if vital in NOTED:
+                    noted.append((vital, site, metric, i))
+            known = self._known[columns.layout] = sites, noted
+        return known
+
+    def _note(self, told: Iterable[tuple[tuple[str, str, str, int], float]]) -> None:
         """What danger is said beside."""
-        for (vital, site, metric), value in zip(columns.names(), columns.values.tolist()):
+        for (vital, site, metric, _), value in told:
             if (vital, site, metric) == ("gradients", "model", "update_ratio"):
                 self._calm["update ratio"] = f"{value:.3g}"
             elif (vital, metric) == ("drift", "g_all") and math.isfinite(value):

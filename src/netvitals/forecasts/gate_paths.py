@@ -71,7 +71,7 @@ class GatePaths:
             later = relax(mu, then[0], past, rest, decay)
             width = np.maximum(relax(sigma, then[1], past, rest, decay), 0.02 * sigma)
             moved = empirical(later, width, self._shapes[site], law, self.theta) - today
-            out.append(float(np.nanmean(moved)))
+            out.append(float(np.nanmean(moved)) if np.isfinite(moved).any() else float("nan"))
         return np.array(out)
 
 

@@ -21,7 +21,8 @@ from netvitals.capture.over_ranks import Kind
 from netvitals.capture.shards import is_distributed, is_put_away, local, piece_of
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
-SHAPE_EVERY = 5  # looks: the form of a distribution changes more slowly than its place
+SHAPE_EVERY = 20  # looks: the form of a distribution changes more slowly than its place
+SHAPE_FIRST = (5,)  # and on these, so that a short run has it too
 SHAPE_LEVELS = tuple((i + 0.5) / 17 for i in range(17))
 SHAPE_ENTRIES = 128  # of a channel at most
 
@@ -74,7 +75,7 @@ class Preactivations(Vital):
             self._table.add(recorder, view.layout, (view.mean, view.variance, view.positive_share), KINDS)
             if recorder.step != self._seen:
                 self._looks, self._seen = self._looks + 1, recorder.step
-            if self._looks % SHAPE_EVERY == 0 and view.rows > 1:
+            if (self._looks in SHAPE_FIRST or self._looks % SHAPE_EVERY == 0) and view.rows > 1:
                 recorder.write_array(view.site, "shape", _shape(view))
 
     def _finish(

@@ -11,8 +11,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from netvitals.capture import StepColumns, rng_state, set_rng_state, warn
+from netvitals.watching.alerts import Heard, LivePanel, listener_of
 
 if TYPE_CHECKING:
+    from netvitals.findings import Findings
     from netvitals.integrations.live import Target
     from netvitals.watch import Watch
 
@@ -21,13 +23,15 @@ WAITING = 64  # measured steps that wait to be sent at most
 OFTEN = 16  # findings are looked for on the first measured steps 1, 2, 4, 8, then on every so many
 
 
-def live_log(watch: Watch, log: Any) -> LiveLog | None:
-    """The log of a watch; None where nothing is to be sent."""
-    if log is None:
+def live_log(watch: Watch, log: Any, on_finding: Any = None, panel: bool = False) -> LiveLog | None:
+    """The log of a watch; None where nothing is to be sent and nobody to be told."""
+    heard = listener_of(on_finding)
+    if log is None and heard is None and not panel:
         return None
     from netvitals.integrations.live import target_of
 
-    found = LiveLog(watch, target_of(log))
+    target = None if log is None else target_of(log)
+    found = LiveLog(watch, target, heard, LivePanel(watch) if panel else None)
     watch._buffer.finished.append(found.add)
     return found
 
@@ -37,15 +41,20 @@ class LiveLog:
 
     Args:
         watch: whose readings are sent; not kept alive by this.
-        target: where they go.
+        target: where they go, if anywhere.
+        heard: called with each new finding.
+        panel: drawn on each measured step.
     """
 
-    def __init__(self, watch: Watch, target: Target) -> None:
+    def __init__(
+        self, watch: Watch, target: Target | None, heard: Heard | None = None, panel: LivePanel | None = None
+    ) -> None:
         self._watch = weakref.ref(watch)
-        self._target = target
+        self._target, self._heard, self._panel = target, heard, panel
         self._waiting: deque[StepColumns] = deque(maxlen=WAITING)
         self._looks = self._failures = 0
         self._known: set[tuple[str, str, str]] = set()
+        self._found: Findings | None = None  # as of the last diagnosis
 
     def add(self, columns: StepColumns) -> None:
         """A measured step has left the device."""
@@ -67,6 +76,8 @@ class LiveLog:
                 numbers["netvitals/loss"] = loss
             due = self._looks % OFTEN == 0 or (self._looks < OFTEN and self._looks & (self._looks - 1) == 0)
             self._to_target(columns.step, numbers, self._news(watch) if due else [])
+            if self._panel is not None and self._found is not None:
+                self._safely(self._panel.show, watch, self._found)
 
     def close(self) -> None:
         """Send what is left, and the findings that were made since."""
@@ -76,21 +87,39 @@ class LiveLog:
             news = self._news(watch)
             if news:
                 self._to_target(max(0, watch._step - 1), {}, news)
+        if self._panel is not None:
+            if watch is not None and self._found is not None:
+                self._safely(self._panel.show, watch, self._found)
+            self._panel.close()
 
     def _news(self, watch: Watch) -> list[str]:
         """Findings that were not sent before, as text."""
         from netvitals.findings import diagnose
 
         try:
-            found = list(diagnose(watch))
+            found = self._found = diagnose(watch)
         except Exception as error:
             warn(f"findings could not be made: {type(error).__name__}: {error}")
             return []
         new = [f for f in found if (f.rule, f.severity, f.site) not in self._known]
         self._known.update((f.rule, f.severity, f.site) for f in new)
+        for finding in new if self._heard is not None else ():
+            self._safely(self._heard, finding)
         return [f"{f.severity}: {f.what} {f.advice}".strip() for f in new]
 
+    def _safely(self, tell: Any, *args: Any) -> None:
+        """A user's function may fail or draw random numbers; training must feel neither."""
+        state = rng_state()
+        try:
+            tell(*args)
+        except Exception as error:
+            warn(f"a finding could not be told: {type(error).__name__}: {error}")
+        finally:
+            set_rng_state(state)
+
     def _to_target(self, step: int, numbers: dict[str, float], findings: list[str]) -> None:
+        if self._target is None:
+            return
         state = rng_state()
         try:
             self._target(step, numbers, findings)

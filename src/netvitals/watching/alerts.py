@@ -1,0 +1,96 @@
+"""Word of a new finding while training goes on: to a function of the user's, to an address, to the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from netvitals.capture import warn
+
+if TYPE_CHECKING:
+    from netvitals.findings import Findings
+    from netvitals.runs import Finding
+    from netvitals.watch import Watch
+
+TIMEOUT_S = 10.0  # of an address that does not answer
+LINE_S = 60.0  # between lines of a panel that is written to a file
+
+Heard = Callable[["Finding"], Any]
+
+
+def listener_of(on_finding: Any) -> Heard | None:
+    """What is called with each new finding; None where nobody wants to know.
+
+    Args:
+        on_finding: a function of one finding, or the address of a web hook, which is sent the finding as JSON from a
+            thread of its own.
+
+    Returns:
+        The function.
+    """
+    if on_finding is None or callable(on_finding):
+        return on_finding
+    if isinstance(on_finding, str) and on_finding.startswith(("http://", "https://")):
+        return lambda finding: _post(on_finding, finding)
+    raise TypeError(f"on_finding is a function of one finding or the address of a web hook, got {on_finding!r}")
+
+
+def _post(address: str, finding: Finding) -> None:
+    body = json.dumps({"text": str(finding), "finding": finding.to_dict()}, default=str).encode()
+
+    def send() -> None:
+        request = urllib.request.Request(address, body, {"Content-Type": "application/json"}, method="POST")
+        try:
+            urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
+        except OSError as error:
+            warn(f"a finding could not be sent to {address}: {error}")
+
+    threading.Thread(target=send, name="netvitals-webhook", daemon=True).start()
+
+
+class LivePanel:
+    """A panel in the terminal or the notebook that shows the watch as it stands; in a log file, a line a minute.
+
+    Args:
+        watch: whose readings are shown.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        from rich.console import Console
+
+        self._console = Console(emoji=False)
+        self._live: Any = None
+        self._spoke = -LINE_S
+        if self._console.is_terminal or self._console.is_jupyter:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, refresh_per_second=2, transient=False)
+            self._live.start()
+
+    def show(self, watch: Watch, found: Findings) -> None:
+        """Draw it anew."""
+        from netvitals.findings import table
+
+        readings = table(watch)
+        if self._live is not None:
+            from rich.panel import Panel
+
+            from netvitals.report.terminal import body
+
+            self._live.update(Panel(body(readings, found), title=f"step {watch._step}"))
+        elif time.monotonic() - self._spoke >= LINE_S:
+            self._spoke = time.monotonic()
+            loss = readings.loss
+            said = f"{found[0].severity}: {found[0].what}" if found else "nothing alarming"
+            last = "" if loss is None else f" loss {loss.last:.4g};"
+            print(f"netvitals: step {watch._step};{last} {said}", file=sys.stderr)
+
+    def close(self) -> None:
+        """Leave the last picture standing."""
+        if self._live is not None:
+            self._live.stop()
