@@ -21,6 +21,7 @@ REMEDIES = {
     "repair_data": "mend the loader",
     "loss_scale": "multiply the loss by this before backward, and divide the gradients after it",
     "rate": "multiply the learning rate by this",
+    "epsilon": "set the epsilon of Adam to this",
     "restart_rate": "draw the weights anew and multiply the learning rate by this, with a warm-up",
     "constant_rate": "hold the learning rate at its base value",
     "decay": "multiply the weight decay by this, and exempt norms and biases",

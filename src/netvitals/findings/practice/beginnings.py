@@ -67,7 +67,9 @@ def too_large(context: Context) -> Iterator[Finding]:
     loss, cost = table.loss, cost_of_guessing(table)
     first = float(loss.values[0]) if loss is not None and len(loss.values) else float("nan")
     begun = table.steps and table.steps[0] == 0
-    fresh = bool(begun) and cost is not None and first > 0.7 * cost  # what was trained before may have any size
+    labels = next(iter(table.at("outputs", "chance")), None)
+    # what was trained before may have any size: then the first loss is below the cost of guessing
+    fresh = bool(begun) and labels is not None and first > 0.7 * float(labels.finite[0])
     wide = [(n, g) for n, g in gains(table) if g > GAIN[1]] if fresh else []
     sure = cost is not None and first > GUESS * cost + 0.5 and bool(begun)
     if not sure and not wide:

@@ -22,6 +22,7 @@ STILL = 1e-7  # an update this small is none
 SAME = 1e-3  # relative spread of a gradient norm that is clipped on every step
 READINGS = 8
 RELAPSING = 0.03  # updates of a run that went back to where it began
+LARGE_EPS = 1e-4  # of Adam; 1e-8 is usual
 USUAL = 2e-3  # a rate that plain descent can learn with
 
 
@@ -149,7 +150,7 @@ def too_high(context: Context) -> Iterator[Finding]:
     if not reasons:
         return
     over = max(first / FIRST, longest / LONG if climb else 0.0, 1.0)
-    factor = float(10 ** -np.clip(np.ceil(2 * np.log10(over)) / 2 + 0.5, 0.5, 3.0))
+    factor = float(10 ** -np.clip(np.ceil(2 * np.log10(over)) / 2 + 0.5, 0.5, 1.5))
     sure = confidence(np.array([first]), FIRST) if climb is None else 0.95
     yield Finding(
         "critical" if climb is not None and not _recovers(table.loss) else "warning",
@@ -220,6 +221,8 @@ def too_low(context: Context) -> Iterator[Finding]:
     slow = trend is not None and trend.t < -3
     factor = float(10 ** np.clip(np.round(2 * np.log10(5e-3 / max(np.median(good), 1e-12))) / 2, 0.5, 6))
     grads = table.get("gradients", "model", "grad_norm")
+    given = [o for o in table.meta.get("optimizer") or () if isinstance(o, dict)]
+    eps = max((float(o.get("eps") or 0.0) for o in given), default=0.0)
     yield Finding(
         "warning",
         "",
@@ -229,13 +232,15 @@ def too_low(context: Context) -> Iterator[Finding]:
         why=f"One step changes a weight by {float(np.median(good)):.1e} of itself; healthy training changes it by "
         f"about a "
         "thousandth." + (f" Gradients are there ({grads.end:.2g}), the steps along them are not." if grads else ""),
-        advice=f"Raise the learning rate by about {factor:.0f}"
+        advice=f"Set epsilon to 1e-8: it is {eps:g}, above the gradients, and shortens every step."
+        if eps > LARGE_EPS
+        else f"Raise the learning rate by about {factor:.0f}"
         + (", and look at epsilon: above the gradients it shortens every step." if table.adaptive else "."),
         evidence=(ratio.evidence(), loss.evidence(change=True)),
         since=int(ratio.steps[0]),
         until=int(ratio.steps[-1]),
         confidence=confidence(good[good > 0], PATH / max(1, int(ratio.steps[-1])), above=False),
-        remedy=Remedy("rate", factor),
+        remedy=Remedy("epsilon", 1e-8) if eps > LARGE_EPS else Remedy("rate", factor),
     )
 
 

@@ -56,7 +56,7 @@ def _drawn_anew(p: Tensor, gain: float, generator: torch.Generator) -> None:
 def _redraw(session: Session, only: tuple[str, ...], gain: float, seed: int) -> None:
     """Weights with a variance of gain²/fan-in and biases at zero; embeddings and norms as they are made."""
     g = torch.Generator().manual_seed(seed)
-    owners = {name.rpartition(".")[0] for name in only if name.endswith("weight")}
+    owners = {name.rpartition(".")[0] for name in only if "weight" in name.rpartition(".")[2]}
     chosen = owners | set(only)
     named = dict(session.model.named_modules())
     found = layers(session.model)
@@ -80,7 +80,11 @@ def _redraw(session: Session, only: tuple[str, ...], gain: float, seed: int) -> 
 
 def _rate(session: Session, optimizer: Optimizer, remedy: Remedy, step: int) -> Optimizer:
     session.lr *= remedy.amount or 1.0
-    session.eps = min(session.eps, 1e-8)
+    return optimizer
+
+
+def _epsilon(session: Session, optimizer: Optimizer, remedy: Remedy, step: int) -> Optimizer:
+    session.eps = remedy.amount or 1e-8
     for group in optimizer.param_groups:
         if "eps" in group:
             group["eps"] = session.eps
@@ -321,6 +325,7 @@ TREATMENTS: dict[str, Treatment] = {
     "repair_data": _repair,
     "loss_scale": _scale,
     "rate": _rate,
+    "epsilon": _epsilon,
     "restart_rate": _restart,
     "constant_rate": _constant,
     "decay": _decay,
