@@ -107,6 +107,29 @@ def test_a_noisy_quantity_goes_part_of_the_way_to_its_line():
     assert value[0] < 1.3 < noisy.last[0]
 
 
+def test_the_slope_is_that_of_the_last_quarter_and_the_naive_ones_of_the_last_third():
+    """Flat until the 30th of 41 looks, then a line: the last ten looks are the line alone."""
+    bent = followed(lambda t: 0.02 * max(0, t - 300), looks=41)
+    assert bent.slopes[-1][0] == pytest.approx(0.2) and bent.noises[-1][0] == pytest.approx(0.0, abs=1e-9)
+    assert bent.naive(500, 50.0)["per step"][0] < 2.0 + 0.02 * 100  # thirteen looks see the bend
+    assert bent.offsets[-1][0] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_what_goes_on_is_the_change_over_as_many_steps_back():
+    curve = followed(lambda t: (t / 100) ** 2, looks=41)
+    assert curve.naive(500, 50.0)["goes on"][0] == pytest.approx(16 + (16 - 9))
+    assert curve.naive(800, 80.0)["goes on"][0] == pytest.approx(16 + 16)
+
+
+def test_noise_is_the_spread_around_the_line():
+    tracks = Tracks(["a"])
+    for t in range(20):
+        tracks.add(t, float(t), [t + (1.0 if t % 2 else -1.0)])
+    x, y = np.arange(15.0, 20), np.array([15.0 + 1, 16 - 1, 17 + 1, 18 - 1, 19 + 1])
+    rest = y - np.polyval(np.polyfit(x, y, 1), x)
+    assert tracks.noises[-1][0] == pytest.approx(math.sqrt((rest**2).sum() / 3))
+
+
 def test_the_lever_of_a_relaxing_slope():
     assert effective(3.0, 0.0) == 3.0 and effective(1e9, 2.0) == pytest.approx(0.5)
 

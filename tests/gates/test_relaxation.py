@@ -63,6 +63,14 @@ def test_tails_beyond_the_quantiles_fall_off_and_channels_must_match():
         empirical([0.0, 0.0], [1.0, 1.0], shape, "relu")
 
 
+@pytest.mark.parametrize("side", [1, -1])
+def test_a_tail_falls_off_by_e_squared_per_standard_deviation(side):
+    shape = np.array([[-1.0, 0.0, 1.0]])
+    share = empirical([-side * 2.0], [1.0], shape, "relu")[0]
+    tail = (0.5 / 3) * math.exp(-2.0)
+    assert share == pytest.approx(tail if side > 0 else 1 - tail)
+
+
 def test_turning_points():
     assert turning_point([0, 1, 2, 3], [0.5, 0.45, 0.44, 0.6]) == 2.0
     assert turning_point([0, 1, 2], [0.5, 0.6, 0.52]) == 1.0

@@ -112,7 +112,7 @@ def stored(tmp_path):
     signal = (0.5 - t / 1000) ** -3 / 40000
     rows = [Reading(int(s), "plateau", "model", "signal", float(g)) for s, g in zip(t, signal)]
     rows += [Reading(int(s), "plateau", "model", "resting", 0.2) for s in t]
-    last = {"escape": 470.0, "low": 450.0, "high": 500.0, "small_layers": 3.0, "drop": 0.5}
+    last = {"escape": 470.0, "low": 450.0, "high": 500.0, "small_layers": 3.0, "drop": 0.5, "coverage": 0.99}
     rows += [Reading(int(s), "plateau", "model", m, v) for m, v in last.items() for s in t]
     with RunWriter(tmp_path / "run") as writer:
         writer.write(rows, [])
@@ -126,6 +126,12 @@ def test_a_stored_forecast_is_told_only_for_the_drop_it_was_made_for(stored, cap
     most = cli(capsys, "saddle", "forecast", str(path), "--drop", "0.9", "--json")
     expected = saddle.forecast(t, signal, resting=0.2, drop=0.9)
     assert most["step"] == pytest.approx(expected.step) and most["step"] != 470 and "signal" in most["source"]
+
+
+def test_a_stored_interval_is_told_with_its_own_coverage(stored, capsys):
+    with contextlib.suppress(SystemExit):
+        main(["saddle", "forecast", str(stored[0])])
+    assert "99 % interval 450 to 500" in capsys.readouterr().out
 
 
 def test_the_resting_loss_of_the_run_is_the_one_that_is_used(stored, capsys):

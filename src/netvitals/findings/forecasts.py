@@ -113,7 +113,7 @@ def _odds(f: Forecast) -> str:
     return f"step {f.value:.0f}, between {low:.0f} and {high:.0f} with odds of four to one"
 
 
-@rule("danger forecast", "Will this run be lost?", "loss", ("loss", "loss"))
+@rule("danger forecast", "Will this run be lost?", "loss", ("loss", "loss"), least=8)
 def danger(context: Context) -> Iterator[Finding]:
     """A run that is about to be lost."""
     for f in _open(context, "loss/lost"):
@@ -129,7 +129,7 @@ def danger(context: Context) -> Iterator[Finding]:
         )
 
 
-@rule("plateau forecast", "When does this plateau end?", "loss", ("loss", "loss"))
+@rule("plateau forecast", "When does this plateau end?", "loss", ("loss", "loss"), least=8)
 def plateau_end(context: Context) -> Iterator[Finding]:
     """The end of the plateau the loss is on."""
     for f in _open(context, "plateau/"):
@@ -147,7 +147,7 @@ def plateau_end(context: Context) -> Iterator[Finding]:
         )
 
 
-@rule("gates ahead", "Will gates shut?", "gates", ("gates", "density@"))
+@rule("gates ahead", "Will gates shut?", "gates", ("gates", "density@"), least=6)
 def gates_ahead(context: Context) -> Iterator[Finding]:
     """Layers whose gate density will surely fall by five points and more by the end, or as far as can be seen."""
     hits: list[Hit] = []
@@ -201,7 +201,9 @@ def costly_level(loss: Curve, sparsity: Curve) -> float:
     return math.nan
 
 
-@rule("costly sparsity", "Will sparsity pass the level at which this run lost?", "sparsity", ("sparsity", "hard"))
+@rule(
+    "costly sparsity", "Will sparsity pass the level at which this run lost?", "sparsity", ("sparsity", "hard"), least=6
+)
 def costly(context: Context) -> Iterator[Finding]:
     """Layers that will be as sparse again as they were when the loss of this run rose."""
     loss, seen = context.table.loss, set[str]()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
 
@@ -83,7 +84,8 @@ class PlateauWatch:
         if not math.isfinite(escape) or step < self._next:
             return []
         self._next = max(step + 1.0, AGAIN * step)
-        spread = math.log(max(values["high"] - step, 1e-9) / max(escape - step, 1e-9)) / NORMAL80
+        normal = NormalDist().inv_cdf(0.5 + values.get("coverage", 0.8) / 2)
+        spread = math.log(max(values["high"] - step, 1e-9) / max(escape - step, 1e-9)) / normal
         below = (1 - values["drop"]) * values["rest"]
         return [_event(step, escape - step, spread, values["drop"], below, "saddle", {"fixed batch": "looked at"})]
 

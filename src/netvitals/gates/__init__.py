@@ -4,7 +4,8 @@
 
 * :func:`measure`: the gates of every activation of a model, exactly or from the gradients of a loss;
 * :func:`predict`, :func:`margins`: the density that the mean and deviation of an activation's input imply;
-* :func:`forecast`: where the density goes when the variance of the input shrinks.
+* :func:`forecast`: where the density goes when the variance of the input shrinks;
+* :func:`relax`, :func:`empirical`: channels that relax with the decay that is left; the density of their own sample.
 
 Whether margins follow densities over training is tested in :mod:`netvitals.gates.trends`. The watcher is the vital sign
 ``gates``.
@@ -14,6 +15,7 @@ from netvitals.gates import trends
 from netvitals.gates.forecasting import GateForecast, forecast
 from netvitals.gates.measurement import measure
 from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
+from netvitals.gates.relaxation import empirical, relax
 from netvitals.gates.report import GateReport, SiteGates
 from netvitals.gates.tensors import GateDensity, Moments, density, moments
 
@@ -26,10 +28,12 @@ __all__ = [
     "Moments",
     "SiteGates",
     "density",
+    "empirical",
     "forecast",
     "margins",
     "measure",
     "moments",
     "predict",
+    "relax",
     "trends",
 ]

@@ -8,6 +8,8 @@ On a network (``saddle.measure``):
 * :func:`imbalance`: Δ of every pair of layers, its rate of change from both sides, and the defect;
 * :func:`measure_plateau`, then :func:`forecast_live`: a look at a network on its plateau, and when the plateau ends;
   :func:`forecast` needs only a series of the signal or the loss, :func:`optimizer_rule` reads an optimizer's rule;
+* :func:`measure_growth`, then :func:`forecast_escape`: the same from how the slope of the loss grows, on any network
+  and after the first drop too;
 * :func:`bottleneck`: which layers are small, and the law they imply;
 * :func:`measure_steps`: what an optimizer step did to Δ, beside plain SGD; the vital sign ``accounting`` in a watch;
 * :func:`fit_exponent`: the power of ε from measured escape times.
@@ -36,7 +38,9 @@ from netvitals.saddle.measure.bottlenecks import Bottleneck, bottleneck
 from netvitals.saddle.measure.conservation import ConservationLaws, conserved
 from netvitals.saddle.measure.exponent import ExponentFit, fit_exponent
 from netvitals.saddle.measure.forecasting import EscapeForecast, forecast, forecast_live, optimizer_rule
+from netvitals.saddle.measure.growth import Growth, measure_growth
 from netvitals.saddle.measure.identity import ImbalanceIdentity, PairImbalance, imbalance
+from netvitals.saddle.measure.outlook import forecast_escape
 from netvitals.saddle.measure.pairs import ChainImbalance, chain_imbalance
 from netvitals.saddle.measure.plateau import Snapshot, measure_plateau
 from netvitals.saddle.students.network import he_stack
@@ -50,6 +54,7 @@ __all__ = [
     "ConservationLaws",
     "ExponentFit",
     "EscapeForecast",
+    "Growth",
     "ImbalanceIdentity",
     "PairImbalance",
     "Snapshot",
@@ -59,8 +64,10 @@ __all__ = [
     "conserved",
     "fit_exponent",
     "forecast",
+    "forecast_escape",
     "forecast_live",
     "imbalance",
+    "measure_growth",
     "measure_plateau",
     "measure_steps",
     "optimizer_rule",

@@ -38,7 +38,7 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, 
 
     observations = {
         metric: _series(run, "plateau", metric)
-        for metric in ("escape", "low", "high", "small_layers", "signal", "resting", "drop")
+        for metric in ("escape", "low", "high", "small_layers", "signal", "resting", "drop", "coverage")
     }
     steps, escape = observations["escape"]
     last = {m: float(v[1][-1]) for m, v in observations.items() if len(v[1])}
@@ -49,7 +49,7 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, 
             step=last["escape"],
             low=last["low"],
             high=last["high"],
-            level=0.8,
+            level=last.get("coverage", 0.8),
             r=last["small_layers"],
             drop=told,
             method="live",

@@ -55,6 +55,7 @@ class PlateauForecast(Vital):
         "speed": Metric("fall of the loss per unit of learning rate, by the optimizer's own rule", "loss"),
         "drop": Metric("share of the plateau's level that has to be gone by then", "share"),
         "rest": Metric("the loss that this plateau began with", "loss"),
+        "coverage": Metric("how often the interval is to hold the truth", "share"),
     }
     headline = ("escape", "signal", "loss")
     needs = "probe=(x, y, loss_fn) and optimizer= (without a probe only the speed of the loss is measured)"
@@ -167,7 +168,7 @@ class PlateauForecast(Vital):
             recorder.skipped["plateau"] = f"no forecast at step {forecast.at}: {forecast.reason}"
         r = forecast.r if forecast.known else float(len(observe.small))
         numbers = [observe.signal, observe.loss, observe.resting, forecast.step, forecast.low, forecast.high, r]
-        numbers += [observe.speed, forecast.drop, forecast.rest]
+        numbers += [observe.speed, forecast.drop, forecast.rest, forecast.level]
         recorder.write("model", tuple(self.metrics), torch.tensor(numbers, dtype=torch.float64))
 
     def _without_probe(self, recorder: Recorder, view: ParameterView) -> None:
