@@ -74,3 +74,48 @@ def test_the_date_is_that_of_the_climb_and_its_reason_is_told():
     assert said.interval80[0] <= truth <= said.interval80[1], (said.value, truth)
     assert said.quantity == "loss/lost" and said.conditions["update ratio"] == "0.04"
     assert "times its lowest" in said.conditions["loss"]
+
+
+def test_a_long_run_is_followed_to_its_end():
+    """What is kept of the losses is thinned, what is known of them is not."""
+    t = np.arange(1500)
+    loss = np.where(t < 1300, 2.3 * np.exp(-t / 150) + 0.05, 0.05 * np.exp((t - 1300) / 20))
+    found, calls = followed(noisy(np.minimum(loss, 5.0), 0.005))
+    assert calls and 1300 < calls[0] < 1345, calls
+    assert found.lost is not None and found.lost - calls[0] >= 20
+
+
+def test_a_rate_that_was_lowered_long_ago_is_no_excuse():
+    climbing = np.where(T < 200, FALLING, np.minimum(FALLING[200] * np.exp((T - 200) / 25), 2.4))
+    rates = np.where(T < 150, 0.1, 0.01)
+    _, calls = followed(climbing, rates)
+    assert calls and calls[0] < 250
+    falling = np.where(T < 215, 0.1, 0.01)  # just now
+    _, later = followed(climbing, falling)
+    assert not [c for c in later if 215 <= c < 230]
+
+
+def test_the_interval_of_the_date_is_lognormal():
+    climbing = np.where(T < 200, FALLING, np.minimum(FALLING[200] * np.exp((T - 200) / 25), 2.4))
+    found = Danger()
+    for t, loss in enumerate(climbing):
+        if found.add(t, float(loss)):
+            break
+    said = found.forecast(t, {})
+    left = said.value - t
+    for (low, high), z in ((said.interval50, 0.674), (said.interval80, 1.282)):
+        assert math.log((high - t) / left) == pytest.approx(1.1 * z) == pytest.approx(-math.log((low - t) / left))
+
+
+def test_a_gain_within_the_noise_is_not_lost():
+    """Random labels at first: nothing was gained, so that nothing can be given back."""
+    for seed in range(4):
+        found, _ = followed(noisy(np.full(400, 2.3), 0.6, seed))
+        assert found.lost is None
+
+
+def test_one_spike_of_the_loss_is_not_lost():
+    losses = noisy(FALLING, 0.02)
+    losses[250:252] = 50.0
+    found, calls = followed(losses)
+    assert found.lost is None and not calls

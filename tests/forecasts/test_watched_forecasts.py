@@ -10,8 +10,9 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.cli import main
+from netvitals.findings import table
 from netvitals.forecasts import Forecast, ledger
-from netvitals.report import render
+from netvitals.report.forecast_panel import forecast_panel
 
 
 def factorised(seed=0, scale=0.05):
@@ -107,8 +108,9 @@ def main_run(*arguments):
 
 
 def test_the_page_has_a_panel_and_the_export_its_forecasts(stored, tmp_path):
-    text = render(stored)
-    assert "So far on this run" in text and "stored when it was made" in text
+    shown = forecast_panel(table(stored))
+    assert shown is not None and any("by relaxation" in line for line in shown["methods"])
+    assert shown["rows"]
     from netvitals.runs import export
 
     document = json.loads(export(stored, "json", tmp_path / "out.json").read_text())
@@ -134,8 +136,8 @@ def test_a_plateau_is_forecast_stored_scored_and_told(tmp_path):
     cut = nv.open_run(tmp_path / "cut")
     told = [f for f in cut.findings() if f.rule == "plateau forecast"]
     assert told and "have fallen by half near step" in told[0].what and "odds of four to one" in told[0].what
-    head = render(cut)
-    assert "the loss has fallen by half near step" in head
+    band = forecast_panel(table(cut))["ahead"]
+    assert band["text"] == "fallen by half" and band["from"] < band["at"] < band["to"]
 
 
 def test_without_a_probe_the_loss_and_its_slope_speak_where_they_agree():

@@ -106,6 +106,46 @@ def test_a_second_plateau_is_told_from_its_own_level():
     assert said == pytest.approx(true, rel=0.05), (said, true)
 
 
+@pytest.mark.parametrize("clock", [0.2, 1.0, 5.0])
+def test_the_clock_of_a_second_plateau_may_run_at_any_pace(clock):
+    """The same course in another unit of learning rate, and a power that is not one."""
+    tau = np.linspace(0, 40, 400)
+    a = 1 / (1 + np.exp(-(tau - 6.0)))
+    b = np.clip(60 / np.maximum(45 - tau, 0.1) ** 3 - 60 / 45**3, 0, 0.9)  # s' ∝ s^(4/3): a cube of a hyperbola
+    loss = 0.5 * (1 - a) ** 2 + 0.2 * (1 - b)
+    speed = 0.5 * 2 * (1 - a) * a * (1 - a) + 0.2 * np.gradient(b, tau)
+    pick = slice(0, 330, 4)
+    growth = measure_growth(clock * tau[pick], loss[pick], speed[pick] / clock, 0.7)
+    assert not growth.reason and not growth.first, growth
+    said = tau[pick][-1] + rate_left(growth, 0.05, 4 / 3) / clock
+    true = float(np.interp(-0.95 * growth.level, -loss, tau))
+    assert said == pytest.approx(true, rel=0.06), (said, true)
+
+
+def test_growth_by_little_is_not_enough_and_four_looks_are_too_few():
+    tau = np.linspace(0, 1, 30)
+    for factor, speaks in ((1.2, False), (1.5, True)):
+        speed = 0.01 * factor**tau
+        loss = 1 - np.concatenate([[0], np.cumsum((speed[1:] + speed[:-1]) / 2 * np.diff(tau))])
+        assert (measure_growth(tau, loss, speed, math.nan).reason == "") is speaks, factor
+    for looks_, speaks in ((4, False), (6, True)):
+        t, l, s = (v[::5][:looks_] for v in path(x0=1e-2, points=100))
+        assert (measure_growth(t, l, s, 0.7).reason == "") is speaks, looks_
+
+
+def test_what_is_learnt_is_measured_where_there_is_enough_of_it():
+    """Half of the way by the measured loss counts half; a tenth of the amplitude and more counts wholly."""
+    base = measure_growth(*looks(*path(), 3.5), 0.7)
+    seen = 0.05
+    half = replace(base, loss=0.7 * (1 - seen) ** 2)
+    pace = base.speed * (1 - seen) / 1.4
+    x = pace / base.rate
+    x = x + 0.5 * (seen - x)
+    end = 1 - math.sqrt(0.5)
+    grid = np.geomspace(x, end, 200)
+    assert rate_left(half, 0.5, 1.0) == pytest.approx(np.trapezoid(x / (pace * grid * (1 - grid)), grid), rel=1e-9)
+
+
 # ---------------------------------------------------------------- looks at a network
 
 

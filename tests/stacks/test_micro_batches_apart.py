@@ -8,7 +8,7 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.capture import Recorder
-from netvitals.vitals.ranks import Ranks
+from netvitals.vitals.practice.ranks import Ranks
 from netvitals.watching.arrivals import Arrivals
 
 

@@ -24,6 +24,7 @@ CLIMB = 2.0  # over its lowest
 SHARE = 0.05  # of the start
 BACK, GAIN = 0.1, 0.1  # part of the gain that is given back; the gain, as a share of the start
 MEAN = 20  # steps of the mean that is compared with its lowest
+TRIM = 2  # losses left out at either end of it: one spike is no climb
 BEYOND = 4.0  # standard errors
 HOLD = 5  # steps in a row
 CALM = 20  # steps before anything is said
@@ -96,7 +97,8 @@ class Danger:
     def _gain_and_climb(self) -> tuple[float, float]:
         """How far the mean of the last steps had come down at its lowest, and how far it is above that now."""
         last = self._losses[-MEAN:]
-        self._means.append(sum(min(loss, 1e6) for loss in last) / len(last))
+        middle = sorted(last)[TRIM:-TRIM] if len(self._losses) > 3 * TRIM else last
+        self._means.append(sum(middle) / len(middle))
         if len(self._means) <= 2 * MEAN:
             return 0.0, 0.0
         begun = self._lowest == math.inf

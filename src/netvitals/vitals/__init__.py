@@ -23,11 +23,11 @@ from netvitals.vitals.gauge_charges import GaugeCharges
 from netvitals.vitals.gradients import Gradients
 from netvitals.vitals.imbalance import Imbalance, StepAccounting
 from netvitals.vitals.language import Attention, Experts
-from netvitals.vitals.optimizer import OptimizerSettings
 from netvitals.vitals.practice import Inputs, Outputs, Training
+from netvitals.vitals.practice.optimizer import OptimizerSettings
+from netvitals.vitals.practice.ranks import Ranks
 from netvitals.vitals.preactivations import Preactivations
 from netvitals.vitals.rank import Rank
-from netvitals.vitals.ranks import Ranks
 from netvitals.vitals.sparsity import Sparsity
 from netvitals.vitals.spikes import Spikes
 from netvitals.vitals.stream import Stream

@@ -20,8 +20,8 @@ from netvitals.capture import Recorder, detached_context
 from netvitals.capture.engine.hook import Hook
 from netvitals.capture.nested import tensors
 from netvitals.capture.shards import is_distributed
-from netvitals.vitals.ranks import WHAT
-from netvitals.vitals.ranks import Ranks as RanksVital
+from netvitals.vitals.practice.ranks import WHAT
+from netvitals.vitals.practice.ranks import Ranks as RanksVital
 
 KINDS = len(WHAT)  # gradient norm, scale of the output, loss
 
