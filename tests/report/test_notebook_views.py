@@ -28,3 +28,13 @@ def test_an_anatomy_is_its_outline():
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     chart = nv.anatomy.chart(net, torch.ones(3, 4))
     assert chart._repr_html_() == f'<pre style="line-height:1.3">{escape(str(chart))}</pre>'
+
+
+def test_findings_and_a_watch_are_paragraphs_and_escape_names():
+    from netvitals.findings import diagnose
+
+    found = diagnose([Reading(s, "loss", "model", "loss", float("nan")) for s in range(9)])
+    shown = found._repr_html_()
+    assert "critical" in shown and "<p>" in shown
+    with nv.watch(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), every=1) as watching:
+        assert "Watch(Sequential" in watching._repr_html_()

@@ -230,6 +230,22 @@ def test_a_run_turns_sick_while_the_page_is_open(tab, tmp_path, served):
         writer.close()
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_serious_keeps_anybody_out_of_the_live_pages(browser, tmp_path, served, theme):
+    for name in ("alpha", "beta"):
+        big_run(tmp_path / name, sites=6, steps=12, sick=(5,) if name == "beta" else ())
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=theme, bypass_csp=True)
+    page = context.new_page()
+    for place, shown in (
+        ("/", ".runs tbody tr"),
+        ("/compare?run=beta&run=alpha#vital=gates&metric=density@0.1", ".cells canvas"),
+    ):
+        page.goto(served(place.split("#")[0]) + ("#" + place.split("#")[1] if "#" in place else ""))
+        page.wait_for_selector(shown)
+        assert violations(page) == [], place
+    context.close()
+
+
 def test_the_list_of_runs_is_searched_sorted_and_compared(tab, tmp_path, served):
     for name in ("alpha", "beta", "gamma"):
         big_run(tmp_path / name, sites=6, steps=12, sick=(5,) if name == "beta" else ())

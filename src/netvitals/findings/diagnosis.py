@@ -81,6 +81,21 @@ class Findings(Sequence[Finding]):
         tail += [f"The rule {c.rule!r} failed: {c.trouble}" for c in self.checked if c.trouble]
         return "\n".join([*self._head(), *map(str, self.items), *tail])
 
+    def _repr_html_(self) -> str:
+        """In a notebook: one paragraph a finding, the gravest first."""
+        from html import escape
+
+        tones = {"critical": "#b8283a", "warning": "#9a5400", "watch": "#2563a6", "info": "#5f6a78"}
+        parts = [f"<p><b>{escape(line)}</b></p>" for line in self._head()]
+        for f in self.items:
+            mark = f'<b style="color:{tones[f.severity]}">{f.severity}</b>'
+            below = "".join(f"<li>{escape(c.what)}</li>" for c in f.consequences)
+            advice = f"<br><i>{escape(f.advice)}</i>" if f.advice else ""
+            parts.append(
+                f"<p>{mark} {escape(f.what)}{escape(f.dated)}{advice}</p>" + (f"<ul>{below}</ul>" if below else "")
+            )
+        return "".join(parts)
+
     def __rich__(self) -> Any:
         """The same in colour, for a rich console; advice for everything, reasons for what is alarming."""
         from rich.console import Group

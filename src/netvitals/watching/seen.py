@@ -33,6 +33,12 @@ class Seen:
     _forecasts: LiveForecasts | None
     _described: dict[str, Any]
 
+    def _repr_html_(self) -> str:
+        """In a notebook: how far it is, and what the readings say now."""
+        from html import escape
+
+        return f"<div><code>{escape(repr(self))}</code>{self.findings()._repr_html_()}</div>"
+
     @property
     def readings(self) -> list[Reading]:
         """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""

@@ -21,6 +21,15 @@
     }
   };
 
+  const Bands = ({ band }) => {
+    const numbers = (row) => band.rows[row].map((v) => (v === null ? NaN : v));
+    const series = useMemo(() => [
+      { name: "5–95 %", steps: band.steps, values: numbers(2), low: numbers(0), high: numbers(4), colour: nv.hue(0), thin: true },
+      { name: "median", steps: band.steps, values: numbers(2), low: numbers(1), high: numbers(3), colour: nv.hue(0) },
+    ], [band]);
+    return html`<${nv.Lines} series=${series} height=${130} label=${`channels of ${band.metric} over time`} />`;
+  };
+
   nv.SitePanel = ({ run, name, head, version, onClose }) => {
     const view = nv.useView();
     const { answer, error } = nv.useAnswer("site", { run, site: name, ...nv.window(view) }, version);
@@ -50,6 +59,7 @@
       ${error && html`<p class="meaning">${error}</p>`}
       ${vitals.map((vital) => html`<h3>${title(vital)}</h3><div class="small-charts">${rows.filter((r) => r.vital === vital && r.series[0].steps.length).map((r) => html`<figure key=${r.metric}><figcaption>${r.metric} <span class="meaning">${entry(vital, r.metric).meaning || ""}</span></figcaption>
         <${nv.Lines} series=${r.series} height=${120} unit=${entry(vital, r.metric).unit || ""} label=${`${r.metric} of ${name}`} /></figure>`)}</div>`)}
+      ${answer && answer.site === name && (answer.bands || []).length > 0 && html`<h3>Channels over time</h3><div class="small-charts">${answer.bands.map((b) => html`<figure key=${b.vital + b.metric}><figcaption>${b.metric} <span class="meaning">5, 25, 50, 75 and 95 % of the channels</span></figcaption><${Bands} band=${b} /></figure>`)}</div>`}
       ${answer && answer.arrays && answer.arrays.length > 0 && html`<details class="more"><summary>Arrays by channel</summary><div class="small-charts">${answer.arrays.map((a) => html`<${nv.ArrayPicture} key=${a.metric} array=${a} />`)}</div></details>`}
     </section>`;
   };

@@ -2,7 +2,7 @@
 /* The list of runs: how each stands, its loss, its gravest finding; sorted, searched, chosen for a comparison. */
 (() => {
   const { html, useMemo } = nv;
-  const COLUMNS = [["name", "run"], ["status", "status"], ["finding", "gravest finding"], ["spark", "loss"], ["last", "last step"], ["lr", "learning rate"], ["seconds", "took"], ["model", "model"], ["tags", "tags"]];
+  const COLUMNS = [["name", "run"], ["status", "status"], ["finding", "gravest finding"], ["spark", "loss"], ["ahead", "forecast"], ["last", "last step"], ["lr", "learning rate"], ["seconds", "took"], ["model", "model"], ["tags", "tags"]];
   const LossLine = ({ loss }) => {
     const values = ((loss && loss.means) || []).filter((v) => v !== null);
     if (values.length < 2) return null;
@@ -12,7 +12,7 @@
   };
   const rank = (row) => (row.damage ? -1 : row.finding ? nv.SEVERITY.indexOf(row.finding.severity) : 9);
   nv.order = (rows, by, down) => {
-    const key = { finding: rank, spark: (r) => (r.loss && r.loss.last !== null ? r.loss.last : Infinity), tags: (r) => (r.tags || []).join(" ") }[by] || ((r) => r[by]);
+    const key = { finding: rank, ahead: (r) => (r.ahead ? r.ahead.at : Infinity), spark: (r) => (r.loss && r.loss.last !== null ? r.loss.last : Infinity), tags: (r) => (r.tags || []).join(" ") }[by] || ((r) => r[by]);
     return [...rows].sort((a, b) => { const x = key(a), y = key(b); const c = x === y ? 0 : x === undefined || x === null ? 1 : y === undefined || y === null ? -1 : x < y ? -1 : 1; return down ? -c : c; });
   };
   nv.RunTable = ({ rows }) => {
@@ -35,6 +35,6 @@
           <td><a href=${link(r.name)}>${r.name}</a></td>
           ${r.damage ? html`<td colspan=${COLUMNS.length - 1} class="critical"><i class="dot"></i> ${r.damage}</td>` : html`<td>${r.status}</td>
           <td class=${(r.finding && r.finding.severity) || "good"}>${r.finding ? html`<i class="dot"></i> ${r.finding.severity}: ${r.finding.what}` : ""}</td>
-          <td><${LossLine} loss=${r.loss} /> ${r.loss ? nv.number(r.loss.last) : ""}</td><td>${nv.count(r.last)}</td><td>${r.lr === null || r.lr === undefined ? "" : nv.number(r.lr)}</td><td>${nv.duration(r.seconds)}</td><td>${r.model}</td><td>${(r.tags || []).join(", ")}</td>`}</tr>`)}</tbody></table></div></section>`;
+          <td><${LossLine} loss=${r.loss} /> ${r.loss ? nv.number(r.loss.last) : ""}</td><td>${r.ahead ? `${r.ahead.text} ≈ step ${nv.count(Math.round(r.ahead.at))}` : ""}</td><td>${nv.count(r.last)}</td><td>${r.lr === null || r.lr === undefined ? "" : nv.number(r.lr)}</td><td>${nv.duration(r.seconds)}</td><td>${r.model}</td><td>${(r.tags || []).join(", ")}</td>`}</tr>`)}</tbody></table></div></section>`;
   };
 })();

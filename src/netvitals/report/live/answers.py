@@ -21,7 +21,7 @@ from netvitals.report.gate_plots import gate_pictures
 from netvitals.report.glossary import rank, sign
 from netvitals.report.live.numbers import Numbers, RunNumbers
 from netvitals.report.live.pyramid import Columns
-from netvitals.runs import Finding
+from netvitals.runs import Finding, Run
 
 CHIPS = {"model": "model", "parameters": "parameters", "every": "measured every", "seed": "seed"}
 HIDDEN = ("status", "forecasts", "groups")  # metadata that is shown elsewhere
@@ -116,7 +116,30 @@ def site(source: Source, name: str, start: int | None = None, stop: int | None =
         "metrics": [[vital, m] for vital, _, m in keys],
         **(_packed(read) if read is not None else {"steps": [], "mean": "", "low": "", "high": ""}),
         "arrays": [drawn(a) for a in arrays[:ARRAYS]],
+        "bands": _bands(source, name),
     }
+
+
+def _bands(source: Source, name: str) -> list[dict[str, Any]]:
+    """The channels of a site over time: five order statistics of at most ``SPARK`` of the arrays that were kept."""
+    if not isinstance(source, RunNumbers):
+        return []
+    by_metric: dict[tuple[str, str], list[Any]] = {}
+    for a in Run(source.path).arrays(site=name):
+        if a.value.ndim == 1 and a.value.size > 1 and a.value.dtype.kind == "f":
+            by_metric.setdefault((a.vital, a.metric), []).append(a)
+    out = []
+    for (vital, metric_name), arrays in by_metric.items():
+        few = [arrays[i] for i in np.unique(np.linspace(0, len(arrays) - 1, min(SPARK, len(arrays))).astype(int))]
+        if len(few) > 1:
+            rows = _quantiles(np.array([np.sort(a.value.astype(float)) for a in few]).T, (0.05, 0.25, 0.5, 0.75, 0.95))
+            told = {"steps": [a.step for a in few], "rows": [[_plain(v) for v in row] for row in rows]}
+            out.append({"vital": vital, "metric": metric_name, **told})
+    return out
+
+
+def _plain(x: float) -> float | None:
+    return float(f"{x:.5g}") if np.isfinite(x) else None
 
 
 def calm(findings: Findings) -> str:

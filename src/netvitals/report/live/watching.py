@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from netvitals.findings import Findings, diagnose
+from netvitals.report.forecast_panel import forecast_panel
 from netvitals.report.live.mirror import Mirror
 from netvitals.report.live.numbers import RunNumbers
 from netvitals.runs import open_run, status_of
@@ -98,7 +99,9 @@ class Shelf:
         self._rows: dict[str, tuple[Any, dict[str, Any]]] = {}
         self._lock = threading.Lock()
         self.judged = 0  # so many verdicts have come
-        self._verdicts: dict[str, tuple[int, dict[str, Any] | None]] = {}  # commits judged, gravest finding
+        self._verdicts: dict[
+            str, tuple[int, dict[str, Any] | None]
+        ] = {}  # commits judged; gravest finding, forecast in force
         self.names()  # a wrong folder is said now, not at the first request
 
     def names(self) -> dict[str, Path]:
@@ -139,11 +142,12 @@ class Shelf:
             try:
                 run = self.run(name)
                 with run.lock:
-                    grave = next(iter(run.findings), None)
+                    grave, told = next(iter(run.findings), None), forecast_panel(run.numbers.table)
             except Exception:  # it is said where the run is opened
-                grave = None
+                grave = told = None
             shown = None if grave is None else {"severity": grave.severity, "what": grave.what}
-            self._verdicts[name] = (row["commits"], shown)
+            ahead = None if told is None or told["ahead"] is None else told["ahead"]
+            self._verdicts[name] = (row["commits"], {"finding": shown, "ahead": ahead})
             self.judged += 1
             return
 
@@ -166,7 +170,8 @@ class Shelf:
             run = open_run(path)
             summary = run.summary
             known = self._rows.get(name)
-            fresh = {"status": status_of(summary), "finding": self._verdicts.get(name, (0, None))[1]}
+            judged = self._verdicts.get(name, (0, None))[1] or {"finding": None, "ahead": None}
+            fresh = {"status": status_of(summary), **judged}
             if known is not None and known[0] == (str(path), summary.commits):
                 return known[1] | fresh
             row = self._summarised(name, run, summary) | fresh
