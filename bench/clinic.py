@@ -109,7 +109,7 @@ def _trials(given: argparse.Namespace) -> Iterator[Job]:
 def _treatments(given: argparse.Namespace) -> Iterator[Job]:
     """The first advice of each sick run at moderate grade, and of each false alarm."""
     known: dict[str, Any] = {d.name: d for d in clinic.DISEASES if d.curable}
-    known |= {c.name: c for c in clinic.CONTROLS}
+    known |= {c.name: c for c in clinic.CONTROLS if not c.package}
     for row in _rows(given.rows):
         if (
             not row["key"].startswith("trial|")
