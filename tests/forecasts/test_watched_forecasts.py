@@ -12,7 +12,6 @@ import netvitals as nv
 from netvitals.cli import main
 from netvitals.findings import table
 from netvitals.forecasts import Forecast, ledger
-from netvitals.report import render
 from netvitals.report.forecast_panel import forecast_panel
 
 
