@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import random
+import sys
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
 
 import netvitals as nv
 from netvitals import curvature, drift, gates, saddle, singular
+
+sys.path.insert(0, str(Path(__file__).parent))
+
 from random_models import STEPS, Calls, Stats, build, compose, loss_fn
 
 # ---------------------------------------------------------------- ways to measure

@@ -45,9 +45,9 @@ def run(tmp_path_factory):
     return nv.open_run(path)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Chromium, driven by playwright."""
+    """Chromium, driven by playwright, whose event loop must end with the module: others want one of their own."""
     driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:

@@ -14,10 +14,12 @@ import numpy as np
 
 from netvitals.capture import StepColumns
 from netvitals.forecasts.forecast import Forecast
+from netvitals.forecasts.tracks import KEPT, thin
 from netvitals.optim.schedules import RatePlan
 from netvitals.saddle.measure.growth import measure_growth, rate_left
 from netvitals.saddle.measure.outlook import LEAVES
 
+RECENT = 1000  # losses that wait for the next look at most
 AGAIN = 1.1  # forecasts are made when the run has grown by this factor since the last ones
 ALONE_SPREAD = 0.4  # standard deviation of ln(time left) from the loss alone
 AGREE = 0.2  # spread of the last dates, as a share of the time left, that a forecast from the loss alone bears
@@ -40,7 +42,7 @@ class PlateauWatch:
 
     def losses(self, steps: Sequence[int], values: Sequence[float]) -> None:
         """Losses of the loop."""
-        self._recent = [*self._recent, *((int(s), float(v)) for s, v in zip(steps, values))][-4000:]
+        self._recent = [*self._recent, *((int(s), float(v)) for s, v in zip(steps, values))][-RECENT:]
 
     def observe(self, columns: StepColumns, plan: RatePlan | None, tau: float) -> list[Forecast]:
         """A look.
@@ -80,6 +82,7 @@ class PlateauWatch:
     def _told(self, step: int, values: dict[str, float]) -> list[Forecast]:
         self._steps.append(step)
         self._losses.append(values["loss"])
+        thin(KEPT, self._steps, self._losses)
         escape = values.get("escape", math.nan)
         if not math.isfinite(escape) or step < self._next:
             return []
@@ -101,6 +104,7 @@ class PlateauWatch:
         self._losses.append(float(np.mean(recent)))
         self._speeds.append(descent / float(plan.lr[0, 0]))
         self._taus.append(tau)
+        thin(KEPT, self._steps, self._losses, self._speeds, self._taus)
         if len(self._steps) < 8:
             return []
         growth = measure_growth(self._taus, self._losses, self._speeds, max(self._losses[:3]))

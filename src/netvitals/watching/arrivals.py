@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,10 +20,11 @@ from netvitals.capture import Recorder, detached_context
 from netvitals.capture.engine.hook import Hook
 from netvitals.capture.nested import tensors
 from netvitals.capture.shards import is_distributed
-from netvitals.vitals.practice.ranks import WHAT
-from netvitals.vitals.practice.ranks import Ranks as RanksVital
 
-KINDS = len(WHAT)  # gradient norm, scale of the output, loss
+if TYPE_CHECKING:
+    from netvitals.vitals.practice.ranks import Ranks as RanksVital
+
+KINDS = 3  # gradient norm, scale of the output, loss, as the vital sign has them
 
 
 class Arrivals:
