@@ -85,6 +85,13 @@ def test_the_page_has_a_row_per_claim_with_colour_word_and_both_numbers():
     assert "4 claims of 1 paper, 3 of them judged: 1 hold, 1 fail, 1 are errata. 1 have no verdict yet." in page
 
 
+def test_the_cells_of_a_table_are_one_row_until_somebody_opens_it():
+    page = page_of(*(Verdict("holds" if i else "fails", 0.5) for i in range(12)))
+    assert page.count('<tr class="group">') == 1 and 'class="folded"' in page
+    assert "11 holds, 1 fails" in page and "show 12 claims" in page
+    assert 'class="folded"' not in page_of(Verdict("holds", 0.5))
+
+
 def test_the_page_escapes_and_needs_no_network():
     page = page_of(Verdict("holds", note="<script>alert(1)</script>", excluded=(("<b>", "why"),), trials=1))
     assert "<script>alert" not in page and "a &lt; b &amp; c" in page

@@ -15,6 +15,7 @@ from netvitals.lab.engine.store import Results
 from netvitals.report.shell import render_html, write_html
 
 TEMPLATES = Path(__file__).with_name("templates")
+FOLDED = 8  # claims of one table above which it is one row
 TONES = {"holds": "good", "fails": "critical", "erratum": "warning", "not-run": "info"}
 
 
@@ -40,6 +41,17 @@ class ClaimRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClaimGroup:
+    """The claims of one table, figure or section of a paper."""
+
+    paper: str
+    section: str
+    rows: Sequence[ClaimRow]
+    tally: str  # how they stand, in words
+    folded: bool  # many like ones: the cells of a table are one row until somebody opens it
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClaimsModel:
     """What ``claims.html.j2`` knows, field by field."""
 
@@ -49,7 +61,7 @@ class ClaimsModel:
     tones: Mapping[str, str]
     statuses: Sequence[Status]
     papers: Sequence[str]
-    rows: Sequence[ClaimRow]
+    groups: Sequence[ClaimGroup]
 
 
 def write_page(standings: Sequence[Standing], path: str | os.PathLike[str], results: Results | None = None) -> Path:
@@ -67,9 +79,26 @@ def render_page(standings: Sequence[Standing], results: Results | None = None) -
         tones=TONES,
         statuses=STATUSES,
         papers=sorted({s.claim.paper for s in standings}),
-        rows=[_row(s, results) for s in standings],
+        groups=_groups([_row(s, results) for s in standings]),
     )
     return render_html("claims.html.j2", model, styles=("claims.css",), script="claims.js", folder=TEMPLATES)
+
+
+def _groups(rows: Sequence[ClaimRow]) -> list[ClaimGroup]:
+    found: dict[tuple[str, str], list[ClaimRow]] = {}
+    for row in rows:
+        found.setdefault((row.paper, row.section), []).append(row)
+    ordered = sorted(found.items(), key=lambda item: item[0][0])  # by paper; within one as they come
+    return [
+        ClaimGroup(
+            paper=paper,
+            section=section,
+            rows=mine,
+            tally=", ".join(f"{n} {s}" for s in STATUSES if (n := sum(r.status == s for r in mine))),
+            folded=len(mine) > FOLDED,
+        )
+        for (paper, section), mine in ordered
+    ]
 
 
 def _words(counts: Mapping[Status, int], standings: Sequence[Standing]) -> str:

@@ -1,6 +1,17 @@
 "use strict";
 (() => {
-const rows = Array.from(document.querySelectorAll(".claims tbody tr"));
+const rows = Array.from(document.querySelectorAll(".claims tbody tr[data-status]"));
+const groups = Array.from(document.querySelectorAll(".claims tbody"));
+const open = new Set();
+const fold = (body, folded) => {
+  body.classList.toggle("folded", folded);
+  const button = body.querySelector(".group button");
+  if (button) button.setAttribute("aria-expanded", String(!folded));
+};
+for (const body of groups) {
+  const button = body.querySelector(".group button");
+  if (button) button.addEventListener("click", () => { const now = body.classList.contains("folded"); if (now) open.add(body); else open.delete(body); fold(body, !now); });
+}
 const field = (id) => document.getElementById(id);
 const show = () => {
   const paper = field("paper").value, status = field("status").value, words = field("find").value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -9,6 +20,12 @@ const show = () => {
     const text = row.textContent.toLowerCase();
     row.hidden = !((!paper || row.dataset.paper === paper) && (!status || row.dataset.status === status) && words.every((w) => text.includes(w)));
     count += !row.hidden;
+  }
+  const asked = Boolean(paper || status || words.length);      // whoever looks for something sees it
+  for (const body of groups) {
+    const left = body.querySelectorAll("tr[data-status]:not([hidden])").length;
+    body.querySelector(".group").hidden = !left;
+    if (body.querySelector(".group button")) fold(body, !((asked && left <= 40) || open.has(body)));
   }
   field("shown").textContent = `${count} shown`;
   const hash = new URLSearchParams(Object.entries({ paper, status, find: words.join(" ") }).filter(([, v]) => v)).toString();
