@@ -145,4 +145,5 @@ def _basis(standing: Standing) -> tuple[str, ...]:
     spent = duration(verdict.cost) if verdict.cost >= 1 else "under 1 s"
     seeds = (f"{verdict.seeds} seed{'s' * (verdict.seeds != 1)}",) if verdict.seeds else ()
     trials = f"{verdict.trials} trial{'s' * (verdict.trials != 1)}"
-    return (trials, *seeds, f"scale {verdict.scale}", f"{spent} of computing")
+    time = () if standing.recorded else (f"{spent} of computing",)  # of a machine that is not this one
+    return (trials, *seeds, f"scale {verdict.scale}", *time)
