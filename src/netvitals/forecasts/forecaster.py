@@ -155,9 +155,9 @@ class Forecaster:
             known = self._known[columns.layout] = sites, noted
         return known
 
-    def _note(self, told: Iterable[tuple[tuple[str, str, str, int], float]]) -> None:
+    def _note(self, stated: Iterable[tuple[tuple[str, str, str, int], float]]) -> None:
         """What danger is said beside."""
-        for (vital, site, metric, _), value in told:
+        for (vital, site, metric, _), value in stated:
             if (vital, site, metric) == ("gradients", "model", "update_ratio"):
                 self._calm["update ratio"] = f"{value:.3g}"
             elif (vital, metric) == ("drift", "g_all") and math.isfinite(value):
@@ -197,18 +197,18 @@ class Forecaster:
                 conditions: dict[str, str] = {}
                 if key == ("preactivations", "preact_drift"):
                     conditions |= self._force(site)
-                said = float(value[i])
+                expected = float(value[i])
                 if (found := law.get(site)) is not None:
                     change, turns = found
                     moved = float(tracks.last[i]) + change[name]
-                    said = float(np.clip((1 - LAW) * said + LAW * moved, kind.low, kind.high))
+                    expected = float(np.clip((1 - LAW) * expected + LAW * moved, kind.low, kind.high))
                     conditions |= turns
                 if verdict is not None and verdict.demoted:
-                    said = float(naive[verdict.best_naive][i])
+                    expected = float(naive[verdict.best_naive][i])
                     conditions["demoted"] = (
                         f"{verdict.skill:+.2f} against '{verdict.best_naive}', which is told instead"
                     )
-                if not math.isfinite(said):
+                if not math.isfinite(expected):
                     continue
                 out.append(
                     Forecast(
@@ -216,9 +216,9 @@ class Forecaster:
                         site=site,
                         made_at=step,
                         for_step=round(day),
-                        value=_short(said),
-                        interval50=_around(said, narrow * float(unit[i]), kind),
-                        interval80=_around(said, wide * float(unit[i]), kind),
+                        value=_short(expected),
+                        interval50=_around(expected, narrow * float(unit[i]), kind),
+                        interval80=_around(expected, wide * float(unit[i]), kind),
                         method=kind.method,
                         horizon=name,
                         conditions=conditions,

@@ -61,7 +61,7 @@ class PlateauWatch:
             if site == "model" and (vital == "plateau" or (vital, metric) == ("gradients", "descent"))
         }
         if ("plateau", "loss") in found:
-            return self._told(columns.step, {metric: v for (vital, metric), v in found.items() if vital == "plateau"})
+            return self._stated(columns.step, {metric: v for (vital, metric), v in found.items() if vital == "plateau"})
         return self._alone(columns.step, found, plan, tau)
 
     def truth(self, forecast: Forecast, step: int) -> float | None:
@@ -79,7 +79,7 @@ class PlateauWatch:
             return math.nan
         return first_below(self._steps, self._losses, forecast.made_at, below, forecast.for_step, step)
 
-    def _told(self, step: int, values: dict[str, float]) -> list[Forecast]:
+    def _stated(self, step: int, values: dict[str, float]) -> list[Forecast]:
         self._steps.append(step)
         self._losses.append(values["loss"])
         thin(KEPT, self._steps, self._losses)

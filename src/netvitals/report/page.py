@@ -114,14 +114,14 @@ def _embedded(numbers: Numbers, head: dict[str, Any]) -> Any:
     pairs = {(v["vital"], m["name"]) for v in head["vitals"] for m in v["metrics"]}
     if head["loss"] is not None:
         pairs.add(("loss", head["loss"]["metric"]))
-    told: dict[str, Any] = {"head": head}
+    stated: dict[str, Any] = {"head": head}
     for vital, name in sorted(pairs):
-        told[f"metric?vital={_quoted(vital)}&metric={_quoted(name)}"] = answers.metric(numbers, vital, name)
+        stated[f"metric?vital={_quoted(vital)}&metric={_quoted(name)}"] = answers.metric(numbers, vital, name)
     arrays: dict[str, list[Any]] = {}
     for (_, site, _), array in list(numbers.table.arrays.items())[:400]:
         arrays.setdefault(site, []).append(drawn(array))
-    told["arrays"] = arrays
-    text = json.dumps(_finite(told), allow_nan=False)
+    stated["arrays"] = arrays
+    text = json.dumps(_finite(stated), allow_nan=False)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 

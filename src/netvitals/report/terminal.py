@@ -72,9 +72,9 @@ class RunPanel:
         readings = self._numbers.table
         loss = readings.loss
         grave = next(iter(self._found or ()), None)
-        said = f"{grave.severity}: {grave.what}" if grave else "nothing alarming"
+        worded = f"{grave.severity}: {grave.what}" if grave else "nothing alarming"
         last = "" if loss is None else f" loss {words.number(loss.last)}"
-        return f"{self._name} {self.status} step {self._numbers.summary.last_step:,}{last}; {said}"
+        return f"{self._name} {self.status} step {self._numbers.summary.last_step:,}{last}; {worded}"
 
     def __rich__(self) -> RenderableType:
         from rich.panel import Panel

@@ -86,9 +86,9 @@ class LivePanel:
         elif time.monotonic() - self._spoke >= LINE_S:
             self._spoke = time.monotonic()
             loss = readings.loss
-            said = f"{found[0].severity}: {found[0].what}" if found else "nothing alarming"
+            worded = f"{found[0].severity}: {found[0].what}" if found else "nothing alarming"
             last = "" if loss is None else f" loss {loss.last:.4g};"
-            print(f"netvitals: step {watch._step};{last} {said}", file=sys.stderr)
+            print(f"netvitals: step {watch._step};{last} {worded}", file=sys.stderr)
 
     def close(self) -> None:
         """Leave the last picture standing."""

@@ -42,8 +42,8 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, 
     }
     steps, escape = observations["escape"]
     last = {m: float(v[1][-1]) for m, v in observations.items() if len(v[1])}
-    told = last.get("drop", 0.5)  # a stored forecast is of one event: it is never told as another
-    if len(steps) and math.isfinite(escape[-1]) and r is None and math.isclose(drop, told):
+    stated = last.get("drop", 0.5)  # a stored forecast is of one event: it is never told as another
+    if len(steps) and math.isfinite(escape[-1]) and r is None and math.isclose(drop, stated):
         found = saddle.EscapeForecast(
             at=int(steps[-1]),
             step=last["escape"],
@@ -51,7 +51,7 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, 
             high=last["high"],
             level=last.get("coverage", 0.8),
             r=last["small_layers"],
-            drop=told,
+            drop=stated,
             method="live",
         )
         return found, "looks at a probe batch"

@@ -79,11 +79,11 @@ def eval_mode(context: Context) -> Iterator[Finding]:
     since = last_stretch(worst.steps, worst.values > worst.values.min() if switched else fresh)
     count = int(worst.last)
     what = f"{count} batch norm{'s' if count != 1 else ''}" if worst is not drops else f"{count} dropouts"
-    told = "have never seen a batch" if worst is unused else "were in training mode before"
+    stated = "have never seen a batch" if worst is unused else "were in training mode before"
     yield Finding(
         "critical" if worst is unused else "warning",
         "",
-        f"{what.capitalize()} stand in eval mode while the model trains, and {told}.",
+        f"{what.capitalize()} stand in eval mode while the model trains, and {stated}.",
         why="In eval mode a batch norm divides by its running statistics. They do not follow the weights, so it "
         "normalises nothing; dropout does nothing.",
         advice="Call model.train() before the training loop, and again after each evaluation.",
@@ -108,10 +108,10 @@ def eval_mode(context: Context) -> Iterator[Finding]:
 def not_in_the_optimizer(context: Context) -> Iterator[Finding]:
     """Parameters that get gradients and that no optimizer moves."""
     table = context.table
-    told = table.meta.get("untrained")
-    if not isinstance(told, dict):
+    stated = table.meta.get("untrained")
+    if not isinstance(stated, dict):
         return
-    left = [name for name, why in told.items() if why == "not in the optimizer"]
+    left = [name for name, why in stated.items() if why == "not in the optimizer"]
     share = _share(table, left)
     if not left or share < 0.02:
         return
@@ -187,13 +187,13 @@ def cut_off(context: Context) -> Iterator[Finding]:
 def frozen(context: Context) -> Iterator[Finding]:
     """Frozen layers that still are as they were drawn."""
     table = context.table
-    told = table.meta.get("untrained")
-    if not isinstance(told, dict):
+    stated = table.meta.get("untrained")
+    if not isinstance(stated, dict):
         return
-    still = [n for n, why in told.items() if why == "frozen" and table.shape(n) and _as_drawn(table, n)]
+    still = [n for n, why in stated.items() if why == "frozen" and table.shape(n) and _as_drawn(table, n)]
     if not still:
         return
-    share = _share(table, [n for n, why in told.items() if why == "frozen"])
+    share = _share(table, [n for n, why in stated.items() if why == "frozen"])
     yield Finding(
         "warning",
         still[0],

@@ -161,11 +161,11 @@ def _with_depth(table: Table) -> Iterator[Finding]:
         if np.exp(fitted.slope) < BY_BLOCK or fitted.t < 4:
             continue
         last, factor = curves[-1], float(np.exp(fitted.slope))
-        told = f"by {factor:.2g} a block, from {first[0]:.3g} to {first[-1]:.3g}"
+        stated = f"by {factor:.2g} a block, from {first[0]:.3g} to {first[-1]:.3g}"
         ground = (last.evidence(value=first[-1], step=int(last.steps[0])),)
         yield from together(
             [Hit(s.site, "warning", ground, float(v), 0, int(s.steps[0]), 0.9) for s, v in zip(curves[1:], first[1:])],
-            what=lambda where, worst, told=told: f"The residual stream grows with depth: {told}.",  # type: ignore[misc]
+            what=lambda where, worst, stated=stated: f"The residual stream grows with depth: {stated}.",  # type: ignore[misc]
             why="Each block writes more than it reads. The first blocks are drowned by the last, and gradients grow "
             "by the "
             "same factor on their way back.",

@@ -66,8 +66,8 @@ def examine(disease: Disease, seed: int, grade: str = "moderate", size: int = 1,
     session = disease.session(seed, grade, size)
     every = session.every
     expected = {*disease.cause, *disease.symptoms}
-    told = lambda findings: any(f.rule in expected for f in _grave(findings))
-    found = course(session, seed, live=live, enough=told)
+    stated = lambda findings: any(f.rule in expected for f in _grave(findings))
+    found = course(session, seed, live=live, enough=stated)
     grave = _grave(found.findings)
     first = next((f for f in found.findings if f.severity in GRAVE), None)
     noticed = _noticed(found, expected)

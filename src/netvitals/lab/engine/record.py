@@ -31,18 +31,18 @@ def write_record(standings: Sequence[Standing], folder: str | os.PathLike[str]) 
         path = folder / f"{paper}.md"
         path.write_text(render_record([s for s in standings if s.claim.paper == paper]), encoding="utf-8")
         paths.append(path)
-        told = {s.claim.id: _told(s) for s in standings if s.claim.paper == paper and s.verdict.status != "not-run"}
-        text = json.dumps(told, indent=0, ensure_ascii=False, sort_keys=True)
+        stated = {s.claim.id: _stated(s) for s in standings if s.claim.paper == paper and s.verdict.status != "not-run"}
+        text = json.dumps(stated, indent=0, ensure_ascii=False, sort_keys=True)
         path.with_suffix(".json").write_text(text, encoding="utf-8")
     return paths
 
 
-def _told(standing: Standing) -> dict[str, Any]:
+def _stated(standing: Standing) -> dict[str, Any]:
     """A verdict as it is shipped: without what depends on the machine that measured it."""
     v = standing.verdict
-    told = {"status": v.status, "measured": v.measured, "uncertainty": v.uncertainty, "note": v.words}
-    told |= {"trials": v.trials, "seeds": v.seeds, "scale": v.scale}
-    return {key: value for key, value in told.items() if value not in (None, "", 0)} | {"status": v.status}
+    stated = {"status": v.status, "measured": v.measured, "uncertainty": v.uncertainty, "note": v.words}
+    stated |= {"trials": v.trials, "seeds": v.seeds, "scale": v.scale}
+    return {key: value for key, value in stated.items() if value not in (None, "", 0)} | {"status": v.status}
 
 
 def render_record(standings: Sequence[Standing]) -> str:

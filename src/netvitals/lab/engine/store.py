@@ -112,11 +112,11 @@ class Results:
     def record(self, trial: TrialRecord) -> None:
         """Keep a trial; the same trial again replaces what was there, so nothing is counted twice."""
         status, now = "done" if trial.done else "failed", time.time()
-        told = (trial.study, canonical(trial.config), trial.code, status, json.dumps(trial.rows), trial.error)
+        stated = (trial.study, canonical(trial.config), trial.code, status, json.dumps(trial.rows), trial.error)
         spent = (trial.attempts, trial.seconds, trial.engine)
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO trial VALUES (?,?,?,?,?,?,?,?,?,?,?)", (trial.key, *told, *spent, now))
-            seal_trial(db, trial.key, now, *told)
+            db.execute("INSERT OR REPLACE INTO trial VALUES (?,?,?,?,?,?,?,?,?,?,?)", (trial.key, *stated, *spent, now))
+            seal_trial(db, trial.key, now, *stated)
 
     def record_failure(self, key: str, study: str, config: Config, attempt: int, error: str) -> None:
         """Keep the traceback of one attempt, whatever becomes of the next one."""

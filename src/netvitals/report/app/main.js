@@ -15,9 +15,9 @@
       events.onopen = () => setLost(false);
       events.onerror = () => setLost(true);
       events.onmessage = (event) => {
-        const told = JSON.parse(event.data);
-        const names = [...(told.changed || []), ...(told.gone || [])];
-        if ((mine === null && (names.length || told.judged)) || (mine && names.some((n) => mine.includes(n)))) { if (!waiting) waiting = setTimeout(() => { waiting = null; set((v) => v + 1); }, 150); }
+        const stated = JSON.parse(event.data);
+        const names = [...(stated.changed || []), ...(stated.gone || [])];
+        if ((mine === null && (names.length || stated.judged)) || (mine && names.some((n) => mine.includes(n)))) { if (!waiting) waiting = setTimeout(() => { waiting = null; set((v) => v + 1); }, 150); }
       };
       return () => { events.close(); clearTimeout(waiting); };
     }, []);

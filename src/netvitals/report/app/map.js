@@ -103,7 +103,7 @@
       else if (at) act(rows[at.r]);
       setDrag(null);
     };
-    const told = at && rows[at.r] ? html`<b>${rows[at.r].name || "model"}</b><span>step ${nv.count(metric.steps[at.c])}</span><span>${metric.metric}${rows[at.r].kind === "block" ? ` (mean of ${rows[at.r].members.length})` : ""}: ${Number.isNaN(cell(m, rows[at.r], at.c)) ? "not measured" : nv.number(cell(m, rows[at.r], at.c))} ${unit}</span>` : html`<span>${meaning || " "}</span>`;
+    const stated = at && rows[at.r] ? html`<b>${rows[at.r].name || "model"}</b><span>step ${nv.count(metric.steps[at.c])}</span><span>${metric.metric}${rows[at.r].kind === "block" ? ` (mean of ${rows[at.r].members.length})` : ""}: ${Number.isNaN(cell(m, rows[at.r], at.c)) ? "not measured" : nv.number(cell(m, rows[at.r], at.c))} ${unit}</span>` : html`<span>${meaning || " "}</span>`;
     const ticks = m.cols ? nv.ticks(metric.steps[0], metric.steps[m.cols - 1], Math.max(2, Math.floor(wide / 100))).filter(Number.isInteger) : [];
     const place = (step) => { let c = 0; while (c < m.cols - 1 && metric.steps[c] < step) c += 1; return 100 * (c + 0.5) / m.cols; };
     return html`<div class="layers">
@@ -114,7 +114,7 @@
         <span class="meaning">${view.q || view.role ? `${rows.filter((r) => r.kind === "site" && !r.pinned).length} of ` : ""}${metric.sites.length} sites${rows.some((r) => r.folded) ? "; blocks are folded" : ""}</span>
         <${nv.Legend} scale=${scale} unit=${unit} theme=${theme} broken=${m.mean.some((v) => v === Infinity || v === -Infinity)} />
       </div>
-      <div class="readout" aria-live="polite">${told}</div>
+      <div class="readout" aria-live="polite">${stated}</div>
       <div class="map" ref=${box} style=${{ gridTemplateColumns: `${names}px minmax(0, 1fr) 28px` }}>
         <div class="names" role="list" aria-label="sites">${visible.map((row, i) => html`<div role="listitem" key=${(row.pinned ? "pin " : "") + row.kind + row.name} class=${`name ${row.tone || ""} ${row.inside ? "inside" : ""}`}>
           <button type="button" tabindex="-1" title=${row.name} aria-pressed=${row.kind === "site" ? String(chosen.includes(row.name)) : undefined} aria-expanded=${row.kind === "block" ? String(!row.folded) : undefined}

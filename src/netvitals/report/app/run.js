@@ -102,11 +102,11 @@
       <tbody>${metric.sites.map((s, r) => { const row = Array.from(nv.row(mean, r, cols)).filter((v) => !Number.isNaN(v)); return html`<tr><td>${s || "model"}</td><td>${nv.number(row[0])}</td><td>${nv.number(row[row.length - 1])}</td><td>${nv.number(Math.min(...row))}</td><td>${nv.number(Math.max(...row))}</td></tr>`; })}</tbody></table></div>`}</details>`;
   };
 
-  const Forecasts = ({ told }) => html`<section class="card" id="forecasts"><header><h2>Forecasts</h2></header>
+  const Forecasts = ({ stated }) => html`<section class="card" id="forecasts"><header><h2>Forecasts</h2></header>
     <p class="meaning">What is said of days to come, with odds; each was stored when it was made and is scored when its day comes.</p>
-    ${told.rows.length > 0 && html`<div class="table" tabindex="0" role="region" aria-label="open forecasts"><table><thead><tr>${["quantity", "where", "for step", "value", "80 % interval", "method"].map((n) => html`<th>${n}</th>`)}</tr></thead>
-      <tbody>${told.rows.map((row) => html`<tr>${row.map((c) => html`<td>${c}</td>`)}</tr>`)}</tbody></table></div>`}
-    ${told.methods.length > 0 && html`<details class="more"><summary>How these methods did on this run so far</summary><ul>${told.methods.map((line) => html`<li>${line}</li>`)}</ul></details>`}</section>`;
+    ${stated.rows.length > 0 && html`<div class="table" tabindex="0" role="region" aria-label="open forecasts"><table><thead><tr>${["quantity", "where", "for step", "value", "80 % interval", "method"].map((n) => html`<th>${n}</th>`)}</tr></thead>
+      <tbody>${stated.rows.map((row) => html`<tr>${row.map((c) => html`<td>${c}</td>`)}</tr>`)}</tbody></table></div>`}
+    ${stated.methods.length > 0 && html`<details class="more"><summary>How these methods did on this run so far</summary><ul>${stated.methods.map((line) => html`<li>${line}</li>`)}</ul></details>`}</section>`;
 
   nv.RunPage = ({ run, head, version }) => {
     const view = nv.useView();
@@ -131,7 +131,7 @@
       </div>
       ${view.site && html`<${nv.SitePanel} run=${run} name=${view.site} head=${head} version=${version} onClose=${() => nv.show({ site: "" })} />`}
       <${nv.Layers} run=${run} head=${head} version=${version} />
-      ${head.forecasts && html`<${Forecasts} told=${head.forecasts} />`}
+      ${head.forecasts && html`<${Forecasts} stated=${head.forecasts} />`}
       ${(head.panels || []).map((p) => html`<section class="card"><header><h2>${p.title}</h2></header><div dangerouslySetInnerHTML=${{ __html: p.html }}></div></section>`)}
       <section class="card" id="about"><header><h2>About this ${head.kind}</h2></header>
         <dl class="facts">${head.facts.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>

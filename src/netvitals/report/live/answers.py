@@ -133,8 +133,8 @@ def _bands(source: Source, name: str) -> list[dict[str, Any]]:
         few = [arrays[i] for i in np.unique(np.linspace(0, len(arrays) - 1, min(SPARK, len(arrays))).astype(int))]
         if len(few) > 1:
             rows = _quantiles(np.array([np.sort(a.value.astype(float)) for a in few]).T, (0.05, 0.25, 0.5, 0.75, 0.95))
-            told = {"steps": [a.step for a in few], "rows": [[_plain(v) for v in row] for row in rows]}
-            out.append({"vital": vital, "metric": metric_name, **told})
+            stated = {"steps": [a.step for a in few], "rows": [[_plain(v) for v in row] for row in rows]}
+            out.append({"vital": vital, "metric": metric_name, **stated})
     return out
 
 
@@ -253,8 +253,8 @@ def _tile(source: Source, vital: dict[str, Any], findings: Findings) -> dict[str
     values = np.where(np.isfinite(read.mean), read.mean, np.nan)
     known = ~np.isnan(values).all(axis=0) if values.size else np.zeros(0, bool)
     broken = bool(values.size and np.isinf(read.mean[:, -1]).all())
-    told = findings.status.get(vital["vital"])
-    state = {"state": "not asked" if told is None else told.state, "why": "" if told is None else told.why}
+    stated = findings.status.get(vital["vital"])
+    state = {"state": "not asked" if stated is None else stated.state, "why": "" if stated is None else stated.why}
     if not known.any():
         return {
             "value": "not finite" if broken else "–",

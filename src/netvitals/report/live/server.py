@@ -68,7 +68,7 @@ def create_app(
         kind, text = known[name]
         return Response(text, media_type=kind)
 
-    def told(make: Callable[[Request], Any]) -> Callable[[Request], Response]:
+    def stated(make: Callable[[Request], Any]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             try:
                 return Response(to_json(make(request)), media_type="application/json")
@@ -132,12 +132,12 @@ def create_app(
                 Route("/run/{name:path}", page),
                 Route("/compare", page),
                 Route("/app/{name}", file),
-                Route("/api/runs", told(runs)),
-                Route("/api/head", told(head)),
-                Route("/api/metric", told(metric)),
-                Route("/api/site", told(site)),
-                Route("/api/compare", told(compare)),
-                Route("/api/difference", told(difference)),
+                Route("/api/runs", stated(runs)),
+                Route("/api/head", stated(head)),
+                Route("/api/metric", stated(metric)),
+                Route("/api/site", stated(site)),
+                Route("/api/compare", stated(compare)),
+                Route("/api/difference", stated(difference)),
                 Route("/api/events", events),
             ]
         ),
@@ -163,8 +163,8 @@ def _finite(value: Any) -> Any:
 
 def _head(run: OpenRun, name: str) -> dict[str, Any]:
     numbers = run.numbers
-    said = answers.head(numbers, run.findings, title=_title(run, name), status=numbers.status)
-    return said | {"name": name, "version": numbers.summary.commits}
+    worded = answers.head(numbers, run.findings, title=_title(run, name), status=numbers.status)
+    return worded | {"name": name, "version": numbers.summary.commits}
 
 
 def _title(run: OpenRun, name: str) -> str:

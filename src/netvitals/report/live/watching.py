@@ -142,11 +142,11 @@ class Shelf:
             try:
                 run = self.run(name)
                 with run.lock:
-                    grave, told = next(iter(run.findings), None), forecast_panel(run.numbers.table)
+                    grave, stated = next(iter(run.findings), None), forecast_panel(run.numbers.table)
             except Exception:  # it is said where the run is opened
-                grave = told = None
+                grave = stated = None
             shown = None if grave is None else {"severity": grave.severity, "what": grave.what}
-            ahead = None if told is None or told["ahead"] is None else told["ahead"]
+            ahead = None if stated is None or stated["ahead"] is None else stated["ahead"]
             self._verdicts[name] = (row["commits"], {"finding": shown, "ahead": ahead})
             self.judged += 1
             return

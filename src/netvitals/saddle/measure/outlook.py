@@ -148,8 +148,8 @@ def _no_evidence(history: Sequence[Snapshot], lr: float, rule: Rule, momentum: f
     if not last[-1].loss < last[-1].resting:
         return "the loss is not below its resting value"
     speeds = [sum(g * g for g in s.grads) / (1 - momentum) if rule == "sgd" else sum(s.signs) for s in last]
-    said = lr * float(np.trapezoid(speeds, [s.step for s in last]))
-    ratio = (last[-1].signal - last[0].signal) / max(said, 1e-300)
+    expected = lr * float(np.trapezoid(speeds, [s.step for s in last]))
+    ratio = (last[-1].signal - last[0].signal) / max(expected, 1e-300)
     if not AGREE[0] < ratio < AGREE[1]:
         return f"the signal grew by {ratio:.2f} of what the gradients say: the chain's law does not hold here"
     return ""
