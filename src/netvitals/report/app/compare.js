@@ -1,5 +1,5 @@
 "use strict";
-/* Runs side by side: what stated them apart first, what differs in their settings, curves over each other, a map of differences. */
+/* Runs side by side: what parted them first, what differs in their settings, curves over each other, a map of differences. */
 (() => {
   const { html, useMemo, useState, useEffect } = nv;
   const useCurves = (runs, vital, metric, site, version) => {
@@ -36,7 +36,7 @@
     const noSick = new Map();
     return html`<section class="hero"><h1>${runs.length} runs side by side</h1>
         <div class="keys">${runs.map((run, i) => html`<a href=${`/run/${run.split("/").map(encodeURIComponent).join("/")}`}><i style=${{ background: nv.hue(i) }}></i>${answer.titles[i]}</a>`)}</div>
-        <p class="words">${first ? html`${answer.titles[0]} and ${answer.titles[1]} first part at step ${nv.count(first.step)}: ${first.title}, ${first.metric} at <code>${first.site || "model"}</code> is ${nv.number(first.values[0])} in one and ${nv.number(first.values[1])} in the other.` : "Nothing that both measured has stated the first two apart."}</p></section>
+        <p class="words">${first ? html`${answer.titles[0]} and ${answer.titles[1]} first part at step ${nv.count(first.step)}: ${first.title}, ${first.metric} at <code>${first.site || "model"}</code> is ${nv.number(first.values[0])} in one and ${nv.number(first.values[1])} in the other.` : "Nothing that both measured has told the first two apart."}</p></section>
       <div class="two"><section class="card"><header><h2>${entry.title}: ${entry.metric}</h2></header>
           <div class="tools"><label>metric <select value=${`${entry.vital} ${entry.metric}`} onchange=${(e) => { const [v, ...m] = e.target.value.split(" "); nv.show({ vital: v, metric: m.join(" "), at: "" }); }}>${answer.metrics.map((m) => html`<option value=${`${m.vital} ${m.metric}`}>${m.title}: ${m.metric}</option>`)}</select></label>
             ${entry.sites.length > 1 && html`<label>site <select value=${site} onchange=${(e) => nv.show({ at: e.target.value })}>${entry.sites.map((s) => html`<option value=${s}>${s || "model"}</option>`)}</select></label>`}</div>
