@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from netvitals.report.live import answers
-from netvitals.report.live.server import create_app, to_json
+from netvitals.report.live.answers import to_json
+from netvitals.report.live.server import create_app
 from netvitals.report.live.watching import OpenRun
 from netvitals.runs import RunWriter
 from netvitals.runs.ledger import Ledger

@@ -5,7 +5,6 @@ The page that draws it is the one that ``netvitals view`` serves; what that asks
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -121,7 +120,7 @@ def _embedded(numbers: Numbers, head: dict[str, Any]) -> Any:
     for (_, site, _), array in list(numbers.table.arrays.items())[:400]:
         arrays.setdefault(site, []).append(drawn(array))
     stated["arrays"] = arrays
-    text = json.dumps(_finite(stated), allow_nan=False)
+    text = answers.to_json(stated)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
@@ -130,14 +129,6 @@ def _quoted(text: str) -> str:
     from urllib.parse import quote
 
     return quote(text, safe="!~*'()")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and value - value != 0 else value
 
 
 def _tables(readings: Table, vitals: Sequence[dict[str, Any]]) -> Any:

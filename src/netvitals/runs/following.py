@@ -61,7 +61,7 @@ class Follower:
 
     def news(self) -> News | None:
         """What has come since the last call; None if nothing has."""
-        state = _state(self.path)
+        state = file_state(self.path)
         if state == self._seen:
             return None
         with opened(self.path) as tables:
@@ -124,7 +124,7 @@ class Follower:
             yield ArrayReading(head.step, *self._series[head.series - 1], tables.array(head))
 
 
-def _state(file: Path) -> tuple[Any, ...]:
+def file_state(file: Path) -> tuple[Any, ...]:
     """What changes when a run is written to: times and sizes of its file and of its journal."""
     found = []
     for name in (file, file.with_name(file.name + "-wal")):

@@ -57,7 +57,7 @@
     });
   };
 
-  nv.LayerMap = ({ metric, sites, sick, chosen, onChoose, onOpen, title, unit, meaning, difference }) => {
+  nv.LayerMap = ({ metric, sites, sick, chosen, onChoose, onOpen, title, unit, meaning }) => {
     const view = nv.useView(), box = useRef(), canvas = useRef(), mini = useRef(), width = nv.useWidth(box);
     const [top, setTop] = useState(0), [at, setAt] = useState(null), [drag, setDrag] = useState(null);
     const theme = document.documentElement.dataset.theme;

@@ -6,12 +6,14 @@ float32 in base64: NaN where nothing was measured, infinite where what was measu
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from netvitals.capture.result import plain
 from netvitals.findings import Findings, Table, is_pooled
 from netvitals.findings.explanation import error_rate, threshold_of
 from netvitals.report import words
@@ -140,6 +142,14 @@ def _bands(source: Source, name: str) -> list[dict[str, Any]]:
 
 def _plain(x: float) -> float | None:
     return float(f"{x:.5g}") if np.isfinite(x) else None
+
+
+def to_json(value: Any) -> str:
+    """JSON that any reader takes: what is not finite is null."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(plain(value), allow_nan=False)
 
 
 def calm(findings: Findings) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Any
 from netvitals._extras import missing
 from netvitals.report.guard import FRAME, Guard
 from netvitals.report.live import answers, comparing
+from netvitals.report.live.answers import to_json
 from netvitals.report.live.watching import OpenRun, Shelf, runs_below
 from netvitals.report.shell import app_files, app_page
 
@@ -143,22 +143,6 @@ def create_app(
         ),
         token,
     )
-
-
-def to_json(value: Any) -> str:
-    """JSON that any reader takes: what is not finite is null."""
-    try:
-        return json.dumps(value, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(value), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and value - value != 0 else value
 
 
 def _head(run: OpenRun, name: str) -> dict[str, Any]:

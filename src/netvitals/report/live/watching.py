@@ -15,6 +15,7 @@ from netvitals.report.forecast_panel import forecast_panel
 from netvitals.report.live.mirror import Mirror
 from netvitals.report.live.numbers import RunNumbers
 from netvitals.runs import open_run, status_of
+from netvitals.runs.following import file_state
 
 RUN_FILE = "run.sqlite"
 OPEN = 24  # runs whose numbers are kept in memory
@@ -153,17 +154,7 @@ class Shelf:
 
     def state(self) -> dict[str, Any]:
         """What tells that a run has changed, by name; cheap."""
-        found = {}
-        for name, path in self.names().items():
-            times = []
-            for ending in ("", "-wal"):
-                try:
-                    stat = os.stat(path / (RUN_FILE + ending))
-                    times += [stat.st_mtime_ns, stat.st_size]
-                except OSError:
-                    times += [0, 0]
-            found[name] = times
-        return found
+        return {name: file_state(path / RUN_FILE) for name, path in self.names().items()}
 
     def _row(self, name: str, path: Path) -> dict[str, Any]:
         try:
