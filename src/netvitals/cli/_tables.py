@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from netvitals.lab.studies import Verdict
 
-COLOURS = {"holds": "green", "fails": "red", "erratum": "yellow", "not-run": "bright_black"}
+COLOURS = {
+    "holds": "green",
+    "fails": "red",
+    "erratum": "yellow",
+    "not-reproduced": "magenta",
+    "underspecified": "cyan",
+    "not-judged": "bright_black",
+    "not-run": "bright_black",
+}
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:

@@ -34,7 +34,7 @@ def test_within_decides_by_the_tolerance():
 def test_a_verdict_never_rests_on_nan_nor_on_an_unknown_word():
     with pytest.raises(ValueError, match="measured = NaN"):
         lab.holds(float("nan"))
-    with pytest.raises(ValueError, match="one of holds, fails, erratum, not-run"):
+    with pytest.raises(ValueError, match="one of holds, fails, erratum, not-reproduced, under"):
         Verdict("maybe")
 
 
@@ -68,26 +68,91 @@ def page_of(*verdicts):
     return render_page([Standing(claim(f"toy/C{i}"), v) for i, v in enumerate(verdicts)])
 
 
+@pytest.mark.parametrize(
+    ("status", "without", "given"),
+    [
+        ("erratum", "the corrected statement", {"correction": "it is twice that"}),
+        ("not-reproduced", "power", {"power": 0.1}),
+        ("underspecified", "span", {"span": (0.1, 0.9)}),
+        ("not-judged", "says why", {"note": "two seeds"}),
+        ("not-run", "says why", {"note": "needs data"}),
+    ],
+)
+def test_a_verdict_brings_what_it_cannot_do_without(status, without, given):
+    with pytest.raises(ValueError, match=without):
+        Verdict(status, 1.0)
+    assert Verdict(status, 1.0, **given).status == status
+
+
+def test_the_seven_verdicts_are_worded():
+    words = [
+        str(lab.not_reproduced(0.02, 0.1, note="loss saved")),
+        str(lab.underspecified((0.0, 0.97), note="IoU by kernel")),
+        str(lab.not_judged("two seeds")),
+        str(lab.erratum(0.3, note="the sign", correction="it falls")),
+    ]
+    assert words == [
+        "not reproduced at this scale: 0.02; loss saved; an effect of 0.1 would have been seen",
+        "underspecified; IoU by kernel; from 0 to 0.97 over the set-ups",
+        "cannot be judged; two seeds",
+        "erratum: 0.3; the sign; right is: it falls",
+    ]
+
+
+ALL = (
+    Verdict("holds", 0.52, 0.01),
+    Verdict("fails", 0.9),
+    Verdict("erratum", note="the sign"),
+    Verdict("not-reproduced", 0.1, power=0.3),
+    Verdict("underspecified", span=(0.0, 1.0)),
+    Verdict("not-judged", note="two seeds"),
+    Verdict("not-run", note="needs data"),
+)
+
+
 def test_the_page_has_a_row_per_claim_with_colour_word_and_both_numbers():
-    page = page_of(
-        Verdict("holds", 0.52, 0.01),
-        Verdict("fails", 0.9),
-        Verdict("erratum", note="the sign"),
-        Verdict("not-run", note="needs data"),
-    )
+    page = page_of(*ALL)
     assert re.findall(r'<tr class="(\w+)" data-paper="toy" data-status="([\w-]+)"', page) == [
         ("good", "holds"),
         ("critical", "fails"),
         ("warning", "erratum"),
+        ("watch", "not-reproduced"),
+        ("watch", "underspecified"),
+        ("info", "not-judged"),
         ("info", "not-run"),
     ]
     assert "0.5 ± 0.1" in page and "0.52 ± 0.01" in page
-    assert "4 claims of 1 paper, 3 of them judged: 1 hold, 1 fail, 1 are errata. 1 have no verdict yet." in page
+    assert (
+        "7 claims of 1 paper, 5 of them judged: 1 hold, 1 fail, 1 are errata, 1 were not reproduced at this scale, "
+        "1 depend on what the text leaves open. 1 cannot be judged. 1 have no verdict yet."
+    ) in page
+
+
+def test_one_paper_alone_is_a_referees_report_with_command_cost_choices_and_questions():
+    verdict = Verdict("underspecified", span=(0.0, 1.0), trials=3, cost=200.0, scale="small", commit="abc")
+    asked = claim("toy/C1", choices=("zero padding",), question="Which kernel?", effect="IoU at 40")
+    mine = Standing(claim("toy/C2", ours=True), Verdict("holds", 1.0))
+    page = render_page([mine, Standing(asked, verdict)])
+    headings = re.findall(r'scope="rowgroup"><span class="id"></span> ([\w ]+?) <span', page)
+    assert headings == ["What the text leaves open", "Statements of ours on its subject"]
+    for text in (
+        "netvitals reproduce --claim toy/C1",
+        "about 3 min of one core",
+        "rests on: zero padding",
+        "Which kernel?",
+        "measured: IoU at 40",
+        "commit abc",
+        ">ours<",
+    ):
+        assert text in page, text
+    both = render_page([mine, Standing(claim("tiny/C1"), Verdict("holds", 1.0))])
+    assert "What the papers claim" in both and "Statements of ours on" not in both
 
 
 def test_the_cells_of_a_table_are_one_row_until_somebody_opens_it():
-    page = page_of(*(Verdict("holds" if i else "fails", 0.5) for i in range(12)))
-    assert page.count('<tr class="group">') == 1 and 'class="folded"' in page
+    many = [Standing(claim(f"toy/C{i}"), Verdict("holds" if i else "fails", 0.5)) for i in range(12)]
+    page = render_page([*many, Standing(claim("tiny/C1"), Verdict("holds", 0.5))])
+    assert page.count('<tr class="group">') == 2 and 'class="folded"' in page
     assert "11 holds, 1 fails" in page and "show 12 claims" in page
     assert 'class="folded"' not in page_of(Verdict("holds", 0.5))
 
@@ -154,20 +219,42 @@ def test_the_filters_work_in_a_browser(tmp_path):
     assert "1 shown" in dom
 
 
-def test_the_record_says_everything_on_one_line_a_claim(tmp_path):
+def test_the_record_is_a_report_with_one_line_a_claim(tmp_path):
     held = Standing(claim("toy/C1"), Verdict("holds", 0.51, note="a|b\nand *so* on", seeds=3, scale="small", trials=4))
     stale = Standing(claim("toy/C2"), Verdict("fails", 0.9, scale="smoke", trials=1), stale=True)
+    ours = Standing(claim("toy/C3", ours=True, question="Why?"), lab.not_reproduced(0.1, 0.2, trials=5))
     other = Standing(claim("tiny/C1"), lab.not_run("needs data"))
-    first, second = lab.write_record([held, stale, other], tmp_path / "record")
+    first, second = lab.write_record([held, stale, ours, other], tmp_path / "record")
     assert (first.name, second.name) == ("tiny.md", "toy.md")
     text = second.read_text()
-    assert "2 claims: 1 holds, 1 fails." in text
+    assert "3 claims: 1 holds, 1 fails, 1 not reproduced at this scale; 1 of them are ours, not the paper's." in text
+    assert re.findall(r"^## (.*)", text, re.M) == [
+        "What holds",
+        "What fails",
+        "Statements of ours on its subject",
+        "What we would ask the authors",
+    ]
     rows = [line for line in text.splitlines() if line.startswith("| C")]
     assert rows[0] == (
-        r"| C1 | a \< b & c (§1) | 0.5 ± 0.1 | 0.51 — a\|b and \*so\* on | holds | 4 trials, 3 seeds, "
-        "small |"
+        r"| C1 | a \< b & c (§1) | 0.5 ± 0.1 | 0.51 — a\|b and \*so\* on | 4 trials, 3 seeds, scale small, under 1 s |"
     )
-    assert rows[1].endswith("| 0.9 | fails | code has changed since; 1 trial, smoke |")
-    assert "| needs data | not-run |  |" in first.read_text()
+    assert rows[1].endswith("| 0.9 | code has changed since, 1 trial, scale smoke, under 1 s |")
+    assert "an effect of 0.2 would have been seen | not reproduced at this scale |" in rows[2]
+    assert "| needs data |  |" in first.read_text()
     with pytest.raises(ValueError, match=r"toy\.md is a file"):
         lab.write_record([held], second)
+
+
+def test_what_is_recorded_loads_again_with_its_commit(tmp_path, monkeypatch):
+    from netvitals.lab.engine import standing
+
+    kept = lab.underspecified((0.0, 1.0), 0.5, note="by kernel", facts={"a": 1.5}, trials=3, scale="small", cost=123.0)
+    wrong = lab.erratum(0.3, note="the sign", correction="it falls", trials=1)
+    lab.write_record([Standing(claim("toy/C1"), kept), Standing(claim("toy/C2"), wrong)], tmp_path)
+    monkeypatch.setattr(standing, "RECORDED", tmp_path)
+    again = standing.recorded_verdicts.__wrapped__()
+    first, second = again["toy/C1"], again["toy/C2"]
+    assert (first.status, first.span, first.measured, first.cost) == ("underspecified", (0.0, 1.0), 0.5, 100.0)
+    assert first.words == "by kernel; a 1.5; from 0 to 1 over the set-ups"
+    assert (second.status, second.words) == ("erratum", "the sign; right is: it falls")
+    assert first.commit == standing.recorded_verdicts.__wrapped__()["toy/C2"].commit

@@ -8,14 +8,17 @@ import json
 import pytest
 
 from netvitals import stats
-from netvitals.lab.engine import claim
+from netvitals.lab.engine import claim, verdict
 from netvitals.lab.engine.judges import (
     agree,
     all_near,
     at_most,
     column,
     combinators,
+    compared,
+    comparing,
     corrected,
+    difference,
     frame,
     groups,
     largest_gap,
@@ -23,6 +26,7 @@ from netvitals.lab.engine.judges import (
     means,
     near,
     one,
+    paired,
     rows,
     sign_of,
     slope_of,
@@ -37,7 +41,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("module", [claim, rows, combinators])
+@pytest.mark.parametrize("module", [claim, verdict, rows, combinators, comparing])
 def test_examples(module):
     assert doctest.testmod(module).failed == 0
 
@@ -115,6 +119,45 @@ def test_a_correction_is_an_erratum_only_where_the_printed_statement_is_wrong_an
     ]
     assert [v.status for v in verdicts] == ["holds", "holds", "erratum", "fails"]
     assert verdicts[2].note == "right" and verdicts[3].note == "neither"
+
+
+@pytest.mark.parametrize(
+    ("values", "sign", "more", "status"),
+    [
+        ([0.1, 0.2, 0.3, 0.2, 0.2], 1, {}, "holds"),
+        ([0.1, 0.2, 0.3, 0.2, 0.2], -1, {}, "fails"),
+        ([0.1, 0.2, 0.3, 0.2, 0.2], -1, {"scaled": True}, "not-reproduced"),
+        ([0.1, 0.2, 0.3, 0.2, 0.2], 1, {"margin": 0.15}, "not-reproduced"),
+        ([0.1, 0.2, 0.3, 0.2, 0.2], -1, {"margin": 0.3}, "holds"),
+        ([0.1, -0.2, 0.3, -0.2, 0.2], 1, {}, "not-reproduced"),
+        ([0.1, 0.2, 0.3, 0.2], 1, {}, "not-judged"),
+    ],
+)
+def test_a_comparison_needs_five_pairs_and_its_whole_interval(values, sign, more, status):
+    found = compared(values, sign, **more)
+    assert found.status == status, str(found)
+    if status != "not-judged":
+        assert found.interval is not None and found.seeds == 5
+
+
+def test_the_power_of_a_comparison_is_what_it_would_have_seen():
+    """Four of five repetitions with that true difference reject at 5 %, by simulation."""
+    import numpy as np
+    from scipy.stats import ttest_1samp
+
+    rng = np.random.default_rng(0)
+    seen = []
+    for _ in range(400):
+        drawn = rng.normal(0, 1, 8)
+        power = difference(drawn).power * (1.0 / drawn.std(ddof=1))  # at the true spread of one
+        seen.append(ttest_1samp(rng.normal(power, 1, 8), 0).pvalue < 0.05)
+    assert 0.74 < np.mean(seen) < 0.9, np.mean(seen)
+    with pytest.raises(ValueError, match="at least 2 finite pairs"):
+        difference([1.0])
+
+
+def test_pairs_are_over_the_seeds_that_both_have():
+    assert paired({0: 1.0, 1: 5.0, 2: 3.0}, {2: 1.0, 0: 0.5}) == [0.5, 2.0]
 
 
 def test_facts_survive_storage_and_are_worded():

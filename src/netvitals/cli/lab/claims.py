@@ -22,7 +22,10 @@ def register(app: typer.Typer) -> None:
 
 def list_claims(
     paper: Annotated[str | None, typer.Option(help="Only claims of this paper.")] = None,
-    status: Annotated[str | None, typer.Option(help="Only holds, fails, erratum or not-run.")] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(help="Only holds, fails, erratum, not-reproduced, underspecified, not-judged or not-run."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
     results: Annotated[
         Path | None, typer.Option(help="The results file. [default: runs/studies.sqlite, if it is there]")
@@ -49,8 +52,8 @@ def list_claims(
         found = [s for s in lab.standings(chosen, store, recorded=True) if status in (None, s.verdict.status)]
         if html is not None:
             typer.echo(lab.write_page(found, html, store), err=as_json)
-    for path in lab.write_record(found, record) if record is not None else ():
-        typer.echo(path, err=as_json)
+        for path in lab.write_record(found, record, store) if record is not None else ():
+            typer.echo(path, err=as_json)
     if as_json:
         typer.echo(json.dumps(plain([s.to_dict() for s in found], odd=str), ensure_ascii=False))
         return

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from netvitals.lab.engine.claim import worded
 from netvitals.lab.engine.judging import rows_of
 from netvitals.lab.engine.store import Results
+from netvitals.lab.engine.verdict import worded
 
 
 def export(results: Results, folder: str | os.PathLike[str], studies: Iterable[str] | None = None) -> list[Path]:

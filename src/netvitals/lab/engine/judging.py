@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from netvitals.lab.engine.claim import Claim, Verdict, not_run
+from netvitals.lab.engine.claim import Claim
 from netvitals.lab.engine.store import Results, TrialRecord, fingerprint
 from netvitals.lab.engine.study import Config, Row, Study, trial_key, trial_name
+from netvitals.lab.engine.verdict import JUDGED, Verdict, not_judged, not_run
 from netvitals.lab.engine.versions import code_version
 
 
@@ -75,10 +76,15 @@ def _verdict(claim: Claim, pairs: Sequence[tuple[Config, TrialRecord | None]], s
     try:
         verdict = claim.judge(rows)
     except Exception as error:  # a verdict that cannot be reached is no verdict, and must not hide the others
-        return replace(not_run(f"it could not be judged: {type(error).__name__}: {error}"), **facts)
+        return replace(not_judged(f"its judge raised {type(error).__name__}: {error}"), **facts)
     seeds = verdict.seeds or len({str(r["seed"]) for r in rows if "seed" in r})
     note = "; ".join(filter(None, (verdict.note, late)))
-    return replace(verdict, seeds=seeds, note=note, **facts)
+    if claim.seeds > seeds and verdict.status in JUDGED:
+        text = f"a comparison needs {claim.seeds} paired seeds and there are {seeds}"
+        verdict = replace(verdict, status="not-judged")
+        note = f"{text}; {note}" if note else text
+    correction = verdict.correction or (claim.correction if verdict.status == "erratum" else "")
+    return replace(verdict, seeds=seeds, note=note, correction=correction, **facts)
 
 
 def _last_line(error: str) -> str:

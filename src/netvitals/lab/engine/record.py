@@ -1,7 +1,8 @@
-"""The record: where the claims of each paper stand, as text that lives beside the code.
+"""The record: a referee's report on each paper, as text that lives beside the code.
 
-One Markdown file a paper, in the order of its claims, first how many hold, then every claim with what the paper says,
-what was measured, on how many trials at which scale, and the note. Nothing in it depends on when or where it was run.
+One Markdown file a paper: how the claims stand, then what holds, what does not, what could not be told and why, what is
+ours, and what we would ask the authors. Every claim has the paper's number beside ours, what it rests on and the
+command that makes the verdict again. Pictures are drawn where the trials are at hand.
 """
 
 from __future__ import annotations
@@ -9,83 +10,157 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from netvitals.lab.engine.claim import STATUSES
-from netvitals.lab.engine.standing import Standing
+from netvitals.lab.engine.page import HEADINGS, OURS, basis
+from netvitals.lab.engine.standing import Standing, plot_of
+from netvitals.lab.engine.store import Results
+from netvitals.lab.engine.verdict import LABELS, MEANINGS, STATUSES
+from netvitals.report.plot import Plot, style
+
+KEPT = ("status", "measured", "uncertainty", "interval", "power", "span", "correction")  # of a verdict, in the record
 
 
-def write_record(standings: Sequence[Standing], folder: str | os.PathLike[str]) -> list[Path]:
+def write_record(
+    standings: Sequence[Standing], folder: str | os.PathLike[str], results: Results | None = None
+) -> list[Path]:
     """Write ``<paper>.md`` into ``folder`` for every paper among the standings; the paths, in order.
 
     Beside each ``<paper>.json`` with the verdicts: in ``lab/recorded`` it is what ``netvitals claims`` opens with.
+
+    Args:
+        standings: claims with their verdicts.
+        folder: where to; made if it is not there.
+        results: with it the pictures of the claims are drawn into ``folder/images``.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"the record is a folder with one file for each paper, and {folder} is a file")
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+    commit, paths = commit_here(), []
     for paper in sorted({s.claim.paper for s in standings}):
+        mine = [s for s in standings if s.claim.paper == paper]
+        pictures = dict(_pictures(mine, folder / "images", results)) if results is not None else {}
+        kept = {s.claim.id: name for s in mine if (folder / (name := f"images/{_file(s)}")).is_file()}
         path = folder / f"{paper}.md"
-        path.write_text(render_record([s for s in standings if s.claim.paper == paper]), encoding="utf-8")
+        path.write_text(render_record(mine, kept | pictures), encoding="utf-8")
         paths.append(path)
-        stated = {s.claim.id: _stated(s) for s in standings if s.claim.paper == paper and s.verdict.status != "not-run"}
+        stated = {s.claim.id: _stated(s, commit) for s in mine if s.verdict.status != "not-run"}
         text = json.dumps(stated, indent=0, ensure_ascii=False, sort_keys=True)
         path.with_suffix(".json").write_text(text, encoding="utf-8")
     return paths
 
 
-def _stated(standing: Standing) -> dict[str, Any]:
-    """A verdict as it is shipped: without what depends on the machine that measured it."""
+def commit_here() -> str:
+    """The commit of the code that runs, with a + where files have been changed since; empty outside of git."""
+    here = Path(__file__).parent
+    asked = (["git", "rev-parse", "--short=10", "HEAD"], ["git", "status", "--porcelain", "--", str(here.parents[1])])
+    try:
+        head, changed = (subprocess.run(a, cwd=here, capture_output=True, text=True, timeout=20) for a in asked)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    if head.returncode:
+        return ""
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+def _file(standing: Standing) -> str:
+    return standing.claim.id.replace("/", "-") + ".svg"
+
+
+def _pictures(standings: Sequence[Standing], folder: Path, results: Results) -> Iterator[tuple[str, str]]:
+    for standing in standings:
+        plot = None if standing.recorded else plot_of(standing, results)
+        if plot is not None:
+            folder.mkdir(exist_ok=True)
+            (folder / _file(standing)).write_text(_alone(plot), encoding="utf-8")
+            yield standing.claim.id, f"images/{_file(standing)}"
+
+
+def _alone(plot: Plot) -> str:
+    """The picture as a file of its own: with its style, and its legend as a title."""
+    inks = {"ink": "#1d2733", "soft": "#55606e", "faint": "#7b8694", "line": "#cfd6de", "rule": "#e4e8ed"}
+    own = "svg{" + "".join(f"--{name}:{ink};" for name, ink in inks.items()) + "background:#fff;font-family:sans-serif}"
+    drawn = plot.svg().replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    head, _, rest = drawn.partition(">")
+    keys = ", ".join(name for _, name in plot.legend)
+    return f"{head}><style>{own}{style()}</style><desc>{_cell(keys)}</desc>{rest}"
+
+
+def _stated(standing: Standing, commit: str) -> dict[str, Any]:
+    """A verdict as it is shipped."""
     v = standing.verdict
-    stated = {"status": v.status, "measured": v.measured, "uncertainty": v.uncertainty, "note": v.words}
-    stated |= {"trials": v.trials, "seeds": v.seeds, "scale": v.scale}
+    stated = {name: getattr(v, name) for name in KEPT} | {"note": _plain_words(standing)}
+    stated |= {"trials": v.trials, "seeds": v.seeds, "scale": v.scale, "cost": float(f"{v.cost:.1g}")}
+    stated["commit"] = v.commit if standing.recorded else commit
     return {key: value for key, value in stated.items() if value not in (None, "", 0)} | {"status": v.status}
 
 
-def render_record(standings: Sequence[Standing]) -> str:
-    """The record of one paper as Markdown."""
+def _plain_words(standing: Standing) -> str:
+    """Note and facts; what the status brings is kept in fields of its own."""
+    from dataclasses import replace
+
+    return replace(standing.verdict, status="holds", correction="", power=None, span=None).words
+
+
+def render_record(standings: Sequence[Standing], pictures: dict[str, str] | None = None) -> str:
+    """The report on one paper as Markdown; ``pictures`` are files by claim."""
     paper = standings[0].claim.paper
     counts = {k: sum(s.verdict.status == k for s in standings) for k in STATUSES}
+    ours = sum(s.claim.ours for s in standings)
     lines = [
-        f"# {paper.replace('-', ' ').capitalize()}: claims and verdicts",
+        f"# {paper.replace('-', ' ').capitalize()}: a referee's report",
         "",
-        f"{len(standings)} claims: " + ", ".join(f"{n} {k}" for k, n in counts.items() if n) + ". "
-        f"`netvitals reproduce {paper}` measures them again, "
-        f"`netvitals claims --paper {paper} --record FOLDER` writes this file.",
+        f"{len(standings)} claims: "
+        + ", ".join(f"{n} {LABELS[k]}" for k, n in counts.items() if n)
+        + (f"; {ours} of them are ours, not the paper's" if ours else "")
+        + f". `netvitals reproduce {paper}` measures them again, `netvitals reproduce --claim {paper}/NAME` one of "
+        f"them, and `netvitals claims --paper {paper} --record FOLDER` writes this file.",
         "",
     ]
-    for study in dict.fromkeys(s.claim.study for s in standings):
+    chapters = {
+        **{h: [s for s in standings if s.verdict.status == k and not s.claim.ours] for k, h in HEADINGS.items()}
+    }
+    chapters[OURS] = [s for s in standings if s.claim.ours]
+    meanings = {HEADINGS[k]: MEANINGS[k] for k in STATUSES} | {OURS: "the paper does not say so"}
+    for heading, mine in chapters.items():
+        if not mine:
+            continue
+        verdict = heading == OURS
         lines += [
-            f"## `{study}`",
+            f"## {heading}",
             "",
-            "| claim | says | expected | measured | verdict | basis |",
-            "|---|---|---|---|---|---|",
+            f"{meanings[heading][0].upper()}{meanings[heading][1:]}.",
+            "",
+            f"| claim | says | paper | here |{' verdict |' if verdict else ''} rests on |",
+            f"|---|---|---|---|{'---|' if verdict else ''}---|",
+            *(_row(s, verdict=verdict) for s in mine),
+            "",
         ]
-        lines += [_row(s) for s in standings if s.claim.study == study]
-        lines.append("")
+        drawn = [(s, pictures[s.claim.id]) for s in mine if pictures and s.claim.id in pictures]
+        for standing, file in drawn:
+            lines += [f"![{standing.claim.id}: {_cell(standing.claim.statement)}]({file})", ""]
+    asked = [(s.claim.id.partition("/")[2], s.claim.question) for s in standings if s.claim.question]
+    if asked:
+        lines += ["## What we would ask the authors", "", *(f"- **{name}** {_cell(text)}" for name, text in asked), ""]
     return "\n".join(lines)
 
 
-def _row(standing: Standing) -> str:
-    claim, verdict = standing.claim, standing.verdict
-    basis = "code has changed since; " if standing.stale else ""
-    if verdict.trials:
-        basis += f"{verdict.trials} trial{'s' * (verdict.trials != 1)}"
-        basis += f", {verdict.seeds} seeds" if verdict.seeds > 1 else ""
-        basis += f", {verdict.scale}" if verdict.scale else ""
-    if verdict.excluded:
-        basis += f", {len(verdict.excluded)} excluded"
-    measured = " — ".join(part for part in (verdict.number, verdict.words) if part)
+def _row(standing: Standing, *, verdict: bool) -> str:
+    claim, found = standing.claim, standing.verdict
+    rests = ", ".join(("code has changed since",) * standing.stale + basis(standing))
+    rests += f", {len(found.excluded)} excluded" if found.excluded else ""
+    rests += f". Ours to choose: {'; '.join(claim.choices)}" if claim.choices else ""
     cells = (
         claim.id.partition("/")[2],
         claim.statement + (f" ({claim.section})" if claim.section else ""),
         str(claim.expected),
-        measured,
-        verdict.status,
-        basis,
+        " — ".join(part for part in (found.number, found.words) if part),
+        *((found.label,) if verdict else ()),
+        rests,
     )
     return "| " + " | ".join(map(_cell, cells)) + " |"
 

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from types import ModuleType
 
-from netvitals.lab.engine.claim import STATUSES, Claim
+from netvitals.lab.engine.claim import Claim
 from netvitals.lab.engine.study import SCALES, Study
+from netvitals.lab.engine.verdict import STATUSES
 
 _HERE = "netvitals.lab.studies"
 

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from netvitals.lab.engine.claim import STATUSES, Claim, Verdict
+from netvitals.lab.engine.claim import Claim
 from netvitals.lab.engine.judging import changed_hypothesis, judge, rows_of
 from netvitals.lab.engine.progress import shown
 from netvitals.lab.engine.registry import check_scale, claims_of, find_claim, find_studies, find_study
 from netvitals.lab.engine.store import DEFAULT, Results, TrialRecord
 from netvitals.lab.engine.study import Row, Study, trial_key
+from netvitals.lab.engine.verdict import STATUSES, Verdict
 from netvitals.lab.engine.versions import code_version
 from netvitals.lab.engine.workers import Engine, Outcome, TrialTask, make_engine
 from netvitals.runs.lock import FileLock, FileLocked

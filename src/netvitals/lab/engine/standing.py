@@ -10,11 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from netvitals.lab.engine.claim import Claim, Verdict, not_run
+from netvitals.lab.engine.claim import Claim
 from netvitals.lab.engine.judging import rows_of
 from netvitals.lab.engine.registry import find_study
 from netvitals.lab.engine.store import Results, StoredVerdict
 from netvitals.lab.engine.study import SCALES, trial_key
+from netvitals.lab.engine.verdict import Verdict, not_run
 from netvitals.lab.engine.versions import code_version
 from netvitals.report.plot import Plot
 
@@ -41,6 +42,12 @@ class Standing:
             "section": c.section,
             "statement": c.statement,
             "expected": str(c.expected),
+            "ours": c.ours,
+            "effect": c.effect,
+            "choices": list(c.choices),
+            "question": c.question,
+            "command": c.command,
+            "label": self.verdict.label,
             "judged": self.judged,
             "stale": self.stale,
             "recorded": self.recorded,
@@ -77,7 +84,7 @@ def recorded_verdicts() -> dict[str, Verdict]:
     found: dict[str, Verdict] = {}
     for file in sorted(RECORDED.glob("*.json")):
         for claim, record in json.loads(file.read_text(encoding="utf-8")).items():
-            found[claim] = Verdict(**record)
+            found[claim] = Verdict.from_dict(record)
     return found
 
 

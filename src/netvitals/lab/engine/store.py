@@ -20,9 +20,9 @@ from pathlib import Path
 from types import TracebackType
 
 from netvitals.lab.engine import damage
-from netvitals.lab.engine.claim import Verdict
 from netvitals.lab.engine.damage import check_trial, readable, seal_trial, seals
 from netvitals.lab.engine.study import Config, Row, canonical
+from netvitals.lab.engine.verdict import Verdict
 from netvitals.runs.lock import FileLock
 
 DEFAULT = Path("runs/studies.sqlite")

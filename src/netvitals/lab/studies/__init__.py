@@ -3,18 +3,7 @@
 One folder per paper. ``run`` (also ``netvitals.lab.run``) runs a study, ``reproduce`` several.
 """
 
-from netvitals.lab.engine.claim import (
-    STATUSES,
-    Claim,
-    Expected,
-    Verdict,
-    decide,
-    erratum,
-    fails,
-    holds,
-    not_run,
-    within,
-)
+from netvitals.lab.engine.claim import Claim, Expected, within
 from netvitals.lab.engine.exporting import export
 from netvitals.lab.engine.judging import judge, trial_keys
 from netvitals.lab.engine.page import render_page, write_page
@@ -34,6 +23,19 @@ from netvitals.lab.engine.runner import State, StudyRun, reproduce, run
 from netvitals.lab.engine.standing import Standing, standings
 from netvitals.lab.engine.store import DEFAULT, Hypothesis, Results, StoredVerdict, TrialRecord
 from netvitals.lab.engine.study import SCALES, Config, Row, Study
+from netvitals.lab.engine.verdict import (
+    LABELS,
+    STATUSES,
+    Verdict,
+    decide,
+    erratum,
+    fails,
+    holds,
+    not_judged,
+    not_reproduced,
+    not_run,
+    underspecified,
+)
 from netvitals.lab.engine.versions import code_version
 from netvitals.lab.engine.workers import ENGINES
 from netvitals.report import plot as _drawing
@@ -45,6 +47,7 @@ Series = _drawing.Series
 __all__ = [
     "DEFAULT",
     "ENGINES",
+    "LABELS",
     "SCALES",
     "STATUSES",
     "Claim",
@@ -77,6 +80,8 @@ __all__ = [
     "find_study",
     "holds",
     "judge",
+    "not_judged",
+    "not_reproduced",
     "not_run",
     "papers",
     "render_page",
@@ -85,6 +90,7 @@ __all__ = [
     "run",
     "standings",
     "trial_keys",
+    "underspecified",
     "within",
     "write_page",
     "write_record",

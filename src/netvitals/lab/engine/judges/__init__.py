@@ -1,14 +1,18 @@
 """What claims are made of: choosing rows, and turning numbers into verdicts."""
 
 from netvitals.lab.engine.judges.combinators import agree, all_near, at_most, corrected, near, sign_of, slope_of
+from netvitals.lab.engine.judges.comparing import Difference, compared, difference, paired
 from netvitals.lab.engine.judges.rows import column, frame, groups, largest_gap, matches, means, one, some
 
 __all__ = [
+    "Difference",
     "agree",
     "all_near",
     "at_most",
     "column",
+    "compared",
     "corrected",
+    "difference",
     "frame",
     "groups",
     "largest_gap",
@@ -16,6 +20,7 @@ __all__ = [
     "means",
     "near",
     "one",
+    "paired",
     "sign_of",
     "slope_of",
     "some",

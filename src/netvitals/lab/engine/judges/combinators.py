@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from netvitals import stats
-from netvitals.lab.engine.claim import Expected, Measured, Verdict, decide, erratum, fails, within
+from netvitals.lab.engine.claim import Expected, within
 from netvitals.lab.engine.study import Row
+from netvitals.lab.engine.verdict import Measured, Verdict, decide, erratum, fails
 
 Z = 4.5  # standard errors by which a mean may miss its expectation; chance exceeds it once in 150,000 times
 

@@ -1,18 +1,20 @@
-"""The 79 configurations of the sparsity–accuracy study (P7): architecture × activation × mechanism × level.
+"""The configurations of the sparsity–accuracy study (P7): architecture × activation × mechanism × level.
 
-56 = {MLP, residual network, vision transformer, denoiser} × 14, and 23 for the GPT. The base networks carry no norm
-that centres (none, or root mean square), so that a centring norm is a configuration of its own; norms that set the
-sparsity stand directly before the activation, also inside the feed-forward layers of transformers.
+79 as in the paper: 56 = {MLP, residual network, vision transformer, denoiser} × 14, and 23 for the GPT. For two cores a
+ladder of ten for an MLP and a plain convolutional network. The base networks carry no norm that centres (none, or root
+mean square), so that a centring norm is a configuration of its own; a norm that sets the sparsity stands directly
+before every activation, behind the addition of a residual block and inside the feed-forward layers of transformers too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from netvitals import layers
+from netvitals import activations, layers
 from netvitals.lab import models
 from netvitals.lab.data import Dataset
 
@@ -72,6 +74,14 @@ GPT = (
     ("norm", "relu2:15", "layer", None),
 )
 
+LADDER = (0.50, 0.75, 0.90, 0.95)
+FEW = (
+    ("activation", "gelu", "", None),
+    ("activation", "relu", "", None),
+    *(("quantile norm", "relu", f"quantile:{q:g}", q) for q in LADDER),
+    *(("top-k", f"topk:gelu:{s:g}", "", s) for s in LADDER),
+)
+
 BASES = {
     "mlp": "mlp:64-64x3-10,norm=none",
     "resnet": "resnet-mini,width=8,norm=rms",
@@ -79,33 +89,71 @@ BASES = {
     "denoiser": "denoiser,width=8,heads=2,hidden=32,norm=rms",
     "gpt": "gpt-micro,depth=3,width=64,norm=rms",
 }
+PLAIN = {"cnn": "resnet-mini,width=8,blocks=1-1,shortcut=false,norm=none"}
 
 
 def points() -> list[Point]:
     """All 79, in the order of the architectures."""
-    return [*_points()]
+    return [
+        Point(architecture=architecture, act=act, norm=norm, mechanism=mechanism, level=level)
+        for architecture in BASES
+        for mechanism, act, norm, level in (GPT if architecture == "gpt" else SHARED)
+    ]
 
 
-def _points() -> Iterator[Point]:
-    for architecture in BASES:
-        for mechanism, act, norm, level in GPT if architecture == "gpt" else SHARED:
-            yield Point(architecture=architecture, act=act, norm=norm, mechanism=mechanism, level=level)
+def ladder(architecture: str) -> list[Point]:
+    """Ten configurations of one architecture: the dense reference, ReLU, and two mechanisms at four levels."""
+    return [
+        Point(architecture=architecture, act=act, norm=norm, mechanism=mechanism, level=level)
+        for mechanism, act, norm, level in FEW
+    ]
 
 
 def build(point: Point, data: Dataset, seed: int) -> nn.Module:
     """The network of one configuration, its weights drawn by ``seed``."""
-    spec = BASES[point.architecture]
-    norm = {"centred": "batch"}.get(point.norm, point.norm)
-    if not norm:
-        return models.build(spec, seed=seed, data=data, act=point.act)
-    if point.architecture in ("mlp", "resnet", "gpt"):
-        return models.build(spec, seed=seed, data=data, act=point.act, norm=norm)
-    net = models.build(spec, seed=seed, data=data, act=point.act)
-    for module in net.modules():
-        up, act = getattr(module, "up", None), getattr(module, "act", None)
-        if isinstance(up, nn.Linear) and isinstance(act, nn.Module):  # a feed-forward layer
-            before = layers.PerToken(layers.norm(norm, up.out_features, 2))
-            module.act = nn.Sequential(before, act)
-        elif isinstance(act, nn.Module) and isinstance(getattr(module, "conv", None), nn.Conv2d):
-            module.norm = layers.norm(norm, module.conv.out_channels, 4)  # type: ignore[union-attr, arg-type]
+    spec = (BASES | PLAIN)[point.architecture]
+    sizes = {} if point.architecture != "mlp" else {"inputs": data.sizes["inputs"], "outputs": data.sizes["outputs"]}
+    net = models.build(spec, seed=seed, data=data, act=point.act, **sizes)
+    if point.norm:
+        norm_before_activations(net, point.norm, point.act, data.train.x[:2])
     return net
+
+
+@torch.no_grad()
+def norm_before_activations(net: nn.Module, norm: str, act: str, x: Tensor) -> list[str]:
+    """Put a norm directly before every activation of a kind; the features of each are those of its input.
+
+    Args:
+        net: changed in place.
+        norm: a spec of :func:`netvitals.layers.norm`, or ``centred`` for the batch norm.
+        act: the activation as the network was built with it.
+        x: two examples that show the shapes.
+
+    Returns:
+        Names of the activations that have it now.
+    """
+    kind, shapes = type(activations.get(act)), dict[str, torch.Size]()
+    found = {name: module for name, module in net.named_modules() if type(module) is kind}
+
+    def seen(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            shapes.setdefault(name, inputs[0].shape)
+
+        return hook
+
+    hooks = [module.register_forward_pre_hook(seen(name)) for name, module in found.items()]
+    mode = net.training
+    try:
+        net.eval()(x)
+    finally:
+        net.train(mode)
+        for hook in hooks:
+            hook.remove()
+    spec = {"centred": "batch"}.get(norm, norm)
+    for name, shape in shapes.items():
+        tokens = len(shape) == 3  # (N, T, C): one statistic for all positions
+        before = layers.norm(spec, shape[-1] if len(shape) < 4 else shape[1], 2 if tokens else len(shape))
+        parent, _, last = name.rpartition(".")
+        home = net.get_submodule(parent)
+        setattr(home, last, nn.Sequential(layers.PerToken(before) if tokens else before, found[name]))
+    return list(shapes)

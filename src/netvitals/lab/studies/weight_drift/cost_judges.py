@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from netvitals import stats
 from netvitals.drift import amplification, intermediate_peak
 from netvitals.lab.engine.judges import means, some
+from netvitals.lab.engine.verdict import Fact, fails, holds, underspecified
 from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, not_run
-from netvitals.lab.studies.weight_drift._cliff import cliff, picture
+from netvitals.lab.studies.weight_drift._cliff import Cliff, falls, picture
 from netvitals.lab.studies.weight_drift._grid import REFERENCE
-from netvitals.lab.studies.weight_drift.cliff import CLASSIFIERS
 from netvitals.lab.studies.weight_drift.steering import TOOLS, predicted_sparsity
 
 NEAR = (0.60, 0.85)  # a breakpoint in this range is "about 70 %"
@@ -91,34 +92,47 @@ def controllable(rows: Sequence[Row]) -> Verdict:
 
 
 def cliff_verdict(rows: Sequence[Row]) -> Verdict:
-    """The breakpoint over all architectures and the two estimators; by mechanism in the note."""
-    found = cliff(rows, REFERENCE)
-    if found.fit is None or found.onset is None:
-        return not_run(f"{len(found.points)} configurations are too few for a fit; run it at a larger scale")
-    classes = cliff([r for r in rows if r["architecture"] in CLASSIFIERS], REFERENCE)
-    chosen = classes.fit or found.fit
-    onset = classes.onset or found.onset
-    steep = chosen.right < min(chosen.left, 0) and chosen.rss < chosen.rss_line
-    sparse = [p for p in found.points if p.mechanism in ("quantile norm", "top-k") and p.sparsity > NEAR[0]]
-    return decide(
-        steep and NEAR[0] <= chosen.breakpoint <= NEAR[1],
-        chosen.breakpoint,
-        note="where accuracy of classifiers breaks against measured sparsity, two segments",
-        facts={
-            "interval": [chosen.low, chosen.high],
-            "slope before": chosen.left,
-            "slope after": chosen.right,
-            "1 % lost at": "never" if onset.sparsity is None else [onset.sparsity, onset.low, onset.high],
-            "all architectures with losses": [found.fit.breakpoint, found.fit.low, found.fit.high],
-            "configurations": len(found.points),
-            "runs excluded": len(found.excluded),
-            **{f"{p.architecture}, {p.mechanism} at {p.sparsity:.2f}": p.relative for p in sparse},
-        },
+    """As preregistered in the study's docstring: by group, and pooled at the longest budget."""
+    found = list(falls(rows, REFERENCE))
+    longest = max(c.where.budget for c in found)
+    groups = [c for c in found if c.where.architecture]
+    pooled = next(c for c in found if not c.where.architecture and c.where.budget == longest)
+    if not groups or pooled.fit is None:
+        return not_run(f"{len(pooled.points)} runs are too few for a fit; run it at a larger scale")
+    last = [c for c in groups if c.where.budget == longest]
+    fallen = [c for c in last if c.falls and c.fit is not None]
+    breaks = [c.fit.breakpoint for c in fallen if c.fit is not None]
+    inside = [NEAR[0] <= b <= NEAR[1] for b in [*breaks, *([pooled.fit.breakpoint] if pooled.falls else [])]]
+    facts: dict[str, Fact] = {str(c.where): _worded(c) for c in found}
+    facts["runs at chance, kept as points"] = sum(
+        not p.learned for c in found if not c.where.architecture for p in c.points
+    )
+    more: dict[str, Any] = {
+        "note": f"breakpoint over all at budget ×{longest:g}; {len(fallen)} of {len(last)} groups fall there",
+        "facts": facts,
+        "seeds": len({r["seed"] for r in rows}),
+    }
+    if pooled.falls and all(inside) and len(fallen) == len(last):
+        return holds(pooled.fit.breakpoint, interval=(pooled.fit.low, pooled.fit.high), **more)
+    if not any(inside) and fallen:
+        return fails(pooled.fit.breakpoint, interval=(pooled.fit.low, pooled.fit.high), **more)
+    spread = [b for c in groups if c.falls and c.fit is not None for b in (c.fit.breakpoint,)] or [
+        pooled.fit.breakpoint
+    ]
+    return underspecified(
+        (min(spread), max(spread)), pooled.fit.breakpoint, interval=(pooled.fit.low, pooled.fit.high), **more
     )
 
 
+def _worded(found: Cliff) -> str:
+    lost = f"sparsest lost {found.lost:.1%}"
+    if found.fit is None or not found.falls:
+        return f"no fall, {lost}"
+    return f"break at {found.fit.breakpoint:.2f} [{found.fit.low:.2f}, {found.fit.high:.2f}], {lost}"
+
+
 def cliff_plot(rows: Sequence[Row]) -> Plot:
-    return picture(cliff(rows, REFERENCE))
+    return picture(rows, REFERENCE)
 
 
 def relufication(rows: Sequence[Row]) -> Verdict:
