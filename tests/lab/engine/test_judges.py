@@ -168,3 +168,14 @@ def test_facts_survive_storage_and_are_worded():
     assert "before 0.25" in str(again)
     assert hash(verdict) == hash(again)
     assert Verdict.from_dict({"status": "holds", "note": "old"}).words == "old"
+
+
+def test_a_comparison_on_record_with_too_few_seeds_is_not_judged():
+    from netvitals.lab.engine.judging import with_enough_seeds
+    from netvitals.lab.studies import Claim, Expected
+
+    asked = Claim("toy/C1", "activations", "a > b", Expected(direction="a > b"), lambda rows: decide(True), seeds=5)
+    few, enough = (with_enough_seeds(asked, Verdict("fails", 0.1, note="gap", seeds=n)) for n in (2, 5))
+    assert (few.status, enough.status) == ("not-judged", "fails")
+    assert few.note == "a comparison needs 5 paired seeds and there are 2; gap"
+    assert with_enough_seeds(asked, Verdict("not-run", note="no data")).status == "not-run"

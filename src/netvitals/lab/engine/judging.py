@@ -79,12 +79,17 @@ def _verdict(claim: Claim, pairs: Sequence[tuple[Config, TrialRecord | None]], s
         return replace(not_judged(f"its judge raised {type(error).__name__}: {error}"), **facts)
     seeds = verdict.seeds or len({str(r["seed"]) for r in rows if "seed" in r})
     note = "; ".join(filter(None, (verdict.note, late)))
-    if claim.seeds > seeds and verdict.status in JUDGED:
-        text = f"a comparison needs {claim.seeds} paired seeds and there are {seeds}"
-        verdict = replace(verdict, status="not-judged")
-        note = f"{text}; {note}" if note else text
     correction = verdict.correction or (claim.correction if verdict.status == "erratum" else "")
-    return replace(verdict, seeds=seeds, note=note, correction=correction, **facts)
+    return with_enough_seeds(claim, replace(verdict, seeds=seeds, note=note, correction=correction, **facts))
+
+
+def with_enough_seeds(claim: Claim, verdict: Verdict) -> Verdict:
+    """The verdict, or that it cannot be judged where fewer seeds are behind it than the claim asks for."""
+    if verdict.seeds >= claim.seeds or verdict.status not in JUDGED:
+        return verdict
+    text = f"a comparison needs {claim.seeds} paired seeds and there are {verdict.seeds}"
+    note = "; ".join(filter(None, (text, verdict.note)))
+    return replace(verdict, status="not-judged", note=note, correction="", power=None, span=None)
 
 
 def _last_line(error: str) -> str:

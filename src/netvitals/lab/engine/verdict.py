@@ -160,7 +160,7 @@ def fails(measured: Measured = None, uncertainty: float | None = None, note: str
 
 
 def erratum(measured: Measured = None, uncertainty: float | None = None, note: str = "", **more: Any) -> Verdict:
-    """The paper's statement is wrong: ``measured`` is the corrected one's result, ``correction`` (or the note) says it."""
+    """The statement is wrong; ``measured`` is of the corrected one, which ``correction`` (or the note) says."""
     return Verdict("erratum", measured, uncertainty, note, **more)
 
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from netvitals.lab import data as datasets
+from netvitals.lab.engine.judges import groups, means
 from netvitals.lab.studies import Config, Row, Study
 
 ATTACKS = ("dlg", "idlg", "inverting")
@@ -30,8 +30,8 @@ CLOSE = 0.01  # mean squared error of a pixel below which the picture counts as 
 @dataclass(frozen=True)
 class Privacy:
     stiffness: tuple[float, ...] = STIFFNESS
-    seeds: int = 20
-    iterations: int = 600
+    seeds: int = 10
+    iterations: tuple[int, ...] = (600, 2400)  # the longer one tells whether the shorter one had converged
     channels: int = 4
 
 
@@ -116,10 +116,11 @@ def trials(p: Privacy) -> list[Config]:
             "attack": a,
             "stiffness": list(p.stiffness),
             "seeds": p.seeds,
-            "iterations": p.iterations,
+            "iterations": count,
             "channels": p.channels,
         }
         for a in ATTACKS
+        for count in p.iterations
     ]
 
 
@@ -140,13 +141,13 @@ def trial(config: Config) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
-    return {
-        f"{a}: share recovered by stiffness": "  ".join(
-            f"{s:g}: {np.mean([r['recovered'] for r in rows if (r['attack'], r['alpha']) == (a, s)]):.2f}"
-            for s in dict.fromkeys(r["alpha"] for r in rows)
+    facts: dict[str, Any] = {}
+    for (name, count), mine in groups(rows, "attack", "iterations").items():
+        share = means(mine, "recovered", "alpha")
+        facts[f"{name}, {count} iterations: share recovered by stiffness"] = "  ".join(
+            f"{a:g}: {v:.2f}" for a, v in share.items()
         )
-        for a in dict.fromkeys(r["attack"] for r in rows)
-    }
+    return facts
 
 
 STUDIES = (
@@ -155,9 +156,9 @@ STUDIES = (
         paper="gate-density",
         title="E19: three attacks on the gradients of a toy victim whose gate stiffens",
         scales={
-            "smoke": Privacy(stiffness=(1.0, 10.0, 60.0), seeds=4, iterations=80),
+            "smoke": Privacy(stiffness=(1.0, 10.0, 60.0), seeds=4, iterations=(40, 80)),
             "small": Privacy(),
-            "paper": Privacy(iterations=3000),
+            "paper": Privacy(seeds=20, iterations=(3000, 12000)),
         },
         trials=trials,
         trial=trial,

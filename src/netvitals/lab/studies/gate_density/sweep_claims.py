@@ -247,8 +247,10 @@ def _claims(name: str) -> Iterator[Claim]:
         statement=f"The sign does not depend on the threshold, for Softplus 50 either ({where})",
         expected=Expected(direction="no flip"),
         judge=_stiff_threshold,
-        section="§4.3",
+        section="§4.3 says it of four activations; Softplus is ours",
         uses=mine,
+        ours=True,
+        effect="change of density at θ = .01 and at .10",
     )
     yield Claim(
         id=f"gate-density/X-transition{tag}",
@@ -257,6 +259,7 @@ def _claims(name: str) -> Iterator[Claim]:
         expected=Expected(direction="between the neighbours of β* on the ladder"),
         judge=_transition,
         uses=mine,
+        ours=True,
     )
 
 

@@ -126,7 +126,7 @@ def problem_of(config: Mapping[str, Any]) -> tuple[rec.Reconstruction, Tensor]:
 def trial(config: Config) -> list[Row]:
     problem, x0 = problem_of(config)
     found = rec.solve(problem, x0, config["method"], iterations=config["iterations"])
-    rows = _by_stiffness(config, found)
+    rows = by_stiffness(config, found)
     check = config["check"]
     if check == "jacobian":
         report = rec.jacobian(problem, found.x)
@@ -164,7 +164,8 @@ def trial(config: Config) -> list[Row]:
     return rows
 
 
-def _by_stiffness(config: Mapping[str, Any], found: rec.Solution) -> list[Row]:
+def by_stiffness(config: Mapping[str, Any], found: rec.Solution) -> list[Row]:
+    """A row for each stiffness, with what was found over the seeds."""
     rows: list[Row] = []
     for i, alpha in enumerate(config["alphas"]):
         part = slice(i * config["seeds"], (i + 1) * config["seeds"])

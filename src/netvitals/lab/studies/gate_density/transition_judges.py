@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from netvitals import stats
-from netvitals.lab.engine.judges import at_most, column, groups, some
-from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, not_run
+from netvitals.lab.engine.judges import column, groups, some
+from netvitals.lab.engine.verdict import Fact
+from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, fails, holds, not_run, underspecified
 from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.transition import SETUPS, SUCCESS, table
 
 METHODS = ("adam", "lbfgsb", "momentum", "nesterov", "pgd")
 TABLE_6 = {"adam": 0.947, "lbfgsb": 0.883, "momentum": 0.784, "nesterov": 0.754, "pgd": 0.787}
-TABLE_7 = {1.0: 1.0, 5.0: 1.0, 10.0: 1.0, 20.0: 0.947, 40.0: 0.830, 60.0: 0.771}
 LEVEL = 0.02  # a level of IoU counts as reproduced within this
 
 
@@ -42,10 +43,22 @@ def best_at_20(rows: Sequence[Row]) -> Verdict:
 
 
 def levels_by_method(rows: Sequence[Row]) -> Verdict:
+    """The printed IoU at α = 20; where the default set-up misses it, its range over the set-ups of Adam and PGD."""
     iou = {m: value_at(rows, 20.0, check="methods", method=m) for m in METHODS}
     worst = max(abs(iou[m] - v) for m, v in TABLE_6.items())
-    facts = {f"{m}, paper": [iou[m], v] for m, v in TABLE_6.items()}
-    return at_most(worst, LEVEL, "largest gap to the printed IoU at α = 20", facts=facts)
+    facts: dict[str, Fact] = {f"{m}, paper": [iou[m], v] for m, v in TABLE_6.items()}
+    note = "largest gap to the printed IoU at α = 20 in the default set-up"
+    if worst <= LEVEL:
+        return holds(worst, note=note, facts=facts)
+    reach: dict[str, list[float]] = {}
+    for method, padding, block, scale in product(("adam", "pgd"), *map(dict.fromkeys, zip(*SETUPS))):
+        where = {"check": "set-ups", "method": method, "padding": padding, "block": block, "scale": scale}
+        if (padding, block, scale) in SETUPS:
+            reach.setdefault(method, []).append(value_at(rows, 20.0, **where))
+    facts |= {f"{m} over {len(v)} set-ups, least and most": [min(v), max(v)] for m, v in reach.items()}
+    if all(min(v) - LEVEL <= TABLE_6[m] <= max(v) + LEVEL for m, v in reach.items()):
+        return underspecified((min(reach["adam"]), max(reach["adam"])), worst, note=note, facts=facts)
+    return fails(worst, note=note, facts=facts)
 
 
 def loss_minimum(rows: Sequence[Row]) -> Verdict:
@@ -59,41 +72,6 @@ def loss_minimum(rows: Sequence[Row]) -> Verdict:
         note=f"stiffness of the smallest loss; IoU from α = 10 on {'falls' if falling else 'does not fall'} throughout",
         facts={"smallest loss": loss.mean(1).min(), **by_stiffness(alphas[high], iou[high])},
     )
-
-
-def levels_by_stiffness(rows: Sequence[Row]) -> Verdict:
-    gaps: dict[str, float] = {}
-    for padding, block, scale in SETUPS:
-        where = {"check": "set-ups", "method": "adam", "padding": padding, "block": block, "scale": scale}
-        alphas, iou = table(rows, "iou", **where)
-        gaps[f"{padding} padding, block {block}, Sobel × {scale:g}"] = max(
-            abs(float(v) - TABLE_7[a]) for a, v in zip(alphas, iou.mean(1)) if a in TABLE_7
-        )
-    best = min(gaps, key=lambda k: gaps[k])
-    return decide(
-        gaps[best] <= LEVEL,
-        gaps[best],
-        note=f"largest gap to the printed IoU in the best of {len(gaps)} "
-        f"set-ups ({best}); the others: " + ", ".join(f"{v:.2f}" for k, v in gaps.items() if k != best),
-    )
-
-
-def transition(rows: Sequence[Row]) -> Verdict:
-    alphas, iou = table(rows, "iou", check="transition")
-    three, four = rec.fit_phase(alphas, iou), rec.fit_phase(alphas, iou, 4)
-    bands = rec.bands(alphas, iou)
-    facts = (
-        f"{three}; four parameters {four}; bands "
-        + ", ".join(f"{k} {v}" for k, v in bands.items())
-        + f"; α*–δ correlation {three.correlation[1, 2]:.2f}"
-    )
-    try:
-        mid, (low, high) = rec.bootstrap_midpoint(alphas, iou, resamples=200)
-        facts += f"; bootstrap over seeds {mid:.3g} [{low:.3g}, {high:.3g}]"
-    except ValueError as error:
-        facts += f"; bootstrap: {error}"
-    printed = 27.92 <= three.midpoint <= 29.78 and not three.at_bound
-    return decide(printed, three.midpoint, float(three.crlb[1]), note=f"paper 28.97; {facts}")
 
 
 def collinear(rows: Sequence[Row]) -> Verdict:
@@ -218,12 +196,6 @@ def gap_and_closing(rows: Sequence[Row]) -> Verdict:
         note="; ".join(f"{w['padding']} padding, block {w['block']}: {r}" for w, r in facts)
         + "; the paper −0.799 (p = 0.0006)",
     )
-
-
-def kernels(rows: Sequence[Row]) -> Verdict:
-    last = {k: value_at(rows, 40.0, check="kernels", kernel=k) for k in rec.KERNELS}
-    ok = min(last["identity"], last["avg_blur"]) > 0.99 and min(last, key=lambda k: last[k]) == "laplacian"
-    return decide(ok, last["laplacian"], note="IoU at α = 40", facts=last)
 
 
 def difficulty(rows: Sequence[Row]) -> Verdict:

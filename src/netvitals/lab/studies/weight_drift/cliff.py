@@ -39,7 +39,7 @@ from netvitals.lab.studies.weight_drift._cliff import falls
 from netvitals.lab.studies.weight_drift._text import EMBEDDED, present, source, text
 from netvitals.lab.training import Moment, Recipe, evaluate, train
 
-STEPS = {"mlp": 240, "cnn": 150, "resnet": 150, "vit": 200, "denoiser": 80, "gpt": 200}
+STEPS = {"mlp": 240, "cnn": 60, "resnet": 150, "vit": 200, "denoiser": 80, "gpt": 200}
 SMOKE = ("relu", "gelu", "relu quantile:0.5", "relu quantile:0.9", "topk:gelu:0.75")  # of the MLP
 CLASSIFIERS = ("mlp", "cnn", "resnet", "vit")
 MOMENTS = 10  # at which the validation half is asked

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netvitals.lab.engine.claim import PAIRS
 from netvitals.lab.studies import Claim, Expected
-from netvitals.lab.studies.weight_drift import cost_judges
+from netvitals.lab.studies.weight_drift import cost_judges, language_judges
 from netvitals.lab.studies.weight_drift.cost_judges import COST, NEAR
 
 CLIFF, GPT, STEERING = "weight-drift-cliff", "weight-drift-gpt", "weight-drift-steering"
@@ -16,11 +17,18 @@ def _claims() -> Iterator[Claim]:
         id="weight-drift/C15",
         study=GPT,
         statement="With ReLU, drift makes GPT activations sparse, up to 90 %",
-        expected=Expected(direction="sparsity grows"),
-        judge=cost_judges.grown(cost_judges.growth),
+        expected=Expected(direction="sparsity grows, in some layer to 90 %"),
+        judge=language_judges.grown(language_judges.growth),
         section="abstract",
         uses=lambda c: c["act"] == "relu",
-        plot=cost_judges.growth_plot,
+        plot=language_judges.growth_plot,
+        seeds=PAIRS,
+        effect="share of exact zeros after training minus before, by recipe",
+        choices=(
+            "a GPT of 4 blocks and width 64 on bytes, 200 steps",
+            "two recipes: Muon with AdamW as in the paper, AdamW alone",
+        ),
+        question="Which recipe and how many steps give 90 %? With other recipes the level differs.",
     )
     yield Claim(
         id="weight-drift/C16",
@@ -29,7 +37,9 @@ def _claims() -> Iterator[Claim]:
         expected=Expected(0.0, tolerance=0.1),
         judge=cost_judges.controllable,
         section="quantile shift",
-        uses=lambda c: c["architecture"] == "mlp" and c["mechanism"] == "quantile norm",
+        uses=lambda c: c["mechanism"] == "quantile norm",
+        effect="largest |measured − q| over architectures, data and budgets",
+        choices=("norms directly before every activation", "0.1 as tolerance; the paper has none"),
     )
     yield Claim(
         id="weight-drift/C17",
@@ -40,6 +50,15 @@ def _claims() -> Iterator[Claim]:
         section="79 configurations",
         uses=None,
         plot=cost_judges.cliff_plot,
+        effect="breakpoint of two segments through (sparsity, relative metric)",
+        seeds=PAIRS,
+        choices=(
+            "an MLP and a plain convolutional network, digits and, where they are at hand, photographs",
+            "quantile norms and top-k",
+            "budgets of 1, 3 and 10 times a short run",
+            "0.60 to 0.85 counts as about 70 %",
+        ),
+        question="How long was each configuration trained, and does the cliff stay when they train longer?",
     )
     yield Claim(
         id="weight-drift/C18",
@@ -49,51 +68,81 @@ def _claims() -> Iterator[Claim]:
         judge=cost_judges.relufication,
         section="§4.1",
         uses=lambda c: c["check"] == "relufication",
+        seeds=PAIRS,
+        effect="accuracy lost by training with ReLU instead",
+        choices=("digits, an MLP", "0.01 as negligible; the paper has no number"),
     )
     yield Claim(
         id="weight-drift/C18-gpt",
         study=GPT,
         statement="ReLUfication of a trained GPT recovers sparsity at negligible cost",
-        expected=Expected(direction="at most 2 % more loss after fine-tuning"),
-        judge=cost_judges.grown(cost_judges.relufied_gpt),
+        expected=Expected(direction="at most 2 % more loss than a control that is trained on equally long"),
+        judge=language_judges.grown(language_judges.relufied),
         section="§4.1",
-        uses=lambda c: c["act"] in ("relu", "gelu"),
+        uses=lambda c: c["act"] == "gelu",
+        seeds=PAIRS,
+        effect="relative loss of the ReLU network above an equally trained control",
+        choices=(
+            "a GPT of 4 blocks and width 64 on bytes of one book, 200 steps, Muon as in the paper",
+            "2 % as negligible; the paper has no number",
+        ),
     )
     yield Claim(
         id="weight-drift/C19",
         study=GPT,
         statement="ReLU² has a good ratio of sparsity and accuracy in GPT",
         expected=Expected(direction="as sparse and as good as ReLU"),
-        judge=cost_judges.grown(cost_judges.squared_ratio),
+        judge=language_judges.grown(language_judges.squared_ratio),
         section="abstract",
-        uses=lambda c: c["act"] in ("relu", "relu2"),
+        uses=lambda c: c["act"] in ("relu", "relu2") and c["optimizer"] == "muon",
+        seeds=PAIRS,
+        effect="relative loss of ReLU² above ReLU, and its zeros",
+        choices=(
+            "a GPT of 4 blocks and width 64 on bytes of one book, 200 steps, Muon as in the paper",
+            "1 % as equally good",
+        ),
     )
     yield Claim(
         id="weight-drift/C20",
         study=GPT,
         statement="ReLU² amplifies activation spikes in intermediate layers about 25 times",
-        expected=Expected(direction="about 25 times"),
-        judge=cost_judges.grown(cost_judges.spikes),
+        expected=Expected(direction="25 times, within a factor of 2"),
+        judge=language_judges.grown(language_judges.spikes),
         section="announcement",
         uses=lambda c: c["act"] in ("relu", "relu2"),
-        plot=cost_judges.spike_plot,
+        plot=language_judges.spike_plot,
+        seeds=PAIRS,
+        effect="mean layer maximum of ReLU² over that of ReLU",
+        choices=(
+            "a GPT of 4 blocks and width 64 on bytes, 200 steps",
+            "two recipes: Muon and AdamW",
+            "a factor of 2 as about",
+        ),
+        question="With which optimizer, and at which step, was 25 measured?",
     )
     yield Claim(
         id="weight-drift/C21",
         study=GPT,
         statement="Clipping removes the spikes of ReLU² and lowers its loss",
-        expected=Expected(direction="lower loss in every seed"),
-        judge=cost_judges.grown(cost_judges.clipping),
+        expected=Expected(direction="lower loss, no activation above the clip"),
+        judge=language_judges.grown(language_judges.clipping),
         section="abstract",
-        uses=lambda c: c["act"].startswith(("relu2", "gelu2")),
+        uses=lambda c: c["act"].startswith(("relu2", "gelu2")) and c["optimizer"] == "muon",
+        seeds=PAIRS,
+        effect="validation loss saved by the clip, paired by seed",
+        choices=("a GPT of 4 blocks and width 64 on bytes of one book, 200 steps, Muon as in the paper",),
     )
     yield Claim(
         id="weight-drift/C22",
         study=GPT,
         statement="GELU² has the lowest validation loss of the GPT configurations",
         expected=Expected(direction="lowest"),
-        judge=cost_judges.grown(cost_judges.lowest),
+        judge=language_judges.grown(language_judges.lowest),
         section="abstract",
+        seeds=PAIRS,
+        effect="validation loss of GELU² minus the best other, paired by seed",
+        choices=("a GPT of 4 blocks and width 64 on bytes of one book, 200 steps, Muon as in the paper",),
+        uses=lambda c: c["optimizer"] == "muon",
     )
     yield Claim(
         id="weight-drift/F23",

@@ -1,15 +1,12 @@
-"""How rows decide the claims on sparsity, its cost, squares and their spikes."""
+"""How rows decide the claims on sparsity, where it costs accuracy, the dial and suppression."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from netvitals import stats
-from netvitals.drift import amplification, intermediate_peak
-from netvitals.lab.engine.judges import means, some
+from netvitals.lab.engine.judges import groups, means, some
 from netvitals.lab.engine.verdict import Fact, fails, holds, underspecified
 from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, not_run
 from netvitals.lab.studies.weight_drift._cliff import Cliff, falls, picture
@@ -17,77 +14,25 @@ from netvitals.lab.studies.weight_drift._grid import REFERENCE
 from netvitals.lab.studies.weight_drift.steering import TOOLS, predicted_sparsity
 
 NEAR = (0.60, 0.85)  # a breakpoint in this range is "about 70 %"
-ENOUGH = 200  # steps of a language model that claims may rest on
 GAIN = 0.1  # zeros that ReLUfication must bring to be worth its name
 COST = 0.01  # accuracy that ReLUfication may cost
 
 
-def mean(rows: Sequence[Row], key: str) -> float:
-    return float(np.mean([r[key] for r in rows]))
-
-
-def ended_losses(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
-    """Validation loss by activation and seed, of the runs that ended."""
-    found: dict[str, dict[int, float]] = {}
-    for r in some(rows, quantity="run"):
-        if not r["stopped"]:
-            found.setdefault(r["act"], {})[r["seed"]] = r["val_loss"]
-    return found
-
-
-def grown(judge: Callable[[Sequence[Row]], Verdict]) -> Callable[[Sequence[Row]], Verdict]:
-    """A judge that says nothing about runs too short to show anything."""
-
-    def judged(rows: Sequence[Row]) -> Verdict:
-        steps = max(r["steps"] for r in rows)
-        if steps < ENOUGH:
-            return not_run(f"{steps} steps are too few for this claim; run it at a larger scale")
-        return judge(rows)
-
-    return judged
-
-
-def by_seed(losses: dict[str, dict[int, float]]) -> dict[str, list[float]]:
-    """The losses as facts of a verdict."""
-    return {f"loss of {act} by seed": list(of.values()) for act, of in losses.items()}
-
-
-def growth(rows: Sequence[Row]) -> Verdict:
-    layers = some(rows, quantity="layer", act="relu")
-    start, end = (some(layers, step=s) for s in (min(r["step"] for r in layers), max(r["step"] for r in layers)))
-    before, after, sunk = mean(start, "hard"), mean(end, "hard"), mean(end, "preact_drift")
-    by_layer = [r["hard"] for r in end]
-    return decide(
-        after > before + 0.05 and sunk < 0,
-        after,
-        note="hard sparsity of ReLU layers at the end; 90 % is the figure of a long run of a large model",
-        facts={
-            "steps": end[0]["step"],
-            "at the start": before,
-            "least and most by layer": [min(by_layer), max(by_layer)],
-            "mean input in σ": sunk,
-        },
-    )
-
-
-def growth_plot(rows: Sequence[Row]) -> Plot:
-    series = []
-    for act in dict.fromkeys(r["act"] for r in rows):
-        mine = some(rows, quantity="layer", act=act)
-        steps = sorted({r["step"] for r in mine})
-        series.append(Series(act, steps, [mean(some(mine, step=s), "neg_preact") for s in steps], line=True))
-    return Plot("training step", "share of negative inputs", series)
-
-
 def controllable(rows: Sequence[Row]) -> Verdict:
-    levels = dict(sorted(means(rows, "sparsity", "level", mechanism="quantile norm", architecture="mlp").items()))
-    measured = list(levels.values())
-    gap = max(abs(s - q) for q, s in levels.items())
+    """Measured sparsity against q, by architecture, data and budget."""
+    gaps: dict[str, Fact] = {}
+    worst, ordered = 0.0, True
+    for (a, d, budget), mine in groups(rows, "architecture", "data", "budget", mechanism="quantile norm").items():
+        levels = dict(sorted(means([r for r in mine if r["sparsity"] is not None], "sparsity", "level").items()))
+        gap = max(abs(s - q) for q, s in levels.items())
+        worst, ordered = max(worst, gap), ordered and list(levels.values()) == sorted(levels.values())
+        asked = ", ".join(f"{q:g}" for q in levels)
+        gaps[f"{a}, {d}, budget ×{budget:g}: sparsity at q = {asked}"] = list(levels.values())
     return decide(
-        measured == sorted(measured) and gap < 0.1,
-        gap,
-        note="largest |measured − q| of quantile norms directly before ReLU",
-        facts={f"sparsity at q = {q:g}": s for q, s in levels.items()},
+        ordered and worst < 0.1,
+        worst,
+        note="largest |measured − q| of quantile norms directly before ReLU, over architectures, data and budgets",
+        facts=gaps,
     )
 
 
@@ -150,96 +95,6 @@ def relufication(rows: Sequence[Row]) -> Verdict:
         facts=facts,
         seeds=len({r["seed"] for r in rows}),
     )
-
-
-def relufied_gpt(rows: Sequence[Row]) -> Verdict:
-    stages = {r["stage"]: [r["val_loss"], r["hard"]] for r in some(rows, quantity="relufied")}
-    relu, gelu = (float(np.mean(list(ended_losses(rows)[a].values()))) for a in ("relu", "gelu"))
-    cost = stages["tuned"][0] / stages["trained"][0] - 1
-    return decide(
-        cost < 0.02 and stages["tuned"][1] > GAIN,
-        cost,
-        note="relative loss added by ReLU after fine-tuning for 5 % of the steps",
-        facts={
-            **{f"{stage}: loss, zeros": both for stage, both in stages.items()},
-            "trained from the start with ReLU, GELU": [relu, gelu],
-        },
-    )
-
-
-def squared_ratio(rows: Sequence[Row]) -> Verdict:
-    losses = {a: of for a, of in ended_losses(rows).items() if a in ("relu", "relu2")}
-    plain, squared = (float(np.mean(list(losses[a].values()))) for a in ("relu", "relu2"))
-    zeros = means(rows, "hard", "act", quantity="final", act=("relu", "relu2"))
-    return decide(
-        squared <= 1.01 * plain and zeros["relu2"] >= zeros["relu"],
-        squared - plain,
-        note="loss of ReLU² minus ReLU, at micro scale; the paper's model is a hundred times larger",
-        facts={**by_seed(losses), "zeros of ReLU², ReLU": [zeros["relu2"], zeros["relu"]]},
-    )
-
-
-def profiles(rows: Sequence[Row], act: str, key: str) -> dict[int, list[float]]:
-    mine = sorted(some(rows, quantity="final", act=act), key=lambda r: r["layer"])
-    return {seed: [r[key] for r in mine if r["seed"] == seed] for seed in dict.fromkeys(r["seed"] for r in mine)}
-
-
-def spikes(rows: Sequence[Row]) -> Verdict:
-    plain, squared = (profiles(rows, a, "max_abs") for a in ("relu", "relu2"))
-    ratios = [amplification(squared[s], plain[s]) for s in squared if s in plain]
-    relative = profiles(rows, "relu2", "max_over_mean")
-    raw_inside, relative_inside = ([intermediate_peak(p) for p in of.values()] for of in (squared, relative))
-    value = float(np.mean(ratios))
-    spread = float(np.std(ratios, ddof=1) / len(ratios) ** 0.5) if len(ratios) > 1 else None
-    return decide(
-        value > 10,
-        value,
-        spread,
-        note="mean layer maximum of ReLU² over that of ReLU",
-        facts={
-            "by seed": ratios,
-            "runs": len(raw_inside),
-            "with the raw peak in an intermediate layer": sum(raw_inside),
-            "with the peak of max/mean there": sum(relative_inside),
-            "raw by layer": next(iter(squared.values())),
-        },
-        seeds=len(ratios),
-    )
-
-
-def spike_plot(rows: Sequence[Row]) -> Plot:
-    acts = dict.fromkeys(r["act"] for r in some(rows, quantity="final"))
-    first = {act: next(iter(profiles(rows, act, "max_abs").values())) for act in acts}
-    return Plot(
-        "layer",
-        "largest activation",
-        [Series(act, list(range(1, len(p) + 1)), p, line=True) for act, p in first.items()],
-        log_y=True,
-    )
-
-
-def clipping(rows: Sequence[Row]) -> Verdict:
-    losses = ended_losses(rows)
-    free, clipped = losses["relu2"], losses["relu2:15"]
-    gains = [free[s] - clipped[s] for s in clipped if s in free]
-    height = max(v for p in profiles(rows, "relu2:15", "max_abs").values() for v in p)
-    share = mean(some(rows, quantity="final", act="relu2:15"), "clipped")
-    others = {a: v for a, v in losses.items() if a.startswith("gelu2")}
-    return decide(
-        min(gains) > 0 and height <= 15,
-        float(np.mean(gains)),
-        note="loss saved by the clip",
-        facts={"by seed": gains, "largest activation": height, "share at the clip": share, **by_seed(others)},
-        seeds=len(gains),
-    )
-
-
-def lowest(rows: Sequence[Row]) -> Verdict:
-    losses = ended_losses(rows)
-    mean_loss = {a: float(np.mean(list(v.values()))) for a, v in losses.items()}
-    best = min(mean_loss, key=lambda a: mean_loss[a])
-    above = mean_loss["gelu2"] - mean_loss[best]
-    return decide(best == "gelu2", above, note=f"loss of GELU² above the best, {best}", facts=by_seed(losses))
 
 
 def dial_verdict(rows: Sequence[Row]) -> Verdict:

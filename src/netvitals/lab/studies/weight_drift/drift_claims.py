@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netvitals.lab.engine.claim import PAIRS
 from netvitals.lab.engine.judges import matches
-from netvitals.lab.studies import (
-    Claim,
-    Expected,
-)
+from netvitals.lab.studies import Claim, Expected
 from netvitals.lab.studies.weight_drift import drift_judges
 from netvitals.lab.studies.weight_drift.drift_judges import NONE, START
 
@@ -35,6 +33,10 @@ def _claims() -> Iterator[Claim]:
         judge=drift_judges.early_drift,
         section="abstract",
         uses=persistence,
+        seeds=PAIRS,
+        effect="hidden drift_z after 3, 6, 12, 24 and 60 steps and at the end",
+        choices=("digits, a ReLU MLP without biases", "early is no number in the paper: six horizons"),
+        question="How many steps are early training? With cross-entropy on digits the sign turns in the first epoch.",
     )
     yield Claim(
         id="weight-drift/C9",
@@ -61,6 +63,12 @@ def _claims() -> Iterator[Claim]:
         expected=Expected(direction="pre-activations sink"),
         judge=drift_judges.architectures,
         section="abstract",
+        effect="change of the mean input of activations, in its standard deviations",
+        choices=(
+            "small networks, 120 steps",
+            "the residual network with and without BatchNorm; the paper does not say which",
+        ),
+        question="Does the residual network have BatchNorm, and which statistic drifts there?",
     )
     yield Claim(
         id="weight-drift/C12",
@@ -96,9 +104,13 @@ def _claims() -> Iterator[Claim]:
         statement="The sign of the gradient persists over the first ten epochs",
         expected=Expected(direction="g_pos > 0"),
         judge=drift_judges.persistence,
-        section="rebuttal",
+        section="a simulated rebuttal, no claim of the authors",
         uses=persistence,
         plot=drift_judges.flip_plot,
+        ours=True,
+        seeds=PAIRS,
+        effect="first step at which g_pos is not positive",
+        choices=("digits, a ReLU MLP, two losses",),
     )
     yield Claim(
         id="weight-drift/C26",

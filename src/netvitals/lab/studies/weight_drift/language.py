@@ -2,11 +2,14 @@
 
 A trial trains one GPT and follows, at a few steps, every layer's sparsity and largest activation on a fixed probe; at
 the end spikes and sparsity are measured over the held-out text. Trained GELU networks are then given ReLU and looked at
-again, before and after fine-tuning for a twentieth of the steps.
+again, before and after fine-tuning for a twentieth of the steps; a copy that keeps GELU is trained on equally long, as
+the control. Activations that are compared have the same five seeds; ReLU and ReLU² also run with AdamW alone, since
+spikes and sparsity depend on the recipe.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,33 +25,37 @@ from netvitals.lab.data import Dataset
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.weight_drift._networks import site_rows, weight_rows, weights_of
 from netvitals.lab.studies.weight_drift._text import EMBEDDED, FILE, needed, text
-from netvitals.lab.training import History, Moment, evaluate, recipe_named, train
+from netvitals.lab.training import History, Moment, Recipe, evaluate, recipe_named, train
 from netvitals.layers import relufy
 
-# those of E14 that the claims rest on, twice; the rest of the list and of the clip study once
-TWICE = ("relu", "relu2", "relu2:15", "gelu2")
-ONCE = ("gelu", "gelu2:15", "relu2:50", "relu2:6", "noisy_relu", "sugar_b_silu")
+# those of E14 that the claims compare, with paired seeds; the rest of the list and of the clip study once
+COMPARED = ("relu", "relu2", "relu2:15", "gelu2", "gelu")
+ONCE = ("gelu2:15", "relu2:50", "relu2:6", "noisy_relu", "sugar_b_silu")
+BY_RECIPE = ("relu", "relu2")  # with AdamW too
 FINE_TUNING = 0.05  # of the steps, after ReLU was put in
+ADAMW_LR = 1e-3
 
 
 @dataclass(frozen=True)
 class Language:
     file: str = FILE
-    network: str = "gpt-micro"
+    network: str = "gpt-micro,depth=4,width=64"
     context: int = 64
-    steps: int = 250
-    observations: int = 5  # besides the one before the first step
-    twice: tuple[str, ...] = TWICE
-    once: tuple[str, ...] = ("gelu", "gelu2:15")
-    test: int = 256  # held-out windows
+    steps: int = 200
+    observations: int = 2  # besides the one before the first step
+    seeds: int = 5
+    once: tuple[str, ...] = ()
+    test: int = 64  # held-out windows
 
 
 def trials(p: Language) -> list[Config]:
-    runs = [(a, s) for s in (0, 1) for a in p.twice] + [(a, 0) for a in p.once]
+    runs = [(a, s, "muon") for s in range(p.seeds) for a in COMPARED] + [(a, 0, "muon") for a in p.once]
+    runs += [(a, s, "adamw") for s in range(p.seeds) for a in BY_RECIPE]
     return [
         {
             "act": act,
             "seed": seed,
+            "optimizer": optimizer,
             "data": p.file,
             "network": p.network,
             "context": p.context,
@@ -56,7 +63,7 @@ def trials(p: Language) -> list[Config]:
             "looks": p.observations,
             "test": p.test,
         }
-        for act, seed in runs
+        for act, seed, optimizer in runs
     ]
 
 
@@ -71,6 +78,7 @@ def trial(config: Config) -> list[Row]:
         test=config["test"],
         seed=config["seed"],
         swap=config["act"] in ("gelu", "silu"),
+        optimizer=config["optimizer"],
     )
 
 
@@ -83,6 +91,7 @@ def follow(
     test: int = 256,
     seed: int = 0,
     swap: bool = False,
+    optimizer: str = "muon",
 ) -> list[Row]:
     """Train a language model on any text and tell its sparsity, its spikes and its losses, layer by layer.
 
@@ -93,7 +102,9 @@ def follow(
         looks: how often layers are looked at, besides the start.
         test: held-out windows for the loss and the final measurements.
         swap: at the end give the network ReLU, and fine-tune it.
+        optimizer: ``muon`` for the hidden matrices as in the paper, or ``adamw`` for everything.
     """
+    plain = {} if optimizer == "muon" else {"optimizer": optimizer, "lr": ADAMW_LR}
     recipe = recipe_named(
         "gpt-micro",
         steps=steps,
@@ -102,6 +113,7 @@ def follow(
         seed=seed,
         evaluate_on=test,
         evaluate_every=max(1, steps // observations),
+        **plain,
     )
     probe = data.test.x[:32]
     weights = weights_of(net)
@@ -120,7 +132,7 @@ def follow(
         ]
         rows += _final(net, data, test)
         if swap:
-            rows += _relufied(net, data, recipe_named("gpt-micro", seed=seed, evaluate_on=0), steps, test)
+            rows += _relufied(net, data, replace(recipe, evaluate_on=0, evaluate_every=None), steps, test)
     return rows
 
 
@@ -196,28 +208,27 @@ class _Clips(Vital):
         recorder.write(view.site, ("clipped", "blocked"), torch.stack([at_clip, (view.derivative == 0).float().mean()]))
 
 
-def _relufied(net: nn.Module, data: Dataset, recipe: Any, steps: int, test: int) -> list[Row]:
-    """P8 (ii): ReLU in the place of the trained network's activation, at once and after a little fine-tuning."""
+def _relufied(net: nn.Module, data: Dataset, recipe: Recipe, steps: int, test: int) -> list[Row]:
+    """P8 (ii): ReLU in the place of the trained network's activation, at once and after a little fine-tuning.
 
-    def measured(stage: str) -> Row:
-        seen = sparsity(net, iter(data.test.x[:test].split(32)), mode="eval")
-        return {
-            "quantity": "relufied",
-            "stage": stage,
-            "hard": seen.mean,
-            "val_loss": evaluate(net, data.test, "lm", examples=test).loss,
-        }
-
-    rows = [measured("trained")]
-    relufy(net)
-    rows.append(measured("swapped"))
+    The control keeps its activation and is trained on with the same batches and rates.
+    """
     few = max(1, round(FINE_TUNING * steps))
-    train(
-        net,
-        data,
-        replace(recipe, steps=few, lr=recipe.lr * 0.3, muon_lr=recipe.hidden_lr * 0.3, warmup=0, warmdown=few),
-    )
-    return [*rows, measured("tuned")]
+    more = replace(recipe, steps=few, lr=recipe.lr * 0.3, muon_lr=recipe.hidden_lr * 0.3, warmup=0, warmdown=few)
+
+    def measured(model: nn.Module, stage: str) -> Row:
+        seen = sparsity(model, iter(data.test.x[:test].split(32)), mode="eval")
+        loss = evaluate(model, data.test, "lm", examples=test).loss
+        return {"quantity": "relufied", "stage": stage, "hard": seen.mean, "val_loss": loss}
+
+    control = copy.deepcopy(net)
+    rows = [measured(net, "trained")]
+    train(control, data, more)
+    rows.append(measured(control, "control"))
+    relufy(net)
+    rows.append(measured(net, "swapped"))
+    train(net, data, more)
+    return [*rows, measured(net, "tuned")]
 
 
 def layer_map(
@@ -225,6 +236,7 @@ def layer_map(
 ) -> tuple[list[int], list[list[float]]]:
     """(steps, values by layer and step) of one run: the heat map of its spikes, or with ``key="hard"`` of its zeros."""
     mine = [r for r in rows if r["quantity"] == "layer" and r["act"] == act and r["seed"] == seed]
+    mine = [r for r in mine if r["optimizer"] == mine[0]["optimizer"]]
     steps = sorted({r["step"] for r in mine})
     layers = sorted({r["layer"] for r in mine})
     at = {(r["layer"], r["step"]): float(r[key]) for r in mine}
@@ -237,13 +249,15 @@ def ready(p: Language) -> str:
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     facts: dict[str, Any] = {}
-    for act in dict.fromkeys(r["act"] for r in rows):
-        mine = [r for r in rows if r["act"] == act]
+    for act, optimizer in dict.fromkeys((r["act"], r["optimizer"]) for r in rows):
+        mine = [r for r in rows if (r["act"], r["optimizer"]) == (act, optimizer)]
         losses = ", ".join(f"{r['val_loss']:.3f}" for r in mine if r["quantity"] == "run")
         final = [r for r in mine if r["quantity"] == "final"]
         if final:
             height, negative = (sum(r[k] for r in final) / len(final) for k in ("max_abs", "neg_preact"))
-            facts[act] = f"val loss {losses}; mean layer max {height:.1f}; negative inputs {negative:.2f}"
+            facts[f"{act}, {optimizer}"] = (
+                f"val loss {losses}; mean layer max {height:.1f}; negative inputs {negative:.2f}"
+            )
     return facts
 
 
@@ -259,8 +273,8 @@ STUDIES = (
                 context=16,
                 steps=20,
                 observations=2,
-                twice=("relu", "relu2", "relu2:15", "gelu2"),
-                once=("gelu",),
+                seeds=1,
+                once=(),
                 test=32,
             ),
             "small": Language(),

@@ -28,13 +28,14 @@ from netvitals.lab.studies.weight_drift.sign_analysis import analyse_signs
 from netvitals.lab.training import Moment, Recipe, loss_named, steps_of, train
 
 PROBE = 256  # training examples that signs are read on
+HORIZONS = (3, 6, 12, 24, 60)  # steps at which drift is read: "early" is no number in the paper
 
 
 @dataclass(frozen=True)
 class Signs:
     inits: int = 64
     epochs: int = 10
-    seeds: int = 2
+    seeds: int = 5
     width: int = 128
     depth: int = 4
     batch: int = 128
@@ -161,9 +162,13 @@ def _persistence(config: Config, digits: Dataset) -> list[Row]:
     weights, sites = weights_of(net), site_rows(net, source.test.x)
     tracker.observe(0, probe)
 
+    early: list[Row] = []
+
     def on_step(moment: Moment) -> None:
         if moment.step < total and tracker.wants(moment.step):
             tracker.observe(moment.step, probe)
+        if moment.step in HORIZONS:
+            early.extend({**r, "quantity": "early", "step": moment.step} for r in weight_rows(moment.model, weights))
 
     history = train(net, source, recipe, on_step=on_step)
     seen = tracker.report()
@@ -195,7 +200,7 @@ def _persistence(config: Config, digits: Dataset) -> list[Row]:
         {"quantity": "split", "name": name, "layer": i + 1, **{k: list(v) for k, v in parts.items()}}
         for i, (name, parts) in enumerate(seen.split.items())
     ]
-    return rows + weight_rows(net, weights) + change_rows(sites, site_rows(net, source.test.x))
+    return rows + early + weight_rows(net, weights) + change_rows(sites, site_rows(net, source.test.x))
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
