@@ -98,3 +98,18 @@ def test_cross_entropy_force_at_tiny_outputs():
 def test_wrong_input_gets_a_sentence(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_cross_entropy_force_is_the_mean_gradient_over_readouts():
+    """D3 by drawing 200,000 Gaussian readouts: its sign, its size, and the doubt 1 − ‖s‖²."""
+    g = torch.Generator().manual_seed(0)
+    a = torch.tensor([1.5, 0.4, 2.0, 0.0], dtype=torch.float64)
+    w = 0.5 * torch.randn(200_000, 5, 4, generator=g, dtype=torch.float64)
+    s = (w @ a).softmax(-1)
+    error = s - torch.nn.functional.one_hot(torch.tensor(2), 5).double()
+    drawn = torch.einsum("nc,nci->ni", error, w)
+    doubt = float((1 - s.square().sum(-1)).mean())
+    expected = theory.cross_entropy_force(a, readout_variance=0.25, doubt=doubt)
+    z = (drawn.mean(0) - expected)[:3] / (drawn.std(0) / 200_000**0.5)[:3]
+    assert z.abs().max() < 4.5, z
+    assert bool((expected[:3] > 0).all()) and 0 < doubt < 1

@@ -262,3 +262,18 @@ def test_the_text_says_what_share_of_the_operations_reads_a_zero():
     found = measure(net, torch.ones(5, 4))
     assert found.flops_dense == 2 * (32 + 16) and found.flops_sparse == 2 * (32 + 12)
     assert "8.3% of the operations read a zero" in str(found)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Conv2d(3, 5, 3, stride=2, bias=False), nn.ConvTranspose2d(3, 5, 3, stride=2, bias=False)],
+    ids=["convolution", "transposed convolution"],
+)
+def test_dense_operations_are_those_that_torch_counts(layer):
+    """A transposed convolution multiplies once for every *input* position, an ordinary one for every output."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    net, x = nn.Sequential(nn.ReLU(), layer), torch.randn(2, 3, 9, 9)
+    with FlopCounterMode(display=False) as counter:
+        net(x)
+    assert measure(net, x).flops_dense == counter.get_total_flops()

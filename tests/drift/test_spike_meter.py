@@ -235,3 +235,14 @@ def test_an_expert_without_tokens_is_looked_at_and_has_no_numbers():
     for found in (sparse, spiky_):
         assert list(found.sites) == ["experts.0.1"] and "without tokens" in found.skipped["experts.1.1"]
     assert sparse.sites["experts.0.1"].elements == 30 and math.isfinite(sparse.mean)
+
+
+def test_streamed_kurtosis_of_a_skewed_sample_far_from_zero():
+    """Every term of the fourth central moment counts: mean 3, skewness 2, in three uneven batches."""
+    from netvitals.drift.spike_sums import SpikeSums
+
+    drawn = np.random.default_rng(0).exponential(1.0, 6000) + 3.0
+    sums = SpikeSums(site=Site("a", "activation", "ReLU"))
+    for part in np.split(drawn, [500, 2500]):
+        sums.add(torch.from_numpy(part), None, 0)
+    assert sums.result(20.0).kurtosis == pytest.approx(kurtosis(drawn, fisher=False), rel=1e-9)

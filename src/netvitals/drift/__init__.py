@@ -5,7 +5,7 @@ it cost?).
 
 * :func:`euler`: ⟨o, ∇ℓ⟩ of every example, and the layers' sums that it must equal; :func:`push` is the first alone;
 * :func:`gradient_signs`, :func:`covariance_split`: the signs of gradients at a layer, and the two parts of a weight's;
-* :func:`set_drift`: the dial, one number at the start; :func:`expected_sparsity`: what such a push led to elsewhere;
+* :func:`set_drift`: the dial, one number at the start;
 * :func:`centre_weights`, :func:`project_gradients`, :func:`centre_activations`: training without drift;
 * :func:`sparsity`, :func:`spikes`: over a whole data set in one pass; :func:`tensor_spikes`: of one tensor;
   :func:`amplification`, :func:`intermediate_peak`: of two runs, of one profile.
@@ -15,7 +15,7 @@ Mean-field theory of the signs is in :mod:`netvitals.drift.theory`. The watchers
 """
 
 from netvitals.drift import dial, suppression, theory
-from netvitals.drift.dial import Dial, expected_sparsity, push, set_drift
+from netvitals.drift.dial import Dial, push, set_drift
 from netvitals.drift.euler_identity import Euler, euler
 from netvitals.drift.signs import CovarianceSplit, GradientSigns, covariance_split, gradient_signs
 from netvitals.drift.sparsity_meter import LayerFlops, SiteSparsity, SparsityReport
@@ -57,7 +57,6 @@ __all__ = [
     "covariance_split",
     "dial",
     "euler",
-    "expected_sparsity",
     "gradient_signs",
     "intermediate_peak",
     "project_gradients",

@@ -3,6 +3,10 @@ r"""The drift dial: one number at the start, $\langle o, \nabla_o\ell\rangle_0$,
 Scaling the readout by α scales the outputs of a fresh model, and with them the push: for a convex loss
 $\alpha \mapsto \langle \alpha o, \nabla\ell(\alpha o)\rangle$ rises wherever it is positive. A small push lets learning
 reverse the drift at once (dense activations), a large one drives pre-activations down first (sparse activations).
+
+A readout whose weight is tied to the embedding cannot be scaled without scaling the embedding too: there the logits are
+scaled, by a hook on the layer that makes them. How sparse a push makes a network depends on network and data; the study
+``weight-drift-steering`` measures it, and nothing is promised here.
 """
 
 from __future__ import annotations
@@ -24,9 +28,21 @@ from netvitals.capture.task import Task
 LARGEST = 1e6  # scales beyond this are not looked for
 PRECISION = 1e-6  # relative, of the scale
 
-# mean hard sparsity of layers 2–4 after 400 steps of Adam 1e-3 on digits, MLP 64-128×4-10 with He weights, by the push
-# at the start: the reference run of the dial in the weight-drift specification
-REFERENCE = ((0.0, 0.23), (0.004, 0.24), (0.049, 0.29), (0.52, 0.37), (2.9, 0.47), (6.7, 0.53), (11.5, 0.56))
+
+class LogitScale:
+    """A forward hook that multiplies what a layer returns by a constant.
+
+    >>> layer = nn.Linear(2, 2, bias=False)
+    >>> x, handle = torch.ones(1, 2), layer.register_forward_hook(LogitScale(0.5))
+    >>> bool(torch.equal(layer(x), 0.5 * torch.nn.functional.linear(x, layer.weight)))
+    True
+    """
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        return output * self.factor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +50,26 @@ class Dial(Result):
     """A readout that was rescaled, and the push before and after."""
 
     readout: str  # name of the layer
-    scale: float  # its weight (and bias) were multiplied by this
+    scale: float  # its weight (and bias), or the logits it makes, were multiplied by this
     before: float  # ⟨o, ∇ℓ⟩ of an example, as it was
     after: float
     stderr: float  # of ``after`` over the examples of the batch
     examples: int
     evaluations: int  # forward passes that were made
+    by: str = "weight"  # "weight", or "logits" where the weight is tied and a hook scales what the layer returns
     skipped: Mapping[str, str] = field(default_factory=dict)
+    _undo: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
 
-    @property
-    def reference_sparsity(self) -> float:
-        """Hard sparsity that this push led to in the reference run (a four-layer MLP on digits)."""
-        return expected_sparsity(self.after)
+    def remove(self) -> None:
+        """Undo it: divide the weights by the scale, or take the hook of the logits away."""
+        if self._undo is not None:
+            self._undo()
 
     def __str__(self) -> str:
+        what = self.readout if self.by == "weight" else f"logits of {self.readout} (its weight is tied)"
         return (
-            f"{self.readout} × {self.scale:.4g}: ⟨o, ∇ℓ⟩ {self.before:+.4g} → {self.after:+.4g} ± "
-            f"{self.stderr:.1g} over {self.examples} examples; in the reference run such a push led to "
-            f"{self.reference_sparsity:.0%} sparsity"
+            f"{what} × {self.scale:.4g}: ⟨o, ∇ℓ⟩ {self.before:+.4g} → {self.after:+.4g} ± "
+            f"{self.stderr:.1g} over {self.examples} examples"
         )
 
 
@@ -68,7 +86,9 @@ def set_drift(
 ) -> Dial:
     r"""Rescale the readout in place, by ``scale`` or so that ⟨o, ∇ℓ⟩ on ``batch`` becomes ``target``.
 
-    Everything else of the model stays as it was. Call it on a fresh model, before the optimiser is made or after.
+    Everything else of the model stays as it was. Call it on a fresh model, before the optimiser is made or after. Where
+    the readout's weight is tied to the embedding (GPT-2), a hook scales the logits instead; it stays with the model
+    until ``remove()`` and is not part of its ``state_dict``.
 
     Args:
         model: the model.
@@ -94,17 +114,14 @@ def set_drift(
     for name, value in (("target", target), ("scale", scale)):
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a number that is not negative, got {value}")
-    name, layer = _readout(task_of(uncompiled(model), loss_fn, batch), readout)
-    parameters = [p for p in (layer.weight, layer.bias) if isinstance(p, Tensor)]
-    start = [p.detach().clone() for p in parameters]
+    name, layer, tied = _readout(task_of(uncompiled(model), loss_fn, batch), readout)
+    put, undo = _scaled_logits(layer) if tied else _scaled_weights(layer)
     count = 0
 
     def turn(factor: float) -> Tensor:
         nonlocal count
         count += 1
-        with torch.no_grad():
-            for p, first in zip(parameters, start):
-                p.copy_(first * factor)
+        put(factor)
         return push(model, loss_fn, batch, mode=mode, seed=seed)
 
     try:
@@ -114,9 +131,7 @@ def set_drift(
             scale = _solve(lambda factor: float(turn(factor).mean()), target, float(before.mean()))
         after = turn(scale)
     except BaseException:
-        with torch.no_grad():
-            for p, first in zip(parameters, start):
-                p.copy_(first)
+        undo()
         raise
     n = after.numel()
     error = float(after.std() / n**0.5) if n > 1 else math.nan
@@ -128,7 +143,33 @@ def set_drift(
         stderr=error,
         examples=n,
         evaluations=count,
+        by="logits" if tied else "weight",
+        _undo=undo,
     )
+
+
+def _scaled_weights(layer: Any) -> tuple[Callable[[float], None], Callable[[], None]]:
+    """How to scale a layer of its own, and how to undo it."""
+    parameters = [p for p in (layer.weight, layer.bias) if isinstance(p, Tensor)]
+    start = [p.detach().clone() for p in parameters]
+
+    @torch.no_grad()
+    def put(factor: float) -> None:
+        for p, first in zip(parameters, start):
+            p.copy_(first * factor)
+
+    return put, lambda: put(1.0)
+
+
+def _scaled_logits(layer: Any) -> tuple[Callable[[float], None], Callable[[], None]]:
+    """The same for a layer whose weight has another owner: what it returns is scaled."""
+    factor = LogitScale(1.0)
+    handle = layer.register_forward_hook(factor)
+
+    def put(value: float) -> None:
+        factor.factor = value
+
+    return put, handle.remove
 
 
 def push(model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is", seed: int = 0) -> Tensor:
@@ -162,29 +203,8 @@ def push(model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is",
     return (o.detach() * g).double().reshape(o.shape[0], -1).sum(1) * o.shape[0]
 
 
-def expected_sparsity(push: float) -> float:
-    """Hard sparsity of the reference run at a push, interpolated in log(1 + 10·push).
-
-    Args:
-        push: E⟨o, ∇ℓ⟩ at the start; below 0 counts as 0.
-
-    Returns:
-        Share of activations that are zero after the reference run, in [0.23, 0.56].
-
-    >>> expected_sparsity(0.52), round(expected_sparsity(1.0), 2)
-    (0.37, 0.41)
-    """
-    at = [math.log1p(10 * max(0.0, p)) for p in (push, *(p for p, _ in REFERENCE))]
-    here, knots, values = at[0], at[1:], [s for _, s in REFERENCE]
-    if here >= knots[-1]:
-        return values[-1]
-    i = max(1, next(i for i, k in enumerate(knots) if here < k))
-    weight = (here - knots[i - 1]) / (knots[i] - knots[i - 1])
-    return values[i - 1] + weight * (values[i] - values[i - 1])
-
-
-def _readout(task: Task, name: str | None) -> tuple[str, Any]:
-    """The layer that makes the output, by dataflow, or the one that was named."""
+def _readout(task: Task, name: str | None) -> tuple[str, Any, bool]:
+    """The layer that makes the output, by dataflow, or the one that was named; and whether its weight is tied."""
     model = task.model
     layers = {n: m for n, m in model.named_modules() if layer_kind(m) in ("linear", "convolution")}
     if name is not None and name not in layers:
@@ -195,12 +215,7 @@ def _readout(task: Task, name: str | None) -> tuple[str, Any]:
         name = next(iter(layers)) if len(layers) == 1 else readout_name(chart(model, task.inputs), layers)
     layer = layers[name]
     owners = [m for m in model.modules() if any(p is layer.weight for p in m._parameters.values())]
-    if len(owners) > 1:
-        raise ValueError(
-            f"the weight of {name} is tied to {type(owners[0]).__name__}; scaling it would change both. "
-            "Untie them, or scale the logits in the loss"
-        )
-    return name, layer
+    return name, layer, len(owners) > 1
 
 
 def readout_name(anatomy: Anatomy, layers: Mapping[str, nn.Module]) -> str:

@@ -218,3 +218,18 @@ def test_networks_can_be_mapped_over_and_differentiated_twice():
     tangent = {k: torch.randn_like(v) for k, v in parameters.items()}
     _, hvp = torch.func.jvp(torch.func.grad(loss), (parameters,), (tangent,))
     assert all(torch.isfinite(h).all() for h in hvp.values())
+
+
+def test_rotary_frequencies_are_those_of_the_formula():
+    """The pair (x_i, x_{i+d/2}) at position t turns by t·base^(−2i/d)."""
+    from netvitals.lab.models.gpt import Rotary
+
+    rotary, d = Rotary(8, 16, 10_000.0), 8
+    for i in range(d // 2):
+        x = torch.zeros(16, d)
+        x[:, i] = 1.0
+        turned = rotary(x)
+        for t in (0, 1, 7, 15):
+            angle = t * 10_000.0 ** (-2 * i / d)
+            assert turned[t, i].item() == pytest.approx(math.cos(angle), abs=1e-5), (i, t)
+            assert turned[t, i + d // 2].item() == pytest.approx(math.sin(angle), abs=1e-5), (i, t)

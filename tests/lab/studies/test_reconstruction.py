@@ -247,3 +247,39 @@ def test_depth_law_pieces():
 def test_wrong_input_gets_a_sentence(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_the_information_bound_is_the_covariance_of_least_squares():
+    """I = JᵀJ/s², so errors grow with the noise itself: twice the residuals, twice the bound."""
+    from scipy.optimize import curve_fit
+
+    alpha = np.array([1, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30, 40, 60.0])
+    noise = np.random.default_rng(1).normal(0, 0.004, alpha.size)
+    bounds = []
+    for size in (1.0, 2.0):
+        iou = rec.curve(alpha, 0.78, 25.0, 6.0) + size * noise
+        fit = rec.fit_phase(alpha, iou)
+        _, covariance = curve_fit(rec.curve, alpha, iou, p0=[fit.floor, fit.midpoint, fit.width])
+        assert fit.crlb == pytest.approx(np.sqrt(np.diag(covariance)), rel=1e-3)
+        bounds.append(fit.crlb)
+    assert bounds[1] == pytest.approx(2 * bounds[0], rel=0.15)
+
+
+def test_a_joint_kernel_is_scored_with_the_kernel_it_found():
+    p = problem((20.0, 40.0))
+    k0 = torch.stack([rec.kernel("random_norm", seed=s) for s in range(2)])
+    v = rec.solve_joint(p, p.start(), k0, iterations=40)
+    with_its_own, with_the_fixed = (
+        (p.alpha[:, None, None] * h * (1 - h) > rec.GATE_FLOOR).double().mean((-1, -2))
+        for h in (p.sigmoid(p.blur(v.x, kernels=v.kernels)), p.forward(v.x))
+    )
+    assert torch.allclose(v.active, with_its_own)
+    assert not torch.allclose(with_its_own, with_the_fixed)  # else the test could not fail
+
+
+def test_an_unbounded_activation_answers_with_slope_one_at_any_stiffness():
+    """f(α(z − c))/α: for ReLU stiffness then changes nothing at all."""
+    soft, stiff = problem((1.0,)), problem((30.0,))
+    x0 = soft.start()
+    one, two = (rec.solve_activation(p, x0, "relu", iterations=40) for p in (soft, stiff))
+    assert torch.allclose(one.x, two.x, atol=1e-9) and torch.allclose(one.loss, two.loss)
