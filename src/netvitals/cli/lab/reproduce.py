@@ -29,7 +29,9 @@ def reproduce_studies(
     claim: Annotated[
         list[str] | None, typer.Option(help="Only this claim, and only the trials it rests on; may be repeated.")
     ] = None,
-    scale: Annotated[str, typer.Option(help="smoke (seconds), small (minutes), paper (its sizes).")] = "small",
+    scale: Annotated[
+        str, typer.Option(help="smoke (seconds), small (minutes), medium (hours on Ray), paper (its sizes).")
+    ] = "small",
     engine: Annotated[str, typer.Option(help="local (worker processes), ray, or inline (to debug).")] = "local",
     jobs: Annotated[int | None, typer.Option(help="Trials at a time. [default: one per core]")] = None,
     address: Annotated[str | None, typer.Option(help="Ray cluster. [default: a local one is started]")] = None,

@@ -54,4 +54,6 @@ def list_studies(
 
 
 def _cell(keys: list[str], done: set[str]) -> str:
+    if not keys:
+        return "–"
     return f"{sum(k in done for k in keys)}/{len(keys)}"

@@ -15,7 +15,7 @@ from netvitals.lab.engine.judging import changed_hypothesis, judge, rows_of
 from netvitals.lab.engine.progress import shown
 from netvitals.lab.engine.registry import check_scale, claims_of, find_claim, find_studies, find_study
 from netvitals.lab.engine.store import DEFAULT, Results, TrialRecord
-from netvitals.lab.engine.study import Row, Study, trial_key
+from netvitals.lab.engine.study import Resources, Row, Study, trial_key
 from netvitals.lab.engine.verdict import STATUSES, Verdict
 from netvitals.lab.engine.versions import code_version
 from netvitals.lab.engine.workers import Engine, Outcome, TrialTask, make_engine
@@ -91,7 +91,7 @@ def run(
 
     Args:
         study: its name, or a :class:`Study` of your own.
-        scale: ``"smoke"``, ``"small"`` or ``"paper"``.
+        scale: ``"smoke"``, ``"small"``, ``"medium"`` (hours on a cluster) or ``"paper"``.
         engine: ``"local"``, ``"ray"``, ``"inline"``, or an engine that is already running.
         jobs: trials at a time.
         resume: use the trials that are stored; False runs all of them again.
@@ -208,7 +208,11 @@ def _run(
         store.register(study.name, study.hypothesis)
     if not (study.obstacle(scale) or changed_hypothesis(study, store)):
         configs = [c for c in study.configs(scale) if not narrow or any(claim.rests_on(c) for claim in claims)]
-        tasks = [TrialTask(trial_key(study.name, c, code), study.trial, c) for c in configs]
+        needs = study.resources if scale == "medium" and study.resources is not None else Resources(memory_gb=0.0)
+        tasks = [
+            TrialTask(trial_key(study.name, c, code), study.trial, c, cpus=needs.cpus, memory_gb=needs.memory_gb)
+            for c in configs
+        ]
     stored = store.trials([t.key for t in tasks], study.name)
     pending = [t for t in tasks if not (resume and t.key in stored and stored[t.key].done)]
     reused = len(tasks) - len(pending)

@@ -1,4 +1,4 @@
-"""A study: parameters at three scales, the trials they make, and what one trial does."""
+"""A study: parameters at its scales, the trials they make, what one trial does, and what it needs on a cluster."""
 
 from __future__ import annotations
 
@@ -10,10 +10,28 @@ from typing import Any
 
 from netvitals.lab.engine.plain_values import plain
 
-SCALES = ("smoke", "small", "paper")
+SCALES = ("smoke", "small", "medium", "paper")
+REQUIRED = ("smoke", "small", "paper")  # medium, for a cluster, only where more of the same tells more
 
 Config = dict[str, Any]  # what one trial is told; plain values only
 Row = dict[str, Any]  # one line of results: names to numbers, texts, or lists of numbers
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a study takes on a Ray cluster.
+
+    >>> print(Resources(cpus=2, memory_gb=4.0, core_hours=12.0))
+    2 CPUs and 4 GB a trial, about 12 core-hours
+    """
+
+    cpus: int = 1  # of one trial
+    memory_gb: float = 2.0  # of one trial
+    core_hours: float = 1.0  # expected, of all trials together
+
+    def __str__(self) -> str:
+        cpus = f"{self.cpus} CPU{'s' * (self.cpus != 1)}"
+        return f"{cpus} and {self.memory_gb:g} GB a trial, about {self.core_hours:g} core-hours"
 
 
 @dataclass(frozen=True)
@@ -24,7 +42,8 @@ class Study:
         name: how it is called on the command line, e.g. ``weight-drift-theorems``.
         paper: the folder it belongs to, e.g. ``weight-drift``.
         title: one line that says what it asks.
-        scales: one instance of one dataclass of parameters for each of ``smoke``, ``small`` and ``paper``.
+        scales: one instance of one dataclass of parameters for each of ``smoke``, ``small`` and ``paper``, and for
+            ``medium`` (hours on a cluster) where there is one.
         trials: parameters → the configurations of all trials. A configuration is a flat dict of plain values; the key
             ``seed`` is counted in verdicts.
         trial: configuration → rows. Pure: it draws from its own seed, writes nothing, and stands at the top level of a
@@ -33,6 +52,7 @@ class Study:
         depends: modules whose code decides whether a stored trial is still good; by default every function, class and
             constant that the trial reaches.
         hypothesis: text stored with time and hash before the first trial; verdicts refuse a changed one.
+        resources: what the ``medium`` scale takes; given if and only if there is one.
         ready: parameters → why the study cannot run here (``"needs CIFAR-10 in …"``), or an empty string.
     """
 
@@ -46,16 +66,21 @@ class Study:
     depends: tuple[str, ...] = ()
     hypothesis: str = ""
     ready: Callable[[Any], str] | None = None
+    resources: Resources | None = None
 
     def __post_init__(self) -> None:
-        if tuple(sorted(self.scales)) != tuple(sorted(SCALES)):
+        if not set(REQUIRED) <= set(self.scales) <= set(SCALES):
             raise ValueError(f"study {self.name}: scales must be {', '.join(SCALES)}, got {', '.join(self.scales)}")
+        if ("medium" in self.scales) != (self.resources is not None):
+            raise ValueError(f"study {self.name}: a medium scale and the resources it takes are declared together")
         kinds = {type(p) for p in self.scales.values()}
         if len(kinds) != 1 or not is_dataclass(next(iter(kinds))):
-            raise ValueError(f"study {self.name}: its three scales must be instances of one dataclass of parameters")
+            raise ValueError(f"study {self.name}: its scales must be instances of one dataclass of parameters")
 
     def configs(self, scale: str) -> list[Config]:
         """The configurations at ``scale`` as they are stored: plain values that survive JSON unchanged."""
+        if scale not in self.scales:
+            return []
         configs = [config_of(c, self.name) for c in self.trials(self.scales[scale])]
         texts = [canonical(c) for c in configs]
         twice = {t for t in texts if texts.count(t) > 1} if len(set(texts)) < len(texts) else set()
@@ -67,6 +92,8 @@ class Study:
 
     def obstacle(self, scale: str) -> str:
         """Why the study cannot run at ``scale`` here; empty when it can."""
+        if scale not in self.scales:
+            return f"{self.name} has no scale {scale}: more of the same would not tell more; use small or paper"
         return self.ready(self.scales[scale]) if self.ready is not None else ""
 
 

@@ -22,7 +22,7 @@ from netvitals.lab.engine.registry import (
 from netvitals.lab.engine.runner import State, StudyRun, reproduce, run
 from netvitals.lab.engine.standing import Standing, standings
 from netvitals.lab.engine.store import DEFAULT, Hypothesis, Results, StoredVerdict, TrialRecord
-from netvitals.lab.engine.study import SCALES, Config, Row, Study
+from netvitals.lab.engine.study import SCALES, Config, Resources, Row, Study
 from netvitals.lab.engine.verdict import (
     LABELS,
     STATUSES,
@@ -55,6 +55,7 @@ __all__ = [
     "Expected",
     "Hypothesis",
     "Plot",
+    "Resources",
     "Results",
     "Row",
     "Series",

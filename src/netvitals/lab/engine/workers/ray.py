@@ -13,7 +13,7 @@ from netvitals.lab.engine.workers.task import Outcome, TrialTask, perform
 
 
 class RayEngine:
-    """Tasks on Ray, one CPU each.
+    """Tasks on Ray, each with the CPUs and the memory that its study declares.
 
     Ray's own retries are off: a task whose worker or node is lost comes back as an outcome with an error, and the
     runner decides about the second attempt, so that it is recorded like any other.
@@ -35,7 +35,7 @@ class RayEngine:
         self._own = not ray.is_initialized()
         if self._own:
             self._connect(address)
-        self._remote = ray.remote(num_cpus=1, max_retries=0)(_perform_on_one_thread)
+        self._remote = ray.remote(num_cpus=1, max_retries=0)(_perform_on_its_threads)
         self._tasks: dict[Any, tuple[TrialTask, float]] = {}
 
     def _connect(self, address: str | None) -> None:
@@ -62,14 +62,18 @@ class RayEngine:
 
     @property
     def free(self) -> int:
-        return self.slots - self.running
+        return self.slots - sum(task.cpus for task, _ in self._tasks.values())
 
     @property
     def running(self) -> int:
         return len(self._tasks)
 
     def submit(self, task: TrialTask) -> None:
-        self._tasks[self._remote.remote(task)] = (task, time.perf_counter())
+        needs: dict[str, Any] = {"num_cpus": min(task.cpus, self.slots)}
+        room = self._ray.cluster_resources().get("memory", 0.0)
+        if task.memory_gb * 2**30 <= room:  # a cluster too small for it would wait for ever
+            needs["memory"] = int(task.memory_gb * 2**30)
+        self._tasks[self._remote.options(**needs).remote(task)] = (task, time.perf_counter())
 
     def poll(self, timeout: float) -> list[Outcome]:
         if not self._tasks:
@@ -105,8 +109,8 @@ def _knock(address: str) -> None:
             raise ConnectionError(f"no Ray cluster could be reached at {address} ({error})") from None
 
 
-def _perform_on_one_thread(task: TrialTask) -> Outcome:
+def _perform_on_its_threads(task: TrialTask) -> Outcome:
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(task.cpus)
     return perform(task)

@@ -21,6 +21,8 @@ class TrialTask:
     key: str
     function: Callable[[Config], Any]
     config: Config
+    cpus: int = 1  # on a cluster; worker processes of this machine have one each
+    memory_gb: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density._recorder import key
 from netvitals.lab.studies.gate_density._training import DEPENDS, FOUR, condition, run
 
@@ -80,8 +80,10 @@ STUDIES = (
         scales={
             "smoke": Norms(seeds=1, epochs=4, networks=("mlp:64-48x2-10",), norms=("batch", "group")),
             "small": Norms(),
+            "medium": Norms(seeds=5, epochs=50, networks=("mlp:64-256x3-10", "resnet-mini,width=16")),
             "paper": Norms(networks=("mlp:64-512x3-10", "resnet18"), epochs=100),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=6),
         trials=norm_trials,
         trial=run,
         summary=summary,
@@ -95,8 +97,10 @@ STUDIES = (
         scales={
             "smoke": ArchitectureSettings(seeds=1, epochs=3, activations=("relu", "gelu")),
             "small": ArchitectureSettings(),
+            "medium": ArchitectureSettings(seeds=5, epochs=50),
             "paper": ArchitectureSettings(data="cifar10", networks=("resnet18", "vgg11", "mixer", "encoder")),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=10),
         trials=architecture_trials,
         trial=run,
         summary=summary,

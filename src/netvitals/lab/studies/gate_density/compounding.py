@@ -11,7 +11,7 @@ import torch
 
 from netvitals import gates
 from netvitals.lab import models
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.transition import GRID
 
@@ -226,8 +226,10 @@ STUDIES = (
                 draws=4000,
             ),
             "small": Compounding(),
+            "medium": Compounding(size=64, seeds=20, width=32),
             "paper": Compounding(size=64, seeds=20, width=64),
         },
+        resources=Resources(cpus=1, memory_gb=4, core_hours=3),
         trials=trials,
         trial=trial,
         summary=summary,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density._recorder import key
 from netvitals.lab.studies.gate_density._training import (
     DEPENDS,
@@ -136,8 +136,10 @@ STUDIES = (
                 seeds=1, epochs=6, amounts=(S,), network="mlp:64-48x2-10", rate=4e-2, activations=("relu", "gelu")
             ),
             "small": DecaySettings(),
+            "medium": DecaySettings(seeds=5, epochs=100, network="mlp:64-256x3-10"),
             "paper": DecaySettings(seeds=5, epochs=200, network="mlp:64-512x3-10"),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=4),
         trials=trials,
         trial=trial,
         summary=summary,

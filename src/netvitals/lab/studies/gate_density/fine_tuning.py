@@ -16,7 +16,7 @@ import torch
 from netvitals import gates, stats
 from netvitals.lab import data as datasets
 from netvitals.lab.data import Dataset
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density.pruning import DEPENDS, FOUR, trained
 from netvitals.lab.training import evaluate, recipe_named, train
 
@@ -118,8 +118,10 @@ STUDIES = (
                 network="resnet-mini,width=4", activations=("relu", "gelu"), seeds=2, epochs=2, tuning=1
             ),
             "small": FineTuning(),
+            "medium": FineTuning(seeds=10, epochs=25),
             "paper": FineTuning(data="cifar10", network="resnet18", epochs=25, augment=True),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=5),
         trials=trials,
         trial=trial,
         summary=summary,

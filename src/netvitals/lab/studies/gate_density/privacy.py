@@ -20,7 +20,7 @@ from torch import Tensor
 
 from netvitals.lab import data as datasets
 from netvitals.lab.engine.judges import groups, means
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 
 ATTACKS = ("dlg", "idlg", "inverting")
 STIFFNESS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
@@ -158,8 +158,10 @@ STUDIES = (
         scales={
             "smoke": Privacy(stiffness=(1.0, 10.0, 60.0), seeds=4, iterations=(40, 80)),
             "small": Privacy(),
+            "medium": Privacy(seeds=20, iterations=(2400, 9600)),
             "paper": Privacy(seeds=20, iterations=(3000, 12000)),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=2),
         trials=trials,
         trial=trial,
         summary=summary,

@@ -19,7 +19,7 @@ from netvitals.lab import data as datasets
 from netvitals.lab import models
 from netvitals.lab.data import Dataset
 from netvitals.lab.models.resnet import ResidualBlock
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.training import Recipe, evaluate, match_decay, train
 
 SCORES = ("gate", "magnitude", "random")
@@ -168,8 +168,10 @@ STUDIES = (
                 network="resnet-mini,width=8", activations=("relu", "gelu"), seeds=2, epochs=5, ratios=(0.1, 0.5)
             ),
             "small": Pruning(),
+            "medium": Pruning(seeds=10, epochs=25),
             "paper": Pruning(data="cifar10", network="resnet18", epochs=25, augment=True),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=4),
         trials=trials,
         trial=trial,
         summary=summary,

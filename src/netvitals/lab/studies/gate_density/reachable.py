@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.transition import GRID, by_stiffness
 
@@ -100,8 +100,10 @@ STUDIES = (
                 size=16, seeds=2, iterations=60, alphas=(1.0, 5.0, 10.0, 20.0, 40.0, 60.0), random=2, paddings=("zero",)
             ),
             "small": Reachable(),
+            "medium": Reachable(seeds=10, random=30),
             "paper": Reachable(seeds=20, random=50),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=0.5),
         trials=trials,
         trial=trial,
         summary=summary,

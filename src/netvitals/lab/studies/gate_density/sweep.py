@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density._recorder import key
 from netvitals.lab.studies.gate_density._training import DEPENDS, condition, run
 from netvitals.lab.studies.gate_density.trajectories import TEACHER
@@ -63,8 +63,10 @@ STUDIES = (
         scales={
             "smoke": SweepSettings(seeds=2, epochs=4, data=("digits",), network="mlp:64-48x2-10"),
             "small": SweepSettings(),
+            "medium": SweepSettings(seeds=5, epochs=50, network="mlp:64-256x3-10"),
             "paper": SweepSettings(seeds=5, epochs=100, network="mlp:64-512x3-10"),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=3),
         trials=trials,
         trial=run,
         summary=summary,

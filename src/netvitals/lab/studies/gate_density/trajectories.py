@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from netvitals.lab import data as datasets
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density._recorder import key
 from netvitals.lab.studies.gate_density._training import DEPENDS, FOUR, S, condition, run
 
@@ -108,8 +108,10 @@ STUDIES = (
         scales={
             "smoke": Perceptrons(seeds=2, epochs=6, data=("digits",), network="mlp:64-48x2-10"),
             "small": Perceptrons(),
+            "medium": Perceptrons(seeds=5, epochs=50, network="mlp:64-256x3-10"),
             "paper": Perceptrons(seeds=5, epochs=100, network="mlp:64-512x3-10"),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=2),
         trials=perceptron_trials,
         trial=run,
         summary=summary,

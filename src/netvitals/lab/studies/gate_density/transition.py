@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from netvitals.lab.engine.judges import some
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density import reconstruction as rec
 
 CORE = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0)
@@ -215,8 +215,10 @@ STUDIES = (
                 restarts=4,
             ),
             "small": Transition(),
+            "medium": Transition(few=16),
             "paper": Transition(few=20),
         },
+        resources=Resources(cpus=1, memory_gb=4, core_hours=2),
         trials=trials,
         trial=trial,
         summary=summary,

@@ -13,7 +13,7 @@ from typing import Any
 from netvitals.lab import data as datasets
 from netvitals.lab import models
 from netvitals.lab.data import Dataset
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.weight_drift._networks import change_rows, site_rows, weight_rows, weights_of
 from netvitals.lab.studies.weight_drift._text import EMBEDDED, source, text
 from netvitals.lab.training import Recipe, train
@@ -116,8 +116,10 @@ STUDIES = (
         scales={
             "smoke": Architectures(steps=12, seeds=1, activations=("relu",), embedded=True),
             "small": Architectures(),
+            "medium": Architectures(steps=1000, seeds=5),
             "paper": Architectures(steps=5000, seeds=5),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=8),
         trials=trials,
         trial=trial,
         summary=summary,

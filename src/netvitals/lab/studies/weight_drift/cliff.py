@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from netvitals.drift import sparsity
 from netvitals.lab import data as datasets
 from netvitals.lab.data import Dataset, Split
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.weight_drift import _grid
 from netvitals.lab.studies.weight_drift._cliff import falls
 from netvitals.lab.studies.weight_drift._text import EMBEDDED, present, source, text
@@ -205,8 +205,10 @@ STUDIES = (
         scales={
             "smoke": Grid(seeds=1, budgets=(0.1,), ladders=(), embedded=True),
             "small": Grid(),
+            "medium": Grid(seeds=5, budgets=(1.0, 3.0, 10.0), ladders=("mlp", "cnn", "resnet", "vit"), whole=True),
             "paper": Grid(seeds=5, budgets=(10.0, 30.0, 100.0), whole=True),
         },
+        resources=Resources(cpus=1, memory_gb=3, core_hours=30),
         trials=trials,
         trial=trial,
         summary=summary,

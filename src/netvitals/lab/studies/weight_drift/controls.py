@@ -12,7 +12,7 @@ from typing import Any
 from netvitals import stats
 from netvitals.lab import data as datasets
 from netvitals.lab.data import Dataset
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.weight_drift._networks import (
     change_rows,
     hidden_drift,
@@ -167,8 +167,10 @@ STUDIES = (
         scales={
             "smoke": Controls(steps=60, sweep_steps=40, seeds=3, sweep_seeds=2, width=64, batch=64, rates=2),
             "small": Controls(),
+            "medium": Controls(steps=1000, sweep_steps=1000, seeds=10, sweep_seeds=5, width=256),
             "paper": Controls(steps=2000, sweep_steps=2000, seeds=10, sweep_seeds=5, width=512),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=6),
         trials=trials,
         trial=trial,
         summary=summary,

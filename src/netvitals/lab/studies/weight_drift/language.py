@@ -22,7 +22,7 @@ from netvitals.capture import ActivationView, Recorder, Vital, observe
 from netvitals.drift import sparsity, spikes
 from netvitals.lab import models
 from netvitals.lab.data import Dataset
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.weight_drift._networks import site_rows, weight_rows, weights_of
 from netvitals.lab.studies.weight_drift._text import EMBEDDED, FILE, needed, text
 from netvitals.lab.training import History, Moment, Recipe, evaluate, recipe_named, train
@@ -278,8 +278,10 @@ STUDIES = (
                 test=32,
             ),
             "small": Language(),
+            "medium": Language(network="gpt-micro", steps=2000, observations=5, once=ONCE, test=256),
             "paper": Language(file="fineweb.txt", network="gpt-nano", context=2048, steps=7168, once=ONCE, test=512),
         },
+        resources=Resources(cpus=2, memory_gb=4, core_hours=40),
         trials=trials,
         trial=trial,
         summary=summary,

@@ -14,7 +14,7 @@ from netvitals import stats
 from netvitals.drift import theory as drift_theory
 from netvitals.lab import data as datasets
 from netvitals.lab.data import Dataset
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.weight_drift._networks import (
     change_rows,
     hidden_drift,
@@ -222,8 +222,10 @@ STUDIES = (
         scales={
             "smoke": Signs(inits=16, epochs=2, seeds=1, width=64),
             "small": Signs(),
+            "medium": Signs(inits=256, seeds=10, width=256),
             "paper": Signs(inits=256, seeds=10, width=512),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=2),
         trials=trials,
         trial=trial,
         summary=summary,

@@ -17,7 +17,7 @@ from netvitals.drift.suppression import Suppression, centre_activations, centre_
 from netvitals.lab import data as datasets
 from netvitals.lab import models
 from netvitals.lab.data import Dataset
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.weight_drift._networks import hidden_drift, perceptron, site_rows, weight_rows, weights_of
 from netvitals.lab.training import Ensemble, Recipe, evaluate, loss_named, make_optimizer, train
 from netvitals.layers import relufy
@@ -249,8 +249,10 @@ STUDIES = (
                 relufied=("gelu",),
             ),
             "small": Steering(),
+            "medium": Steering(steps=1000, seeds=5, suppression_steps=1000, suppression_seeds=5, width=256),
             "paper": Steering(steps=2000, seeds=10, suppression_steps=2000, suppression_seeds=10, width=512),
         },
+        resources=Resources(cpus=1, memory_gb=2, core_hours=3),
         trials=trials,
         trial=trial,
         summary=summary,

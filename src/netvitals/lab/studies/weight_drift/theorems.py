@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.weight_drift import _downstream, _rules
 
 LAWS = ("gaussian", "uniform", "rademacher")
@@ -86,8 +86,10 @@ STUDIES = (
         scales={
             "smoke": Theorems(draws=5_000, inits=128, steps=60),
             "small": Theorems(),
+            "medium": Theorems(draws=200_000, inits=512),
             "paper": Theorems(draws=200_000, inits=1024),
         },
+        resources=Resources(cpus=1, memory_gb=3, core_hours=1),
         trials=trials,
         trial=trial,
         summary=summary,
