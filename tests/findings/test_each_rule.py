@@ -137,6 +137,22 @@ def test_the_sparsity_cliff(share, severity):
     assert [f.severity for f in found] == ([severity] if severity else [])
 
 
+@pytest.mark.parametrize(
+    ("loss", "severity", "words"),
+    [
+        (lambda t: 2.0 - 1.5 * t, "info", "this run stands it"),  # went on falling beyond 70 %
+        (lambda t: 2.0 - 3.0 * t if t < 0.4 else 0.8 + t - 0.4, "warning", "past the cliff"),  # rose from there on
+        (lambda t: 2.0 - 1.5 * min(t, 0.6), "watch", "past the cliff"),  # shows nothing: the constant
+    ],
+)
+def test_the_runs_own_level_replaces_the_constant(loss, severity, words):
+    """Sparsity goes from 50 to 82 % in one line."""
+    source = Source().series("sparsity", "hard", value=lambda t: 0.5 + 0.32 * t)
+    source.readings += [Reading(s, "loss", "model", "loss", loss(s / STEPS[-1])) for s in range(STEPS[-1] + 1)]
+    (found,) = source.rules("sparsity cliff")
+    assert (found.severity, words in found.what) == (severity, True), found
+
+
 def test_sparsity_on_its_way_to_the_cliff_is_worth_knowing():
     (found,) = Source().series("sparsity", "hard", value=lambda t: 0.5 + 0.17 * t).rules("sparsity cliff")
     assert found.severity == "info"

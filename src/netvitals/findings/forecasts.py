@@ -3,9 +3,10 @@ r"""What is forecast of this run, as findings; and where drift and sparsity are 
 Forecasts that were stored with the run (:mod:`netvitals.forecasts`) are told while their day is still to come: danger,
 the end of a plateau, gates that will shut. Drift and sparsity are carried on in a line until they meet what matters:
 
-Drift turns round when $\langle o, \nabla_o\ell\rangle$ crosses zero (Euler's identity); sparsity meets the cliff near
-70 %. Both are extrapolated from the last third of the readings, with the spread of the slope, and never further than
-the run has already gone: a forecast that needs more than that is not made.
+Drift turns round when $\langle o, \nabla_o\ell\rangle$ crosses zero (Euler's identity); sparsity meets the level at
+which this run began to lose, or, where it has shown none, the 70 % beyond which short runs lost. Both are extrapolated
+from the last third of the readings, with the spread of the slope, and never further than the run has already gone: a
+forecast that needs more than that is not made.
 """
 
 from __future__ import annotations
@@ -19,15 +20,13 @@ import numpy as np
 from netvitals.findings.curves import Curve, Table
 from netvitals.findings.drift import output_push
 from netvitals.findings.rules import Context, Hit, hit, names, percent, rule, together
-from netvitals.findings.sparsity import CLIFF
+from netvitals.findings.sparsity import costly_level, danger_level
 from netvitals.forecasts.forecast import Forecast
 from netvitals.runs import Evidence, Finding
 
 LEAST = 6  # readings that a trend rests on
 RECENT = 1 / 3  # of the readings
 SURE = 2.0  # standard errors that a slope must differ from zero by
-WIDTH = 10  # losses that are averaged to see it rise
-RISES = 0.03  # of sparsity, while the loss rose
 SHUTS = 0.05  # fall of a gate density that is worth a word
 SUNK = 0.05  # standard deviations that pre-activations must have sunk for drift to be worth a word
 
@@ -174,33 +173,6 @@ def gates_ahead(context: Context) -> Iterator[Finding]:
     )
 
 
-def costly_level(loss: Curve, sparsity: Curve) -> float:
-    """The sparsity at which this very run began to lose: that of the step from which the loss rose by a tenth and more
-    of what it had gained, while sparsity rose by three points and more; NaN where it never did.
-
-    Args:
-        loss: of the run.
-        sparsity: of a site.
-
-    Returns:
-        A share.
-    """
-    if len(loss.finite) < 5 * WIDTH or len(loss.finite) < len(loss.values):
-        return math.nan
-    smooth = np.convolve(loss.values, np.ones(WIDTH) / WIDTH, "valid")
-    steps = loss.steps[WIDTH - 1 :]
-    noise = float(np.median(np.abs(np.diff(loss.values)))) / 0.954 * math.sqrt(2 / WIDTH)
-    lowest, at = smooth[0], 0
-    for i, value in enumerate(smooth):
-        if value < lowest:
-            lowest, at = value, i
-        if value - lowest > max(0.1 * (smooth[0] - lowest), 4 * noise) > 0:
-            then, now = np.interp([steps[at], steps[i]], sparsity.steps, sparsity.values)
-            if now - then > RISES:
-                return float(then)
-    return math.nan
-
-
 @rule(
     "costly sparsity", "Will sparsity pass the level at which this run lost?", "sparsity", ("sparsity", "hard"), least=6
 )
@@ -269,8 +241,11 @@ def _reversal(table: Table, push: Curve) -> Iterator[Finding]:
 
 def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
     hits, when = [], {}
+    levels = {}
     for s in table.at("sparsity", "hard"):
-        soon = crossing(s, CLIFF) if s.end < CLIFF else None
+        level, _ = danger_level(table.loss, s)
+        soon = crossing(s, level) if s.end < level else None
+        levels[s.site] = level
         if soon is not None:
             when[s.site] = soon
             hits.append(hit(s, "watch", -soon.step, change=True))
@@ -283,11 +258,12 @@ def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
         hits,
         vital="sparsity",
         what=lambda where, worst: (
-            f"Sparsity of {where} will reach the cliff at {percent(CLIFF)} if it goes on like "
+            f"Sparsity of {where} will reach the cliff at {percent(levels[worst.site])} if it goes on like "
             f"this: {worst.site}, now {percent(worst.evidence[0].value)}, {when[worst.site]}."
         ),
-        why="Beyond about 70 % zeros accuracy falls steeply where a norm or a drift sets the sparsity, and more gently "
-        "where the largest activations are kept (top-k)." + outlook,
+        why="Where this run has not lost at another level, the one of short runs counts: beyond 70 % zeros they lose "
+        "accuracy, much with quantile norms and less with top-k. Trained ten times longer, most of it comes back."
+        + outlook,
         advice="Lower the learning rate, keep the rows of the weights centred (drift.suppression.centre_weights), put "
         "a norm before the activation, or widen the layer. If sparsity is wanted, top-k keeps more accuracy.",
     )

@@ -37,8 +37,8 @@ class Sparsity(Vital):
     name = "sparsity"
     title = "Sparsity"
     meaning = (
-        "How much of an activation's output is zero, or as good as zero. Up to about 70 % it costs little; beyond, "
-        "accuracy falls off a cliff."
+        "How much of an activation's output is zero, or as good as zero. Short runs lose accuracy beyond about 70 %; "
+        "trained on, most of it comes back."
     )
     metrics: ClassVar = {
         "hard": Metric("share of exact zeros", "share"),

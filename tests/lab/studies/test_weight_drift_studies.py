@@ -11,6 +11,7 @@ import torch
 from netvitals.lab import models
 from netvitals.lab.studies import all_claims, find_study, run
 from netvitals.lab.studies.weight_drift import _cliff, _grid, _text
+from netvitals.lab.studies.weight_drift.cost_judges import cliff_verdict
 from netvitals.lab.studies.weight_drift.language import clipped_shares, follow, layer_map
 from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
 
@@ -103,16 +104,19 @@ def test_the_grid_has_79_configurations():
     counts = {a: sum(p.architecture == a for p in points) for a in _grid.BASES}
     assert counts == {"mlp": 14, "resnet": 14, "vit": 14, "denoiser": 14, "gpt": 23}
     assert len({(p.architecture, p.name) for p in points}) == 79
-    assert len(find_study("weight-drift-cliff").configs("small")) == 3 * 79
+    medium = find_study("weight-drift-cliff").configs("medium")
+    assert {(c["architecture"], c["name"]) for c in medium} >= {(p.architecture, p.name) for p in points}
+    assert {c["budget"] for c in medium} == {1.0, 3.0, 10.0} and {c["seed"] for c in medium} == set(range(5))
     assert all(any(p.architecture == a and p.name == _grid.REFERENCE for p in points) for a in _grid.BASES)
 
 
-@pytest.mark.parametrize("architecture", ["vit", "denoiser"])
+@pytest.mark.parametrize("architecture", ["mlp", "resnet", "vit", "denoiser", "gpt"])
 def test_quantile_norms_stand_directly_before_the_activation(architecture):
     """Where they do, a share q of the inputs is negative in training, whatever came before."""
     from netvitals.lab import data
 
-    source = data.load("digits") if architecture == "vit" else data.load("audio,samples=512,count=16,test=8")
+    sources = {"denoiser": "audio,samples=512,count=16,test=8", "gpt": "random-tokens,context=16"}
+    source = data.load(sources.get(architecture, "digits"))
     point = next(p for p in _grid.points() if (p.architecture, p.name) == (architecture, "relu quantile:0.9"))
     net = _grid.build(point, source, seed=0).train()
     shares = []
@@ -125,20 +129,24 @@ def test_quantile_norms_stand_directly_before_the_activation(architecture):
     assert hooks and min(shares) > 0.8, shares
 
 
-def _rows(architecture: str, relative, *, seeds: int = 3, noise: float = 0.002, seed: int = 0) -> list[dict]:
+def _rows(relative, *, seeds: int = 5, noise: float = 0.002, seed: int = 0, **more) -> list[dict]:
+    """25 configurations from dense to 97 % zeros, each with its seeds."""
     rng = np.random.default_rng(seed)
     return [
         {
-            "architecture": architecture,
+            "architecture": "mlp",
+            "data": "digits",
+            "budget": 1.0,
             "name": "gelu" if i == 0 else f"config {i}",
-            "mechanism": "activation",
+            "mechanism": "activation" if i == 0 else "quantile norm",
             "sparsity": s,
-            "metric": 0.9 * relative(s) + rng.normal(0, noise),
+            "metric": max(0.1, 0.9 * relative(s) + rng.normal(0, noise)),
             "rises": True,
             "chance": 0.1,
-            "at_chance": False,
+            "at_chance": 0.9 * relative(s) <= 0.1,
             "stopped": "",
             "seed": k,
+            **more,
         }
         for i, s in enumerate(np.linspace(0, 0.97, 25))
         for k in range(seeds)
@@ -148,44 +156,55 @@ def _rows(architecture: str, relative, *, seeds: int = 3, noise: float = 0.002, 
 def test_the_cliff_is_found_where_it_is():
     covered = 0
     for seed in range(8):
-        found = _cliff.cliff(_rows("mlp", lambda s: 1 - 2.0 * max(0.0, s - 0.7), noise=0.01, seed=seed), resamples=200)
-        assert found.fit is not None and found.onset is not None
+        rows = _rows(lambda s: 1 - 2.0 * max(0.0, s - 0.7), noise=0.01, seed=seed)
+        found = _cliff.cliff(rows, _cliff.Where(1.0), resamples=200)
+        assert found.fit is not None and found.onset is not None and found.falls
         assert found.fit.breakpoint == pytest.approx(0.7, abs=0.02)
         assert found.onset.sparsity == pytest.approx(0.705, abs=0.05)
         assert found.onset.low <= found.onset.sparsity <= found.onset.high
         covered += found.fit.low <= 0.7 <= found.fit.high
     assert covered >= 5, f"the 95 % interval held the breakpoint in {covered} of 8 samples"
-    assert len(found.points) == 25 and not found.excluded
-    assert all(p.seeds == 3 for p in found.points)
+    assert len(found.points) == 125 and not found.unmeasured
 
 
-def test_runs_that_diverged_or_stayed_at_chance_are_named():
-    rows = _rows("mlp", lambda s: 1.0)
-    rows[5] |= {"stopped": "the loss became nan at step 3"}
-    rows[8] |= {"at_chance": True, "metric": 0.1}
-    rows[11] |= {"metric": math.nan}
-    found = _cliff.cliff(rows)
-    assert [why for _, why in found.excluded] == [
-        "the loss became nan at step 3",
-        "its metric 0.1 is no better than 0.1, which needs no learning",
-        "its metric is nan",
-    ]
-    assert "config 1 seed 2" in found.excluded[0][0]
-    lost = _cliff.cliff([{**r, "architecture": "vit"} for r in rows if r["name"] != "gelu"])
-    assert not lost.points and "no gelu reference" in lost.excluded[-1][1]
+def test_runs_at_chance_are_points_of_the_cliff():
+    """A collapse to chance beyond 80 % is found; leaving those runs out would say that accuracy never falls."""
+    rows = _rows(lambda s: 1.0 if s < 0.8 else 0.1)
+    found = _cliff.cliff(rows, _cliff.Where(1.0), resamples=100)
+    assert found.falls and found.lost > 0.85, str(found)
+    assert sum(not p.learned for p in found.points) == 25, str(found)
+    learned = [r for r in rows if not r["at_chance"]]
+    assert not _cliff.cliff(learned, _cliff.Where(1.0), resamples=100).falls
 
 
-def test_the_front_holds_what_nothing_beats():
-    def point(s, y):
-        return _cliff.Configuration("mlp", f"{s}", "activation", s, y, y, 0.0, 3)
+def test_what_has_no_sparsity_or_no_reference_is_named():
+    rows = _rows(lambda s: 1.0)
+    rows[7] |= {"sparsity": None, "stopped": "the loss became nan at step 3"}
+    found = _cliff.cliff(rows, _cliff.Where(1.0), resamples=50)
+    assert found.unmeasured == (("mlp digits config 1 seed 2", "the loss became nan at step 3"),)
+    lost = _cliff.cliff([r for r in rows if r["name"] != "gelu"], _cliff.Where(1.0))
+    assert not lost.points and "no gelu reference" in lost.unmeasured[-1][1]
 
-    front = _cliff.front([point(0.0, 1.0), point(0.3, 1.02), point(0.5, 0.99), point(0.6, 0.995), point(0.9, 0.5)])
-    assert [p.sparsity for p in front] == [0.3, 0.6, 0.9]
+
+def test_the_cliff_is_judged_by_budget_mechanism_and_architecture():
+    def judged(short, long):
+        rows = [*_rows(short), *_rows(long, budget=10.0, seed=1)]
+        return cliff_verdict(rows)
+
+    def cliff_at(at):
+        return lambda s: 1 - 2.0 * max(0.0, s - at)
+
+    flat = lambda s: 1.0
+    assert judged(cliff_at(0.7), cliff_at(0.72)).status == "holds"
+    assert judged(cliff_at(0.7), cliff_at(0.4)).status == "fails"
+    moved = judged(cliff_at(0.7), flat)
+    assert moved.status == "underspecified", str(moved)
+    assert "no fall" in moved.facts["mlp, digits, quantile norm, budget ×10"]
 
 
 def test_losses_are_normalised_the_other_way_round():
-    rows = [{**r, "rises": False, "metric": 1.0 / r["metric"]} for r in _rows("gpt", lambda s: 1.0, noise=0.0)]
-    points, _ = _cliff.configurations(rows, "gelu")
+    rows = [{**r, "rises": False, "metric": 1.0 / r["metric"]} for r in _rows(lambda s: 1.0, noise=0.0)]
+    points, _ = _cliff.outcomes(rows, "gelu", _cliff.Where(1.0))
     assert all(p.relative == pytest.approx(1.0) for p in points)
 
 
