@@ -63,8 +63,8 @@ def negative(context: Context) -> Iterator[Finding]:
     )
     advice = (
         "If sparsity is welcome, leave it, and watch the validation score beyond 70 %. Otherwise use a smaller "
-        "learning rate, a norm directly before the activation (its shift then takes the drift and can be decayed), or a readout that "
-        "starts smaller."
+        "learning rate, a norm directly before the activation (its shift then takes the drift and can be decayed), or "
+        "a readout that starts smaller."
     )
     found = together(
         inputs,

@@ -1,9 +1,9 @@
 """How sparse are the activations, and does this run stand it?
 
 A level of sparsity is not dangerous as such. Of the study ``weight-drift-cliff`` (an MLP on digits, quantile norms
-directly before ReLU): accuracy is .946 at 73 %, .668 at 89 % and .420 at 94 % after a short run, and .973, .970 and .973
-(at 70, 79 and 80 %) when the same networks train ten times longer. So where a run shows its own level, that one counts;
-the constant is for runs that show none.
+directly before ReLU): accuracy is .946 at 73 %, .668 at 89 % and .420 at 94 % after a short run, and .973, .970 and
+.973 (at 70, 79 and 80 %) when the same networks train ten times longer. So where a run shows its own level, that one
+counts; the constant is for runs that show none.
 """
 
 from __future__ import annotations

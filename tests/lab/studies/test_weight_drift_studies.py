@@ -10,8 +10,9 @@ import torch
 
 from netvitals.lab import models
 from netvitals.lab.studies import all_claims, find_study, run
-from netvitals.lab.studies.weight_drift import _cliff, _grid, _text
+from netvitals.lab.studies.weight_drift import _cliff, _grid, _text, language_judges
 from netvitals.lab.studies.weight_drift.cost_judges import cliff_verdict
+from netvitals.lab.studies.weight_drift.drift_judges import CASES, early_drift
 from netvitals.lab.studies.weight_drift.language import clipped_shares, follow, layer_map
 from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
 
@@ -69,8 +70,11 @@ def test_readout_mean_is_kept_by_sgd_on_cross_entropy(smoke):
     assert max(adam) > 1e-6
 
 
-@pytest.mark.parametrize(("claim", "status"), [("C7", "holds"), ("C8", "erratum"), ("C23", "fails"), ("E2", "holds")])
+@pytest.mark.parametrize(
+    ("claim", "status"), [("C7", "holds"), ("C8", "not-judged"), ("C23", "not-judged"), ("E2", "holds")]
+)
 def test_signs_at_initialisation_and_their_persistence(smoke, claim, status):
+    """One seed is no comparison: what needs five is not judged at smoke scale."""
     verdict = smoke("signs").verdicts[f"weight-drift/{claim}"]
     assert verdict.status == status, str(verdict)
 
@@ -200,6 +204,85 @@ def test_the_cliff_is_judged_by_budget_mechanism_and_architecture():
     moved = judged(cliff_at(0.7), flat)
     assert moved.status == "underspecified", str(moved)
     assert "no fall" in moved.facts["mlp, digits, quantile norm, budget ×10"]
+
+
+def _drifts(by_step):
+    rows = []
+    for where in CASES.values():
+        base = {"loss": "ce", "data": "digits", "gain": 1.0, **where}
+        for seed in range(5):
+            early = {"quantity": "early", "place": "hidden", "seed": seed}
+            rows += [{**base, **early, "step": s, "drift_z": v + 1e-5 * seed} for s, v in by_step.items() if s]
+            rows.append({**base, "quantity": "weights", "place": "hidden", "seed": seed, "drift_z": by_step[0]})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("by_step", "status"),
+    [
+        ({6: -0.0014, 12: -0.002, 0: -0.02}, "holds"),
+        ({6: 0.0014, 12: 0.002, 0: 0.02}, "fails"),
+        ({6: -0.0014, 12: 0.0005, 0: 0.007}, "underspecified"),  # early is no number
+    ],
+)
+def test_early_drift_is_judged_by_horizon(by_step, status):
+    verdict = early_drift(_drifts(by_step))
+    assert verdict.status == status, str(verdict)
+    assert verdict.seeds == 5 and len(verdict.facts) == len(CASES)
+
+
+def _language(scores, seeds=5, **more):
+    """Runs of a language model: activation → (loss, zeros, height, optimizer)."""
+    rows = []
+    for act, optimizer, loss, zeros, height in scores:
+        for seed in range(seeds):
+            at = {"act": act, "optimizer": optimizer, "seed": seed, "steps": 250, **more}
+            rows.append(
+                {
+                    **at,
+                    "quantity": "run",
+                    "val_loss": loss + 0.001 * seed * (1 if act == "relu" else 1.1),
+                    "stopped": "",
+                }
+            )
+            rows += [
+                {
+                    **at,
+                    "quantity": "final",
+                    "layer": i,
+                    "hard": zeros,
+                    "max_abs": height,
+                    "max_over_mean": (5.0, 9.0, 4.0)[i],
+                }
+                for i in range(3)
+            ]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("muon", "adamw", "status"),
+    [(26.0, 24.0, "holds"), (26.0, 5.5, "underspecified"), (5.0, 5.5, "not-reproduced")],
+)
+def test_spikes_are_judged_with_two_optimizers(muon, adamw, status):
+    rows = _language(
+        [("relu", "muon", 1.8, 0.7, 8.0), ("relu2", "muon", 1.9, 0.6, 8.0 * muon)]
+        + [("relu", "adamw", 1.8, 0.7, 8.0), ("relu2", "adamw", 1.9, 0.6, 8.0 * adamw)]
+    )
+    for r in rows:  # no two runs are alike
+        if r["quantity"] == "final":
+            r["max_abs"] *= 1 + 0.01 * r["seed"] * (r["act"] == "relu2")
+    verdict = language_judges.spikes(rows)
+    assert verdict.status == status, str(verdict)
+
+
+@pytest.mark.parametrize(("squared", "status"), [(1.80, "holds"), (1.95, "not-reproduced")])
+def test_squares_are_compared_over_paired_seeds(squared, status):
+    rows = _language([("relu", "muon", 1.8, 0.6, 8.0), ("relu2", "muon", squared, 0.7, 200.0)])
+    assert language_judges.squared_ratio(rows).status == status
+    few = language_judges.squared_ratio(
+        _language([("relu", "muon", 1.8, 0.6, 8.0), ("relu2", "muon", 1.8, 0.7, 9.0)], 2)
+    )
+    assert few.status == "not-judged" and "5 paired seeds and there are 2" in few.note
 
 
 def test_losses_are_normalised_the_other_way_round():

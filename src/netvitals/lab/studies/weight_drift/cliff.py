@@ -50,7 +50,7 @@ IMAGES = "cifar10-12k.npz"
 class Grid:
     seeds: int = 5
     budgets: tuple[float, ...] = (1.0, 3.0, 10.0)  # times the steps of every architecture
-    ladders: tuple[str, ...] = ("mlp", "cnn")  # ten configurations each
+    ladders: tuple[str, ...] = ("mlp", "cnn")  # nine configurations each
     whole: bool = False  # all 79
     embedded: bool = False  # digits and the embedded text even where there are real data
 
