@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+from dataclasses import dataclass
 
 import pytest
 
@@ -32,7 +33,8 @@ from netvitals.lab.engine.judges import (
     slope_of,
     some,
 )
-from netvitals.lab.studies import Verdict, decide
+from netvitals.lab.engine.judging import fair
+from netvitals.lab.studies import Claim, Expected, Study, Verdict, decide
 
 ROWS = [
     {"act": "relu", "seed": 0, "loss": 1.0, "by": [1.0, 2.0]},
@@ -170,12 +172,39 @@ def test_facts_survive_storage_and_are_worded():
     assert Verdict.from_dict({"status": "holds", "note": "old"}).words == "old"
 
 
-def test_a_comparison_on_record_with_too_few_seeds_is_not_judged():
-    from netvitals.lab.engine.judging import with_enough_seeds
-    from netvitals.lab.studies import Claim, Expected
+def asked(**more):
+    return Claim("toy/C1", "toy", "a > b", Expected(direction="a > b"), lambda rows: decide(True), **more)
 
-    asked = Claim("toy/C1", "activations", "a > b", Expected(direction="a > b"), lambda rows: decide(True), seeds=5)
-    few, enough = (with_enough_seeds(asked, Verdict("fails", 0.1, note="gap", seeds=n)) for n in (2, 5))
+
+def study(**more):
+    @dataclass(frozen=True)
+    class Nothing:
+        pass
+
+    scales = dict.fromkeys(("smoke", "small", "paper"), Nothing())
+    return Study("toy", "toy", "a toy", scales, lambda p: [{}], lambda c: [{}], lambda rows: {}, **more)
+
+
+def test_a_comparison_with_too_few_seeds_is_not_judged():
+    few, enough = (fair(asked(seeds=5), study(), Verdict("fails", 0.1, note="gap", seeds=n)) for n in (2, 5))
     assert (few.status, enough.status) == ("not-judged", "fails")
     assert few.note == "a comparison needs 5 paired seeds and there are 2; gap"
-    assert with_enough_seeds(asked, Verdict("not-run", note="no data")).status == "not-run"
+    assert fair(asked(seeds=5), study(), Verdict("not-run", note="no data")).status == "not-run"
+
+
+def test_a_smaller_or_a_guessed_set_up_refutes_nothing():
+    found = Verdict("fails", 0.1, seeds=3, scale="small", note="gap")
+    smaller = fair(asked(), study(reduced="an MLP on digits"), found)
+    assert smaller.status == "not-reproduced" and smaller.power == pytest.approx(3.10, abs=0.01)
+    assert smaller.words == (
+        "gap; here an MLP on digits; an effect of 3.1 standard deviations over seeds would have been seen"
+    )
+    guessed = fair(asked(), study(unprinted="the kernel"), found)
+    assert guessed.status == "not-judged" and "does not print the kernel" in guessed.note
+    for kept in (
+        fair(asked(ours=True), study(reduced="an MLP"), found),
+        fair(asked(universal=True), study(unprinted="the kernel"), found),
+        fair(asked(), study(reduced="an MLP"), Verdict("fails", 0.1, scale="paper")),
+    ):
+        assert kept.status == "fails"
+    assert fair(asked(), study(reduced="an MLP"), Verdict("holds", 0.1)).status == "holds"

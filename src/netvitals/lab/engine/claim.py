@@ -56,6 +56,7 @@ class Claim:
         choices: what we chose where the paper leaves it open, and the verdict rests on.
         question: what we would ask the authors.
         correction: the corrected statement, for an erratum.
+        universal: said of every case, so that one counterexample refutes it whatever its size.
     """
 
     id: str
@@ -73,6 +74,7 @@ class Claim:
     choices: tuple[str, ...] = ()
     question: str = ""
     correction: str = ""
+    universal: bool = False
 
     def __post_init__(self) -> None:
         if "/" not in self.id:

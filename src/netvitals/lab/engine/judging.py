@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from netvitals.lab.engine.claim import Claim
+from netvitals.lab.engine.judges.comparing import seen_by
 from netvitals.lab.engine.store import Results, TrialRecord, fingerprint
 from netvitals.lab.engine.study import Config, Row, Study, trial_key, trial_name
 from netvitals.lab.engine.verdict import JUDGED, Verdict, not_judged, not_run
@@ -23,7 +24,7 @@ def judge(claims: Iterable[Claim], study: Study, scale: str, results: Results) -
     stored = results.trials(keys, study.name)
     pairs = [(config, stored.get(key)) for config, key in zip(configs, keys)]
     late = late_hypothesis(study, results)
-    return {c.id: _verdict(c, [p for p in pairs if c.rests_on(p[0])], scale, late) for c in claims}
+    return {c.id: _verdict(c, study, [p for p in pairs if c.rests_on(p[0])], scale, late) for c in claims}
 
 
 def trial_keys(study: Study, scale: str) -> list[str]:
@@ -55,7 +56,9 @@ def late_hypothesis(study: Study, results: Results) -> str:
     return f"its hypothesis was written down after {kept.trials_before} trials had run"
 
 
-def _verdict(claim: Claim, pairs: Sequence[tuple[Config, TrialRecord | None]], scale: str, late: str) -> Verdict:
+def _verdict(
+    claim: Claim, study: Study, pairs: Sequence[tuple[Config, TrialRecord | None]], scale: str, late: str
+) -> Verdict:
     missing = sum(t is None for _, t in pairs)
     if not pairs:
         return replace(not_run(f"no trial at scale {scale} bears on it"), scale=scale)
@@ -80,15 +83,37 @@ def _verdict(claim: Claim, pairs: Sequence[tuple[Config, TrialRecord | None]], s
     seeds = verdict.seeds or len({str(r["seed"]) for r in rows if "seed" in r})
     note = "; ".join(filter(None, (verdict.note, late)))
     correction = verdict.correction or (claim.correction if verdict.status == "erratum" else "")
-    return with_enough_seeds(claim, replace(verdict, seeds=seeds, note=note, correction=correction, **facts))
+    return fair(claim, study, replace(verdict, seeds=seeds, note=note, correction=correction, **facts))
 
 
-def with_enough_seeds(claim: Claim, verdict: Verdict) -> Verdict:
-    """The verdict, or that it cannot be judged where fewer seeds are behind it than the claim asks for."""
-    if verdict.seeds >= claim.seeds or verdict.status not in JUDGED:
-        return verdict
-    text = f"a comparison needs {claim.seeds} paired seeds and there are {verdict.seeds}"
-    note = "; ".join(filter(None, (text, verdict.note)))
+def fair(claim: Claim, study: Study, verdict: Verdict) -> Verdict:
+    """What a verdict may say: nothing on a comparison with too few seeds, and no refutation by a set-up of ours.
+
+    Args:
+        claim: it may ask for paired seeds, or be said of every case.
+        study: it says how it is smaller than the paper's experiment, or what the paper does not print.
+        verdict: as its judge gave it.
+
+    Returns:
+        The same, or ``not-judged`` with the reason, or ``not-reproduced`` with what so many seeds could have shown.
+    """
+    if verdict.seeds < claim.seeds and verdict.status in JUDGED:
+        text = f"a comparison needs {claim.seeds} paired seeds and there are {verdict.seeds}"
+        return _without_answer(verdict, text)
+    refuted = verdict.status == "fails" and verdict.scale != "paper" and not (claim.ours or claim.universal)
+    if refuted and study.reduced:
+        seen = seen_by(max(2, verdict.seeds))
+        note = "; ".join(filter(None, (verdict.note, f"here {study.reduced}")))
+        return replace(
+            verdict, status="not-reproduced", power=seen, power_in="standard deviations over seeds", note=note
+        )
+    if refuted and study.unprinted:
+        return _without_answer(verdict, f"the paper does not print {study.unprinted}; in our set-up it is not so")
+    return verdict
+
+
+def _without_answer(verdict: Verdict, why: str) -> Verdict:
+    note = "; ".join(filter(None, (why, verdict.note)))
     return replace(verdict, status="not-judged", note=note, correction="", power=None, span=None)
 
 

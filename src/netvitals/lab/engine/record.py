@@ -21,7 +21,16 @@ from netvitals.lab.engine.store import Results
 from netvitals.lab.engine.verdict import LABELS, MEANINGS, STATUSES
 from netvitals.report.plot import Plot, style
 
-KEPT = ("status", "measured", "uncertainty", "interval", "power", "span", "correction")  # of a verdict, in the record
+KEPT = (
+    "status",
+    "measured",
+    "uncertainty",
+    "interval",
+    "power",
+    "power_in",
+    "span",
+    "correction",
+)  # of a verdict, in the record
 
 
 def write_record(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from netvitals.lab.engine.claim import Claim
-from netvitals.lab.engine.judging import rows_of, with_enough_seeds
+from netvitals.lab.engine.judging import fair, rows_of
 from netvitals.lab.engine.registry import find_study
 from netvitals.lab.engine.store import Results, StoredVerdict
 from netvitals.lab.engine.study import SCALES, trial_key
@@ -71,7 +71,7 @@ def standings(
     known = recorded_verdicts() if recorded else {}
     found = [_standing(c, kept.get(c.id, [])) for c in claims]
     return [
-        Standing(s.claim, with_enough_seeds(s.claim, known[s.claim.id]), recorded=True)
+        Standing(s.claim, fair(s.claim, find_study(s.claim.study), known[s.claim.id]), recorded=True)
         if s.verdict.status == "not-run" and s.claim.id in known
         else s
         for s in found

@@ -52,6 +52,10 @@ class Study:
         depends: modules whose code decides whether a stored trial is still good; by default every function, class and
             constant that the trial reaches.
         hypothesis: text stored with time and hash before the first trial; verdicts refuse a changed one.
+        reduced: how it is smaller than the paper's own experiment below the ``paper`` scale; a claim that does not come
+            out is then *not reproduced at this scale*, and not refuted.
+        unprinted: what of the set-up the paper does not print; a claim that does not come out in ours then cannot be
+            judged.
         resources: what the ``medium`` scale takes; given if and only if there is one.
         ready: parameters → why the study cannot run here (``"needs CIFAR-10 in …"``), or an empty string.
     """
@@ -67,6 +71,8 @@ class Study:
     hypothesis: str = ""
     ready: Callable[[Any], str] | None = None
     resources: Resources | None = None
+    reduced: str = ""
+    unprinted: str = ""
 
     def __post_init__(self) -> None:
         if not set(REQUIRED) <= set(self.scales) <= set(SCALES):

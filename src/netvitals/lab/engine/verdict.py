@@ -54,6 +54,7 @@ class Verdict:
     facts: Mapping[str, Fact] = field(default_factory=dict, hash=False)  # named numbers, worded where they are shown
     correction: str = ""  # of an erratum: what is right
     power: float | None = None  # smallest effect that would have been seen in four of five repetitions
+    power_in: str = ""  # its unit, where that is not the one of ``measured``
     interval: tuple[float, float] | None = None  # 95 % of what was measured
     span: tuple[float, float] | None = None  # least and most over the set-ups that the paper admits
     commit: str = ""  # of the code that was run, where it is known
@@ -106,7 +107,7 @@ class Verdict:
         """
         brought = (
             f"right is: {self.correction}" if self.correction and self.correction != self.note else "",
-            f"an effect of {self.power:.2g} would have been seen" if self.power is not None else "",
+            f"{_effect(self.power, self.power_in)} would have been seen" if self.power is not None else "",
             f"from {self.span[0]:.3g} to {self.span[1]:.3g} over the set-ups" if self.span else "",
         )
         facts = (f"{name} {worded(fact)}" for name, fact in self.facts.items())
@@ -136,6 +137,10 @@ class Verdict:
             if values.get(name) is not None:
                 values[name] = (float(values[name][0]), float(values[name][1]))
         return cls(**values)
+
+
+def _effect(power: float, unit: str) -> str:
+    return f"an effect of {power:.2g}" + (f" {unit}" if unit else "")
 
 
 def worded(fact: Fact) -> str:

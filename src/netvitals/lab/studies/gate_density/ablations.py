@@ -86,6 +86,7 @@ STUDIES = (
         resources=Resources(cpus=1, memory_gb=2, core_hours=6),
         trials=norm_trials,
         trial=run,
+        reduced="small networks on digits and a synthetic teacher instead of a ResNet-18 on CIFAR",
         summary=summary,
         depends=DEPENDS,
         hypothesis="The signs under GroupNorm are those under BatchNorm: ReLU falls, GELU, SiLU and Mish rise.",
@@ -103,6 +104,7 @@ STUDIES = (
         resources=Resources(cpus=1, memory_gb=2, core_hours=10),
         trials=architecture_trials,
         trial=run,
+        reduced="small networks on digits and a synthetic teacher instead of a ResNet-18 on CIFAR",
         summary=summary,
         depends=(
             *DEPENDS,

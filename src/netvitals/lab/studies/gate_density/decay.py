@@ -142,6 +142,7 @@ STUDIES = (
         resources=Resources(cpus=1, memory_gb=2, core_hours=4),
         trials=trials,
         trial=trial,
+        reduced="small networks on digits and a synthetic teacher instead of a ResNet-18 on CIFAR",
         summary=summary,
         depends=(*DEPENDS, "netvitals.lab.studies.gate_density.decay"),
         hypothesis="The integrated decay decides, not the coupling: at S = 2.44 σ falls by more than half under SGD, "

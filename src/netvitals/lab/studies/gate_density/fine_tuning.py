@@ -124,6 +124,7 @@ STUDIES = (
         resources=Resources(cpus=1, memory_gb=2, core_hours=5),
         trials=trials,
         trial=trial,
+        reduced="small networks on digits and a synthetic teacher instead of a ResNet-18 on CIFAR",
         summary=summary,
         ready=lambda p: datasets.missing(p.data),
         depends=(*DEPENDS, "netvitals.lab.studies.gate_density.fine_tuning"),

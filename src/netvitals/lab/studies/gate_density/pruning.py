@@ -174,6 +174,7 @@ STUDIES = (
         resources=Resources(cpus=1, memory_gb=2, core_hours=4),
         trials=trials,
         trial=trial,
+        reduced="small networks on digits and a synthetic teacher instead of a ResNet-18 on CIFAR",
         summary=summary,
         depends=DEPENDS,
         ready=lambda p: datasets.missing(p.data),

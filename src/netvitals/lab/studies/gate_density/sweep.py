@@ -69,6 +69,7 @@ STUDIES = (
         resources=Resources(cpus=1, memory_gb=2, core_hours=3),
         trials=trials,
         trial=run,
+        reduced="small networks on digits and a synthetic teacher instead of a ResNet-18 on CIFAR",
         summary=summary,
         depends=DEPENDS,
         hypothesis="Without PReLU, the variance of f′ at the start and the density trend correlate negatively; inside "

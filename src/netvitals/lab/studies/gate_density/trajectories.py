@@ -114,6 +114,7 @@ STUDIES = (
         resources=Resources(cpus=1, memory_gb=2, core_hours=2),
         trials=perceptron_trials,
         trial=run,
+        reduced="small networks on digits and a synthetic teacher instead of a ResNet-18 on CIFAR",
         summary=summary,
         depends=DEPENDS,
         hypothesis="At S = 2.44 under SGD gate density falls for ReLU and rises for GELU, SiLU and Mish in every "
@@ -146,6 +147,7 @@ STUDIES = (
         },
         trials=image_trials,
         trial=run,
+        reduced="a narrow residual network on digits, or on few images",
         summary=summary,
         depends=DEPENDS,
         ready=lambda p: datasets.missing(p.data.split(",")[0]),

@@ -221,6 +221,7 @@ STUDIES = (
         resources=Resources(cpus=1, memory_gb=4, core_hours=2),
         trials=trials,
         trial=trial,
+        unprinted="the scale of its kernel, the padding, the target and the operands of IoU",
         summary=summary,
         depends=("netvitals.lab.studies.gate_density.transition", "netvitals.lab.studies.gate_density.reconstruction"),
     ),

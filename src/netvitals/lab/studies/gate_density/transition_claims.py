@@ -9,6 +9,10 @@ from netvitals.lab.studies.gate_density import transition_judges
 from netvitals.lab.studies.gate_density.transition_judges import LEVEL
 
 STUDY = "gate-density-transition"
+CHOICES = (
+    "zero padding, a checkerboard of blocks of 8 as the output, the integer Sobel kernel, IoU of the output",
+    "200 iterations, Adam at 0.03",
+)
 
 
 def _claim(
@@ -18,6 +22,8 @@ def _claim(
     judge: Callable[[Sequence[Row]], Verdict],
     check: str,
     plot: Callable[[Sequence[Row]], Plot] | None = None,
+    *,
+    universal: bool = False,
 ) -> Claim:
     def uses(config: Config) -> bool:
         return config["check"] in check.split(" and ")
@@ -31,6 +37,8 @@ def _claim(
         section="A.9",
         uses=uses,
         plot=plot,
+        universal=universal,
+        choices=CHOICES,
     )
 
 
@@ -88,6 +96,7 @@ CLAIMS = (
         Expected(direction="fails always"),
         transition_judges.recovery,
         "jacobian",
+        universal=True,
     ),
     _claim(
         "C22",
