@@ -92,12 +92,13 @@ def list_claims(
 def _by_study(console: Any, table: Any, found: list[Any], statuses: tuple[str, ...]) -> None:
     """How many claims of each study stand how: the list of all is a page, not a screen."""
     shown = [k for k in statuses if any(s.verdict.status == k for s in found)]
-    for column in ("paper", "study", *shown):
-        table.add_column(column, justify="right" if column in shown else "left")
+    table.add_column("study", no_wrap=True)
+    for status in shown:
+        table.add_column(status.replace("-", " "), justify="right")
     for study in dict.fromkeys(s.claim.study for s in found):
         mine = [s for s in found if s.claim.study == study]
         counts = [sum(s.verdict.status == k for s in mine) for k in shown]
-        table.add_row(mine[0].claim.paper, study, *(str(n) if n else "·" for n in counts))
+        table.add_row(study, *(str(n) if n else "·" for n in counts))
     console.print(table, highlight=False)
     total = ", ".join(f"{sum(s.verdict.status == k for s in found)} {k}" for k in shown)
     recorded = sum(s.recorded for s in found)
