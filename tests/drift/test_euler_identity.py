@@ -113,3 +113,37 @@ def test_wrong_input_gets_a_sentence(made):
         drift.euler(nn.Linear(12, 5).double(), F.cross_entropy, (x, y), mode="eval")
     with pytest.raises(ValueError, match="'mean' or 'sum'"):
         drift.euler(net, F.cross_entropy, (x, y), reduction="none", mode="eval")
+
+
+def test_the_law_speaks_only_where_it_holds_and_the_mean_is_sure():
+    torch.manual_seed(0)
+    x, y = torch.randn(256, 8, dtype=torch.float64), torch.randint(5, (256,))
+    plain = nn.Sequential(nn.Linear(8, 32, bias=False), nn.ReLU(), nn.Linear(32, 5, bias=False)).double()
+    with torch.no_grad():
+        plain[2].weight.mul_(4)
+    seen = drift.euler(plain, "ce", (x, y))
+    (law,) = seen.laws.values()
+    single = seen.layers["1"]
+    assert law.stderr == pytest.approx(float(single.std(correction=1)) / 16, rel=1e-9)
+    assert law.outlook == seen.outlook == "persists" and law.mean > 2 * law.stderr and seen.persists
+    with torch.no_grad():
+        plain[2].weight.mul_(-1)
+    far = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 5)).double()
+    silent = drift.euler(far, "ce", (x, y))
+    assert not silent.outlook and not silent.persists and "not homogeneous" in silent.laws["1"].why
+    assert "the law is silent; it speaks in 0 of 1 layers" in str(silent)
+    four = drift.euler(plain, "ce", (x[:4], y[:4]))
+    unsure = four.laws["1"]
+    assert bool(unsure.outlook) == (abs(unsure.mean) > 2 * unsure.stderr)
+
+
+def test_the_outlook_turns_with_the_sign_of_the_push():
+    """A readout that knows the answer pushes its outputs up."""
+    centres = 3 * torch.eye(4, dtype=torch.float64)
+    y = torch.arange(4).repeat(32)
+    net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 4, bias=False)).double()
+    with torch.no_grad():
+        net[0].weight.copy_(torch.eye(4))
+        net[2].weight.copy_(0.5 * torch.eye(4))
+    x = centres[y] + 0.05 * torch.randn(128, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert drift.euler(net, "ce", (x, y)).outlook == "reverses"

@@ -6,6 +6,10 @@ $$\sum_i p_i \frac{\partial \ell}{\partial p_i} = \langle o, \nabla_o \ell \rang
 
 because the output is homogeneous of degree one in each of them. While $\langle o, \nabla_o \ell\rangle > 0$ the loss
 pushes the outputs, and with them the active pre-activations, towards zero; once it turns negative the push reverses.
+
+Biases, norms, smooth activations and shortcuts break the identity, layer by layer. So a layer is told to drift on or to
+turn round only where it holds there (the defect is small against the push) and the mean push differs from zero by more
+than two standard errors; elsewhere the law is silent, and says which of the two is missing.
 """
 
 from __future__ import annotations
@@ -30,6 +34,23 @@ from netvitals.capture import (
     undisturbed,
 )
 from netvitals.drift.signs import Reduction, _check_reduction
+
+HOMOGENEOUS = 0.1  # root mean square of the defect over that of ⟨o, ∇ℓ⟩, at most, for the identity to hold in a layer
+SURE = 2.0  # standard errors by which a mean push must differ from zero
+
+
+@dataclass(frozen=True)
+class LayerLaw:
+    """What the identity says of one layer."""
+
+    mean: float  # of Σ p ∂ℓ/∂p over examples
+    stderr: float
+    defect: float  # relative: root mean square of the difference to ⟨o, ∇ℓ⟩ over that of ⟨o, ∇ℓ⟩
+    outlook: str  # "persists", "reverses", or "" where the law is silent
+    why: str  # it is silent
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.2e} ± {self.stderr:.0e}: " + (f"drift {self.outlook}" if self.outlook else self.why)
 
 
 @dataclass(frozen=True)
@@ -61,29 +82,57 @@ class Euler(Result):
         return float(self.output.std() / n**0.5) if n > 1 else float("nan")
 
     @property
+    def laws(self) -> dict[str, LayerLaw]:
+        """Layer by layer: mean push with its error, relative defect, and whether drift persists or reverses."""
+        return {name: _law(sums, self.output) for name, sums in self.layers.items()}
+
+    @property
+    def outlook(self) -> str:
+        """``persists`` or ``reverses`` where all layers in which the law speaks agree on it, else an empty text."""
+        spoken = {law.outlook for law in self.laws.values()} - {""}
+        return spoken.pop() if len(spoken) == 1 else ""
+
+    @property
     def persists(self) -> bool:
-        """Whether drift goes on in its present direction."""
-        return self.mean > 0
+        """Whether drift surely goes on in its present direction."""
+        return self.outlook == "persists"
 
     def __str__(self) -> str:
-        verdict = "drift persists" if self.persists else "drift reverses"
+        laws = self.laws.values()
+        spoken = sum(bool(law.outlook) for law in laws)
+        verdict = f"drift {self.outlook}" if self.outlook else "the law is silent" if not spoken else "layers differ"
         return (
-            f"<o, grad l> = {self.mean:+.4e} ± {self.stderr:.1e} over {self.output.numel()} examples ({verdict}); "
-            f"largest defect {self.defect:.1e} over {len(self.layers)} layers"
+            f"<o, grad l> = {self.mean:+.4e} ± {self.stderr:.1e} over {self.output.numel()} examples ({verdict}; "
+            f"it speaks in {spoken} of {len(laws)} layers); largest defect {self.defect:.1e}"
         ) + "".join(f"\n{line}" for line in skipped_lines(self.skipped))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a layer: the mean of its sum, its standard error, and how far it is from ⟨o, ∇ℓ⟩."""
-        n = self.output.numel()
+        """One row a layer: the mean of its sum, its standard error, how far it is from ⟨o, ∇ℓ⟩, and what follows."""
         return [
             {
                 "layer": name,
-                "mean": float(sums.mean()),
-                "stderr": float(sums.std() / n**0.5) if n > 1 else float("nan"),
+                "mean": law.mean,
+                "stderr": law.stderr,
                 "defect": self.defects[name],
+                "relative_defect": law.defect,
+                "outlook": law.outlook,
+                "why": law.why,
             }
-            for name, sums in self.layers.items()
+            for name, law in self.laws.items()
         ]
+
+
+def _law(sums: Tensor, output: Tensor) -> LayerLaw:
+    n, size = sums.numel(), float(output.double().square().mean().sqrt())
+    gap = float((sums - output).double().square().mean().sqrt())
+    mean, stderr = float(sums.mean()), float(sums.std() / n**0.5) if n > 1 else float("nan")
+    defect = gap / size if size else (0.0 if gap == 0 else float("inf"))
+    why = ""
+    if not defect <= HOMOGENEOUS:
+        why = f"not homogeneous here (defect {defect:.0%} of the push)"
+    elif not abs(mean) > SURE * stderr:
+        why = "the mean push is within two standard errors of zero"
+    return LayerLaw(mean, stderr, defect, "" if why else "persists" if mean > 0 else "reverses", why)
 
 
 @undisturbed

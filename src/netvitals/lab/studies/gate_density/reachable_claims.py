@@ -67,7 +67,7 @@ def levels(rows: Sequence[Row]) -> Verdict:
 
 
 def midpoints(rows: Sequence[Row]) -> dict[str, tuple[float, bool, float, float]]:
-    """By set-up of the Sobel kernel: α*, whether the fit is inside its bounds, the largest IoU, and how far it falls."""
+    """By set-up of the Sobel kernel: α*, whether the fit is off its bounds, the largest IoU, and how far it falls."""
     found = {}
     for name, mine in setups(rows, sobel).items():
         alphas, iou = table(mine, "iou")
@@ -81,7 +81,7 @@ def midpoints(rows: Sequence[Row]) -> dict[str, tuple[float, bool, float, float]
 
 
 def transition(rows: Sequence[Row]) -> Verdict:
-    """The midpoint of the fall, over the set-ups whose IoU comes to 0.99 or more and falls by 0.03 or more from there."""
+    """The midpoint of the fall, over the set-ups whose IoU comes to 0.99 and falls by 0.03 or more from there."""
     found = midpoints(rows)
     with_plateau = {n: m for n, (m, inside, most, fall) in found.items() if inside and most >= 0.99 and fall >= 0.03}
     facts: dict[str, Fact] = {f"{n}: α*": m for n, m in with_plateau.items()}
