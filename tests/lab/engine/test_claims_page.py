@@ -250,8 +250,11 @@ def test_what_is_recorded_loads_again_with_its_commit(tmp_path, monkeypatch):
 
     kept = lab.underspecified((0.0, 1.0), 0.5, note="by kernel", facts={"a": 1.5}, trials=3, scale="small", cost=123.0)
     wrong = lab.erratum(0.3, note="the sign", correction="it falls", trials=1)
-    lab.write_record([Standing(claim("toy/C1"), kept), Standing(claim("toy/C2"), wrong)], tmp_path)
-    monkeypatch.setattr(standing, "RECORDED", tmp_path)
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    lab.write_record([Standing(claim("toy/C1"), kept), Standing(claim("toy/C2"), wrong)], tmp_path, ship=shipped)
+    assert [f.name for f in tmp_path.glob("*.*")] == ["toy.md"]
+    monkeypatch.setattr(standing, "RECORDED", shipped)
     again = standing.recorded_verdicts.__wrapped__()
     first, second = again["toy/C1"], again["toy/C2"]
     assert (first.status, first.span, first.measured, first.cost) == ("underspecified", (0.0, 1.0), 0.5, 100.0)

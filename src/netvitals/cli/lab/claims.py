@@ -31,7 +31,12 @@ def list_claims(
         Path | None, typer.Option(help="The results file. [default: runs/studies.sqlite, if it is there]")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the claims page here.")] = None,
-    record: Annotated[Path | None, typer.Option(help="Write a Markdown file for each paper into this folder.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Write a referee's report on each paper into this folder.")
+    ] = None,
+    ship: Annotated[
+        bool, typer.Option("--ship", help="With --record: these are the verdicts that netvitals claims opens with.")
+    ] = False,
 ) -> None:
     """List all claims with their verdicts and errata."""
     from contextlib import nullcontext
@@ -52,7 +57,10 @@ def list_claims(
         found = [s for s in lab.standings(chosen, store, recorded=True) if status in (None, s.verdict.status)]
         if html is not None:
             typer.echo(lab.write_page(found, html, store), err=as_json)
-        for path in lab.write_record(found, record, store) if record is not None else ():
+        if ship and (record is None or status is not None):
+            raise typer.BadParameter("--ship goes with --record and without --status: it replaces what is on record")
+        where = lab.RECORDED if ship else None
+        for path in lab.write_record(found, record, store, ship=where) if record is not None else ():
             typer.echo(path, err=as_json)
     if as_json:
         typer.echo(json.dumps(plain([s.to_dict() for s in found], odd=str), ensure_ascii=False))

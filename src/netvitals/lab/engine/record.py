@@ -34,16 +34,22 @@ KEPT = (
 
 
 def write_record(
-    standings: Sequence[Standing], folder: str | os.PathLike[str], results: Results | None = None
+    standings: Sequence[Standing],
+    folder: str | os.PathLike[str],
+    results: Results | None = None,
+    *,
+    ship: str | os.PathLike[str] | None = None,
 ) -> list[Path]:
     """Write ``<paper>.md`` into ``folder`` for every paper among the standings; the paths, in order.
 
-    Beside each ``<paper>.json`` with the verdicts: in ``lab/recorded`` it is what ``netvitals claims`` opens with.
+    Beside each, or in ``ship``, ``<paper>.json`` with the verdicts and the commit: what is in ``lab/recorded``,
+    ``netvitals claims`` opens with.
 
     Args:
         standings: claims with their verdicts.
         folder: where to; made if it is not there.
         results: with it the pictures of the claims are drawn into ``folder/images``.
+        ship: another folder for the JSON.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -59,7 +65,7 @@ def write_record(
         paths.append(path)
         stated = {s.claim.id: _stated(s, commit) for s in mine if s.verdict.status != "not-run"}
         text = json.dumps(stated, indent=0, ensure_ascii=False, sort_keys=True)
-        path.with_suffix(".json").write_text(text, encoding="utf-8")
+        ((folder if ship is None else Path(ship)) / f"{paper}.json").write_text(text, encoding="utf-8")
     return paths
 
 

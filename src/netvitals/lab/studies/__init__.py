@@ -20,7 +20,7 @@ from netvitals.lab.engine.registry import (
     papers,
 )
 from netvitals.lab.engine.runner import State, StudyRun, reproduce, run
-from netvitals.lab.engine.standing import Standing, standings
+from netvitals.lab.engine.standing import RECORDED, Standing, standings
 from netvitals.lab.engine.store import DEFAULT, Hypothesis, Results, StoredVerdict, TrialRecord
 from netvitals.lab.engine.study import SCALES, Config, Resources, Row, Study
 from netvitals.lab.engine.verdict import (
@@ -48,6 +48,7 @@ __all__ = [
     "DEFAULT",
     "ENGINES",
     "LABELS",
+    "RECORDED",
     "SCALES",
     "STATUSES",
     "Claim",
