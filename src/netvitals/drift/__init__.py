@@ -16,7 +16,7 @@ Mean-field theory of the signs is in :mod:`netvitals.drift.theory`. The watchers
 
 from netvitals.drift import dial, suppression, theory
 from netvitals.drift.dial import Dial, push, set_drift
-from netvitals.drift.euler_identity import Euler, euler
+from netvitals.drift.euler_identity import Euler, LayerLaw, euler
 from netvitals.drift.signs import CovarianceSplit, GradientSigns, covariance_split, gradient_signs
 from netvitals.drift.sparsity_meter import LayerFlops, SiteSparsity, SparsityReport
 from netvitals.drift.sparsity_meter import measure as sparsity
@@ -38,6 +38,7 @@ __all__ = [
     "CovarianceSplit",
     "Dial",
     "Euler",
+    "LayerLaw",
     "GradientSigns",
     "LayerFlops",
     "Role",

@@ -14,12 +14,13 @@ from netvitals.lab.studies.weight_drift import _cliff, _grid, _text, language_ju
 from netvitals.lab.studies.weight_drift.cost_judges import cliff_verdict
 from netvitals.lab.studies.weight_drift.drift_judges import CASES, early_drift
 from netvitals.lab.studies.weight_drift.language import clipped_shares, follow, layer_map
+from netvitals.lab.studies.weight_drift.outlook_claims import foretells
 from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
 
 pytestmark = pytest.mark.slow
 
 PREFIX = "weight-drift-"
-STUDIES = ("theorems", "controls", "signs", "architectures", "cliff", "gpt", "steering")
+STUDIES = ("theorems", "controls", "signs", "architectures", "cliff", "gpt", "steering", "outlook")
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -283,6 +284,29 @@ def test_squares_are_compared_over_paired_seeds(squared, status):
         _language([("relu", "muon", 1.8, 0.6, 8.0), ("relu2", "muon", 1.8, 0.7, 9.0)], 2)
     )
     assert few.status == "not-judged" and "5 paired seeds and there are 2" in few.note
+
+
+@pytest.mark.parametrize(("right", "status"), [(True, "holds"), (False, "fails")])
+def test_the_outlook_is_judged_against_going_on_as_before(right, status):
+    rows = [
+        {
+            "network": "mlp",
+            "optimizer": "sgd",
+            "seed": seed,
+            "outlook": "persists" if i < 6 + seed % 2 else "",
+            "before": 0.1 if right else -0.1,
+            "after": (-0.1 if right else 0.1) if i else 0.05,
+        }
+        for seed in range(5)
+        for i in range(8)
+    ]
+    if not right:
+        for r in rows:
+            r["before"] = r["after"]
+    verdict = foretells(rows)
+    assert verdict.status == status, str(verdict)
+    silent = foretells([{**r, "outlook": ""} for r in rows])
+    assert silent.status == "not-judged" and "speaks in no layer" in silent.note
 
 
 def test_losses_are_normalised_the_other_way_round():
