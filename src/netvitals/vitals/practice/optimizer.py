@@ -56,6 +56,8 @@ class OptimizerSettings(Vital):
     headline = ("lr", "decay_rest", "effective_lr")
     default = True
     training_only = True
+    every = 2
+    reads_steps = False
 
     def __init__(self) -> None:
         self.plan: RatePlan | None = None  # of the first optimizer, as of the last look
