@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.atlas import Anatomy
+from netvitals.capture.channels import ByChannel, Stacks
 from netvitals.capture.over_ranks import Kind, Over
 from netvitals.capture.shards import Piece
 from netvitals.capture.site import Site
+
+if TYPE_CHECKING:
+    from netvitals.capture.reading import Recorder
 
 RELU = frozenset({"relu", "relu_", "ReLU"})
 
@@ -64,6 +68,8 @@ class ActivationView:
     x: Tensor
     a: Tensor
     f: Callable[[Tensor], Tensor]
+    stacks: Stacks | None = None  # where small inputs wait to be reduced together
+    _numbers: ByChannel | None = None
 
     @property
     def is_relu(self) -> bool:
@@ -84,8 +90,13 @@ class ActivationView:
 
     @cached_property
     def layout(self) -> Layout:
-        positions = max(1, self.rows // max(1, self.samples))
-        return Layout(self.site, self.elements, self.channels, self.samples, positions)
+        known = {} if self.stacks is None else self.stacks.layouts
+        key = (self.site.name, self.x.shape)
+        found = known.get(key)
+        if found is None or found.site is not self.site:
+            positions = max(1, self.rows // max(1, self.samples))
+            found = known[key] = Layout(self.site, self.elements, self.channels, self.samples, positions)
+        return found
 
     @property
     def samples(self) -> int:
@@ -109,6 +120,15 @@ class ActivationView:
     def over(self) -> tuple[int, ...]:
         """The dimensions of ``x_view`` and ``a_view`` that are not channels."""
         return (0,) if self.x_view.ndim == 2 else (0, 2)
+
+    def by_channel(self, recorder: Recorder) -> ByChannel:
+        """Mean, variance and positive share of the input by channel, as ``recorder`` will have them: those of small
+        inputs are filled in when the look ends. What is to be computed with is :attr:`mean` and the others below."""
+        if self._numbers is None and self.stacks is not None:
+            self._numbers = self.stacks.add(recorder, self.x_view)
+        if self._numbers is None:
+            self._numbers = ByChannel(self.mean, self.variance, self.positive_share)
+        return self._numbers
 
     @cached_property
     def mean(self) -> Tensor:

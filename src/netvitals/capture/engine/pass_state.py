@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from netvitals.anatomy.atlas import Anatomy
+from netvitals.capture.channels import Stacks
 from netvitals.capture.engine.modules import ModuleInfo
 from netvitals.capture.engine.planning.origins import Origin
 from netvitals.capture.engine.planning.plan import Plan
@@ -69,6 +70,7 @@ class PassState:
         self.recorder: Recorder | None = None
         self.met = 0
         self._calls: dict[str, int] = {}
+        self._stacks = Stacks()
 
     @property
     def found_by_operations(self) -> dict[str, str]:
@@ -109,7 +111,7 @@ class PassState:
             self.sites.pop(site.name, None)
             self.present.pop(site.name, None)
             return
-        self._show("activation", ActivationView(site, x.detach(), value.detach(), f), gradient)
+        self._show("activation", ActivationView(site, x.detach(), value.detach(), f, self._stacks), gradient)
 
     def product(self, site: Site, first: Tensor, second: Tensor, gradient: Await | None) -> None:
         self._show("product", ProductView(site, first.detach(), second.detach()), gradient)

@@ -25,6 +25,7 @@ from netvitals.capture.views import (
 )
 from netvitals.capture.vital import KINDS, Vital, WatchContext
 
+FIRST_LOOKS = 20  # on which a vital sign that calms down later looks more often
 METHODS = ("activation", "product", "heads", "router", "linear", "tensor", "gradient", "parameters")
 SiteView = ActivationView | ProductView | HeadsView | RouterView | LinearView | TensorView
 View = SiteView | ParameterView
@@ -61,7 +62,7 @@ class Schedule:
         due = [
             v
             for v in self.vitals
-            if observe % max(1, getattr(v, "every", 1)) == 0
+            if observe % _every(v, observe) == 0
             and (v.name not in self._observed or step - self._observed[v.name] >= getattr(v, "min_steps", 1))
         ]
         self._observed.update((v.name, step) for v in due)
@@ -80,6 +81,11 @@ class Schedule:
     def wants(self, method: str) -> bool:
         """Whether any vital sign that is due looks at this."""
         return bool(self._due[method])
+
+    @property
+    def reads_steps(self) -> bool:
+        """Whether any that looks at the parameters wants their gradients and what they were before the step."""
+        return any(callback.reads_steps for callback in self._due["parameters"])
 
     def wanted_kinds(self) -> frozenset[str]:
         """Kinds of sites that somebody looks at."""
@@ -114,6 +120,7 @@ class Callback(NamedTuple):
     observe: Any
     foreign: bool  # a user's own vital sign may draw random numbers; training must not feel it
     takes_pieces: bool = False
+    reads_steps: bool = True
 
     def call(self, recorder: Recorder, *args: Any) -> None:
         recorder.vital = self.name
@@ -143,9 +150,20 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
     return due
 
 
+def _every(vital: Any, observe: int) -> int:
+    every = max(1, getattr(vital, "every", 1))
+    return every if observe < FIRST_LOOKS else max(every, getattr(vital, "later_every", 1))
+
+
 def _callback(vital: Any, method: str) -> Callback:
     foreign = not type(vital).__module__.startswith("netvitals.")
-    return Callback(vital.name, getattr(vital, method), foreign, getattr(vital, "takes_pieces", False))
+    return Callback(
+        vital.name,
+        getattr(vital, method),
+        foreign,
+        getattr(vital, "takes_pieces", False),
+        getattr(vital, "reads_steps", True),
+    )
 
 
 def check_vital(vital: Any) -> None:

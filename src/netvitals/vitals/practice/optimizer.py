@@ -20,7 +20,7 @@ from torch import Tensor
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 from netvitals.optim.schedules import FutureRates, RatePlan, group_settings
 
-MOMENTS_EVERY = 5  # looks: the second moments of Adam are read in one pass over the parameters
+MOMENTS_EVERY = 2  # looks: the second moments of Adam are read in one pass over the parameters
 
 KEPT = 64  # looks may wait that long to be finished
 SETTINGS = ("lr", "weight_decay", "momentum", "beta2")
@@ -56,6 +56,8 @@ class OptimizerSettings(Vital):
     headline = ("lr", "decay_rest", "effective_lr")
     default = True
     training_only = True
+    every = 2
+    reads_steps = False
 
     def __init__(self) -> None:
         self.plan: RatePlan | None = None  # of the first optimizer, as of the last look
