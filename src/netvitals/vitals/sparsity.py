@@ -38,7 +38,7 @@ class Sparsity(Vital):
     title = "Sparsity"
     meaning = (
         "How much of an activation's output is zero, or as good as zero. Short runs lose accuracy beyond about 70 %; "
-        "trained on, most of it comes back."
+        "how much comes back as they train on depends on the network."
     )
     metrics: ClassVar = {
         "hard": Metric("share of exact zeros", "share"),

@@ -39,7 +39,7 @@ def _claims() -> Iterator[Claim]:
         section="quantile shift",
         uses=lambda c: c["mechanism"] == "quantile norm",
         effect="largest |measured − q| over architectures, data and budgets",
-        choices=("norms directly before every activation", "0.1 as tolerance; the paper has none"),
+        choices=("norms with a trained shift directly before every activation", "0.1 as tolerance; the paper has none"),
     )
     yield Claim(
         id="weight-drift/C17",

@@ -28,14 +28,18 @@ def worth(rows: Sequence[Row], tool: str) -> Verdict:
             return not_judged(f"{pairs} seed is no spread")
         cost, sinks = difference(paired(score[1], score[0])), difference(paired(sunk[1], sunk[0]))
         plain, held = (sum(d.values()) / len(d) for d in drift)
-        left.append(abs(held) / abs(plain))
+        bare = difference(drift[0].values())
+        if bare.low * bare.high > 0:  # where the weights do not drift there is nothing to remove
+            left.append(abs(held) / abs(plain))
         costs.append(cost)
         facts |= {
             f"{network}: hidden drift_z without, with": [plain, held],
             f"{network}: change of the inputs' mean in σ against none": str(sinks),
             f"{network}: score (accuracy, or minus the loss) against none": str(cost),
         }
-    note = f"largest share of the drift that is left with {tool}"
+    if not left:
+        return not_judged("no network drifts surely without a tool", facts=facts, seeds=pairs)
+    note = f"largest share of the drift that is left with {tool}, of the networks that surely drift"
     harmless = all(c.high >= 0 for c in costs)
     if max(left) <= LEFT and harmless:
         return holds(max(left), note=note, facts=facts, seeds=pairs)
