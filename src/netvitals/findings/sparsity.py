@@ -1,9 +1,10 @@
 """How sparse are the activations, and does this run stand it?
 
-A level of sparsity is not dangerous as such. Of the study ``weight-drift-cliff`` with quantile norms directly before ReLU:
-an MLP on digits loses 56 % of its accuracy at 94 % zeros after a short run and 1 % (at 80 %) when it trains ten times
-longer, an MLP on photographs 60 % and then 6 %; a small convolutional network still loses 45 % at 89 %. Over all, the
-break is at 73 % [62, 85]. So where a run shows its own level, that one counts; the constant is for runs that show none.
+A level of sparsity is not dangerous as such. Of the study ``weight-drift-cliff`` with quantile norms directly before
+ReLU: an MLP on digits loses 56 % of its accuracy at 94 % zeros after a short run and 1 % (at 80 %) when it trains ten
+times longer, an MLP on photographs 60 % and then 6 %; a small convolutional network still loses 45 % at 89 %. Over all,
+the break is at 73 % [62, 85]. So where a run shows its own level, that one counts; the constant is for runs that show
+none.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ STANDS = 0.1  # of what the loss had gained, gained once more since the layer pa
     null="half of the outputs of a centred ReLU are zero",
     threshold=f"the level at which this run began to lose; else {CLIFF:.0%} of exact zeros to watch, {OVER:.0%} for a "
     f"warning, {DEEP:.0%} critical",
-    source="weight-drift-cliff: accuracy breaks at 66 % zeros in short runs and at 73 % [62, 85] when they train ten times "
-    "longer; an MLP on digits then loses 1 %, a convolutional network 45 %",
+    source="weight-drift-cliff: accuracy breaks at 66 % zeros in short runs and at 73 % [62, 85] when they train ten "
+    "times longer; an MLP on digits then loses 1 %, a convolutional network 45 %",
     refuted_by="a validation score that does not suffer",
 )
 def cliff(context: Context) -> Iterator[Finding]:
@@ -54,8 +55,8 @@ def cliff(context: Context) -> Iterator[Finding]:
         elif s.end > NEAR and len(s.finite) > 2 and s.end - s.start > 0.05:
             near.append(hit(s, "info", s.end, change=True))
     short = (
-        "Short runs lose accuracy at such a sparsity (an MLP on digits .946 at 73 %, .668 at 89 %, .420 at 94 %); trained "
-        "ten times longer MLPs lose little, convolutional networks still much; top-k loses less."
+        "Short runs lose accuracy at such a sparsity (an MLP on digits .946 at 73 %, .668 at 89 %, .420 at 94 %); "
+        "trained ten times longer MLPs lose little, convolutional networks still much; top-k loses less."
     )
     yield from together(
         hits,

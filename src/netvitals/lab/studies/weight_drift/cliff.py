@@ -15,8 +15,8 @@ Preregistered, before the first run of this form:
 4. The pooled analysis is the same fit over all mechanisms, architectures and data sets of one budget; the one that
    counts is that of the longest budget.
 5. "About 70 %" is a breakpoint between 0.60 and 0.85. The claim holds where the pooled breakpoint and those of all
-   falls at the longest budget lie there; it fails where none does; it is underspecified where some do. (The judge has had it so from the start: a
-   group that does not fall at all counts as one that does not lie there.)
+   falls at the longest budget lie there; it fails where none does; it is underspecified where some do. (The judge has
+   had it so from the start: a group that does not fall at all counts as one that does not lie there.)
 """
 
 from __future__ import annotations
