@@ -261,3 +261,15 @@ def test_what_is_recorded_loads_again_with_its_commit(tmp_path, monkeypatch):
     assert first.words == "by kernel; a 1.5; from 0 to 1 over the set-ups"
     assert (second.status, second.words) == ("erratum", "the sign; right is: it falls")
     assert first.commit == standing.recorded_verdicts.__wrapped__()["toy/C2"].commit
+
+
+def test_a_picture_of_the_record_stands_alone():
+    from xml.etree import ElementTree
+
+    from netvitals.lab.engine.record import _alone
+
+    drawn = _alone(Plot("x", "y", [Series("a < b", [1, 2], [1, 2], line=True), Series("c", [1, 2], [2, 1])]))
+    root = ElementTree.fromstring(drawn)
+    texts = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"a < b", "c"} <= set(texts) and "--hue" in drawn
+    assert float(root.get("viewBox").split()[3]) > 300

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from netvitals.lab.engine.page import HEADINGS, OURS, basis
 from netvitals.lab.engine.standing import Standing, plot_of
 from netvitals.lab.engine.store import Results
 from netvitals.lab.engine.verdict import LABELS, MEANINGS, STATUSES
-from netvitals.report.plot import Plot, style
+from netvitals.report.plot import HEIGHT, WIDTH, Plot, style
 
 KEPT = (
     "status",
@@ -96,13 +97,18 @@ def _pictures(standings: Sequence[Standing], folder: Path, results: Results) -> 
 
 
 def _alone(plot: Plot) -> str:
-    """The picture as a file of its own: with its style, and its legend as a title."""
+    """The picture as a file of its own: with its style, and its legend below."""
     inks = {"ink": "#1d2733", "soft": "#55606e", "faint": "#7b8694", "line": "#cfd6de", "rule": "#e4e8ed"}
     own = "svg{" + "".join(f"--{name}:{ink};" for name, ink in inks.items()) + "background:#fff;font-family:sans-serif}"
+    low, entries = HEIGHT + 12, list(enumerate(plot.legend))
+    legend = "".join(
+        f'<g class="s{tone}"><text x="62" y="{low + 14 * k}" style="fill:var(--hue)">{escape(name)}</text></g>'
+        for k, (tone, name) in entries
+    )
     drawn = plot.svg().replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     head, _, rest = drawn.partition(">")
-    keys = ", ".join(name for _, name in plot.legend)
-    return f"{head}><style>{own}{style()}</style><desc>{_cell(keys)}</desc>{rest}"
+    head = head.replace(f'viewBox="0 0 {WIDTH} {HEIGHT}"', f'viewBox="0 0 {WIDTH} {low + 14 * len(entries)}"')
+    return f"{head}><style>{own}{style()}</style>{rest.removesuffix('</svg>')}{legend}</svg>"
 
 
 def _stated(standing: Standing, commit: str) -> dict[str, Any]:
