@@ -20,7 +20,7 @@ from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
 pytestmark = pytest.mark.slow
 
 PREFIX = "weight-drift-"
-STUDIES = ("theorems", "controls", "signs", "architectures", "cliff", "gpt", "steering", "outlook")
+STUDIES = ("theorems", "controls", "signs", "architectures", "cliff", "gpt", "steering", "outlook", "suppression")
 
 
 @pytest.mark.parametrize("name", STUDIES)
