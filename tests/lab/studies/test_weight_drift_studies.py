@@ -325,7 +325,7 @@ def test_clipped_and_blocked_shares_are_counted():
 
 def test_language_rows_hold_layers_by_step_and_the_swap(smoke):
     rows = [r for r in smoke("gpt").rows if r["act"] == "gelu"]
-    assert {r["stage"] for r in rows if r["quantity"] == "relufied"} == {"trained", "swapped", "tuned"}
+    assert {r["stage"] for r in rows if r["quantity"] == "relufied"} == {"trained", "control", "swapped", "tuned"}
     layers = [r for r in rows if r["quantity"] == "layer"]
     assert {r["step"] for r in layers} == {0, 10, 20} and {r["layer"] for r in layers} == {1, 2}
     steps, heights = layer_map(smoke("gpt").rows, "relu2")

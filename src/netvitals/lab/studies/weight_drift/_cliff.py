@@ -214,21 +214,14 @@ def _crossing(x: np.ndarray, y: np.ndarray, drop: float) -> float | None:
 def picture(rows: Sequence[Row], reference: str) -> Plot:
     """Relative metric against measured sparsity: a line for each group, at the shortest and the longest budget."""
     budgets = sorted({r["budget"] for r in rows})
+    every = [c for c in falls(rows, reference, resamples=20) if c.where.budget in (budgets[0], budgets[-1])]
+    chosen = [c for c in every if c.where.architecture] or every  # all together where no group has enough points
     series = []
-    for found in falls(rows, reference, resamples=20):
-        if not found.where.architecture or found.where.budget not in (budgets[0], budgets[-1]):
-            continue
+    for found in chosen:
         means = sorted(
             (float(np.mean([p.sparsity for p in found.of(c)])), float(np.mean([p.relative for p in found.of(c)])))
             for c in found.names
         )
-        series.append(
-            Series(
-                str(found.where),
-                [m[0] for m in means],
-                [m[1] for m in means],
-                line=True,
-                dashed=found.where.budget == budgets[0],
-            )
-        )
+        dashed = found.where.budget == budgets[0] != budgets[-1]
+        series.append(Series(str(found.where), [m[0] for m in means], [m[1] for m in means], line=True, dashed=dashed))
     return Plot("measured hard sparsity", "metric relative to the dense reference", series)
