@@ -330,7 +330,7 @@ def test_language_rows_hold_layers_by_step_and_the_swap(smoke):
     assert {r["step"] for r in layers} == {0, 10, 20} and {r["layer"] for r in layers} == {1, 2}
     steps, heights = layer_map(smoke("gpt").rows, "relu2")
     assert steps == [0, 10, 20] and np.shape(heights) == (2, 3) and np.min(heights) > 0
-    assert [r["hard"] > 0.2 for r in rows if r["quantity"] == "relufied"] == [False, True, True]
+    assert [r["hard"] > 0.2 for r in rows if r["quantity"] == "relufied"] == [False, False, True, True]
     squared = [r for r in smoke("gpt").rows if r["act"] == "relu2:15" and r["quantity"] == "final"]
     assert all(r["max_abs"] <= 15 and r["clipped"] >= 0 for r in squared)
 
