@@ -25,8 +25,9 @@ def test_ids_are_unique_across_papers():
 
 def test_every_study_lists_its_trials_at_every_scale():
     for study in lab.all_studies():
-        sizes = [len(study.configs(scale)) for scale in lab.SCALES]
-        assert all(sizes), study.name
+        sizes = {scale: len(study.configs(scale)) for scale in lab.SCALES}
+        assert all(sizes[scale] for scale in study.scales), study.name
+        assert bool(sizes["medium"]) == (study.resources is not None) == (not study.obstacle("medium")), study.name
         assert lab.code_version(study) == lab.code_version(study)
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from netvitals.lab.engine.versions import forget
-from netvitals.lab.studies import Claim, Expected, Results, Study, code_version, decide, judge, run
+from netvitals.lab.studies import Claim, Expected, Resources, Results, Study, code_version, decide, judge, run
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_claim_runs_only_the_trials_it_rests_on(toys, tmp_path):
 def test_a_judge_that_raises_gives_no_verdict_and_hides_no_other(toys, tmp_path):
     broken = dataclasses.replace(CLAIM, id="toy/C3", judge=lambda rows: 1 / 0)
     verdicts = toy_run(make(toys, tmp_path), tmp_path, claims=[broken, CLAIM]).verdicts
-    assert verdicts["toy/C3"].status == "not-run" and "ZeroDivisionError" in verdicts["toy/C3"].note
+    assert verdicts["toy/C3"].status == "not-judged" and "ZeroDivisionError" in verdicts["toy/C3"].note
     assert verdicts["toy/C1"].status == "holds"
 
 
@@ -197,9 +197,14 @@ def test_a_configuration_must_be_plain(toys, tmp_path):
         toy_run(study, tmp_path)
 
 
-def test_scales_must_be_three_of_one_dataclass(toys):
-    with pytest.raises(ValueError, match="scales must be smoke, small, paper"):
+def test_scales_must_be_of_one_dataclass_and_medium_says_what_it_takes(toys):
+    with pytest.raises(ValueError, match="scales must be smoke, small, medium, paper"):
         Study("x", "x", "x", {"smoke": toys.Toy()}, toys.trials, toys.trial, toys.summary)
+    four = dict.fromkeys(("smoke", "small", "medium", "paper"), toys.Toy())
+    with pytest.raises(ValueError, match="are declared together"):
+        Study("x", "x", "x", four, toys.trials, toys.trial, toys.summary)
+    whole = Study("x", "x", "x", four, toys.trials, toys.trial, toys.summary, resources=Resources(core_hours=2.0))
+    assert str(whole.resources) == "1 CPU and 2 GB a trial, about 2 core-hours"
 
 
 def test_progress_counts_done_running_failed_and_time_left(toys, tmp_path):
