@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture.channels import ByChannel, Stacks
-from netvitals.capture.over_ranks import Kind, Over
+from netvitals.capture.over_ranks import Growth, Kind, Over
 from netvitals.capture.shards import Piece
 from netvitals.capture.site import Site
 
@@ -37,11 +37,16 @@ class Layout:
     samples: int  # examples in the batch
     positions: int  # tokens or pixels of one example
 
-    def grown(self, growth: float) -> Layout:
-        """The same of all ranks together, which have ``growth`` times the elements of this one."""
-        if growth == 1:
+    def grown(self, growth: Growth) -> Layout:
+        """The same of all ranks together, which have ``growth`` times the elements and channels of this one."""
+        if growth == (1, 1):
             return self
-        return replace(self, elements=round(self.elements * growth), samples=round(self.samples * growth))
+        return replace(
+            self,
+            elements=round(self.elements * growth.elements),
+            channels=self.channels * growth.channels,
+            samples=round(self.samples * growth.elements / growth.channels),
+        )
 
     def place(self, row: int) -> tuple[int, int]:
         """The example and the position of a row of the tensor, which runs over both; where there is but one position,
@@ -312,6 +317,18 @@ class ParameterView:
 
 
 _STACKED = 1 << 20
+
+
+def channels_of(view: object) -> int:
+    """How many channels (of attention: heads) a rank sees of a site; 0 where that is not known."""
+    if isinstance(view, HeadsView):
+        return view.q.shape[1]
+    shown = {ActivationView: "x", ProductView: "first", LinearView: "y", TensorView: "value"}.get(type(view))
+    tensor = None if shown is None else getattr(view, shown)
+    if not isinstance(tensor, Tensor) or not tensor.ndim:
+        return 0
+    dim = getattr(view, "site").channel_dim  # noqa: B009
+    return tensor.shape[dim] if -tensor.ndim <= dim < tensor.ndim else tensor.shape[-1]
 
 
 def channel_view(t: Tensor, dim: int) -> Tensor:

@@ -77,10 +77,13 @@ class PooledTable:
         """Sites of one size leave the device in one entry."""
         recorder, waiting = self._writing, self._waiting
         self._writing, self._waiting = None, []
-        for (elements, kinds, alone), sites in groupby(waiting, key=lambda one: (one[0].elements, *one[2:])):
+        assert recorder is not None
+        cut = recorder.part.places > 1  # then each site says for itself whether it is
+        alike = lambda one: (one[0].elements, one[0].channels, one[0].site.name if cut else "", *one[2:])
+        for (elements, channels, _, kinds, alone), sites in groupby(waiting, key=alike):
+            recorder.channels = channels
             layouts, tensors = zip(*((layout, given) for layout, given, *_ in sites))
             over = Over(kinds * len(layouts), elements, alone=alone)
-            assert recorder is not None
             recorder.on_host([t for given in tensors for t in given], partial(self._take, recorder, layouts), over)
 
     def _take(self, recorder: Recorder, layouts: Sequence[Layout], *arrays: np.ndarray) -> None:

@@ -22,6 +22,7 @@ from netvitals.capture.views import (
     ProductView,
     RouterView,
     TensorView,
+    channels_of,
 )
 from netvitals.capture.vital import KINDS, Vital, WatchContext
 
@@ -96,6 +97,7 @@ class Schedule:
     def show(self, method: str, recorder: Recorder, view: View, *more: Tensor) -> None:
         """Let the vital signs that are due look at ``view``. Call with autograd and torch function modes off."""
         site = "parameters" if isinstance(view, ParameterView) else view.site.name
+        recorder.channels = 0 if recorder.part.places == 1 or isinstance(view, ParameterView) else channels_of(view)
         for callback in self._due[method]:
             if (callback.name, site) in self.off:
                 continue

@@ -11,7 +11,9 @@ from typing import ClassVar
 import torch
 
 from netvitals.capture import LinearView, Metric, Recorder, Vital
+from netvitals.capture.shards import is_distributed
 
+CUT = "it is cut over ranks, and whether it is given the data itself is not known"
 METRICS = ("mean", "std", "max_abs", "varying", "mark")
 
 
@@ -38,6 +40,9 @@ class Inputs(Vital):
 
     def linear(self, recorder: Recorder, view: LinearView) -> None:
         if view.site.follows != "input" or not view.x.is_floating_point() or view.x.shape[0] < 2:
+            return
+        if recorder.part.places > 1 and is_distributed(getattr(view.module, "weight", None)):
+            recorder.skipped[f"inputs: {view.site.name}"] = CUT
             return
         x = view.x.reshape(view.x.shape[0], -1).float()
         centre = x.mean(0)
