@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netvitals.lab.engine.workers import make_engine
-from netvitals.lab.studies import Claim, Expected, Results, Study, decide, run
+from netvitals.lab.studies import Claim, Expected, Resources, Results, Study, decide, run
 
 pytestmark = [
     pytest.mark.slow,
@@ -91,3 +91,20 @@ def test_ray_runs_the_trials_survives_a_killed_worker_and_counts_nothing_twice(t
 def test_an_address_without_a_cluster_gets_a_sentence():
     with pytest.raises(ConnectionError, match=r"no Ray cluster could be reached at 127.0.0.1:1 "):
         make_engine("ray", address="127.0.0.1:1")
+
+
+def test_the_medium_scale_runs_with_the_cpus_and_memory_it_declares(toys, engine, tmp_path):
+    p = toys.Toy(seeds=4, act="compute", folder=str(tmp_path))
+    study = Study(
+        "toy",
+        "toy",
+        "a toy",
+        dict.fromkeys(("smoke", "small", "medium", "paper"), p),
+        toys.trials,
+        toys.trial,
+        toys.summary,
+        resources=Resources(cpus=2, memory_gb=0.1, core_hours=0.01),
+    )
+    seen = run(study, "medium", engine, results=tmp_path / "s.sqlite", claims=[CLAIM], progress=False)
+    assert (seen.trials, seen.failed, seen.verdicts["toy/C1"].status) == (4, 0, "holds")
+    assert seen.verdicts["toy/C1"].scale == "medium"
