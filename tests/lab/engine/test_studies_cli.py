@@ -177,7 +177,7 @@ def test_claims_without_results_open_with_the_recorded_verdicts(capsys, tmp_path
     told = json.loads(out)
     kept = [c for c in told if c["recorded"]]
     assert code == 0 and len(kept) > 0.9 * len(told) and any(c["trials"] > 1 for c in kept)
-    assert {c["status"] for c in kept} <= {"holds", "fails", "erratum"}
+    assert "not-run" not in {c["status"] for c in kept} >= {"holds", "erratum", "underspecified", "not-judged"}
     code, shown, _ = netvitals(capsys, "claims", "--paper", "weight-drift")
     assert code == 0 and shown.count("netvitals reproduce") == 1
     assert len(shown.splitlines()) < 4 * len(told)  # readable on 80 columns: no column of single letters

@@ -106,7 +106,7 @@ def test_a_claim_about_training_can_fail(smoke):
     full = [{**r, "lam": r["parameters"] / 2} for r in pick("coefficient")]
     assert of("LLC")(full).status == "fails"
     zeros = [{**r, "steps": 20_000, "zeros": 0.0} for r in pick("diagonal")]
-    assert of("X22")(zeros).status == "fails"
+    assert of("X22")(zeros).status == "not-judged"
     some = [{**r, "zeros": 0.2 if r["driver"] == "adam" else 0.0} for r in zeros]
     assert of("X22")(some).status == "holds"
     swapped = [{**r, "when": "after" if r["when"] == "before" else "before"} for r in pick("expansion")]

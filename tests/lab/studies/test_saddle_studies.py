@@ -34,7 +34,7 @@ def test_smoke_run_gives_verdicts(name, tmp_path):
         if short == "E3d":
             assert verdict.status == "not-run"  # gradient descent on the full network begins at scale small
         elif short in ("C31", "E4t"):  # numbers that the paper prints of its own networks
-            assert verdict.status in ("holds", "fails"), (claim, str(verdict))
+            assert verdict.status in ("holds", "fails", "not-reproduced"), (claim, str(verdict))
         else:
             assert verdict.status == ("erratum" if short in ERRATA else "holds"), (claim, str(verdict))
     for claim in studies.claims_of(studies.find_study(name)):
