@@ -161,7 +161,10 @@ def _claims() -> Iterator[Claim]:
         uses=sobel,
         plot=curves,
         effect="midpoint α* of the fall, by set-up",
-        choices=CHOICES,
+        choices=(
+            *CHOICES,
+            "what counts as a plateau, and Sobel alone, were settled after seeing the curves; before, it failed",
+        ),
         question="Is the target reachable as an output of the kernel? The midpoint moves with it.",
     )
     yield Claim(
