@@ -163,7 +163,7 @@ def _claims() -> Iterator[Claim]:
         effect="midpoint α* of the fall, by set-up",
         choices=(
             *CHOICES,
-            "what counts as a plateau, and Sobel alone, were settled after seeing the curves; before, it failed",
+            "the plateau rule and Sobel alone were settled after seeing the curves; before, it failed",
         ),
         question="Is the target reachable as an output of the kernel? The midpoint moves with it.",
     )

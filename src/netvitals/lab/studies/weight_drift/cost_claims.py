@@ -61,7 +61,7 @@ def _claims() -> Iterator[Claim]:
             "quantile norms and top-k",
             "budgets of 1, 3 and 10 times a short run",
             "0.60 to 0.85 counts as about 70 %",
-            "that a group without a fall counts against it was in the judge from the start, in the text only afterwards",
+            "a group without a fall counts against it: in the judge from the start, in the text only afterwards",
             "top-k at 0.95 and longer runs of the convolutional network were left out midway, for lack of computing",
         ),
         question="How long was each configuration trained, and does the cliff stay when they train longer?",
