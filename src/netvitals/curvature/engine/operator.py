@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.curvature.engine.cost import Cost
+from netvitals.curvature.engine.journal import Journal
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.products import Pieces, Products, flattened
 from netvitals.curvature.engine.stream import Stream, several
@@ -130,6 +131,7 @@ def operators(
     space: Space = "parameter",
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
+    journal: Journal | None = None,
 ) -> Iterator[Operators]:
     """Products with blocks or with the whole matrix, as long as the ``with`` block lasts.
 
@@ -144,6 +146,7 @@ def operators(
         space: ``"parameter"`` or ``"activation"``.
         dtype: measure a copy in this dtype.
         memory: bytes for graph and products.
+        journal: of a measurement of many batches that may be interrupted.
 
     Returns:
         A context that gives ``Operators``: ``block(v, w)``, ``column(w, z)``, ``whole()``.
@@ -156,8 +159,10 @@ def operators(
     options: Any = {"dtype": dtype, "mode": mode, "memory": memory}
     tensors = space == "parameter" and nodes is None
     if several(batch):
-        stream = Stream(model, loss_fn, batch, nodes=nodes, space=space, split=False, tensors=tensors, **options)
-        yield Operators(stream.begin())
+        with Stream(
+            model, loss_fn, batch, nodes=nodes, space=space, split=False, tensors=tensors, journal=journal, **options
+        ) as stream:
+            yield Operators(stream)
         return
     with (
         recorded_parameters(model, loss_fn, batch, **options)

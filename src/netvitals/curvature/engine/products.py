@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,6 +37,7 @@ class Column:
 
     gauss_newton: list[Pieces]
     tensor: list[Pieces | None]
+    spread: np.ndarray | None = None  # over many batches, ⟨mean Hz, Hz of a batch⟩ by (batch, H GN T, v, probe)
 
     def hessian(self, v: int) -> Pieces:
         t = self.tensor[v]
@@ -52,6 +54,7 @@ class Products:
         roots: ``"auto"`` takes the Gauss–Newton part from the output Jacobian of every node when that is cheaper
             (few outputs, many probes); ``"never"`` always uses one vector-Jacobian product per probe.
         split: False when the parts of H may not be asked for; they are then prepared with the first that is.
+        cost: where the work is counted; a new count without it.
     """
 
     def __init__(
@@ -63,9 +66,10 @@ class Products:
         planned: int = 30,
         roots: Literal["auto", "never"] = "auto",
         split: bool = True,
+        cost: Cost | None = None,
     ) -> None:
         self.tape, self.memory = tape, memory
-        self.cost = Cost(back=1.0 if tape.space == "activation" else 2.0)
+        self.cost = Cost(back=1.0 if tape.space == "activation" else 2.0) if cost is None else cost
         self.leaves: list[list[Tensor]] = [[r] for r in self.rows_of(tape)] if by_sample else tape.leaves
         self.flat = [leaf for leaves in self.leaves for leaf in leaves]
         self.by_sample = by_sample
@@ -116,6 +120,15 @@ class Products:
         count = max(1, -(-m // self.chunk))
         size = -(-m // count)
         return [slice(i, min(i + size, m)) for i in range(0, m, size)]
+
+    @property
+    def at_once(self) -> int:
+        """Products after which columns are handed on: one column, there is nothing to be gained by waiting."""
+        return 1
+
+    def columns(self, wanted: Sequence[tuple[int, Pieces]]) -> list[Column]:
+        """Several columns, each times its own probes."""
+        return [self.column(w, probes) for w, probes in wanted]
 
     def column(self, w: int, probes: Pieces) -> Column:
         """Apply column w to probes, given as pieces of shape (m, ...) like the leaves of w."""

@@ -62,6 +62,7 @@ class Tape:
         self.loss = float("nan")
         self.graph = NodeGraph((), {}, {}, {})
         self.values: list[Tensor] = []  # f_v before its own perturbation, in activation space
+        self.pruned = False  # of several tensors that a node returns, some are not used and are no leaves
         self.beyond = 0.0  # share of the loss's gradient that does not pass through the outputs
         self._rebuild: Any = None
 
@@ -94,8 +95,8 @@ class Tape:
                 "of the output alone: leave the other term out, or ask for part='H', which has it"
             )
 
-    def record(self) -> None:
-        """Run the model with ε in place and keep the graph."""
+    def record(self, checked: bool = False) -> None:
+        """Run the model with ε in place and keep the graph; ``checked`` if another batch was looked at before."""
         problem, model = self.problem, self.problem.model
         seams: list[list[tuple[Tensor, Tensor]]] = []  # (before, after) the perturbation, per node and tensor
         if self.space == "activation":
@@ -118,6 +119,9 @@ class Tape:
             self._cut_at_logits(outputs)
         else:
             self._cut_at_outputs(outputs, rebuild)
+        self.pull = [s.detach() for s in self.slope]
+        if checked:
+            return
         if not self._loss_curves():
             raise ValueError(
                 "the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
@@ -125,7 +129,6 @@ class Tape:
                 "twice differentiable loss, for example cross-entropy, mean squared error or Huber"
             )
         self._refuse_stale_loss()
-        self.pull = [s.detach() for s in self.slope]
         if seams:
             self.graph = node_graph(self.nodes, seams, self.outputs, model)
             self.values = [pairs[0][0] for pairs in seams]
@@ -334,6 +337,7 @@ def _drop_idle(tape: Tape, explicit: bool) -> None:
             "(or is detached). Leave it out"
         )
     if tape.space == "activation":  # of several tensors that a node returns, those that are used
+        tape.pruned = not all(all(flags) for flags, ok in zip(used, live) if ok)
         for i, flags in enumerate(used):
             tape.leaves[i] = [leaf for leaf, ok in zip(tape.leaves[i], flags) if ok]
             tape.rows[i] = [row for row, ok in zip(tape.rows[i], flags) if ok]

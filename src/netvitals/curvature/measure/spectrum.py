@@ -2,6 +2,7 @@ r"""Extreme eigenvalues and spectral density of H, GN or T: of all parameters, o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,14 +18,15 @@ from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.curvature.engine.checks import Symmetry
+from netvitals.curvature.engine.journal import Journal, opened
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.operator import Operator, Operators, Part, operators
 from netvitals.curvature.engine.probes import generator
 from netvitals.curvature.engine.products import Products, Progress
 from netvitals.curvature.engine.stream import Stream
 from netvitals.curvature.engine.tape import Space
+from netvitals.curvature.measure.block_estimates import sampling_error
 from netvitals.curvature.measure.result import shortened, skipped_line
-from netvitals.curvature.measure.traces import sampling_error
 
 Which = Literal["LA", "SA", "LM"]
 
@@ -123,6 +125,7 @@ def top_eigenvalues(
     most: int = 200,
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
+    resume: str | os.PathLike[str] | None = None,
 ) -> Eigenvalues:
     """Extreme eigenvalues by Lanczos, as many steps as it takes.
 
@@ -143,6 +146,7 @@ def top_eigenvalues(
         most: at most this many steps; ``converged`` says whether they sufficed.
         dtype: measure a copy in this dtype.
         memory: bytes for graph, products and Lanczos vectors.
+        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
 
     Returns:
         Eigenvalues with residuals, vectors, and whether they converged.
@@ -156,9 +160,9 @@ def top_eigenvalues(
         raise ValueError(f"k is {k}, expected at least 1 eigenvalue")
     if which not in ("LA", "SA", "LM"):
         raise ValueError(f"which is {which!r}, expected 'LA' (largest), 'SA' (smallest) or 'LM' (largest in size)")
-    with _matrix(
-        model, loss_fn, batch, mode=mode, part=part, nodes=nodes, node=node, space=space, dtype=dtype, memory=memory
-    ) as (matrix, of):
+    options: Any = {"mode": mode, "part": part, "nodes": nodes, "node": node, "space": space, "dtype": dtype}
+    journal = opened(resume, "top_eigenvalues", model, {**options, "seed": seed, "k": k, "which": which, "tol": tol})
+    with _matrix(model, loss_fn, batch, memory=memory, journal=journal, **options) as (matrix, of):
         d = matrix.shape[0]
         most = _affordable(min(most, d), 1, d, matrix, memory)
         start = torch.randn(1, d, generator=generator(seed, matrix.device), dtype=matrix.dtype, device=matrix.device)
@@ -214,6 +218,7 @@ def spectral_density(
     width: float | None = None,
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
+    resume: str | os.PathLike[str] | None = None,
 ) -> SpectralDensity:
     r"""Eigenvalue density by stochastic Lanczos quadrature: $\frac1d\sum_i\delta(\lambda-\lambda_i)$, smoothed.
 
@@ -234,6 +239,7 @@ def spectral_density(
         width: standard deviation of the smoothing; default 1 % of the range.
         dtype: measure a copy in this dtype.
         memory: bytes for graph, products and Lanczos vectors.
+        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
 
     Returns:
         The density on a grid, the trace and the negative mass, with the spread over runs as standard error.
@@ -245,9 +251,9 @@ def spectral_density(
     """
     if steps < 1 or runs < 1:
         raise ValueError(f"steps and runs are {steps} and {runs}, expected at least 1 each")
-    with _matrix(
-        model, loss_fn, batch, mode=mode, part=part, nodes=nodes, node=node, space=space, dtype=dtype, memory=memory
-    ) as (matrix, of):
+    options: Any = {"mode": mode, "part": part, "nodes": nodes, "node": node, "space": space, "dtype": dtype}
+    journal = opened(resume, "spectral_density", model, {**options, "seed": seed, "steps": steps, "runs": runs})
+    with _matrix(model, loss_fn, batch, memory=memory, journal=journal, **options) as (matrix, of):
         d, skipped = matrix.shape[0], of.tape.skipped
         steps = _affordable(min(steps, d), runs, d, matrix, memory)
         source = generator(seed, matrix.device)
@@ -307,13 +313,16 @@ def _matrix(
     space: Space,
     dtype: torch.dtype | None,
     memory: int,
+    journal: Journal | None = None,
 ) -> Iterator[tuple[Operator, Operators]]:
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
     chosen = [node] if node is not None and nodes is None else nodes
-    options: Any = {"space": space, "dtype": dtype, "mode": mode, "memory": memory}
+    options: Any = {"space": space, "dtype": dtype, "mode": mode, "memory": memory, "journal": journal}
     with operators(model, loss_fn, batch, nodes=chosen, **options) as of:
         yield of.whole(part) if node is None else of.block(node, node, part), of
+    if journal is not None:
+        journal.close()
 
 
 def _sampling(of: Operators, vectors: Tensor, part: Part, node: str | None) -> np.ndarray:
@@ -321,13 +330,13 @@ def _sampling(of: Operators, vectors: Tensor, part: Part, node: str | None) -> n
     if not isinstance(of.products, Stream):
         return np.full(len(vectors), np.nan)
 
-    def quotients(products: Products) -> np.ndarray:
+    def quotients(products: Products) -> tuple[None, np.ndarray]:
         one = Operators(products)
         matrix = one.whole(part) if node is None else one.block(node, node, part)
-        return torch.linalg.vecdot(vectors, matrix.apply(vectors)).double().cpu().numpy()
+        return None, torch.linalg.vecdot(vectors, matrix.apply(vectors)).double().cpu().numpy()
 
-    found = list(of.products.each(quotients))
-    return sampling_error(np.stack([q for _, q in found]), np.array([n for n, _ in found], float))
+    found = of.products.each(quotients)[1]
+    return sampling_error(np.stack(found), np.array(of.products.weights, float))
 
 
 def _affordable(steps: int, runs: int, d: int, matrix: Operator, memory: int) -> int:

@@ -6,6 +6,7 @@ of the same product, so the traces of all tensors cost no more than the trace of
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,11 +19,16 @@ from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.curvature.engine.checks import Symmetry
+from netvitals.curvature.engine.journal import opened
 from netvitals.curvature.engine.probes import Distribution, ProbeSeries
-from netvitals.curvature.engine.products import Products, Progress, flattened
+from netvitals.curvature.engine.products import Pieces, Products, Progress, flattened
 from netvitals.curvature.engine.stream import Stream, several
 from netvitals.curvature.engine.tape import recorded_parameters
+from netvitals.curvature.measure.block_estimates import sampling_error
 from netvitals.curvature.measure.result import shortened, skipped_line
+
+SHORT = 4_000_000  # numbers of probes that are kept from batch to batch
+CHECKED = 8  # portions of probes whose products are held against each other for symmetry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,23 +65,6 @@ class Trace(Result):
         return "\n".join([head, *shortened(rows), *skipped_line(self.skipped)])
 
 
-def sampling_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    r"""Standard error of a weighted mean over batches, $\sqrt{\frac{B}{B-1}\sum_b w_b^2(x_b-\bar x)^2}$; NaN for one.
-
-    Args:
-        values: (B, ...), one row a batch.
-        weights: (B,), not negative.
-
-    >>> float(sampling_error(np.array([1.0, 3.0]), np.ones(2)))
-    1.0
-    """
-    b, share = len(weights), weights / weights.sum()
-    if b < 2:
-        return np.full(values.shape[1:], np.nan)
-    off = values - np.tensordot(share, values, 1)
-    return np.sqrt(b / (b - 1) * np.tensordot(share**2, off**2, 1))
-
-
 @undisturbed
 def trace(
     model: nn.Module,
@@ -90,6 +79,7 @@ def trace(
     distribution: Distribution = "rademacher",
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
+    resume: str | os.PathLike[str] | None = None,
 ) -> Trace:
     r"""$\mathrm{tr}\,\nabla^2_\theta L$ and its share in each parameter tensor, with standard errors.
 
@@ -106,6 +96,7 @@ def trace(
         distribution: of the probes, ``"rademacher"`` (signs) or ``"gaussian"``.
         dtype: measure a copy in this dtype.
         memory: bytes for graph and products.
+        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
 
     Returns:
         The trace of each trainable parameter tensor and of the whole; frozen ones are in ``skipped``.
@@ -121,37 +112,48 @@ def trace(
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
     options: Any = {"dtype": dtype, "mode": mode, "memory": memory}
 
-    def draws_of(products: Products) -> np.ndarray:
+    kept: list[Pieces] = []  # the probes, while they are short: many batches see the same ones
+
+    def draws_of(products: Products, step: Progress | None = None) -> np.ndarray:
         rows = []
         series = ProbeSeries(products.flat, seed, distribution)
         symmetry = Symmetry(products.flat[0].dtype)
-        for at in products.portions(probes):
-            z = series.take(at.stop - at.start)
+        for i, at in enumerate(products.portions(probes)):
+            z = kept[i] if i < len(kept) else series.take(at.stop - at.start)
+            if i == len(kept) and probes * sum(leaf.numel() for leaf in products.flat) < SHORT:
+                kept.append(z)
             hz = products.whole(z, part)
-            for one, image in zip(flattened(z), flattened(hz)):
-                symmetry.add(one, image)
+            if i < CHECKED:
+                for one, image in zip(flattened(z), flattened(hz)):
+                    symmetry.add(one, image)
             rows.append(torch.stack([torch.linalg.vecdot(a.flatten(1), b.flatten(1)) for a, b in zip(z, hz)], 1))
-            if progress:
-                progress(at.stop, probes)
+            if step:
+                step(at.stop, probes)
         symmetry.demand()
         return torch.cat(rows).double().cpu().numpy()
 
     sampled = np.full(len(list(model.named_parameters())), np.nan)
     whole_sampled = float("nan")
     if several(batch):
-        stream = Stream(model, loss_fn, batch, split=part != "H", tensors=True, **options)
-        draws, means = np.zeros(()), []
-        for n, one in stream.each(draws_of):
-            draws = draws + n * one
-            means.append(one.mean(0))
-        weights = np.array(stream.weights, float)
-        draws, tape, cost = draws / weights.sum(), stream.tape, stream.cost.gradients
-        sampled = sampling_error(np.stack(means), weights)
-        whole_sampled = float(sampling_error(np.stack(means).sum(1), weights))
+        about = {"seed": seed, "probes": probes, "part": part, "distribution": distribution, "dtype": dtype}
+        journal = opened(resume, "trace", model, {**about, "mode": mode})
+        streamed: Any = {"split": part != "H", "tensors": True, "once": True, "journal": journal, **options}
+        with Stream(model, loss_fn, batch, **streamed) as stream:
+            if progress:
+                tick = lambda share: progress(int(share * probes), probes)
+                stream.tick = tick
+            _, each = stream.each(lambda products: (None, draws_of(products)))
+        if journal is not None:
+            journal.close()
+        weights, tape, cost = np.array(stream.weights, float), stream.tape, stream.cost.gradients
+        draws = np.tensordot(weights / weights.sum(), np.stack(each), 1)
+        means = np.stack([one.mean(0) for one in each])
+        sampled = sampling_error(means, weights)
+        whole_sampled = float(sampling_error(means.sum(1), weights))
     else:
         with recorded_parameters(model, loss_fn, batch, **options) as tape:
             products = Products(tape, memory=memory, split=part != "H")
-            draws, cost = draws_of(products), products.cost.gradients
+            draws, cost = draws_of(products, progress), products.cost.gradients
     names, skipped = tuple(n.name for n in tape.nodes), tape.skipped
     mean, error = draws.mean(0), draws.std(0, ddof=1) / np.sqrt(probes)
     whole = draws.sum(1)
