@@ -1,7 +1,7 @@
 """The Hessian between layers: H = GN + T, exact and stochastic. If unsure, use ``report``.
 
-* Measure a model: ``interlayer`` (every pair of its layers), ``trace``, ``top_eigenvalues`` and ``spectral_density``
-  (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what ``interlayer`` will cost.
+* Measure a model: ``interlayer`` (every pair of its layers), ``trace``, ``diagonal``, ``top_eigenvalues`` and
+  ``spectral_density`` (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what ``interlayer`` will cost.
 * Say what it means: ``describe`` in sentences, ``recommend``, ``bottlenecks``, ``dropped_blocks``, ``decay``,
   ``bandwidth``; pictures are drawn by ``netvitals.report.curvature_pictures``.
 * Build on it: ``operators`` (products with blocks or the whole matrix), ``node_jacobians``; ``advice.lowrank`` and
@@ -19,9 +19,11 @@ from netvitals.curvature.advice.words import describe
 from netvitals.curvature.engine.operator import operators
 from netvitals.curvature.measure.between_layers import interlayer
 from netvitals.curvature.measure.cost import CostPlan, plan
+from netvitals.curvature.measure.density import SpectralDensity, spectral_density
+from netvitals.curvature.measure.diagonals import Diagonal, diagonal
 from netvitals.curvature.measure.jacobians import Bend, activation_bend, node_jacobians
 from netvitals.curvature.measure.result import InterlayerCurvature
-from netvitals.curvature.measure.spectrum import Eigenvalues, SpectralDensity, spectral_density, top_eigenvalues
+from netvitals.curvature.measure.spectrum import Eigenvalues, top_eigenvalues
 from netvitals.curvature.measure.traces import Trace, trace
 
 __all__ = [
@@ -35,6 +37,8 @@ __all__ = [
     "CostPlan",
     "trace",
     "Trace",
+    "diagonal",
+    "Diagonal",
     "top_eigenvalues",
     "Eigenvalues",
     "spectral_density",

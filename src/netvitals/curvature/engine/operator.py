@@ -15,7 +15,7 @@ from netvitals.capture.observation import Mode
 from netvitals.curvature.engine.cost import Cost
 from netvitals.curvature.engine.journal import Journal
 from netvitals.curvature.engine.nodes import Choice
-from netvitals.curvature.engine.products import Pieces, Products, flattened
+from netvitals.curvature.engine.products import Pieces, Products, flattened, pieces_of
 from netvitals.curvature.engine.stream import Stream, several
 from netvitals.curvature.engine.tape import Space, recorded, recorded_parameters
 
@@ -115,9 +115,7 @@ class Operators:
         return out
 
     def _pieces(self, z: Tensor, nodes: list[int]) -> Pieces:
-        leaves = [leaf for v in nodes for leaf in self.products.leaves[v]]
-        split = z.split([leaf.numel() for leaf in leaves], 1)
-        return [p.reshape(z.shape[0], *leaf.shape) for p, leaf in zip(split, leaves)]
+        return pieces_of(z, [leaf for v in nodes for leaf in self.products.leaves[v]])
 
 
 @contextmanager

@@ -323,4 +323,10 @@ def flattened(pieces: Pieces) -> Tensor:
     return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
 
 
+def pieces_of(rows: Tensor, leaves: Sequence[Tensor]) -> Pieces:
+    """Rows (m, d) as pieces (m, ...) like the leaves."""
+    split = rows.split([leaf.numel() for leaf in leaves], 1)
+    return [p.reshape(rows.shape[0], *leaf.shape) for p, leaf in zip(split, leaves)]
+
+
 Progress = Callable[[int, int], None]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from netvitals.capture.loss import LossFn
 from netvitals.capture.nested import main_output
 from netvitals.capture.observation import Mode
-from netvitals.curvature.engine.checks import gradient_beyond, rows_interact, tolerance
+from netvitals.curvature.engine.checks import gradient_beyond, loss_curves, rows_interact, tolerance
 from netvitals.curvature.engine.graph import NodeGraph, ends, node_graph
 from netvitals.curvature.engine.layout import float_tensors, replaced
 from netvitals.curvature.engine.nodes import (
@@ -122,7 +122,7 @@ class Tape:
         self.pull = [s.detach() for s in self.slope]
         if checked:
             return
-        if not self._loss_curves():
+        if not loss_curves(self.slope, self.detached):
             raise ValueError(
                 "the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
                 "sum; or a cross-entropy saturated to the last bit): its Gauss–Newton part is zero. Use a "
@@ -180,16 +180,6 @@ class Tape:
                 "dtype= measures a copy of the model, but loss_fn reads parameters of the original (a penalty written "
                 "with the model's name): call model.to(dtype) yourself and leave dtype out"
             )
-
-    def _loss_curves(self) -> bool:
-        pairs = [(s, o) for s, o in zip(self.slope, self.detached) if s.requires_grad]
-        if not pairs:
-            return False
-        weights = [torch.linspace(1, 2, s.numel(), dtype=s.dtype, device=s.device).view_as(s) for s, _ in pairs]
-        curved = torch.autograd.grad(
-            [s for s, _ in pairs], [o for _, o in pairs], weights, retain_graph=True, allow_unused=True
-        )
-        return any(c is not None and bool(c.any()) for c in curved)
 
     def whole_loss(self) -> Tensor:
         """The loss attached to the recorded graph."""

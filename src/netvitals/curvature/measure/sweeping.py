@@ -166,8 +166,8 @@ def sweep(
                 z = z - (z @ known.mT) @ known
         rest[w] = z if more is None else torch.cat([more, z], 1)
     for w, column in run.each(rest):
-        known = [b for b in (bases[w], second[w]) if b is not None]
-        _tail(run, w, column, extras[w], torch.cat(known, 1) if bases[w] is not None else None)
+        both = [b for b in (bases[w], second[w]) if b is not None]
+        _tail(run, w, column, extras[w], torch.cat(both, 1) if bases[w] is not None else None)
     if refine and run.leading:
         _refine(run, refine)
     run.symmetry.demand()
