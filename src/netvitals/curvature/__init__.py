@@ -1,7 +1,8 @@
 """The Hessian between layers: H = GN + T, exact and stochastic. If unsure, use ``report``.
 
 * Measure a model: ``interlayer`` (every pair of its layers), ``trace``, ``diagonal``, ``top_eigenvalues`` and
-  ``spectral_density`` (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what ``interlayer`` will cost.
+  ``spectral_density`` (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what
+  ``interlayer`` will cost.
 * Say what it means: ``describe`` in sentences, ``recommend``, ``bottlenecks``, ``dropped_blocks``, ``decay``,
   ``bandwidth``; pictures are drawn by ``netvitals.report.curvature_pictures``.
 * Build on it: ``operators`` (products with blocks or the whole matrix), ``node_jacobians``; ``advice.lowrank`` and

@@ -56,7 +56,7 @@ def test_a_matrix_of_low_rank_is_exact_once_it_is_taken_out(problem):
 @pytest.mark.parametrize("method", ["hutchinson", "hutch++"])
 def test_the_diagonal_is_that_of_the_dense_hessian_within_its_errors(problem, method):
     net, batch = problem
-    h, sizes = dense(net, batch)
+    h, _ = dense(net, batch)
     exact = diagonal(net, F.cross_entropy, batch, method="exact")
     torch.testing.assert_close(torch.cat([v.reshape(-1) for v in exact.values.values()]), h.diagonal())
     assert exact.method == "exact" and list(exact.values) == [n for n, _ in net.named_parameters()]

@@ -147,7 +147,7 @@ def _estimated(
     first = flattened(series.take(third if method != "hutchinson" else probes))
     images = apply(first)
     tell(len(first), probes)
-    wide = first.shape[1] > 3 * probes
+    wide = first.shape[1] > 2 * probes
     if method == "hutchinson" or (method == "auto" and (not wide or third < 3 or left_out(images) > PAYS)):
         samples, used = first * images, "hutchinson"
         if len(first) < probes:

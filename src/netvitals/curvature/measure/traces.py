@@ -102,10 +102,11 @@ class _Plan:
         """Draws, and the method that gave them."""
         size = sum(leaf.numel() for leaf in products.flat)
         third, item = self.probes // 3, products.flat[0].element_size()
-        fits = 3 * self.probes * size * item < self.room and size > 3 * self.probes
-        if self.method == "hutchinson" or self.distribution != "rademacher" or third < 3 or not fits:
-            if self.method == "hutch++" and third >= 3 and size > 3 * self.probes:
-                raise MemoryError(f"method='hutch++' keeps {self.probes} products of {size} numbers: raise memory=")
+        fits = 3 * self.probes * size * item < self.room
+        if self.method == "hutch++" and not fits:
+            raise MemoryError(f"method='hutch++' keeps {self.probes} products of {size} numbers: raise memory=")
+        wide = size > (third if self.method == "hutch++" else 2 * self.probes)
+        if self.method == "hutchinson" or self.distribution != "rademacher" or third < 3 or not (fits and wide):
             return self.plain(products, step), "hutchinson"
         symmetry, series = Symmetry(products.flat[0].dtype), ProbeSeries(products.flat, self.seed)
         z = series.take(third)
