@@ -17,7 +17,7 @@ PAYS = 1 / 3  # of a product left outside the span of the others, below which th
 
 
 def left_out(sketch: Tensor) -> float:
-    r"""The mean share of $\|Hz_i\|^2$ outside the span of the other $Hz_j$: $1/(K^{-1})_{ii}K_{ii}$ of their Gram matrix.
+    r"""The mean share of $\|Hz_i\|^2$ outside the span of the other $Hz_j$: $1/(K^{-1})_{ii}K_{ii}$, Gram matrix K.
 
     Args:
         sketch: products (k, d).
