@@ -23,9 +23,11 @@ import torch
 from torch import Tensor
 
 from netvitals.curvature.engine.cost import Cost
+from netvitals.curvature.engine.fisher import Likelihood, likelihood_at
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.engine.tape import Tape
 
+Part = Literal["H", "GN", "T", "fisher", "fisher-mc", "fisher-empirical"]
 Pieces = list[Tensor]  # one tensor (m, ...) per leaf of a node
 ROOTED = 0.3  # of a backward pass, for a Gauss–Newton column from output Jacobians that are known
 CACHED = 600_000  # bytes of graph and parameters below which batched products gain on a CPU
@@ -78,6 +80,8 @@ class Products:
         if split:
             _ = self.gradient
         self._straight: dict[int, bool] = {}
+        self.labels, self.seed = 1, 0  # drawn for a Monte Carlo Fisher matrix, and their seed
+        self._fisher: dict[str, Tensor] = {}
         self.roots: list[Tensor] | None = None
         if roots == "auto" and tape.space == "activation" and not tape.interacts:
             self.roots = self._output_jacobians(planned)
@@ -172,7 +176,7 @@ class Products:
             self._straight[w] = all(t is None or not bool(t.any()) for t in got)
         return self._straight[w]
 
-    def whole(self, probes: Pieces, part: Literal["H", "GN", "T"] = "H") -> Pieces:
+    def whole(self, probes: Pieces, part: Part = "H") -> Pieces:
         """The whole matrix over all leaves times probes (m, ...) per leaf; no split, one backward pass for H."""
         out = [self._whole([p[at] for p in probes], part) for at in self.portions(probes[0].shape[0])]
         return out[0] if len(out) == 1 else [torch.cat(c) for c in zip(*out)]
@@ -184,6 +188,8 @@ class Products:
             got = self._backward([g for g, _ in pairs], self.flat, [z for _, z in pairs])
             self.cost.count_products(m)
             return _filled(got, self.flat, m)
+        if part == "fisher":
+            _ = self.likelihood  # for which Gauss–Newton is the Fisher matrix
         pairs = [(g, z) for g, z in zip(self.gradient, probes) if g is not None and g.requires_grad]
         wrt = self.flat if part == "T" else self.pull
         got = self._backward([g for g, _ in pairs], wrt, [z for _, z in pairs])
@@ -191,7 +197,22 @@ class Products:
             self.cost.count_products(m)
             return _filled(got, self.flat, m)
         self.cost.count_vjps(m)
+        if part in ("fisher-mc", "fisher-empirical"):
+            tangents = torch.zeros(m, *self.pull[0].shape, dtype=self.pull[0].dtype) if got[0] is None else got[0]
+            return self._pull_back([self.likelihood.outer(self._roots_of(part), tangents)], m)
         return self._pull_back(self._loss_hessian(got, m), m)
+
+    @cached_property
+    def likelihood(self) -> Likelihood:
+        """What the loss is the likelihood of; a sentence where it is none."""
+        return likelihood_at(self.tape.detached, lambda v: self._loss_hessian([v], v.shape[0])[0])
+
+    def _roots_of(self, part: str) -> Tensor:
+        if part not in self._fisher:
+            out = self.tape.outputs[0].detach()
+            drawn = lambda: self.likelihood.drawn(out, self.labels, self.seed)
+            self._fisher[part] = drawn() if part == "fisher-mc" else self.likelihood.given(self.tape.pull[0])
+        return self._fisher[part]
 
     @cached_property
     def full_gradient(self) -> Sequence[Tensor | None]:
@@ -305,28 +326,6 @@ def _filled(got: Sequence[Tensor | None], leaves: Sequence[Tensor], m: int) -> P
         torch.zeros(m, *leaf.shape, dtype=leaf.dtype, device=leaf.device) if g is None else g
         for g, leaf in zip(got, leaves)
     ]
-
-
-def identity(leaves: Sequence[Tensor], start: int, stop: int) -> Pieces:
-    """Rows start..stop of the identity over the concatenated leaves, as pieces."""
-    total = sum(leaf.numel() for leaf in leaves)
-    first = leaves[0]
-    eye = torch.zeros(stop - start, total, dtype=first.dtype, device=first.device)
-    eye[torch.arange(stop - start), torch.arange(start, stop)] = 1
-    parts = eye.split([leaf.numel() for leaf in leaves], 1)
-    return [p.reshape(stop - start, *leaf.shape) for p, leaf in zip(parts, leaves)]
-
-
-def flattened(pieces: Pieces) -> Tensor:
-    """(m, d) from pieces (m, ...)."""
-    rows = [p.reshape(p.shape[0], -1) for p in pieces]
-    return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
-
-
-def pieces_of(rows: Tensor, leaves: Sequence[Tensor]) -> Pieces:
-    """Rows (m, d) as pieces (m, ...) like the leaves."""
-    split = rows.split([leaf.numel() for leaf in leaves], 1)
-    return [p.reshape(rows.shape[0], *leaf.shape) for p, leaf in zip(split, leaves)]
 
 
 Progress = Callable[[int, int], None]

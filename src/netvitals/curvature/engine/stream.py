@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from netvitals.curvature.engine.cost import Cost
 from netvitals.curvature.engine.journal import Journal
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.problem import Problem, advised, laboratory
-from netvitals.curvature.engine.products import Column, Pieces, Products
+from netvitals.curvature.engine.products import Column, Part, Pieces, Products
 from netvitals.curvature.engine.sketches import inner_products, sketched
 from netvitals.curvature.engine.tape import Space, Tape, recorded, recorded_parameters
 
@@ -90,6 +90,7 @@ class Stream:
         self.cost = Cost(back=1.0 if space == "activation" else 2.0, passes=0.0)
         self.weights: list[int] = []  # examples of every batch
         self.tick: Callable[[float], None] | None = None  # called with the share of a pass that is done
+        self.labels, self.seed = 1, 0  # drawn for a Monte Carlo Fisher matrix, and their seed
         self._loss: float | None = None
         self._passes = 0
         self._kept: dict[int, Products] = {}
@@ -194,7 +195,7 @@ class Stream:
         """Column w of the mean Hessian times probes, over one pass through the data."""
         return self.columns([(w, probes)])[0]
 
-    def whole(self, probes: Pieces, part: Literal["H", "GN", "T"] = "H") -> Pieces:
+    def whole(self, probes: Pieces, part: Part = "H") -> Pieces:
         """The mean of the whole matrix times probes, over one pass through the data."""
         return self.each(lambda products: (products.whole(probes, part), None))[0]
 
@@ -233,6 +234,7 @@ class Stream:
                 continue
             with self._recorded(batch) as tape:
                 products = Products(tape, memory=self.memory, roots="never", split=self.split, cost=self.cost)
+                products.labels, products.seed = self.labels, self.seed + i
                 self.cost.passes += 1.0
                 room -= 3 * tape.kept_bytes
                 if keep and room >= 0:

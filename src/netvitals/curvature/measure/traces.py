@@ -20,12 +20,12 @@ from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.journal import opened
-from netvitals.curvature.engine.probes import Distribution, ProbeSeries
-from netvitals.curvature.engine.products import Pieces, Products, Progress, flattened, pieces_of
+from netvitals.curvature.engine.probes import Distribution, ProbeSeries, flattened, pieces_of
+from netvitals.curvature.engine.products import Pieces, Products, Progress
 from netvitals.curvature.engine.stream import Stream, several
 from netvitals.curvature.engine.tape import recorded_parameters
+from netvitals.curvature.matrices.deflation import PAYS, Deflated, by_tensor, left_out, widened
 from netvitals.curvature.measure.block_estimates import sampling_error
-from netvitals.curvature.measure.deflation import PAYS, Deflated, by_tensor, left_out, widened
 from netvitals.curvature.measure.result import shortened, skipped_line
 
 Method = Literal["auto", "hutchinson", "hutch++"]

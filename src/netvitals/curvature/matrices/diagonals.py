@@ -16,9 +16,9 @@ from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.curvature.engine.operator import operators
-from netvitals.curvature.engine.probes import ProbeSeries
-from netvitals.curvature.engine.products import Progress, flattened, identity
-from netvitals.curvature.measure.deflation import PAYS, Deflated, left_out, widened
+from netvitals.curvature.engine.probes import ProbeSeries, flattened, identity
+from netvitals.curvature.engine.products import Progress
+from netvitals.curvature.matrices.deflation import PAYS, Deflated, left_out, widened
 from netvitals.curvature.measure.result import shortened, skipped_line
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from netvitals.curvature import diagonal, trace
-from netvitals.curvature.measure.deflation import Deflated, left_out
+from netvitals.curvature.matrices.deflation import Deflated, left_out
 
 
 @pytest.fixture(scope="module")
