@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -43,11 +43,57 @@ class Jump:
         )
 
 
+@dataclass(frozen=True)
+class ParameterLook:
+    """The Hessian of the parameters at one step: its largest eigenvalue, and its trace by layer with standard error."""
+
+    sharpness: float
+    residual: float
+    converged: bool
+    steps: int  # products that the eigenvalue took
+    traces: dict[str, tuple[float, float]]
+    cost: float
+    vector: Tensor | None  # from which the next look begins
+
+
+def look_at(model: nn.Module, loss_fn: Any, batch: Any, probes: int, before: Tensor | None) -> ParameterLook:
+    """The largest eigenvalue to 2 %, begun from the vector of the last look, and traces by layer.
+
+    Args:
+        model: the model as it stands.
+        loss_fn: the loss.
+        batch: the probe.
+        probes: behind the traces.
+        before: the eigenvector of the last look, or None.
+    """
+    from netvitals.curvature import top_eigenvalues, trace
+
+    size = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    start = before if before is not None and before.numel() == size else None
+    top = top_eigenvalues(model, loss_fn, batch, k=1, tol=0.02, most=30, start=start)
+    found = trace(model, loss_fn, batch, probes=max(probes, 4), method="hutchinson")
+    layers: dict[str, list[int]] = {}
+    for i, name in enumerate(found.names):
+        layers.setdefault(name.rpartition(".")[0] or name, []).append(i)
+    draws = {layer: found.draws[:, columns].sum(1) for layer, columns in layers.items()}
+    return ParameterLook(
+        sharpness=float(top.values[0]),
+        residual=float(top.residuals[0]),
+        converged=top.converged,
+        steps=top.steps,
+        traces={n: (float(d.mean()), float(d.std(ddof=1) / len(d) ** 0.5)) for n, d in draws.items()},
+        cost=top.cost + found.cost,
+        vector=top.vectors[0],
+    )
+
+
 class Curvature(Vital):
     """How the layers share curvature, on a fixed batch, so that only the net changes.
 
     Readings: at every node ``resonance``, ``gn_gap`` and ``stable_rank``, at every pair ``v→w`` ``resonance``,
-    ``coupling`` and ``gn_gap``, each with its standard error (``…_stderr``); the matrices over all pairs as arrays.
+    ``coupling`` and ``gn_gap``, each with its standard error (``…_stderr``); the matrices over all pairs as arrays. Of
+    the parameters: ``sharpness`` at ``model``, begun from the vector of the last look, ``trace`` of every layer, and
+    ``cost`` of the look.
     ``history`` keeps every result with its step, ``jumps`` what changed suddenly, ``passed_over`` the steps for which
     there was no time. Without a watch, call :meth:`step` in the training loop.
 
@@ -60,6 +106,7 @@ class Curvature(Vital):
         factor: a change by this factor between measurements is a jump.
         alert: the metrics in which jumps are looked for.
         examples: so many examples of the batch are used, its first ones.
+        sharpness: also the largest eigenvalue and the traces of the parameters' Hessian.
         mode: ``"train"`` (batch statistics in BatchNorm, dropout modules off), ``"eval"`` or ``"as_is"``.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
@@ -83,8 +130,14 @@ class Curvature(Vital):
         "coupling_stderr": Metric("standard error of the coupling, over the probes"),
         "stable_rank_stderr": Metric("standard error of the stable rank, over the probes", "directions"),
         "gn_gap_stderr": Metric("standard error of the gap, over the probes"),
+        "sharpness": Metric("largest eigenvalue of the parameters' Hessian, at least"),
+        "sharpness_residual": Metric("how far it may be from an eigenvalue"),
+        "sharpness_edge": Metric("it against the largest at which plain SGD is stable: 2/lr, 2(1+β)/lr with momentum"),
+        "trace": Metric("trace of the Hessian over the layer's parameters"),
+        "trace_stderr": Metric("standard error of the trace, over the probes"),
+        "cost": Metric("what this look cost, in gradients of the probe batch", "gradients"),
     }
-    headline = ("resonance",)
+    headline = ("resonance", "sharpness")
     needs = "probe=(x, y, loss_fn)"
     min_steps = 500
 
@@ -101,6 +154,7 @@ class Curvature(Vital):
         factor: float = 2.0,
         alert: Sequence[str] = ("resonance", "coupling", "gn_gap"),
         examples: int = 64,
+        sharpness: bool = True,
         mode: Any = "train",
     ) -> None:
         if min_steps < 1:
@@ -112,6 +166,8 @@ class Curvature(Vital):
         self.model, self.loss_fn, self.batch = model, loss_fn, batch
         self.nodes, self.min_steps, self.share, self.probes = nodes, min_steps, share, probes
         self.factor, self.alert, self.examples, self.mode = factor, tuple(alert), examples, mode
+        self.sharpness = sharpness
+        self._optimizers: Callable[[], Sequence[torch.optim.Optimizer]] = tuple
         self._given = model is not None
         self._reset()
 
@@ -119,13 +175,14 @@ class Curvature(Vital):
         self.history: list[tuple[int, InterlayerCurvature]] = []
         self.jumps: list[Jump] = []
         self.passed_over: list[int] = []  # steps on which the budget was spent
+        self.looks: list[ParameterLook] = []  # at the parameters' Hessian, one a measurement
         self._due = 0
         self._began, self._spent = time.perf_counter(), 0.0
 
     def begin(self, context: WatchContext) -> None:
         if not self._given:
             self.loss_fn, self.batch = context.fixed_batch(self.name)
-            self.model = context.model
+            self.model, self._optimizers = context.model, context.known_optimizers
             self._reset()
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
@@ -141,6 +198,22 @@ class Curvature(Vital):
                 recorder.put(sites, names, np.stack([getattr(found, m)[where] for m in names], axis=1))
         for metric in MATRICES:
             recorder.put_array(["model"], metric, getattr(found, metric)[None])
+        spent = found.cost
+        if self.sharpness:
+            look = self.looks[-1]
+            spent += look.cost
+            values = {"sharpness": look.sharpness, "sharpness_residual": look.residual, "sharpness_edge": self._edge()}
+            known = {k: v for k, v in values.items() if np.isfinite(v)}
+            recorder.put(["model"], tuple(known), np.array([list(known.values())]))
+            recorder.put(list(look.traces), ("trace", "trace_stderr"), np.array(list(look.traces.values())))
+        recorder.put(["model"], ("cost",), np.array([[spent]]))
+
+    def _edge(self) -> float:
+        """The largest eigenvalue against the one at which the optimizer is still stable; NaN where none is known."""
+        from netvitals.curvature.advice.answer import edge_of
+
+        optimizers = list(self._optimizers())
+        return self.looks[-1].sharpness / edge_of(optimizers[0])[1] if len(optimizers) == 1 else float("nan")
 
     def step(self, step: int) -> InterlayerCurvature | None:
         """Measure if ``min_steps`` have passed and the budget allows; for loops without a watch."""
@@ -162,6 +235,10 @@ class Curvature(Vital):
         with preserved(self.model), in_mode(self.model, self.mode):
             torch.manual_seed(0)  # what noise is left in the model is the same on every look
             found = interlayer(self.model, self.loss_fn, self._few(), nodes=self.nodes, probes=self.probes)
+            if self.sharpness:
+                before = self.looks[-1].vector if self.looks else None
+                self.looks.append(look_at(self.model, self.loss_fn, self._few(), self.probes, before))
+                self.looks[:-1] = [replace(look, vector=None) for look in self.looks[:-1]]
         self._spent += time.perf_counter() - start
         if self.history:
             self.jumps += self._compare(step, self.history[-1][1], found)
