@@ -214,7 +214,9 @@ def test_a_loss_function_that_hands_on_the_models_own_loss_is_taken_for_what_it_
 
     wanted = torch.autograd.functional.hessian(f, torch.cat([v.detach().reshape(-1) for v in values]))
     with curvature.operators(gpt, None, {"input_ids": ids, "labels": ids}) as of:
-        torch.testing.assert_close(of.whole().dense(), wanted, rtol=1e-4, atol=1e-7)  # logits are cast to float32 inside
+        torch.testing.assert_close(
+            of.whole().dense(), wanted, rtol=1e-4, atol=1e-7
+        )  # logits are cast to float32 inside
     split = curvature.interlayer(gpt, lambda o, y: o.loss, ({"input_ids": ids, "labels": ids}, ids), probes=4)
     assert split.nodes
 

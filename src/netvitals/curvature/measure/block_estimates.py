@@ -148,12 +148,13 @@ def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def _mean_variance(samples: np.ndarray) -> np.ndarray:
     """Variance of a mean over the last axis.
 
-    Few probes make the spread itself uncertain; the factor (k-1)/(k-3) is the variance of Student's t.
+    Few probes make the spread itself uncertain. Two such spreads go into a ratio, one of each node's probes: ν/(ν-2) with
+    ν = 2(k-1) is the variance of Student's t for both together.
     """
     k = samples.shape[-1]
     if k < 2:
         return np.zeros(samples.shape[:-1])
-    return samples.var(-1, ddof=1) / k * ((k - 1) / max(k - 3, 1))
+    return samples.var(-1, ddof=1) / k * ((k - 1) / max(k - 2, 0.5))
 
 
 def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
