@@ -65,3 +65,21 @@ def test_dense_connections_keep_the_coupling_of_far_layers():
             found.append(result.coupling[0, -1])
         far[dense] = float(np.mean(found))
     assert far[True] > 0.6 and far[True] > 1.5 * far[False], far
+
+
+@pytest.mark.slow
+def test_the_trained_phases_run_on_packed_images(tmp_path, monkeypatch):
+    """The configuration of the paper's scale, on a few images of noise packed as a real subset is."""
+    from dataclasses import replace
+
+    from netvitals.lab.studies.dag_hessian.distance import STUDIES, trial, trials
+
+    g = np.random.default_rng(0)
+    draw = lambda n: {"x": g.integers(0, 256, (n, 8, 8, 3), dtype=np.uint8), "y": g.integers(0, 3, n)}
+    train, test = draw(96), draw(40)
+    np.savez(tmp_path / "cifar10-12k.npz", x_train=train["x"], y_train=train["y"], x_test=test["x"], y_test=test["y"])
+    monkeypatch.setenv("NETVITALS_DATA", str(tmp_path))
+    whole = replace(STUDIES[0].scales["paper"], trained_on="images:cifar10-12k.npz")
+    few = replace(whole, depths=(), spectral_depths=(), trained_depths=(2,), width=6, samples=4, epochs=2, seeds=(0,))
+    rows = [row for config in trials(few) for row in trial(config)]
+    assert {r["phase"] for r in rows} >= {"init", "final"} and all(np.isfinite(r["rate"]) for r in rows)

@@ -148,8 +148,8 @@ def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def _mean_variance(samples: np.ndarray) -> np.ndarray:
     """Variance of a mean over the last axis.
 
-    Few probes make the spread itself uncertain. Two such spreads go into a ratio, one of each node's probes: ν/(ν-2) with
-    ν = 2(k-1) is the variance of Student's t for both together.
+    Few probes make the spread itself uncertain. Two such spreads go into a ratio, one of each node's probes: ν/(ν-2)
+    with ν = 2(k-1) is the variance of Student's t for both together.
     """
     k = samples.shape[-1]
     if k < 2:

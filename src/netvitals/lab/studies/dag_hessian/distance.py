@@ -111,7 +111,6 @@ STUDIES = (
         scales={
             "smoke": Distance((4,), (4,), (3,), width=12, samples=8, epochs=2, seeds=SEEDS[:2]),
             "small": Distance(),
-            "medium": Distance(trained_on="images:cifar10-12k.npz", epochs=15),
             "paper": Distance((8, 10, 12), (8, 12, 16), (8, 10, 12), trained_on="cifar10", seeds=SEEDS),
         },
         trials=trials,
