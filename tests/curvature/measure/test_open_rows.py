@@ -82,4 +82,4 @@ def test_the_trained_phases_run_on_packed_images(tmp_path, monkeypatch):
     whole = replace(STUDIES[0].scales["paper"], trained_on="images:cifar10-12k.npz")
     few = replace(whole, depths=(), spectral_depths=(), trained_depths=(2,), width=6, samples=4, epochs=2, seeds=(0,))
     rows = [row for config in trials(few) for row in trial(config)]
-    assert {r["phase"] for r in rows} >= {"init", "final"} and all(np.isfinite(r["rate"]) for r in rows)
+    assert {r["phase"] for r in rows} >= {"init", "final"} and all(max(r["resonance"]) > 0 for r in rows)
