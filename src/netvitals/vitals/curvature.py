@@ -20,6 +20,7 @@ from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchConte
 
 if TYPE_CHECKING:
     from netvitals.curvature import InterlayerCurvature
+    from netvitals.curvature.measure.following import ParameterLook
 
 NODE = ("resonance", "gn_gap", "stable_rank")
 PAIR = ("resonance", "coupling", "gn_gap")
@@ -41,50 +42,6 @@ class Jump:
             f"step {self.step}: {self.metric} of {self.pair[0]} and {self.pair[1]} went from {self.before:.3g} to "
             f"{self.after:.3g}"
         )
-
-
-@dataclass(frozen=True)
-class ParameterLook:
-    """The Hessian of the parameters at one step: its largest eigenvalue, and its trace by layer with standard error."""
-
-    sharpness: float
-    residual: float
-    converged: bool
-    steps: int  # products that the eigenvalue took
-    traces: dict[str, tuple[float, float]]
-    cost: float
-    vector: Tensor | None  # from which the next look begins
-
-
-def look_at(model: nn.Module, loss_fn: Any, batch: Any, probes: int, before: Tensor | None) -> ParameterLook:
-    """The largest eigenvalue to 2 %, begun from the vector of the last look, and traces by layer.
-
-    Args:
-        model: the model as it stands.
-        loss_fn: the loss.
-        batch: the probe.
-        probes: behind the traces.
-        before: the eigenvector of the last look, or None.
-    """
-    from netvitals.curvature import top_eigenvalues, trace
-
-    size = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    start = before if before is not None and before.numel() == size else None
-    top = top_eigenvalues(model, loss_fn, batch, k=1, tol=0.02, most=30, start=start)
-    found = trace(model, loss_fn, batch, probes=max(probes, 4), method="hutchinson")
-    layers: dict[str, list[int]] = {}
-    for i, name in enumerate(found.names):
-        layers.setdefault(name.rpartition(".")[0] or name, []).append(i)
-    draws = {layer: found.draws[:, columns].sum(1) for layer, columns in layers.items()}
-    return ParameterLook(
-        sharpness=float(top.values[0]),
-        residual=float(top.residuals[0]),
-        converged=top.converged,
-        steps=top.steps,
-        traces={n: (float(d.mean()), float(d.std(ddof=1) / len(d) ** 0.5)) for n, d in draws.items()},
-        cost=top.cost + found.cost,
-        vector=top.vectors[0],
-    )
 
 
 class Curvature(Vital):
@@ -225,6 +182,7 @@ class Curvature(Vital):
     def measure(self, step: int) -> InterlayerCurvature | None:
         """Measure now, unless the budget is spent. The model is left bit for bit as it was."""
         from netvitals.curvature import interlayer
+        from netvitals.curvature.measure.following import look_at
 
         if self.model is None or self.loss_fn is None:
             raise ValueError("this curvature has no model yet: give it to watch, or model, loss_fn and batch")
