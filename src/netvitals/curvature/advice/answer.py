@@ -237,6 +237,7 @@ def report(
     between = _remembered(
         None if resume is None else Path(resume) / "between.pt",
         model,
+        f"{nodes} {probes} {refine} {mode} {seed} {dtype}",
         lambda: interlayer(model, loss_fn, batch, resume=kept("blocks"), **blocks, **options),
     )
     before = between.products
@@ -259,11 +260,11 @@ def report(
     )
 
 
-def _remembered(path: Path | None, model: nn.Module, measure: Callable[[], Any]) -> Any:
-    """What was measured before the interruption, of the same parameters, or what is measured now."""
+def _remembered(path: Path | None, model: nn.Module, settings: str, measure: Callable[[], Any]) -> Any:
+    """What was measured before the interruption, of the same parameters and settings, or what is measured now."""
     if path is None:
         return measure()
-    mark = fingerprint(model)
+    mark = fingerprint(model) + settings
     if path.exists():
         old, found = torch.load(path, weights_only=False)
         if old == mark:
