@@ -1,6 +1,6 @@
 """Curvature side by side with other libraries: same model, batch, probes and threads; accuracy beside time.
 
-    python bench/curvature.py [trace] [blocks] [sweep] [spectrum] [errors] [cost] [stream] [resnet] [--rounds 7]
+    python bench/curvature.py [trace] [equal] [blocks] [sweep] [spectrum] [errors] [cost] [stream] [resnet] [--rounds 7]
 
 Variants take turns and the median of CPU time is reported, as a ratio to the first of each table, so that what else the
 machine does falls on all alike. Peers that are not installed are left out. ``resnet`` is the 11-million-parameter
@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.nn.functional as F
-from error_bars import cost, errors, stream
+from error_bars import cost, equal_error, errors, stream
 from torch import Tensor, nn
 
 from netvitals import curvature
@@ -301,6 +301,7 @@ def resnet(rounds: int) -> None:
 
 TASKS: dict[str, Callable[[int], None]] = {
     "trace": trace,
+    "equal": equal_error,
     "blocks": blocks,
     "sweep": sweep,
     "spectrum": spectrum,

@@ -84,17 +84,65 @@ def cost(rounds: int) -> None:
 
 
 def stream(rounds: int) -> None:
-    """The same examples as one batch and as eight."""
-    net, _ = slow_spectrum()
-    x, y = torch.randn(512, 128).double(), torch.randint(0, 10, (512,))
-    parts = list(zip(x.split(64), y.split(64)))
-    runs: dict[str, Callable[[Any], Any]] = {
-        "trace, 50 probes": lambda batch: curvature.trace(net, F.cross_entropy, batch),
-        "largest eigenvalue": lambda batch: curvature.top_eigenvalues(net, F.cross_entropy, batch, k=1),
+    """The same examples as one batch and as eight: with graphs that are kept between passes, and without."""
+    net, _ = slow_spectrum(64)
+    x, y = torch.randn(2048, 64).double(), torch.randint(0, 10, (2048,))
+    parts = list(zip(x.split(256), y.split(256)))
+    small = {"memory": 1 << 24}  # too little to keep a graph: each pass records it anew
+    runs: dict[str, Callable[..., Any]] = {
+        "trace, 50 probes": lambda batch, **more: curvature.trace(net, F.cross_entropy, batch, **more),
+        "largest eigenvalue": lambda batch, **more: curvature.top_eigenvalues(net, F.cross_entropy, batch, k=1, **more),
+        "between layers": lambda batch, **more: curvature.interlayer(
+            net, F.cross_entropy, batch, space="parameter", probes=12, **more
+        ),
     }
     for name, run in runs.items():
-        one, many = timed(lambda run=run: run((x, y)), rounds), timed(lambda run=run: run(parts), rounds)
-        print(f"{name}: 8 batches of 64 take {many / one:.2f} of the time of one of 512")
+        one, many, bare = (
+            timed(lambda run=run, b=b, more=more: run(b, **more), rounds)
+            for b, more in (((x, y), {}), (parts, {}), (parts, small))
+        )
+        words = f"{many / one:.2f} of the time of one of 2048, {bare / one:.2f} if no graph is kept"
+        print(f"{name}: 8 batches of 256 take {words}")
+
+
+def equal_error(rounds: int) -> None:
+    """Time to the same error of the trace: time × (error / ours)², the error a root mean square over a dozen runs."""
+    from curvature import PROBES, curvlinops_hessian, dense, eigenthings_hessian, trained
+
+    net, x, y = trained(32, 256)
+    exact = float(dense(net, x, y).trace())
+
+    def ours(seed: int) -> float:
+        return curvature.trace(net, nn.CrossEntropyLoss(), (x, y), probes=PROBES, seed=seed).total
+
+    def by_curvlinops(seed: int) -> float:
+        from curvlinops import hutchinson_trace
+
+        torch.manual_seed(seed)
+        return float(hutchinson_trace(curvlinops_hessian(net, x, y), PROBES))
+
+    def by_eigenthings(seed: int) -> float:
+        import hessian_eigenthings as he
+
+        return he.hutchinson(eigenthings_hessian(net, x, y), num_samples=PROBES, seed=seed).estimate
+
+    print(f"trace at equal error, {PROBES} probes, exact {exact:.3f}")
+    first = None
+    for name, run in (("netvitals", ours), ("curvlinops", by_curvlinops), ("hessian-eigenthings", by_eigenthings)):
+        try:
+            run(0)
+        except ImportError as missing:
+            print(f"  {name}: left out ({missing})")
+            continue
+        began = time.process_time()
+        found = [run(seed) for seed in range(12)]
+        spent = (time.process_time() - began) / 12
+        error = statistics.fmean((v - exact) ** 2 for v in found) ** 0.5
+        needed = spent * error**2
+        first = needed if first is None else first
+        print(
+            f"  {name:<24} {1e3 * spent:8.1f} ms, error {error:.3f}: {needed / first:6.2f} of our time to equal error"
+        )
 
 
 def timed(run: Callable[[], Any], rounds: int) -> float:

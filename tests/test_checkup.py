@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -70,9 +71,11 @@ def test_curvature_is_left_out_with_a_reason(monkeypatch):
     model, batch = small()
     found = nv.checkup(model, F.cross_entropy, batch, curvature=False)
     assert found.curvature is None and found.curvature_note == "not asked for"
-    monkeypatch.setattr(sys.modules["netvitals.checkup"], "CURVATURE_MAX_PARAMETERS", 10)
-    found = nv.checkup(model, F.cross_entropy, batch)
-    assert found.curvature is None and "more than 10" in found.curvature_note
+    monkeypatch.setattr(sys.modules["netvitals.checkup"], "CURVATURE_TIMED", 10)
+    found = nv.checkup(model, F.cross_entropy, batch, curvature_seconds=1e-9)
+    assert found.curvature is None and "1e-09 s are allowed" in found.curvature_note
+    found = nv.checkup(model, F.cross_entropy, batch, curvature_seconds=3600)
+    assert found.curvature is not None and "keep to" not in found.curvature_note
 
     def rough(*_, **__):
         raise RuntimeError("no second derivative")
@@ -83,6 +86,26 @@ def test_curvature_is_left_out_with_a_reason(monkeypatch):
     assert found.curvature is None
     assert found.curvature_note == "could not be measured: RuntimeError: no second derivative"
     assert found.readings
+
+
+def test_curvature_of_a_large_model_keeps_to_its_time_and_says_what_was_left_out(monkeypatch):
+    model, batch = small()
+    monkeypatch.setattr(sys.modules["netvitals.checkup"], "CURVATURE_TIMED", 10)
+    real, examples = nv.curvature.plan, []
+
+    def slow(model, loss_fn, some, **options):  # a second for each example
+        examples.append(len(some["x"] if isinstance(some, dict) else some[0]))
+        return replace(real(model, loss_fn, some, **options), seconds=float(examples[-1]))
+
+    monkeypatch.setattr(nv.curvature, "plan", slow)
+    found = nv.checkup(model, F.cross_entropy, batch, curvature_seconds=2.0)
+    have = len(batch[0])
+    assert examples == [have, 2] and found.curvature.examples == 2
+    assert f"2 of {have} examples, to keep to 2 s" in found.curvature_note
+    found = nv.checkup(model, F.cross_entropy, batch, curvature_seconds=0.5)
+    assert found.curvature.examples == 1 and "5 of 10 probes" in found.curvature_note
+    by_dict = nv.checkup(model, F.cross_entropy, {"x": batch[0], "labels": batch[1]}, curvature_seconds=2.0)
+    assert by_dict.curvature is not None and by_dict.curvature.examples == 2
 
 
 def test_findings_and_words():

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from netvitals.capture import (
     ArrayReading,
@@ -27,7 +27,7 @@ from netvitals.capture import (
     undisturbed,
 )
 from netvitals.capture.loss import likelihood_of
-from netvitals.capture.nested import tensors
+from netvitals.capture.nested import mapped, tensors
 from netvitals.capture.task import inputs_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from netvitals.findings import Findings
     from netvitals.singular import DeadDirections
 
-CURVATURE_MAX_PARAMETERS = 2_000_000  # above this, curvature is left to an explicit call of netvitals.curvature
+CURVATURE_TIMED = 200_000  # parameters from which a product is timed first, to keep to the seconds that are allowed
 CURVATURE_EXAMPLES = 64  # examples of the batch behind the curvature
 CURVATURE_PROBES = 10  # products spent on each node
 CURVATURE_METRICS = ("resonance", "gn_gap", "stable_rank")
@@ -96,6 +96,7 @@ def checkup(
     mode: Mode = "train",
     vitals: Iterable[Vital | str] | None = None,
     curvature: bool = True,
+    curvature_seconds: float = 60.0,
     singular: bool = False,
     progress: Callable[[int, int], None] | None = None,
     forward: Callable[[nn.Module, Any], Any] | None = None,
@@ -109,7 +110,9 @@ def checkup(
         batch: what a loader yields: ``(x, y)``, several inputs and a target, a dict.
         mode: ``"train"``: BatchNorm uses the statistics of the batch, dropout modules are off; ``"eval"``; ``"as_is"``.
         vitals: vital signs, or their names; all that are on by default if left out, ``"default"`` among names.
-        curvature: also the curvature between layers, where the model is small enough.
+        curvature: also the curvature between layers.
+        curvature_seconds: about so long it may take; a large model is measured on fewer examples and with fewer probes
+            then, and ``curvature_note`` says what was left out.
         singular: also the dead directions that need no rate: norm kernels, the stream's floor, V–O, redundant units.
         progress: called with (products done, products planned) while curvature is measured.
         forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
@@ -154,7 +157,11 @@ def checkup(
     if asked is not None:
         curved = Curved(asked.history[-1][1] if asked.history else None, "measured as a vital sign")
     else:
-        curved = _curvature(task, bare, mode, progress) if curvature else Curved(note="not asked for")
+        curved = (
+            _curvature(task, bare, batch, mode, progress, curvature_seconds)
+            if curvature
+            else Curved(note="not asked for")
+        )
     if singular and forward is not None:
         raise ValueError("dead directions need a batch that the model takes itself; leave singular or forward out")
     dead = _dead_directions(bare, loss_fn, batch) if singular else None
@@ -192,33 +199,28 @@ def _dead_directions(model: nn.Module, loss_fn: Any, batch: Any) -> DeadDirectio
     return DeadDirections(skipped={"dead directions": why})
 
 
-def _pair(task: Task) -> tuple[Tensor, Tensor] | None:
-    """The batch as one tensor in and one tensor to compare with, where it is that."""
-    parts = (*task.args, *task.kwargs.values(), *task.targets)
-    plain = task.call is None and not task.kwargs
-    if plain and len(task.args) == len(task.targets) == 1 and all(isinstance(p, Tensor) for p in parts):
-        return task.args[0], task.targets[0]
-    return None
-
-
-def _curvature(task: Task, model: nn.Module, mode: Mode, progress: Callable[[int, int], None] | None) -> Curved:
+def _curvature(
+    task: Task,
+    model: nn.Module,
+    batch: Any,
+    mode: Mode,
+    progress: Callable[[int, int], None] | None,
+    seconds: float,
+) -> Curved:
     """Curvature between the blocks of the model on the first examples of the batch, or why there is none."""
     from netvitals.curvature import interlayer
 
-    size = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    if size > CURVATURE_MAX_PARAMETERS:
-        return Curved(
-            note=f"left out, {size} parameters are more than {CURVATURE_MAX_PARAMETERS}; "
-            "call netvitals.curvature.interlayer itself"
-        )
-    pair = _pair(task)
-    if pair is None or task.loss_fn is None:
-        return Curved(note="left out, it needs a batch (x, y) of two tensors")
-    x, y = pair
-    few = min(len(x), CURVATURE_EXAMPLES)
+    if task.call is not None:
+        return Curved(note="left out, it needs a batch that the model takes itself")
+    have = task.examples
+    first = lambda count: mapped(batch, lambda t: t[:count] if t.ndim and t.shape[0] == have else t)
+    few, probes, why = min(have, CURVATURE_EXAMPLES), CURVATURE_PROBES, ""
     try:
-        batch = (x[:few], y[:few])
-        found = interlayer(model, task.loss_fn, batch, mode=mode, probes=CURVATURE_PROBES, progress=progress)
+        if sum(p.numel() for p in model.parameters() if p.requires_grad) > CURVATURE_TIMED:
+            few, probes, why = _affordable(model, task.loss_fn, first, few, mode, seconds)
+        if not few:
+            return Curved(note=why)
+        found = interlayer(model, task.loss_fn, first(few), mode=mode, probes=probes, progress=progress)
     except Exception as error:  # a model that cannot be differentiated twice still has its vital signs
         return Curved(note=f"could not be measured: {type(error).__name__}: {error}")
     readings = tuple(
@@ -230,10 +232,31 @@ def _curvature(task: Task, model: nn.Module, mode: Mode, progress: Callable[[int
         ArrayReading(0, "curvature", "model", metric, getattr(found, metric))
         for metric in (*CURVATURE_METRICS, "coupling")
     )
-    note = (
-        f"{len(found.nodes)} nodes, {found.probes} probes each, {few} examples, {found.cost:.0f} gradient-equivalents"
-    )
+    note = f"{len(found.nodes)} nodes, {found.probes} probes each, {few} examples, "
+    note += f"{found.cost:.0f} gradient-equivalents{why}"
     return Curved(found, note, readings, arrays)
+
+
+def _affordable(
+    model: nn.Module, loss_fn: Any, first: Callable[[int], Any], few: int, mode: Mode, seconds: float
+) -> tuple[int, int, str]:
+    """Examples and probes that fit the time, by a timed product; and in words what was left out, or why all of it."""
+    from netvitals.curvature import plan
+
+    wanted, probes = few, CURVATURE_PROBES
+    took = plan(model, loss_fn, first(few), mode=mode, probes=probes).seconds
+    if took > seconds and few > 1:
+        few = max(1, min(few - 1, int(few * seconds / took)))
+        took = plan(model, loss_fn, first(few), mode=mode, probes=probes).seconds
+    if took > seconds:
+        probes = max(4, int(probes * seconds / took))
+        took *= probes / CURVATURE_PROBES
+    if took > 2 * seconds:
+        return 0, 0, f"left out, even one example would take {took:.0f} s, and {seconds:g} s are allowed"
+    left = [f"{few} of {wanted} examples"] * (few < wanted) + [f"{probes} of {CURVATURE_PROBES} probes"] * (
+        probes < CURVATURE_PROBES
+    )
+    return few, probes, f"; {' and '.join(left)}, to keep to {seconds:g} s" if left else ""
 
 
 class Curved(NamedTuple):

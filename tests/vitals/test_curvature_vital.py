@@ -96,10 +96,11 @@ def test_training_is_the_same_bit_for_bit():
 
 
 def test_readings_are_those_of_interlayer_at_every_node_and_pair():
-    vital = Curvature(min_steps=1, share=1e9, mode="eval", probes=9, nodes=["0", "4", "5"])
+    vital = Curvature(min_steps=1, share=1e9, mode="eval", probes=9, nodes=["0", "4", "5"], sharpness=False)
     _, _, seen = train([vital], probe(), steps=1)
     (_, found) = vital.history[0]
     read = {(r.site, r.metric): r.value for r in seen.readings if r.vital == "curvature"}
+    assert read.pop(("model", "cost")) == pytest.approx(found.cost)
     n = len(found.nodes)
     assert n == 3 and len(read) == 6 * n + 6 * n * (n - 1) // 2
     for i, v in enumerate(found.nodes):
@@ -138,3 +139,39 @@ def test_wrong_options_get_a_sentence(options, words):
 def test_without_a_model_it_says_what_to_give():
     with pytest.raises(ValueError, match="no model yet"):
         Curvature().measure(0)
+
+
+def test_sharpness_and_traces_are_those_of_the_parameters_hessian():
+    torch.manual_seed(0)
+    net, (x, y) = net_of().double(), batch()
+    x = x.double()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    vital = Curvature(min_steps=1, share=1e9, mode="eval", probes=400)
+    with nv.watch(net, optimizer=opt, every=1, probe=(x, y, F.cross_entropy), vitals=[vital]) as watching:
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        opt.step()
+        watching.step(loss)
+    with curvature.operators(net, F.cross_entropy, (x, y)) as of:
+        h, sizes = of.whole().dense(), [p.numel() for p in net.parameters()]
+    read = {(r.site, r.metric): r.value for r in watching.readings if r.vital == "curvature"}
+    top = float(torch.linalg.eigvalsh(h)[-1])
+    assert read["model", "sharpness"] == pytest.approx(top, rel=0.03)
+    assert read["model", "sharpness_edge"] == pytest.approx(read["model", "sharpness"] / 20)
+    first = float(h.diagonal()[: sizes[0] + sizes[1]].sum())
+    assert abs(read["0", "trace"] - first) < 4 * read["0", "trace_stderr"]
+    assert read["model", "cost"] > 0
+
+
+def test_a_look_begins_where_the_last_one_ended():
+    net = net_of(24)
+    seen = Curvature(net, F.cross_entropy, batch(24), min_steps=1, share=1e9)
+    seen.measure(0)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(0.001 * torch.randn_like(p))
+    seen.measure(1)
+    first, second = seen.looks
+    assert second.steps < first.steps, (first.steps, second.steps)
+    assert second.sharpness == pytest.approx(first.sharpness, rel=0.1)
+    assert first.vector is None, "only the last vector is kept"

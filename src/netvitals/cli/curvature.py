@@ -30,6 +30,10 @@ def examine_curvature(
         float | None, typer.Option(help="Of plain SGD: the largest eigenvalue is held against 2/lr.")
     ] = None,
     mode: Annotated[str, typer.Option(help="as_is, train (dropout off) or eval.")] = "as_is",
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="A folder for the state of a measurement of many batches: the same command goes on there."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every pair of layers as JSON.")] = False,
 ) -> None:
@@ -41,6 +45,7 @@ def examine_curvature(
         raise ValueError(f"mode is {mode!r}, expected as_is, train or eval")
     model, loss_fn, batch = made(target)
     options: dict[str, Any] = {"probes": probes, "refine": refine, "nodes": nodes or None, "mode": mode}
+    options["resume"] = resume
     found = measured(target, model, loss_fn, batch, learning_rate=learning_rate, **options)
     if as_json:
         answer = {"sentences": found.sentences(), "pairs": found.rows(), "cost": found.cost, "skipped": found.skipped}
@@ -55,12 +60,21 @@ def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, learning_rate
     """The report, with a bar and the time left on stderr while products are made."""
     import torch
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     from netvitals import curvature
 
     optimizer = None if learning_rate is None else torch.optim.SGD(model.parameters(), lr=learning_rate)
-    with Progress(console=Console(stderr=True, emoji=False), transient=True) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    shown = Console(stderr=True, emoji=False)
+    with Progress(*columns, TimeRemainingColumn(), console=shown, transient=True) as bar:
         task = bar.add_task("curvature between layers", total=None)
         try:
             return curvature.report(

@@ -1,11 +1,13 @@
 """The Hessian between layers: H = GN + T, exact and stochastic. If unsure, use ``report``.
 
-* Measure a model: ``interlayer`` (every pair of its layers), ``trace``, ``top_eigenvalues`` and ``spectral_density``
-  (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what ``interlayer`` will cost.
+* Measure a model: ``interlayer`` (every pair of its layers), ``trace``, ``diagonal``, ``top_eigenvalues`` and
+  ``spectral_density`` (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what
+  ``interlayer`` will cost.
 * Say what it means: ``describe`` in sentences, ``recommend``, ``bottlenecks``, ``dropped_blocks``, ``decay``,
   ``bandwidth``; pictures are drawn by ``netvitals.report.curvature_pictures``.
-* Build on it: ``operators`` (products with blocks or the whole matrix), ``node_jacobians``; ``advice.lowrank`` and
-  ``advice.steps`` for what is done with them.
+* Build on it: ``operators`` (products with blocks or the whole matrix: Hessian, Gauss–Newton, Fisher), their
+  ``damped_inverse``, ``kronecker`` factors with their error, ``influence`` of training examples, ``node_jacobians``;
+  ``advice.lowrank`` and ``advice.steps`` for what is done with them.
 * Follow it in training: ``watch(model, vitals=["default", "curvature"], probe=(x, y, loss_fn))``.
 * The theory as small graphs of functions: ``dag``; its inequalities: ``dag.bounds``.
 """
@@ -17,11 +19,16 @@ from netvitals.curvature.advice.design import bottlenecks, dropped_blocks, recom
 from netvitals.curvature.advice.distance import bandwidth, decay
 from netvitals.curvature.advice.words import describe
 from netvitals.curvature.engine.operator import operators
+from netvitals.curvature.matrices.diagonals import Diagonal, diagonal
+from netvitals.curvature.matrices.influence import Influence, influence
+from netvitals.curvature.matrices.kronecker import Kronecker, kronecker
+from netvitals.curvature.matrices.solving import damped_inverse
 from netvitals.curvature.measure.between_layers import interlayer
 from netvitals.curvature.measure.cost import CostPlan, plan
+from netvitals.curvature.measure.density import SpectralDensity, spectral_density
 from netvitals.curvature.measure.jacobians import Bend, activation_bend, node_jacobians
 from netvitals.curvature.measure.result import InterlayerCurvature
-from netvitals.curvature.measure.spectrum import Eigenvalues, SpectralDensity, spectral_density, top_eigenvalues
+from netvitals.curvature.measure.spectrum import Eigenvalues, top_eigenvalues
 from netvitals.curvature.measure.traces import Trace, trace
 
 __all__ = [
@@ -35,6 +42,8 @@ __all__ = [
     "CostPlan",
     "trace",
     "Trace",
+    "diagonal",
+    "Diagonal",
     "top_eigenvalues",
     "Eigenvalues",
     "spectral_density",
@@ -50,6 +59,11 @@ __all__ = [
     "bandwidth",
     # build on it
     "operators",
+    "damped_inverse",
+    "kronecker",
+    "Kronecker",
+    "influence",
+    "Influence",
     "node_jacobians",
     # the theory
     "dag",

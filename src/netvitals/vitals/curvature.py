@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchConte
 
 if TYPE_CHECKING:
     from netvitals.curvature import InterlayerCurvature
+    from netvitals.curvature.measure.following import ParameterLook
 
 NODE = ("resonance", "gn_gap", "stable_rank")
 PAIR = ("resonance", "coupling", "gn_gap")
@@ -47,7 +48,9 @@ class Curvature(Vital):
     """How the layers share curvature, on a fixed batch, so that only the net changes.
 
     Readings: at every node ``resonance``, ``gn_gap`` and ``stable_rank``, at every pair ``v→w`` ``resonance``,
-    ``coupling`` and ``gn_gap``, each with its standard error (``…_stderr``); the matrices over all pairs as arrays.
+    ``coupling`` and ``gn_gap``, each with its standard error (``…_stderr``); the matrices over all pairs as arrays. Of
+    the parameters: ``sharpness`` at ``model``, begun from the vector of the last look, ``trace`` of every layer, and
+    ``cost`` of the look.
     ``history`` keeps every result with its step, ``jumps`` what changed suddenly, ``passed_over`` the steps for which
     there was no time. Without a watch, call :meth:`step` in the training loop.
 
@@ -60,6 +63,7 @@ class Curvature(Vital):
         factor: a change by this factor between measurements is a jump.
         alert: the metrics in which jumps are looked for.
         examples: so many examples of the batch are used, its first ones.
+        sharpness: also the largest eigenvalue and the traces of the parameters' Hessian.
         mode: ``"train"`` (batch statistics in BatchNorm, dropout modules off), ``"eval"`` or ``"as_is"``.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
@@ -83,8 +87,14 @@ class Curvature(Vital):
         "coupling_stderr": Metric("standard error of the coupling, over the probes"),
         "stable_rank_stderr": Metric("standard error of the stable rank, over the probes", "directions"),
         "gn_gap_stderr": Metric("standard error of the gap, over the probes"),
+        "sharpness": Metric("largest eigenvalue of the parameters' Hessian, at least"),
+        "sharpness_residual": Metric("how far it may be from an eigenvalue"),
+        "sharpness_edge": Metric("it against the largest at which plain SGD is stable: 2/lr, 2(1+β)/lr with momentum"),
+        "trace": Metric("trace of the Hessian over the layer's parameters"),
+        "trace_stderr": Metric("standard error of the trace, over the probes"),
+        "cost": Metric("what this look cost, in gradients of the probe batch", "gradients"),
     }
-    headline = ("resonance",)
+    headline = ("resonance", "sharpness")
     needs = "probe=(x, y, loss_fn)"
     min_steps = 500
 
@@ -101,6 +111,7 @@ class Curvature(Vital):
         factor: float = 2.0,
         alert: Sequence[str] = ("resonance", "coupling", "gn_gap"),
         examples: int = 64,
+        sharpness: bool = True,
         mode: Any = "train",
     ) -> None:
         if min_steps < 1:
@@ -112,6 +123,8 @@ class Curvature(Vital):
         self.model, self.loss_fn, self.batch = model, loss_fn, batch
         self.nodes, self.min_steps, self.share, self.probes = nodes, min_steps, share, probes
         self.factor, self.alert, self.examples, self.mode = factor, tuple(alert), examples, mode
+        self.sharpness = sharpness
+        self._optimizers: Callable[[], Sequence[torch.optim.Optimizer]] = tuple
         self._given = model is not None
         self._reset()
 
@@ -119,13 +132,14 @@ class Curvature(Vital):
         self.history: list[tuple[int, InterlayerCurvature]] = []
         self.jumps: list[Jump] = []
         self.passed_over: list[int] = []  # steps on which the budget was spent
+        self.looks: list[ParameterLook] = []  # at the parameters' Hessian, one a measurement
         self._due = 0
         self._began, self._spent = time.perf_counter(), 0.0
 
     def begin(self, context: WatchContext) -> None:
         if not self._given:
             self.loss_fn, self.batch = context.fixed_batch(self.name)
-            self.model = context.model
+            self.model, self._optimizers = context.model, context.known_optimizers
             self._reset()
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
@@ -141,6 +155,22 @@ class Curvature(Vital):
                 recorder.put(sites, names, np.stack([getattr(found, m)[where] for m in names], axis=1))
         for metric in MATRICES:
             recorder.put_array(["model"], metric, getattr(found, metric)[None])
+        spent = found.cost
+        if self.sharpness:
+            look = self.looks[-1]
+            spent += look.cost
+            values = {"sharpness": look.sharpness, "sharpness_residual": look.residual, "sharpness_edge": self._edge()}
+            known = {k: v for k, v in values.items() if np.isfinite(v)}
+            recorder.put(["model"], tuple(known), np.array([list(known.values())]))
+            recorder.put(list(look.traces), ("trace", "trace_stderr"), np.array(list(look.traces.values())))
+        recorder.put(["model"], ("cost",), np.array([[spent]]))
+
+    def _edge(self) -> float:
+        """The largest eigenvalue against the one at which the optimizer is still stable; NaN where none is known."""
+        from netvitals.curvature.advice.answer import edge_of
+
+        optimizers = list(self._optimizers())
+        return self.looks[-1].sharpness / edge_of(optimizers[0])[1] if len(optimizers) == 1 else float("nan")
 
     def step(self, step: int) -> InterlayerCurvature | None:
         """Measure if ``min_steps`` have passed and the budget allows; for loops without a watch."""
@@ -152,6 +182,7 @@ class Curvature(Vital):
     def measure(self, step: int) -> InterlayerCurvature | None:
         """Measure now, unless the budget is spent. The model is left bit for bit as it was."""
         from netvitals.curvature import interlayer
+        from netvitals.curvature.measure.following import look_at
 
         if self.model is None or self.loss_fn is None:
             raise ValueError("this curvature has no model yet: give it to watch, or model, loss_fn and batch")
@@ -162,6 +193,10 @@ class Curvature(Vital):
         with preserved(self.model), in_mode(self.model, self.mode):
             torch.manual_seed(0)  # what noise is left in the model is the same on every look
             found = interlayer(self.model, self.loss_fn, self._few(), nodes=self.nodes, probes=self.probes)
+            if self.sharpness:
+                before = self.looks[-1].vector if self.looks else None
+                self.looks.append(look_at(self.model, self.loss_fn, self._few(), self.probes, before))
+                self.looks[:-1] = [replace(look, vector=None) for look in self.looks[:-1]]
         self._spent += time.perf_counter() - start
         if self.history:
             self.jumps += self._compare(step, self.history[-1][1], found)

@@ -112,3 +112,22 @@ def test_many_batches_give_the_same_answer(problem):
     many = curvature.report(net, loss, [(x[:20], y[:20]), (x[20:], y[20:])], probes=6)
     assert [p.coupling for p in many.pairs] == pytest.approx([p.coupling for p in one.pairs])
     assert many.between.missed_in_all == pytest.approx(one.between.missed_in_all)
+
+
+def test_a_report_of_many_batches_goes_on_after_an_interruption(tmp_path):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    parts = [(torch.randn(8, 4).double(), torch.randint(0, 3, (8,))) for _ in range(3)]
+
+    def stop(done, planned):
+        if done > 14:
+            raise KeyboardInterrupt
+
+    expected = curvature.report(net, "ce", parts, probes=6)
+    with pytest.raises(KeyboardInterrupt):
+        curvature.report(net, "ce", parts, probes=6, resume=tmp_path / "state", progress=stop)
+    assert any((tmp_path / "state").iterdir())
+    found = curvature.report(net, "ce", parts, probes=6, resume=tmp_path / "state")
+    assert (found.between.resonance == expected.between.resonance).all() and not (tmp_path / "state").exists()
+    assert found.sharpness.values == pytest.approx(expected.sharpness.values)
+    assert "over batches" in str(found.pairs[0])

@@ -70,6 +70,17 @@ def test_rows_that_interact_are_noticed_and_the_blocks_are_right(make, method):
             assert found.gn_gap[i, k] == pytest.approx(float((block - part).norm() / part.norm()), rel=1e-8)
 
 
+def test_operators_of_rows_that_interact_are_the_blocks_of_the_dense_hessian():
+    torch.manual_seed(0)
+    net, x, y = Centred().double(), torch.randn(6, 3).double(), torch.randn(6, 2).double()
+    h, gn, _ = shared_hessian(net, ["a", "b"], x, y)
+    with curvature.operators(net, "mse", (x, y), nodes=["a", "b"], space="activation") as of:
+        torch.testing.assert_close(of.whole().dense(), h, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(of.whole("GN").dense(), gn, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(of.block("a", "b").dense(), h[:4, 4:], rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(of.block("a", "b").dense(), of.block("b", "a").dense().mT)
+
+
 def test_examples_that_interact_are_not_kept_apart():
     net, x, y = Centred(), torch.randn(6, 3), torch.randn(6, 2)
     for reduction in ("per_sample", "mean_of_norms"):
@@ -136,6 +147,17 @@ def test_a_term_kept_on_a_module_is_refused_for_the_parts_in_both_spaces():
     for space in ("activation", "parameter"):
         with pytest.raises(ValueError, match="does not pass through it"):
             curvature.interlayer(net, loss, (x, y), nodes=["a"], space=space)
+    names, values = zip(*net.named_parameters())
+    sizes = [v.numel() for v in values]
+
+    def f(w):
+        parts = dict(zip(names, (p.view_as(v) for p, v in zip(w.split(sizes), values))))
+        h = torch.tanh(F.linear(x, parts["a.weight"], parts["a.bias"]))
+        return F.mse_loss(F.linear(h, parts["b.weight"], parts["b.bias"]), y) + h.square().mean()
+
+    wanted = torch.autograd.functional.hessian(f, torch.cat([v.detach().reshape(-1) for v in values]))
+    with curvature.operators(net, loss, (x, y)) as of:
+        torch.testing.assert_close(of.whole("H").dense(), wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_a_wrong_second_derivative_is_noticed_by_every_measurement():
@@ -182,6 +204,19 @@ def test_a_loss_function_that_hands_on_the_models_own_loss_is_taken_for_what_it_
     own = curvature.trace(gpt, None, {"input_ids": ids, "labels": ids}, probes=4)
     handed = curvature.trace(gpt, lambda o, y: o.loss, ({"input_ids": ids, "labels": ids}, ids), probes=4)
     assert handed.total == pytest.approx(own.total, rel=1e-9)
+    names, values = zip(*gpt.named_parameters())
+    sizes = [v.numel() for v in values]
+
+    def f(w):
+        parts = dict(zip(names, (p.view_as(v) for p, v in zip(w.split(sizes), values))))
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return torch.func.functional_call(gpt, parts, (), {"input_ids": ids, "labels": ids}).loss
+
+    wanted = torch.autograd.functional.hessian(f, torch.cat([v.detach().reshape(-1) for v in values]))
+    with curvature.operators(gpt, None, {"input_ids": ids, "labels": ids}) as of:
+        torch.testing.assert_close(
+            of.whole().dense(), wanted, rtol=1e-4, atol=1e-7
+        )  # logits are cast to float32 inside
     split = curvature.interlayer(gpt, lambda o, y: o.loss, ({"input_ids": ids, "labels": ids}, ids), probes=4)
     assert split.nodes
 
@@ -280,6 +315,14 @@ def test_an_expert_that_sees_some_rows_is_measured_for_what_it_saw():
     x[:, 0] = torch.tensor([1.0, 2.0, -1.0, 3.0, -2.0, 4.0])
     found = curvature.interlayer(net, "mse", (x, y), nodes=["a", "b"], method="exact")
     assert found.sizes == (16, 8) and (found.resonance.diagonal() > 0).all()
+    chosen = x[:, 0] > 0
+
+    def f(e):  # what expert a gave to its four rows, moved
+        out = torch.zeros(6, 4).double().index_put((chosen,), torch.tanh(net.a(x[chosen]) + e))
+        return F.mse_loss(net.head(out.index_put((~chosen,), torch.tanh(net.b(x[~chosen])))), y)
+
+    wanted = torch.autograd.functional.hessian(f, torch.zeros(4, 4).double()).reshape(16, 16)
+    assert found.resonance[0, 0] == pytest.approx(float(wanted.norm()), rel=1e-9)
 
 
 def test_a_block_that_vanishes_is_no_wrong_derivative():

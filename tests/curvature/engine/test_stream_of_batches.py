@@ -63,7 +63,7 @@ def test_a_loader_is_taken_and_one_that_changes_its_data_is_refused(problem):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     moving = DataLoader(data, batch_size=8, shuffle=True, drop_last=True)
     with pytest.raises(ValueError, match="other data in every pass"):
-        top_eigenvalues(net, F.cross_entropy, moving, k=1)
+        top_eigenvalues(net, F.cross_entropy, moving, k=1, memory=1 << 17)  # too little to keep the first pass
     once = ((x[i : i + 8], y[i : i + 8]) for i in (0, 8, 16))
     assert trace(net, F.cross_entropy, once, probes=4).total == pytest.approx(
         trace(net, F.cross_entropy, (x, y), probes=4).total
@@ -111,3 +111,116 @@ def test_ten_times_the_data_take_the_same_memory():
     trace(net, F.mse_loss, batches(3), probes=4)
     trace(net, F.mse_loss, batches(30), probes=4)
     assert alive[1] <= 1.05 * alive[0], f"{alive[0]} tensors alive with 3 batches, {alive[1]} with 30"
+
+
+class Stopped(Exception):
+    pass
+
+
+class Failing:
+    """Batches that stop after so many."""
+
+    def __init__(self, batches, left=10**9):
+        self.batches, self.left = batches, left
+
+    def __iter__(self):
+        for one in self.batches:
+            if self.left == 0:
+                raise Stopped
+            self.left -= 1
+            yield one
+
+
+@pytest.mark.parametrize("stop", [2, 3, 9])
+@pytest.mark.parametrize("of", ["trace", "interlayer", "eigenvalues"])
+def test_an_interrupted_run_goes_on_where_it_stopped(problem, tmp_path, monkeypatch, of, stop):
+    from netvitals.curvature.engine import journal, stream
+
+    monkeypatch.setattr(journal, "EVERY", 0.0)
+    monkeypatch.setattr(stream, "KEPT", 10**12)  # no graph is kept: each pass reads the data
+    net, _, parts = problem
+    measure = {
+        "trace": lambda b, **more: trace(net, F.cross_entropy, b, probes=3, **more).draws,
+        "interlayer": lambda b, **more: interlayer(net, F.cross_entropy, b, probes=5, **more).resonance,
+        "eigenvalues": lambda b, **more: top_eigenvalues(net, F.cross_entropy, b, k=1, **more).values,
+    }[of]
+    expected = measure(parts)
+    folder = tmp_path / "state"
+    batches = Failing(parts, min(stop, 3) if of == "trace" else stop)  # a look at the first, then one pass
+    with pytest.raises(Stopped):
+        measure(batches, resume=folder)
+    read = Failing(parts)
+    np.testing.assert_array_equal(measure(read, resume=folder), expected)
+    assert not folder.exists()
+    afresh = Failing(parts)
+    measure(afresh)
+    assert read.left > afresh.left or stop < 4 or of == "trace", "what was done before was done again"
+
+
+def test_a_state_of_another_measurement_is_refused(problem, tmp_path):
+    net, _, parts = problem
+    batches = Failing(parts, 2)
+    with pytest.raises(Stopped):
+        trace(net, F.cross_entropy, batches, probes=3, resume=tmp_path / "state")
+    with pytest.raises(ValueError, match=r"another measurement \(its seed differ"):
+        trace(net, F.cross_entropy, parts, probes=3, seed=1, resume=tmp_path / "state")
+    with torch.no_grad():
+        net[0].weight.add_(1e-9)
+    with pytest.raises(ValueError, match="its parameters differ"):
+        trace(net, F.cross_entropy, parts, probes=3, resume=tmp_path / "state")
+
+
+def test_the_error_over_batches_of_norms_and_ratios_is_the_spread_of_other_data():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    draw = lambda: [(torch.randn(16, 4).double(), torch.randint(0, 3, (16,))) for _ in range(12)]
+    runs = [interlayer(net, F.cross_entropy, draw(), nodes=["0", "2"], probes=6) for _ in range(30)]
+    for metric in ("resonance", "gauss_newton", "coupling", "gn_gap"):
+        for i, j in ((0, 0), (0, 1), (1, 1)):
+            if metric == "coupling" and i == j:
+                continue
+            spread = np.std([getattr(r, metric)[i, j] for r in runs])
+            error = np.mean([r.sampling[metric][i, j] for r in runs])
+            assert 0.55 < spread / error < 1.7, f"{metric} of {i}, {j}: {spread:.3g} against {error:.3g}"
+    assert runs[0].at("0", "2")["resonance_sampling"] > 0 and np.isnan(runs[0].sampling["stable_rank"]).all()
+
+
+def test_batches_of_another_length_are_refused_between_activations():
+    net = nn.Sequential(nn.Conv1d(2, 3, 3, padding=1), nn.Tanh(), nn.Conv1d(3, 2, 3, padding=1))
+    batch = lambda length: (torch.randn(4, 2, length), torch.randn(4, 2, length))
+    with pytest.raises(ValueError, match="in the first batch and 21 in another"):
+        interlayer(net, "mse", [batch(5), batch(7)], nodes=["0"], probes=4)
+
+
+def test_sequence_first_batches_count_by_their_examples(bench):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0), nn.Linear(4, 3)).double()
+    x, y = torch.randn(5, 6, 4).double(), torch.randn(5, 6, 3).double()  # positions, examples, channels
+    parts = [(x[:, :4], y[:, :4]), (x[:, 4:], y[:, 4:])]
+    one, many = (interlayer(net, "mse", b, nodes=["0", "1"], space="parameter", probes=4) for b in ((x, y), parts))
+    np.testing.assert_allclose(many.resonance, one.resonance, rtol=1e-8)
+
+
+def test_memory_of_many_passes_is_flat_when_the_graphs_that_are_kept_fill_their_share():
+    net = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 2))
+    alive = []
+
+    class Batches:
+        def __init__(self, count):
+            self.count = count
+
+        def __iter__(self):
+            for i in range(self.count):
+                if i == self.count - 1:
+                    gc.collect()
+                    tensors = [o for o in gc.get_objects() if type(o) is torch.Tensor]
+                    alive.append(sum(t.untyped_storage().nbytes() for t in tensors))
+                g = torch.Generator().manual_seed(i)
+                yield torch.randn(64, 32, generator=g), torch.randn(64, 2, generator=g)
+
+    peaks = []
+    for count in (4, 40):
+        alive.clear()
+        top_eigenvalues(net, F.mse_loss, Batches(count), k=1, most=4, tol=1.0, memory=1 << 22)
+        peaks.append(max(alive))
+    assert peaks[1] <= 1.05 * peaks[0], f"{peaks[0]} bytes alive with 4 batches, {peaks[1]} with 40"

@@ -7,7 +7,9 @@ and not between its weights. What Gauss–Newton misses is $\|H-GN\|_F/\|H\|_F$.
 from __future__ import annotations
 
 import os
+import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -23,6 +25,7 @@ from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result, one_screen, skipped_lines
 from netvitals.curvature.advice.design import Dropped, Recommendation, dropped_blocks, recommend
 from netvitals.curvature.advice.page import page_of
+from netvitals.curvature.engine.journal import fingerprint
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.products import Progress
 from netvitals.curvature.measure.between_layers import interlayer
@@ -40,10 +43,12 @@ class SharedPair(Result):
     w: str
     coupling: float
     coupling_stderr: float
+    coupling_sampling: float  # standard error over batches; NaN for one batch
     missed: float  # ‖H − GN‖/‖H‖ of the block between them
 
     def __str__(self) -> str:
-        return f"{self.v} – {self.w} (C = {self.coupling:.2f} ± {self.coupling_stderr:.2f})"
+        data = f", ± {self.coupling_sampling:.2f} over batches" if np.isfinite(self.coupling_sampling) else ""
+        return f"{self.v} – {self.w} (C = {self.coupling:.2f} ± {self.coupling_stderr:.2f}{data})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +73,14 @@ class CurvatureReport(Result):
     def pairs(self) -> list[SharedPair]:
         """Pairs of different layers, those that share most first."""
         found, missed = self.between, self.between.missed
+        over = found.sampling.get("coupling", np.full_like(found.coupling, np.nan))
         pairs = [
             SharedPair(
                 v=found.nodes[i],
                 w=found.nodes[j],
                 coupling=float(found.coupling[i, j]),
                 coupling_stderr=float(found.coupling_stderr[i, j]),
+                coupling_sampling=float(over[i, j]),
                 missed=float(missed[i, j]),
             )
             for i, j in combinations(range(len(found.nodes)), 2)
@@ -193,6 +200,7 @@ def report(
     refine: int = 0,
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
+    resume: str | os.PathLike[str] | None = None,
 ) -> CurvatureReport:
     """Which layers share curvature, where Gauss–Newton fails, what an optimizer should couple, how sharp it is.
 
@@ -209,6 +217,7 @@ def report(
         refine: rounds for the spectral norms, as in ``interlayer``.
         dtype: measure a copy in this dtype.
         memory: bytes for graph and products.
+        resume: a folder for the state of a measurement of many batches: the same call goes on after an interruption.
 
     Returns:
         The numbers, sentences about them, a text of one screen and a page.
@@ -223,12 +232,20 @@ def report(
     options: Any = {"mode": mode, "seed": seed, "dtype": dtype, "memory": memory}
     most = max(20, probes)
     swept = lambda done, planned: progress(done, planned + most) if progress else None
-    between = interlayer(
-        model, loss_fn, batch, nodes=nodes, space="parameter", probes=probes, refine=refine, progress=swept, **options
+    blocks: Any = {"nodes": nodes, "space": "parameter", "probes": probes, "refine": refine, "progress": swept}
+    kept = lambda part: None if resume is None else Path(resume) / part
+    between = _remembered(
+        None if resume is None else Path(resume) / "between.pt",
+        model,
+        f"{nodes} {probes} {refine} {mode} {seed} {dtype}",
+        lambda: interlayer(model, loss_fn, batch, resume=kept("blocks"), **blocks, **options),
     )
     before = between.products
     stepped = lambda done, planned: progress(before + done, before + planned) if progress else None
-    sharpness = top_eigenvalues(model, loss_fn, batch, k=1, tol=1e-2, most=most, progress=stepped, **options)
+    steps: Any = {"k": 1, "tol": 1e-2, "most": most, "progress": stepped, "resume": kept("sharpness")}
+    sharpness = top_eigenvalues(model, loss_fn, batch, **steps, **options)
+    if resume is not None:
+        shutil.rmtree(resume, ignore_errors=True)
     name, edge = edge_of(optimizer)
     return CurvatureReport(
         model=type(model).__name__,
@@ -241,6 +258,21 @@ def report(
         seconds=time.perf_counter() - began,
         skipped={**sharpness.skipped, **between.skipped},
     )
+
+
+def _remembered(path: Path | None, model: nn.Module, settings: str, measure: Callable[[], Any]) -> Any:
+    """What was measured before the interruption, of the same parameters and settings, or what is measured now."""
+    if path is None:
+        return measure()
+    mark = fingerprint(model) + settings
+    if path.exists():
+        old, found = torch.load(path, weights_only=False)
+        if old == mark:
+            return found
+    found = measure()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save((mark, found), path)
+    return found
 
 
 def edge_of(optimizer: torch.optim.Optimizer | None) -> tuple[str, float]:

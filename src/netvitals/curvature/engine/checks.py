@@ -69,6 +69,23 @@ def gradient_beyond(full: Sequence[Tensor | None], through: Sequence[Tensor | No
     return (gap / largest) ** 0.5 if largest else 0.0
 
 
+def loss_curves(slope: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
+    """Whether the loss has a second derivative in the outputs.
+
+    Args:
+        slope: its gradient at them, still differentiable.
+        outputs: its variables.
+    """
+    pairs = [(s, o) for s, o in zip(slope, outputs) if s.requires_grad]
+    if not pairs:
+        return False
+    weights = [torch.linspace(1, 2, s.numel(), dtype=s.dtype, device=s.device).view_as(s) for s, _ in pairs]
+    curved = torch.autograd.grad(
+        [s for s, _ in pairs], [o for _, o in pairs], weights, retain_graph=True, allow_unused=True
+    )
+    return any(c is not None and bool(c.any()) for c in curved)
+
+
 def tolerance(dtype: torch.dtype) -> float:
     """How far two ways to the same number may differ by rounding."""
     return max(1e4 * torch.finfo(dtype).eps, LOOSE)

@@ -1,11 +1,12 @@
-r"""Blocks and whole matrices as linear operators: $H_{v,w}z$, $H_{v,w}^\top u$, and the parts GN and T of each."""
+r"""Blocks and whole matrices as linear operators: $H_{v,w}z$, $H_{v,w}^\top u$; GN, T and Fisher matrices too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +14,16 @@ from torch import Tensor, nn
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.curvature.engine.cost import Cost
+from netvitals.curvature.engine.fisher import FISHERS
+from netvitals.curvature.engine.journal import Journal
 from netvitals.curvature.engine.nodes import Choice
-from netvitals.curvature.engine.products import Pieces, Products, flattened
+from netvitals.curvature.engine.probes import flattened, identity, pieces_of
+from netvitals.curvature.engine.products import Part, Pieces, Products
 from netvitals.curvature.engine.stream import Stream, several
 from netvitals.curvature.engine.tape import Space, recorded, recorded_parameters
 
-Part = Literal["H", "GN", "T"]
 Apply = Callable[[Tensor], Tensor]  # rows (m, d) -> rows (m, d')
+PARTS = ("H", "GN", "T", *FISHERS)
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Operator:
     apply_adjoint: Apply
     cost: Cost | None = None
     device: torch.device = torch.device("cpu")  # noqa: RUF009
+    session: Callable[[], AbstractContextManager[Any]] = nullcontext  # inside, many products record the graph once
 
     def matvec(self, z: Tensor) -> Tensor:
         return self.apply(z.reshape(1, -1))[0]
@@ -55,55 +60,194 @@ class Operator:
         """The matrix itself; for small ones."""
         return self.apply(torch.eye(self.shape[1], dtype=self.dtype, device=self.device)).mT
 
+    def diagonal(self) -> Tensor:
+        """The diagonal, by a product for every column; ``curvature.diagonal`` estimates it with fewer."""
+        first, out = torch.empty(self.shape[1], dtype=self.dtype, device=self.device), []
+        with self.session():
+            for start in range(0, self.shape[1], 64):
+                rows = identity([first], start, min(start + 64, self.shape[1]))[0]
+                out.append(self.apply(rows).diagonal(offset=start))
+        return torch.cat(out)
+
     def to_scipy(self) -> Any:
         """A scipy LinearOperator, for its solvers."""
         from scipy.sparse.linalg import LinearOperator
 
-        here = lambda x: torch.as_tensor(x, dtype=self.dtype, device=self.device).reshape(-1)
+        here = lambda x: torch.as_tensor(x, dtype=self.dtype, device=self.device)
         there = lambda f: lambda x: f(here(x)).cpu().numpy()
+        columns = lambda f: lambda x: f(here(x).mT).mT.cpu().numpy()
         numpy_type = torch.empty(0, dtype=self.dtype).numpy().dtype
-        return LinearOperator(self.shape, matvec=there(self.matvec), rmatvec=there(self.rmatvec), dtype=numpy_type)
+        return LinearOperator(
+            self.shape,
+            matvec=there(self.matvec),
+            rmatvec=there(self.rmatvec),
+            matmat=columns(self.apply),
+            rmatmat=columns(self.apply_adjoint),
+            dtype=numpy_type,
+        )
 
 
 class Operators:
-    """Operators of one recorded problem; alive inside ``operators(...)``."""
+    """Operators of one problem.
 
-    def __init__(self, products: Products | Stream) -> None:
-        self.products, self.tape = products, products.tape
-        self.names = tuple(n.name for n in self.tape.nodes)
+    Inside ``with`` the graph is recorded once. What is asked for lives on after it: a product then records the graph
+    anew, of the model as it is by that time.
+
+    Args:
+        products: of a recorded problem, where there is one already.
+        begin: opens the problem.
+    """
+
+    def __init__(
+        self,
+        products: Products | Stream | None = None,
+        begin: Callable[[], AbstractContextManager[Products | Stream]] | None = None,
+    ) -> None:
+        self._live, self._begin, self._stack = products, begin, ExitStack()
+        self._known: tuple[tuple[str, ...], list[list[Tensor]]] | None = None
+        self.labels, self.seed = 1, 0  # drawn for each unit by "fisher-mc", and their seed
+
+    def __enter__(self) -> Operators:
+        self._stack.enter_context(self.session())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+    @contextmanager
+    def session(self) -> Iterator[Products | Stream]:
+        """The products of the problem: those that are open, or opened for so long."""
+        if self._live is not None or self._begin is None:
+            assert self._live is not None
+            yield self._live
+            return
+        with self._begin() as self._live:
+            self._live.labels, self._live.seed = self.labels, self.seed
+            try:
+                yield self._live
+            finally:
+                self._live = None
+
+    @property
+    def products(self) -> Products | Stream:
+        """What makes the products; inside ``with``."""
+        if self._live is None:
+            raise RuntimeError("the products are closed: use this inside `with operators(...) as of:`")
+        return self._live
+
+    @property
+    def tape(self) -> Any:
+        return self.products.tape
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the nodes, in the order of their coordinates."""
+        return self._of_problem()[0]
+
+    def _of_problem(self) -> tuple[tuple[str, ...], list[list[Tensor]]]:
+        if self._known is None:
+            with self.session() as products:
+                self._known = tuple(n.name for n in products.tape.nodes), products.leaves
+        return self._known
+
+    def _leaves(self, nodes: Sequence[int]) -> list[Tensor]:
+        leaves = self._of_problem()[1]
+        return [leaf for v in nodes for leaf in leaves[v]]
 
     def block(self, v: str, w: str, part: Part = "H") -> Operator:
         """H_{v,w}: rows at v, columns at w."""
         i, j = self._index(v), self._index(w)
-        of = self.products
-        return Operator(
-            (of.size(i), of.size(j)),
-            of.flat[0].dtype,
-            lambda z: self._column(j, z, part)[i],
-            lambda u: self._column(i, u, part)[j],
-            cost=of.cost,
-            device=of.flat[0].device,
-        )
+        if part in FISHERS:
+            return self._cut([i], [j], part)
+        return self._operator([i], [j], lambda z: self._column(j, z, part)[i], lambda u: self._column(i, u, part)[j])
+
+    def submatrix(self, rows: str | Sequence[str], columns: str | Sequence[str] | None = None, part: Part = "H") -> Any:
+        """The blocks of all nodes whose names match: ``submatrix("h.0.*")``, ``submatrix("h.0.*", "h.1.*")``.
+
+        Args:
+            rows: names or globs.
+            columns: the same; None for those of the rows.
+            part: of the matrix.
+
+        Returns:
+            An :class:`Operator`, its coordinates in the order of ``names``.
+        """
+        over = self._matching(rows)
+        return self._cut(over, over if columns is None else self._matching(columns), part)
 
     def column(self, w: str, z: Tensor, part: Part = "H") -> dict[str, Tensor]:
         """H_{v,w} z for every node v from one product; z is (d_w,) or rows (m, d_w)."""
-        rows = self._column(self._index(w), z.reshape(-1, self.products.size(self._index(w))), part)
+        at = self._index(w)
+        rows = self._column(at, z.reshape(-1, sum(leaf.numel() for leaf in self._leaves([at]))), part)
         return {name: (r[0] if z.ndim == 1 else r) for name, r in zip(self.names, rows)}
 
     def whole(self, part: Part = "H") -> Operator:
         """The assembled matrix over all nodes (or all parameters)."""
-        of = self.products
-        n = sum(leaf.numel() for leaf in of.flat)
-        run = lambda z: flattened(of.whole(self._pieces(z, list(range(len(of.leaves)))), part))
-        return Operator((n, n), of.flat[0].dtype, run, run, cost=of.cost, device=of.flat[0].device)
+        everything = list(range(len(self.names)))
+        run = lambda z: self._whole(z, part)
+        return self._operator(everything, everything, run, run)
+
+    def split(self, z: Tensor) -> dict[str, Tensor | list[Tensor]]:
+        """A vector over all nodes as tensors by name, shaped like the parameters; a list where a node has several."""
+        out: dict[str, Tensor | list[Tensor]] = {}
+        at = 0
+        for v, name in enumerate(self.names):
+            leaves = self._leaves([v])
+            size = sum(leaf.numel() for leaf in leaves)
+            parts = [p[0] for p in pieces_of(z[None, at : at + size], leaves)]
+            out[name], at = parts[0] if len(parts) == 1 else parts, at + size
+        return out
+
+    def joined(self, by_name: dict[str, Any]) -> Tensor:
+        """The vector of tensors by name; what is left out is zero."""
+        parts = []
+        for v, name in enumerate(self.names):
+            leaves, value = self._leaves([v]), by_name.get(name)
+            given = [torch.zeros_like(x) for x in leaves] if value is None else value
+            parts += [t.detach().reshape(-1) for t in ([given] if isinstance(given, Tensor) else given)]
+        return torch.cat(parts)
+
+    def _operator(self, rows: list[int], columns: list[int], run: Apply, back: Apply) -> Operator:
+        sizes = [sum(leaf.numel() for leaf in self._leaves(nodes)) for nodes in (rows, columns)]
+        first = self._leaves([0])[0]
+        cost = self._live.cost if self._live is not None else None
+        return Operator((sizes[0], sizes[1]), first.dtype, run, back, cost, first.device, self.session)
+
+    def _cut(self, rows: list[int], columns: list[int], part: Part) -> Operator:
+        """Rows and columns of the whole matrix."""
+        sizes = [sum(leaf.numel() for leaf in self._leaves([v])) for v in range(len(self.names))]
+        starts = [sum(sizes[:v]) for v in range(len(sizes))]
+        where = lambda nodes: torch.cat([torch.arange(starts[v], starts[v] + sizes[v]) for v in nodes])
+        over, of = where(rows), where(columns)
+
+        def times(z: Tensor, given: Tensor, wanted: Tensor) -> Tensor:
+            full = torch.zeros(z.shape[0], sum(sizes), dtype=z.dtype, device=z.device)
+            full[:, given.to(z.device)] = z
+            return self._whole(full, part)[:, wanted.to(z.device)]
+
+        return self._operator(rows, columns, lambda z: times(z, of, over), lambda u: times(u, over, of))
 
     def _index(self, name: str) -> int:
         if name not in self.names:
             raise KeyError(f"no node {name!r}; the nodes are {', '.join(self.names)}")
         return self.names.index(name)
 
+    def _matching(self, patterns: str | Sequence[str]) -> list[int]:
+        wanted = [patterns] if isinstance(patterns, str) else list(patterns)
+        found = [i for i, n in enumerate(self.names) if any(fnmatchcase(n, p) for p in wanted)]
+        if not found:
+            raise KeyError(f"no node matches {', '.join(map(repr, wanted))}; the nodes are {', '.join(self.names)}")
+        return found
+
+    def _whole(self, z: Tensor, part: Part) -> Tensor:
+        if part not in PARTS:
+            raise ValueError(f"part is {part!r}, expected one of {', '.join(map(repr, PARTS))}")
+        with self.session() as of:
+            return flattened(of.whole(pieces_of(z.to(of.flat[0].dtype), of.flat), part))
+
     def _column(self, w: int, z: Tensor, part: Part) -> list[Tensor]:
-        column = self.products.column(w, self._pieces(z, [w]))
+        with self.session() as of:
+            column = of.column(w, self._pieces(z, [w]))
         out = []
         for v in range(len(self.names)):
             tensor = column.tensor[v]
@@ -114,12 +258,9 @@ class Operators:
         return out
 
     def _pieces(self, z: Tensor, nodes: list[int]) -> Pieces:
-        leaves = [leaf for v in nodes for leaf in self.products.leaves[v]]
-        split = z.split([leaf.numel() for leaf in leaves], 1)
-        return [p.reshape(z.shape[0], *leaf.shape) for p, leaf in zip(split, leaves)]
+        return pieces_of(z, self._leaves(nodes))
 
 
-@contextmanager
 def operators(
     model: nn.Module,
     loss_fn: LossFn,
@@ -127,11 +268,14 @@ def operators(
     *,
     mode: Mode = "as_is",
     nodes: Choice = None,
+    seed: int = 0,
     space: Space = "parameter",
+    labels: int = 1,
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
-) -> Iterator[Operators]:
-    """Products with blocks or with the whole matrix, as long as the ``with`` block lasts.
+    journal: Journal | None = None,
+) -> Operators:
+    """Products with blocks or with the whole matrix: the Hessian, Gauss–Newton, the tensor part, Fisher matrices.
 
     In parameter space without ``nodes`` every trainable tensor is a node, in the order of ``model.parameters()``.
 
@@ -141,27 +285,43 @@ def operators(
         batch: what a loader yields; or a list of batches or a loader, over which every product is then averaged.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None.
+        seed: of the labels drawn for ``part="fisher-mc"``.
         space: ``"parameter"`` or ``"activation"``.
+        labels: drawn for each token or example by ``part="fisher-mc"``.
         dtype: measure a copy in this dtype.
         memory: bytes for graph and products.
+        journal: of a measurement of many batches that may be interrupted.
 
     Returns:
-        A context that gives ``Operators``: ``block(v, w)``, ``column(w, z)``, ``whole()``.
+        ``Operators``: ``block(v, w)``, ``submatrix(pattern)``, ``column(w, z)``, ``whole()``, each of a part ``"H"``,
+        ``"GN"``, ``"T"``, ``"fisher"`` (exact), ``"fisher-mc"`` or ``"fisher-empirical"``. Inside ``with`` the graph is
+        recorded once; operators live on after it, and each product then records the graph anew.
 
     >>> net = nn.Linear(3, 1)
     >>> with operators(net, nn.MSELoss(), (torch.ones(2, 3), torch.zeros(2, 1))) as of:
-    ...     (of.whole() @ torch.ones(4)).tolist()       # 2 · 1 · (1 + 1 + 1 + 1)
+    ...     whole = of.whole()
+    ...     (whole @ torch.ones(4)).tolist()       # 2 · 1 · (1 + 1 + 1 + 1)
+    [8.0, 8.0, 8.0, 8.0]
+    >>> (whole @ torch.ones(4)).tolist()
     [8.0, 8.0, 8.0, 8.0]
     """
     options: Any = {"dtype": dtype, "mode": mode, "memory": memory}
+    many: Any = {"split": False, "journal": journal, **options}
     tensors = space == "parameter" and nodes is None
-    if several(batch):
-        stream = Stream(model, loss_fn, batch, nodes=nodes, space=space, split=False, tensors=tensors, **options)
-        yield Operators(stream.begin())
-        return
-    with (
-        recorded_parameters(model, loss_fn, batch, **options)
-        if tensors
-        else recorded(model, loss_fn, batch, nodes=nodes, space=space, **options)
-    ) as tape:
-        yield Operators(Products(tape, memory=memory, roots="never", split=False))
+
+    @contextmanager
+    def begin() -> Iterator[Products | Stream]:
+        if several(batch):
+            with Stream(model, loss_fn, batch, nodes=nodes, space=space, tensors=tensors, **many) as stream:
+                yield stream
+            return
+        with (
+            recorded_parameters(model, loss_fn, batch, **options)
+            if tensors
+            else recorded(model, loss_fn, batch, nodes=nodes, space=space, **options)
+        ) as tape:
+            yield Products(tape, memory=memory, roots="never", split=False)
+
+    of = Operators(begin=begin)
+    of.labels, of.seed = labels, seed
+    return of

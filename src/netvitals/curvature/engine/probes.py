@@ -63,3 +63,25 @@ def signs(count: int, size: int, source: torch.Generator, device: torch.device |
     words = torch.randint(-(2**31), 2**31, (count, -(-size // 32)), generator=source, device=device, dtype=torch.int32)
     bits = (words[..., None] >> torch.arange(32, device=device, dtype=torch.int32)) & 1
     return (bits.reshape(count, -1)[:, :size].to(torch.int8) << 1) - 1
+
+
+def identity(leaves: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
+    """Rows start..stop of the identity over the concatenated leaves, as pieces."""
+    total = sum(leaf.numel() for leaf in leaves)
+    first = leaves[0]
+    eye = torch.zeros(stop - start, total, dtype=first.dtype, device=first.device)
+    eye[torch.arange(stop - start), torch.arange(start, stop)] = 1
+    parts = eye.split([leaf.numel() for leaf in leaves], 1)
+    return [p.reshape(stop - start, *leaf.shape) for p, leaf in zip(parts, leaves)]
+
+
+def flattened(pieces: list[Tensor]) -> Tensor:
+    """(m, d) from pieces (m, ...)."""
+    rows = [p.reshape(p.shape[0], -1) for p in pieces]
+    return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+
+
+def pieces_of(rows: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+    """Rows (m, d) as pieces (m, ...) like the leaves."""
+    split = rows.split([leaf.numel() for leaf in leaves], 1)
+    return [p.reshape(rows.shape[0], *leaf.shape) for p, leaf in zip(split, leaves)]

@@ -18,13 +18,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from netvitals.curvature.engine.cost import Cost
+from netvitals.curvature.engine.fisher import Likelihood, likelihood_at
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.engine.tape import Tape
 
+Part = Literal["H", "GN", "T", "fisher", "fisher-mc", "fisher-empirical"]
 Pieces = list[Tensor]  # one tensor (m, ...) per leaf of a node
 ROOTED = 0.3  # of a backward pass, for a Gauss–Newton column from output Jacobians that are known
 CACHED = 600_000  # bytes of graph and parameters below which batched products gain on a CPU
@@ -36,6 +39,7 @@ class Column:
 
     gauss_newton: list[Pieces]
     tensor: list[Pieces | None]
+    spread: np.ndarray | None = None  # over many batches, ⟨mean Hz, Hz of a batch⟩ by (batch, H GN T, v, probe)
 
     def hessian(self, v: int) -> Pieces:
         t = self.tensor[v]
@@ -52,6 +56,7 @@ class Products:
         roots: ``"auto"`` takes the Gauss–Newton part from the output Jacobian of every node when that is cheaper
             (few outputs, many probes); ``"never"`` always uses one vector-Jacobian product per probe.
         split: False when the parts of H may not be asked for; they are then prepared with the first that is.
+        cost: where the work is counted; a new count without it.
     """
 
     def __init__(
@@ -63,9 +68,10 @@ class Products:
         planned: int = 30,
         roots: Literal["auto", "never"] = "auto",
         split: bool = True,
+        cost: Cost | None = None,
     ) -> None:
         self.tape, self.memory = tape, memory
-        self.cost = Cost(back=1.0 if tape.space == "activation" else 2.0)
+        self.cost = Cost(back=1.0 if tape.space == "activation" else 2.0) if cost is None else cost
         self.leaves: list[list[Tensor]] = [[r] for r in self.rows_of(tape)] if by_sample else tape.leaves
         self.flat = [leaf for leaves in self.leaves for leaf in leaves]
         self.by_sample = by_sample
@@ -74,6 +80,8 @@ class Products:
         if split:
             _ = self.gradient
         self._straight: dict[int, bool] = {}
+        self.labels, self.seed = 1, 0  # drawn for a Monte Carlo Fisher matrix, and their seed
+        self._fisher: dict[str, Tensor] = {}
         self.roots: list[Tensor] | None = None
         if roots == "auto" and tape.space == "activation" and not tape.interacts:
             self.roots = self._output_jacobians(planned)
@@ -117,6 +125,15 @@ class Products:
         size = -(-m // count)
         return [slice(i, min(i + size, m)) for i in range(0, m, size)]
 
+    @property
+    def at_once(self) -> int:
+        """Products after which columns are handed on: one column, there is nothing to be gained by waiting."""
+        return 1
+
+    def columns(self, wanted: Sequence[tuple[int, Pieces]]) -> list[Column]:
+        """Several columns, each times its own probes."""
+        return [self.column(w, probes) for w, probes in wanted]
+
     def column(self, w: int, probes: Pieces) -> Column:
         """Apply column w to probes, given as pieces of shape (m, ...) like the leaves of w."""
         parts = [self._column(w, [p[at] for p in probes]) for at in self.portions(probes[0].shape[0])]
@@ -159,7 +176,7 @@ class Products:
             self._straight[w] = all(t is None or not bool(t.any()) for t in got)
         return self._straight[w]
 
-    def whole(self, probes: Pieces, part: Literal["H", "GN", "T"] = "H") -> Pieces:
+    def whole(self, probes: Pieces, part: Part = "H") -> Pieces:
         """The whole matrix over all leaves times probes (m, ...) per leaf; no split, one backward pass for H."""
         out = [self._whole([p[at] for p in probes], part) for at in self.portions(probes[0].shape[0])]
         return out[0] if len(out) == 1 else [torch.cat(c) for c in zip(*out)]
@@ -171,6 +188,8 @@ class Products:
             got = self._backward([g for g, _ in pairs], self.flat, [z for _, z in pairs])
             self.cost.count_products(m)
             return _filled(got, self.flat, m)
+        if part == "fisher":
+            _ = self.likelihood  # for which Gauss–Newton is the Fisher matrix
         pairs = [(g, z) for g, z in zip(self.gradient, probes) if g is not None and g.requires_grad]
         wrt = self.flat if part == "T" else self.pull
         got = self._backward([g for g, _ in pairs], wrt, [z for _, z in pairs])
@@ -178,7 +197,22 @@ class Products:
             self.cost.count_products(m)
             return _filled(got, self.flat, m)
         self.cost.count_vjps(m)
+        if part in ("fisher-mc", "fisher-empirical"):
+            tangents = torch.zeros(m, *self.pull[0].shape, dtype=self.pull[0].dtype) if got[0] is None else got[0]
+            return self._pull_back([self.likelihood.outer(self._roots_of(part), tangents)], m)
         return self._pull_back(self._loss_hessian(got, m), m)
+
+    @cached_property
+    def likelihood(self) -> Likelihood:
+        """What the loss is the likelihood of; a sentence where it is none."""
+        return likelihood_at(self.tape.detached, lambda v: self._loss_hessian([v], v.shape[0])[0])
+
+    def _roots_of(self, part: str) -> Tensor:
+        if part not in self._fisher:
+            out = self.tape.outputs[0].detach()
+            drawn = lambda: self.likelihood.drawn(out, self.labels, self.seed)
+            self._fisher[part] = drawn() if part == "fisher-mc" else self.likelihood.given(self.tape.pull[0])
+        return self._fisher[part]
 
     @cached_property
     def full_gradient(self) -> Sequence[Tensor | None]:
@@ -292,22 +326,6 @@ def _filled(got: Sequence[Tensor | None], leaves: Sequence[Tensor], m: int) -> P
         torch.zeros(m, *leaf.shape, dtype=leaf.dtype, device=leaf.device) if g is None else g
         for g, leaf in zip(got, leaves)
     ]
-
-
-def identity(leaves: Sequence[Tensor], start: int, stop: int) -> Pieces:
-    """Rows start..stop of the identity over the concatenated leaves, as pieces."""
-    total = sum(leaf.numel() for leaf in leaves)
-    first = leaves[0]
-    eye = torch.zeros(stop - start, total, dtype=first.dtype, device=first.device)
-    eye[torch.arange(stop - start), torch.arange(start, stop)] = 1
-    parts = eye.split([leaf.numel() for leaf in leaves], 1)
-    return [p.reshape(stop - start, *leaf.shape) for p, leaf in zip(parts, leaves)]
-
-
-def flattened(pieces: Pieces) -> Tensor:
-    """(m, d) from pieces (m, ...)."""
-    rows = [p.reshape(p.shape[0], -1) for p in pieces]
-    return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
 
 
 Progress = Callable[[int, int], None]

@@ -1,28 +1,35 @@
 r"""Curvature over many batches: $H=\sum_b n_bH_b/\sum_b n_b$ at fixed vectors, one batch in memory at a time.
 
-The Hessian of a mean over all examples is the mean of the batches' Hessians by their number of examples. Each product
-goes over the data once; the first pass makes every check, later ones only record the graph.
+The Hessian of a mean over all examples is the mean of the batches' Hessians by their number of examples. Each pass over
+the data makes as many products as fit; the first batch is looked at with every check, later ones only record the graph.
+Graphs are kept from pass to pass while all of them together are small, so that memory is flat in data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from netvitals.capture.loss import LossFn
+from netvitals.capture.nested import tensors
 from netvitals.capture.observation import Mode
 from netvitals.capture.task import batches_of
-from netvitals.curvature.engine.cost import PREPARED, Cost
+from netvitals.curvature.engine.cost import Cost
+from netvitals.curvature.engine.journal import Journal
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.problem import Problem, advised, laboratory
-from netvitals.curvature.engine.products import Column, Pieces, Products
+from netvitals.curvature.engine.products import Column, Part, Pieces, Products
+from netvitals.curvature.engine.sketches import inner_products, sketched
 from netvitals.curvature.engine.tape import Space, Tape, recorded, recorded_parameters
 
-Found = TypeVar("Found")
+KEPT = 64  # graphs are kept between passes in at most this part of the memory budget
 
 
 def several(batch: Any) -> bool:
@@ -42,7 +49,7 @@ def several(batch: Any) -> bool:
 
 
 class Stream:
-    """Products summed over batches, with the interface of :class:`Products`.
+    """Products summed over batches, with the interface of :class:`Products`; alive inside ``with``.
 
     Args:
         model: any module; left exactly as it was.
@@ -51,6 +58,8 @@ class Stream:
         nodes, space, dtype, mode, memory: as for one batch.
         split: False when the parts of H may not be asked for.
         tensors: every trainable parameter tensor is a node.
+        journal: where the sums of each pass are kept, for a run that goes on later.
+        once: the data are gone over once, so that a generator will do.
     """
 
     def __init__(
@@ -66,14 +75,60 @@ class Stream:
         memory: int = 2 << 30,
         split: bool = True,
         tensors: bool = False,
+        journal: Journal | None = None,
+        once: bool = False,
     ) -> None:
+        if isinstance(batches, Iterator) and not once:
+            raise ValueError(
+                "a generator of batches can be gone over once, and this measurement needs its data once a product: "
+                "give a list of batches or a DataLoader"
+            )
         self.model, self.loss_fn, self.batches = model, loss_fn, batches
         self.nodes, self.space, self.dtype, self.mode, self.memory = nodes, space, dtype, mode, memory
-        self.split, self.tensors = split, tensors
+        self.split, self.tensors, self.journal, self.once = split, tensors, journal, once
         self.tape: Any = None  # of the first batch, for its nodes
         self.cost = Cost(back=1.0 if space == "activation" else 2.0, passes=0.0)
         self.weights: list[int] = []  # examples of every batch
+        self.tick: Callable[[float], None] | None = None  # called with the share of a pass that is done
+        self.labels, self.seed = 1, 0  # drawn for a Monte Carlo Fisher matrix, and their seed
         self._loss: float | None = None
+        self._passes = 0
+        self._kept: dict[int, Products] = {}
+        self._all_kept = False
+        self._dim, self._in_first = 0, 1
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Stream:
+        """Look at the first batch, with every check."""
+        first = self._first()
+        if first is None:
+            raise ValueError("there is no batch in what was given: give a list of batches or a loader that has some")
+        options: Any = {"dtype": self.dtype, "mode": self.mode, "memory": self.memory}
+        with (
+            recorded_parameters(self.model, self.loss_fn, first, **options)
+            if self.tensors
+            else recorded(self.model, self.loss_fn, first, nodes=self.nodes, space=self.space, **options)
+        ) as tape:
+            _require_mean(tape)
+            self.cost.passes += Cost().passes
+            self._dim, self._in_first = _dimension_of_examples(tape), tape.examples
+        _forget(tape)
+        self.tape = tape
+        # the model that is measured may be a copy, and its copy of the loss goes with it
+        self._stack.enter_context(laboratory(tape.problem.model, self.mode))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._kept = {}
+        self._stack.close()
+
+    def _first(self) -> Any:
+        """The first batch; a generator gets it back."""
+        if not isinstance(self.batches, Iterator):
+            return next(batches_of(self.batches), None)
+        first = next(self.batches, None)
+        self.batches = chain([] if first is None else [first], self.batches)
+        return first
 
     @property
     def leaves(self) -> list[list[Tensor]]:
@@ -87,62 +142,68 @@ class Stream:
         """Length of the vectors at node v."""
         return sum(leaf.numel() for leaf in self.leaves[v])
 
-    def begin(self) -> Stream:
-        """Look at the data once, with every check; needs an iterable that can be gone over again."""
-        if isinstance(self.batches, Iterator):
-            raise ValueError(
-                "a generator of batches can be gone over once, and this measurement needs its data once a product: "
-                "give a list of batches or a DataLoader"
-            )
-        for _ in self.each(lambda products: None):
-            pass
-        return self
-
-    def each(self, do: Callable[[Products], Found]) -> Iterator[tuple[int, Found]]:
-        """Do something with the products of every batch; yields (examples, what it gave).
+    def each(self, do: Callable[[Products], tuple[Any, Any]]) -> tuple[Any, list[Any]]:
+        """One pass: do something with the products of every batch.
 
         Args:
-            do: called with the products of one batch, whose graph is gone afterwards.
-        """
-        total, weights = 0.0, []
-        for batch in batches_of(self.batches):
-            with self._recorded(batch) as tape:
-                products = Products(tape, memory=self.memory, roots="never", split=self.split)
-                if self.tape is None:
-                    _require_mean(tape)
-                    self.tape = tape
-                found, n, loss = do(products), tape.examples, tape.loss
-                self.cost.products += products.cost.products
-                self.cost.vjps += products.cost.vjps
-                # later passes record the graph and check nothing
-                self.cost.passes += products.cost.passes - (0.0 if self._checked(tape) else PREPARED - 1.0)
-            weights.append(n)
-            total += n * loss
-            if self.tape is tape:
-                _forget(tape)
-            yield n, found
-        if not weights:
-            raise ValueError("there is no batch in what was given: give a list of batches or a loader that has some")
-        self._same_data(weights, total / sum(weights))
+            do: called with the products of one batch, whose graph is gone afterwards; gives tensors that are averaged
+                over batches by their examples (in lists, with None for zero), and what is kept of every batch.
 
-    def _checked(self, tape: Tape) -> bool:
-        return tape is self.tape or self.space == "activation"
+        Returns:
+            The mean over the batches, and what was kept of each.
+        """
+        number, self._passes = self._passes, self._passes + 1
+        state: dict[str, Any] = {"total": None, "each": [], "weights": [], "loss": 0.0, "over": False}
+        if self.journal is not None:
+            state = self.journal.load(number) or state
+        if not state["over"]:
+            done = len(state["weights"])
+            for i, products in enumerate(self._visits(done)):
+                n, loss = products.tape.examples, products.tape.loss
+                got, kept = do(products)
+                state["total"] = _added(state["total"], got, n)
+                state["each"].append(kept)
+                state["weights"].append(n)
+                state["loss"] += n * loss
+                if self.tick is not None and self.weights:
+                    self.tick((done + i + 1) / len(self.weights))
+                if self.journal is not None:
+                    self.journal.save(number, state, over=False)
+            state["over"] = True
+            if self.journal is not None:
+                self.journal.save(number, state, over=True)
+        self._same_data(state["weights"], state["loss"] / sum(state["weights"]))
+        share = 1 / sum(self.weights)
+        return tree_map(lambda t: None if t is None else t * share, state["total"]), state["each"]
+
+    def columns(self, wanted: Sequence[tuple[int, Pieces]]) -> list[Column]:
+        """Several columns of the mean Hessian, each times its own probes, over one pass through the data."""
+
+        def do(products: Products) -> tuple[Any, Any]:
+            parts = [products.column(w, probes) for w, probes in wanted]
+            return [[c.gauss_newton, c.tensor] for c in parts], [sketched(c) for c in parts]
+
+        total, kept = self.each(do)
+        weights = np.array(self.weights, float)
+        found = []
+        for k, (gauss_newton, tensor) in enumerate(total):
+            spread = inner_products([one[k] for one in kept], weights) if len(kept) > 1 else None
+            found.append(Column(gauss_newton, tensor, spread))
+        return found
 
     def column(self, w: int, probes: Pieces) -> Column:
         """Column w of the mean Hessian times probes, over one pass through the data."""
-        total: Column | None = None
-        for n, got in self.each(lambda products: products.column(w, probes)):
-            total = _scaled(got, n) if total is None else _plus(total, got, n)
-        assert total is not None
-        return _scaled(total, 1 / sum(self.weights))
+        return self.columns([(w, probes)])[0]
 
-    def whole(self, probes: Pieces, part: Literal["H", "GN", "T"] = "H") -> Pieces:
+    def whole(self, probes: Pieces, part: Part = "H") -> Pieces:
         """The mean of the whole matrix times probes, over one pass through the data."""
-        total: Pieces | None = None
-        for n, got in self.each(lambda products: products.whole(probes, part)):
-            total = [n * g for g in got] if total is None else [t.add_(g, alpha=n) for t, g in zip(total, got)]
-        assert total is not None
-        return [t / sum(self.weights) for t in total]
+        return self.each(lambda products: (products.whole(probes, part), None))[0]
+
+    @property
+    def at_once(self) -> int:
+        """Products with a column that one pass may make: their sums are held in memory."""
+        item = self.flat[0].element_size()
+        return max(1, self.memory // 4 // (3 * item * sum(leaf.numel() for leaf in self.flat)))
 
     def _same_data(self, weights: list[int], loss: float) -> None:
         if self._loss is None:
@@ -155,24 +216,66 @@ class Stream:
                 "list(itertools.islice(loader, n))"
             )
 
+    def _visits(self, done: int) -> Iterator[Products]:
+        """The products of every batch after the first ``done``, from graphs that were kept or recorded now."""
+        if self._all_kept and not done:
+            yield from self._kept.values()
+            return
+        # a loader may shuffle: some of its graphs and the rest of its batches are not its data
+        keep = not self.once and (self._passes == 1 or isinstance(self.batches, Sequence))
+        room = self.memory // KEPT
+        count = 0
+        for i, batch in enumerate(batches_of(self.batches)):
+            count += 1
+            if i < done:
+                continue
+            if i in self._kept:
+                yield self._kept[i]
+                continue
+            with self._recorded(batch) as tape:
+                products = Products(tape, memory=self.memory, roots="never", split=self.split, cost=self.cost)
+                products.labels, products.seed = self.labels, self.seed + i
+                self.cost.passes += 1.0
+                room -= 3 * tape.kept_bytes
+                if keep and room >= 0:
+                    self._kept[i] = products
+                yield products
+        self._all_kept = not done and len(self._kept) == count
+        if not self._all_kept and not isinstance(self.batches, Sequence):
+            self._kept = {}
+
     @contextmanager
     def _recorded(self, batch: Any) -> Iterator[Tape]:
         first = self.tape
-        options: Any = {"dtype": self.dtype, "mode": self.mode, "memory": self.memory}
-        if first is not None and self.space == "parameter":
-            problem = Problem(self.model, self.loss_fn, batch, self.dtype)
-            with laboratory(problem.model, self.mode), advised():
-                tape = Tape(problem, list(first.nodes), "parameter", chosen=first.chosen, kept_bytes=first.kept_bytes)
-                tape.record()
-                tape.beyond = first.beyond
+        if first.pruned:  # of several tensors that a node returns some are used: found out again for each batch
+            names = [n.name for n in first.nodes]
+            options: Any = {"dtype": self.dtype, "mode": self.mode, "memory": self.memory}
+            with recorded(self.model, self.loss_fn, batch, nodes=names, space=self.space, **options) as tape:
                 yield tape
-        elif self.tensors:
-            with recorded_parameters(self.model, self.loss_fn, batch, **options) as tape:
-                yield tape
-        else:
-            nodes = self.nodes if first is None else [n.name for n in first.nodes]
-            with recorded(self.model, self.loss_fn, batch, nodes=nodes, space=self.space, **options) as tape:
-                yield tape
+            return
+        model, loss_fn = first.problem.model, first.problem.task.loss_fn
+        if self.dtype is not None:
+            cast = lambda t: t.to(self.dtype) if isinstance(t, Tensor) and t.is_floating_point() else t
+            batch = tree_map(cast, batch)
+        problem = Problem(model, loss_fn, batch, self.dtype)
+        problem.examples = int(_first_input(problem).shape[self._dim])
+        kept = first.kept_bytes * problem.examples // self._in_first
+        with advised():
+            tape = Tape(problem, list(first.nodes), self.space, chosen=first.chosen, kept_bytes=kept)
+            tape.record(checked=True)
+            tape.beyond = first.beyond
+            _require_same_shapes(first, tape)
+            yield tape
+
+
+def _dimension_of_examples(tape: Tape) -> int:
+    """Where the first input has its examples: a sequence-first batch has them in its second dimension."""
+    shape = _first_input(tape.problem).shape
+    return next((d for d, size in enumerate(shape) if size == tape.examples), 0)
+
+
+def _first_input(problem: Problem) -> Tensor:
+    return next(t for t in tensors((problem.task.args, dict(problem.task.kwargs))) if t.ndim > 0)
 
 
 def _require_mean(tape: Tape) -> None:
@@ -184,21 +287,28 @@ def _require_mean(tape: Tape) -> None:
         )
 
 
+def _require_same_shapes(first: Tape, tape: Tape) -> None:
+    for node, a, b in zip(first.nodes, first.leaves, tape.leaves):
+        if [x.shape for x in a] != [x.shape for x in b]:
+            was, now = (sum(leaf.numel() for leaf in leaves) for leaves in (a, b))
+            raise ValueError(
+                f"{node.name} has {was} coordinates in the first batch and {now} in another: activations of different "
+                "length have no mean Hessian. Give batches of one length, or measure with space='parameter'"
+            )
+
+
 def _forget(tape: Tape) -> None:
     """Let go of the graph; nodes and the shapes of the leaves stay."""
     tape.outputs, tape.detached, tape.slope, tape.values, tape.rows = [], [], [], [], []
     tape._rebuild = None
+    if tape.space == "activation":
+        tape.leaves = [[leaf.detach() for leaf in leaves] for leaves in tape.leaves]
 
 
-def _scaled(column: Column, by: float) -> Column:
-    scale = lambda pieces: None if pieces is None else [by * p for p in pieces]
-    return Column([[by * p for p in ps] for ps in column.gauss_newton], [scale(ps) for ps in column.tensor])
-
-
-def _plus(total: Column, more: Column, by: float) -> Column:
-    tensor: list[Pieces | None] = []
-    for a, b in zip(total.tensor, more.tensor):
-        extra = None if b is None else [by * p for p in b]
-        tensor.append(extra if a is None else a if extra is None else [x + y for x, y in zip(a, extra)])
-    gn = [[x.add_(y, alpha=by) for x, y in zip(a, b)] for a, b in zip(total.gauss_newton, more.gauss_newton)]
-    return Column(gn, tensor)
+def _added(total: Any, more: Any, by: float) -> Any:
+    """total + by · more through nested lists; None is zero."""
+    if more is None:
+        return total
+    if isinstance(more, Tensor):
+        return by * more if total is None else total.add_(more, alpha=by)
+    return [_added(a, b, by) for a, b in zip(total if total is not None else [None] * len(more), more)]

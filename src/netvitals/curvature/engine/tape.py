@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from netvitals.capture.loss import LossFn
 from netvitals.capture.nested import main_output
 from netvitals.capture.observation import Mode
-from netvitals.curvature.engine.checks import gradient_beyond, rows_interact, tolerance
+from netvitals.curvature.engine.checks import gradient_beyond, loss_curves, rows_interact, tolerance
 from netvitals.curvature.engine.graph import NodeGraph, ends, node_graph
 from netvitals.curvature.engine.layout import float_tensors, replaced
 from netvitals.curvature.engine.nodes import (
@@ -62,6 +62,7 @@ class Tape:
         self.loss = float("nan")
         self.graph = NodeGraph((), {}, {}, {})
         self.values: list[Tensor] = []  # f_v before its own perturbation, in activation space
+        self.pruned = False  # of several tensors that a node returns, some are not used and are no leaves
         self.beyond = 0.0  # share of the loss's gradient that does not pass through the outputs
         self._rebuild: Any = None
 
@@ -94,8 +95,8 @@ class Tape:
                 "of the output alone: leave the other term out, or ask for part='H', which has it"
             )
 
-    def record(self) -> None:
-        """Run the model with ε in place and keep the graph."""
+    def record(self, checked: bool = False) -> None:
+        """Run the model with ε in place and keep the graph; ``checked`` if another batch was looked at before."""
         problem, model = self.problem, self.problem.model
         seams: list[list[tuple[Tensor, Tensor]]] = []  # (before, after) the perturbation, per node and tensor
         if self.space == "activation":
@@ -118,14 +119,16 @@ class Tape:
             self._cut_at_logits(outputs)
         else:
             self._cut_at_outputs(outputs, rebuild)
-        if not self._loss_curves():
+        self.pull = [s.detach() for s in self.slope]
+        if checked:
+            return
+        if not loss_curves(self.slope, self.detached):
             raise ValueError(
                 "the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
                 "sum; or a cross-entropy saturated to the last bit): its Gauss–Newton part is zero. Use a "
                 "twice differentiable loss, for example cross-entropy, mean squared error or Huber"
             )
         self._refuse_stale_loss()
-        self.pull = [s.detach() for s in self.slope]
         if seams:
             self.graph = node_graph(self.nodes, seams, self.outputs, model)
             self.values = [pairs[0][0] for pairs in seams]
@@ -177,16 +180,6 @@ class Tape:
                 "dtype= measures a copy of the model, but loss_fn reads parameters of the original (a penalty written "
                 "with the model's name): call model.to(dtype) yourself and leave dtype out"
             )
-
-    def _loss_curves(self) -> bool:
-        pairs = [(s, o) for s, o in zip(self.slope, self.detached) if s.requires_grad]
-        if not pairs:
-            return False
-        weights = [torch.linspace(1, 2, s.numel(), dtype=s.dtype, device=s.device).view_as(s) for s, _ in pairs]
-        curved = torch.autograd.grad(
-            [s for s, _ in pairs], [o for _, o in pairs], weights, retain_graph=True, allow_unused=True
-        )
-        return any(c is not None and bool(c.any()) for c in curved)
 
     def whole_loss(self) -> Tensor:
         """The loss attached to the recorded graph."""
@@ -334,6 +327,7 @@ def _drop_idle(tape: Tape, explicit: bool) -> None:
             "(or is detached). Leave it out"
         )
     if tape.space == "activation":  # of several tensors that a node returns, those that are used
+        tape.pruned = not all(all(flags) for flags, ok in zip(used, live) if ok)
         for i, flags in enumerate(used):
             tape.leaves[i] = [leaf for leaf, ok in zip(tape.leaves[i], flags) if ok]
             tape.rows[i] = [row for row, ok in zip(tape.rows[i], flags) if ok]

@@ -2,6 +2,7 @@ r"""Curvature between layers: $\partial^2 L/\partial f_v\partial f_w = H^{GN}_{v
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,12 +13,13 @@ from torch import nn
 from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
+from netvitals.curvature.engine.journal import opened
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.products import Products, Progress
 from netvitals.curvature.engine.stream import Stream, several
 from netvitals.curvature.engine.tape import Space, Tape, recorded
 from netvitals.curvature.measure import metrics
-from netvitals.curvature.measure.block_estimates import estimates
+from netvitals.curvature.measure.block_estimates import estimates, over_batches
 from netvitals.curvature.measure.exact import Blocks, block_norms, exact_blocks
 from netvitals.curvature.measure.result import InterlayerCurvature
 from netvitals.curvature.measure.sweeping import Sweep, sweep
@@ -45,6 +47,7 @@ def interlayer(
     memory: int = 2 << 30,
     plain: bool = False,
     refine: int = 0,
+    resume: str | os.PathLike[str] | None = None,
 ) -> InterlayerCurvature:
     r"""Resonance, coupling, stable rank and GN-gap of every pair of nodes, in one sweep.
 
@@ -69,6 +72,8 @@ def interlayer(
         plain: spend all probes as plain ones, without basis (the paper's estimator; the stable rank is then unknown).
         refine: rounds of Golub–Kahan (Lanczos on the diagonal) for the spectral norms, N products a node each; wanted
             where ``stable_rank_is_bound`` says that a stable rank is only known from above.
+        resume: a folder in which a measurement of many batches keeps its products, pass by pass, until it is over: the
+            same call goes on after an interruption.
 
     Returns:
         The four matrices over pairs of nodes with their standard errors; ``to_frame()`` has one row a pair.
@@ -88,11 +93,20 @@ def interlayer(
                 f"method={method!r} with reduction={reduction!r} takes one batch; many batches are measured with "
                 "method='stochastic' and reduction='mean_block'"
             )
-        stream = Stream(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory).begin()
-        found = sweep(stream, probes=probes, seed=seed, by_sample=False, plain=plain, refine=refine, progress=progress)
+        about = {"nodes": nodes, "seed": seed, "probes": probes, "space": space, "plain": plain, "refine": refine}
+        journal = opened(resume, "interlayer", model, {**about, "dtype": dtype, "mode": mode})
+        with Stream(
+            model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory, journal=journal
+        ) as stream:
+            found = sweep(
+                stream, probes=probes, seed=seed, by_sample=False, plain=plain, refine=refine, progress=progress
+            )
         values, errors, bound = _of_sweep(stream.tape, stream, found, False)
         settings = _Settings("stochastic", reduction, probes=probes, seed=seed)
-        return _result(stream.tape, stream, settings, values, errors, bound=bound)
+        sampling = over_batches(found, np.array(stream.weights, float))
+        if journal is not None:
+            journal.close()
+        return _result(stream.tape, stream, settings, values, errors, bound=bound, sampling=sampling)
     with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory) as tape:
         if by_sample:
             _require_separate_examples(tape, reduction)
@@ -182,6 +196,7 @@ def _result(
     *,
     blocks: Blocks | None = None,
     bound: np.ndarray | None = None,
+    sampling: Matrices | None = None,
 ) -> InterlayerCurvature:
     kept: Matrices = {}
     if how.by_sample:
@@ -211,6 +226,7 @@ def _result(
         per_sample=kept,
         blocks=blocks,
         stable_rank_is_bound=np.zeros_like(values["resonance"], bool) if bound is None else bound,
+        sampling=sampling or {},
         skipped=tape.skipped,
         **fields,
     )

@@ -79,6 +79,59 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
     )
 
 
+def over_batches(found: Sweep, weights: np.ndarray) -> dict[str, np.ndarray]:
+    r"""Standard errors over batches, of what other data would have given.
+
+    A batch moves $\|\bar H\|$ by $u_b=\langle\bar H,H_b\rangle/\|\bar H\|$, whose weighted mean is the norm; ratios of
+    norms follow by the chain rule. Of the stable rank it is not known.
+
+    Args:
+        found: a sweep over many batches.
+        weights: examples of each.
+
+    Returns:
+        By metric, (N, N); nothing for a single batch.
+    """
+    if not found.shares:
+        return {}
+    share = weights / weights.sum()
+    moved, norm = {}, {}
+    for kind in KINDS:
+        both = (found.shares[kind] + found.shares[kind].swapaxes(1, 2)) / 2
+        square = np.maximum(np.tensordot(share, both, 1), 0.0)
+        norm[kind] = np.sqrt(square)
+        moved[kind] = _ratio(both, norm[kind][None])
+    relative = {kind: _ratio(moved[kind], norm[kind][None]) for kind in KINDS}
+    own = np.diagonal(relative["H"], axis1=1, axis2=2)
+    error = lambda values: sampling_error(values, weights)
+    c = np.sqrt(_ratio(norm["H"] ** 2, np.outer(norm["H"].diagonal(), norm["H"].diagonal())))
+    return {
+        "resonance": error(moved["H"]),
+        "gauss_newton": error(moved["GN"]),
+        "tensor": error(moved["T"]),
+        "coupling": c * error(relative["H"] - (own[:, :, None] + own[:, None, :]) / 2),
+        "gn_gap": _ratio(norm["T"], norm["GN"]) * error(relative["T"] - relative["GN"]),
+        "stable_rank": np.full_like(c, np.nan),
+    }
+
+
+def sampling_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    r"""Standard error of a weighted mean over batches, $\sqrt{\frac{B}{B-1}\sum_b w_b^2(x_b-\bar x)^2}$; NaN for one.
+
+    Args:
+        values: (B, ...), one row a batch.
+        weights: (B,), not negative.
+
+    >>> float(sampling_error(np.array([1.0, 3.0]), np.ones(2)))
+    1.0
+    """
+    b, share = len(weights), weights / weights.sum()
+    if b < 2:
+        return np.full(values.shape[1:], np.nan)
+    off = values - np.tensordot(share, values, 1)
+    return np.sqrt(b / (b - 1) * np.tensordot(share**2, off**2, 1))
+
+
 def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     r"""$C=(F_{vw}F_{wv}/(F_{vv}F_{ww}))^{1/4}$, numerators and denominators with the same probes $z_w$, $z_v$."""
     n = f.shape[1]
@@ -95,12 +148,13 @@ def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def _mean_variance(samples: np.ndarray) -> np.ndarray:
     """Variance of a mean over the last axis.
 
-    Few probes make the spread itself uncertain; the factor (k-1)/(k-3) is the variance of Student's t.
+    Few probes make the spread itself uncertain. Two such spreads go into a ratio, one of each node's probes: ν/(ν-2)
+    with ν = 2(k-1) is the variance of Student's t for both together.
     """
     k = samples.shape[-1]
     if k < 2:
         return np.zeros(samples.shape[:-1])
-    return samples.var(-1, ddof=1) / k * ((k - 1) / max(k - 3, 1))
+    return samples.var(-1, ddof=1) / k * ((k - 1) / max(k - 2, 0.5))
 
 
 def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.curvature.engine.products import Column, Pieces, Products, Progress, identity
+from netvitals.curvature.engine.probes import identity
+from netvitals.curvature.engine.products import Column, Pieces, Products, Progress
 from netvitals.curvature.measure import metrics
 
 

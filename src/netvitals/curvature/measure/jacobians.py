@@ -196,6 +196,28 @@ def lyapunov(chain: Sequence[Tensor]) -> Lyapunov:
     )
 
 
+def gaussian_exponents(width: int, scale: float = 1.0) -> np.ndarray:
+    r"""Lyapunov exponents of products of square matrices with entries $N(0,\sigma^2/d)$, in closed form, descending.
+
+    $\lambda_k=\tfrac12\left[\psi\!\left(\tfrac{d-k+1}2\right)+\log\tfrac{2\sigma^2}d\right]$: a new Gaussian matrix
+    stretches each direction by an independent χ, so the limit of infinite depth is a mean.
+
+    Args:
+        width: d.
+        scale: σ.
+
+    Returns:
+        All d exponents.
+
+    >>> gaussian_exponents(8).round(3)[:2].tolist()
+    [-0.065, -0.142]
+    """
+    from scipy.special import digamma
+
+    k = np.arange(1, width + 1)
+    return (digamma((width - k + 1) / 2) + np.log(2 * scale**2 / width)) / 2
+
+
 @dataclass(frozen=True)
 class Bend(Result):
     """E[σ''(z)²] over pre-activations, by layer and pooled; the gap is proportional to its root, ``rms``."""

@@ -25,7 +25,8 @@ class InterlayerCurvature(Result):
     are of the probes (rounding only, where a column is exact). ``spectral_norm`` is known from below; where it had not
     converged, ``stable_rank_is_bound`` is true and the stable rank at most about what is given. ``per_sample`` holds
     the same matrices by example, shape (B, N, N), when the reduction keeps examples apart; the N×N numbers and their
-    errors are then over examples.
+    errors are then over examples. Of many batches, ``sampling`` has by metric the standard error over them (N×N): how
+    far other data would have given other numbers.
     """
 
     nodes: tuple[str, ...]
@@ -57,6 +58,7 @@ class InterlayerCurvature(Result):
     floor: float  # gaps below this are rounding
     stable_rank_is_bound: np.ndarray
     per_sample: dict[str, np.ndarray] = field(default_factory=dict)
+    sampling: dict[str, np.ndarray] = field(default_factory=dict)  # over many batches, by metric
     blocks: Blocks | None = None
     skipped: dict[str, str] = field(default_factory=dict)
 
@@ -69,7 +71,8 @@ class InterlayerCurvature(Result):
     def at(self, v: str, w: str) -> dict[str, float]:
         """All numbers of one pair."""
         i, j = self.position(v), self.position(w)
-        return {k + end: float(getattr(self, k + end)[i, j]) for k in METRICS for end in ("", "_stderr")}
+        found = {k + end: float(getattr(self, k + end)[i, j]) for k in METRICS for end in ("", "_stderr")}
+        return found | {f"{k}_sampling": float(x[i, j]) for k, x in self.sampling.items()}
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a pair of nodes, each pair once: the blocks (v, w) and (w, v) are transposes of each other."""

@@ -1,7 +1,8 @@
-r"""Extreme eigenvalues and spectral density of H, GN or T: of all parameters, of one node, in either space."""
+r"""Extreme eigenvalues of H, GN or T: of all parameters, of one node, in either space."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,14 +18,15 @@ from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.curvature.engine.checks import Symmetry
+from netvitals.curvature.engine.journal import Journal, opened
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.operator import Operator, Operators, Part, operators
 from netvitals.curvature.engine.probes import generator
 from netvitals.curvature.engine.products import Products, Progress
 from netvitals.curvature.engine.stream import Stream
 from netvitals.curvature.engine.tape import Space
+from netvitals.curvature.measure.block_estimates import sampling_error
 from netvitals.curvature.measure.result import shortened, skipped_line
-from netvitals.curvature.measure.traces import sampling_error
 
 Which = Literal["LA", "SA", "LM"]
 
@@ -64,46 +66,6 @@ class Eigenvalues(Result):
         return "\n".join([head + ", ".join(listed) + (over or "") + state, *skipped_line(self.skipped)])
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpectralDensity(Result):
-    """Density of eigenvalues on a grid (integrates to 1), with the spread over runs as standard error.
-
-    ``nodes`` and ``weights`` are the Ritz values of each run and their shares, (runs, steps). ``negative_mass`` is the
-    sum of |λ| over negative eigenvalues, ``trace`` the sum of all.
-    """
-
-    grid: np.ndarray
-    density: np.ndarray
-    density_stderr: np.ndarray
-    nodes: np.ndarray
-    weights: np.ndarray
-    size: int
-    negative_mass: float
-    negative_mass_stderr: float
-    trace: float
-    trace_stderr: float
-    part: str
-    steps: int
-    runs: int
-    seed: int
-    cost: float
-    skipped: dict[str, str] = field(default_factory=dict)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a point of the grid."""
-        columns = zip(self.grid.tolist(), self.density.tolist(), self.density_stderr.tolist())
-        return [{"eigenvalue": x, "density": y, "density_stderr": e} for x, y, e in columns]
-
-    def __str__(self) -> str:
-        low, high = self.nodes.min(), self.nodes.max()
-        text = (
-            f"Spectrum of {self.part} ({self.size} × {self.size}) from {self.runs} runs of {self.steps} steps: "
-            f"[{low:.4g}, {high:.4g}], trace {self.trace:.4g} ± {self.trace_stderr:.2g}, negative mass "
-            f"{self.negative_mass:.4g} ± {self.negative_mass_stderr:.2g} ({self.cost:.0f} gradient-equivalents)"
-        )
-        return "\n".join([text, *skipped_line(self.skipped)])
-
-
 @undisturbed
 def top_eigenvalues(
     model: nn.Module,
@@ -123,6 +85,8 @@ def top_eigenvalues(
     most: int = 200,
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
+    resume: str | os.PathLike[str] | None = None,
+    start: Tensor | None = None,
 ) -> Eigenvalues:
     """Extreme eigenvalues by Lanczos, as many steps as it takes.
 
@@ -143,6 +107,8 @@ def top_eigenvalues(
         most: at most this many steps; ``converged`` says whether they sufficed.
         dtype: measure a copy in this dtype.
         memory: bytes for graph, products and Lanczos vectors.
+        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
+        start: a vector to begin with, such as ``vectors[0]`` of an earlier look at the same model; it saves steps.
 
     Returns:
         Eigenvalues with residuals, vectors, and whether they converged.
@@ -156,17 +122,17 @@ def top_eigenvalues(
         raise ValueError(f"k is {k}, expected at least 1 eigenvalue")
     if which not in ("LA", "SA", "LM"):
         raise ValueError(f"which is {which!r}, expected 'LA' (largest), 'SA' (smallest) or 'LM' (largest in size)")
-    with _matrix(
-        model, loss_fn, batch, mode=mode, part=part, nodes=nodes, node=node, space=space, dtype=dtype, memory=memory
-    ) as (matrix, of):
+    options: Any = {"mode": mode, "part": part, "nodes": nodes, "node": node, "space": space, "dtype": dtype}
+    journal = opened(resume, "top_eigenvalues", model, {**options, "seed": seed, "k": k, "which": which, "tol": tol})
+    with matrix_of(model, loss_fn, batch, memory=memory, journal=journal, **options) as (matrix, of):
         d = matrix.shape[0]
-        most = _affordable(min(most, d), 1, d, matrix, memory)
-        start = torch.randn(1, d, generator=generator(seed, matrix.device), dtype=matrix.dtype, device=matrix.device)
+        most = affordable(min(most, d), 1, d, matrix, memory)
+        first = _start(start, seed, matrix)
         symmetry = Symmetry(matrix.dtype)
-        run = Lanczos(symmetry.watching(matrix.apply), start, most)
+        run = Lanczos(symmetry.watching(matrix.apply), first, most)
         while True:
             before = run.steps
-            run.advance(max(2 * k, 10) if run.steps == 0 else 5)
+            run.advance((max(2 * k, 10) if start is None else k + 2) if run.steps == 0 else 5 if start is None else 2)
             t = run.tridiagonal()
             values, vectors = t.ritz()
             order = _order(values[0], which)[:k]
@@ -195,107 +161,8 @@ def top_eigenvalues(
     )
 
 
-@undisturbed
-def spectral_density(
-    model: nn.Module,
-    loss_fn: LossFn,
-    batch: Any,
-    *,
-    mode: Mode = "as_is",
-    nodes: Choice = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-    steps: int = 40,
-    runs: int = 4,
-    part: Part = "H",
-    node: str | None = None,
-    space: Space = "parameter",
-    points: int = 400,
-    width: float | None = None,
-    dtype: torch.dtype | None = None,
-    memory: int = 2 << 30,
-) -> SpectralDensity:
-    r"""Eigenvalue density by stochastic Lanczos quadrature: $\frac1d\sum_i\delta(\lambda-\lambda_i)$, smoothed.
-
-    Args:
-        model: any module; left exactly as it was.
-        loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields; or a list of batches or a loader, whose mean Hessian is then meant.
-        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        nodes: submodules the matrix is over, as in ``top_eigenvalues``.
-        seed: of the start vectors.
-        progress: called with (steps done, steps planned).
-        steps: of Lanczos in each run; at most the size of the matrix.
-        runs: independent start vectors, which advance together; the spread over them is the standard error.
-        part: ``"H"``, ``"GN"`` or ``"T"``, as in ``top_eigenvalues``.
-        node: only the diagonal block of this node; None is the whole matrix.
-        space: ``"parameter"`` or ``"activation"``.
-        points: size of the grid.
-        width: standard deviation of the smoothing; default 1 % of the range.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph, products and Lanczos vectors.
-
-    Returns:
-        The density on a grid, the trace and the negative mass, with the spread over runs as standard error.
-
-    >>> net = nn.Linear(4, 2)
-    >>> found = spectral_density(net, nn.MSELoss(), (torch.randn(9, 4), torch.randn(9, 2)), steps=8, runs=3)
-    >>> round(float(np.trapezoid(found.density, found.grid)), 2)
-    1.0
-    """
-    if steps < 1 or runs < 1:
-        raise ValueError(f"steps and runs are {steps} and {runs}, expected at least 1 each")
-    with _matrix(
-        model, loss_fn, batch, mode=mode, part=part, nodes=nodes, node=node, space=space, dtype=dtype, memory=memory
-    ) as (matrix, of):
-        d, skipped = matrix.shape[0], of.tape.skipped
-        steps = _affordable(min(steps, d), runs, d, matrix, memory)
-        source = generator(seed, matrix.device)
-        starts = torch.randn(runs, d, generator=source, dtype=matrix.dtype, device=matrix.device)
-        symmetry = Symmetry(matrix.dtype)
-        run = Lanczos(symmetry.watching(matrix.apply), starts, steps)
-        for done in range(steps):
-            run.advance(1)
-            if progress:
-                progress(done + 1, steps)
-        symmetry.demand()
-        values, vectors = run.tridiagonal().ritz()
-        cost = matrix.cost.gradients if matrix.cost else float("nan")
-    x, weights = values.numpy(), vectors[:, 0].square().numpy()
-    low, high = float(x.min()), float(x.max())
-    width = width if width is not None else max(0.01 * (high - low), 1e-12)
-    grid = np.linspace(low - 5 * width, high + 5 * width, points)
-    curves = np.stack([_smooth(grid, a, b, width) for a, b in zip(x, weights)])
-    mass = d * (weights * np.clip(-x, 0, None)).sum(1)
-    trace = d * (weights * x).sum(1)
-    error = lambda s: s.std(0, ddof=1) / np.sqrt(runs) if runs > 1 else np.full_like(s[0], np.nan)
-    return SpectralDensity(
-        grid=grid,
-        density=curves.mean(0),
-        density_stderr=error(curves),
-        nodes=x,
-        weights=weights,
-        size=d,
-        negative_mass=float(mass.mean()),
-        negative_mass_stderr=float(error(mass)),
-        trace=float(trace.mean()),
-        trace_stderr=float(error(trace)),
-        part=part,
-        steps=x.shape[1],
-        runs=runs,
-        seed=seed,
-        cost=cost,
-        skipped=skipped,
-    )
-
-
-def _smooth(grid: np.ndarray, nodes: np.ndarray, weights: np.ndarray, width: float) -> np.ndarray:
-    kernel = np.exp(-0.5 * ((grid[:, None] - nodes[None]) / width) ** 2) / (width * np.sqrt(2 * np.pi))
-    return kernel @ weights
-
-
 @contextmanager
-def _matrix(
+def matrix_of(
     model: nn.Module,
     loss_fn: LossFn,
     batch: Any,
@@ -307,13 +174,17 @@ def _matrix(
     space: Space,
     dtype: torch.dtype | None,
     memory: int,
+    journal: Journal | None = None,
 ) -> Iterator[tuple[Operator, Operators]]:
+    """The matrix whose spectrum is asked for, and the operators it comes from."""
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
     chosen = [node] if node is not None and nodes is None else nodes
-    options: Any = {"space": space, "dtype": dtype, "mode": mode, "memory": memory}
+    options: Any = {"space": space, "dtype": dtype, "mode": mode, "memory": memory, "journal": journal}
     with operators(model, loss_fn, batch, nodes=chosen, **options) as of:
         yield of.whole(part) if node is None else of.block(node, node, part), of
+    if journal is not None:
+        journal.close()
 
 
 def _sampling(of: Operators, vectors: Tensor, part: Part, node: str | None) -> np.ndarray:
@@ -321,16 +192,28 @@ def _sampling(of: Operators, vectors: Tensor, part: Part, node: str | None) -> n
     if not isinstance(of.products, Stream):
         return np.full(len(vectors), np.nan)
 
-    def quotients(products: Products) -> np.ndarray:
+    def quotients(products: Products) -> tuple[None, np.ndarray]:
         one = Operators(products)
         matrix = one.whole(part) if node is None else one.block(node, node, part)
-        return torch.linalg.vecdot(vectors, matrix.apply(vectors)).double().cpu().numpy()
+        return None, torch.linalg.vecdot(vectors, matrix.apply(vectors)).double().cpu().numpy()
 
-    found = list(of.products.each(quotients))
-    return sampling_error(np.stack([q for _, q in found]), np.array([n for n, _ in found], float))
+    found = of.products.each(quotients)[1]
+    return sampling_error(np.stack(found), np.array(of.products.weights, float))
 
 
-def _affordable(steps: int, runs: int, d: int, matrix: Operator, memory: int) -> int:
+def _start(given: Tensor | None, seed: int, matrix: Operator) -> Tensor:
+    """The first vector: random, or the one that was given with a little that is random, in case it is invariant."""
+    d = matrix.shape[0]
+    noise = torch.randn(1, d, generator=generator(seed, matrix.device), dtype=matrix.dtype, device=matrix.device)
+    if given is None:
+        return noise
+    if given.numel() != d:
+        raise ValueError(f"start has {given.numel()} numbers, the matrix is {d} × {d}")
+    known = given.reshape(1, -1).to(matrix.dtype).to(matrix.device)
+    return known / known.norm() + 0.1 * noise / noise.norm()
+
+
+def affordable(steps: int, runs: int, d: int, matrix: Operator, memory: int) -> int:
     """Full reorthogonalisation keeps every vector; refuse before the machine does."""
     item = torch.empty(0, dtype=matrix.dtype).element_size()
     needed = steps * runs * d * item

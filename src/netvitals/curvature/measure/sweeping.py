@@ -16,6 +16,7 @@ rank cannot fall below 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,6 +46,7 @@ class Sweep:
     top: np.ndarray = field(default_factory=lambda: np.zeros(0))  # largest singular value² of H Q, NaN if unknown
     gain: np.ndarray = field(default_factory=lambda: np.zeros(0))  # share of ``top`` that the second basis found
     unsure: np.ndarray = field(default_factory=lambda: np.zeros(0))  # relative, of ``top``; NaN if not refined
+    shares: dict[str, np.ndarray] = field(default_factory=dict)  # per kind (batches, N, N): what each adds to ‖H‖²
 
 
 class _Run:
@@ -80,8 +82,29 @@ class _Run:
         self.done, self.total = 0, planned + sum(min(d, probes) for d in self.sizes)
         self.symmetry = PairSymmetry(products.flat[0].dtype)
 
+    def each(self, wanted: dict[int, Tensor]) -> Iterator[tuple[int, Column]]:
+        """Columns of several nodes times rows of their own, as many from one pass over the data as fit."""
+        queue = list(wanted.items())
+        while queue:
+            group, count = [queue.pop(0)], 0
+            count = group[0][1].shape[1]
+            while queue and count + queue[0][1].shape[1] <= self.products.at_once:
+                count += queue[0][1].shape[1]
+                group.append(queue.pop(0))
+            if isinstance(self.products, Stream) and self.progress:
+                self.products.tick = self._within(count)
+            pieces = [(w, _as_pieces(rows, self.products.leaves[w], self.copies)) for w, rows in group]
+            for (w, rows), column in zip(group, self.products.columns(pieces)):
+                yield w, self._noted(w, rows, column)
+
     def apply(self, w: int, rows: Tensor) -> Column:
-        column = self.products.column(w, _as_pieces(rows, self.products.leaves[w], self.copies))
+        return next(column for _, column in self.each({w: rows}))
+
+    def _within(self, count: int) -> Callable[[float], None]:
+        before, progress = self.done, self.progress
+        return lambda share: progress(before + int(share * count), self.total) if progress and share < 1 else None
+
+    def _noted(self, w: int, rows: Tensor, column: Column) -> Column:
         self.done += rows.shape[1]
         if w not in self.symmetry:
             # two mixtures of all rows: the first rows of an identity would see two entries of a block
@@ -91,6 +114,14 @@ class _Run:
         if self.progress:
             self.progress(self.done, self.total)
         return column
+
+    def share(self, w: int, column: Column, weights: np.ndarray) -> None:
+        """What every batch adds to the squared norms of column w, with the weights of its rows."""
+        if column.spread is None:
+            return
+        for k, kind in enumerate(KINDS):
+            shares = self.found.shares.setdefault(kind, np.zeros((len(column.spread), self.n, self.n)))
+            shares[:, :, w] += column.spread[:, k] @ weights
 
     def fresh(self, w: int, count: int) -> Tensor:
         return _rows(draw(count, self.products.leaves[w], self.source), self.copies)
@@ -119,23 +150,24 @@ def sweep(
         if run.exact[w]:
             leaf = products.leaves[w][0]
             bases[w] = torch.eye(run.sizes[w], dtype=leaf.dtype, device=leaf.device).expand(run.copies, -1, -1)
-        basis = bases[w]
-        if basis is not None:
-            _head(run, w, run.apply(w, basis))
+    for w, column in run.each({w: basis for w, basis in enumerate(bases) if basis is not None}):
+        _head(run, w, column)
     second = [_second(run, w, bases[w], part) for w in range(run.n)]
     extras = [0 if more is None else more.shape[1] for more in second]
     fresh = probes - (2 * part + max(extras) if part else 0)
     run.found.tail = {k: np.zeros((run.copies, run.n, run.n, fresh)) for k in KINDS}
+    rest = {}
     for w in range(run.n):  # parts 3 and 4 together
         if run.exact[w]:
             continue
-        z = run.fresh(w, fresh)
-        for known in (bases[w], second[w]):
+        z, more = run.fresh(w, fresh), second[w]
+        for known in (bases[w], more):
             if known is not None:
                 z = z - (z @ known.mT) @ known
-        more = second[w]
-        basis = torch.cat([b for b in (bases[w], more) if b is not None], 1) if bases[w] is not None else None
-        _tail(run, w, run.apply(w, z if more is None else torch.cat([more, z], 1)), extras[w], basis)
+        rest[w] = z if more is None else torch.cat([more, z], 1)
+    for w, column in run.each(rest):
+        both = [b for b in (bases[w], second[w]) if b is not None]
+        _tail(run, w, column, extras[w], torch.cat(both, 1) if bases[w] is not None else None)
     if refine and run.leading:
         _refine(run, refine)
     run.symmetry.demand()
@@ -147,10 +179,8 @@ def _bases(run: _Run, part: int) -> list[Tensor | None]:
     sketches: list[Tensor | None] = [None] * run.n
     if not part or all(run.exact):
         return sketches
-    for w in range(run.n):
-        if run.exact[w]:
-            continue  # its column will be known exactly; its sketch would only help others a little
-        column = run.apply(w, run.fresh(w, part))
+    # a column that will be known exactly is left out: its sketch would only help others a little
+    for _, column in run.each({w: run.fresh(w, part) for w in range(run.n) if not run.exact[w]}):
         mix = draw(part, [run.products.flat[0].new_zeros(1)], run.source)[0]
         for v in range(run.n):
             if not run.exact[v]:
@@ -213,6 +243,7 @@ def _parts(column: Column, v: int, copies: int) -> tuple[Tensor, Tensor, Tensor 
 
 
 def _head(run: _Run, w: int, column: Column) -> None:
+    run.share(w, column, np.ones(column.gauss_newton[0][0].shape[0]))
     for v in range(run.n):
         parts = _parts(column, v, run.copies)
         for kind, rows in zip(KINDS, parts):
@@ -244,6 +275,8 @@ def _refine(run: _Run, rounds: int) -> None:
 def _tail(run: _Run, w: int, column: Column, extra: int, basis: Tensor | None) -> None:
     """Add ``extra`` rows of the second basis to the head; the rest are samples of the tail."""
     found = run.found
+    count = column.gauss_newton[0][0].shape[0]
+    run.share(w, column, np.where(np.arange(count) < extra, 1.0, 1 / max(count - extra, 1)))
     for v in range(run.n):
         parts = _parts(column, v, run.copies)
         for kind, rows in zip(KINDS, parts):

@@ -6,6 +6,7 @@ of the same product, so the traces of all tensors cost no more than the trace of
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,16 +19,23 @@ from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.curvature.engine.checks import Symmetry
-from netvitals.curvature.engine.probes import Distribution, ProbeSeries
-from netvitals.curvature.engine.products import Products, Progress, flattened
+from netvitals.curvature.engine.journal import opened
+from netvitals.curvature.engine.probes import Distribution, ProbeSeries, flattened, pieces_of
+from netvitals.curvature.engine.products import Pieces, Products, Progress
 from netvitals.curvature.engine.stream import Stream, several
 from netvitals.curvature.engine.tape import recorded_parameters
+from netvitals.curvature.matrices.deflation import PAYS, Deflated, by_tensor, left_out, widened
+from netvitals.curvature.measure.block_estimates import sampling_error
 from netvitals.curvature.measure.result import shortened, skipped_line
+
+Method = Literal["auto", "hutchinson", "hutch++"]
+SHORT = 4_000_000  # numbers of probes that are kept from batch to batch
+CHECKED = 8  # portions of probes whose products are held against each other for symmetry
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(Result):
-    """Traces by parameter name, and of the whole; ``draws`` is (probes, tensors) in the order of ``names``."""
+    """Traces by parameter name, and of the whole; ``draws`` is (samples, tensors) in the order of ``names``."""
 
     names: tuple[str, ...]
     by_tensor: dict[str, float]
@@ -39,6 +47,7 @@ class Trace(Result):
     probes: int
     seed: int
     part: str
+    method: str  # "hutchinson", or "hutch++" where the large part was taken out first
     draws: np.ndarray
     cost: float
     skipped: dict[str, str] = field(default_factory=dict)
@@ -59,21 +68,79 @@ class Trace(Result):
         return "\n".join([head, *shortened(rows), *skipped_line(self.skipped)])
 
 
-def sampling_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    r"""Standard error of a weighted mean over batches, $\sqrt{\frac{B}{B-1}\sum_b w_b^2(x_b-\bar x)^2}$; NaN for one.
+@dataclass
+class _Plan:
+    """How the probes are spent on one batch."""
 
-    Args:
-        values: (B, ...), one row a batch.
-        weights: (B,), not negative.
+    probes: int
+    seed: int
+    part: Literal["H", "GN", "T"]
+    distribution: Distribution
+    method: str
+    room: int  # bytes for products that are kept
+    kept: list[Pieces] = field(default_factory=list)  # the probes, while they are short: many batches see the same
 
-    >>> float(sampling_error(np.array([1.0, 3.0]), np.ones(2)))
-    1.0
-    """
-    b, share = len(weights), weights / weights.sum()
-    if b < 2:
-        return np.full(values.shape[1:], np.nan)
-    off = values - np.tensordot(share, values, 1)
-    return np.sqrt(b / (b - 1) * np.tensordot(share**2, off**2, 1))
+    def plain(self, products: Products, step: Progress | None = None) -> np.ndarray:
+        """Draws (probes, tensors) of plain probes."""
+        rows, series = [], ProbeSeries(products.flat, self.seed, self.distribution)
+        symmetry = Symmetry(products.flat[0].dtype)
+        short = self.probes * sum(leaf.numel() for leaf in products.flat) < SHORT
+        for i, at in enumerate(products.portions(self.probes)):
+            z = self.kept[i] if i < len(self.kept) else series.take(at.stop - at.start)
+            if short and i == len(self.kept):
+                self.kept.append(z)
+            hz = products.whole(z, self.part)
+            if i < CHECKED:
+                _watch(symmetry, z, hz)
+            rows.append(_dots(z, hz))
+            if step:
+                step(at.stop, self.probes)
+        symmetry.demand()
+        return np.concatenate(rows)
+
+    def run(self, products: Products, step: Progress | None = None) -> tuple[np.ndarray, str]:
+        """Draws, and the method that gave them."""
+        size = sum(leaf.numel() for leaf in products.flat)
+        third, item = self.probes // 3, products.flat[0].element_size()
+        fits = 3 * self.probes * size * item < self.room
+        if self.method == "hutch++" and not fits:
+            raise MemoryError(f"method='hutch++' keeps {self.probes} products of {size} numbers: raise memory=")
+        wide = size > (third if self.method == "hutch++" else 2 * self.probes)
+        if self.method == "hutchinson" or self.distribution != "rademacher" or third < 3 or not (fits and wide):
+            return self.plain(products, step), "hutchinson"
+        symmetry, series = Symmetry(products.flat[0].dtype), ProbeSeries(products.flat, self.seed)
+        z = series.take(third)
+        hz = products.whole(z, self.part)
+        _watch(symmetry, z, hz)
+        symmetry.demand()
+        if step:
+            step(third, self.probes)
+        sketch = flattened(hz)
+        if self.method == "auto" and left_out(sketch) > PAYS:
+            rest = series.take(self.probes - third)
+            draws = np.concatenate([_dots(z, hz), _dots(rest, products.whole(rest, self.part))])
+            if step:
+                step(self.probes, self.probes)
+            return draws, "hutchinson"
+        large, signs = Deflated.of(sketch), flattened(series.take(self.probes - 2 * third))
+        rows = torch.cat([large.basis, large.cleaned(signs)])
+        images = flattened(products.whole(pieces_of(rows, products.flat), self.part))
+        if step:
+            step(self.probes, self.probes)
+        sizes = [leaf.numel() for leaf in products.flat]
+        known = by_tensor(large.known(images[:third])[None], sizes)
+        return known + by_tensor(large.samples(signs, images[third:]), sizes), "hutch++"
+
+
+def _watch(symmetry: Symmetry, z: Pieces, hz: Pieces) -> None:
+    for one, image in zip(flattened(z), flattened(hz)):
+        symmetry.add(one, image)
+
+
+def _dots(z: Pieces, hz: Pieces) -> np.ndarray:
+    """zᵀHz by tensor, (m, tensors); a copy, so that no tensor stays behind."""
+    dots = [torch.linalg.vecdot(a.flatten(1), b.flatten(1)) for a, b in zip(z, hz)]
+    return np.array(torch.stack(dots, 1).double().cpu())
 
 
 @undisturbed
@@ -88,8 +155,10 @@ def trace(
     probes: int = 50,
     part: Literal["H", "GN", "T"] = "H",
     distribution: Distribution = "rademacher",
+    method: Method = "auto",
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
+    resume: str | os.PathLike[str] | None = None,
 ) -> Trace:
     r"""$\mathrm{tr}\,\nabla^2_\theta L$ and its share in each parameter tensor, with standard errors.
 
@@ -104,8 +173,11 @@ def trace(
         probes: number of Hessian-vector products, at least 2.
         part: the whole Hessian, its Gauss–Newton part, or what is left.
         distribution: of the probes, ``"rademacher"`` (signs) or ``"gaussian"``.
+        method: ``"hutchinson"`` (plain probes), ``"hutch++"`` (the large part of the matrix is taken out with a third
+            of the probes first), or ``"auto"``, which begins plainly and takes it out where that pays.
         dtype: measure a copy in this dtype.
         memory: bytes for graph and products.
+        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
 
     Returns:
         The trace of each trainable parameter tensor and of the whole; frozen ones are in ``skipped``.
@@ -119,53 +191,55 @@ def trace(
         raise ValueError(f"probes is {probes}, expected at least 2: a standard error needs two")
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
+    if method not in ("auto", "hutchinson", "hutch++"):
+        raise ValueError(f"method is {method!r}, expected 'auto', 'hutchinson' or 'hutch++'")
     options: Any = {"dtype": dtype, "mode": mode, "memory": memory}
 
-    def draws_of(products: Products) -> np.ndarray:
-        rows = []
-        series = ProbeSeries(products.flat, seed, distribution)
-        symmetry = Symmetry(products.flat[0].dtype)
-        for at in products.portions(probes):
-            z = series.take(at.stop - at.start)
-            hz = products.whole(z, part)
-            for one, image in zip(flattened(z), flattened(hz)):
-                symmetry.add(one, image)
-            rows.append(torch.stack([torch.linalg.vecdot(a.flatten(1), b.flatten(1)) for a, b in zip(z, hz)], 1))
-            if progress:
-                progress(at.stop, probes)
-        symmetry.demand()
-        return torch.cat(rows).double().cpu().numpy()
-
+    plan = _Plan(probes=probes, seed=seed, part=part, distribution=distribution, method=method, room=memory // 4)
     sampled = np.full(len(list(model.named_parameters())), np.nan)
     whole_sampled = float("nan")
     if several(batch):
-        stream = Stream(model, loss_fn, batch, split=part != "H", tensors=True, **options)
-        draws, means = np.zeros(()), []
-        for n, one in stream.each(draws_of):
-            draws = draws + n * one
-            means.append(one.mean(0))
-        weights = np.array(stream.weights, float)
-        draws, tape, cost = draws / weights.sum(), stream.tape, stream.cost.gradients
-        sampled = sampling_error(np.stack(means), weights)
-        whole_sampled = float(sampling_error(np.stack(means).sum(1), weights))
+        if method == "hutch++":
+            raise ValueError(
+                "method='hutch++' makes two passes over one batch; over many batches the trace is measured with plain "
+                "probes: leave method out"
+            )
+        about = {"seed": seed, "probes": probes, "part": part, "distribution": distribution, "dtype": dtype}
+        journal = opened(resume, "trace", model, {**about, "mode": mode})
+        streamed: Any = {"split": part != "H", "tensors": True, "once": True, "journal": journal, **options}
+        with Stream(model, loss_fn, batch, **streamed) as stream:
+            if progress:
+                tick = lambda share: progress(int(share * probes), probes)
+                stream.tick = tick
+            _, each = stream.each(lambda products: (None, plan.plain(products)))
+        if journal is not None:
+            journal.close()
+        weights, tape, cost = np.array(stream.weights, float), stream.tape, stream.cost.gradients
+        draws, used = np.tensordot(weights / weights.sum(), np.stack(each), 1), "hutchinson"
+        means = np.stack([one.mean(0) for one in each])
+        sampled = sampling_error(means, weights)
+        whole_sampled = float(sampling_error(means.sum(1), weights))
     else:
         with recorded_parameters(model, loss_fn, batch, **options) as tape:
             products = Products(tape, memory=memory, split=part != "H")
-            draws, cost = draws_of(products), products.cost.gradients
+            draws, used = plan.run(products, progress)
+            cost = products.cost.gradients
     names, skipped = tuple(n.name for n in tape.nodes), tape.skipped
-    mean, error = draws.mean(0), draws.std(0, ddof=1) / np.sqrt(probes)
+    few = widened(len(draws)) / np.sqrt(len(draws))
+    mean, error = draws.mean(0), draws.std(0, ddof=1) * few
     whole = draws.sum(1)
     return Trace(
         names=names,
         by_tensor=dict(zip(names, mean.tolist())),
         by_tensor_stderr=dict(zip(names, error.tolist())),
         total=float(whole.mean()),
-        total_stderr=float(whole.std(ddof=1) / np.sqrt(probes)),
+        total_stderr=float(whole.std(ddof=1) * few),
         by_tensor_sampling=dict(zip(names, sampled.tolist())),
         total_sampling=whole_sampled,
         probes=probes,
         seed=seed,
         part=part,
+        method=used,
         draws=draws,
         cost=cost,
         skipped=skipped,

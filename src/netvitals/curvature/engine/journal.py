@@ -1,0 +1,116 @@
+"""What a long measurement has found so far, in a folder: a run that was interrupted goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+EVERY = 20.0  # seconds between two saves inside a pass over the data
+
+
+class Journal:
+    """Passes over the data by number: those that are over, and the one that was going on.
+
+    A measurement with the same model, batches and settings asks the same products in the same order, so the products of
+    its passes are all that has to be kept.
+
+    Args:
+        folder: made if it is not there.
+        identity: what has to be the same for a run to go on: the measurement, its settings, the parameters.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()) / "state"
+    >>> Journal(folder, {"of": "trace"}).save(0, {"batches": 3}, over=False)
+    >>> Journal(folder, {"of": "trace"}).load(0)
+    {'batches': 3}
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, Any]) -> None:
+        self.folder = Path(folder)
+        self._saved = time.monotonic()
+        text = json.dumps(dict(identity), sort_keys=True, default=str)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        label = self.folder / "measurement.json"
+        if not label.exists():
+            if any(self.folder.iterdir()):
+                raise ValueError(f"{self.folder} has other files in it: give resume= a folder of its own")
+            label.write_text(text, encoding="utf-8")
+        elif label.read_text(encoding="utf-8") != text:
+            old = json.loads(label.read_text(encoding="utf-8"))
+            other = [k for k in dict(identity) if old.get(k) != json.loads(text).get(k)]
+            raise ValueError(
+                f"{self.folder} holds the state of another measurement (its {', '.join(other) or 'settings'} differ): "
+                "delete it, or give resume= another folder"
+            )
+
+    def load(self, number: int) -> Any:
+        """What was kept of a pass; None where there is nothing."""
+        path = self._path(number)
+        return torch.load(path, weights_only=False) if path.exists() else None
+
+    def save(self, number: int, state: Any, *, over: bool) -> None:
+        """Keep the state of a pass; while the pass goes on, only so often.
+
+        Args:
+            number: of the pass.
+            state: anything that torch can write.
+            over: the pass is over: write it now.
+        """
+        if not over and number in self._known() and time.monotonic() - self._saved < EVERY:
+            return
+        path = self._path(number)
+        part = path.with_suffix(".part")
+        torch.save(state, part)
+        part.replace(path)  # a run that is killed while it writes leaves the old state
+        self._saved = time.monotonic()
+
+    def close(self) -> None:
+        """The measurement is over: remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"pass-{number:05d}.pt"
+
+    def _known(self) -> set[int]:
+        return {int(p.stem.split("-")[1]) for p in self.folder.glob("pass-*.pt")}
+
+
+def opened(
+    folder: str | os.PathLike[str] | None, measurement: str, model: nn.Module, settings: Mapping[str, Any]
+) -> Journal | None:
+    """The journal in a folder; None where no folder was given.
+
+    Args:
+        folder: of ``resume=``.
+        measurement: its name.
+        model: whose parameters have to be the same.
+        settings: that have to be the same.
+    """
+    if folder is None:
+        return None
+    return Journal(folder, {"measurement": measurement, "parameters": fingerprint(model), **settings})
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A digest of names, shapes and values of parameters and buffers.
+
+    Args:
+        model: any module.
+
+    >>> fingerprint(nn.Linear(1, 1)) == fingerprint(nn.Linear(1, 1))
+    False
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in [*model.named_parameters(), *model.named_buffers()]:
+        digest.update(f"{name}{tuple(value.shape)}{value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,77 @@
+r"""How batches differ, from a few numbers of each: $\langle\bar Hz, H_bz\rangle$ without keeping any $H_bz$.
+
+Random signs and a fold to $s$ numbers keep inner products in expectation, $E\langle Sa, Sb\rangle=\langle a,b\rangle$
+with a variance of about $\|a\|^2\|b\|^2/s$; a vector no longer than $s$ is kept as it is. The influence of a batch on
+$\|\bar H\|_F$ is $\langle\bar H, H_b\rangle/\|\bar H\|_F$, whose mean over batches is the norm itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from netvitals.curvature.engine.probes import generator, signs
+
+if TYPE_CHECKING:
+    from netvitals.curvature.engine.products import Column
+
+LENGTH = 256  # numbers that a vector is folded to
+
+
+def folded(rows: Tensor, seed: int) -> Tensor:
+    """Rows (m, d) as (m, s) with the same inner products in expectation, in float64.
+
+    Args:
+        rows: vectors.
+        seed: of the signs; the same for all vectors that are compared.
+
+    >>> folded(torch.ones(2, 3), 0).shape, folded(torch.ones(2, 1000), 0).shape
+    (torch.Size([2, 3]), torch.Size([2, 256]))
+    """
+    m, d = rows.shape
+    if d <= LENGTH:
+        return rows.double()
+    turned = rows * signs(1, d, generator(seed, rows.device), rows.device).to(rows.dtype)
+    whole = d // LENGTH * LENGTH
+    out = turned[:, :whole].reshape(m, -1, LENGTH).sum(1).double()
+    out[:, : d - whole] += turned[:, whole:]
+    return out
+
+
+def sketched(column: Column) -> list[list[Tensor]]:
+    """H, GN and T of a column, folded: by part and node, (m, s).
+
+    Args:
+        column: of one batch.
+    """
+    flat = lambda pieces: torch.cat([p.reshape(p.shape[0], -1) for p in pieces], 1)
+    parts: list[list[Tensor]] = [[], [], []]
+    for v, pieces in enumerate(column.gauss_newton):
+        tensor = column.tensor[v]
+        gn = folded(flat(pieces), v)
+        t = torch.zeros_like(gn) if tensor is None else folded(flat(tensor), v)
+        for part, value in zip(parts, (gn + t, gn, t)):
+            part.append(value)
+    return parts
+
+
+def inner_products(batches: list[list[list[Tensor]]], weights: np.ndarray) -> np.ndarray:
+    """⟨mean Hz, Hz of a batch⟩ as (batches, 3, N, m).
+
+    Args:
+        batches: of every batch what :func:`sketched` gave.
+        weights: of the batches.
+    """
+    share = torch.as_tensor(weights / weights.sum(), dtype=torch.float64)
+    out = []
+    for k in range(3):
+        nodes = []
+        for v in range(len(batches[0][k])):
+            rows = torch.stack([one[k][v] for one in batches]).cpu()  # (batches, m, s)
+            mean = torch.tensordot(share, rows, 1)
+            nodes.append(torch.linalg.vecdot(rows, mean[None]))
+        out.append(torch.stack(nodes, 1))
+    return torch.stack(out, 1).numpy()

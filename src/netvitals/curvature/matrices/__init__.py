@@ -1,0 +1,1 @@
+"""What is done with matrices known by their products: diagonals, damped inverses, Kronecker factors, influence."""

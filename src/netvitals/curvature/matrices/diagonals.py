@@ -1,0 +1,162 @@
+r"""The diagonal of H, GN or T over all parameters: of every single weight, with its standard error.
+
+$\mathrm{diag}\,H = E\,z\odot Hz$ with signs $z$. Where few directions hold most of H they are taken out first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture import undisturbed
+from netvitals.capture.loss import LossFn
+from netvitals.capture.observation import Mode
+from netvitals.capture.result import Result
+from netvitals.curvature.engine.operator import operators
+from netvitals.curvature.engine.probes import ProbeSeries, flattened, identity
+from netvitals.curvature.engine.products import Progress
+from netvitals.curvature.matrices.deflation import PAYS, Deflated, left_out, widened
+from netvitals.curvature.measure.result import shortened, skipped_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagonal(Result):
+    """The diagonal by parameter name, shaped like the parameter; ``stderr`` is 0 where it is exact."""
+
+    values: dict[str, Tensor]
+    stderr: dict[str, Tensor]
+    method: str  # "exact", "hutchinson" or "hutch++"
+    probes: int
+    seed: int
+    part: str
+    cost: float
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a parameter tensor: the mean of its diagonal, its ends, and how much of it is negative."""
+        return [
+            {
+                "parameter": name,
+                "mean": float(value.mean()),
+                "smallest": float(value.min()),
+                "largest": float(value.max()),
+                "median_stderr": float(self.stderr[name].median()),
+            }
+            for name, value in self.values.items()
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the rows, without the diagonals, which are as long as the model has parameters."""
+        found = Result.to_dict(replace(self, values={}, stderr={}))
+        return {**{k: v for k, v in found.items() if k not in ("values", "stderr")}, "parameters": self.rows()}
+
+    def __str__(self) -> str:
+        wide = max(len(n) for n in self.values)
+        rows = [
+            f"  {r['parameter'].ljust(wide)}  mean {r['mean']: .3g}, from {r['smallest']:.3g} to {r['largest']:.3g} "
+            f"(± {r['median_stderr']:.1g})"
+            for r in self.rows()
+        ]
+        head = f"diagonal of {self.part} ({self.method}, {self.probes} products, {self.cost:.0f} gradient-equivalents)"
+        return "\n".join([head, *shortened(rows), *skipped_line(self.skipped)])
+
+
+@undisturbed
+def diagonal(
+    model: nn.Module,
+    loss_fn: LossFn,
+    batch: Any,
+    *,
+    mode: Mode = "as_is",
+    seed: int = 0,
+    progress: Progress | None = None,
+    probes: int = 60,
+    part: Literal["H", "GN", "T"] = "H",
+    method: Literal["auto", "exact", "hutchinson", "hutch++"] = "auto",
+    dtype: torch.dtype | None = None,
+    memory: int = 2 << 30,
+) -> Diagonal:
+    r"""$\partial^2 L/\partial\theta_i^2$ of every parameter, with standard errors.
+
+    Args:
+        model: any module; left exactly as it was.
+        loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
+        batch: what a loader yields; or a list of batches or a loader, whose mean Hessian is then meant.
+        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
+        seed: of the probes.
+        progress: called with (products done, products planned).
+        probes: number of products, at least 4.
+        part: the whole Hessian, its Gauss–Newton part, or what is left.
+        method: ``"exact"`` (a product for every parameter), ``"hutchinson"``, ``"hutch++"``, or ``"auto"``: exact where
+            there are no more parameters than probes, else what pays.
+        dtype: measure a copy in this dtype.
+        memory: bytes for graph and products.
+
+    Returns:
+        The diagonal by parameter name.
+
+    >>> net = nn.Linear(2, 1, bias=False)
+    >>> batch = (torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1))
+    >>> diagonal(net, nn.MSELoss(), batch).values["weight"].tolist()
+    [[9.0, 1.0]]
+    """
+    if probes < 4:
+        raise ValueError(f"probes is {probes}, expected at least 4: a standard error needs them")
+    if method not in ("auto", "exact", "hutchinson", "hutch++"):
+        raise ValueError(f"method is {method!r}, expected 'auto', 'exact', 'hutchinson' or 'hutch++'")
+    with operators(model, loss_fn, batch, mode=mode, dtype=dtype, memory=memory) as of:
+        whole, leaves = of.whole(part), of.products.flat
+        d = whole.shape[0]
+        tell = lambda done, planned: progress(done, planned) if progress else None
+        if method == "exact" or (method == "auto" and d <= probes):
+            value, error, used = _exact(whole.apply, leaves, tell), torch.zeros(d), "exact"
+        else:
+            value, error, used = _estimated(whole.apply, leaves, probes, seed, method, tell)
+        names, cost, skipped = of.names, whole.cost.gradients if whole.cost else float("nan"), of.tape.skipped
+        shapes = [leaf.shape for leaf in leaves]
+    sizes = [shape.numel() for shape in shapes]
+    parts = [zip(names, (p.reshape(s) for p, s in zip(x.split(sizes), shapes))) for x in (value, error)]
+    return Diagonal(
+        values=dict(parts[0]),
+        stderr=dict(parts[1]),
+        method=used,
+        probes=d if used == "exact" else probes,
+        seed=seed,
+        part=part,
+        cost=cost,
+        skipped=skipped,
+    )
+
+
+def _exact(apply: Any, leaves: list[Tensor], tell: Any) -> Tensor:
+    d, out = sum(leaf.numel() for leaf in leaves), []
+    for start in range(0, d, 64):
+        stop = min(start + 64, d)
+        out.append(apply(flattened(identity(leaves, start, stop))).diagonal(offset=start))
+        tell(stop, d)
+    return torch.cat(out)
+
+
+def _estimated(
+    apply: Any, leaves: list[Tensor], probes: int, seed: int, method: str, tell: Any
+) -> tuple[Tensor, Tensor, str]:
+    series, third = ProbeSeries(leaves, seed), probes // 3
+    first = flattened(series.take(third if method != "hutchinson" else probes))
+    images = apply(first)
+    tell(len(first), probes)
+    wide = first.shape[1] > 2 * probes
+    if method == "hutchinson" or (method == "auto" and (not wide or third < 3 or left_out(images) > PAYS)):
+        samples, used = first * images, "hutchinson"
+        if len(first) < probes:
+            rest = flattened(series.take(probes - third))
+            samples = torch.cat([samples, rest * apply(rest)])
+    else:
+        large, signs = Deflated.of(images), flattened(series.take(probes - 2 * third))
+        more = apply(torch.cat([large.basis, large.cleaned(signs)]))
+        samples, used = large.samples(signs, more[third:]) + large.known(more[:third]), "hutch++"
+    tell(probes, probes)
+    k = len(samples)
+    return samples.mean(0), samples.std(0) * (widened(k) / k**0.5), used

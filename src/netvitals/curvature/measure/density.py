@@ -1,0 +1,167 @@
+r"""Spectral density of H, GN or T by stochastic Lanczos quadrature."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from netvitals.anatomy.lanczos import Lanczos
+from netvitals.capture import undisturbed
+from netvitals.capture.loss import LossFn
+from netvitals.capture.observation import Mode
+from netvitals.capture.result import Result
+from netvitals.curvature.engine.checks import Symmetry
+from netvitals.curvature.engine.journal import opened
+from netvitals.curvature.engine.nodes import Choice
+from netvitals.curvature.engine.operator import Part
+from netvitals.curvature.engine.probes import generator
+from netvitals.curvature.engine.products import Progress
+from netvitals.curvature.engine.tape import Space
+from netvitals.curvature.measure.result import skipped_line
+from netvitals.curvature.measure.spectrum import affordable, matrix_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpectralDensity(Result):
+    """Density of eigenvalues on a grid (integrates to 1), with the spread over runs as standard error.
+
+    ``nodes`` and ``weights`` are the Ritz values of each run and their shares, (runs, steps). ``negative_mass`` is the
+    sum of |λ| over negative eigenvalues, ``trace`` the sum of all.
+    """
+
+    grid: np.ndarray
+    density: np.ndarray
+    density_stderr: np.ndarray
+    nodes: np.ndarray
+    weights: np.ndarray
+    size: int
+    negative_mass: float
+    negative_mass_stderr: float
+    trace: float
+    trace_stderr: float
+    part: str
+    steps: int
+    runs: int
+    seed: int
+    cost: float
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a point of the grid."""
+        columns = zip(self.grid.tolist(), self.density.tolist(), self.density_stderr.tolist())
+        return [{"eigenvalue": x, "density": y, "density_stderr": e} for x, y, e in columns]
+
+    def __str__(self) -> str:
+        low, high = self.nodes.min(), self.nodes.max()
+        text = (
+            f"Spectrum of {self.part} ({self.size} × {self.size}) from {self.runs} runs of {self.steps} steps: "
+            f"[{low:.4g}, {high:.4g}], trace {self.trace:.4g} ± {self.trace_stderr:.2g}, negative mass "
+            f"{self.negative_mass:.4g} ± {self.negative_mass_stderr:.2g} ({self.cost:.0f} gradient-equivalents)"
+        )
+        return "\n".join([text, *skipped_line(self.skipped)])
+
+
+@undisturbed
+def spectral_density(
+    model: nn.Module,
+    loss_fn: LossFn,
+    batch: Any,
+    *,
+    mode: Mode = "as_is",
+    nodes: Choice = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    steps: int = 40,
+    runs: int = 4,
+    part: Part = "H",
+    node: str | None = None,
+    space: Space = "parameter",
+    points: int = 400,
+    width: float | None = None,
+    dtype: torch.dtype | None = None,
+    memory: int = 2 << 30,
+    resume: str | os.PathLike[str] | None = None,
+) -> SpectralDensity:
+    r"""Eigenvalue density by stochastic Lanczos quadrature: $\frac1d\sum_i\delta(\lambda-\lambda_i)$, smoothed.
+
+    Args:
+        model: any module; left exactly as it was.
+        loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
+        batch: what a loader yields; or a list of batches or a loader, whose mean Hessian is then meant.
+        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
+        nodes: submodules the matrix is over, as in ``top_eigenvalues``.
+        seed: of the start vectors.
+        progress: called with (steps done, steps planned).
+        steps: of Lanczos in each run; at most the size of the matrix.
+        runs: independent start vectors, which advance together; the spread over them is the standard error.
+        part: ``"H"``, ``"GN"`` or ``"T"``, as in ``top_eigenvalues``.
+        node: only the diagonal block of this node; None is the whole matrix.
+        space: ``"parameter"`` or ``"activation"``.
+        points: size of the grid.
+        width: standard deviation of the smoothing; default 1 % of the range.
+        dtype: measure a copy in this dtype.
+        memory: bytes for graph, products and Lanczos vectors.
+        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
+
+    Returns:
+        The density on a grid, the trace and the negative mass, with the spread over runs as standard error.
+
+    >>> net = nn.Linear(4, 2)
+    >>> found = spectral_density(net, nn.MSELoss(), (torch.randn(9, 4), torch.randn(9, 2)), steps=8, runs=3)
+    >>> round(float(np.trapezoid(found.density, found.grid)), 2)
+    1.0
+    """
+    if steps < 1 or runs < 1:
+        raise ValueError(f"steps and runs are {steps} and {runs}, expected at least 1 each")
+    options: Any = {"mode": mode, "part": part, "nodes": nodes, "node": node, "space": space, "dtype": dtype}
+    journal = opened(resume, "spectral_density", model, {**options, "seed": seed, "steps": steps, "runs": runs})
+    with matrix_of(model, loss_fn, batch, memory=memory, journal=journal, **options) as (matrix, of):
+        d, skipped = matrix.shape[0], of.tape.skipped
+        steps = affordable(min(steps, d), runs, d, matrix, memory)
+        source = generator(seed, matrix.device)
+        starts = torch.randn(runs, d, generator=source, dtype=matrix.dtype, device=matrix.device)
+        symmetry = Symmetry(matrix.dtype)
+        run = Lanczos(symmetry.watching(matrix.apply), starts, steps)
+        for done in range(steps):
+            run.advance(1)
+            if progress:
+                progress(done + 1, steps)
+        symmetry.demand()
+        values, vectors = run.tridiagonal().ritz()
+        cost = matrix.cost.gradients if matrix.cost else float("nan")
+    x, weights = values.numpy(), vectors[:, 0].square().numpy()
+    low, high = float(x.min()), float(x.max())
+    width = width if width is not None else max(0.01 * (high - low), 1e-12)
+    grid = np.linspace(low - 5 * width, high + 5 * width, points)
+    curves = np.stack([_smooth(grid, a, b, width) for a, b in zip(x, weights)])
+    mass = d * (weights * np.clip(-x, 0, None)).sum(1)
+    trace = d * (weights * x).sum(1)
+    error = lambda s: s.std(0, ddof=1) / np.sqrt(runs) if runs > 1 else np.full_like(s[0], np.nan)
+    return SpectralDensity(
+        grid=grid,
+        density=curves.mean(0),
+        density_stderr=error(curves),
+        nodes=x,
+        weights=weights,
+        size=d,
+        negative_mass=float(mass.mean()),
+        negative_mass_stderr=float(error(mass)),
+        trace=float(trace.mean()),
+        trace_stderr=float(error(trace)),
+        part=part,
+        steps=x.shape[1],
+        runs=runs,
+        seed=seed,
+        cost=cost,
+        skipped=skipped,
+    )
+
+
+def _smooth(grid: np.ndarray, nodes: np.ndarray, weights: np.ndarray, width: float) -> np.ndarray:
+    kernel = np.exp(-0.5 * ((grid[:, None] - nodes[None]) / width) ** 2) / (width * np.sqrt(2 * np.pi))
+    return kernel @ weights
