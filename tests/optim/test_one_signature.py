@@ -56,7 +56,7 @@ def test_a_loss_of_ones_own_is_what_must_not_change():
     """The sum of squares sees a shift of the logits, cross-entropy does not, and neither sees a rescaling."""
     model, batch = net(), (torch.randn(5, 6), torch.zeros(5, 3))
     found = optim.find_gauges(model, lambda output, target: (output - target).square().sum(), batch)
-    assert [g.name for g in found] == ["rescale 0 … 2"]
+    assert [g.name for g in found] == ["rescale 0 → 2"]
     with pytest.raises(ValueError, match="data of one's own"):
         optim.find_gauges(model, lambda output, target: output.sum())
     shift = optim.ce_shift_bias(model[2].bias)
@@ -69,4 +69,4 @@ def test_a_frozen_layer_is_named():
     model = net()
     model[0].weight.requires_grad_(False)
     found = optim.find_gauges(model)
-    assert "0.weight is frozen" in found.skipped["rescale 0 … 2"] and not model[0].weight.requires_grad
+    assert "0.weight is frozen" in found.skipped["rescale 0 → 2"] and not model[0].weight.requires_grad

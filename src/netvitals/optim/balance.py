@@ -1,0 +1,94 @@
+r"""The balanced representative of an orbit: where a network sits once every rescaling is undone.
+
+A potential ψ holds, per gauge and channel, the logarithm of the factor that leads from the balanced network to this
+one: $W = e^{\psi} \tilde W$, where the blocks of $\tilde W$ have equal norms (the shortest network on the orbit). Along
+an orbit ψ moves by exactly the group element and $\tilde W$ stays, also where several gauges share a parameter: the
+rows of a matrix belong to one, its columns to another. Then ψ is found by balancing the gauges in turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from netvitals.optim.gauges import Rescale, Shift
+
+_SWEEPS = 500  # until the potentials do not move any more; gauges that share nothing need one
+_STEP = 0.05  # most that a potential is corrected by while training goes on
+
+
+class Balance:
+    """Potentials of the rescalings of one optimiser, and the factors that they make for every parameter.
+
+    Args:
+        gauges: rescalings, which may share parameters.
+        shifts: the logit shift of a parameter that has one; what is shifted does not count in its norm.
+    """
+
+    def __init__(self, gauges: Sequence[Rescale], shifts: Mapping[Tensor, Shift]) -> None:
+        self.gauges, self.shifts = list(gauges), dict(shifts)
+        self.potentials: list[Tensor] = []
+        self._factors: dict[Tensor, dict[tuple[int, int], Tensor]] = {}  # parameter → (gauge, block) → factor
+
+    def centred(self, p: Tensor) -> Tensor:
+        """The parameter without what its logit shift moves."""
+        return p - p.mean(0, keepdim=True) if p in self.shifts else p
+
+    def factors(self, p: Tensor, but: int = -1) -> list[Tensor]:
+        """What the balanced parameter is multiplied with, one factor a gauge; ``but`` leaves one gauge out."""
+        return [f for (gauge, _), f in self._factors.get(p, {}).items() if gauge != but]
+
+    def find(self) -> None:
+        """Balance from scratch, until nothing moves."""
+        like = [g.params[0] for g in self.gauges]
+        self.potentials = [torch.zeros(len(g.blocks), g.channels).to(p) for g, p in zip(self.gauges, like)]
+        self.spread()
+        done = max((float(torch.finfo(p.dtype).eps) for p in like), default=0.0) * 8
+        for _ in range(_SWEEPS):
+            if self.correct(math.inf) <= done:
+                break
+
+    def correct(self, most: float = _STEP) -> float:
+        """One round over all gauges; how far a potential was from balance."""
+        worst = 0.0
+        for k, gauge in enumerate(self.gauges):
+            squares = self.squares(k)
+            logs = squares.clamp_min(torch.finfo(squares.dtype).tiny).log() / 2
+            if len(gauge.blocks) == 2:
+                q = gauge.degree
+                s = (logs[0] - logs[1] - math.log(q) / 2) / (1 + q)
+                move = torch.stack([s, -q * s])
+            else:
+                move = logs - logs.mean(0)
+            move = torch.where((squares > 0).all(0), move, torch.zeros_like(move)).clamp(-most, most)
+            worst = max(worst, float(move.abs().max()))
+            self.potentials[k] += move
+            self.spread([k])
+        return worst
+
+    def squares(self, k: int) -> Tensor:
+        """Squared norms of the balanced blocks of gauge k, (blocks, channels)."""
+        out = []
+        for block in self.gauges[k].blocks:
+            held = []
+            for p in block.params:
+                value = self.centred(p.detach())
+                for factor in self.factors(p):
+                    value = value / factor
+                held.append(value)
+            out.append(block.inner(held, held))
+        return torch.stack(out)
+
+    def spread(self, which: Sequence[int] | None = None) -> None:
+        """Make the factors of the potentials; of some gauges only, where the others did not move."""
+        which = range(len(self.gauges)) if which is None else which
+        for k in which:
+            gauge, scale = self.gauges[k], self.potentials[k].exp()
+            for b, (block, mine) in enumerate(zip(gauge.blocks, scale)):
+                for i, p in enumerate(block.params):
+                    self._factors.setdefault(p, {})[k, b] = block.spread(mine, i)
+            for p, layer in gauge.followers:
+                self._factors.setdefault(p, {})[k, layer] = scale[: layer + 1].prod(0).reshape(())
