@@ -52,22 +52,36 @@ class Balance:
                 break
 
     def correct(self, most: float = _STEP) -> float:
-        """One round over all gauges; how far a potential was from balance."""
+        """Let the potentials follow the weights, one round over all gauges; how far a potential was from balance."""
         worst = 0.0
-        for k, gauge in enumerate(self.gauges):
-            squares = self.squares(k)
-            logs = squares.clamp_min(torch.finfo(squares.dtype).tiny).log() / 2
-            if len(gauge.blocks) == 2:
-                q = gauge.degree
-                s = (logs[0] - logs[1] - math.log(q) / 2) / (1 + q)
-                move = torch.stack([s, -q * s])
-            else:
-                move = logs - logs.mean(0)
-            move = torch.where((squares > 0).all(0), move, torch.zeros_like(move)).clamp(-most, most)
+        for k in range(len(self.gauges)):
+            move = self._off(k, most)
             worst = max(worst, float(move.abs().max()))
             self.potentials[k] += move
             self.spread([k])
         return worst
+
+    def retract(self, most: float = _STEP) -> None:
+        """Put the weights back to where on their orbits the potentials say, one round; the function stays."""
+        for k, gauge in enumerate(self.gauges):
+            move = self._off(k, most)
+            for block, mine in zip(gauge.blocks, torch.expm1(-move)):
+                for i, p in enumerate(block.params):
+                    p.addcmul_(self.centred(p), block.spread(mine, i, missing=0.0))
+            for p, layer in gauge.followers:
+                p.mul_(torch.exp(-move[: layer + 1].sum()))
+
+    def _off(self, k: int, most: float) -> Tensor:
+        """How far the potentials of gauge k are from those of the weights, (blocks, channels)."""
+        gauge, squares = self.gauges[k], self.squares(k)
+        logs = squares.clamp_min(torch.finfo(squares.dtype).tiny).log() / 2
+        if len(gauge.blocks) == 2:
+            q = gauge.degree
+            s = (logs[0] - logs[1] - math.log(q) / 2) / (1 + q)
+            move = torch.stack([s, -q * s])
+        else:
+            move = logs - logs.mean(0)
+        return torch.where((squares > 0).all(0), move, torch.zeros_like(move)).clamp(-most, most)
 
     def squares(self, k: int) -> Tensor:
         """Squared norms of the balanced blocks of gauge k, (blocks, channels)."""

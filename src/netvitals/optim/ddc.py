@@ -3,8 +3,8 @@ r"""DDC: a preconditioned optimiser made to respect gauges (dead-directions §4.
 Every parameter is $W = e^{\psi}\tilde W$ with $\tilde W$ on the balanced network of its orbit (``optim.balance``). The
 gradient in balanced coordinates, $e^{\psi} g$, does not change along the orbit; a base preconditioner turns it into a
 direction u, and the weights move by $\eta\, e^{\psi} u$: a rescaled network stays the rescaled network, and where the
-network is balanced the step is the base's own. The part of u along the orbit is taken out (or has a rate of its own),
-and so may the part that lengthens a block, the radial one.
+network is balanced the step is the base's own. What moved along the orbit is undone every tenth step, which leaves the
+function as it is, or it has a rate of its own; and so may the part that lengthens a block, the radial one.
 """
 
 from __future__ import annotations
@@ -213,15 +213,18 @@ class DDC(Optimizer):
                 for factor in rest[:-1]:
                     step *= factor
                 steps[p] = step
-        for k in range(len(balance.gauges)):
-            if balance.gauges[k].params[0] in steps:
+        for k, gauge in enumerate(balance.gauges):
+            options = self._group[gauge.params[0]]
+            if gauge.params[0] in steps and (options["vertical"] != "frozen" or options["lr_radial"] is not None):
                 self._correct(balance, k, steps)
         for p, shift in balance.shifts.items():
             if p in steps and (group := self._group[p])["vertical"] != "frozen":
                 q = shift.collapse(_grad(p, group))
                 steps[p] = steps[p] + shift.broadcast(self._along(p, "vertical shift", q, group))
         torch._foreach_add_(list(steps), list(steps.values()))
-        if due and balance.gauges:
+        if due and self._group[params[0]]["vertical"] == "frozen" and self._group[params[0]]["reproject"]:
+            balance.retract()
+        elif due:
             balance.correct()
 
     def _restore(self, balance: Balance, owner: Tensor) -> bool:
