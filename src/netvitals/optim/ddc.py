@@ -39,8 +39,9 @@ class DDC(Optimizer):
         weight_decay: as in AdamW, decoupled.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "base" (which normalises round-off when the
             loss is exactly invariant).
-        lr_vertical: its learning rate; default ``lr``.
-        lr_radial: learning rate of the part that lengthens or shortens a gauge's blocks; default ``lr``.
+        lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        lr_radial: learning rate of the part that lengthens or shortens a gauge's blocks; default ``lr``. A schedule of
+            ``lr`` changes it in proportion.
         reproject: take the orbit's direction out of the preconditioned step. The paper omits it for shifts, which
             leaves the base optimiser there (erratum E10); False gives that printed version.
         maximize: go uphill.
@@ -105,6 +106,10 @@ class DDC(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        for name in ("lr_vertical", "lr_radial"):  # kept as a share of lr, so that it follows a schedule
+            rate = group[name]
+            group[f"{name}_share"] = 1.0 if rate is None or not group["lr"] else float(rate / group["lr"])
         if "gauges" in self.__dict__:  # after construction: the new parameters take part from the next step
             self._assign()
 
@@ -271,7 +276,7 @@ class DDC(Optimizer):
         found = basis @ torch.where(squares > 0, torch.stack(along) / squares, torch.zeros_like(squares))
         wanted = found.clone()
         if group["lr_radial"] is not None:
-            wanted[0] *= group["lr_radial"] / group["lr"] if group["lr"] else 0.0
+            wanted[0] *= group["lr_radial_share"]
         if group["reproject"]:
             wanted[1:] = 0.0
         turn = torch.zeros_like(wanted)
@@ -288,8 +293,7 @@ class DDC(Optimizer):
 
     def _along(self, owner: Tensor, key: str, q: Tensor, group: dict[str, Any]) -> Tensor:
         """The step along the orbit, in its own coordinates."""
-        lr = group["lr"] if group["lr_vertical"] is None else group["lr_vertical"]
-        return lr * (-q if group["vertical"] == "sgd" else self._descents([owner], key, [q], group)[0])
+        return group["lr"] * group["lr_vertical_share"] * (-q if group["vertical"] == "sgd" else self._descents([owner], key, [q], group)[0])
 
     def _room(self, name: str, place: int, like: Tensor) -> Tensor:
         """Memory for intermediates, used again by the next: fresh memory costs more than the sums in it."""

@@ -31,8 +31,9 @@ class DDCAdam(DDC):
         weight_decay: as in AdamW, decoupled.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "adam" (which normalises round-off when the
             loss is exactly invariant).
-        lr_vertical: its learning rate; default ``lr``.
-        lr_radial: learning rate of the part that lengthens or shortens a gauge's blocks; default ``lr``.
+        lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        lr_radial: learning rate of the part that lengthens or shortens a gauge's blocks; default ``lr``. A schedule of
+            ``lr`` changes it in proportion.
         reproject: take the orbit's direction out of the normalised step. The paper omits it for shifts, which makes the
             optimiser identical to Adam there (erratum E10); False gives that printed version.
         maximize: go uphill.
