@@ -44,7 +44,11 @@ def test_an_output_with_logits_is_read_and_its_last_layer_found():
             return {"logits": self.body(x), "hidden": x}
 
     found = optim.find_gauges(Named(), "ce", torch.randn(5, 6))
-    assert [g.name for g in found] == ["rescale body.0 → body.2", "logit shift body.2.bias", "logit shift body.2.weight"]
+    assert [g.name for g in found] == [
+        "rescale body.0 → body.2",
+        "logit shift body.2.bias",
+        "logit shift body.2.weight",
+    ]
 
 
 def test_the_old_order_gets_the_sentence():

@@ -293,7 +293,11 @@ class DDC(Optimizer):
 
     def _along(self, owner: Tensor, key: str, q: Tensor, group: dict[str, Any]) -> Tensor:
         """The step along the orbit, in its own coordinates."""
-        return group["lr"] * group["lr_vertical_share"] * (-q if group["vertical"] == "sgd" else self._descents([owner], key, [q], group)[0])
+        return (
+            group["lr"]
+            * group["lr_vertical_share"]
+            * (-q if group["vertical"] == "sgd" else self._descents([owner], key, [q], group)[0])
+        )
 
     def _room(self, name: str, place: int, like: Tensor) -> Tensor:
         """Memory for intermediates, used again by the next: fresh memory costs more than the sums in it."""

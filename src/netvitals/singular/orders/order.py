@@ -134,8 +134,9 @@ def kl_order(
     scale = float(truth.double().square().mean()) + 1.0
     half = theta0.dtype in (torch.float16, torch.bfloat16)
     name = family.name + (f", promoted from {str(theta0.dtype).removeprefix('torch.')}" if half else "")
-    fit = rate_fit(t_axis, f, shift=shift)
-    near = np.flatnonzero((t_axis >= _BEYOND * fit.shift) & (k > 1e-26 * scale))[: max(3, t_axis.size // 2)]
+    fit = _nearest_fit(t_axis, f) if shift else rate_fit(t_axis, f)
+    near = np.flatnonzero((t_axis >= _BEYOND * fit.shift) & (k > 1e-26 * scale))
+    near = near[: max(3, t_axis.size // 2) if fit.shift == 0 else 3]
     from_set = k[near]
     if fit.shift > 0 and near.size:  # the truth is then the model on the singular set, not at theta0
         there = outputs(theta - fit.shift * v)
@@ -144,6 +145,13 @@ def kl_order(
     usable = from_set > 1e-26 * scale
     ratios = f[near][usable] * (t_axis[near][usable] + fit.shift) ** 2 / from_set[usable]
     return _conclude(t_axis, f, k, ratios, scale, name, fit)
+
+
+def _nearest_fit(t: np.ndarray, f: np.ndarray) -> RateFit:
+    """The fit with a shift, over as much of the window as a power law holds: far out activations saturate."""
+    fits = [rate_fit(t[:n], f[:n], shift=True) for n in range(len(t), max(5, len(t) // 2) - 1, -1)]
+    fits = [fit for fit in fits if math.isfinite(fit.stderr)] or fits[:1] or [rate_fit(t, f, shift=True)]
+    return min(fits, key=lambda fit: fit.stderr if math.isfinite(fit.stderr) else math.inf)
 
 
 def _conclude(
