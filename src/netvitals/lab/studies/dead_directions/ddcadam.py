@@ -81,7 +81,7 @@ STUDIES = (
         summary=summary,
         scales={
             "smoke": Race({"mlp": 40, "resnet": 8, "gpt": 8, "finetune": 20}, rates=(1e-3, 1e-2), seeds=1),
-            "small": Race({"mlp": 300, "resnet": 120, "gpt": 100, "finetune": 100}),
+            "small": Race({"mlp": 300, "resnet": 120, "gpt": 60, "finetune": 100}),
             "paper": Race({"mlp": 5000, "resnet": 5000, "gpt": 5000, "finetune": 1000}),
         },
     ),
