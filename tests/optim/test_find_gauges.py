@@ -177,3 +177,16 @@ def test_losses_of_torch_are_known():
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     assert names(optim.find_gauges(model, nn.CrossEntropyLoss())) == names(optim.find_gauges(model))
     assert names(optim.find_gauges(model, nn.MSELoss())) == ["rescale 0 → 2"]
+
+
+def test_an_orbit_along_which_the_loss_hardly_changes_is_none():
+    """A floor of 1e-5 under the units: homogeneous but for that."""
+
+    class Floor(nn.Module):
+        def forward(self, x):
+            return torch.maximum(x, torch.full_like(x, 1e-5))
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), Floor(), nn.Linear(8, 3))
+    found = optim.find_gauges(model, "mse", torch.randn(20, 6))
+    assert not len(found) and "the loss changes by" in found.skipped["rescale 0 → 2"], str(found)

@@ -35,7 +35,8 @@ class Balance:
 
     def centred(self, p: Tensor) -> Tensor:
         """The parameter without what its logit shift moves."""
-        return p - p.mean(0, keepdim=True) if p in self.shifts else p
+        value = p.detach()
+        return value - value.mean(0, keepdim=True) if p in self.shifts else value
 
     def factors(self, p: Tensor, but: int = -1) -> list[Tensor]:
         """What the balanced parameter is multiplied with, one factor a gauge; ``but`` leaves one gauge out."""
@@ -89,7 +90,7 @@ class Balance:
         for block in self.gauges[k].blocks:
             held = []
             for p in block.params:
-                value = self.centred(p.detach())
+                value = self.centred(p)
                 for factor in self.factors(p):
                     value = value / factor
                 held.append(value)

@@ -262,7 +262,7 @@ class DDC(Optimizer):
         group = self._group[gauge.params[0]]
         along, lengths, values = [], [], []
         for block in gauge.blocks:
-            held = [balance.centred(p.detach()) for p in block.params]
+            held = [balance.centred(p) for p in block.params]
             weighed = []
             for i, (p, value) in enumerate(zip(block.params, held)):
                 for factor in balance.factors(p, but=k):  # inner products are those of the balanced network

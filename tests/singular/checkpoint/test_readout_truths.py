@@ -1,5 +1,7 @@
 """The readout where λ and m are known: dead units, rotated bottlenecks, units that are one, dead head channels."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -30,6 +32,10 @@ def test_a_dead_unit_is_a_crossing_and_not_a_ray():
     (hit,) = found.of("singular")
     assert answers(found) == (0.5, 2) and (hit.own.lam, hit.own.m) == (0.5, 2)
     assert "λ = 0.5, m = 2" in str(found) and "0.25" not in str(found)
+    n = 10_000  # λ log n − (m − 1) log log n
+    assert found.triple.free_energy(n) == pytest.approx(0.5 * math.log(n) - math.log(math.log(n)))
+    assert found.triple.free_energy(n, entropy=2.0) == pytest.approx(20_000 + found.triple.free_energy(n))
+    assert "n S + 2.385 nats" in str(found)
 
 
 def test_a_dead_relu_has_a_kink_and_is_resolved_by_its_anchored_rays():
