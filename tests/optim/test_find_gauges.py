@@ -183,8 +183,12 @@ def test_an_orbit_along_which_the_loss_hardly_changes_is_none():
     """A floor of 1e-5 under the units: homogeneous but for that."""
 
     class Floor(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("floor", torch.tensor(1e-5))
+
         def forward(self, x):
-            return torch.maximum(x, torch.full_like(x, 1e-5))
+            return torch.maximum(x, self.floor)
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 8), Floor(), nn.Linear(8, 3))
