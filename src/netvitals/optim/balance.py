@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,8 +29,9 @@ class Balance:
         shifts: the logit shift of a parameter that has one; what is shifted does not count in its norm.
     """
 
-    def __init__(self, gauges: Sequence[Rescale], shifts: Mapping[Tensor, Shift]) -> None:
-        self.gauges, self.shifts = list(gauges), dict(shifts)
+    def __init__(self, gauges: Sequence[Rescale], shifts: Mapping[Any, Shift]) -> None:
+        self.gauges = list(gauges)
+        self.shifts: dict[Tensor, Shift] = dict(shifts)
         self.potentials: list[Tensor] = []
         self._factors: dict[Tensor, dict[tuple[int, int], Tensor]] = {}  # parameter → (gauge, block) → factor
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from netvitals.anatomy import Anatomy, Heads, Projection
 from netvitals.anatomy.parts import ParameterPart
@@ -59,14 +60,14 @@ def branch_gauges(net: Invariant, anatomy: Anatomy) -> Iterator[Gauge]:
 _Side = tuple[Projection, int, Tensor]  # projection, 0 for rows and 1 for columns, channel of every position
 
 
-def _side(p: Projection, anatomy: Anatomy, known: dict[str, Tensor], side: int) -> _Side:
+def _side(p: Projection, anatomy: Anatomy, known: dict[str, Parameter], side: int) -> _Side:
     size, dim = _size(p, anatomy, known, side)
     at = _positions(p.weight, dim, size)
     return p, side, _filled(size, [(at, torch.arange(len(at)))])
 
 
 def _of_heads(
-    p: Projection, block: Heads, anatomy: Anatomy, known: dict[str, Tensor], side: int, shared: int, whole: bool
+    p: Projection, block: Heads, anatomy: Anatomy, known: dict[str, Parameter], side: int, shared: int, whole: bool
 ) -> _Side:
     """The channel of every row (column) of a projection; ``whole`` gives a head one channel."""
     size, dim = _size(p, anatomy, known, side)
@@ -84,7 +85,7 @@ def _of_heads(
 
 
 def _gauge(
-    name: str, first: Sequence[_Side], second: Sequence[_Side], known: dict[str, Tensor], anatomy: Anatomy
+    name: str, first: Sequence[_Side], second: Sequence[_Side], known: dict[str, Parameter], anatomy: Anatomy
 ) -> Iterator[Gauge]:
     blocks = []
     for sides in (first, second):
@@ -102,7 +103,7 @@ def _gauge(
         yield Rescale(name, tuple(blocks))
 
 
-def _size(p: Projection, anatomy: Anatomy, known: dict[str, Tensor], side: int) -> tuple[int, int]:
+def _size(p: Projection, anatomy: Anatomy, known: dict[str, Parameter], side: int) -> tuple[int, int]:
     """How many rows (columns) the weight has, and along which dimension they lie."""
     layer = next(x for x in anatomy.layers if x.operation == p.operation)
     dim = layer.out_dim if side == 0 else 1 - layer.out_dim

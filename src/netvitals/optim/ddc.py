@@ -248,7 +248,7 @@ class DDC(Optimizer):
 
     def _balanced(self, balance: Balance, i: int, p: Tensor, group: dict[str, Any]) -> Tensor:
         """The gradient in balanced coordinates, without what a logit shift cannot see."""
-        first, *rest = balance.factors(p) or [1.0]
+        first, *rest = balance.factors(p) or [p.new_ones(())]
         value = torch.mul(_grad(p, group), first, out=self._room("gradient", i, p))
         for factor in rest:
             value *= factor

@@ -84,4 +84,4 @@ class DDCAdam(DDC):
         states = [self.state[p] for p in params]
         begin(states, params, group)
         grads = [p.grad for p in params if p.grad is not None]
-        adam_step(params, torch._foreach_neg(grads) if group["maximize"] else grads, states, group, group["lr"])
+        adam_step(params, [-g for g in grads] if group["maximize"] else grads, states, group, group["lr"])

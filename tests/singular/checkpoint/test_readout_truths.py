@@ -144,6 +144,7 @@ def test_silent_units_are_passed_over_and_the_list_is_full():
     found = readout(net, "mse", torch.randn(60, 3), units=4)
     modes = [c for c in found.candidates if c.kind == "joint mode"]
     assert len(modes) == 4 and modes[0].name == "0 → 2, unit 8" and modes[0].verdict == "singular"
+    assert all(int(c.name.split()[-1]) >= 6 for c in modes)  # the first six are shut
     assert "6 shut on the whole batch" in next(iter(found.skipped.values()))
     (own,) = [c.own for c in modes if c.own is not None]
     assert (own.lam, own.m) == (1.0, 1)  # three weights and a bias against two outputs

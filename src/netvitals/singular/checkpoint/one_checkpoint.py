@@ -183,7 +183,7 @@ def readout(
     for candidate, direction in zip(found, directions):
         moves = direction.to_point
         if candidate.verdict == "singular" and not _overlap(near, moves):
-            near = {n: near.get(n, 0) + m for n, m in {**dict.fromkeys(near, 0.0), **moves}.items()}
+            near |= {n: m + near[n] if n in near else m for n, m in moves.items()}
     if any(distance(c) > 0 for c in found):
         notes.append("λ is that of the singular point next to the checkpoint, where the dead weights are zero or equal")
     parts = {n: 3 * torch.ones_like(p) for n, p in task.model.named_parameters()}
