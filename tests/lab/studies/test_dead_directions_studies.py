@@ -106,7 +106,8 @@ def test_a_claim_about_training_can_fail(smoke):
     full = [{**r, "lam": r["parameters"] / 2} for r in pick("coefficient")]
     assert of("LLC")(full).status == "fails"
     zeros = [{**r, "steps": 20_000, "zeros": 0.0} for r in pick("diagonal")]
-    assert of("X22")(zeros).status == "fails"
+    judged = of("X22")(zeros)  # the paper's settings are lost: no zeros in ours say nothing of them
+    assert judged.status == "not-run" and "cannot be judged" in judged.note
     some = [{**r, "zeros": 0.2 if r["driver"] == "adam" else 0.0} for r in zeros]
     assert of("X22")(some).status == "holds"
     swapped = [{**r, "when": "after" if r["when"] == "before" else "before"} for r in pick("expansion")]
