@@ -201,9 +201,7 @@ def refuse(words, make):
 
 def test_wrong_use_is_refused_and_parameters_untouched():
     pair = lambda m: optim.relu_rescale(m[0].weight, m[2].weight)
-    refuse("share a parameter", lambda m: optim.DDCAdam(m.parameters(), [pair(m), optim.ce_shift_rows(m[2].weight)]))
     refuse("was not given", lambda m: optim.DDCAdam(m[0].parameters(), [pair(m)]))
-    refuse("groups", lambda m: optim.DDCAdam([{"params": m[0].parameters()}, {"params": m[2].parameters()}], [pair(m)]))
     refuse("vertical is one of", lambda m: optim.DDCAdam(m.parameters(), vertical="up"))
     refuse(
         "channels",

@@ -17,10 +17,9 @@ def names(found):
 def test_relu_chain_with_biases_and_head():
     model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 16), nn.LeakyReLU(), nn.Linear(16, 10))
     found = optim.find_gauges(model)
-    assert names(found) == ["rescale 0 … 4", "logit shift 4.bias"]
-    assert found.gauges[0].modes == 2 and len(found.gauges[0].followers) == 2
+    assert names(found) == ["rescale 0 → 2", "rescale 2 → 4", "logit shift 4.bias", "logit shift 4.weight"]
+    assert [g.modes for g in found] == [16, 16, 1, 16]  # every unit scales by itself, and the gauges share weights
     assert all(r < 1e-12 for r in found.residuals.values())
-    assert "already belong" in found.skipped["logit shift 4.weight"]
 
 
 def test_smooth_activations_have_no_rescaling():
@@ -47,7 +46,10 @@ def test_convolutions_and_batch_norm():
         nn.Flatten(),
         nn.Linear(8, 10),
     )
-    assert names(optim.find_gauges(model)) == ["rescale 3 … 7", "logit shift 7.bias"]
+    shifts = ["logit shift 7.bias", "logit shift 7.weight"]
+    assert names(optim.find_gauges(model)) == ["rescale 3 → 7", "norm scale 1", *shifts]
+    flat = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(1), nn.Linear(8 * 30 * 30, 4))
+    assert optim.find_gauges(flat).gauges[0].modes == 8  # a channel owns the columns of all its pixels
     no_chain = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(1), nn.Linear(8 * 30 * 30, 4))
     assert "norm scale 1" not in names(optim.find_gauges(no_chain))  # columns and channels do not match
 
@@ -134,21 +136,21 @@ def test_chains_end_at_tanh_and_go_on_behind_it():
         nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)
     )
     found = optim.find_gauges(model)
-    assert names(found)[:2] == ["rescale 0 … 2", "rescale 4 … 6"] and "tanh" in found.skipped["2 → 4"]
+    assert names(found)[:2] == ["rescale 0 → 2", "rescale 4 → 6"] and "tanh" in found.skipped["2 → 4"]
 
 
 def test_dropout_of_a_training_model_does_not_hide_a_chain():
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 3))
-    assert "rescale 0 … 3" in names(optim.find_gauges(model)) and model.training
+    assert "rescale 0 → 3" in names(optim.find_gauges(model)) and model.training
     encoder = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Linear(8, 3))
-    assert "rescale 0.linear1 … 0.linear2" in names(optim.find_gauges(encoder, "ce", torch.randn(2, 4, 8)))
+    assert "rescale 0.linear1 → 0.linear2" in names(optim.find_gauges(encoder, "ce", torch.randn(2, 4, 8)))
 
 
 def test_frozen_tied_and_computed_weights_are_left_with_a_reason():
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     model[0].weight.requires_grad_(False)
     found = optim.find_gauges(model)
-    assert "frozen" in found.skipped["rescale 0 … 2"] and not model[0].weight.requires_grad
+    assert "frozen" in found.skipped["rescale 0 → 2"] and not model[0].weight.requires_grad
     optim.DDCAdam([p for p in model.parameters() if p.requires_grad], found.gauges)
     normed = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 3))
     assert "computed" in optim.find_gauges(normed).skipped["0"]
@@ -174,4 +176,21 @@ def test_outputs_in_which_no_change_could_be_seen(model, batch, words):
 def test_losses_of_torch_are_known():
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     assert names(optim.find_gauges(model, nn.CrossEntropyLoss())) == names(optim.find_gauges(model))
-    assert names(optim.find_gauges(model, nn.MSELoss())) == ["rescale 0 … 2"]
+    assert names(optim.find_gauges(model, nn.MSELoss())) == ["rescale 0 → 2"]
+
+
+def test_an_orbit_along_which_the_loss_hardly_changes_is_none():
+    """A floor of 1e-5 under the units: homogeneous but for that."""
+
+    class Floor(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("floor", torch.tensor(1e-5))
+
+        def forward(self, x):
+            return torch.maximum(x, self.floor)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), Floor(), nn.Linear(8, 3))
+    found = optim.find_gauges(model, "mse", torch.randn(20, 6))
+    assert not len(found) and "the loss changes by" in found.skipped["rescale 0 → 2"], str(found)

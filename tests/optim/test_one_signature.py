@@ -44,7 +44,11 @@ def test_an_output_with_logits_is_read_and_its_last_layer_found():
             return {"logits": self.body(x), "hidden": x}
 
     found = optim.find_gauges(Named(), "ce", torch.randn(5, 6))
-    assert [g.name for g in found] == ["rescale body.0 … body.2", "logit shift body.2.bias"]
+    assert [g.name for g in found] == [
+        "rescale body.0 → body.2",
+        "logit shift body.2.bias",
+        "logit shift body.2.weight",
+    ]
 
 
 def test_the_old_order_gets_the_sentence():
@@ -56,7 +60,7 @@ def test_a_loss_of_ones_own_is_what_must_not_change():
     """The sum of squares sees a shift of the logits, cross-entropy does not, and neither sees a rescaling."""
     model, batch = net(), (torch.randn(5, 6), torch.zeros(5, 3))
     found = optim.find_gauges(model, lambda output, target: (output - target).square().sum(), batch)
-    assert [g.name for g in found] == ["rescale 0 … 2"]
+    assert [g.name for g in found] == ["rescale 0 → 2"]
     with pytest.raises(ValueError, match="data of one's own"):
         optim.find_gauges(model, lambda output, target: output.sum())
     shift = optim.ce_shift_bias(model[2].bias)
@@ -69,4 +73,4 @@ def test_a_frozen_layer_is_named():
     model = net()
     model[0].weight.requires_grad_(False)
     found = optim.find_gauges(model)
-    assert "0.weight is frozen" in found.skipped["rescale 0 … 2"] and not model[0].weight.requires_grad
+    assert "0.weight is frozen" in found.skipped["rescale 0 → 2"] and not model[0].weight.requires_grad

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+OUTPUTS = ("output", "outputs", "out", "prediction", "predictions", "pred", "y_hat")  # of a dict, after ``logits``
+
 
 def main_output(output: Any) -> Any:
     """The tensor a loss function means: ``logits`` or the first tensor of a model's output; a tensor is itself."""
@@ -59,12 +61,18 @@ def mapped(nest: Any, change: Callable[[Tensor], Any]) -> Any:
 
 
 def output_tensor(output: Any, model: nn.Module) -> Tensor:
-    """The one tensor that a model returns: itself, ``logits``, or the only tensor inside; else a sentence."""
+    """The one tensor that a model returns: itself, ``logits``, the only one inside, or one called output; else a
+    sentence."""
     found = main_output(output)
     inside = [found] if isinstance(found, Tensor) else list(tensors(found))
     if len(inside) == 1:
         return inside[0]
-    what = f"a {type(found).__name__} with {len(inside)} tensors"
+    if isinstance(found, Mapping):
+        named = [found[n] for n in OUTPUTS if isinstance(found.get(n), Tensor)]
+        if named:
+            return named[0]
+    names = f" ({', '.join(map(str, found))})" if isinstance(found, Mapping) else ""
+    what = f"a {type(found).__name__} with {len(inside)} tensors{names}"
     raise ValueError(
         f"{type(model).__name__} returns {what}; what is asked for needs one tensor. "
         "Give a model that returns one tensor, or an output with .logits"

@@ -1,27 +1,27 @@
 r"""Candidate gauges of a model, read off one forward pass, and what must not change along their orbits.
 
-Chains of layers joined by positively homogeneous operations (ReLU, LeakyReLU, pooling, reshaping), norms whose scale is
-undone by the layers that read them, and the shift of all logits under cross-entropy.
+Units between two layers joined by positively homogeneous operations (ReLU and its square, LeakyReLU, PReLU, pooling,
+reshaping), norms whose scale is undone by the layers that read them, and the shift of all logits under cross-entropy.
+Attention and gated MLPs are in ``optim.branches``.
 """
 
 from __future__ import annotations
 
-import copy
+import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.wiring import Links, find_links
-from netvitals.capture import in_mode, preserved, undisturbed
-from netvitals.capture.loss import LossFn, likelihood_of, resolve_loss
-from netvitals.capture.nested import main_output, mapped, output_tensor
-from netvitals.capture.task import Task, inputs_of, task_of
-from netvitals.optim.gauges import Gauge, ce_shift_bias, ce_shift_rows, chained_rescale, ln_scale
+from netvitals.capture import in_mode, preserved
+from netvitals.capture.nested import main_output, output_tensor
+from netvitals.optim.blocks import GaugeBlock
+from netvitals.optim.branches import branch_gauges
+from netvitals.optim.gauges import Gauge, Rescale, ce_shift_bias, ce_shift_rows, ln_scale
+from netvitals.optim.invariance import Invariant
 
 # aten names of what commutes with a positive factor, or may: every candidate is proved afterwards
 _HOMOGENEOUS = frozenset(
@@ -36,6 +36,8 @@ _HOMOGENEOUS = frozenset(
         "where",
         "clamp_min",
         "mul",
+        "pow",
+        "square",
         "gt",
         "ge",
         "lt",
@@ -79,55 +81,6 @@ _HOMOGENEOUS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Invariant:
-    """A model, its input, and what must not change along an orbit."""
-
-    task: Task
-    kind: str | None  # "ce" or "mse"; None for a loss of the user's own
-
-    def value(self, output: Any) -> Tensor:
-        """Log-probabilities for cross-entropy, the outputs for MSE, or the user's loss."""
-        if self.kind is None:
-            return torch.atleast_1d(self.task.loss(output))
-        outputs = output_tensor(output, self.task.model)
-        return F.log_softmax(outputs, -1) if self.kind == "ce" else outputs
-
-    def change_along(self, gauge: Gauge, seed: int) -> float:
-        """Relative change of the value when a float64 copy of the model is moved along the gauge's orbit."""
-        memo: dict[int, Any] = {}
-        twin = copy.deepcopy(self.task.model, memo).double().eval()
-        moved = copy.deepcopy(gauge, memo)  # the copy's gauge acts on the copy's parameters
-        cast = lambda nest: mapped(nest, lambda t: t.double() if t.is_floating_point() else t)
-        args, kwargs = cast(self.task.args), cast(dict(self.task.kwargs))
-        net = replace(self, task=replace(self.task, targets=cast(self.task.targets)))
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            before = net.value(twin(*args, **kwargs))
-            moved.act(0.5 * torch.randn(gauge.modes, generator=generator, dtype=torch.float64))
-            after = net.value(twin(*args, **kwargs))
-        return float((after - before).abs().max() / before.abs().max().clamp_min(1e-12))
-
-
-@undisturbed
-def invariant_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Invariant:
-    """What must not change along an orbit: the output up to its likelihood's own symmetry, or a user's own loss."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"gauges are looked for in a torch module, got {type(model).__name__}")
-    resolve_loss(loss_fn)
-    given = inputs_of(model, _guess(model) if batch is None else batch)
-    try:
-        kind = likelihood_of(loss_fn, given.targets[0] if given.targets else None)
-    except ValueError:  # a loss of the user's own: its value must not change
-        if batch is None:
-            raise ValueError(
-                "a loss of one's own is looked at on data of one's own: pass batch=(inputs, targets), or loss_fn as "
-                "'ce' or 'mse'"
-            ) from None
-        return Invariant(task_of(model, loss_fn, batch), None)
-    return Invariant(given, kind)
-
-
 def found_candidates(net: Invariant, guessed: bool) -> tuple[list[Gauge], dict[str, str], dict[str, tuple[Any, str]]]:
     """Candidates; what was left out and why; and, by layer, its weight and why it is linked to no other."""
     model, anatomy = net.task.model, _charted(net, guessed)
@@ -137,7 +90,8 @@ def found_candidates(net: Invariant, guessed: bool) -> tuple[list[Gauge], dict[s
         for link in links.links
         if _blocking(link.between)
     }
-    candidates = [*_rescales(model, anatomy, links, skipped), *_norm_scales(model, anatomy, skipped)]
+    candidates: list[Gauge] = [*_rescales(net, anatomy, links, skipped), *_norm_scales(model, anatomy, skipped)]
+    candidates += branch_gauges(net, anatomy)
     if net.kind == "ce":
         candidates += _logit_shifts(model, anatomy)
     known = dict(model.named_parameters(remove_duplicate=False))
@@ -176,16 +130,35 @@ def _checked(output: Any, net: Invariant) -> Any:
     return outputs
 
 
-def _rescales(model: nn.Module, anatomy: Anatomy, links: Links, skipped: dict[str, str]) -> Iterator[Gauge]:
+def _rescales(net: Invariant, anatomy: Anatomy, links: Links, skipped: dict[str, str]) -> Iterator[Gauge]:
+    """One gauge a pair of layers, with a mode for every unit between them."""
     layers = {layer.name: layer for layer in anatomy.layers}
-    for chain in _chains(links):
-        name = f"rescale {chain[0]} … {chain[-1]}"
-        if turned := [n for n in chain if layers[n].out_dim != 0]:
-            skipped[name] = f"the weight of {', '.join(turned)} is stored with its inputs in front"
+    known = dict(net.task.model.named_parameters(remove_duplicate=False))
+    for link in links.links:
+        if _blocking(link.between):
             continue
-        weights = [model.get_parameter(layers[n].weight) for n in chain]
-        biases = [model.get_parameter(layers[n].bias) if layers[n].bias else None for n in chain]
-        yield chained_rescale(weights, biases, name)
+        first, second = layers[link.first], layers[link.second]
+        name = f"rescale {link.first} → {link.second}"
+        units, inputs = known[first.weight].shape[first.out_dim], known[second.weight].shape[1 - second.out_dim]
+        if inputs % units:
+            skipped[name] = f"{units} units and the {inputs} inputs that read them do not match"
+            continue
+        into = [(known[n], d) for n, d in ((first.weight, first.out_dim), (first.bias, 0)) if n]
+        columns = (torch.arange(inputs) // (inputs // units),)
+        blocks = (
+            GaugeBlock(tuple(p for p, _ in into), tuple(d for _, d in into)),
+            GaugeBlock((known[second.weight],), (1 - second.out_dim,), columns),
+        )
+        squared = any(op.rstrip("_") in ("mul", "pow", "square") for op in link.between)
+        found = [Rescale(name, blocks, degree=q) for q in ((1.0, 2.0) if squared else (1.0,))]
+        yield next((g for g in found[:-1] if _works(g) and net.change_along(g, 0) < 1e-8), found[-1])
+
+
+def _works(gauge: Gauge) -> bool:
+    with contextlib.suppress(ValueError):
+        gauge.check()
+        return True
+    return False
 
 
 def _norm_scales(model: nn.Module, anatomy: Anatomy, skipped: dict[str, str]) -> Iterator[Gauge]:
@@ -222,18 +195,6 @@ def _logit_shifts(model: nn.Module, anatomy: Anatomy) -> Iterator[Gauge]:
             yield ce_shift_rows(known[head.weight], f"logit shift {head.name}.weight")
 
 
-def _chains(links: Any) -> list[tuple[str, ...]]:
-    """Maximal runs of links through positively homogeneous operations."""
-    after = {link.first: link.second for link in links.links if not _blocking(link.between)}
-    out = []
-    for start in [n for n in after if n not in set(after.values())]:
-        chain = [start]
-        while chain[-1] in after:
-            chain.append(after[chain[-1]])
-        out.append(tuple(chain))
-    return out
-
-
 def _blocking(between: tuple[str, ...]) -> list[str]:
     """Operations on the way that do not commute with a positive factor, each once, four at most."""
     return list(dict.fromkeys(op for op in between if not _scales(op)))[:4]
@@ -241,21 +202,3 @@ def _blocking(between: tuple[str, ...]) -> list[str]:
 
 def _scales(op: str) -> bool:
     return op.rstrip("_") in _HOMOGENEOUS
-
-
-def _guess(model: nn.Module) -> Tensor:
-    """A small random input that the first layer accepts."""
-    like = next(model.parameters(), None)
-    if like is None:
-        raise ValueError(f"{type(model).__name__} has no parameters: there is nothing to look for gauges in")
-    generator = torch.Generator().manual_seed(0)
-    for module in model.modules():
-        if isinstance(module, nn.Embedding):
-            return torch.randint(0, module.num_embeddings, (2, 8), generator=generator)
-        if isinstance(module, nn.Linear):
-            return torch.randn(4, module.in_features, generator=generator).to(like)
-        if isinstance(module, nn.Conv2d):
-            return torch.randn(2, module.in_channels, 32, 32, generator=generator).to(like)
-        if isinstance(module, nn.Conv1d):
-            return torch.randn(2, module.in_channels, 32, generator=generator).to(like)
-    raise ValueError("the model has no layer whose input could be guessed; pass batch=(inputs, targets)")

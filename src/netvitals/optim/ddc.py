@@ -1,9 +1,10 @@
-r"""DDC: the decomposition that makes a preconditioned optimiser respect gauges (dead-directions §4.9).
+r"""DDC: a preconditioned optimiser made to respect gauges (dead-directions §4.9, extended to gauges that overlap).
 
-The gradient is split into parts that do not change along the orbit: of a rescale with blocks $W_i$, norms $\rho_i$ and
-$\hat g_i = \langle g_i, W_i\rangle$, the radial $\sum\hat g_i/\sqrt n$, the gauge modes, and the tangential
-$\tau_i = \rho_i(g_i - \hat g_i W_i/\rho_i^2)$. A base preconditioner turns each part into a direction, and the step is
-put together so that a rescaled network stays the rescaled network.
+Every parameter is $W = e^{\psi}\tilde W$ with $\tilde W$ on the balanced network of its orbit (``optim.balance``). The
+gradient in balanced coordinates, $e^{\psi} g$, does not change along the orbit; a base preconditioner turns it into a
+direction u, and the weights move by $\eta\, e^{\psi} u$: a rescaled network stays the rescaled network, and where the
+network is balanced the step is the base's own. What moved along the orbit is undone every tenth step, which leaves the
+function as it is, or it has a rate of its own; and so may the part that lengthens a block, the radial one.
 """
 
 from __future__ import annotations
@@ -15,32 +16,35 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from netvitals.optim.gauges import Gauge, GaugeBlock, Rescale, Shift
+from netvitals.optim.balance import Balance
+from netvitals.optim.gauges import Gauge, Rescale, Shift
 from netvitals.optim.precondition import AdamBase, Preconditioner
 
 VERTICAL = ("frozen", "sgd", "base")
 _CLAMP = 0.5  # largest move of a log norm along the orbit in one step; an un-normalised 'sgd' step can diverge
-_TINY = 1e-30
+_EVERY = 10  # steps between corrections of the balance
 
 
 class DDC(Optimizer):
     """A base preconditioner made equivariant.
 
     Args:
-        params: parameters or groups, as for any torch optimiser.
+        params: parameters or groups, as for any torch optimiser; a gauge may reach over several groups.
         gauges: specs from :mod:`netvitals.optim` (``relu_rescale``, ``ln_scale``, …, or
-            ``find_gauges(model, loss_fn, batch).gauges``) on disjoint parameters, each inside one group.
+            ``find_gauges(model, loss_fn, batch).gauges``); they may share parameters.
         base: the preconditioner (``AdamBase()``, ``RMSBase()``, ``SignBase()``, or your own ``descent``).
-        lr: learning rate. Under a rescale gauge the step of a block is ``lr`` times the block's norm, so learning rates
-            are smaller than the base optimiser's.
+        lr: learning rate, that of the base optimiser on a balanced network.
         betas: decay of the running means of gradients and of their squares, as in AdamW.
         eps: added to the root of the squares, as in AdamW.
         weight_decay: as in AdamW, decoupled.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "base" (which normalises round-off when the
             loss is exactly invariant).
-        lr_vertical: its learning rate; default ``lr``.
+        lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        lr_radial: learning rate of the part that lengthens or shortens a gauge's blocks; default ``lr``. A schedule of
+            ``lr`` changes it in proportion.
         reproject: take the orbit's direction out of the preconditioned step. The paper omits it for shifts, which
             leaves the base optimiser there (erratum E10); False gives that printed version.
+        maximize: go uphill.
     """
 
     def __init__(
@@ -55,20 +59,17 @@ class DDC(Optimizer):
         *,
         vertical: str = "frozen",
         lr_vertical: float | None = None,
+        lr_radial: float | None = None,
         reproject: bool = True,
+        maximize: bool = False,
+        **more: Any,
     ) -> None:
         name = type(self).__name__
-        if not (
-            lr >= 0
-            and eps > 0
-            and weight_decay >= 0
-            and len(betas) == 2
-            and all(0 <= b < 1 for b in betas)
-            and (lr_vertical is None or lr_vertical >= 0)
-        ):
+        rates = (lr, weight_decay, *(r for r in (lr_vertical, lr_radial) if r is not None))
+        if not (all(r >= 0 for r in rates) and eps > 0 and len(betas) == 2 and all(0 <= b < 1 for b in betas)):
             raise ValueError(
-                f"{name} needs lr, lr_vertical and weight_decay ≥ 0, eps > 0 and two betas in [0, 1), got "
-                f"lr={lr}, lr_vertical={lr_vertical}, weight_decay={weight_decay}, eps={eps}, "
+                f"{name} needs lr, lr_vertical, lr_radial and weight_decay ≥ 0, eps > 0 and two betas in [0, 1), got "
+                f"lr={lr}, lr_vertical={lr_vertical}, lr_radial={lr_radial}, weight_decay={weight_decay}, eps={eps}, "
                 f"betas={betas}"
             )
         if vertical not in self.verticals:
@@ -89,13 +90,14 @@ class DDC(Optimizer):
             "weight_decay": weight_decay,
             "vertical": vertical,
             "lr_vertical": lr_vertical,
+            "lr_radial": lr_radial,
             "reproject": reproject,
+            "maximize": maximize,
+            **more,
         }
         super().__init__(params, defaults)
         self.base = base
         self.gauges = list(gauges)
-        self._bases: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
-        self._rooms: dict[tuple[Any, ...], Tensor] = {}
         self._assign()
 
     @property
@@ -104,47 +106,45 @@ class DDC(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        for name in ("lr_vertical", "lr_radial"):  # kept as a share of lr, so that it follows a schedule
+            rate = group[name]
+            group[f"{name}_share"] = 1.0 if rate is None or not group["lr"] else float(rate / group["lr"])
         if "gauges" in self.__dict__:  # after construction: the new parameters take part from the next step
             self._assign()
 
     def _assign(self) -> None:
-        owner: dict[Tensor, int] = {p: i for i, g in enumerate(self.param_groups) for p in g["params"]}
-        taken: dict[Tensor, str] = {}
-        self._by_group: list[list[Gauge]] = [[] for _ in self.param_groups]
+        """Looked up on every step, so made once: the group of each parameter, and gauges that hang together."""
+        self._group: dict[Tensor, dict[str, Any]] = {p: g for g in self.param_groups for p in g["params"]}
+        self._rooms: dict[tuple[Any, ...], Tensor] = {}
+        shifts: dict[Tensor, Shift] = {}
+        clusters: list[tuple[list[Gauge], set[Tensor]]] = []
         for gauge in self.gauges:
             gauge.check()
-            groups = set()
-            for p in gauge.params:
-                if p in taken:
-                    raise ValueError(
-                        f"gauges {taken[p]!r} and {gauge.name!r} share a parameter; overlapping "
-                        "rescalings need one joint spec (chained_rescale)"
-                    )
-                if p not in owner:
-                    raise ValueError(f"gauge {gauge.name!r} covers a parameter this optimiser was not given")
-                taken[p] = gauge.name
-                groups.add(owner[p])
-            if len(groups) > 1:
-                raise ValueError(f"gauge {gauge.name!r} spans {len(groups)} parameter groups; put them into one")
-            self._by_group[groups.pop()].append(gauge)
-        self._free = [[p for p in g["params"] if p not in taken] for g in self.param_groups]
-        # looked up on every step, so made once: shifts, and rescalings with equally many blocks and channels together
-        self._plans: list[list[list[tuple[Gauge, list[Tensor]]]]] = []
-        for gauges in self._by_group:
-            alike: dict[tuple[Any, ...], list[tuple[Gauge, list[Tensor]]]] = {}
-            for gauge in gauges:
-                p = gauge.params[0]
-                kind = (len(gauge.blocks), gauge.channels) if isinstance(gauge, Rescale) else ()
-                alike.setdefault((kind, p.dtype, p.device), []).append((gauge, list(gauge.params)))
-            self._plans.append(list(alike.values()))
+            if any(p not in self._group for p in gauge.params):
+                raise ValueError(f"gauge {gauge.name!r} covers a parameter this optimiser was not given")
+            if isinstance(gauge, Shift):
+                shifts[gauge.param] = gauge
+            joined: tuple[list[Gauge], set[Tensor]] = ([], set(gauge.params))
+            for other in [c for c in clusters if c[1] & joined[1]]:
+                clusters.remove(other)
+                joined[0].extend(other[0])
+                joined[1].update(other[1])
+            joined[0].append(gauge)
+            clusters.append(joined)
+        self._clusters = [
+            (Balance([g for g in gauges if isinstance(g, Rescale)], shifts), list(dict.fromkeys(_params(gauges))))
+            for gauges, _ in clusters
+        ]
+        covered = {p for _, params in self._clusters for p in params}
+        self._free = [[p for p in g["params"] if p not in covered] for g in self.param_groups]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "base": self.base, "gauges": self.gauges}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "gauges" in state:  # a copy or a pickle; load_state_dict comes here without them
-            self._bases, self._rooms = {}, {}
+        if "gauges" in self.__dict__:  # a copy, a pickle, or a loaded state with groups of its own
             self._assign()
 
     def state_dict(self) -> dict[str, Any]:
@@ -166,35 +166,25 @@ class DDC(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         # all are checked before the first is moved, so that a refusal leaves the parameters as they were
-        ready_plans = [
-            [[(gauge, params) for gauge, params in alike if _has_gradients(gauge, params)] for alike in plans]
-            for plans in self._plans
-        ]
-        for group, plans, free in zip(self.param_groups, ready_plans, self._free):
-            for ready in plans:
-                if not ready:
-                    continue
-                if group["weight_decay"]:
-                    torch._foreach_mul_([p for _, ps in ready for p in ps], 1 - group["lr"] * group["weight_decay"])
-                for gauge, _ in ready:
-                    if isinstance(gauge, Shift):
-                        self._shift(gauge, group)
-                if scaled := [gauge for gauge, _ in ready if isinstance(gauge, Rescale)]:
-                    self._rescale(scaled, [params[0] for _, params in ready], group)
+        for gauge in self.gauges:
+            _check_gradients(gauge)
+        for group in self.param_groups:
+            moving = [p for p in group["params"] if p.grad is not None]
+            if group["weight_decay"] and moving:
+                torch._foreach_mul_(moving, 1 - group["lr"] * group["weight_decay"])
+        for balance, params in self._clusters:
+            if live := [p for p in params if p.grad is not None]:
+                self._covered(balance, live)
+        for group, free in zip(self.param_groups, self._free):
             if plain := [p for p in free if p.grad is not None]:
                 self._plain(plain, group)
         return loss
 
     def _plain(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """What no gauge covers: the base optimiser itself."""
-        if group["weight_decay"]:
-            torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
-        for p in params:
-            assert p.grad is not None
-            p.add_(self._descent(p, "plain", p.grad, group), alpha=group["lr"])
-
-    def _descent(self, owner: Tensor, key: str, value: Tensor, group: dict[str, Any]) -> Tensor:
-        return self._descents([owner], key, [value], group)[0]
+        grads = [_grad(p, group) for p in params]
+        for p, step in zip(params, self._descents(params, "plain", grads, group)):
+            p.add_(step, alpha=group["lr"])
 
     def _descents(
         self,
@@ -212,114 +202,121 @@ class DDC(Optimizer):
             return several(values, states, group)
         return [self.base.descent(v, s, group) for v, s in zip(values, states)]
 
-    def _along(self, owner: Tensor, q: Tensor, group: dict[str, Any]) -> Tensor:
-        """The step along the orbit, in its own coordinates."""
-        lr = group["lr"] if group["lr_vertical"] is None else group["lr_vertical"]
-        return lr * (-q if group["vertical"] == "sgd" else self._descent(owner, "vertical", q, group))
+    def _covered(self, balance: Balance, params: list[Tensor]) -> None:
+        """One step of parameters whose gauges hang together."""
+        due = self._restore(balance, params[0])
+        steps: dict[Tensor, Tensor] = {}
+        for group in {id(g): g for g in (self._group[p] for p in params)}.values():
+            mine = [p for p in params if self._group[p] is group]
+            values = [self._balanced(balance, i, p, group) for i, p in enumerate(mine)]
+            rooms = [self._room("step", i, p) for i, p in enumerate(mine)]
+            for p, step in zip(mine, self._descents(mine, "balanced", values, group, rooms)):
+                if p in balance.shifts and group["reproject"]:
+                    step -= balance.shifts[p].vertical(step)
+                first, *rest = *balance.factors(p), group["lr"]
+                step *= first * group["lr"] if rest else first  # factors are small, parameters are not
+                for factor in rest[:-1]:
+                    step *= factor
+                steps[p] = step
+        for k, gauge in enumerate(balance.gauges):
+            options = self._group[gauge.params[0]]
+            if gauge.params[0] in steps and (options["vertical"] != "frozen" or options["lr_radial"] is not None):
+                self._correct(balance, k, steps)
+        for p, shift in balance.shifts.items():
+            if p in steps and (group := self._group[p])["vertical"] != "frozen":
+                q = shift.collapse(_grad(p, group))
+                steps[p] = steps[p] + shift.broadcast(self._along(p, "vertical shift", q, group))
+        torch._foreach_add_(list(steps), list(steps.values()))
+        if due and self._group[params[0]]["vertical"] == "frozen" and self._group[params[0]]["reproject"]:
+            balance.retract()
+        elif due:
+            balance.correct()
 
-    def _shift(self, gauge: Shift, group: dict[str, Any]) -> None:
-        p = gauge.param
-        assert p.grad is not None
-        q = gauge.collapse(p.grad)
-        s = self._descent(p, "horizontal", p.grad - gauge.broadcast(q), group)
+    def _restore(self, balance: Balance, owner: Tensor) -> bool:
+        """The potentials live in the state, to be saved with it; whether it is time to correct them."""
+        if not balance.gauges:
+            return False
+        state = self.state[owner].setdefault("balance", {"age": 0})
+        if "potentials" not in state:
+            balance.find()
+            state["potentials"] = balance.potentials
+        elif balance.potentials is not state["potentials"]:
+            balance.potentials = state["potentials"]
+            balance.spread()
+        state["age"] += 1
+        return state["age"] % _EVERY == 0
+
+    def _balanced(self, balance: Balance, i: int, p: Tensor, group: dict[str, Any]) -> Tensor:
+        """The gradient in balanced coordinates, without what a logit shift cannot see."""
+        first, *rest = balance.factors(p) or [p.new_ones(())]
+        value = torch.mul(_grad(p, group), first, out=self._room("gradient", i, p))
+        for factor in rest:
+            value *= factor
+        if p in balance.shifts:
+            value -= balance.shifts[p].vertical(value)
+        return value
+
+    def _correct(self, balance: Balance, k: int, steps: dict[Tensor, Tensor]) -> None:
+        """Take the step's part along the orbit of gauge k out, or give it a rate of its own; and the radial part."""
+        gauge = balance.gauges[k]
+        group = self._group[gauge.params[0]]
+        along, lengths, values = [], [], []
+        for block in gauge.blocks:
+            held = [balance.centred(p) for p in block.params]
+            weighed = []
+            for i, (p, value) in enumerate(zip(block.params, held)):
+                for factor in balance.factors(p, but=k):  # inner products are those of the balanced network
+                    value = torch.div(value, factor.square(), out=self._room("weighed", i, p))
+                weighed.append(value)
+            along.append(block.inner([steps[p] for p in block.params], weighed))
+            lengths.append(block.inner(held, weighed))
+            values.append(held)
+        squares = torch.stack(lengths)
+        basis = gauge.basis(squares)
+        found = basis @ torch.where(squares > 0, torch.stack(along) / squares, torch.zeros_like(squares))
+        wanted = found.clone()
+        if group["lr_radial"] is not None:
+            wanted[0] *= group["lr_radial_share"]
         if group["reproject"]:
-            s = s - gauge.vertical(s)
-        p.add_(s, alpha=group["lr"])
+            wanted[1:] = 0.0
+        turn = torch.zeros_like(wanted)
         if group["vertical"] != "frozen":
-            p.add_(gauge.broadcast(self._along(p, q, group)))
-
-    def _rescale(self, gauges: list[Rescale], owners: list[Tensor], group: dict[str, Any]) -> None:
-        """Gauges with equally many blocks and channels: what is small is computed for all of them at once."""
-        lr = group["lr"]
-        squares, inners = (
-            torch.stack([torch.stack([_total(b.inner(_of(b, what))) for b in g.blocks]) for g in gauges])
-            for what in ("value", "grad")
-        )  # (gauges, blocks, channels)
-        squares.clamp_min_(_TINY**2)
-        norms = squares.sqrt().clamp_min_(_TINY)
-        basis = self._basis(gauges[0], squares)
-        c = basis @ inners  # radial, then gauge modes
-        move = torch.zeros_like(c)
-        move[:, 0] = lr * torch.stack(self._descents(owners, "radial", list(c[:, 0].unbind()), group))
-        if group["vertical"] != "frozen":
-            for i, owner in enumerate(owners):
-                move[i, 1:] = self._along(owner, c[i, 1:], group).clamp_(-_CLAMP, _CLAMP)
-        factors, shares = (basis.T @ move).exp(), inners / squares
-        for gauge, rho, share, factor, moved in zip(gauges, *(t.unbind() for t in (norms, shares, factors, move))):
-            rhos, owns, scales = list(rho.unbind()), share.unbind(), list(factor.unbind())
-            params: list[Tensor] = []
-            tangents: list[Tensor] = []
-            for block, r, own in zip(gauge.blocks, rhos, owns):
-                for p, d in zip(block.params, block.dims):
-                    room = self._room("tangent", len(params), p)
-                    params.append(p)
-                    tangents.append(
-                        torch.addcmul(_grad(p), p, spread(own, p, d), value=-1, out=room).mul_(spread(r, p, d))
-                    )
-            rooms = [self._room("step", i, p) for i, p in enumerate(params)]
-            steps = self._descents(params, "tangential", tangents, group, rooms)
-            at = 0
-            for block, r, scale in zip(gauge.blocks, rhos, scales):
-                mine = steps[at : at + len(block.params)]
-                at += len(mine)
-                if group["reproject"]:
-                    scale = scale - lr * _total(block.inner(mine)) / r
-                for p, d, step in zip(block.params, block.dims, mine):
-                    p.mul_(spread(scale, p, d)).addcmul_(step, spread(r, p, d), value=lr)
-            if gauge.followers:
-                self._follow(gauge, rho[:, 0], (basis[1:].T @ moved[1:])[:, 0], group)
-
-    def _follow(self, gauge: Rescale, norms: Tensor, vertical: Tensor, group: dict[str, Any]) -> None:
-        """Biases inside a chain scale with the product R of the norms up to their layer; R·g is invariant.
-
-        The step is measured in R·P^(−layers/n), P the invariant product of all norms: the base's own at balanced norms.
-        """
-        logs = norms.log()
-        balance = logs.mean()
+            inners = [b.inner([_grad(p, group) for p in b.params], held) for b, held in zip(gauge.blocks, values)]
+            modes = (basis @ torch.stack(inners))[1:]
+            turn[1:] = self._along(gauge.params[0], f"vertical {gauge.name}", modes, group).clamp_(-_CLAMP, _CLAMP)
+        moves = basis.T @ turn
+        for block, held, change in zip(gauge.blocks, values, basis.T @ (wanted - found) + moves.expm1()):
+            for i, (p, value) in enumerate(zip(block.params, held)):
+                steps[p].addcmul_(value, block.spread(change, i, missing=0.0))
         for p, layer in gauge.followers:
-            assert p.grad is not None
-            log_r = logs[: layer + 1].sum()
-            if group["vertical"] != "frozen":
-                p.mul_(vertical[: layer + 1].sum().exp())
-            s = self._descent(p, "follower", log_r.exp() * p.grad, group)
-            p.addcmul_(s, (log_r - (layer + 1) * balance).exp(), value=group["lr"])
+            steps[p].add_(p * moves[: layer + 1].sum().expm1())
+
+    def _along(self, owner: Tensor, key: str, q: Tensor, group: dict[str, Any]) -> Tensor:
+        """The step along the orbit, in its own coordinates."""
+        return (
+            group["lr"]
+            * group["lr_vertical_share"]
+            * (-q if group["vertical"] == "sgd" else self._descents([owner], key, [q], group)[0])
+        )
 
     def _room(self, name: str, place: int, like: Tensor) -> Tensor:
-        """Memory for one gauge's intermediates, used again by the next: fresh memory costs more than the sums in it."""
+        """Memory for intermediates, used again by the next: fresh memory costs more than the sums in it."""
         key = (name, place, like.shape, like.dtype, like.device)
         if key not in self._rooms:
             self._rooms[key] = torch.empty(like.shape, dtype=like.dtype, device=like.device)
         return self._rooms[key]
 
-    def _basis(self, gauge: Rescale, like: Tensor) -> Tensor:
-        key = (len(gauge.blocks), like.dtype, like.device)
-        if key not in self._bases:
-            self._bases[key] = gauge.basis(like)
-        return self._bases[key]
+
+def _params(gauges: Iterable[Gauge]) -> Iterable[Tensor]:
+    return (p for gauge in gauges for p in gauge.params)
 
 
-def spread(values: Tensor, p: Tensor, dim: int | None) -> Tensor:
-    """One number per channel in the shape that multiplies ``p``; a block that scales as a whole has one."""
-    if dim is None:
-        return values.reshape(())
-    return values.reshape([-1 if j == dim % p.ndim else 1 for j in range(p.ndim)])
-
-
-def _has_gradients(gauge: Gauge, params: list[Tensor]) -> bool:
-    missing = [p.grad is None for p in params]
+def _check_gradients(gauge: Gauge) -> None:
+    missing = [p.grad is None for p in gauge.params]
     if any(missing) and not all(missing):
         raise ValueError(f"gauge {gauge.name!r}: some of its parameters have no gradient; freeze all of them or none")
-    return not any(missing)
 
 
-def _of(block: GaugeBlock, what: str) -> list[Tensor]:
-    return list(block.params) if what == "value" else [_grad(p) for p in block.params]
-
-
-def _grad(p: Tensor) -> Tensor:
+def _grad(p: Tensor, group: dict[str, Any]) -> Tensor:
     assert p.grad is not None
-    return p.grad
-
-
-def _total(pieces: list[Tensor]) -> Tensor:
-    return pieces[0] if len(pieces) == 1 else torch.stack(pieces).sum(0)
+    return -p.grad if group["maximize"] else p.grad

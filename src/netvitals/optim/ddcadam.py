@@ -2,7 +2,7 @@ r"""DDCAdam: an Adam whose steps respect the network's symmetries (dead-directio
 
 Adam's step depends on where along a gauge orbit the weights happen to sit, and drifts along it. DDCAdam splits the
 gradient into orbit-invariant parts, keeps Adam's moments of those, and steps so that a rescaled network stays the
-rescaled network. Parameters under no gauge take a plain AdamW step.
+rescaled network: it is Adam on the balanced network of the orbit. Parameters under no gauge take a plain AdamW step.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from netvitals.optim.ddc import DDC
 from netvitals.optim.gauges import Gauge
-from netvitals.optim.precondition import AdamBase, adam_step
+from netvitals.optim.precondition import AdamBase, adam_step, begin
 
 
 class DDCAdam(DDC):
@@ -24,17 +23,21 @@ class DDCAdam(DDC):
     Args:
         params: parameters or groups, as for any torch optimiser.
         gauges: specs from :mod:`netvitals.optim` (``relu_rescale``, ``ln_scale``, …, or
-            ``find_gauges(model, loss_fn, batch).gauges``) on disjoint parameters, each inside one group.
-        lr: learning rate. Under a rescale gauge the step of a block is ``lr`` times the block's norm, so learning rates
-            are smaller than Adam's.
+            ``find_gauges(model, loss_fn, batch).gauges``); they may share parameters and reach over groups.
+        lr: learning rate, that of Adam on the balanced network.
         betas: decay of the running means of gradients and of their squares, as in AdamW.
         eps: added to the root of the squares, as in AdamW.
         weight_decay: as in AdamW, decoupled.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "adam" (which normalises round-off when the
             loss is exactly invariant).
-        lr_vertical: its learning rate; default ``lr``.
+        lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        lr_radial: learning rate of the part that lengthens or shortens a gauge's blocks; default ``lr``. A schedule of
+            ``lr`` changes it in proportion.
         reproject: take the orbit's direction out of the normalised step. The paper omits it for shifts, which makes the
             optimiser identical to Adam there (erratum E10); False gives that printed version.
+        maximize: go uphill.
+        amsgrad: divide by the largest running mean of squares so far, as in Adam.
+        foreach: accepted for Adam's sake; steps are batched, with torch's fused kernel where it can be used.
     """
 
     def __init__(
@@ -48,7 +51,11 @@ class DDCAdam(DDC):
         *,
         vertical: str = "frozen",
         lr_vertical: float | None = None,
+        lr_radial: float | None = None,
         reproject: bool = True,
+        maximize: bool = False,
+        amsgrad: bool = False,
+        foreach: bool | None = None,
     ) -> None:
         super().__init__(
             params,
@@ -60,7 +67,11 @@ class DDCAdam(DDC):
             weight_decay,
             vertical=vertical,
             lr_vertical=lr_vertical,
+            lr_radial=lr_radial,
             reproject=reproject,
+            maximize=maximize,
+            amsgrad=amsgrad,
+            foreach=foreach,
         )
 
     @property
@@ -69,13 +80,7 @@ class DDCAdam(DDC):
 
     def _plain(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """Plain AdamW for what no gauge covers, in one batched update."""
-        if group["weight_decay"]:
-            torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
-        states = []
-        for p in params:
-            state = self.state[p]
-            if "step" not in state:
-                state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
-                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-            states.append(state)
-        adam_step(params, [p.grad for p in params if p.grad is not None], states, group, group["lr"])
+        states = [self.state[p] for p in params]
+        begin(states, params, group)
+        grads = [p.grad for p in params if p.grad is not None]
+        adam_step(params, [-g for g in grads] if group["maximize"] else grads, states, group, group["lr"])

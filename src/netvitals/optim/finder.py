@@ -1,7 +1,8 @@
 r"""Find the gauges of a model by itself, and prove each of them before use.
 
-Looked for: chains of layers joined by positively homogeneous operations (ReLU, LeakyReLU, pooling, reshaping), norms
-whose scale is undone by the layers that read them, and the shift of all logits under cross-entropy. Every candidate is
+Looked for: units between two layers joined by positively homogeneous operations (ReLU and its square, LeakyReLU, PReLU,
+pooling, reshaping), norms whose scale is undone by the layers that read them, the value branch of gated MLPs, values
+with outputs and queries with keys of attention, and the shift of all logits under cross-entropy. Every candidate is
 moved along its orbit on a float64 copy of the model; only those that leave the loss unchanged are kept.
 """
 
@@ -18,8 +19,9 @@ from torch.nn import Parameter
 from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.result import Result, one_screen
-from netvitals.optim.candidates import Invariant, found_candidates, invariant_of
+from netvitals.optim.candidates import found_candidates
 from netvitals.optim.gauges import Gauge
+from netvitals.optim.invariance import Invariant, invariant_of
 
 _TOLERANCE = 1e-8  # relative change of the loss, in float64, that still counts as none
 
@@ -67,7 +69,7 @@ class Gauges(Result):
 
 @undisturbed
 def find_gauges(model: nn.Module, loss_fn: LossFn = "ce", batch: Any = None, *, seed: int = 0) -> Gauges:
-    """The symmetries of ``model``'s loss that :class:`DDCAdam` can respect, on disjoint parameters.
+    """The symmetries of ``model``'s loss that :class:`DDCAdam` can respect; they may share parameters.
 
     Args:
         model: run in eval mode (dropout off) and left as it was.
@@ -94,11 +96,11 @@ def find_gauges(model: nn.Module, loss_fn: LossFn = "ce", batch: Any = None, *, 
 def proved(
     net: Invariant, candidates: Iterable[Gauge], skipped: dict[str, str], seed: int
 ) -> tuple[list[Gauge], dict[str, float]]:
-    """The candidates that hold, on disjoint parameters, and the change of the loss along their orbits.
+    """The candidates that hold, and the change of the loss along their orbits.
 
     Args:
         net: the model, its input, and what must not change.
-        candidates: the first of two that share a parameter wins.
+        candidates: gauges, which may share parameters.
         skipped: gets the reason for each of the others.
         seed: of the move along each orbit.
     """
@@ -106,10 +108,9 @@ def proved(
     tied = _tied(net.task.model)
     kept: list[Gauge] = []
     residuals: dict[str, float] = {}
-    taken: set[Parameter] = set()
     for gauge in candidates:
         residual = math.nan
-        why = _unfit(gauge, names, tied, taken)
+        why = _unfit(gauge, names, tied)
         if not why:
             residual = net.change_along(gauge, seed)
             if not residual <= _TOLERANCE:
@@ -119,18 +120,15 @@ def proved(
             continue
         kept.append(gauge)
         residuals[gauge.name] = residual
-        taken.update(gauge.params)
     return kept, residuals
 
 
-def _unfit(gauge: Gauge, names: dict[Parameter, str], tied: set[Parameter], taken: set[Parameter]) -> str:
+def _unfit(gauge: Gauge, names: dict[Parameter, str], tied: set[Parameter]) -> str:
     """Why a gauge cannot be used whatever the loss does along it; empty where it can."""
     if shared := [names[p] for p in gauge.params if p in tied]:
         return f"{', '.join(shared)} is tied: scaling it changes both of its uses"
     if still := [names[p] for p in gauge.params if not p.requires_grad]:
         return f"{', '.join(still)} is frozen: a gauge moves all of its parameters"
-    if any(p in taken for p in gauge.params):
-        return "its parameters already belong to another gauge"
     try:
         gauge.check()
     except ValueError as error:

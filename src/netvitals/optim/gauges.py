@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from netvitals.optim.blocks import GaugeBlock
+
 _TINY = 1e-30  # a block with a smaller norm has no direction to scale along
 
 
@@ -64,51 +66,19 @@ class Shift:
 
 
 @dataclass(frozen=True)
-class GaugeBlock:
-    """Parameters scaled together; ``dims[i]`` is the channel dimension of ``params[i]``, None: all of it scales."""
-
-    params: tuple[Parameter, ...]
-    dims: tuple[int | None, ...]
-
-    def gather(self, tensors: Sequence[Tensor]) -> Tensor:
-        """The block's tensors as one matrix (channels, entries)."""
-        rows = [
-            t.reshape(1, -1) if d is None else t.movedim(d, 0).reshape(t.shape[d], -1)
-            for t, d in zip(tensors, self.dims)
-        ]
-        return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
-
-    def inner(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """⟨tensor, parameter⟩ by channel, one (channels,) for each parameter, where the memory lies."""
-        out = []
-        for t, parameter, d in zip(tensors, self.params, self.dims):
-            p = parameter.detach()
-            if d is None:
-                dense = t.is_contiguous() and p.is_contiguous()
-                out.append((torch.dot(t.view(-1), p.view(-1)) if dense else (t * p).sum()).reshape(1))
-            elif p.ndim == 1:
-                out.append(t * p)
-            else:
-                out.append((t * p).sum([j for j in range(p.ndim) if j != d % p.ndim]))
-        return out
-
-    @property
-    def channels(self) -> int:
-        p, d = self.params[0], self.dims[0]
-        return 1 if d is None else p.shape[d]
-
-
-@dataclass(frozen=True)
 class Rescale:
     r"""$W_i \to e^{s_i} W_i$ with $\sum_i s_i = 0$ over n blocks, per channel: n − 1 gauge modes a channel.
 
-    Two whole layers around a ReLU, a chain of them, or a norm's gain with the columns that read it (per channel).
-    A *follower* (a bias inside a chain of whole layers) carries the product of the factors up to its layer.
+    A unit's row with the columns that read it, two whole layers around a ReLU, a chain of them, or a norm's gain with
+    the columns that read it. Behind an activation of another degree q (ReLU² has q = 2) two blocks scale as
+    $e^{s}$ and $e^{-qs}$. A *follower* (a bias inside a chain of whole layers) carries the product of the factors up
+    to its layer.
     """
 
     name: str
     blocks: tuple[GaugeBlock, ...]
     followers: tuple[tuple[Parameter, int], ...] = ()  # (bias, index of its layer)
+    degree: float = 1.0
 
     @property
     def params(self) -> tuple[Parameter, ...]:
@@ -123,8 +93,11 @@ class Rescale:
         return (len(self.blocks) - 1) * self.channels
 
     def basis(self, like: Tensor) -> Tensor:
-        """Orthonormal: row 0 is radial, the others are the cosine modes of the zero-sum subspace."""
+        """Orthonormal: row 0 is radial, the others are the cosine modes of the gauge's own subspace."""
         n = len(self.blocks)
+        if n == 2:
+            q, size = self.degree, math.hypot(1.0, self.degree)
+            return torch.tensor([[q / size, 1 / size], [1 / size, -q / size]], dtype=torch.float64).to(like)
         k, i = torch.arange(n, dtype=torch.float64)[:, None], torch.arange(n, dtype=torch.float64)[None]
         b = torch.cos(math.pi * k * (2 * i + 1) / (2 * n)) * math.sqrt(2 / n)
         b[0] = 1 / math.sqrt(n)
@@ -138,44 +111,34 @@ class Rescale:
         modes = torch.cat([torch.zeros(1, self.channels).to(like), c.reshape(n - 1, self.channels).to(like)])
         factors = (self.basis(like).T @ modes).exp()
         for block, factor in zip(self.blocks, factors):
-            for p, d in zip(block.params, block.dims):
-                if d is None:
-                    p.mul_(factor)
-                else:
-                    p.mul_(factor.reshape([-1 if j == d % p.ndim else 1 for j in range(p.ndim)]))
+            for i, p in enumerate(block.params):
+                p.mul_(block.spread(factor, i))
         for p, layer in self.followers:
             p.mul_(factors[: layer + 1].prod(0))
 
     def norms(self) -> Tensor:
-        return torch.stack([b.gather([p.detach() for p in b.params]).norm(dim=1) for b in self.blocks])
+        """Norm of every block, (blocks, channels)."""
+        held = [[p.detach() for p in b.params] for b in self.blocks]
+        return torch.stack([b.inner(ps, ps) for b, ps in zip(self.blocks, held)]).sqrt()
 
     def charge(self) -> Tensor:
-        r"""Noether charges $\|W_{i+1}\|^2 - \|W_i\|^2$, conserved by gradient flow."""
+        r"""Noether charges $\|W_{i+1}\|^2 - \|W_i\|^2$, conserved by gradient flow (degree 1)."""
         return self.norms().square().diff(dim=0).reshape(-1)
 
     def check(self) -> None:
         if len(self.blocks) < 2:
             raise ValueError(f"{self.name}: a rescaling needs at least two blocks, got {len(self.blocks)}")
         for block in self.blocks:
-            for p, d in zip(block.params, block.dims):
-                if d is not None and not -p.ndim <= d < p.ndim:
-                    raise ValueError(
-                        f"{self.name}: a parameter of shape {tuple(p.shape)} has no dimension {d} for its channels"
-                    )
-            counts = {p.shape[d] for p, d in zip(block.params, block.dims) if d is not None}
-            if len(counts) > 1 or not block.params:
-                raise ValueError(
-                    f"{self.name}: parameters scaled together must have the same number of channels, got "
-                    f"shapes {[tuple(p.shape) for p in block.params]} with channels in dimensions "
-                    f"{list(block.dims)}"
-                )
+            block.check(self.name)
         if len({b.channels for b in self.blocks}) > 1:
             raise ValueError(
                 f"{self.name}: blocks must have the same number of channels, got "
                 f"{[b.channels for b in self.blocks]}; check the channel dimensions of the spec"
             )
+        if not self.degree > 0 or (self.degree != 1 and len(self.blocks) != 2):
+            raise ValueError(f"{self.name}: a degree is positive and belongs to two blocks, got {self.degree}")
         norms = self.norms()
-        if not torch.isfinite(norms).all() or bool((norms <= _TINY).any()):
+        if not torch.isfinite(norms).all() or bool((norms <= _TINY).all(1).any()):
             raise ValueError(
                 f"{self.name}: a block has zero or non-finite norm; scaling cannot move it, so leave it "
                 "to AdamW or initialise it away from zero"
@@ -254,7 +217,11 @@ def chained_rescale(
 
 
 def channel_rescale(
-    scaled: Sequence[tuple[Parameter, int]], readers: Sequence[tuple[Parameter, int]], name: str = "channel rescale"
+    scaled: Sequence[tuple[Parameter, int]],
+    readers: Sequence[tuple[Parameter, int]],
+    name: str = "channel rescale",
+    *,
+    degree: float = 1.0,
 ) -> Rescale:
     """Per channel: what is scaled (a norm's γ and β, or a neuron's row and bias) against the columns that read it.
 
@@ -262,17 +229,13 @@ def channel_rescale(
         scaled: (parameter, its channel dimension) of what is scaled, such as ``[(ln.weight, 0), (ln.bias, 0)]``.
         readers: (parameter, its channel dimension) of what reads it, such as ``[(next.weight, 1)]``.
         name: of the gauge in reports.
+        degree: of the activation between them: 1 for ReLU, 2 for its square.
 
     Returns:
         The gauge, one mode a channel.
     """
-    return Rescale(
-        name,
-        (
-            GaugeBlock(tuple(p for p, _ in scaled), tuple(d for _, d in scaled)),
-            GaugeBlock(tuple(p for p, _ in readers), tuple(d for _, d in readers)),
-        ),
-    )
+    blocks = tuple(GaugeBlock(tuple(p for p, _ in b), tuple(d for _, d in b)) for b in (scaled, readers))
+    return Rescale(name, blocks, degree=degree)
 
 
 def ln_scale(

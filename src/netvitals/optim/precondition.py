@@ -32,10 +32,7 @@ class AdamBase:
     ) -> list[Tensor]:
         """Several components in one call, which is faster; written to ``out`` where it is given."""
         values = [v.contiguous() for v in values]
-        for value, state in zip(values, states):
-            if "step" not in state:
-                state["step"] = torch.zeros((), dtype=torch.float32, device=value.device)
-                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(value), torch.zeros_like(value)
+        begin(states, values, group)
         if out is None:
             out = [torch.zeros_like(v) for v in values]
         else:
@@ -65,12 +62,24 @@ class SignBase:
         return -mean.lerp_(value, 1 - group["betas"][0]).sign()
 
 
+def begin(states: list[dict[str, Any]], like: list[Tensor], group: dict[str, Any]) -> None:
+    """Adam's empty state where there is none yet."""
+    for state, value in zip(states, like):
+        if "step" not in state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=value.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(value), torch.zeros_like(value)
+            if group.get("amsgrad"):
+                state["max_exp_avg_sq"] = torch.zeros_like(value)
+
+
 def adam_step(
     params: list[Tensor], grads: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any], lr: float
 ) -> None:
     """Adam on ``params`` in place, decay aside: torch's fused kernel where the memory layout allows it."""
     averages, squares = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
     steps = [s["step"] for s in states]
+    amsgrad = bool(group.get("amsgrad"))
+    largest = [s["max_exp_avg_sq"] for s in states] if amsgrad else []
     b1, b2 = group["betas"]
     torch._foreach_add_(steps, torch.ones((), device=steps[0].device))  # a plain 1 would be wrapped for each
     kind = params[0].dtype
@@ -83,14 +92,14 @@ def adam_step(
             grads,
             averages,
             squares,
-            [],
+            largest,
             steps,
             lr=lr,
             beta1=b1,
             beta2=b2,
             weight_decay=0.0,
             eps=group["eps"],
-            amsgrad=False,
+            amsgrad=amsgrad,
             maximize=False,
             grad_scale=None,
             found_inf=None,
@@ -100,7 +109,9 @@ def adam_step(
     torch._foreach_mul_(squares, b2)
     torch._foreach_addcmul_(squares, grads, grads, 1 - b2)
     counts = [float(s) for s in steps]
-    denominators = torch._foreach_sqrt(squares)
+    if amsgrad:
+        torch._foreach_maximum_(largest, squares)
+    denominators = torch._foreach_sqrt(largest if amsgrad else squares)
     torch._foreach_div_(denominators, [math.sqrt(1 - b2**t) for t in counts])
     torch._foreach_add_(denominators, group["eps"])
     torch._foreach_addcdiv_(params, averages, denominators, [-lr / (1 - b1**t) for t in counts])

@@ -134,7 +134,7 @@ class KFACFloor(Vital):
 
 class Orders(Vital):
     """The readout of the model at checkpoints: ``order`` (the largest found, 1 where nothing is singular), ``singular``
-    directions, ``lambda`` (their contribution) and ``distance`` to the nearest, at site ``"model"``.
+    directions, ``lambda`` (NaN where not determined) and ``distance`` to the nearest, at site ``"model"``.
 
     Args:
         model, loss_fn, batch: as for :func:`netvitals.singular.readout`; a fixed batch. Left out, the watch gives its
@@ -149,7 +149,7 @@ class Orders(Vital):
     metrics: ClassVar = {
         "order": Metric("largest order found"),
         "singular": Metric("singular directions found", "directions"),
-        "lambda": Metric("their contribution to the learning coefficient"),
+        "lambda": Metric("learning coefficient of the model, where it is determined"),
         "distance": Metric("way to the nearest", "weight"),
     }
     headline = ("order",)
@@ -194,6 +194,6 @@ class Orders(Vital):
         singular = found.of("singular")
         order = max((c.scan.order or 1 for c in singular), default=1)
         nearest = min((distance(c) for c in singular), default=math.nan)
-        lam = found.triple.lam if found.triple is not None else 0.0
+        lam = found.triple.lam if found.triple is not None else math.nan
         values = torch.tensor([order, len(singular), lam, nearest], dtype=torch.float64)
         recorder.write("model", tuple(self.metrics), values)

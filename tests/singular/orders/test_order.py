@@ -197,3 +197,42 @@ def test_nan_outputs_are_refused():
 def test_unknown_likelihood_lists_the_known():
     with pytest.raises(ValueError, match="categorical"):
         order.kl_order(power(2), torch.zeros(1), torch.ones(1), likelihood="poisson")
+
+
+@pytest.mark.parametrize("size", [1e-6, 3e-3, 1.4e-2, 0.1])
+def test_the_categorical_divergence_to_many_digits(size):
+    """log E_p[e^d] − E_p[d] in fifty digits, beside the series that is used where d is small."""
+    from decimal import Decimal, getcontext
+
+    from netvitals.singular.orders.likelihood import Categorical
+
+    getcontext().prec = 50
+    truth = torch.tensor([[0.3, -1.0, 0.8]], dtype=torch.float64)
+    d = size * torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)  # 1.4e-2 is just inside the series
+    moved = truth + d
+    exact = [Decimal(float(a)) for a in truth[0]]
+    change = [Decimal(float(b)) - a for a, b in zip(exact, moved[0])]
+    total = sum(a.exp() for a in exact)
+    p = [a.exp() / total for a in exact]
+    expected = sum(q * c.exp() for q, c in zip(p, change)).ln() - sum(q * c for q, c in zip(p, change))
+    found = float(Categorical().kl(truth, moved))
+    assert found == pytest.approx(float(expected), rel=max(1e-10, 1e-15 / size), abs=0), (found, float(expected))
+
+
+def test_a_slope_without_the_ratio_is_no_order():
+    """u²(2 + sin(3 log u)) falls like u² on the whole, but F t²/K runs from 0 to 28 and is not 8."""
+
+    def waves(th):
+        u = th[:1].abs() + 1e-300
+        return (u.square() * (2 + torch.sin(3 * u.log()))).expand(4, 1)
+
+    result = kl_order(waves, torch.zeros(1, **f64), torch.ones(1, **f64))
+    assert result.order is None and "two readings disagree" in result.note, str(result)
+
+
+def test_the_ratio_is_read_from_the_singular_set_in_shift_mode():
+    both = torch.ones(2, **f64)
+    product = lambda th: (th[0] * th[1]).reshape(1, 1).expand(4, 1)
+    for away in (1e-4, 1e-3, 5e-3):
+        result = kl_order(product, away * both, both, shift=True)
+        assert result.order == 2 and result.ratio == pytest.approx(8, rel=1e-3), str(result)

@@ -51,13 +51,16 @@ def _data(found: Any) -> dict[str, Any]:
     return {
         "lambda": triple.lam if triple else None,
         "m": triple.m if triple else None,
-        "nu": triple.nu if triple else None,
-        "interval": found.interval,
+        "nu": found.whole.nu,
+        "why": found.whole.why,
+        "rank": found.whole.rank,
+        "parameters": found.whole.parameters,
         "conditions": found.conditions,
         "skipped": found.skipped,
         "notes": list(found.notes),
         "candidates": [
-            {key: row[key] for key in ("name", "kind", "verdict", "order", "slope", "stderr")} for row in found.rows()
+            {key: row[key] for key in ("name", "kind", "verdict", "order", "slope", "stderr", "lambda", "m")}
+            for row in found.rows()
         ],
     }
 

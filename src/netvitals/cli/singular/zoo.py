@@ -28,6 +28,7 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
             "m_found": e.m,
             "nu": e.specimen.nu,
             "agrees": e.agrees,
+            "verdict": e.verdict,
             "note": e.specimen.note,
         }
         for e in found
@@ -44,9 +45,9 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
                     _text(r["estimate"], "gauge", ".4f"),
                     "" if r["ratio"] is None else f"{r['ratio']:.4g} ({2 * (r['order'] or 0) ** 2})",
                     f"{r['lambda']:.4g}, {r['m']}",
-                    "" if r["lambda_found"] is None else f"{r['lambda_found']:.4g}, {r['m_found']}",
+                    "not determined" if r["lambda_found"] is None else f"{r['lambda_found']:.4g}, {r['m_found']}",
                     _text(r["nu"], "", ".6f"),
-                    "agrees" if r["agrees"] else "DISAGREES",
+                    r["verdict"],
                 ]
                 for r in rows
             ],

@@ -1,91 +1,181 @@
-r"""Candidate dead directions of a checkpoint, from three places.
+r"""Candidate dead directions of a checkpoint, from one charted pass and one backward pass.
 
-The joint mode of a hidden unit (its incoming row with its outgoing column), the bottom direction of each layer's K-FAC
-factors, and the kernel of each LayerNorm.
+Units of every pair of layers and of gated MLPs (dead ones, and pairs that are alike), hidden directions where nothing
+bends (also values with outputs and queries with keys of every attention head), the bottom of each layer's K-FAC
+factors, and the kernel of each LayerNorm. Every parameter is moved by one of them or listed with the reason why not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy import Anatomy, chart
+from netvitals.anatomy import Anatomy, Heads, Layer, Projection, chart
 from netvitals.anatomy.kinds import by_output, layer_kind
-from netvitals.anatomy.wiring import Links, find_links
-from netvitals.capture.nested import output_tensor
+from netvitals.anatomy.parts import ParameterPart
+from netvitals.anatomy.wiring import find_links
 from netvitals.capture.task import Task
-from netvitals.singular.moments.factors import joint_mode, kronecker_lift
+from netvitals.singular.checkpoint.pairs import Direction, Pair, Side, dead_units, hidden_directions, merges
+from netvitals.singular.moments.factors import kronecker_lift
 from netvitals.singular.moments.kronecker import kfac
+from netvitals.singular.orders.nature import plainly
 
-_MOVING = frozenset({"view", "_unsafe_view", "reshape", "alias", "detach", "clone", "transpose", "permute", "expand"})
+_MOVING = frozenset(
+    {"view", "_unsafe_view", "reshape", "alias", "detach", "clone", "transpose", "permute", "expand", "contiguous"}
+    | {"dropout", "native_dropout"}
+)
 ANSWERS = 64  # outputs per example up to which K-FAC factors sum over all of them
-Named = tuple[str, str, dict[str, Tensor]]  # name, kind, direction by parameter name
+ROWS = 4096  # samples of activations behind a second moment
+WIDEST = 2048  # channels up to which units are compared in pairs
 
 
-def candidate_directions(task: Task, loss: str, units: int) -> tuple[list[Named], dict[str, str]]:
-    """Joint modes, K-FAC bottoms and norm kernels of a model in float64, and what was left out and why.
+def candidate_directions(task: Task, loss: str, units: int) -> tuple[list[Direction], dict[str, str]]:
+    """Directions of a model in float64 that may be dead, and for every other parameter why it has none.
 
     Args:
         task: the model and its inputs, in eval mode.
         loss: "ce" or "mse".
-        units: hidden units per pair of layers, the weakest first.
+        units: candidates of each kind per pair of layers, the weakest first.
 
     Returns:
-        Directions by name and kind, and what was skipped.
+        Directions, and what was skipped.
     """
-    anatomy = chart(task.model, task.inputs)
-    with torch.no_grad():
-        answers = output_tensor(task.forward(), task.model)[0].numel()
+    with plainly():
+        given = (task.args, dict(task.kwargs))
+        anatomy = chart(task.model, given, forward=lambda model, batch: model(*batch[0], **batch[1]))
+    known: dict[str, Tensor] = dict(task.model.named_parameters(remove_duplicate=False))
+    skipped: dict[str, str] = {}
+    out: list[Direction] = []
+    for pair in _pairs(anatomy, known, skipped):
+        if shut := pair.silent.nonzero()[:, 0].tolist():
+            some = ", ".join(map(str, shut[:5])) + (", …" if len(shut) > 5 else "")
+            skipped[f"{pair.name}, {pair.kind} {some}"] = f"{len(shut)} shut on the whole batch: nothing to scan into"
+        if pair.linear:
+            out += hidden_directions(pair, known, max(1, units // 2))
+        if pair.kind == "unit":
+            out += dead_units(pair, known, units)
+            if not pair.linear and len(pair.reader.at) <= WIDEST:
+                out += merges(pair, known, max(1, units // 2))
+    outputs = anatomy.values[anatomy.outputs[0]].shape if anatomy.outputs else ()
+    answers = int(torch.Size(outputs[1:]).numel())
+    out += _bottoms(task, loss, "expected" if answers <= ANSWERS else "monte-carlo", skipped)
+    out += _norm_kernels(task.model, anatomy, skipped)
+    _cover(anatomy, out, skipped)
+    return out, skipped
+
+
+def _pairs(anatomy: Anatomy, known: dict[str, Tensor], skipped: dict[str, str]) -> Iterator[Pair]:
+    layers = {layer.name: layer for layer in anatomy.layers}
     links = find_links(anatomy)
-    skipped = dict(links.skipped)
-    joint = _joint_modes(task.model, links, units, skipped)
-    bottoms = _bottoms(task, loss, "expected" if answers <= ANSWERS else "monte-carlo")
-    return [*joint, *bottoms, *_norm_kernels(task.model, anatomy, skipped)], skipped
-
-
-def _joint_modes(model: nn.Module, links: Links, units: int, skipped: dict[str, str]) -> list[Named]:
-    out: list[Named] = []
-    modules = dict(model.named_modules())
+    skipped |= links.skipped
     for link in links.links:
-        first, second = (modules.get(n, model) for n in (link.first, link.second))
-        if any(layer_kind(m) not in ("linear", "convolution") or by_output(m) is not m.weight for m in (first, second)):
-            skipped[f"{link.first} → {link.second}"] = "joint modes are built between linear layers and convolutions"
+        first, second = layers[link.first], layers[link.second]
+        name = f"{link.first} → {link.second}"
+        width, inputs = known[first.weight].shape[first.out_dim], known[second.weight].shape[1 - second.out_dim]
+        grouped = [x.name for x in (first, second) if _grouped(x, anatomy)]
+        if inputs % width or grouped or "embedding" in (first.role,):
+            skipped[name] = "no joint modes: the layers are grouped, look up ids, or do not share their channels"
             continue
-        into, out_of = first.get_parameter("weight").detach(), second.get_parameter("weight").detach()
-        if into.shape[0] != out_of.shape[1] or max(getattr(m, "groups", 1) for m in (first, second)) > 1:
-            skipped[f"{link.first} → {link.second}"] = "joint modes are built between layers of one width, not grouped"
+        every = torch.arange(width)[:, None]
+        writers = [Side(parameter=first.weight, dim=first.out_dim, at=every)]
+        if first.bias in known:
+            writers.append(Side(parameter=first.bias, dim=0, at=every))
+        columns = torch.arange(inputs).reshape(width, -1)
+        after = _channels(anatomy, second.input, -1 if second.channel_dim != 1 else 1)
+        if columns.shape[1] > 1:  # a channel of a feature map owns the columns of all its pixels
+            after = after.reshape(-1, width, columns.shape[1]).transpose(1, 2).reshape(-1, width)
+        yield Pair(
+            name=name,
+            writers=tuple(writers),
+            reader=Side(parameter=second.weight, dim=1 - second.out_dim, at=columns),
+            kind="unit",
+            before=_channels(anatomy, first.output, first.channel_dim),
+            after=after,
+            linear=all(op.rstrip("_") in _MOVING for op in link.between),
+        )
+    for gated in anatomy.gated:
+        if len(gated.out) == 1 and {gated.value.weight.parameter, gated.out[0].weight.parameter} <= set(known):
+            yield _between(anatomy, known, f"{gated.value} → {gated.out[0].layer}", gated.value, gated.out[0])
+    for block in anatomy.heads:
+        yield from _heads(anatomy, known, block, skipped)
+
+
+def _between(anatomy: Anatomy, known: dict[str, Tensor], name: str, value: Projection, out: Projection) -> Pair:
+    """The value branch of a gated MLP."""
+    first, second = _layer(anatomy, value), _layer(anatomy, out)
+    rows = _positions(value.weight, first.out_dim, known)
+    size = known[second.weight].shape[1 - second.out_dim]
+    return Pair(
+        name=name,
+        writers=_writers(first, known, rows),
+        reader=Side(parameter=second.weight, dim=1 - second.out_dim, at=torch.arange(size)[:, None]),
+        kind="unit",
+        before=_channels(anatomy, first.output, first.channel_dim)[:, rows],
+        after=_channels(anatomy, second.input, second.channel_dim),
+        linear=False,
+    )
+
+
+def _heads(anatomy: Anatomy, known: dict[str, Tensor], block: Heads, skipped: dict[str, str]) -> Iterator[Pair]:
+    for what, one, two in (("values → output", block.v, block.o), ("queries · keys", block.q, block.k)):
+        place = f"{block.name}, {what}"
+        if one is None or two is None or one.also or two.also or not one.heads or not two.heads:
+            skipped[place] = "rows and heads could not be matched"
             continue
-        strength = into.flatten(1).norm(dim=1) * out_of.transpose(0, 1).flatten(1).norm(dim=1)
-        for unit in torch.argsort(strength)[:units].tolist():
-            out.append(
-                (
-                    f"{link.first} → {link.second}, unit {unit}",
-                    "joint mode",
-                    joint_mode(model, link.first, link.second, unit),
-                )
+        if what != "values → output" and block.qk_norm:
+            skipped[place] = "a norm lies between the layers and the product"
+            continue
+        shared = len(block.q.heads if block.q else ()) // max(len(one.heads), 1)
+        if len(one.heads) != len(two.heads) and shared != 1:
+            skipped[place] = "heads share keys and values: their channels are not one head's own"
+            continue
+        first, second = _layer(anatomy, one), _layer(anatomy, two)
+        side = 1 if two is block.o else 0  # the output projection reads columns, keys are rows
+        dim = second.out_dim if side == 0 else 1 - second.out_dim
+        for head, (mine, other) in enumerate(zip(one.heads, two.heads)):
+            rows, columns = _positions(mine, first.out_dim, known), _positions(other, dim, known)
+            if len(rows) != len(columns):
+                skipped[f"{place}, head {head}"] = "rows and columns could not be matched"
+                continue
+            before = _channels(anatomy, first.output, first.channel_dim)[:, rows]
+            yield Pair(
+                name=f"{place}, head {head}",
+                writers=_writers(first, known, rows),
+                reader=Side(parameter=two.weight.parameter, dim=dim, at=columns[:, None]),
+                kind="head channel",
+                before=before,
+                after=before,
+                linear=True,
             )
-    return out
 
 
-def _bottoms(task: Task, loss: str, fisher: str) -> list[Named]:
+def _bottoms(task: Task, loss: str, fisher: str, skipped: dict[str, str]) -> list[Direction]:
     # to find candidates, sampled labels do; the scans along them use the expected Fisher (§2.5)
     inputs = (dict(task.kwargs) if task.kwargs else task.args, None)
-    out: list[Named] = []
-    for name, factor in kfac(task.model, loss, inputs, fisher=fisher).layers.items():
+    out: list[Direction] = []
+    try:
+        found = kfac(task.model, loss, inputs, fisher=fisher)
+    except (ValueError, RuntimeError) as error:  # an output that K-FAC has no likelihood for
+        skipped["K-FAC bottoms"] = str(error).split("\n")[0]
+        return out
+    for name, factor in found.layers.items():
         module = task.model.get_submodule(name)
         if layer_kind(module) in ("linear", "convolution") and getattr(module, "groups", 1) == 1:
             turned = by_output(module)
             bottom = by_output(module, kronecker_lift(factor)[0].reshape(turned.shape))
-            out.append((name or "model", "K-FAC bottom", {f"{name}.weight".lstrip("."): bottom}))
+            moves = {f"{name}.weight".lstrip("."): bottom}
+            out.append(Direction(name=name or "model", kind="K-FAC bottom", moves=moves))
     return out
 
 
-def _norm_kernels(model: nn.Module, anatomy: Anatomy, skipped: dict[str, str]) -> list[Named]:
+def _norm_kernels(model: nn.Module, anatomy: Anatomy, skipped: dict[str, str]) -> list[Direction]:
     """For every LayerNorm that a layer reads directly: the direction of that layer's rows which the norm removes."""
     layers = {layer.name: layer for layer in anatomy.layers}
     known = dict(model.named_parameters(remove_duplicate=False))
     norms = {norm.name: norm for norm in anatomy.norms}
-    out: list[Named] = []
+    out: list[Direction] = []
     for reading in anatomy.norm_readers:
         norm = norms[reading.writer]
         if norm.kind != "layer" or norm.weight not in known:
@@ -100,5 +190,58 @@ def _norm_kernels(model: nn.Module, anatomy: Anatomy, skipped: dict[str, str]) -
         weight, kernel = known[reader.weight], 1 / gain
         row = torch.outer(torch.ones(weight.shape[reader.out_dim], dtype=weight.dtype), kernel / kernel.norm())
         row = row.transpose(0, reader.out_dim) / row.norm()
-        out.append((f"{norm.name} read by {reader.name}", "norm kernel", {reader.weight: row}))
+        name = f"{norm.name} read by {reader.name}"
+        out.append(Direction(name=name, kind="norm kernel", moves={reader.weight: row}))
     return out
+
+
+def _cover(anatomy: Anatomy, found: list[Direction], skipped: dict[str, str]) -> None:
+    """Every parameter that no direction moves gets a reason."""
+    moved = {name for d in found for name in d.moves}
+    paired = {name for d in found if d.parts for name in d.moves}
+    for layer in anatomy.layers:
+        if layer.weight in paired:  # it starts no link, but it has directions all the same
+            skipped.pop(layer.name, None)
+    gains = {name for norm in anatomy.norms for name in (norm.weight, norm.bias)}
+    for p in anatomy.parameters:
+        names = (p.name, *p.ties)
+        places = {part for name in names for part in (name, name.rpartition(".")[0])}
+        if moved.isdisjoint(names) and not any(place in skipped for place in places):
+            if not gains.isdisjoint(names):
+                why = "a norm's gain or shift: the layers that read it can undo its scale, alone it is not dead"
+            elif p.frozen:
+                why = "frozen"
+            elif len(p.shape) == 1:
+                why = "a bias: it moves what its layer gives at first order, alone it is not dead"
+            else:
+                why = "no row or column of a pair of layers, no K-FAC factors: no candidate moves it"
+            skipped[p.name] = why
+
+
+def _grouped(layer: Layer, anatomy: Anatomy) -> bool:
+    op = anatomy.operations[layer.operation]
+    return "convolution" in op.name and op.args[8] != 1
+
+
+def _layer(anatomy: Anatomy, p: Projection) -> Layer:
+    return next(x for x in anatomy.layers if x.operation == p.operation)
+
+
+def _writers(layer: Layer, known: dict[str, Tensor], rows: Tensor) -> tuple[Side, ...]:
+    sides = [Side(parameter=layer.weight, dim=layer.out_dim, at=rows[:, None])]
+    if layer.bias in known:
+        sides.append(Side(parameter=layer.bias, dim=0, at=rows[:, None]))
+    return tuple(sides)
+
+
+def _positions(part: ParameterPart, dim: int, known: dict[str, Tensor]) -> Tensor:
+    every = torch.arange(known[part.parameter].shape[dim])
+    at = part.index[dim] if dim < len(part.index) else slice(None)
+    return every[at] if isinstance(at, slice) else torch.tensor([at] if isinstance(at, int) else list(at))
+
+
+def _channels(anatomy: Anatomy, value: int, dim: int) -> Tensor:
+    """What a value held, as (samples, channels), evenly strided."""
+    rows = anatomy.tensors[value].detach().double().movedim(dim, -1)
+    rows = rows.reshape(-1, rows.shape[-1])
+    return rows[:: max(1, -(-len(rows) // ROWS))]

@@ -1,15 +1,15 @@
-r"""The readout of one checkpoint: candidate dead directions, which of them are singular, and what they contribute.
+r"""The readout of one checkpoint: candidate dead directions, which of them are singular, and what λ, m and ν follow.
 
-Candidates come from three places: the joint mode of a hidden unit (its incoming row with its outgoing column), the
-bottom direction of each layer's K-FAC factors, and the kernel of each LayerNorm. Along each one the directional Fisher
-is scanned outward; a checkpoint sits at some distance from the singular set, so the fit carries a shift. A direction
-along which the divergence is zero is a gauge direction and counts for nothing.
+Along each candidate the directional Fisher is scanned outward; a checkpoint sits at some distance from the singular
+set, so the fit carries a shift. A direction along which the divergence is zero, or whose change other weights undo, is
+a gauge direction and counts for nothing. λ and m come from the neighbourhood of the singular point, never from the
+order of a ray: a dead unit is always a crossing of two sheets, along which the ray says 1/4 and the truth is larger.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,19 +22,24 @@ from netvitals.capture.loss import LossFn, likelihood_of
 from netvitals.capture.nested import check_finite, mapped
 from netvitals.capture.result import Result, one_screen, plain
 from netvitals.capture.selection import Only, picked
-from netvitals.capture.task import Task, in_double, inputs_of
+from netvitals.capture.task import Task, batches_of, in_double, inputs_of
 from netvitals.singular.checkpoint.candidates import candidate_directions
-from netvitals.singular.laws.fluctuation import nu
-from netvitals.singular.laws.rlct import rlct_additive
+from netvitals.singular.checkpoint.pairs import Direction
 from netvitals.singular.orders.nature import along_task, verdict_of
+from netvitals.singular.orders.neighbourhood import LocalCoefficient, local_coefficient
 from netvitals.singular.orders.order import KLOrder, kl_order
+from netvitals.singular.orders.product import product_crossing
 from netvitals.singular.orders.spectrum import DENSE_LIMIT, Classified, classify_spectrum
 from netvitals.singular.sampling.evidence import WatanabeTriple
 
-SCAN = tuple(np.geomspace(3e-3, 1.0, 10).tolist())  # relative to the size of the weights along the direction
+SCAN = tuple(np.geomspace(1e-3, 1.0, 12).tolist())  # relative to the size of the weights along the direction
 NEARBY = 0.1  # Fisher form at the checkpoint, over its largest on the way out: above it the point is regular
+ON_THE_SET = 0.01  # the same, up to which a singular set that the scan points back to is this point's own
+SAMPLES = 10_000  # for which the free energy is said
 EMPTY = {
-    "joint mode": "the unit is silent on this batch, or nothing reads it",
+    "joint mode": "nothing reads the unit",
+    "merge": "other weights undo what the two units do differently",
+    "hidden direction": "other weights undo it",
     "K-FAC bottom": "the layer's inputs do not vary along it, or its outputs are not read",
     "norm kernel": "the norm's centring takes it out",
 }
@@ -46,9 +51,10 @@ class Candidate(Result):
     """One direction and what was found along it."""
 
     name: str
-    kind: str  # "joint mode", "K-FAC bottom", "norm kernel"
+    kind: str  # "joint mode", "merge", "hidden direction", "K-FAC bottom", "norm kernel"
     verdict: str  # "singular", "gauge", "regular", "unclear"
     scan: KLOrder
+    own: LocalCoefficient | None = None  # of the weights it is made of, all others held
     direction: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)  # by parameter name
 
     @property
@@ -63,24 +69,21 @@ class Candidate(Result):
         if self.verdict == "gauge":
             return EMPTY.get(self.kind, "the model does not change along it")
         if self.verdict == "regular":
-            return (
-                f"the Fisher form here is {self.share:.0%} of its largest on the way out: no singular point within "
-                "reach"
-            )
+            return f"the Fisher form here is {self.share:.0%} of its largest on the way out"
         if self.verdict == "singular":
             away = distance(self)
-            return (
-                f"order {self.scan.order}, the Fisher form falls as t^{self.scan.slope:.2f} ± "
-                f"{self.scan.stderr:.2f}; "
-                + (f"the singular set is {away:.2g} away" if away > 0 else "the checkpoint lies on the singular set")
-            )
+            where = f"the singular set is {away:.2g} away" if away > 0 else "the checkpoint lies on the singular set"
+            own = f"; its own weights, the others held: {self.own}" if self.own is not None else ""
+            fall = f"the Fisher form falls as t^{self.scan.slope:.2f} ± {self.scan.stderr:.2f}"
+            return f"order {self.scan.order}, {fall}; {where}{own}"
         return self.scan.note or "; ".join(self.scan.fisher_fit.flags)
 
     def to_dict(self) -> dict[str, Any]:
         """Without the direction itself, which has as many numbers as the weights it moves."""
         found = {"name": self.name, "kind": self.kind, "verdict": self.verdict, "why": self.why}
         order = {"order": self.scan.order, "slope": plain(self.scan.slope), "stderr": plain(self.scan.stderr)}
-        return {**found, **order, "share": plain(self.share), "skipped": {}}
+        own = {"lambda": self.own.lam, "m": self.own.m} if self.own is not None else {"lambda": None, "m": None}
+        return {**found, **order, **own, "share": plain(self.share), "skipped": {}}
 
     def __str__(self) -> str:
         return f"{self.verdict:9s} {self.kind:13s} {self.name}: {self.why}"
@@ -91,11 +94,17 @@ class Readout(Result):
     """Orders found at one checkpoint and the invariants that follow, or why there are none."""
 
     candidates: tuple[Candidate, ...]
-    triple: WatanabeTriple | None  # contribution of the singular directions together
-    interval: tuple[float, float] | None  # of the λ contribution, from the slopes' errors
+    whole: LocalCoefficient  # of all parameters together, or why not
     conditions: dict[str, str]  # "holds", "fails: …" or "not checked: …"
     skipped: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def triple(self) -> WatanabeTriple | None:
+        """λ, m and ν of the whole model; None where they are not determined, ν NaN where it alone is not."""
+        if self.whole.lam is None or self.whole.m is None:
+            return None
+        return WatanabeTriple(self.whole.lam, self.whole.m, math.nan if self.whole.nu is None else self.whole.nu)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a candidate direction."""
@@ -106,21 +115,19 @@ class Readout(Result):
 
     def __str__(self) -> str:
         counts = {v: len(self.of(v)) for v in ("singular", "gauge", "regular", "unclear")}
-        lines = [f"{len(self.candidates)} candidate directions: " + ", ".join(f"{n} {v}" for v, n in counts.items())]
-        if self.triple is None:
-            lines.append("no singular direction was found; a trained network usually sits away from its singular set:")
-        else:
-            assert self.interval is not None
-            lines.append(
-                f"contribution of the singular directions: {self.triple} "
-                f"(λ in [{self.interval[0]:.3g}, {self.interval[1]:.3g}])"
-            )
-            lines += [f"  {c}" for c in self.of("singular")]
+        tried = len(self.candidates)
+        lines = [f"{tried} directions tried: " + ", ".join(f"{n} {v}" for v, n in counts.items())]
+        if not counts["singular"]:
+            lines.append(f"no singular direction: none among the {tried} directions tried")
+        lines += [f"  {c}" for c in self.of("singular")]
+        lines.append(f"whole model: {self.whole}")
+        if self.triple is not None:
+            lines.append(f"  free energy of n = {SAMPLES:,} samples: n S + {self.triple.free_energy(SAMPLES):.4g} nats")
         if away := self.of("regular"):
             shares = [c.share for c in away]
             lines.append(
                 f"  {len(away)} regular: the Fisher form at the checkpoint is {min(shares):.0%} to "
-                f"{max(shares):.0%} of its largest on the way out, so no singular point is within reach"
+                f"{max(shares):.0%} of its largest on the way out"
             )
         for kind, why in EMPTY.items():
             if empty := [c for c in self.of("gauge") if c.kind == kind]:
@@ -149,14 +156,15 @@ def readout(
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce", "mse", or one of torch's losses of that kind; it fixes the likelihood.
-        batch: what a loader yields; targets may be anything, the Fisher is the expected one.
+        batch: what a loader yields, or a loader, whose first batch is taken; targets may be anything, the Fisher is
+            the expected one. λ needs at least as many scores (examples times outputs) as parameters.
         only: names or patterns of layers, or a function of a name: directions that move one of them.
         progress: called with (directions scanned, all).
-        units: hidden units per pair of layers, the weakest first.
+        units: candidates of each kind per pair of layers, the weakest first.
         scan: how far to go along a direction, relative to the size of the weights along it.
 
     Returns:
-        Every direction that was tried, and what the singular ones contribute.
+        Every direction that was tried, and λ, m and ν where the neighbourhood decides them.
     """
     family, task = check_task(model, loss_fn, batch)
     task = _in_eval(task)
@@ -165,32 +173,52 @@ def readout(
         notes.append("half precision was promoted to float64")
     wanted = set(picked([n for n, _ in model.named_modules()], only, "module"))
     directions, skipped = candidate_directions(task, "ce" if family == "categorical" else "mse", units)
-    directions = [d for d in directions if any(name.rpartition(".")[0] in wanted for name in d[2])]
+    directions = [d for d in directions if any(name.rpartition(".")[0] in wanted for name in d.moves)]
     found: list[Candidate] = []
-    for name, kind, direction in directions:
-        found.append(_scan(task, family, name, kind, direction, scan))
+    for direction in directions:
+        found.append(_scan(task, family, direction, scan))
         if progress is not None:
             progress(len(found), len(directions))
-    singular = [c for c in found if c.verdict == "singular"]
-    triple = interval = None
-    if singular:
-        ks = [c.scan.order or 1 for c in singular]
-        lam, m = rlct_additive(ks)
-        triple = WatanabeTriple(lam, m, sum(nu(k) for k in ks))
-        spread = [_contribution_range(c.scan) for c in singular]
-        interval = (sum(low for low, _ in spread), sum(high for _, high in spread))
-        notes.append(
-            "directions are added as if they met nowhere; where two of them cross, λ is that of the crossing "
-            "(singular.recover_crossing), never the ray's"
-        )
+    near: dict[str, Tensor] = {}
+    for candidate, direction in zip(found, directions):
+        moves = direction.to_point
+        if candidate.verdict == "singular" and not _overlap(near, moves):
+            near |= {n: m + near[n] if n in near else m for n, m in moves.items()}
+    if any(distance(c) > 0 for c in found):
+        notes.append("λ is that of the singular point next to the checkpoint, where the dead weights are zero or equal")
+    parts = {n: 3 * torch.ones_like(p) for n, p in task.model.named_parameters()}
+    for candidate, direction in zip(found, directions):
+        if candidate.verdict == "singular":  # whole weights: their directions may cross
+            parts |= {n: (m.max() + 0 * m) for n, m in direction.parts.items() if n in parts}
+    whole = _local(task, family, parts, near)
     return Readout(
         candidates=tuple(found),
-        triple=triple,
-        interval=interval,
+        whole=whole,
         conditions=_conditions(found),
         skipped=skipped,
         notes=tuple(notes),
     )
+
+
+def _overlap(near: Mapping[str, Tensor], moves: Mapping[str, Tensor]) -> bool:
+    return any(bool(((near[n] != 0) & (m != 0)).any()) for n, m in moves.items() if n in near)
+
+
+def _local(task: Task, family: str, parts: Mapping[str, Tensor], to_point: Mapping[str, Tensor]) -> LocalCoefficient:
+    """λ, m and ν of the masked parameters at the checkpoint moved to a singular point, all others held there."""
+    if to_point:
+        twin = in_double(task)
+        known = dict(twin.model.named_parameters(remove_duplicate=False))
+        with torch.no_grad():
+            for name, move in to_point.items():
+                known[name].add_(move)
+        task = twin
+    outputs, theta, mask = along_task(task, parts)
+    free = mask.nonzero()[:, 0]
+    block, start, sides = lambda part: outputs(theta.index_copy(0, free, part)), theta[free], mask[free]
+    if not bool(start.any()) and bool((sides <= 2).all()):
+        return product_crossing(block, start, sides == 1, family)
+    return local_coefficient(block, start, family, sides=(sides == 1, sides == 2) if bool((sides < 3).any()) else None)
 
 
 @undisturbed
@@ -233,7 +261,7 @@ def spectrum_along(
 
 def check_task(model: nn.Module, loss_fn: LossFn, batch: Any) -> tuple[str, Task]:
     """The likelihood's name and the batch taken apart; a sentence for a loss or a batch that a readout cannot use."""
-    task = inputs_of(model, batch)
+    task = inputs_of(model, next(batches_of(batch), batch))
     kind = likelihood_of(loss_fn, task.targets[0] if task.targets else None)
     if not task.examples:
         raise ValueError("the batch is empty: a readout needs inputs to see the model's answers on")
@@ -247,22 +275,22 @@ def _in_eval(task: Task) -> Task:
     return twin
 
 
-def _scan(
-    task: Task, family: str, name: str, kind: str, direction: dict[str, Tensor], scan: Sequence[float]
-) -> Candidate:
-    outputs, theta, v = along_task(task, direction)
-    size = max(float((theta * v / v.norm()).norm()), 1e-2 * float(theta.norm()), 1e-3)
+def _scan(task: Task, family: str, direction: Direction, scan: Sequence[float]) -> Candidate:
+    outputs, theta, v = along_task(task, direction.moves)
+    size = max(direction.size or max(float((theta * v / v.norm()).norm()), 1e-2 * float(theta.norm())), 1e-3)
     result = kl_order(outputs, theta, v, family, ts=[s * size for s in scan], shift=True)
     verdict = verdict_of(result)
-    if verdict == "unclear" and result.fisher[0] >= NEARBY * result.fisher.max() > 0:
+    most = {"unclear": NEARBY, "singular": ON_THE_SET}.get(verdict)
+    if most is not None and result.fisher[0] >= most * result.fisher.max() > 0:
         verdict = "regular"  # the form does not vanish here: an exponent further out says nothing of this point
-    return Candidate(name=name, kind=kind, verdict=verdict, scan=result, direction=direction)
-
-
-def _contribution_range(scan: KLOrder) -> tuple[float, float]:
-    """1/(2k) over the fit's interval, widened by its distance from the whole order: the finite window's own error."""
-    half = (scan.fisher_fit.interval[1] - scan.fisher_fit.interval[0]) / 4 + abs(scan.estimate - (scan.order or 1))
-    return 1 / (2 * max(scan.estimate + half, 1.0)), 1 / (2 * max(scan.estimate - half, 1.0))
+    own = None
+    if verdict == "singular" and direction.parts:
+        own = _local(task, family, direction.parts, direction.to_point)
+        if own.resolved and not own.singular:
+            verdict = "gauge"  # the ray leaves the fibre at second order, and other weights take it back
+    return Candidate(
+        name=direction.name, kind=direction.kind, verdict=verdict, scan=result, own=own, direction=direction.moves
+    )
 
 
 def _conditions(found: list[Candidate]) -> dict[str, str]:
@@ -284,4 +312,10 @@ def _conditions(found: list[Candidate]) -> dict[str, str]:
 
 def distance(candidate: Candidate) -> float:
     """How far the checkpoint sits from the singular set along a candidate: the fitted shift; NaN if not singular."""
-    return candidate.scan.fisher_fit.shift if candidate.verdict == "singular" else math.nan
+    return _shift(candidate.scan) if candidate.verdict == "singular" else math.nan
+
+
+def _shift(scan: KLOrder) -> float:
+    """The fitted shift; one far below the first place of the scan is zero."""
+    shift = scan.fisher_fit.shift
+    return shift if shift > 1e-3 * float(scan.ts[0]) else 0.0

@@ -16,6 +16,7 @@ from netvitals.singular.laws.rlct import rlct_additive, rlct_crossing, rlct_redu
 from netvitals.singular.networks.builders import DiagonalNet
 from netvitals.singular.orders.crossing import recover_crossing
 from netvitals.singular.orders.likelihood import Gaussian, Likelihood
+from netvitals.singular.orders.neighbourhood import local_coefficient
 from netvitals.singular.orders.order import KLOrder, kl_order
 
 f64 = torch.float64
@@ -40,7 +41,7 @@ class Specimen:
 
 @dataclass(frozen=True)
 class Examined(Result):
-    """Exact values beside what our estimators return."""
+    """Exact values beside what our estimators return; λ and m None where they are not determined."""
 
     specimen: Specimen
     order: int | None
@@ -52,9 +53,17 @@ class Examined(Result):
 
     @property
     def agrees(self) -> bool:
+        """Whether nothing that was found differs from the exact values."""
         s = self.specimen
         same = self.lam is None or (math.isclose(self.lam, s.lam, abs_tol=1e-9) and self.m == s.m)
         return self.order == s.order and same
+
+    @property
+    def verdict(self) -> str:
+        """In words; what was not determined is not said to agree."""
+        if not self.agrees:
+            return "DISAGREES"
+        return "agrees" if self.lam is not None else "the order agrees"
 
 
 class SplitMixture:
@@ -215,6 +224,9 @@ def examine(specimen: Specimen) -> Examined:
         lam, m = (crossing.lam, crossing.m) if crossing.consistent else (math.nan, 0)
     elif specimen.theta0.numel() == 1 and result.order is not None:
         lam, m = rlct_single(result.order)
+    elif specimen.likelihood == "gaussian" or isinstance(specimen.likelihood, Gaussian):
+        near = local_coefficient(specimen.outputs, specimen.theta0)
+        lam, m = near.lam, near.m
     return Examined(
         specimen=specimen, order=result.order, estimate=result.estimate, ratio=result.ratio, lam=lam, m=m, scan=result
     )

@@ -23,7 +23,9 @@ from netvitals.singular.orders.rates import RateFit, rate_fit
 Outputs = Callable[[Tensor], Tensor]
 DEFAULT_TS = tuple(np.geomspace(10**-3, 10**-1.3, 10).tolist())
 _WHOLE = 0.15  # how far the estimate may be from a whole number (spec §4.4)
-_RATIO = 0.05  # relative deviation of F t²/K from 2k² that is called consistent
+_RATIO = 0.05  # relative deviation of F t²/K from 2k² that is called consistent, at the smallest t
+_NEARBY = 0.15  # the same for the next places further out
+_BEYOND = 5.0  # distances to the singular set after which the ratio is read
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class KLOrder(Result):
     estimate: float  # 1 + slope/2
     slope: float  # of the directional Fisher
     stderr: float  # of the slope
-    ratio: float  # F t²/K at the smallest usable t, to be compared with 2k²
+    ratio: float  # F t²/K at the smallest usable t, to be compared with 2k²; t and K from the singular set
     kl_slope: float  # to be compared with 2k
     estimator: str  # which Fisher
     passes: int  # forward-mode products used
@@ -46,8 +48,8 @@ class KLOrder(Result):
 
     @property
     def consistent(self) -> bool:
-        """Whether the Fisher–KL ratio agrees with 2k²."""
-        return self.order is not None and abs(self.ratio / (2 * self.order**2) - 1) < _RATIO
+        """Whether the Fisher–KL ratio agrees with 2k²: without it no order is given."""
+        return self.order is not None
 
     def __str__(self) -> str:
         head = f"order {self.order}" if self.order is not None else f"no order: {self.note}"
@@ -107,8 +109,8 @@ def kl_order(
         shift: fit how far ``theta0`` is from the singular set, instead of taking it as on it.
 
     Returns:
-        order None where the estimate is not near a whole number, or where the divergence is identically zero (a gauge
-        direction, note "gauge").
+        order None where the estimate is not near a whole number, where $F t^2/K$ is not near $2k^2$ at the places
+        next to the singular set, or where the divergence is identically zero (a gauge direction, note "gauge").
 
     >>> cube = lambda th: th[:1].pow(3).expand(5, 1)
     >>> kl_order(cube, torch.zeros(2, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)).order
@@ -132,21 +134,34 @@ def kl_order(
     scale = float(truth.double().square().mean()) + 1.0
     half = theta0.dtype in (torch.float16, torch.bfloat16)
     name = family.name + (f", promoted from {str(theta0.dtype).removeprefix('torch.')}" if half else "")
-    return _conclude(t_axis, f, k, scale, name, shift)
+    fit = _nearest_fit(t_axis, f) if shift else rate_fit(t_axis, f)
+    near = np.flatnonzero((t_axis >= _BEYOND * fit.shift) & (k > 1e-26 * scale))
+    near = near[: max(3, t_axis.size // 2) if fit.shift == 0 else 3]
+    from_set = k[near]
+    if fit.shift > 0 and near.size:  # the truth is then the model on the singular set, not at theta0
+        there = outputs(theta - fit.shift * v)
+        moved = [family.kl(there, outputs(theta + t_axis[i] * v)) for i in near]
+        from_set = torch.stack(moved).detach().cpu().double().numpy()
+    usable = from_set > 1e-26 * scale
+    ratios = f[near][usable] * (t_axis[near][usable] + fit.shift) ** 2 / from_set[usable]
+    return _conclude(t_axis, f, k, ratios, scale, name, fit)
 
 
-def _conclude(t: np.ndarray, f: np.ndarray, kl: np.ndarray, scale: float, name: str, shift: bool) -> KLOrder:
+def _nearest_fit(t: np.ndarray, f: np.ndarray) -> RateFit:
+    """The fit with a shift, over as much of the window as a power law holds: far out activations saturate."""
+    fits = [rate_fit(t[:n], f[:n], shift=True) for n in range(len(t), max(5, len(t) // 2) - 1, -1)]
+    fits = [fit for fit in fits if math.isfinite(fit.stderr)] or fits[:1] or [rate_fit(t, f, shift=True)]
+    return min(fits, key=lambda fit: fit.stderr if math.isfinite(fit.stderr) else math.inf)
+
+
+def _conclude(
+    t: np.ndarray, f: np.ndarray, kl: np.ndarray, ratios: np.ndarray, scale: float, name: str, fit: RateFit
+) -> KLOrder:
     gauge = bool((np.abs(kl) <= 1e-26 * scale).all() and (np.abs(f) <= 1e-24 * scale).all())
-    fit = rate_fit(t, f, shift=shift)
     # the difference of two outputs cannot be resolved below their rounding, so K has a floor of its own
     kl_fit = rate_fit(
-        t, np.maximum(kl, 0.0), floor=max(1e-30 * scale, 1e-14 * float(np.abs(kl).max(initial=0.0))), shift=shift
+        t + fit.shift, np.maximum(kl, 0.0), floor=max(1e-30 * scale, 1e-14 * float(np.abs(kl).max(initial=0.0)))
     )
-    usable = kl > 1e-26 * scale
-    ratio = math.nan
-    if usable.any():
-        i = int(np.argmax(usable))
-        ratio = float(f[i] * (t[i] + fit.shift) ** 2 / kl[i])
     estimate = 1 + fit.slope / 2
     order, note = None, ""
     if gauge:
@@ -158,12 +173,17 @@ def _conclude(t: np.ndarray, f: np.ndarray, kl: np.ndarray, scale: float, name: 
         )
     else:
         order = max(1, round(estimate))
+        off = np.abs(ratios / (2 * order**2) - 1)
+        if not off.size or off[0] >= _RATIO or (off >= _NEARBY).any():
+            seen = f"{ratios[int(np.argmax(off))]:.3g}" if off.size else "not to be had"
+            note = f"two readings disagree: the Fisher form says order {order}, F t²/K is {seen}, not {2 * order**2}"
+            order = None
     return KLOrder(
         order=order,
         estimate=estimate,
         slope=fit.slope,
         stderr=fit.stderr,
-        ratio=ratio,
+        ratio=float(ratios[0]) if ratios.size else math.nan,
         kl_slope=kl_fit.slope,
         estimator=name,
         passes=len(t),

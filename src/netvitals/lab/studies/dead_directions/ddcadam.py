@@ -10,7 +10,8 @@ from netvitals.lab import data as datasets
 from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.dead_directions import _race
 
-OPTIMIZERS = ("adam", "adamw", "ddcadam")
+OPTIMIZERS = ("adam", "adamw", "ddcadam", "ddcadam-radial")
+FIRST_SEED = 100  # the rates below were looked at with smaller ones
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,8 @@ class Race:
     """Training steps by architecture, learning rates, seeds, and the log size of a rescaled start."""
 
     steps: dict[str, int]
-    rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-    seeds: int = 3
+    rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2)
+    seeds: int = 10
     rescaled: float = 1.0
     images: str = "cifar10,train=4000,test=1000"
 
@@ -30,36 +31,28 @@ def trials(p: Race) -> list[Config]:
         {
             "architecture": a,
             "optimizer": o,
-            "lr": lr,
-            "seed": s,
-            "rescaled": r,
+            "seed": FIRST_SEED + s,
+            "rates": list(p.rates),
+            "rescaled": p.rescaled,
             "steps": n,
             "data": data.get(a, "digits"),
         }
         for a, n in p.steps.items()
         for o in OPTIMIZERS
-        for lr in p.rates
         for s in range(p.seeds)
-        for r in (0.0, p.rescaled)
     ]
 
 
 def trial(config: Config) -> list[Row]:
-    return [_race.race(**config)]
+    return _race.race(**config)
 
 
 def best(rows: Sequence[Row], architecture: str, optimizer: str) -> list[Row]:
-    """The runs at the rate whose mean test loss from the plain start is lowest; a rate with a failed run is out."""
+    """The runs of an optimiser, each at the rate that its own validation data chose, in the order of the seeds."""
     mine = [r for r in rows if (r["architecture"], r["optimizer"]) == (architecture, optimizer)]
-    means = {}
-    for lr in sorted({r["lr"] for r in mine}):
-        runs = [r["test"] for r in mine if r["lr"] == lr and not r["rescaled"]]
-        if runs and all(v is not None for v in runs):
-            means[lr] = sum(runs) / len(runs)
-    if not means:
+    if not mine or any(r["test"] is None for r in mine if not r["rescaled"]):
         raise LookupError(f"no rate of {optimizer} on {architecture} finished every run")
-    chosen = min(means, key=lambda lr: means[lr])
-    return [r for r in mine if r["lr"] == chosen]
+    return sorted(mine, key=lambda r: (r["seed"], r["rescaled"]))
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -68,10 +61,14 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         for o in OPTIMIZERS:
             runs = [r for r in best(rows, a, o) if not r["rescaled"]]
             out[f"{a}, {o}"] = (
-                f"test loss {sum(r['test'] for r in runs) / len(runs):.4f} at rate {runs[0]['lr']:g}, "
+                f"test loss {sum(r['test'] for r in runs) / len(runs):.4f} at rates {_rates(runs)}, "
                 f"moved {max(r['moved'] for r in runs):.2g} along gauges"
             )
     return out
+
+
+def _rates(runs: Sequence[Row]) -> str:
+    return ", ".join(f"{lr:g}" for lr in sorted({r["lr"] for r in runs}))
 
 
 STUDIES = (
@@ -83,9 +80,9 @@ STUDIES = (
         trial=trial,
         summary=summary,
         scales={
-            "smoke": Race({"mlp": 40, "resnet": 8, "gpt": 8}, rates=(1e-3, 1e-2), seeds=1),
-            "small": Race({"mlp": 300, "resnet": 120, "gpt": 150}),
-            "paper": Race({"mlp": 5000, "resnet": 5000, "gpt": 5000}, seeds=10),
+            "smoke": Race({"mlp": 40, "resnet": 8, "gpt": 8, "finetune": 20}, rates=(1e-3, 1e-2), seeds=1),
+            "small": Race({"mlp": 300, "resnet": 120, "gpt": 60, "finetune": 100}),
+            "paper": Race({"mlp": 5000, "resnet": 5000, "gpt": 5000, "finetune": 1000}),
         },
     ),
     Study(

@@ -8,11 +8,13 @@ import numpy as np
 
 from netvitals.lab.studies import Claim, Config, Expected, Row, Verdict, decide, not_run
 from netvitals.lab.studies.dead_directions.ddcadam import OPTIMIZERS, best
+from netvitals.lab.studies.dead_directions.ddcadam import _rates as _rates
 
 NAMES = {
     "mlp": "an MLP on digits",
     "resnet": "a small ResNet on digits",
     "gpt": "a small GPT on text",
+    "finetune": "an MLP on digits, tuned on 200 turned ones,",
     "images": "a small ResNet on natural images",
 }
 
@@ -25,7 +27,7 @@ def _loss(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
         mean = {o: float(np.mean([r["test"] for r in v])) for o, v in runs.items()}
         gaps = [d["test"] - a["test"] for d, a in zip(runs["ddcadam"], runs["adam"])]  # the same seeds
         gap, error = float(np.mean(gaps)), float(np.std(gaps, ddof=1) / len(gaps) ** 0.5)
-        text = ", ".join(f"{o} {mean[o]:.4f} at rate {runs[o][0]['lr']:g}" for o in OPTIMIZERS)
+        text = ", ".join(f"{o} {mean[o]:.4f} at rates {_rates(runs[o])}" for o in OPTIMIZERS)
         words = (
             "no difference beyond two standard errors"
             if abs(gap) <= 2 * error
@@ -37,8 +39,7 @@ def _loss(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
             gap <= 2 * error,
             gap,
             error,
-            note=f"{words}: test loss {text}; each at its best rate of "
-            f"{len({r['lr'] for r in rows})}, {len(gaps)} seeds",
+            note=f"{words}: test loss {text}; each seed at the rate that its validation data chose, {len(gaps)} seeds",
         )
 
     return judge
@@ -93,7 +94,7 @@ CLAIMS = tuple(
     )
     for a in NAMES
     for kind, statement, expected, judge in (
-        ("loss", "on {} DDCAdam is at least as good as Adam, each at its best rate", "not worse", _loss),
+        ("loss", "on {} DDCAdam is at least as good as Adam, each at the rate validation chose", "not worse", _loss),
         ("start", "on {} DDCAdam minds a rescaled start less than Adam", "smaller change", _start),
         ("drift", "on {} DDCAdam goes less far along the gauges than Adam", "shorter way", _moved),
     )

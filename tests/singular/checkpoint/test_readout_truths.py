@@ -1,0 +1,160 @@
+"""The readout where λ and m are known: dead units, rotated bottlenecks, units that are one, dead head channels."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from netvitals.singular import readout, rlct_reduced_rank
+
+
+def answers(found):
+    return found.triple.lam, found.triple.m
+
+
+class Product(nn.Module):
+    """a · tanh(b x) with both weights zero."""
+
+    def __init__(self, activation=torch.tanh):
+        super().__init__()
+        self.b, self.a, self.activation = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False), activation
+        nn.init.zeros_(self.b.weight)
+        nn.init.zeros_(self.a.weight)
+
+    def forward(self, x):
+        return self.a(self.activation(self.b(x)))
+
+
+def test_a_dead_unit_is_a_crossing_and_not_a_ray():
+    found = readout(Product(), "mse", torch.randn(50, 1))
+    (hit,) = found.of("singular")
+    assert answers(found) == (0.5, 2) and (hit.own.lam, hit.own.m) == (0.5, 2)
+    assert "λ = 0.5, m = 2" in str(found) and "0.25" not in str(found)
+    n = 10_000  # λ log n − (m − 1) log log n
+    assert found.triple.free_energy(n) == pytest.approx(0.5 * math.log(n) - math.log(math.log(n)))
+    assert found.triple.free_energy(n, entropy=2.0) == pytest.approx(20_000 + found.triple.free_energy(n))
+    assert "n S + 2.385 nats" in str(found)
+
+
+def test_a_dead_relu_has_a_kink_and_is_resolved_by_its_anchored_rays():
+    found = readout(Product(torch.relu), "mse", torch.randn(50, 1))
+    (hit,) = found.of("singular")
+    assert (hit.own.lam, hit.own.m, hit.own.sheets) == (0.5, 2, (1, 1))
+
+
+@pytest.mark.parametrize("sizes", [(4, 3, 4, 2), (5, 3, 2, 1)])
+def test_reduced_rank_in_a_rotated_hidden_basis(sizes):
+    n_in, hidden, n_out, rank = sizes
+    torch.manual_seed(1)
+    turn = torch.linalg.qr(torch.randn(hidden, hidden))[0]
+    a, b = torch.randn(hidden, n_in), torch.randn(n_out, hidden)
+    a[rank:], b[:, rank:] = 0, 0
+    net = nn.Sequential(nn.Linear(n_in, hidden, bias=False), nn.Linear(hidden, n_out, bias=False))
+    with torch.no_grad():
+        net[0].weight.copy_(turn @ a)
+        net[1].weight.copy_(b @ turn.T)
+    found = readout(net, "mse", torch.randn(80, n_in))
+    assert any(c.kind == "hidden direction" for c in found.of("singular")), str(found)
+    if hidden - rank == 1:
+        assert answers(found) == rlct_reduced_rank(*sizes), str(found)
+    else:  # two dead directions at once are not two crossing sheets: said, not guessed
+        assert found.triple is None and "not determined, because" in str(found)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_two_identical_tanh_units_are_one_of_order_two(sign):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Tanh(), nn.Linear(4, 1, bias=False))
+    with torch.no_grad():
+        net[0].weight[2] = sign * net[0].weight[0]
+    found = readout(net, "mse", torch.randn(100, 3))
+    merge = next(c for c in found.of("singular") if c.kind == "merge")
+    assert "units 0 and 2" in merge.name and merge.scan.order == 2
+    assert answers(found) == (12 / 2 + 3 / 4, 1), str(
+        found
+    )  # three directions apart, each u⁴; the sum of columns is live
+
+
+class Attention(nn.Module):
+    """One block with a fused projection and torch's fused attention."""
+
+    def __init__(self, d=8, heads=2):
+        super().__init__()
+        self.heads, self.norm = heads, nn.LayerNorm(d)
+        self.qkv, self.out, self.head = nn.Linear(d, 3 * d), nn.Linear(d, d), nn.Linear(d, 5)
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        return self.head(x + self.out(mixed))
+
+
+@pytest.mark.slow
+def test_a_dead_value_channel_in_a_fused_projection():
+    torch.manual_seed(0)
+    net = Attention()
+    with torch.no_grad():
+        net.qkv.weight[16 + 5], net.qkv.bias[16 + 5], net.out.weight[:, 5] = 0, 0, 0
+    found = readout(net, "ce", torch.randn(40, 6, 8))
+    (hit,) = found.of("singular")
+    assert "values → output, head 1" in hit.name and hit.scan.order == 2
+    # 7 varying inputs and a constant, 4 channels of which 3 live, 4 logits that cross-entropy sees
+    assert (hit.own.lam, hit.own.m) == rlct_reduced_rank(8, 4, 4, 3), str(hit)
+    assert found.triple is None and "whole model: λ not determined, because" in str(found)
+    named = {n for n, _ in net.named_parameters()}
+    moved = {n for c in found.candidates for n in c.direction}
+    assert all(n in moved or n in found.skipped or n.rpartition(".")[0] in found.skipped for n in named)
+
+
+class Wordy(nn.Module):
+    """Takes a dict and gives a dict with several tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, batch):
+        hidden = torch.tanh(self.up(batch["features"]))
+        return {"hidden": hidden, "output": self.down(hidden)}
+
+
+def test_dicts_go_in_and_come_out_and_a_loader_is_taken():
+    torch.manual_seed(0)
+    batch = {"features": torch.randn(40, 3), "labels": torch.randint(0, 2, (40,))}
+    found = readout(Wordy(), "ce", batch)
+    assert found.candidates and str(readout(Wordy(), "ce", [batch, batch]).whole.parameters) == "26"
+
+    class Odd(Wordy):
+        def forward(self, batch):
+            return {"hidden": torch.zeros(40, 1), "values": super().forward(batch)["output"]}
+
+    with pytest.raises(ValueError, match=r"2 tensors \(hidden, values\)"):
+        readout(Odd(), "ce", batch)
+
+
+@pytest.mark.slow
+def test_silent_units_are_passed_over_and_the_list_is_full():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 12), nn.ReLU(), nn.Linear(12, 2))
+    with torch.no_grad():
+        net[0].bias[:6] = -100.0
+        net[0].weight[8], net[0].bias[8], net[2].weight[:, 8] = 0, 0, 0
+    found = readout(net, "mse", torch.randn(60, 3), units=4)
+    modes = [c for c in found.candidates if c.kind == "joint mode"]
+    assert len(modes) == 4 and modes[0].name == "0 → 2, unit 8" and modes[0].verdict == "singular"
+    assert all(int(c.name.split()[-1]) >= 6 for c in modes)  # the first six are shut
+    assert "6 shut on the whole batch" in next(iter(found.skipped.values()))
+    (own,) = [c.own for c in modes if c.own is not None]
+    assert (own.lam, own.m) == (1.0, 1)  # three weights and a bias against two outputs
+
+
+def test_a_straight_way_along_a_curved_gauge_orbit_is_no_singular_direction():
+    """Scaling a row up and its column down leaves the orbit at second order; other weights undo that."""
+    from netvitals.singular.orders.neighbourhood import local_coefficient
+
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    linear = lambda th: (x @ th[:3])[:, None] * th[3:]
+    found = local_coefficient(linear, torch.tensor([1.0, 2.0, -1.0, 0.5, 1.5], dtype=torch.float64))
+    assert (found.rank, found.fibre, found.singular, found.lam) == (4, 1, 0, 2.0), str(found)
