@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from netvitals.singular import coefficient_history, rlct_reduced_rank
+from netvitals.singular import coefficient_by_part, coefficient_history, rlct_reduced_rank
+from netvitals.singular.sampling.history import parts_of
 
 
 def linear_net(rank):
@@ -46,6 +47,8 @@ def test_a_checkpoint_at_the_truth_reads_the_closed_form_and_the_history_is_in_o
     last = found.coefficients[1]
     lam = rlct_reduced_rank(4, 3, 4, 3)[0]
     assert abs(last.mean - lam) < max(4 * last.stderr, 0.1 * lam) and last.stderr < 0.1 * lam
+    row = found.rows()[1]
+    assert {"r_hat", "effective_draws", "well", "below", "ok", "note"} <= set(row) and row["lambda"] == last.mean
     assert found.change[0] == pytest.approx(last.mean - found.coefficients[0].mean) and found.change[1] > 0
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
     assert torch.equal(rng, torch.get_rng_state()) and net.training
@@ -86,3 +89,42 @@ def test_wrong_checkpoints_get_a_sentence():
     with pytest.raises(ValueError, match="step 3 does not fit Sequential"):
         coefficient_history(net, half_mse, (x, x), checkpoints={3: {"0.weight": torch.zeros(2, 2)}})
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+
+
+def test_later_checkpoints_start_warm_and_agree_with_cold_ones():
+    net = nn.Linear(3, 1, bias=False).double()
+    x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    states, batch = {0: net.state_dict(), 1: net.state_dict()}, (x, net(x).detach())
+    options = {"draws": 200, "rungs": 1, "nbeta": 300.0}
+    warm = coefficient_history(net, half_mse, batch, checkpoints=states, **options)
+    cold = coefficient_history(net, half_mse, batch, checkpoints=states, warm=False, **options)
+    first, second = warm.coefficients
+    assert first.ok and second.cost < 0.85 * first.cost and cold.coefficients[1].cost == cold.coefficients[0].cost
+    assert abs(second.mean - 1.5) < 3 * second.stderr and first.trace[0, 0] > 0
+    assert second.step_size != cold.coefficients[1].step_size  # tuned twice over
+
+
+def test_the_parts_of_a_model_have_curves_of_their_own():
+    net = nn.Sequential(nn.Linear(3, 2, bias=False), nn.Linear(2, 2, bias=False)).double()
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y = net(x).detach()
+    found = coefficient_by_part(net, half_mse, (x, y), draws=60, localization=0.0, nbeta=100.0)
+    assert [h.part for h in found] == ["0", "1"] and [h.coefficients[0].parameters for h in found] == [6, 4]
+    assert [r["part"] for r in found.rows()] == ["0", "1"] and "0, step 0" in str(found)
+    named = coefficient_by_part(
+        net, half_mse, (x, y), parts={"all": None, "head": "1.*"}, checkpoints={3: net.state_dict()}, draws=4
+    )
+    assert [(h.part, h.steps, h.coefficients[0].parameters) for h in named] == [("all", (3,), 10), ("head", (3,), 4)]
+    with pytest.raises(ValueError, match="no parts"):
+        coefficient_by_part(nn.Linear(3, 2).double(), half_mse, (x, y))
+
+
+def test_the_blocks_of_a_language_model_are_its_parts():
+    block = lambda: nn.Sequential(nn.Linear(4, 4))
+    model = nn.Module()
+    model.transformer = nn.Module()
+    model.transformer.wte, model.transformer.h = nn.Embedding(5, 4), nn.ModuleList([block(), block()])
+    model.head = nn.Linear(4, 5, bias=False)
+    model.head.weight = model.transformer.wte.weight
+    assert list(parts_of(model)) == ["transformer"]
+    assert list(parts_of(model.transformer)) == ["wte", "h.0", "h.1"]

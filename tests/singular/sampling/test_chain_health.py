@@ -1,0 +1,107 @@
+"""Effective draws, R̂ and the standard error on series whose answers are known."""
+
+import numpy as np
+import pytest
+
+from netvitals.singular.sampling.chains import effective_draws, examine, r_hat, ranked, split_r_hat, standard_error
+from netvitals.singular.sampling.ladder import exchanges, first, respaced, top
+
+
+def autoregressive(rho, chains, draws, seed=0):
+    rng = np.random.default_rng(seed)
+    x = np.zeros((chains, draws))
+    x[:, 0] = rng.normal(size=chains)
+    for i in range(1, draws):
+        x[:, i] = rho * x[:, i - 1] + np.sqrt(1 - rho**2) * rng.normal(size=chains)
+    return x
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, -0.5])
+def test_effective_draws_of_an_autoregressive_series(rho):
+    x = autoregressive(rho, 4, 10_000)
+    assert effective_draws(x) == pytest.approx(40_000 * (1 - rho) / (1 + rho), rel=0.15)
+
+
+def test_the_standard_error_is_that_of_the_mean_over_repetitions():
+    means, errors = [], []
+    for seed in range(200):
+        x = autoregressive(0.8, 4, 400, seed)
+        means.append(x.mean())
+        errors.append(standard_error(x, np.zeros((0, 0, 0))))
+    # sd of the mean of 1600 draws worth a ninth each: 0.075
+    assert np.std(means) == pytest.approx(0.075, rel=0.12)
+    assert np.mean(errors) == pytest.approx(0.075, rel=0.3)  # a little above: the larger of two estimates
+    assert np.mean(np.abs(means) < 3 * np.array(errors)) > 0.98
+
+
+def test_the_standard_error_is_at_least_the_spread_between_chains():
+    x = np.random.default_rng(0).normal(size=(4, 500)) + np.array([[0.0], [0.0], [1.0], [1.0]])
+    assert standard_error(x, np.zeros((0, 0, 0))) >= x.mean(1).std(ddof=1) / 2 > 0.25
+
+
+def test_a_slow_observable_that_the_loss_follows_widens_its_error():
+    slow, fast = autoregressive(0.98, 4, 1000), autoregressive(0.0, 4, 1000, 1)
+    loss = 0.3 * slow + fast
+    alone, beside = standard_error(loss, np.zeros((0, 0, 0))), standard_error(loss, slow[None])
+    assert beside > 1.2 * alone or alone > 0.05
+    assert standard_error(fast, slow[None]) == pytest.approx(standard_error(fast, np.zeros((0, 0, 0))), rel=0.2)
+
+
+def test_r_hat_sees_chains_that_differ_in_place_or_in_spread():
+    rng = np.random.default_rng(1)
+    same = rng.normal(size=(4, 500))
+    assert r_hat(same) < 1.02
+    assert r_hat(same + np.array([[0.0], [0.0], [0.0], [3.0]])) > 1.3
+    spread = same * np.array([[1.0], [1.0], [1.0], [8.0]])
+    assert split_r_hat(ranked(spread)) < 1.05 < 1.1 < r_hat(spread)  # only the folded ranks see it
+    assert r_hat(np.cumsum(same, 1)) > 1.1  # a drift shows between the halves
+
+
+def test_heavy_tails_do_not_hide_a_chain_that_stands_elsewhere():
+    x = np.random.default_rng(0).standard_cauchy(size=(4, 400))
+    x[3] += 8
+    assert r_hat(x) > 1.2 > split_r_hat(x)
+
+
+def test_health_is_that_of_the_worst_observable():
+    rng = np.random.default_rng(0)
+    loss, distance = rng.normal(size=(4, 400)), rng.normal(size=(4, 400)) + np.array([[0], [0], [0], [2.0]])
+    health, good = examine({"loss": loss, "distance": distance}, limit=100.0)
+    assert health.worst == "distance" and not health.ok and health.r_hat > 1.2 and health.effective_draws < 50
+    assert health.effective_of_loss > 1000 and good.all() and "do not agree" in str(health)
+    assert examine({"loss": loss}, limit=100.0)[0].ok
+
+
+def test_diverged_chains_are_counted_never_averaged():
+    trace = np.random.default_rng(0).normal(1.0, 0.1, (4, 100))
+    trace[2, 50:] = np.inf
+    health, good = examine({"loss": trace}, limit=1e6)
+    assert health.diverged == (2,) and good.tolist() == [True, True, False, True]
+    assert "left out" in str(health) and not health.ok
+
+
+def test_few_draws_are_not_believed():
+    health, _ = examine({"loss": np.random.default_rng(0).normal(size=(2, 10))}, limit=100.0)
+    assert not health.ok and "more draws" in str(health)
+
+
+def test_exchanges_keep_the_joint_law_of_two_rungs():
+    """Two replicas with energies Gamma(λ)/b on each rung: after exchanges the means are λ/b still."""
+    rng = np.random.default_rng(0)
+    rungs, lam = np.array([10.0, 2.0]), 1.5
+    losses = rng.gamma(lam, size=(2, 200_000)) / rungs[:, None]
+    places, lower, chance = exchanges(rungs, losses, False, rng.uniform(size=losses.shape))
+    after = np.take_along_axis(losses, places, 0)
+    assert lower.tolist() == [0] and 0.05 < chance[0] < 0.6
+    assert after.mean(1) == pytest.approx(lam / rungs, rel=0.02)
+    assert (places[0] != 0).mean() == pytest.approx(chance[0], abs=0.01)
+
+
+def test_a_ladder_has_its_ends_and_equal_refusals():
+    rungs = first(1e4, 1.0, parameters=4)
+    assert rungs[0] == 1e4 and rungs[-1] == pytest.approx(1.0) and (np.diff(rungs) < 0).all()
+    refused = np.linspace(0.1, 0.9, len(rungs) - 1)
+    new = respaced(rungs, refused)
+    assert new[0] == pytest.approx(1e4) and new[-1] == pytest.approx(1.0) and (np.diff(new) < 0).all()
+    assert np.log(new[0] / new[1]) > np.log(new[-2] / new[-1])  # denser where it was refused
+    assert first(10.0, 10.0, parameters=4).tolist() == [10.0] and top(5.0, np.zeros(3)) == 5.0
