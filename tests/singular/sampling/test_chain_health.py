@@ -1,10 +1,19 @@
 """Effective draws, R̂ and the standard error on series whose answers are known."""
 
+import math
+
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from netvitals.anatomy.copies.replicas import Replicas
 from netvitals.singular.sampling.chains import effective_draws, examine, r_hat, ranked, split_r_hat, standard_error
 from netvitals.singular.sampling.ladder import exchanges, first, respaced, top
+from netvitals.singular.sampling.langevin import Langevin, extrapolated
+from netvitals.singular.sampling.minimum import judged
+from netvitals.singular.sampling.noise import NoiseSource
+from netvitals.singular.sampling.observables import well
 
 
 def autoregressive(rho, chains, draws, seed=0):
@@ -105,3 +114,51 @@ def test_a_ladder_has_its_ends_and_equal_refusals():
     assert new[0] == pytest.approx(1e4) and new[-1] == pytest.approx(1.0) and (np.diff(new) < 0).all()
     assert np.log(new[0] / new[1]) > np.log(new[-2] / new[-1])  # denser where it was refused
     assert first(10.0, 10.0, parameters=4).tolist() == [10.0] and top(5.0, np.zeros(3)) == 5.0
+
+
+def test_the_search_weighs_the_pull_as_the_moves_do():
+    """In a well of 20 dimensions alone a move of ε = 0.1/γ is all but exact; were the energy another, one in three."""
+    model = nn.Linear(20, 1, bias=False).double()
+    x = torch.randn(8, 20, dtype=torch.float64)
+    copies = Replicas(model, lambda out, y: (out - y).square().mean())
+    walk = Langevin(
+        copies,
+        (x, model(x).detach()),
+        streams=[NoiseSource(0, c) for c in range(8)],
+        nbeta=1e-6,
+        gamma=100.0,
+        batch=4,
+        preconditioned=False,
+        law="normal",
+    )
+    assert walk.acceptance(1e-3) > 0.97
+
+
+def test_extrapolation_takes_a_first_order_bias_away_and_owns_what_is_left():
+    for bias in (0.05, 0.2, 0.4):
+        mean, error, share = extrapolated(3 / (1 - bias), 3 / (1 - bias / 2), (0.0, 0.0))
+        assert abs(mean - 3) < bias / 2 * 3 and abs(mean - 3) < 3 * error, (bias, mean, error)
+        assert bias / 2 < share < 1.5 * bias
+    mean, error, _ = extrapolated(3.0, 3.0, (0.1, 0.2))
+    assert mean == 3.0 and error == pytest.approx(math.hypot(0.1, 0.4))
+
+
+def test_the_well_of_a_quadratic_loss():
+    """With s = γ/(h + γ) in each of D directions: share s, sensitivity −D s (1 − s)/2."""
+    rng = np.random.default_rng(0)
+    h, gamma, dimensions = 3.0, 1.0, 5
+    w = rng.normal(size=(dimensions, 4, 50_000)) / math.sqrt(h + gamma)
+    found = well((h / 2 * w**2).sum(0), (w**2).sum(0), gamma, dimensions)
+    assert found.share == pytest.approx(0.25, rel=0.02) and found.ok
+    assert found.sensitivity == pytest.approx(-5 * 0.25 * 0.75 / 2, rel=0.03)
+    assert found.relative == pytest.approx(0.25, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("gain", "shift", "ok"), [(0.0, 0.0, True), (0.5, 0.0, False), (0.0, -1.0, False), (0.05, 0.0, True)]
+)
+def test_a_minimum_is_judged_by_descent_and_by_draws_below(gain, shift, ok):
+    draws = np.random.default_rng(0).gamma(2.0, size=(4, 500)) + shift
+    found = judged(gain, 0.1, draws, 0.05, noisy=False)
+    assert found.ok is ok and (found.below > 0.02) is (shift < 0)
+    assert math.isnan(judged(gain, 0.1, draws, 0.05, noisy=True).below)

@@ -182,17 +182,17 @@ def parts_of(model: nn.Module) -> dict[str, list[str]]:
     >>> list(parts_of(nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)))))
     ['0.0', '0.2']
     """
-    known = [name for name, _ in model.named_parameters()]  # tied ones under one name
+    known = [name for name, _ in model.named_parameters()]  # a tied one has one name
+
+    def of(path: str) -> list[str]:
+        return [name for name in known if name.startswith(f"{path}.")]
 
     def below(prefix: str, module: nn.Module) -> dict[str, list[str]]:
-        children = {n: c for n, c in module.named_children() if any(True for _ in c.parameters())}
+        children = {f"{prefix}{n}": child for n, child in module.named_children() if of(f"{prefix}{n}")}
         found: dict[str, list[str]] = {}
-        for name, child in children.items():
-            path = f"{prefix}{name}"
-            if isinstance(child, nn.ModuleList | nn.ModuleDict) or len(children) == 1:
-                found |= below(f"{path}.", child) or {path: [n for n in known if n.startswith(f"{path}.")]}
-            else:
-                found[path] = [n for n in known if n.startswith(f"{path}.")]
-        return {name: names for name, names in found.items() if names}
+        for path, child in children.items():
+            opened = isinstance(child, nn.ModuleList | nn.ModuleDict) or len(children) == 1
+            found |= (below(f"{path}.", child) if opened else {}) or {path: of(path)}
+        return found
 
     return below("", model)
