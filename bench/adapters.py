@@ -3,19 +3,22 @@
     python bench/adapters.py [--seeds 10] [--out bench/results/adapters.json]
 
 A network learns the old task; adapters of equal rank on every linear layer then learn the new one until its training
-loss falls to a target, at the learning rate of two that gets there sooner or, failing that, nearer. Compared is the loss and the error on held-out examples of the old task at that moment: equal
-new-task loss, how much was forgotten. Two pairs of tasks on the digits of scikit-learn: digits 0 to 4, then 5 to 9; all
-digits, then the same ones turned by a quarter. Safe directions take a small network, on the first pair.
+loss falls to a target, at that of two learning rates that gets there and forgets less on the old training data, or
+comes nearest. Compared is the loss and the error on held-out examples of the old task at that moment: equal new-task
+loss, how much was forgotten. Two pairs of tasks on the digits of scikit-learn: digits 0 to 4, then 5 to 9; all digits,
+then the same ones turned by a quarter. Safe directions are those of the last layer of a small network, on
+the first pair.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import json
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ from netvitals import singular
 torch.set_num_threads(1)
 RESULTS = Path(__file__).parent / "results" / "adapters.json"
 RANK, STEPS, RATES = 8, 700, (5e-3, 5e-2)
+EXAMPLES = 60  # that safe directions are found with
 Pair = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -122,7 +126,7 @@ def measured(model: nn.Module, task: tuple[Tensor, Tensor]) -> tuple[float, floa
 def network(seed: int, *widths: int) -> nn.Sequential:
     torch.manual_seed(seed)
     layers: list[nn.Module] = []
-    for a, b in zip(widths[:-1], widths[1:]):
+    for a, b in itertools.pairwise(widths):
         layers += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -146,7 +150,9 @@ def compare(pair: str, seed: int, target: float = 0.4) -> list[dict[str, Any]]:
         if not tried:
             rows.append(row | {"reached": False, "why": "no layer has a kernel of that rank"})
             continue
-        steps, loss, model, parameters = min(tried, key=lambda t: (t[0], t[1]))
+        steps, loss, model, parameters = min(
+            tried, key=lambda t: (t[1] > target, measured(t[2], old)[0] if t[1] <= target else t[1])
+        )
         after = measured(model, old_test)
         rows.append(
             row
@@ -163,52 +169,55 @@ def compare(pair: str, seed: int, target: float = 0.4) -> list[dict[str, Any]]:
     return rows
 
 
-def safe(seed: int, target: float = 0.7) -> list[dict[str, Any]]:
-    """Along safe directions of the first layer of a small network, beside as many random directions of it."""
-    old, new = tasks("0–4 then 5–9")
+class Along(nn.Module):
+    """A model whose parameters move along the columns of a basis; only the place among them is trained."""
+
+    def __init__(self, model: nn.Module, names: Sequence[str], basis: Tensor) -> None:
+        super().__init__()
+        named = dict(model.named_parameters())
+        self.run = lambda moved, x: torch.func.functional_call(model, moved, (x,))
+        self.shapes = {n: named[n].shape for n in names}
+        self.origin = torch.cat([named[n].detach().flatten() for n in names])
+        self.basis, self.place = basis.float(), nn.Parameter(torch.zeros(basis.shape[1]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        moved = (self.origin + self.basis @ self.place).split([s.numel() for s in self.shapes.values()])
+        return self.run({n: t.view(s) for (n, s), t in zip(self.shapes.items(), moved)}, x)
+
+
+def safe(pair: str, only: str, seed: int, target: float) -> list[dict[str, Any]]:
+    """Along safe directions of one layer of a small network, beside as many random directions of it."""
+    old, new = tasks(pair)
     (old, old_test), (new, new_test) = halves(old, seed), halves(new, seed)
-    few = (old[0][:60], old[1][:60])
     base = network(seed, 64, 6, 10)
     trained(base, list(base.parameters()), old, 0.1, 1e-2)
-    found = singular.safe_directions(base, "ce", few, new=(new[0][:60], new[1][:60]), only="2.*")
-    count = found.best.dimension if found.spaces else 0
-    rows = []
-    whole = sum(p.numel() for n, p in base.named_parameters() if n.startswith("2."))
+    few = slice(0, EXAMPLES)
+    found = singular.safe_directions(
+        base, "ce", (old[0][few], old[1][few]), new=(new[0][few], new[1][few]), only=only, seed=seed
+    )
+    named = f"{pair}, parameters {only}"
+    row = {"pair": named, "seed": seed, "before": measured(base, old_test)}
+    if not found.spaces:
+        return [row | {"method": "safe directions", "reached": False, "why": "no safe direction was found"}]
+    basis = found.best.basis
     torch.manual_seed(seed)
-    bases = {"safe directions": found.best.basis if count else None}
-    bases["random directions"] = torch.linalg.qr(torch.randn(whole, max(count, 1)))[0]
-    for name, basis in bases.items():
-        row = {"pair": "0–4 then 5–9, small", "method": name, "seed": seed, "before": measured(base, old_test)}
-        if basis is None:
-            rows.append(row | {"reached": False, "why": "no safe direction was found"})
-            continue
-        model = copy.deepcopy(base)
-        model.requires_grad_(False)
-        place = nn.Parameter(torch.zeros(basis.shape[1]))
-        start = torch.cat([p.flatten() for n, p in base.named_parameters() if n.startswith("2.")]).detach()
-
-        def run(x: Tensor, model=model, place=place, basis=basis, start=start) -> Tensor:
-            moved = start + basis.float() @ place
-            sizes = [p.shape for n, p in model.named_parameters() if n.startswith("2.")]
-            weight, bias = (t.view(s) for t, s in zip(moved.split([s.numel() for s in sizes]), sizes))
-            return F.linear(model[1](model[0](x)), weight, bias)
-
-        class Moved(nn.Module):
-            def forward(self, x: Tensor, run=run) -> Tensor:
-                return run(x)
-
-        steps, loss = trained(Moved(), [place], new, target, 5e-2)
-        after = measured(Moved(), old_test)
+    bases = {"safe directions": basis, "random directions": torch.linalg.qr(torch.randn_like(basis))[0]}
+    rows = []
+    for name, columns in bases.items():
+        model = Along(base, found.names, columns)
+        steps, loss = trained(model, [model.place], new, target, 5e-2)
+        after = measured(model, old_test)
         rows.append(
             row
             | {
+                "method": name,
                 "reached": loss <= target,
                 "steps": steps,
                 "new_loss": loss,
-                "new_test": measured(Moved(), new_test),
+                "new_test": measured(model, new_test),
                 "old_loss": after[0],
                 "old_error": after[1],
-                "trained": basis.shape[1],
+                "trained": columns.shape[1],
             }
         )
     return rows
@@ -249,7 +258,7 @@ def main() -> None:
         options.out.parent.mkdir(exist_ok=True)
         options.out.write_text(json.dumps({"rows": rows}, indent=0))
     for seed in range(options.safe_seeds):
-        rows += safe(seed)
+        rows += safe("0–4 then 5–9", "2.*", seed, target=1.5)
         options.out.write_text(json.dumps({"rows": rows}, indent=0))
     show(rows)
 

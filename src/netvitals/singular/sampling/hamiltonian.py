@@ -21,6 +21,7 @@ from netvitals.singular.sampling import ladder
 from netvitals.singular.sampling.noise import NoiseSource
 
 _TARGET = 0.75  # acceptance that step sizes are tuned to
+_LONG = 0.3  # share of moves of any length, at one temperature
 _SWEEPS = 3  # over the ladder after every move
 _EXAMPLES = 200_000  # pushed through the copies in one call
 
@@ -141,7 +142,7 @@ class Hamiltonian:
         momentum = self.drawn("normal")
         before = self.potential(self.w, self.loss) + momentum.square().sum(1).double() / 2
         w, loss, gradient = self.w, self.loss, self.gradient
-        for _ in range(int(self.common.integers(1, self.leapfrog + 1))):
+        for _ in range(self.length()):
             momentum = momentum - step / 2 * self.force(w, gradient)
             w = w + step * momentum
             loss, gradient = self.energies(w)
@@ -153,6 +154,13 @@ class Hamiltonian:
         self.gradient = torch.where(keep[:, None], gradient, self.gradient)
         self.loss = torch.where(keep, loss, self.loss)
         return np.asarray(chance.view(-1, self.chains).mean(1).cpu().numpy())
+
+    def length(self) -> int:
+        """Leapfrog steps of the next move: a quarter period forgets a normal posterior, others need longer."""
+        if len(self.tuned.rungs) > 1 or self.common.uniform() < _LONG:
+            return int(self.common.integers(1, self.leapfrog + 1))
+        quarter = self.common.uniform(0.8, 1.2) * math.pi / 2 / float(self.tuned.steps[0])
+        return int(np.clip(round(quarter), 1, 2 * self.leapfrog))
 
     def exchange(self) -> None:
         """Even and odd pairs of neighbours on the ladder in turn; a look at the table costs nothing beside a move."""
