@@ -1,6 +1,7 @@
 """The learning coefficient over checkpoints: known at the ends of a deep linear net's training, words for the rest."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -129,3 +130,18 @@ def test_the_blocks_of_a_language_model_are_its_parts():
     found = parts_of(model)  # the head is tied to the table, so that the only part with names of its own is opened
     assert list(found) == [f"transformer.{n}" for n in ("wte", "h.0", "h.1")]
     assert found["transformer.h.1"] == ["transformer.h.1.0.weight", "transformer.h.1.0.bias"]
+
+
+@pytest.mark.slow
+def test_a_language_model_of_hugging_face_has_a_curve_a_block():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=16, n_positions=8, n_embd=8, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
+    )
+    model = transformers.GPT2LMHeadModel(config)
+    ids = torch.randint(0, 16, (6, 8))
+    found = coefficient_by_part(model, None, {"input_ids": ids, "labels": ids}, draws=2, chains=2)
+    assert [h.part for h in found] == [f"transformer.{n}" for n in ("wte", "wpe", "h.0", "h.1", "ln_f")]
+    assert all(math.isfinite(h.coefficients[0].mean) for h in found)
+    assert sum(h.coefficients[0].parameters for h in found) == sum(p.numel() for p in model.parameters())
