@@ -29,7 +29,7 @@ def half_mse(out, y):
 def test_a_checkpoint_at_the_truth_reads_the_closed_form_and_the_history_is_in_order():
     gen = torch.Generator().manual_seed(0)
     net = linear_net(3)
-    x = torch.randn(2000, 4, generator=gen, dtype=torch.float64)
+    x = torch.randn(100, 4, generator=gen, dtype=torch.float64)
     y = net(x).detach()  # without noise the truth is the sample's own minimum
     moved = copy.deepcopy(net.state_dict())
     far = {k: v + 0.3 * torch.randn(v.shape, generator=gen, dtype=v.dtype) for k, v in moved.items()}
@@ -41,7 +41,9 @@ def test_a_checkpoint_at_the_truth_reads_the_closed_form_and_the_history_is_in_o
         (x, y),
         checkpoints={500: moved, 0: far},
         chains=4,
-        draws=300,
+        draws=200,
+        nbeta=300.0,
+        rungs=1,
         progress=lambda done, all_: ticks.append((done, all_)),
     )
     assert found.steps == (0, 500) and ticks == [(1, 2), (2, 2)] and found.loss[1] < found.loss[0]

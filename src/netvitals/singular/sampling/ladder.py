@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-LARGEST = 200  # parameters up to which a ladder is tried unasked: its length grows with the root of λ
+LARGEST = 50  # parameters up to which a ladder is tried unasked: its length grows with the root of λ
 LONGEST = 32  # rungs
 _NATS_AT_TOP = 0.5  # of loss that the hottest rung feels in the steeper fifth of the well
 

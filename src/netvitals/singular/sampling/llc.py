@@ -78,7 +78,7 @@ def learning_coefficient(
         nbeta: n·β; default n/log n.
         batch_size: None uses all data in every step (no minibatch noise, exact).
         preconditioned: coordinates have scales of their own; default with all the data, not on minibatches.
-        rungs: temperatures of the ladder; 1 is none. By default as many as exchange well, for up to 200 parameters.
+        rungs: temperatures of the ladder; 1 is none. By default as many as exchange well, for up to 50 parameters.
         leapfrog: most steps of one Hamiltonian move; by default 4 for up to 8 parameters, 8 above.
         noise: on minibatches, "three-point" (0 or ±√3, the first five moments of the normal, three times cheaper) or
             "normal".
