@@ -203,6 +203,7 @@ class Watch(Looks):
         self._described = described(self, self._bare, optimizers)
         try:
             self._log = live_log(self, log, on_finding, panel)
+            self._sends = self._shared is not None or self._log is not None
             self._forecasts = LiveForecasts(self) if forecasts else None
             if run is not None:
                 open_run_of(self, run, resume, optimizers)
@@ -233,18 +234,21 @@ class Watch(Looks):
         """
         if self._closed:
             raise ValueError("this watch is closed; begin a new one with netvitals.watch(model)")
+        if self._hooks.plainly_stepped():
+            self._batches.add(self._step - 1, loss, last=True)
+            if self._sends:
+                self._send()
+            return
         if not self._hooks.lead():
-            self._batches.add(self._step, loss)
-            self._batches.flush()
+            self._batches.add(self._step, loss, last=True)
             self._end_step()
             self._send()
             return
         over = self._hooks.just_stepped(waits=not self._batches.early)
         if over and self._hooks.incomplete:
             self._hooks.end()
-        self._batches.add(self._step - 1 if over else self._step, loss)
-        if over:
-            self._batches.flush()
+        self._batches.add(self._step - 1 if over else self._step, loss, last=over)
+        if over and self._sends:
             self._send()
 
     def go_on_at(self, step: int) -> None:
@@ -263,7 +267,8 @@ class Watch(Looks):
                 self._recorder.vital = "training"
                 self._recorder.put("model", ("passes",), np.array([passes]))
             self._batches.stepped(passes)
-            self._send()  # what no loss came for
+            if self._sends:
+                self._send()  # what no loss came for
             self._end_step(late)
         except Exception as error:
             warn(f"step {self._step} could not be ended: {type(error).__name__}: {error}")

@@ -6,6 +6,7 @@ import torch
 
 from netvitals.capture import Over, Recorder
 from netvitals.capture.over_ranks import Entry, Message, central_moments, message_of, pooled, raw_moments
+from netvitals.capture.parts import Part
 from netvitals.watching.ranks import added_up, children
 
 RNG = np.random.default_rng(0)
@@ -41,7 +42,7 @@ def test_each_kind_is_that_of_all_elements(kind):
     each = [[Entry("v", [np.asarray(f(x)) for f in functions], Over((*before, kind), len(x)))] for x in PARTS]
     ((arrays, growth),) = pooled(each[0], Message.from_bytes(total(each).to_bytes()))
     assert arrays[-1] == pytest.approx(of(WHOLE), rel=1e-12)
-    assert growth == len(WHOLE) / len(PARTS[0])
+    assert growth == (len(WHOLE) / len(PARTS[0]), 1)
 
 
 def test_pieces_that_several_ranks_hold_are_counted_once():
@@ -133,3 +134,74 @@ def test_an_array_that_two_vital_signs_ask_for_goes_once():
     assert found[0][0][0] == pytest.approx([WHOLE.mean()])
     assert [a.item() for a in found[1][0]] == pytest.approx([WHOLE.mean(), WHOLE.var()])
     assert found[2][0][0] == pytest.approx([sum(x.mean() for x in PARTS)])
+
+
+def cut_entry(place, channels, kinds=("mean", "variance", "max", "winner", "sum"), weight=12.0):
+    """Numbers of a rank that sees these channels (rows × channels) of a layer cut over two ranks."""
+    numbers = [channels.mean(0), channels.var(0), np.abs(channels).max(0), np.array(float(place)), channels.sum()]
+    return [Entry("v", numbers[: len(kinds)], Over(kinds, weight, part=Part(place, 2, channels.shape[1])))]
+
+
+def exchanged(*entries):
+    messages = [message_of(e, rank=r) for r, e in enumerate(entries)]
+    total = messages[0]
+    for one in messages[1:]:
+        total = total + one
+    return pooled(entries[0], total)
+
+
+def test_channels_of_a_cut_layer_stand_side_by_side():
+    whole = np.random.default_rng(0).normal(size=(4, 6))
+    ((arrays, growth),) = exchanged(cut_entry(0, whole[:, :3]), cut_entry(1, whole[:, 3:]))
+    mean, variance, largest, winner, total = arrays
+    assert mean == pytest.approx(whole.mean(0)) and variance == pytest.approx(whole.var(0))
+    assert largest == pytest.approx(np.abs(whole).max(0)) and total == pytest.approx(whole.sum())
+    assert winner[0] == (0 if np.abs(whole[:, :3]).max() > np.abs(whole[:, 3:]).max() else 1)
+    assert growth == (2, 2)
+
+
+def test_what_all_ranks_of_a_group_compute_alike_counts_once():
+    whole = np.random.default_rng(1).normal(size=(4, 3))
+    ((arrays, growth),) = exchanged(cut_entry(0, whole), cut_entry(1, whole))
+    assert arrays[0] == pytest.approx(whole.mean(0)) and arrays[4] == pytest.approx(whole.sum())
+    assert growth == (1, 1)
+
+
+def test_examples_of_other_ranks_and_channels_of_other_places_are_both_taken_in():
+    whole = np.random.default_rng(2).normal(size=(8, 6))
+    quarters = [whole[i : i + 4, j : j + 3] for i in (0, 4) for j in (0, 3)]
+    entries = [cut_entry(n % 2, q, kinds=("mean", "variance")) for n, q in enumerate(quarters)]
+    ((arrays, growth),) = exchanged(*entries)
+    assert arrays[0] == pytest.approx(whole.mean(0)) and arrays[1] == pytest.approx(whole.var(0))
+    assert growth == (4, 2)
+
+
+def test_numbers_that_are_not_by_channel_are_pooled_over_a_cut_layer():
+    whole, kinds = np.random.default_rng(3).normal(size=(5, 6)), ("mean", "variance", "min")
+    entries = [
+        [
+            Entry(
+                "v",
+                [h.mean(), h.var(), np.array([h.min()])],
+                Over(kinds, 15.0, part=Part(i, 2, 3)),
+            )
+        ]
+        for i, h in enumerate((whole[:, :3], whole[:, 3:]))
+    ]
+    ((arrays, _),) = exchanged(*entries)
+    assert arrays[0] == pytest.approx(whole.mean()) and arrays[1] == pytest.approx(whole.var())
+    assert arrays[2] == pytest.approx(whole.min())
+
+
+def test_positions_that_are_cut_are_told_from_channels_by_the_rows_of_other_sites():
+    whole = np.random.default_rng(4).normal(size=(8, 3))
+    entries = [
+        [
+            Entry("v", [half.mean(0), half.var(0)], Over(("mean", "variance"), 12.0, part=Part(i, 2, 3))),
+            Entry("w", [whole.mean(0)], Over(("mean",), 24.0, part=Part(i, 2, 3))),
+        ]
+        for i, half in enumerate((whole[:4], whole[4:]))
+    ]
+    (arrays, growth), (other, alike) = exchanged(*entries)
+    assert arrays[0] == pytest.approx(whole.mean(0)) and arrays[1] == pytest.approx(whole.var(0)) and growth == (2, 1)
+    assert other[0] == pytest.approx(whole.mean(0)) and alike == (1, 1)

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from netvitals.capture.shards import Piece, is_distributed, is_tensor_parallel, local, locals_of, named, pieces_of
+from netvitals.capture.shards import Piece, is_distributed, local, locals_of, named, pieces_of, tensor_parallel_groups
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="needs torch.distributed")
 WORLD = 8
@@ -38,7 +38,7 @@ def test_fsdp_cuts_every_parameter_once(eight):
     whole = {n: p.detach().clone() for n, p in model.named_parameters()}
     fully_shard(model, mesh=mesh(WORLD))
     found = pieces_of(model, WORLD)
-    assert found == {n: Piece(tuple(p.shape), 1.0) for n, p in whole.items()} and not is_tensor_parallel(model)
+    assert found == {n: Piece(tuple(p.shape), 1.0) for n, p in whole.items()} and not tensor_parallel_groups(model)
     weight = model[0].weight
     assert is_distributed(weight) and torch.equal(local(weight.detach()), whole["0.weight"][:4])
     assert found["0.weight"].numel == 512
@@ -58,7 +58,7 @@ def test_what_tensor_parallelism_leaves_whole_is_held_by_all(eight):
     model = parallelize_module(net(), mesh(2, 4)["b"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     found = pieces_of(model, WORLD)
     assert {n: p.holders for n, p in found.items()} == {"0.weight": 2, "0.bias": 2, "2.weight": 2, "2.bias": 8}
-    assert is_tensor_parallel(model)
+    assert tensor_parallel_groups(model) == {(0, 1, 2, 3)}
 
 
 def test_both_at_once(eight):
@@ -71,7 +71,7 @@ def test_both_at_once(eight):
     assert {n: p.holders for n, p in pieces_of(model, WORLD).items()} == {
         "0.weight": 1, "0.bias": 1, "2.weight": 4, "2.bias": 4,
     }  # fmt: skip
-    assert is_tensor_parallel(model)
+    assert tensor_parallel_groups(model) == {(0, 1, 2, 3)}
 
 
 def test_a_sum_that_is_not_added_up_is_no_gradient_and_is_named(eight):
@@ -99,4 +99,4 @@ def test_fsdp1_holds_slices_that_may_cut_through_a_tensor(eight, original):
 
 
 def test_a_model_that_every_rank_holds_has_no_pieces():
-    assert pieces_of(net(), 4) == {} and not is_tensor_parallel(net())
+    assert pieces_of(net(), 4) == {} and not tensor_parallel_groups(net())

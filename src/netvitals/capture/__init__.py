@@ -7,7 +7,7 @@ from netvitals.capture.engine.optimizer_hooks import OptimizerHooks
 from netvitals.capture.engine.parameters import copies, parameter_view
 from netvitals.capture.engine.roles import uncompiled, unwrapped
 from netvitals.capture.engine.roots import Roots
-from netvitals.capture.engine.schedule import Schedule, detached_context, warn
+from netvitals.capture.engine.schedule import FIRST_LOOKS, Schedule, detached_context, warn
 from netvitals.capture.loss import LossFn, resolve_loss
 from netvitals.capture.nested import check_finite
 from netvitals.capture.observation import Mode, Observation, in_mode, observe, probe
@@ -45,6 +45,7 @@ __all__ = [
     "Only",
     "Over",
     "StepColumns",
+    "FIRST_LOOKS",
     "Schedule",
     "ParameterView",
     "HeadsView",

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from netvitals.capture.parts import Part, are_copies
+
 Kind = str  # one of the words that Over explains
 
 
@@ -35,6 +37,7 @@ class Over(NamedTuple):
     pieces: bool = False  # of tensors that no rank holds whole: without the other ranks there is no number
     shares: np.ndarray | None = None  # of pieces: 1 / ranks that hold the same one, a number a row
     alone: str = ""  # which metrics stay those of the first rank
+    part: Part | None = None  # of a site whose layers are cut over ranks
 
 
 class Entry(NamedTuple):
@@ -60,7 +63,7 @@ class Message:
 
         >>> one, two = ([Entry("v", [np.array([m])], Over(("mean",), n))] for m, n in ((1.0, 1), (4.0, 2)))
         >>> pooled(one, message_of(one, rank=0) + message_of(two, rank=1))
-        [([array([3.])], 3.0)]
+        [([array([3.])], Growth(elements=3.0, channels=1))]
         """
         if self.layout != other.layout:
             raise ValueError("ranks saw different places")
@@ -89,47 +92,61 @@ class Message:
         return Message(head["layout"], parts[0], parts[1], parts[2].reshape(-1, 3), ranks)
 
 
-def message_of(entries: Sequence[Entry], rank: int, facts: np.ndarray | None = None) -> Message:
+class Growth(NamedTuple):
+    """How much more all ranks have seen than one, in elements and in channels."""
+
+    elements: float = 1.0
+    channels: int = 1
+
+
+def message_of(
+    entries: Sequence[Entry], rank: int, facts: np.ndarray | None = None, examples_of: int | None = None
+) -> Message:
     """The numbers of one rank, ready to be added to those of others.
 
     Args:
         entries: everything it measured on a step.
         rank: its number.
         facts: what is told of each rank by itself.
+        examples_of: which share of the batch it sees, where that is not its number.
 
     Returns:
         The message.
     """
     sums: list[np.ndarray] = []
     largest: list[np.ndarray] = []
-    winners: list[tuple[float, float, float]] = []
+    winners: list[np.ndarray] = []
     seen: list[Any] = []
     known: dict[Any, Any] = {}
     for entry in entries:
         over = entry.over
         again = [key in known or bool(known.setdefault(key, False)) for key in _keys(entry)]
         seen.append((entry.vital, over.kinds, [a.shape for a in entry.arrays], again))
-        sums.append(np.array([over.weight]))
+        own = (lambda numbers, elsewhere=0.0: numbers) if over.part is None else over.part.row
+        sums.append(own(np.array([over.weight])).reshape(-1))
         for i, (kind, array) in enumerate(zip(over.kinds, entry.arrays)):
             if again[i]:
                 continue
             flat = np.asarray(array, dtype=np.float64).reshape(-1)
             if kind in ("max", "min"):
-                largest.append(flat if kind == "max" else -flat)
+                largest.append(own(flat if kind == "max" else -flat, -np.inf).reshape(-1))
             elif kind == "winner":
-                winners.append((float(entry.arrays[i - 1].max()), float(flat[0]), float(rank)))
+                seen_by = rank if examples_of is None else examples_of
+                won = np.array([float(entry.arrays[i - 1].max()), float(flat[0]), float(seen_by)])
+                winners.append(own(won, -np.inf).reshape(-1, 3))
             elif kind not in ("same", "alone"):
-                sums.append(_summand(kind, array, entry, i).reshape(-1))
+                summand = _summand(kind, array, over.weight, entry.arrays[i - 1], over.shares)
+                sums.append(own(summand).reshape(-1))
     return Message(
         layout=hashlib.sha256(repr(seen).encode()).hexdigest()[:32],
         sums=np.concatenate([*sums, np.empty(0)]),
         largest=np.concatenate([*largest, np.empty(0)]),
-        winners=np.array(winners, dtype=np.float64).reshape(-1, 3),
+        winners=np.concatenate([*winners, np.empty((0, 3))]),
         ranks={rank: np.empty(0) if facts is None else np.asarray(facts, dtype=np.float64)},
     )
 
 
-def pooled(entries: Sequence[Entry], message: Message) -> list[tuple[list[np.ndarray], float]]:
+def pooled(entries: Sequence[Entry], message: Message) -> list[tuple[list[np.ndarray], Growth]]:
     """The entries of one rank with the numbers of all.
 
     Args:
@@ -137,34 +154,67 @@ def pooled(entries: Sequence[Entry], message: Message) -> list[tuple[list[np.nda
         message: the sum of the messages of all ranks.
 
     Returns:
-        For each entry its arrays, and how many times the rank's own weight all ranks have.
+        For each entry its arrays, and how many times the rank's own elements and channels all ranks have.
     """
     out = []
-    known: dict[Any, np.ndarray] = {}
+    known: dict[Any, list[np.ndarray]] = {}
     at = high = won = 0
+    cut = [e.over for e in entries if e.over.part is not None and e.over.part.channels]
+    longest = max((over.weight / over.part.channels for over in cut if over.part is not None), default=0.0)
     for entry in entries:
-        total = float(message.sums[at])
-        at += 1
-        arrays: list[np.ndarray] = []
+        places = 1 if entry.over.part is None else entry.over.part.places
+        totals = message.sums[at : at + places]
+        at += places
+        columns: list[list[np.ndarray]] = []  # of each tensor, the numbers of each place
         for i, (kind, array, key) in enumerate(zip(entry.over.kinds, entry.arrays, _keys(entry))):
+            size, shape = places * array.size, (places, *array.shape)
             if key in known:
-                arrays.append(known[key])
+                columns.append(known[key])
             elif kind in ("same", "alone"):
-                arrays.append(array)
+                columns.append([array] * places)
             elif kind in ("max", "min"):
-                values = message.largest[high : high + array.size]
-                arrays.append((values if kind == "max" else -values).reshape(array.shape))
-                high += array.size
+                values = message.largest[high : high + size].reshape(shape)
+                columns.append(list(values if kind == "max" else -values))
+                high += size
             elif kind == "winner":
-                arrays.append(message.winners[won, 1:])
-                won += 1
+                columns.append(list(message.winners[won : won + places, 1:]))
+                won += places
             else:
-                values = message.sums[at : at + array.size].reshape(array.shape)
-                arrays.append(_number(kind, values, total, arrays[i - 1] if i else values))
-                at += array.size
-            known.setdefault(key, arrays[-1])
-        out.append((arrays, total / entry.over.weight if entry.over.weight else 1.0))
+                values = message.sums[at : at + size].reshape(shape)
+                means = columns[i - 1] if i else values
+                columns.append([_number(kind, *one) for one in zip(values, totals.tolist(), means)])
+                at += size
+            known.setdefault(key, columns[-1])
+        arrays = list(zip(*columns)) if columns else [()] * places
+        out.append(_as_one(entry.over, arrays, totals.tolist(), longest))
     return out
+
+
+def _as_one(
+    over: Over, places: Sequence[Sequence[np.ndarray]], totals: list[float], longest: float
+) -> tuple[list[np.ndarray], Growth]:
+    """The numbers of all places of a group as those of one."""
+    weight, part = over.weight or 1.0, over.part
+    if part is None or are_copies([[a for a, k in zip(arrays, over.kinds) if k != "winner"] for arrays in places]):
+        return list(places[0]), Growth(totals[0] / weight if over.weight else 1.0)
+    # positions may be cut instead of channels (sequence parallel): then other sites have that many rows more
+    rows = bool(part.channels) and round(weight / part.channels * part.places) == round(longest)
+    out: list[np.ndarray] = []
+    for i, kind in enumerate(over.kinds):
+        found = [arrays[i] for arrays in places]
+        if kind in ("same", "alone"):
+            out.append(found[0])
+        elif kind == "winner":
+            out.append(found[int(np.argmax([arrays[i - 1].max() for arrays in places]))])
+        elif not rows and kind != "moments" and part.by_channel(found[0]):
+            out.append(np.concatenate(found, axis=-1))
+        elif kind in ("max", "min"):
+            out.append((np.maximum if kind == "max" else np.minimum).reduce(found))
+        else:
+            means = [arrays[i - 1] for arrays in places]
+            total = sum(_summand(kind, v, n, m, None) for v, n, m in zip(found, totals, means))
+            out.append(_number(kind, np.asarray(total), sum(totals), out[i - 1] if i else found[0]))
+    return out, Growth(sum(totals) / weight, 1 if rows else part.places)
 
 
 def _keys(entry: Entry) -> list[Any]:
@@ -172,14 +222,16 @@ def _keys(entry: Entry) -> list[Any]:
     over, arrays = entry.over, entry.arrays
     shares = None if over.shares is None else over.shares.tobytes()
     return [
-        (id(array), kind, over.weight, shares, id(arrays[i - 1]) if kind in ("variance", "scatter", "winner") else 0)
+        (
+            *(id(array), kind, over.weight, shares, over.part),
+            id(arrays[i - 1]) if kind in ("variance", "scatter", "winner") else 0,
+        )
         for i, (kind, array) in enumerate(zip(over.kinds, arrays))
     ]
 
 
-def _summand(kind: Kind, value: np.ndarray, entry: Entry, i: int) -> np.ndarray:
-    """What is added up over ranks of a number of this kind."""
-    n, shares = entry.over.weight, entry.over.shares
+def _summand(kind: Kind, value: np.ndarray, n: float, mean: np.ndarray, shares: np.ndarray | None) -> np.ndarray:
+    """What is added up over ranks of a number of this kind; ``mean`` is the one before it."""
     if kind in ("sum", "norm"):
         total = value if kind == "sum" else value * value
         return total if shares is None else total * shares.reshape(-1, *[1] * (total.ndim - 1))
@@ -187,7 +239,6 @@ def _summand(kind: Kind, value: np.ndarray, entry: Entry, i: int) -> np.ndarray:
         return value * n
     if kind == "moments":
         return raw_moments(value) * n
-    mean = entry.arrays[i - 1]
     return value * value + n * mean * mean if kind == "scatter" else n * (value + mean * mean)
 
 

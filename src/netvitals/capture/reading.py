@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from netvitals.capture.over_ranks import Entry as Pooled
-from netvitals.capture.over_ranks import Kind, Message, Over, message_of, pooled
+from netvitals.capture.over_ranks import Growth, Kind, Message, Over, message_of, pooled
+from netvitals.capture.parts import Part
 from netvitals.capture.site import Site
 
 ALONE = "cannot be told from numbers of single ranks: those of the first"
@@ -57,11 +58,14 @@ class Recorder:
         self.vital = ""  # the engine sets it before it calls a vital sign
         self.skipped: dict[str, str] = {}  # place → why a vital sign could not measure it
         self.ranks = 1  # processes whose numbers these will be
-        self.growth = 1.0  # of all ranks over this one, in elements behind the numbers that are being finished
+        self.examples_of = 0  # which share of the batch this process sees
+        self.part = Part(0, 1)  # of layers that are cut over processes
+        self.channels = 0  # of the site that is looked at
+        self.growth = Growth()  # of all ranks over this one, behind the numbers that are being finished
         self.same = False  # what is written now is the same on every rank, unless it says otherwise
         self._later: list[tuple[str, bool, Callable[[], None]]] = []
         self._on_device: list[tuple[str, list[Tensor], Callable[..., None], Over]] = []
-        self._on_host: list[tuple[Pooled, Callable[..., None], float]] = []
+        self._on_host: list[tuple[Pooled, Callable[..., None], Growth]] = []
         self._narrow: np.dtype[Any] = np.dtype(np.float32)  # the precision the tensors had
         self._numbers: list[tuple[Entry, np.ndarray]] = []
         self._arrays: list[tuple[Entry, np.ndarray]] = []
@@ -101,6 +105,8 @@ class Recorder:
         if over is None:
             word: Kind = "same" if self.same else "alone"
             over = Over((word,) * len(tensors))
+        if self.part.places > 1 and self.channels and not over.pieces:
+            over = over._replace(part=self.part._replace(channels=self.channels))
         self._on_device.append((self.vital, [t.detach() if t.requires_grad else t for t in tensors], finish, over))
 
     def put(self, site: Site | str | Sequence[Site | str], metrics: Sequence[str], values: np.ndarray) -> None:
@@ -124,6 +130,7 @@ class Recorder:
         """
         with torch.no_grad(), np.errstate(all="ignore"):
             while self._later:
+                self.channels = 0
                 self.vital, self.same, work = self._later.pop(0)
                 self._guarded(work)
             place: dict[int, int] = {}  # a tensor that several ask for goes once
@@ -135,14 +142,14 @@ class Recorder:
             if tensors:
                 flat, self._narrow = _to_host(tensors)
         self._on_host += [
-            (Pooled(vital, [flat[place[id(t)]] for t in given], over), finish, 1.0)
+            (Pooled(vital, [flat[place[id(t)]] for t in given], over), finish, Growth())
             for vital, given, finish, over in self._on_device
         ]
         self._on_device = []
 
     def message(self, rank: int, facts: np.ndarray | None = None) -> Message:
         """What left the device, to be added to that of other ranks."""
-        return message_of([entry for entry, *_ in self._on_host], rank, facts)
+        return message_of([entry for entry, *_ in self._on_host], rank, facts, self.examples_of)
 
     def take(self, message: Message | None) -> None:
         """Go on with the numbers of all ranks; None where they are not known, and this one stands alone."""
@@ -169,7 +176,7 @@ class Recorder:
                 self.vital = entry.vital
                 self._guarded(finish, *entry.arrays)
                 # what is asked for on the host comes last
-                queue += [(Pooled(vital, [], over), work, 1.0) for vital, _, work, over in self._on_device]
+                queue += [(Pooled(vital, [], over), work, Growth()) for vital, _, work, over in self._on_device]
                 self._on_device = []
         return StepColumns(
             step=self.step,

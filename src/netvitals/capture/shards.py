@@ -110,14 +110,41 @@ def is_put_away(t: Tensor) -> bool:
     return freed or bool(getattr(t, "_fsdp_flattened", False))
 
 
-def is_tensor_parallel(model: nn.Module) -> bool:
-    """Whether layers are cut, so that a rank computes with a part of them; FSDP puts them together first."""
-    managed: dict[int, bool] = {}
+def tensor_parallel_groups(model: nn.Module) -> set[tuple[int, ...]]:
+    """The groups of ranks over which layers are cut, so that each computes with a part of them; empty where none is.
+
+    FSDP puts its pieces together before they are computed with: what it has cut is whole here.
+
+    >>> tensor_parallel_groups(nn.Linear(2, 1))
+    set()
+    """
+    managed: dict[int, Any] = {}
     for module in model.modules():
         state = getattr(module, "_get_fsdp_state", None)
         for group in getattr(state(), "_fsdp_param_groups", ()) if callable(state) else ():
-            managed.update((id(one.sharded_param), one.is_dtensor) for one in group.fsdp_params)
-    return any(is_distributed(p) and managed.get(id(p), True) for p in model.parameters())
+            managed.update((id(one.sharded_param), one) for one in group.fsdp_params)
+    found: set[tuple[int, ...]] = set()
+    for p in model.parameters():
+        if not is_distributed(p):
+            continue
+        of_fsdp = managed.get(id(p))
+        if of_fsdp is not None and not of_fsdp.is_dtensor:
+            continue
+        spec: Any = p._spec if of_fsdp is None else _whole_spec(of_fsdp)  # type: ignore[attr-defined]
+        found |= {
+            tuple(torch.distributed.get_process_group_ranks(spec.mesh.get_group(dim)))
+            for dim, placement in enumerate(spec.placements)
+            if not placement.is_replicate()
+        }
+    return found
+
+
+def _whole_spec(of_fsdp: Any) -> Any:
+    """How a parameter of FSDP2 is cut when FSDP has put its own pieces together."""
+    spec = getattr(of_fsdp, "_unsharded_dtensor_spec", None) or getattr(of_fsdp, "_tp_spec", None)
+    if spec is None:
+        raise NotImplementedError("this version of torch does not say how FSDP's parameters are cut")
+    return spec
 
 
 def plain_name(name: str) -> str:

@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.atlas import Anatomy
-from netvitals.capture.over_ranks import Kind, Over
+from netvitals.capture.channels import ByChannel, Stacks
+from netvitals.capture.over_ranks import Growth, Kind, Over
 from netvitals.capture.shards import Piece
 from netvitals.capture.site import Site
+
+if TYPE_CHECKING:
+    from netvitals.capture.reading import Recorder
 
 RELU = frozenset({"relu", "relu_", "ReLU"})
 
@@ -33,11 +37,16 @@ class Layout:
     samples: int  # examples in the batch
     positions: int  # tokens or pixels of one example
 
-    def grown(self, growth: float) -> Layout:
-        """The same of all ranks together, which have ``growth`` times the elements of this one."""
-        if growth == 1:
+    def grown(self, growth: Growth) -> Layout:
+        """The same of all ranks together, which have ``growth`` times the elements and channels of this one."""
+        if growth == (1, 1):
             return self
-        return replace(self, elements=round(self.elements * growth), samples=round(self.samples * growth))
+        return replace(
+            self,
+            elements=round(self.elements * growth.elements),
+            channels=self.channels * growth.channels,
+            samples=round(self.samples * growth.elements / growth.channels),
+        )
 
     def place(self, row: int) -> tuple[int, int]:
         """The example and the position of a row of the tensor, which runs over both; where there is but one position,
@@ -64,6 +73,8 @@ class ActivationView:
     x: Tensor
     a: Tensor
     f: Callable[[Tensor], Tensor]
+    stacks: Stacks | None = None  # where small inputs wait to be reduced together
+    _numbers: ByChannel | None = None
 
     @property
     def is_relu(self) -> bool:
@@ -84,8 +95,13 @@ class ActivationView:
 
     @cached_property
     def layout(self) -> Layout:
-        positions = max(1, self.rows // max(1, self.samples))
-        return Layout(self.site, self.elements, self.channels, self.samples, positions)
+        known = {} if self.stacks is None else self.stacks.layouts
+        key = (self.site.name, self.x.shape)
+        found = known.get(key)
+        if found is None or found.site is not self.site:
+            positions = max(1, self.rows // max(1, self.samples))
+            found = known[key] = Layout(self.site, self.elements, self.channels, self.samples, positions)
+        return found
 
     @property
     def samples(self) -> int:
@@ -109,6 +125,15 @@ class ActivationView:
     def over(self) -> tuple[int, ...]:
         """The dimensions of ``x_view`` and ``a_view`` that are not channels."""
         return (0,) if self.x_view.ndim == 2 else (0, 2)
+
+    def by_channel(self, recorder: Recorder) -> ByChannel:
+        """Mean, variance and positive share of the input by channel, as ``recorder`` will have them: those of small
+        inputs are filled in when the look ends. What is to be computed with is :attr:`mean` and the others below."""
+        if self._numbers is None and self.stacks is not None:
+            self._numbers = self.stacks.add(recorder, self.x_view)
+        if self._numbers is None:
+            self._numbers = ByChannel(self.mean, self.variance, self.positive_share)
+        return self._numbers
 
     @cached_property
     def mean(self) -> Tensor:
@@ -292,6 +317,18 @@ class ParameterView:
 
 
 _STACKED = 1 << 20
+
+
+def channels_of(view: object) -> int:
+    """How many channels (of attention: heads) a rank sees of a site; 0 where that is not known."""
+    if isinstance(view, HeadsView):
+        return view.q.shape[1]
+    shown = {ActivationView: "x", ProductView: "first", LinearView: "y", TensorView: "value"}.get(type(view))
+    tensor = None if shown is None else getattr(view, shown)
+    if not isinstance(tensor, Tensor) or not tensor.ndim:
+        return 0
+    dim = getattr(view, "site").channel_dim  # noqa: B009
+    return tensor.shape[dim] if -tensor.ndim <= dim < tensor.ndim else tensor.shape[-1]
 
 
 def channel_view(t: Tensor, dim: int) -> Tensor:

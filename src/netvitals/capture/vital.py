@@ -104,9 +104,11 @@ class Vital:
     training_only: bool = False  # a checkup, which trains nothing, leaves it out of the default ones
     needs: str = ""  # what ``watch`` has to be given for it, beyond the model
     every: int = 1  # looks on every n-th measured step; costly vital signs raise it
+    later_every: int = 1  # the same after the first looks, if it is more: for what is mostly wrong from the start
     every_by_method: ClassVar[Mapping[str, int]] = {}  # the same for single methods by name, on top of it
     min_steps: int = 1  # and on steps that are at least so many training steps apart; slow ones raise it
     tensors_of: tuple[str, ...] = KINDS  # kinds of sites that ``tensor`` is shown
+    reads_steps: bool = True  # ``parameters`` reads gradients and values before the step, which have to be kept for it
     takes_pieces: bool = False  # ``parameters`` may be shown tensors of which each rank has a piece
     gradients_of: tuple[str, ...] = KINDS  # kinds of sites whose ``gradient`` it is shown
 

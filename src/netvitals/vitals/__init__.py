@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from netvitals._moved import moved
-from netvitals.capture import Metric, Vital, WatchContext
+from netvitals.capture import FIRST_LOOKS, Metric, Vital, WatchContext
 from netvitals.vitals.curvature import Curvature
 from netvitals.vitals.dead_directions import KFACFloor, Orders, StreamFloor
 from netvitals.vitals.drift import Drift
@@ -157,8 +157,14 @@ def how_often(vital: type[Vital]) -> str:
     """
     if vital.min_steps > 1:
         return f"measured steps at least {vital.min_steps:,} training steps apart"
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(vital.every, "th")
-    return "every measured step" if vital.every == 1 else f"every {vital.every}{ending} measured step"
+    if vital.later_every > vital.every:
+        return f"{_each(vital.every)}, and after the first {FIRST_LOOKS} on {_each(vital.later_every)}"
+    return _each(vital.every)
+
+
+def _each(every: int) -> str:
+    ending = {2: "nd", 3: "rd"}.get(every, "th")
+    return "every measured step" if every == 1 else f"every {every}{ending} measured step"
 
 
 def entry(vital: type[Vital]) -> dict[str, Any]:
@@ -178,6 +184,7 @@ def entry(vital: type[Vital]) -> dict[str, Any]:
         "metrics": {name: metric._asdict() for name, metric in vital.metrics.items()},
         "how_often": how_often(vital),
         "every": vital.every,
+        "later_every": vital.later_every,
         "every_by_method": dict(vital.every_by_method),
         "min_steps": vital.min_steps,
         "default": vital.default,

@@ -57,7 +57,9 @@ class PooledTable:
 
     def __init__(self, finish: Callable[..., None]) -> None:
         self._finish = finish
-        self._recorder: Recorder | None = None
+        self._waiting: list[tuple[Layout, Sequence[Tensor], tuple[Kind, ...], str]] = []
+        self._writing: Recorder | None = None  # whose sites wait
+        self._recorder: Recorder | None = None  # whose numbers are on the host
         self._layouts: list[Layout] = []
         self._parts: list[tuple[np.ndarray, ...]] = []
         self._rows: Rows | None = None
@@ -66,14 +68,31 @@ class PooledTable:
         self, recorder: Recorder, layout: Layout, tensors: Sequence[Tensor], kinds: tuple[Kind, ...], alone: str = ""
     ) -> None:
         """``kinds`` and ``alone`` are those of :class:`~netvitals.capture.Over`: how tensors are pooled over ranks."""
-        recorder.on_host(tensors, partial(self._take, recorder, layout), Over(kinds, layout.elements, alone=alone))
+        if self._writing is not recorder:
+            self._writing, self._waiting = recorder, []
+            recorder.later(self._leave)
+        self._waiting.append((layout, tensors, kinds, alone))
 
-    def _take(self, recorder: Recorder, layout: Layout, *arrays: np.ndarray) -> None:
+    def _leave(self) -> None:
+        """Sites of one size leave the device in one entry."""
+        recorder, waiting = self._writing, self._waiting
+        self._writing, self._waiting = None, []
+        assert recorder is not None
+        cut = recorder.part.places > 1  # then each site says for itself whether it is
+        alike = lambda one: (one[0].elements, one[0].channels, one[0].site.name if cut else "", *one[2:])
+        for (elements, channels, _, kinds, alone), sites in groupby(waiting, key=alike):
+            recorder.channels = channels
+            layouts, tensors = zip(*((layout, given) for layout, given, *_ in sites))
+            over = Over(kinds * len(layouts), elements, alone=alone)
+            recorder.on_host([t for given in tensors for t in given], partial(self._take, recorder, layouts), over)
+
+    def _take(self, recorder: Recorder, layouts: Sequence[Layout], *arrays: np.ndarray) -> None:
         if self._recorder is not recorder:
             self._recorder, self._layouts, self._parts = recorder, [], []
             recorder.on_host((), self._end)
-        self._layouts.append(layout.grown(recorder.growth))
-        self._parts.append(arrays)
+        self._layouts += [layout.grown(recorder.growth) for layout in layouts]
+        width = len(arrays) // len(layouts)
+        self._parts += [arrays[i : i + width] for i in range(0, len(arrays), width)]
 
     def _end(self) -> None:
         recorder, self._recorder = self._recorder, None

@@ -168,7 +168,7 @@ class Drift(Vital):
         per = view.samples if self.reduction == "mean" else 1
         sums = torch.stack([pos, all_, abs_pos, abs_all, along, euler_sum]) * per
         recorder.on_host(
-            (sums, by_unit, energy, view.positive_share),
+            (sums, by_unit, energy, view.by_channel(recorder).positive),
             partial(self._finish_signs, recorder, view.layout),
             Over(("sum", "sum", "sum", "mean"), view.elements),
         )

@@ -66,8 +66,9 @@ class Gates(Vital):
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
         if view.elements == 0:
             return
+        numbers = view.by_channel(recorder)
         if view.is_relu:
-            self._relu.add(recorder, view.layout, (view.mean, view.positive_share), ("mean", "mean"))
+            self._relu.add(recorder, view.layout, (numbers.mean, numbers.positive), ("mean", "mean"))
             return
         slope = view.as_view(view.derivative)
         gate, scratch = slope.abs(), view.scratch
@@ -78,7 +79,7 @@ class Gates(Vital):
         self._smooth.add(
             recorder,
             view.layout,
-            (view.mean, gate.mean(), mean, spread, *quantiles, *shares),
+            (numbers.mean, gate.mean(), mean, spread, *quantiles, *shares),
             self._kinds,
             alone="q05, q50, q95",
         )

@@ -7,7 +7,7 @@ $\|\Delta w\| / \|w\|$ with $w$ before the step. For the model the same from the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -60,8 +60,8 @@ class Gradients(Vital):
         params, old, given = held["params"], held["before"], held["grads"]
         grads, before = [n for n in names if n in given], [n for n in names if n in old]
         tensors: list[Tensor] = [old.get(n, params[n]) for n in names] + [given[n] for n in grads]
-        if before:
-            tensors += torch._foreach_sub([params[n] for n in before], [old[n] for n in before])
+        updates = torch._foreach_sub([params[n] for n in before], [old[n] for n in before]) if before else ()
+        tensors += updates
         shapes = {n: view.shape(n) if n in view.params else params[n].shape for n in grads}
         roots = {n: math.prod(shape) ** 0.5 for n, shape in shapes.items() if len(shape) > 1}
         norms = _norms(tensors)
@@ -69,20 +69,23 @@ class Gradients(Vital):
         if view.pieces and len(norms) != 1:  # a row of its own for each share
             norms, over = [torch.stack([n.to(norms[0]) for n in norms])], over._replace(kinds=("norm",))
         recorder.on_host(norms, partial(self._finish, recorder, names, whole, grads, before, roots), over)
-        self._descent(recorder, view, names[:whole])
+        self._descent(recorder, view, names[:whole], dict(zip(before, updates)))
 
-    def _descent(self, recorder: Recorder, view: ParameterView, names: list[str]) -> None:
-        moved = [n for n in names if n in view.grads and n in view.before and not view.grads[n].is_sparse]
+    def _descent(
+        self, recorder: Recorder, view: ParameterView, names: list[str], updates: Mapping[str, Tensor]
+    ) -> None:
+        """What a step along a straight slope takes off the loss."""
+        moved = [n for n in names if n in view.grads and n in updates and not view.grads[n].is_sparse]
         if view.pieces:  # a gradient that is not there stands as an empty one
             moved = [n for n in moved if view.pieces[n].numel]
         falls = [
-            torch.sum(view.grads[n].to(view.params[n].dtype) * (view.before[n] - view.params[n]))
+            torch.dot(view.grads[n].to(updates[n].dtype).reshape(-1), updates[n].reshape(-1))
             if view.grads[n].numel()
-            else view.params[n].new_zeros(())
+            else updates[n].new_zeros(())
             for n in moved
         ]
         if falls:
-            finish = lambda parts: recorder.put("model", ("descent",), parts.sum())
+            finish = lambda parts: recorder.put("model", ("descent",), -parts.sum())
             recorder.on_host((torch.stack([f.to(falls[0].device) for f in falls]),), finish, view.over("sum", moved))
 
     def _finish(

@@ -8,11 +8,11 @@ residual addition do not, so ``Site.follows`` keeps the two apart.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from netvitals._moved import moved
@@ -72,11 +72,19 @@ class Preactivations(Vital):
 
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
         if view.elements:
-            self._table.add(recorder, view.layout, (view.mean, view.variance, view.positive_share), KINDS)
+            self._table.add(recorder, view.layout, view.by_channel(recorder), KINDS)
             if recorder.step != self._seen:
                 self._looks, self._seen = self._looks + 1, recorder.step
             if (self._looks in SHAPE_FIRST or self._looks % SHAPE_EVERY == 0) and view.rows > 1:
-                recorder.write_array(view.site, "shape", _shape(view))
+                numbers = view.by_channel(recorder)
+                finish = partial(self._finish_shape, recorder, view.site)
+                recorder.on_host((_few(view), numbers.mean, numbers.variance), finish)
+
+    def _finish_shape(
+        self, recorder: Recorder, site: Site, few: np.ndarray, mu: np.ndarray, variance: np.ndarray
+    ) -> None:
+        z = (few - mu) / np.maximum(np.sqrt(variance), 1e-30)
+        recorder.put_array((site,), "shape", _quantiles(z, SHAPE_LEVELS).T[None])
 
     def _finish(
         self, recorder: Recorder, rows: Rows, mu: np.ndarray, variance: np.ndarray, positive: np.ndarray
@@ -127,17 +135,28 @@ class Preactivations(Vital):
                 recorder.put([site for site, _ in found], (metric,), sums / sizes)
 
 
-def _shape(view: ActivationView) -> Tensor:
-    """Quantiles of (x − μ_c)/σ_c, channels × levels."""
+def _few(view: ActivationView) -> Tensor:
+    """Evenly strided entries of every channel, entries × channels; a copy, for the input may be overwritten."""
     x = view.x_view
     across = max(1, -(-x.shape[0] // SHAPE_ENTRIES))
     few = x[::across]
     if x.ndim > 2:
         along = max(1, x.shape[2] * len(few) // SHAPE_ENTRIES)
         few = few[:, :, ::along].movedim(1, -1).reshape(-1, x.shape[1])[:SHAPE_ENTRIES]
-    z = (few - view.mean) / view.variance.sqrt().clamp_min(1e-30)
-    levels = torch.tensor(SHAPE_LEVELS, dtype=z.dtype, device=z.device)
-    return torch.quantile(z, levels, dim=0).T.contiguous()
+    return few.clone()
+
+
+def _quantiles(z: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """Of every column, levels × columns, with straight lines between the sorted entries.
+
+    >>> _quantiles(np.array([[3.0], [1.0], [2.0]]), (0.25, 1.0)).tolist()
+    [[1.5], [3.0]]
+    """
+    ordered = np.sort(z, axis=0)
+    place = np.array(levels) * (len(z) - 1)
+    low = np.floor(place).astype(int)
+    high = np.minimum(low + 1, len(z) - 1)
+    return ordered[low] + (place - low)[:, None] * (ordered[high] - ordered[low])
 
 
 __getattr__ = moved(__name__, {"Moments": "netvitals.gates.Moments", "moments": "netvitals.gates.moments"})

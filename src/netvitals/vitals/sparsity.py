@@ -64,8 +64,9 @@ class Sparsity(Vital):
         if view.elements == 0:
             return
         # a ReLU is zero exactly where its input is not positive
-        on = view.positive_share if view.is_relu else torch.ne(view.size, 0, out=view.scratch).mean(view.over)
-        self._table.add(recorder, view.layout, (on, view.positive_share), ("mean", "mean"))
+        positive = view.by_channel(recorder).positive
+        on = positive if view.is_relu else torch.ne(view.size, 0, out=view.scratch).mean(view.over)
+        self._table.add(recorder, view.layout, (on, positive), ("mean", "mean"))
         if self._recorder is not recorder:
             self._recorder, self._observations = recorder, self._observations + 1
         if self._observations % SOFT_EVERY == 1:

@@ -67,7 +67,7 @@ class Stream(Vital):
     ) -> None:
         before = self._norm if self._recorder is recorder and self._norm is not None else norm
         self._recorder, self._norm = recorder, norm
-        energy = square / (n * recorder.growth)
+        energy = square / (n * recorder.growth.elements)
         mean, common = middle.mean(), (middle * middle).mean() / energy
         recorder.put(
             site,

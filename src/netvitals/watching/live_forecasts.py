@@ -63,4 +63,6 @@ class LiveForecasts:
         return {} if watch is None else watch.activations
 
     def _plan(self, step: int) -> Any:
-        return None if self._settings is None else self._settings.plans.get(step)
+        """The rates as of the last look at the optimizer; it is not looked at each time."""
+        plans = {} if self._settings is None else dict(self._settings.plans)
+        return plans.get(max((known for known in plans if known <= step), default=-1))

@@ -75,7 +75,7 @@ class Looks(Seen):
                     recorder.vital = "loss"
                     recorder.write("model", ("held",), held.reshape(1))
             if self._schedule.wants("parameters"):
-                self._hooks.arm(open_watches.weakly(self._moved))
+                self._hooks.arm(open_watches.weakly(self._moved), keep=self._schedule.reads_steps)
             if self._twin is not None:
                 self._hooks.about_to_step = partial(self._twin.look, self._observer, recorder)
         except Exception as error:

@@ -42,16 +42,22 @@ class MicroBatches:
         self._last: tuple[int, list[Tensor | float]] = (-1, [])
         self.early = False  # losses come before the optimizer steps
 
-    def add(self, step: int, loss: Any) -> None:
-        """A micro-batch of ``step`` is over; ``loss`` may be None."""
+    def add(self, step: int, loss: Any, last: bool = False) -> None:
+        """A micro-batch of ``step`` is over, which may be its last; ``loss`` may be None."""
         self._calls += 1
-        if loss is None:
-            return
-        value = scalar(loss)
-        if step != self._step:
+        if loss is not None:
+            value = scalar(loss)
+            if last and not self._losses:  # the usual case
+                self._step, self._last = step, (step, [value])
+                self._note(step, value)
+                return
+            if step != self._step:
+                if self._losses:
+                    self.flush()
+                self._step = step
+            self._losses.append(value)
+        if last and self._losses:
             self.flush()
-            self._step = step
-        self._losses.append(value)
 
     def flush(self) -> None:
         """No loss of this step will come any more."""

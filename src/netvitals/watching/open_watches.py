@@ -85,11 +85,11 @@ def _watched(model: nn.Module) -> list[nn.Module]:
 
 def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method that does not keep its object alive, and does nothing once that is gone."""
-    reference = weakref.WeakMethod(method)
+    owner, function = weakref.ref(method.__self__), method.__func__  # type: ignore[attr-defined]
 
     def call(*args: Any) -> Any:
-        known = reference()
-        return None if known is None else known(*args)
+        known = owner()
+        return None if known is None else function(known, *args)
 
     return call
 

@@ -20,7 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from netvitals.capture import Message, Recorder, warn
-from netvitals.capture.shards import is_distributed, is_tensor_parallel, pieces_of
+from netvitals.capture.parts import Part
+from netvitals.capture.shards import is_distributed, pieces_of, tensor_parallel_groups
 
 PATIENCE_S = 10.0  # how long a rank is waited for on a measured step
 ALONE = "numbers that depend on the batch are those of rank 0"
@@ -66,9 +67,10 @@ class GlooMail:
 class OneRank:
     """A model that is trained by one process."""
 
-    rank, world, together, tensor_parallel = 0, 1, False, False
+    rank, world, together, looks, examples_of = 0, 1, False, True, 0
 
     def __init__(self) -> None:
+        self.part = Part(0, 1)
         self.notes: dict[str, str] = {}
         self.pieces: dict[str, Any] = {}
 
@@ -97,7 +99,16 @@ def ranks_of(model: Any) -> Ranks | None:
     store, rank, world = dist.distributed_c10d._get_default_store(), dist.get_rank(), dist.get_world_size()
     ranks = Ranks(store, rank, world, next(_numbers))
     ranks.pieces = pieces_of(model.module if kind == "DistributedDataParallel" else model, world)
-    ranks.tensor_parallel = is_tensor_parallel(model)
+    try:
+        groups = tensor_parallel_groups(model)
+    except NotImplementedError:
+        groups, ranks.looks = set(), False
+    if len(groups) == 1:
+        (group,) = groups
+        ranks.part = Part(group.index(rank), len(group))
+        beside = group == tuple(range(group[0], group[0] + len(group)))
+        ranks.examples_of = group[0] // len(group) if beside else group[0]
+    ranks.looks = ranks.looks and len(groups) < 2
     return ranks
 
 
@@ -127,7 +138,9 @@ class Ranks:
         self.rank, self.world = rank, world
         self.notes: dict[str, str] = {}
         self.pieces: dict[str, Any] = {}
-        self.tensor_parallel = False
+        self.part = Part(0, 1)  # of layers that are cut over ranks
+        self.examples_of = rank  # which share of the batch this rank sees
+        self.looks = True  # at activations
         self._store, self._prefix = store, f"netvitals/{number}"
         self._make, self._mail = mail, None if mail is GlooMail else mail(store, rank, world, self._prefix)
         self._together: bool | None = None  # whether every rank has a watch

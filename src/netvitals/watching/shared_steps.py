@@ -15,9 +15,10 @@ from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import OneRank, Ranks
 
 ACTIVATIONS = (
-    "layers are cut into parts (tensor parallel), and what a rank computes is a part too; parameters, gradients and "
-    "the loss are those of the whole model"
+    "layers are cut over several groups of ranks (tensor parallel in more than one way), and which part of a layer a "
+    "rank computes is not known; parameters, gradients and the loss are those of the whole model"
 )
+PAIRS = "a pass is not followed through them, so that pairs of such layers are not known"
 COMPILED = "gradients of single micro-batches of a compiled model are not seen"
 
 
@@ -55,12 +56,14 @@ class SharedSteps:
 
     def __init__(self, ranks: Ranks | OneRank, buffer: Buffer, arrivals: Arrivals | None) -> None:
         self.ranks, self._buffer, self._arrivals = ranks, buffer, arrivals
-        self.looks = not ranks.tensor_parallel  # at activations
+        self.looks = ranks.looks  # at activations
         self.batches: MicroBatches | None = None
         self.notes: dict[str, str] = ranks.notes
         self._pending: tuple[Recorder, list[Tensor]] | None = None
         self._steps: list[int] = []
-        if ranks.tensor_parallel:
+        if ranks.part.places > 1:
+            self.notes["imbalance: layers that are cut over ranks"] = PAIRS
+        if not ranks.looks:
             self.notes["activations"] = ACTIVATIONS
 
     def loss(self, step: int, value: Tensor | float) -> None:
@@ -73,7 +76,8 @@ class SharedSteps:
 
     def arm(self, recorder: Recorder) -> None:
         """A measured step begins."""
-        recorder.ranks = self.ranks.world
+        recorder.ranks, recorder.part = self.ranks.world, self.ranks.part
+        recorder.examples_of = self.ranks.examples_of
         if self._arrivals is not None:
             self._arrivals.arm()
 

@@ -140,7 +140,7 @@ class Buffer:
 
     def loss(self, step: int, loss: Any) -> None:
         """Note a loss; nobody waits for an accelerator."""
-        value = scalar(loss)
+        value = loss if type(loss) is float else scalar(loss)
         self._waiting.append((step, value))
         if isinstance(value, Tensor) and self.writer is not None and time.monotonic() - self._moved > MOVING_S:
             self._start_moving(value.device)

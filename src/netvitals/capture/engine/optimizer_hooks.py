@@ -49,7 +49,9 @@ class OptimizerHooks:
         self._smallest: weakref.WeakKeyDictionary[Any, Tensor] = weakref.WeakKeyDictionary()
         self._mark: tuple[Tensor, Tensor | None, int] | None = None  # a parameter and its gradient after the step
         self._versions = _versions(parameters)
+        self._usual: Callable[[], Any] = nobody  # the optimizer that ends steps all alone, once it has done so
         self._moved: Moved | None = None
+        self._keep = True
         self.about_to_step: Callable[[], None] | None = None  # called once, before the first optimizer of a step
         self._arriving: list[Any] = []
         self.grads: dict[str, Tensor] = {}
@@ -61,11 +63,11 @@ class OptimizerHooks:
 
     # ---------------------------------------------------------------- measured steps
 
-    def arm(self, moved: Moved) -> None:
-        """Look at the step that comes next."""
+    def arm(self, moved: Moved, keep: bool = True) -> None:
+        """Look at the step that comes next; ``keep`` its gradients and the values before it."""
         self.disarm()
-        self._moved = moved
-        if not self._seen and not self._expected:
+        self._moved, self._keep = moved, keep
+        if keep and not self._seen and not self._expected:
             self._arriving = [
                 p.register_post_accumulate_grad_hook(self._arrived)
                 for p in self._parameters.values()
@@ -85,12 +87,16 @@ class OptimizerHooks:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._stepped, self._running, self._mark = [], [], None
+        self._stepped, self._running, self._mark, self._usual = [], [], None, nobody
 
     def settle(self) -> None:
         """The step is over: report now if no optimizer, or not every one of them, has stepped."""
         if self._moved is not None:
-            grads = self.grads or {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
+            grads = (
+                self.grads
+                if self.grads or not self._keep
+                else {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
+            )
             moved, self._moved = self._moved, None
             moved(grads, self.before)
 
@@ -113,6 +119,17 @@ class OptimizerHooks:
             self._expected = [weakref.ref(o) for o in found]
         return bool(self._expected) and _versions(self._parameters) == self._versions  # else moved by somebody else
 
+    def plainly_stepped(self) -> bool:
+        """Whether the one optimizer of the model has stepped since the last call, and nothing has happened since: what
+        :meth:`lead` and :meth:`just_stepped` find out with more ado. Counts as a call where it is so."""
+        if self._calls or self._mark is None or self._stepped or not self._seen:
+            return False
+        p, grad, version = self._mark
+        if p.grad is not None and (p.grad is not grad or grad._version != version):
+            return False
+        self._calls = 1
+        return True
+
     def just_stepped(self, waits: bool) -> bool:
         """Whether an optimizer has stepped since the last call, and no gradient has arrived since.
 
@@ -133,6 +150,7 @@ class OptimizerHooks:
         """The step is over."""
         if late or not self._expected:  # who did not step is not waited for again
             self._expected = [weakref.ref(o) for o in self._stepped]
+            self._usual = nobody
         self._stepped = []
         self.settle()
         if self._ended is not None:
@@ -171,8 +189,11 @@ class OptimizerHooks:
 
     # ---------------------------------------------------------------- hooks
 
+    # Every training step passes here, between the user's own kernels: a call costs microseconds, so the usual way, one
+    # optimizer and nothing to look at, makes none that it does not need.
+
     def _before(self, optimizer: Any, *_: Any) -> None:
-        if not self._follows(optimizer):
+        if optimizer is not self._usual() and not self._follows(optimizer):
             return
         if self._running and any(o is optimizer for o in self._running):  # its last step raised
             self._running.clear()
@@ -184,22 +205,33 @@ class OptimizerHooks:
         if self.about_to_step is not None and not self._stepped:
             look, self.about_to_step = self.about_to_step, None
             look()
-        if self._moved is not None:
+        if self._moved is not None and self._keep:
             mine = [(name, local(p.detach())) for name, p in self._mine(optimizer)]
             # times one: the quickest copy of many
             self.before.update(zip((name for name, _ in mine), torch._foreach_mul([p for _, p in mine], 1)))
 
     def _after(self, optimizer: Any, *_: Any) -> None:
-        if not self._running or not self._follows(optimizer):
+        usual = optimizer is self._usual()
+        if not self._running or not (usual or self._follows(optimizer)):
             return
         self._running.pop()
         if self._running:
+            return
+        if usual and self._moved is None and not self._stepped and self._ended is not None and self._mark is not None:
+            grad = self._mark[0].grad
+            self._mark = (self._mark[0], grad, 0 if grad is None else grad._version)
+            self._gave_up, self._calls = False, 0
+            self._ended(False)
             return
         self._stepped.append(optimizer)
         self._remember(optimizer)
         complete = self._complete()
         self._seen, self._gave_up, self._calls = True, False, 0
-        if self._moved is not None:  # zero_grad(set_to_none=False) may come before the last one: only a copy is safe
+        if complete and len(self._expected) == 1 and self._expected[0]() is optimizer:
+            self._usual = self._expected[0]
+        if (
+            self._moved is not None and self._keep
+        ):  # zero_grad(set_to_none=False) may come before the last one: only a copy is safe
             self.grads.update(
                 (name, p.grad if complete else p.grad.detach().clone())
                 for name, p in self._mine(optimizer)
@@ -225,6 +257,10 @@ class OptimizerHooks:
     def _arrived(self, p: Tensor) -> None:
         if p.grad is not None and self._moved is not None and not self._stepped:
             self.grads[self._names[id(p)]] = p.grad.detach().clone()
+
+
+def nobody() -> None:
+    """In the place of a reference to an optimizer."""
 
 
 def _versions(parameters: Mapping[str, Tensor]) -> int:

@@ -9,12 +9,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from netvitals.anatomy.atlas import Anatomy
+from netvitals.capture.channels import Stacks
 from netvitals.capture.engine.modules import ModuleInfo
 from netvitals.capture.engine.planning.origins import Origin
 from netvitals.capture.engine.planning.plan import Plan
 from netvitals.capture.engine.route import Route
 from netvitals.capture.engine.schedule import Schedule, SiteView, detached_context, warn
 from netvitals.capture.reading import Recorder
+from netvitals.capture.shards import local
 from netvitals.capture.site import Kind, Site
 from netvitals.capture.views import ActivationView, HeadsView, LinearView, ProductView, RouterView, TensorView
 
@@ -69,6 +71,7 @@ class PassState:
         self.recorder: Recorder | None = None
         self.met = 0
         self._calls: dict[str, int] = {}
+        self._stacks = Stacks()
 
     @property
     def found_by_operations(self) -> dict[str, str]:
@@ -109,20 +112,35 @@ class PassState:
             self.sites.pop(site.name, None)
             self.present.pop(site.name, None)
             return
-        self._show("activation", ActivationView(site, x.detach(), value.detach(), f), gradient)
+        if (own := self._own(site, x, value)) is not None:
+            self._show("activation", ActivationView(site, own[0], own[1], f, self._stacks), gradient)
 
     def product(self, site: Site, first: Tensor, second: Tensor, gradient: Await | None) -> None:
-        self._show("product", ProductView(site, first.detach(), second.detach()), gradient)
+        if (own := self._own(site, first, second)) is not None:
+            self._show("product", ProductView(site, own[0], own[1]), gradient)
 
     def view(self, method: str, view: HeadsView | RouterView) -> None:
         """Show what has no gradient of its own."""
         self._show(method, view, None)
 
     def linear(self, site: Site, x: Tensor, value: Tensor, module: nn.Module, gradient: Await | None) -> None:
-        self._show("linear", LinearView(site, x.detach(), value.detach(), module), gradient)
+        if (own := self._own(site, x, value)) is not None:
+            self._show("linear", LinearView(site, own[0], own[1], module), gradient)
 
     def tensor(self, site: Site, value: Tensor, module: nn.Module | None, gradient: Await | None) -> None:
-        self._show(f"tensor of {site.kind}", TensorView(site, value.detach(), module), gradient)
+        if (own := self._own(site, value)) is not None:
+            self._show(f"tensor of {site.kind}", TensorView(site, own[0], module), gradient)
+
+    def _own(self, site: Site, *given: Tensor) -> list[Tensor] | None:
+        """What this rank holds of the tensors, off the graph; None where that is a sum which is not added up yet."""
+        found = [t.detach() for t in given]
+        if any(type(t) is not Tensor for t in found):
+            try:
+                found = [local(t) for t in found]
+            except ValueError as error:
+                self.cannot_see(site.name, str(error))
+                return None
+        return found
 
     def known(self, name: str) -> Site | None:
         """A site that an earlier pass has met."""
@@ -188,8 +206,10 @@ class PassState:
                 why = "its tensor was overwritten in place before the gradient arrived"
                 self.cannot_see(view.site.name.removeprefix(self.prefix) + " (gradient)", why)
                 return
-            with detached_context():
-                self.schedule.show(method, recorder, shown, g.detach())
+            own = self._own(view.site, g)
+            if own is not None:
+                with detached_context():
+                    self.schedule.show(method, recorder, shown, *own)
 
         gradient(arrived)
 

@@ -22,9 +22,11 @@ from netvitals.capture.views import (
     ProductView,
     RouterView,
     TensorView,
+    channels_of,
 )
 from netvitals.capture.vital import KINDS, Vital, WatchContext
 
+FIRST_LOOKS = 20  # on which a vital sign that calms down later looks more often
 METHODS = ("activation", "product", "heads", "router", "linear", "tensor", "gradient", "parameters")
 SiteView = ActivationView | ProductView | HeadsView | RouterView | LinearView | TensorView
 View = SiteView | ParameterView
@@ -61,7 +63,7 @@ class Schedule:
         due = [
             v
             for v in self.vitals
-            if observe % max(1, getattr(v, "every", 1)) == 0
+            if observe % _every(v, observe) == 0
             and (v.name not in self._observed or step - self._observed[v.name] >= getattr(v, "min_steps", 1))
         ]
         self._observed.update((v.name, step) for v in due)
@@ -81,6 +83,11 @@ class Schedule:
         """Whether any vital sign that is due looks at this."""
         return bool(self._due[method])
 
+    @property
+    def reads_steps(self) -> bool:
+        """Whether any that looks at the parameters wants their gradients and what they were before the step."""
+        return any(callback.reads_steps for callback in self._due["parameters"])
+
     def wanted_kinds(self) -> frozenset[str]:
         """Kinds of sites that somebody looks at."""
         forward = {kind: kind if kind in METHODS else f"tensor of {kind}" for kind in KINDS}
@@ -90,6 +97,7 @@ class Schedule:
     def show(self, method: str, recorder: Recorder, view: View, *more: Tensor) -> None:
         """Let the vital signs that are due look at ``view``. Call with autograd and torch function modes off."""
         site = "parameters" if isinstance(view, ParameterView) else view.site.name
+        recorder.channels = 0 if recorder.part.places == 1 or isinstance(view, ParameterView) else channels_of(view)
         for callback in self._due[method]:
             if (callback.name, site) in self.off:
                 continue
@@ -114,6 +122,7 @@ class Callback(NamedTuple):
     observe: Any
     foreign: bool  # a user's own vital sign may draw random numbers; training must not feel it
     takes_pieces: bool = False
+    reads_steps: bool = True
 
     def call(self, recorder: Recorder, *args: Any) -> None:
         recorder.vital = self.name
@@ -143,9 +152,20 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
     return due
 
 
+def _every(vital: Any, observe: int) -> int:
+    every = max(1, getattr(vital, "every", 1))
+    return every if observe < FIRST_LOOKS else max(every, getattr(vital, "later_every", 1))
+
+
 def _callback(vital: Any, method: str) -> Callback:
     foreign = not type(vital).__module__.startswith("netvitals.")
-    return Callback(vital.name, getattr(vital, method), foreign, getattr(vital, "takes_pieces", False))
+    return Callback(
+        vital.name,
+        getattr(vital, method),
+        foreign,
+        getattr(vital, "takes_pieces", False),
+        getattr(vital, "reads_steps", True),
+    )
 
 
 def check_vital(vital: Any) -> None:

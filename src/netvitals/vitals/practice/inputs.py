@@ -11,7 +11,9 @@ from typing import ClassVar
 import torch
 
 from netvitals.capture import LinearView, Metric, Recorder, Vital
+from netvitals.capture.shards import is_distributed
 
+CUT = "it is cut over ranks, and whether it is given the data itself is not known"
 METRICS = ("mean", "std", "max_abs", "varying", "mark")
 
 
@@ -34,15 +36,19 @@ class Inputs(Vital):
     }
     headline = ("std", "mean")
     default = True
+    later_every = 4
 
     def linear(self, recorder: Recorder, view: LinearView) -> None:
         if view.site.follows != "input" or not view.x.is_floating_point() or view.x.shape[0] < 2:
             return
+        if recorder.part.places > 1 and is_distributed(getattr(view.module, "weight", None)):
+            recorder.skipped[f"inputs: {view.site.name}"] = CUT
+            return
         x = view.x.reshape(view.x.shape[0], -1).float()
-        mean = x.mean()
-        each = (x - x.mean(0)).square().mean(0).sqrt().mean()
-        std = (x - mean).square().mean().sqrt()
-        weights = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=x.dtype).sqrt()
-        rows = torch.arange(1, x.shape[0] + 1, device=x.device, dtype=x.dtype).sqrt()
-        mark = rows @ (x @ weights) / x.numel()
-        recorder.write(view.site, METRICS, torch.stack([mean, std, x.abs().max(), each / std, mark]))
+        centre = x.mean(0)
+        mean, spread = centre.mean(), (x - centre).square_().mean(0)
+        std = (spread.mean() + (centre - mean).square_().mean()).sqrt()
+        rows, columns = (torch.arange(1, n + 1, device=x.device, dtype=x.dtype).sqrt_() for n in x.shape)
+        mark = rows @ (x @ columns) / x.numel()
+        numbers = [mean, std, torch.linalg.vector_norm(x, torch.inf), spread.sqrt_().mean() / std, mark]
+        recorder.write(view.site, METRICS, torch.stack(numbers))

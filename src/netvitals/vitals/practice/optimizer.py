@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
+from netvitals.capture.shards import local
 from netvitals.optim.schedules import FutureRates, RatePlan, group_settings
 
-MOMENTS_EVERY = 5  # looks: the second moments of Adam are read in one pass over the parameters
+MOMENTS_EVERY = 2  # looks: the second moments of Adam are read in one pass over the parameters
 
 KEPT = 64  # looks may wait that long to be finished
 SETTINGS = ("lr", "weight_decay", "momentum", "beta2")
@@ -56,6 +57,9 @@ class OptimizerSettings(Vital):
     headline = ("lr", "decay_rest", "effective_lr")
     default = True
     training_only = True
+    every = 2
+    reads_steps = False
+    takes_pieces = True
 
     def __init__(self) -> None:
         self.plan: RatePlan | None = None  # of the first optimizer, as of the last look
@@ -163,6 +167,7 @@ def _moments(optimizer: Any, group: Any, index: int, due: bool) -> tuple[int, li
     for p in group["params"]:
         state = optimizer.state.get(p) or {}
         v = state.get("exp_avg_sq")
+        v = local(v) if isinstance(v, Tensor) else v  # of a tensor in pieces the mean over this rank's stands for all
         if isinstance(v, Tensor) and v.numel():
             step = state.get("step", 1)
             corrected = 1 - group["betas"][1] ** torch.as_tensor(step, dtype=torch.float64, device=v.device)

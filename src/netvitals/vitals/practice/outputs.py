@@ -46,6 +46,7 @@ class Outputs(Vital):
     headline = ("accuracy", "scale")
     default = True
     every = 2
+    later_every = 4
     gradients_of = ("output",)
     tensors_of = ()
 

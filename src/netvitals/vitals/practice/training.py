@@ -46,6 +46,7 @@ class Training(Vital):
     headline = ("carried", "eval_norms")
     default = True
     every = 2
+    later_every = 4
     gradients_of = ("output",)
     tensors_of = ()
 
@@ -79,17 +80,26 @@ class Training(Vital):
         drops = [m for m in view.modules.values() if isinstance(m, DROPOUTS) and m.p > 0 and not m.training]
         seen = [m.num_batches_tracked for m in shut if m.num_batches_tracked is not None]
         recorder.on_host(seen, partial(self._count, recorder, len(norms), len(shut), len(drops)))
+        self._precision(recorder, view)
+
+    def _precision(self, recorder: Recorder, view: ParameterView) -> None:
+        alike: dict[tuple[object, ...], tuple[list[str], list[Tensor]]] = {}  # samples of one length, in one matrix
         for name, g in view.grads.items():
-            if g.ndim > 1 and g.numel():
-                flat = g.reshape(-1)
-                size = flat[:: -(-flat.numel() // SAMPLE)].abs().float()
-                least = torch.where(size > 0, size, torch.inf).min()
-                # numbers of half precision are whole multiples of one smallest
-                times = size / least
-                near = (size > 0) & (times < WHOLE)
-                whole = (near & ((times - times.round()).abs() < 0.01)).sum() - 1  # itself aside
-                whole = whole / (near.sum() - 1).clamp(min=4)
-                recorder.write(name, LOST, torch.stack([(size == 0).float().mean(), least, whole]))
+            if g.ndim > 1 and (n := g.numel()) and g.layout is torch.strided:
+                names, samples = alike.setdefault((n if n < SAMPLE else 0, g.dtype, g.device), ([], []))
+                names.append(name)
+                samples.append(g.reshape(-1)[:: max(1, n // SAMPLE)][:SAMPLE])
+        for names, samples in alike.values():
+            size = torch.stack(samples).abs_().float()
+            some = size > 0
+            least = size.masked_fill(~some, torch.inf).amin(1, keepdim=True)
+            # numbers of half precision are whole multiples of one smallest
+            times = size / least
+            near = (times < WHOLE).logical_and_(some)
+            whole = (times.frac().sub_(0.5).abs_() > 0.49).logical_and_(near).sum(1) - 1  # itself aside
+            whole = whole / (near.sum(1) - 1).clamp_(min=4)
+            found = [1 - some.sum(1) / size.shape[1], least[:, 0], whole]
+            recorder.write(names, LOST, torch.stack(found, 1))
 
     def _count(self, recorder: Recorder, norms: int, shut: int, drops: int, *seen: np.ndarray) -> None:
         unused = sum(float(batches) == 0 for batches in seen)
