@@ -69,7 +69,7 @@ def of_monomial(powers: Sequence[int], nbeta: float, gamma: float = 1.0) -> floa
     """For f = Π uᵢ^pᵢ at 0: log|f| is a sum of independent terms, its density a convolution of theirs.
 
     >>> round(of_monomial([4], 1e6), 4), round(of_monomial([1], 100.0), 4)  # 1/8 in the limit; ½ · 100/101
-    (0.1249, 0.495)
+    (0.1235, 0.495)
     """
     from scipy.signal import fftconvolve
 

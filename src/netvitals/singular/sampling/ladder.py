@@ -60,7 +60,7 @@ def respaced(rungs: np.ndarray, refused: np.ndarray, most: int = LONGEST) -> np.
         The new rungs, with the same ends.
 
     >>> respaced(np.array([100.0, 10.0, 1.0]), np.array([0.75, 0.25])).round(1).tolist()
-    [100.0, 54.1, 29.3, 15.8, 6.3, 2.5, 1.0]
+    [100.0, 59.9, 35.9, 21.5, 12.9, 4.6, 1.0]
     """
     way = np.concatenate([[0.0], np.cumsum(np.clip(refused, 0.02, 1.0))])
     count = int(np.clip(math.ceil(3 * way[-1]) + 4, 2, most))
