@@ -19,7 +19,7 @@ from netvitals.anatomy.copies.replicas import Replicas
 from netvitals.singular.sampling.noise import NoiseSource
 
 _TARGET = 0.97  # acceptance that the search settles on, had the moves been tested: the bias shrinks as it nears 1
-_LOOKS = 100  # draws at most whose place is looked at
+_LOOKS = 50  # draws at most whose place is looked at
 
 
 class Langevin:
@@ -56,15 +56,15 @@ class Langevin:
 
     def run(
         self,
-        step: float,
+        steps: list[float],
         burn: int,
         draws: int,
         thin: int,
         look: Callable[[Tensor], Tensor],
         tick: Callable[[], None],
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Losses (chains, draws), each on a batch, and observables (…, chains, up to 100 of the draws)."""
-        self.step = step
+        """Losses (chains, draws), each on a batch, and observables (…, chains, some of the draws); one step a chain."""
+        self.steps = steps
         losses: list[Tensor] = []
         seen: list[Tensor] = []
         every = -(-draws // _LOOKS)
@@ -81,24 +81,26 @@ class Langevin:
         w = self.copies.start.expand(len(self.streams), -1).clone()
         parts, rows = self.copies.parts(w), list(zip(w.unbind(), self.streams))
         second, metric = torch.zeros_like(w), torch.ones_like(w)
-        pull = self.step / 2 * self.gamma
+        steps = torch.as_tensor(self.steps, dtype=w.dtype, device=w.device)
+        pulls = [step / 2 * self.gamma for step in self.steps]
+        scale = -self.nbeta * steps / 2 / (1 - steps / 2 * self.gamma)
         for i in itertools.count():
             x, y = self.minibatch()
-            if not self.preconditioned and pull < 0.5:
+            if not self.preconditioned and max(pulls) < 0.5:
                 # in place; the pull comes after the descent here and shrinks it, which the scale makes good
-                loss = self.copies.add_gradient(parts, x, y, parts, -self.step / 2 * self.nbeta / (1 - pull), each=True)
-                for row, stream in rows:  # row by row, while a row is in the cache
+                loss = self.copies.add_gradient(parts, x, y, parts, scale, each=True)
+                for (row, stream), step, pull in zip(rows, self.steps, pulls):  # while a row is in the cache
                     row.lerp_(self.copies.start, pull)
-                    stream.add(row, math.sqrt(self.step), self.law)
+                    stream.add(row, math.sqrt(step), self.law)
                 yield loss, w
                 continue
             force = (w - self.copies.start).mul_(self.gamma)
             loss = self.copies.add_gradient(self.copies.parts(w), x, y, self.copies.parts(force), self.nbeta, True)
             if self.preconditioned and i < burn:
                 metric = _metric(second, force)
-            step = self.step * metric
+            scaled = steps[:, None] * metric
             noise = torch.stack([stream.normal(w.shape[1], w.dtype) for stream in self.streams]).to(w.device)
-            w = w - step / 2 * force + step.sqrt() * noise
+            w = w - scaled / 2 * force + scaled.sqrt() * noise
             yield loss, w
 
     def minibatch(self) -> tuple[Tensor, Tensor]:

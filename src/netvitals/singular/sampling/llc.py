@@ -247,18 +247,13 @@ def _minibatch(
     else:
         step = float(step_size)
     half = len(streams) // 2
-    groups = [(streams[:half], step), (streams[half:], step / 2)] if half else [(streams, step)]
-    walks = [make(some) for some, _ in groups]
-    found = [
-        walk.run(s, *plan, look, tick if i == 0 else lambda: None)
-        for i, (walk, (_, s)) in enumerate(zip(walks, groups))
-    ]
-    losses, seen = (np.concatenate([f[k] for f in found], k) for k in (0, 1))
+    walk = make(streams)
+    losses, seen = walk.run([step] * half + [step / 2 if half else step] * (len(streams) - half), *plan, look, tick)
     return _Chains(
         traces={"loss": losses, **dict(zip(names()[1:], seen))},
         coarse=np.arange(len(streams)) < half,
         step=step,
-        work=scout.work + sum(walk.work for walk in walks),
+        work=scout.work + walk.work,
         searched=tuple(searched),
     )
 
