@@ -262,6 +262,13 @@ class Watch(Looks):
     def _stepped(self, late: bool) -> None:
         """An optimizer has ended a step; an error of ours must not end the user's."""
         try:
+            if self._recorder is None and not self._sends:  # the usual step
+                self._batches.stepped(0)
+                self._step = self._buffer.steps = step = self._step + 1
+                self._late = late
+                if step % self.every == 0:
+                    self._begin()
+                return
             passes = self._observer.passes if self._recorder is not None else 0
             if self._recorder is not None and passes and any(v.name == "training" for v in self._schedule.vitals):
                 self._recorder.vital = "training"

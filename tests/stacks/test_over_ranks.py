@@ -6,7 +6,7 @@ import torch
 
 from netvitals.capture import Over, Recorder
 from netvitals.capture.over_ranks import Entry, Message, central_moments, message_of, pooled, raw_moments
-from netvitals.capture.parts import Part
+from netvitals.capture.parts import Part, are_copies
 from netvitals.watching.ranks import added_up, children
 
 RNG = np.random.default_rng(0)
@@ -205,3 +205,21 @@ def test_positions_that_are_cut_are_told_from_channels_by_the_rows_of_other_site
     (arrays, growth), (other, alike) = exchanged(*entries)
     assert arrays[0] == pytest.approx(whole.mean(0)) and arrays[1] == pytest.approx(whole.var(0)) and growth == (2, 1)
     assert other[0] == pytest.approx(whole.mean(0)) and alike == (1, 1)
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+def test_the_place_of_the_largest_comes_from_the_part_that_holds_it(winner):
+    halves = [np.ones((4, 3)), 2 * np.ones((4, 3))]
+    halves[winner][2, 1] = 9.0
+    entries = [
+        [Entry("v", [h.max(0), np.array(10.0 + i)], Over(("max", "winner"), 12.0, part=Part(i, 2, 3)))]
+        for i, h in enumerate(halves)
+    ]
+    ((arrays, _),) = exchanged(*entries)
+    assert arrays[1].tolist() == [10.0 + winner, winner]
+
+
+def test_copies_may_differ_by_rounding_and_by_nothing_more():
+    assert are_copies([[np.array([1.0, 1e-9])], [np.array([1.0 + 5e-7, 0.0])]])
+    assert not are_copies([[np.array([1.0])], [np.array([1.0 + 1e-5])]])
+    assert not are_copies([[np.array([1e-4])], [np.array([3e-4])]])

@@ -77,6 +77,7 @@ class Looks(Seen):
             if self._schedule.wants("parameters"):
                 self._hooks.arm(open_watches.weakly(self._moved), keep=self._schedule.reads_steps)
             if self._twin is not None:
+                self._hooks.attend()
                 self._hooks.about_to_step = partial(self._twin.look, self._observer, recorder)
         except Exception as error:
             self._disarm()

@@ -56,16 +56,20 @@ class OptimizerHooks:
         self._arriving: list[Any] = []
         self.grads: dict[str, Tensor] = {}
         self.before: dict[str, Tensor] = {}
-        self._handles = [
-            register_optimizer_step_pre_hook(self._before),
-            register_optimizer_step_post_hook(self._after),
-        ]
+        self._handles = [register_optimizer_step_post_hook(self._after)]
+        self.attend()
 
     # ---------------------------------------------------------------- measured steps
+
+    def attend(self) -> None:
+        """Hear of the beginning of steps, too."""
+        if len(self._handles) == 1:
+            self._handles.append(register_optimizer_step_pre_hook(self._before))
 
     def arm(self, moved: Moved, keep: bool = True) -> None:
         """Look at the step that comes next; ``keep`` its gradients and the values before it."""
         self.disarm()
+        self.attend()
         self._moved, self._keep = moved, keep
         if keep and not self._seen and not self._expected:
             self._arriving = [
@@ -212,15 +216,20 @@ class OptimizerHooks:
 
     def _after(self, optimizer: Any, *_: Any) -> None:
         usual = optimizer is self._usual()
-        if not self._running or not (usual or self._follows(optimizer)):
-            return
-        self._running.pop()
-        if self._running:
+        if len(self._handles) == 2:
+            if not self._running or not (usual or self._follows(optimizer)):
+                return
+            self._running.pop()
+            if self._running:
+                return
+        elif not usual:
             return
         if usual and self._moved is None and not self._stepped and self._ended is not None and self._mark is not None:
             grad = self._mark[0].grad
             self._mark = (self._mark[0], grad, 0 if grad is None else grad._version)
             self._gave_up, self._calls = False, 0
+            if len(self._handles) == 2 and len(self._given) == 1:
+                self._handles.pop().remove()  # no other is followed, so that none can step inside its step
             self._ended(False)
             return
         self._stepped.append(optimizer)
@@ -229,9 +238,8 @@ class OptimizerHooks:
         self._seen, self._gave_up, self._calls = True, False, 0
         if complete and len(self._expected) == 1 and self._expected[0]() is optimizer:
             self._usual = self._expected[0]
-        if (
-            self._moved is not None and self._keep
-        ):  # zero_grad(set_to_none=False) may come before the last one: only a copy is safe
+        if self._moved is not None and self._keep:
+            # zero_grad(set_to_none=False) may come before the last one: only a copy is safe
             self.grads.update(
                 (name, p.grad if complete else p.grad.detach().clone())
                 for name, p in self._mine(optimizer)
