@@ -90,6 +90,7 @@ def test_deep_linear_networks(shape):
 def test_the_refined_coefficient_of_one_layer():
     x = torch.randn(300, 5, **f64)
     model = nn.Sequential(nn.Linear(5, 4, bias=False), nn.Linear(4, 3, bias=False)).double()
+    nn.init.orthogonal_(model[0].weight)
     batch = (x, model(x).detach())
     llc = learning_coefficient(model, half_square, batch, only="1.*", chains=8, draws=200, localization=0.0)
     assert llc.parameters == 12
