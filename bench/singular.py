@@ -95,7 +95,7 @@ def llc(rounds: int) -> None:
             noise=noise,
             seed=len(values[noise]),
         )
-        values[noise].append(found.mean)
+        values[noise].append(statistics.mean(found.per_chain[: CHAINS // 2]))  # at ε, as the peer, not extrapolated
 
     def theirs() -> None:
         from devinterp.optim import SGLD

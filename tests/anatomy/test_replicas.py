@@ -174,7 +174,8 @@ def test_the_law_of_the_noise_does_not_change_the_estimate():
         for law in ("three-point", "normal")
     )
     assert abs(a.mean - b.mean) < 3 * math.hypot(a.stderr, b.stderr)
-    assert math.hypot(a.stderr, b.stderr) < 0.05 * a.mean
+    before = [np.mean(llc.per_chain) for llc in (a, b)]  # the step size extrapolated
+    assert before[0] == pytest.approx(before[1], rel=0.1)
 
 
 def test_a_chain_on_minibatches_does_not_depend_on_the_others_and_gradients_are_counted():
@@ -186,7 +187,7 @@ def test_a_chain_on_minibatches_does_not_depend_on_the_others_and_gradients_are_
     )
     four, one = run(4), run(1)
     assert np.allclose(four.trace[:1], one.trace, rtol=1e-9)
-    assert one.cost == pytest.approx(30 * 20 / 200)  # a gradient per draw, none after the last
+    assert four.cost - one.cost == pytest.approx(3 * 30 * 20 / 200)  # a gradient per draw, none after the last
 
 
 def test_a_pull_that_swallows_the_whole_distance_is_still_a_step():

@@ -95,7 +95,17 @@ def test_coefficient_over_checkpoints(call, tmp_path):
     found = json.loads(out)
     assert code == 0 and [r["step"] for r in found] == [20, 200] and found[1]["loss"] < found[0]["loss"]
     assert all(r["stderr"] > 0 and r["diverged"] == 0 for r in found)
-    assert "learning coefficient" in (tmp_path / "llc.html").read_text()
+    # the health of the chains goes with the number, in JSON, on the page and in words
+    assert all(r["r_hat"] > 0.9 and r["effective_draws"] > 1 and (r["ok"] or r["note"]) for r in found)
+    assert all({"well", "below", "gain", "worst"} <= set(r) for r in found)
+    page = (tmp_path / "llc.html").read_text()
+    assert "learning coefficient" in page and "held by the well" in page and "effective draws" in page
+    code, out, _ = call("coefficient", "dead_factory:make", "step200.pt", "--draws", "10", "--chains", "2", "--by-part")
+    assert code == 0 and "0, step 200: λ" in out and "2, step 200: λ" in out and "effective draws" in out
+    code, out, _ = call("coefficient", "dead_factory:make", "--draws", "4", "--part", "head=2.*", "--json")
+    assert code == 0 and [(r["part"], r["parameters"]) for r in json.loads(out)] == [("head", 21)]
+    code, _, err = call("coefficient", "dead_factory:make", "--part", "=2.*")
+    assert code == 2 and "NAME=PATTERN" in err
     torch.save({"0.weight": torch.zeros(2)}, tmp_path / "other.pt")
     code, _, err = call("coefficient", "dead_factory:make", "other.pt")
     assert code == 2 and "does not fit" in err

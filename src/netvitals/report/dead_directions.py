@@ -10,7 +10,7 @@ import numpy as np
 
 from netvitals.report.plot import Plot, Series
 from netvitals.report.shell import render_html, write_html
-from netvitals.singular import Classified, CoefficientHistory, KLOrder, Readout, StreamSigma
+from netvitals.singular import Classified, CoefficientHistory, KLOrder, PartHistories, Readout, StreamSigma
 
 CLASSES = {"transversal": 1, "tangential": 2, "constant": 0, "unclear": 7, "zero": 3}  # class → colour
 MOST = 8  # directions in one picture of orders
@@ -59,25 +59,32 @@ def spectrum_plot(found: Classified) -> Plot:
     return Plot("t", "eigenvalues of the Fisher matrix", series, log_x=True, log_y=True)
 
 
-def coefficient_plot(history: CoefficientHistory) -> Plot:
-    """λ̂ with its standard error over the steps, the loss on the second axis."""
-    steps = list(history.steps)
-    return Plot(
-        "step",
-        "learning coefficient λ",
-        [
-            Series(
-                "λ, with its standard error",
-                steps,
-                [c.mean for c in history.coefficients],
-                [c.stderr for c in history.coefficients],
-                line=True,
-            ),
-            Series("loss", steps, list(history.loss), line=True, dashed=True, right=True),
-        ],
-        right_label="loss",
-        log_right=min(history.loss) > 0,
-    )
+def coefficient_plot(found: CoefficientHistory | PartHistories) -> Plot:
+    """λ̂ with its standard error over the steps, one curve a part, the loss on the second axis.
+
+    What is not to be believed is drawn apart, in grey and without a line.
+    """
+    histories = [found] if isinstance(found, CoefficientHistory) else list(found)
+    series = []
+    for tone, history in enumerate(histories):
+        name = history.part or "λ, with its standard error"
+        for believed in (True, False):
+            some = [(s, c) for s, c in zip(history.steps, history.coefficients) if c.ok is believed]
+            if not some:
+                continue
+            series.append(
+                Series(
+                    name if believed else f"{history.part + ', ' if history.part else ''}not to be believed",
+                    [s for s, _ in some],
+                    [c.mean for _, c in some],
+                    [c.stderr for _, c in some],
+                    line=believed,
+                    tone=tone if believed else 7,
+                )
+            )
+    loss = histories[0].loss
+    series.append(Series("loss", list(histories[0].steps), list(loss), line=True, dashed=True, right=True, tone=1))
+    return Plot("step", "learning coefficient λ", series, right_label="loss", log_right=min(loss) > 0)
 
 
 def stream_plot(stream: StreamSigma) -> Plot:
@@ -145,24 +152,50 @@ def readout_page(
     return page_of(title, sections)
 
 
-def history_page(history: CoefficientHistory, *, title: str = "Learning coefficient over training") -> str:
-    """λ̂ over training as one HTML page: the picture, and the numbers.
+def history_page(
+    found: CoefficientHistory | PartHistories, *, title: str = "Learning coefficient over training"
+) -> str:
+    """λ̂ over training as one HTML page: the picture, the numbers, and the health of the chains behind them.
 
     Args:
-        history: what :func:`netvitals.singular.coefficient_history` gave.
+        found: what :func:`netvitals.singular.coefficient_history` or ``coefficient_by_part`` gave.
         title: the headline.
 
     Returns:
         One HTML document.
     """
-    meaning = "The effective number of parameters at each checkpoint, beside the loss."
+    meaning = (
+        "The effective number of parameters at each checkpoint, beside the loss. Grey points are not to be believed; "
+        "the table says why."
+    )
+    rows = [
+        (
+            *([row["part"]] if "part" in row else []),
+            row["step"],
+            _number(row["lambda"], ".4g"),
+            _number(row["stderr"], ".2g"),
+            _number(row["r_hat"], ".3f"),
+            _number(row["effective_draws"], ".0f"),
+            _number(row["well"], ".0%"),
+            _number(row["below"], ".0%"),
+            "yes" if row["ok"] else f"no: {row['note']}",
+        )
+        for row in found.rows()
+    ]
+    head = ("step", "λ", "± error", "R̂", "effective draws", "held by the well", "below the baseline", "to be believed")
+    health = _table((("part", *head) if isinstance(found, PartHistories) else head), rows)
     return page_of(
         title,
         [
-            Section("λ over training", meaning, _picture(coefficient_plot(history))),
-            Section("Numbers", "", _text(history)),
+            Section("λ over training", meaning, _picture(coefficient_plot(found))),
+            Section("Health of the chains", "The worst over loss, distance and random projections.", health),
+            Section("Numbers", "", _text(found)),
         ],
     )
+
+
+def _number(value: float | None, how: str) -> str:
+    return "–" if value is None else format(value, how)
 
 
 def page_of(title: str, sections: Sequence[Section]) -> str:
@@ -202,7 +235,7 @@ def _picture(plot: Plot) -> Any:
     return Markup(plot.html())
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any:
     from markupsafe import Markup
 
     cells = lambda tag, row: Markup("").join(Markup(f"<{tag}>{{}}</{tag}>").format(c) for c in row)

@@ -19,8 +19,14 @@ from netvitals.singular.moments.schur import schur_profile
 from netvitals.singular.moments.kronecker import KFAC, kfac
 
 # the learning coefficient, by sampling
-from netvitals.singular.sampling.llc import LLC, learning_coefficient
-from netvitals.singular.checkpoint.history import CoefficientHistory, coefficient_history
+from netvitals.singular.sampling.coefficient import LLC
+from netvitals.singular.sampling.llc import learning_coefficient
+from netvitals.singular.sampling.history import (
+    CoefficientHistory,
+    PartHistories,
+    coefficient_by_part,
+    coefficient_history,
+)
 from netvitals.singular.sampling.evidence import WAIC, WatanabeTriple, waic, wbic
 
 # over a training run
@@ -39,7 +45,13 @@ from netvitals.singular.orders.rates import RateFit, rate_fit
 
 # what theory says
 from netvitals.singular.laws.fluctuation import nu
-from netvitals.singular.laws.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
+from netvitals.singular.laws.rlct import (
+    rlct_additive,
+    rlct_crossing,
+    rlct_deep_linear,
+    rlct_reduced_rank,
+    rlct_single,
+)
 from netvitals.singular.laws.prediction import Rates, predict_rates
 from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack  # what rates are predicted for
 from netvitals.singular.networks import zoo  # models with known answers
@@ -61,6 +73,8 @@ __all__ = [
     "LLC",
     "learning_coefficient",
     "CoefficientHistory",
+    "PartHistories",
+    "coefficient_by_part",
     "coefficient_history",
     "WAIC",
     "WatanabeTriple",
@@ -86,6 +100,7 @@ __all__ = [
     "nu",
     "rlct_additive",
     "rlct_crossing",
+    "rlct_deep_linear",
     "rlct_reduced_rank",
     "rlct_single",
     "Rates",

@@ -1,5 +1,6 @@
 """λ, m, ν and what follows, against the closed forms and tables of the dead-directions paper (corrected)."""
 
+import itertools
 import math
 
 import numpy as np
@@ -186,3 +187,26 @@ def test_wbic_of_a_regular_gaussian_is_the_loss_plus_half_log_n():
 def test_wrong_input_gets_a_sentence(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_deep_linear_networks_of_one_hidden_layer_are_reduced_rank_regression():
+    for n, h, m in itertools.product(range(1, 7), repeat=3):
+        for r in range(min(n, h, m) + 1):
+            assert rlct.rlct_deep_linear((n, h, m), r) == rlct.rlct_reduced_rank(n, h, m, r), (n, h, m, r)
+
+
+def test_deep_linear_networks_whose_answer_is_known_otherwise():
+    for depth in range(1, 7):  # a product of numbers, at zero: a crossing of as many sheets
+        assert rlct.rlct_deep_linear((1,) * (depth + 1), 0) == rlct.rlct_crossing([1] * depth)
+    for widths in ((3, 5, 4), (2, 6, 6, 3), (4, 4), (3, 3, 3, 3)):  # of full rank: regular, as many as W has entries
+        rank = min(widths)
+        lam, m = rlct.rlct_deep_linear(widths, rank)
+        assert m == 1 and lam == rank * (widths[0] + widths[-1] - rank) / 2
+    # one narrow layer at rank 0: λ of |a|²|b|² is half the smaller number of entries, whatever stands between
+    assert rlct.rlct_deep_linear((4, 1, 3), 0) == (1.5, 1) and rlct.rlct_deep_linear((3, 1, 3), 0) == (1.5, 2)
+
+
+@pytest.mark.parametrize(("widths", "rank"), [((3,), 0), ((3, 0, 2), 0), ((3, 2, 2), 3), ((3, 2), -1)])
+def test_widths_and_ranks_that_no_linear_network_has(widths, rank):
+    with pytest.raises(ValueError, match="0 ≤ rank ≤ min"):
+        rlct.rlct_deep_linear(widths, rank)

@@ -25,10 +25,19 @@ def run(
     chains: Annotated[int, typer.Option(help="Chains, at least one.")] = 4,
     draws: Annotated[int, typer.Option(help="Draws kept of each chain.")] = 400,
     localization: Annotated[float, typer.Option(help="Pull back to the checkpoint.")] = 1.0,
+    batch_size: Annotated[int | None, typer.Option(help="Examples a step; all of them without it.")] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATTERN", help="Only the parameters of this pattern move; give several for a curve each."
+        ),
+    ] = None,
+    by_part: Annotated[bool, typer.Option("--by-part", help="A curve for every part of the model.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the chains.")] = 0,
     html: Annotated[Path | None, typer.Option(help="Also write a page with the picture.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """The local learning coefficient of a model, or of each of its checkpoints."""
+    """The local learning coefficient of a model or of its parts, or of each of its checkpoints."""
     from rich.progress import Progress
 
     from netvitals import singular
@@ -36,26 +45,39 @@ def run(
 
     model, loss_fn, batch = made(target)
     states = _states(checkpoints or []) or {0: model.state_dict()}
+    options: dict[str, Any] = {
+        "checkpoints": states,
+        "chains": chains,
+        "draws": draws,
+        "localization": localization,
+        "batch_size": batch_size,
+        "seed": seed,
+    }
+    found: singular.CoefficientHistory | singular.PartHistories
     with Progress(transient=True, disable=as_json) as bar:
-        task = bar.add_task("sampling", total=len(states))
-        found = singular.coefficient_history(
-            model,
-            loss_fn,
-            batch,
-            checkpoints=states,
-            chains=chains,
-            draws=draws,
-            localization=localization,
-            progress=lambda done, _: bar.update(task, completed=done),
-        )
+        task = bar.add_task("sampling", total=None)
+        tick = lambda done, total: bar.update(task, completed=done, total=total)
+        if part or by_part:
+            parts = _parts(part) if part else None
+            found = singular.coefficient_by_part(model, loss_fn, batch, parts=parts, progress=tick, **options)
+        else:
+            found = singular.coefficient_history(model, loss_fn, batch, progress=tick, **options)
     if html is not None:
         from netvitals.report.dead_directions import history_page, saved
 
         typer.echo(saved(history_page(found), html, "coefficient.html"), err=True)
-    if not as_json:
-        typer.echo(str(found))
-        return
-    typer.echo(json.dumps(found.rows()))
+    typer.echo(json.dumps(found.rows()) if as_json else str(found))
+
+
+def _parts(given: list[str]) -> dict[str, list[str]]:
+    """Patterns by name; a name may come twice, and a pattern may be its own name."""
+    out: dict[str, list[str]] = {}
+    for one in given:
+        name, _, pattern = one.partition("=")
+        if not name:
+            raise ValueError(f"--part is NAME=PATTERN, as in attention='*.attn.*', got {one!r}")
+        out.setdefault(name, []).append(pattern or name)
+    return out
 
 
 def _states(paths: list[Path]) -> dict[int, Any]:

@@ -1,4 +1,5 @@
-r"""Watanabe's λ and m in closed form: smooth fibres, additive forms, normal crossings, reduced-rank regression.
+r"""Watanabe's λ and m in closed form: smooth fibres, additive forms, normal crossings, reduced-rank regression, deep
+linear networks.
 
 λ, the real log canonical threshold, is the coefficient of log n in the free energy; m is its multiplicity. A generic
 ray through a crossing does not give λ: for $K = u_1^2 u_2^2$ the ray has order 2 and would say 1/4, the truth is 1/2
@@ -7,6 +8,7 @@ with m = 2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -97,6 +99,48 @@ def rlct_reduced_rank(n_in: int, hidden: int, n_out: int, rank: int) -> tuple[fl
         return m * n / 2, 1
     s = -((h + r) ** 2) - m**2 - n**2 + 2 * (h + r) * (m + n) + 2 * m * n
     return (s / 8, 1) if (n + m + h + r) % 2 == 0 else ((s + 1) / 8, 2)
+
+
+def rlct_deep_linear(widths: Sequence[int], rank: int) -> tuple[float, int]:
+    r"""λ and m of a network of linear layers, $y = W_L \cdots W_1 x$ + noise, with true rank ``rank`` (Aoyagi 2024).
+
+    With $M_s$ = width − rank, the ℓ + 1 smallest of them are the ones that bind: those of which none exceeds their sum
+    over ℓ, while each of the others does. With S their sum, M = ⌈S/ℓ⌉ and a = S − (M − 1)ℓ,
+    $\lambda = \frac{r(n_{in} + n_{out} - r)}{2} + \frac{a(\ell-a)}{4\ell} - \frac{\ell-1}{4\ell} S^2
+    + \frac12 \sum_{i<j} M_i M_j$ and $m = a(\ell - a) + 1$. With one hidden layer it is reduced-rank regression.
+
+    Args:
+        widths: inputs, hidden widths, outputs.
+        rank: rank of the true map, at most the smallest width.
+
+    Returns:
+        λ and its multiplicity m.
+
+    >>> rlct_deep_linear((4, 3, 4), 2) == rlct_reduced_rank(4, 3, 4, 2)
+    True
+    >>> rlct_deep_linear((1, 1, 1, 1), 0)  # the product of three numbers
+    (0.5, 3)
+    """
+    if len(widths) < 2 or min(widths) < 1 or not 0 <= rank <= min(widths):
+        raise ValueError(
+            f"a deep linear network needs two or more positive widths and 0 ≤ rank ≤ min(widths), got {list(widths)} "
+            f"and rank {rank}"
+        )
+    excess = sorted(h - rank for h in widths)
+    for layers in range(1, len(widths)):
+        binding, rest = excess[: layers + 1], excess[layers + 1 :]
+        total = sum(binding)
+        if total >= layers * binding[-1] and (not rest or total < layers * rest[0]):
+            break
+    a = total - (math.ceil(Fraction(total, layers)) - 1) * layers
+    pairs = Fraction(total**2 - sum(m * m for m in binding), 2)
+    lam = (
+        Fraction(rank * (widths[0] + widths[-1] - rank), 2)
+        + Fraction(a * (layers - a), 4 * layers)
+        - Fraction((layers - 1) * total**2, 4 * layers)
+        + pairs / 2
+    )
+    return float(lam), a * (layers - a) + 1
 
 
 def _ratios(ks: Sequence[int], hs: Sequence[float] | None) -> list[Fraction]:

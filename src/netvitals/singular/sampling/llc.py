@@ -1,64 +1,39 @@
 r"""The local learning coefficient of any model: $\hat\lambda = n\beta\,(E_{w \sim p_\beta}[L_n(w)] - L_n(w^*))$.
 
-The tempered, localised posterior is $p_\beta(w) \propto \exp(-n\beta L_n(w) - \frac{\gamma}{2}\|w - w^*\|^2)$. It is
-sampled by Langevin moves $w \leftarrow w - \frac{\epsilon}{2} F + \sqrt{\epsilon}\,\xi$,
-$F = n\beta \nabla L(w) + \gamma (w - w^*)$, all chains in one batched program, one stream of random numbers each.
-With all data in every step a Metropolis test makes them exact; on minibatches it is plain SGLD, whose bias falls with
-the step size. The baseline $L_n(w^*)$ is the loss on all the data. Where the multiplicity m is above 1 the expectation
-itself is about $(m-1)/\log(n\beta)$ below λ at finite n.
+The tempered, localised posterior is $p_\beta(w) \propto \exp(-n\beta L_n(w) - \frac{\gamma}{2}\|w - w^*\|^2)$. With all
+data in every step Hamiltonian moves sample it exactly, small models on a ladder of temperatures; on minibatches it is
+SGLD, extrapolated in the step size. The baseline $L_n(w^*)$ is the loss on all the data. Where the multiplicity m is
+above 1 the expectation itself is about $(m-1)/\log(n\beta)$ below λ at finite n.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from netvitals.anatomy.copies.replicas import Replicas
 from netvitals.capture import preserved, undisturbed
 from netvitals.capture.loss import LossFn
-from netvitals.capture.result import Result
 from netvitals.capture.selection import Only
-from netvitals.singular.sampling.chains import ChainHealth, examine
+from netvitals.singular.sampling.chains import examine, standard_error
+from netvitals.singular.sampling.coefficient import LLC
 from netvitals.singular.sampling.data import gathered
-from netvitals.singular.sampling.langevin import Langevin
-from netvitals.singular.sampling.noise import LAWS
+from netvitals.singular.sampling.hamiltonian import Hamiltonian, Tuning
+from netvitals.singular.sampling.langevin import Langevin, extrapolated
+from netvitals.singular.sampling.minimum import FEW_STEPS, STEPS, Minimum, descended, judged
+from netvitals.singular.sampling.noise import LAWS, NoiseSource
+from netvitals.singular.sampling.observables import Well, names, observer, well
 
 _MOVES = 20  # so many refusals in a row are no accident
 _RUNAWAY = 1e3  # a chain whose nβ(L − L*) exceeds this many times the parameter count has left the basin
-
-
-@dataclass(frozen=True, kw_only=True)
-class LLC(Result):
-    """Learning coefficient with its uncertainty and the chains behind it."""
-
-    mean: float
-    stderr: float  # from effective draws within chains and spread between them, the larger
-    per_chain: tuple[float, ...]  # healthy chains only
-    trace: np.ndarray  # (chains, draws) of nβ(L − L*), diverged chains included
-    health: ChainHealth
-    baseline: float  # L_n(w*)
-    n: int
-    nbeta: float
-    step_size: float
-    localization: float
-    parameters: int  # how many took part
-    cost: float  # gradient-equivalents of one full pass over the data
-    acceptance: float = math.nan  # share of Metropolis moves accepted; NaN for minibatch SGLD
-    searched: tuple[tuple[float, float], ...] = ()  # step sizes tried and their acceptance
-    note: str = ""
-
-    def __str__(self) -> str:
-        return (
-            f"λ = {self.mean:.4g} ± {self.stderr:.2g} over {self.parameters} parameters "
-            f"({len(self.per_chain)} chains × {self.trace.shape[1]} draws, step {self.step_size:.2g}, "
-            f"nβ {self.nbeta:.4g}; {self.health}){'; ' + self.note if self.note else ''}"
-        )
+_FEW = 8  # parameters, among which a short move goes far
 
 
 @undisturbed
@@ -78,8 +53,11 @@ def learning_coefficient(
     localization: float = 1.0,
     nbeta: float | None = None,
     batch_size: int | None = None,
-    preconditioned: bool = False,
+    preconditioned: bool | None = None,
+    rungs: int | None = None,
+    leapfrog: int | None = None,
     noise: str = "three-point",
+    after: LLC | None = None,
 ) -> LLC:
     r"""Estimate λ at the parameters the model has now.
 
@@ -92,98 +70,229 @@ def learning_coefficient(
         seed: of the chains, each with a stream of its own.
         progress: called with (steps done, all).
         chains: how many run together.
-        draws: kept per chain, after ``burn_in`` steps (default: half the draws), every ``thin``-th step.
-        burn_in: steps before the first draw.
-        thin: steps from one draw to the next.
-        step_size: ε, or "auto": the largest of a short geometric search with enough Metropolis acceptance, adapted
-            during burn-in and then frozen.
+        draws: kept per chain, after ``burn_in`` moves (default: half the draws), every ``thin``-th move.
+        burn_in: moves before the first draw, in which steps, scales and rungs are tuned.
+        thin: moves from one draw to the next.
+        step_size: ε of the moves, or "auto": tuned during burn-in and then frozen.
         localization: γ, the pull back to w*.
         nbeta: n·β; default n/log n.
-        batch_size: None uses all data in every step (no minibatch noise).
-        preconditioned: scale steps by a running RMS of the gradient, frozen after burn-in.
+        batch_size: None uses all data in every step (no minibatch noise, exact).
+        preconditioned: coordinates have scales of their own; default with all the data, not on minibatches.
+        rungs: temperatures of the ladder; 1 is none. By default as many as exchange well, for up to 50 parameters.
+        leapfrog: most steps of one Hamiltonian move; by default 4 for up to 8 parameters, 8 above.
         noise: on minibatches, "three-point" (0 or ±√3, the first five moments of the normal, three times cheaper) or
-            "normal". With all data in every step, or preconditioned, noise is normal.
+            "normal".
+        after: the result at an earlier checkpoint of the same model, whose tuning and places the chains start from.
 
     Returns:
         The coefficient with its standard error and the health of its chains.
+
+    >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+    >>> net = nn.Linear(3, 1, bias=False)
+    >>> found = learning_coefficient(net, "mse", (x, net(x).detach()), draws=200)
+    >>> bool(abs(found.mean - 1.5) < 4 * found.stderr)  # half the parameters
+    True
     """
     data = gathered(model, loss_fn, batch)
     x, y, n = data.x, data.y, len(data.y)
     nbeta = n / math.log(n) if nbeta is None else nbeta
-    if chains < 1 or draws < 2 or thin < 1:
-        raise ValueError(f"at least 1 chain, 2 draws and thin 1 are needed, got {chains}, {draws}, {thin}")
+    if chains < 1 or draws < 2 or thin < 1 or (leapfrog or 1) < 1:
+        raise ValueError(
+            f"at least 1 chain, 2 draws, thin 1 and leapfrog 1 are needed, got {chains}, {draws}, {thin}, {leapfrog}"
+        )
     if not (nbeta > 0 and math.isfinite(nbeta) and localization >= 0):
         raise ValueError(f"nbeta must be positive and localization not negative, got {nbeta} and {localization}")
     if step_size != "auto" and not (isinstance(step_size, int | float) and 0 < step_size < math.inf):
         raise ValueError(f"step_size is a positive number or 'auto', got {step_size!r}")
     if (batch_size is not None and batch_size < 1) or (burn_in is not None and burn_in < 0):
         raise ValueError(f"batch_size must be 1 or more and burn_in 0 or more, got {batch_size} and {burn_in}")
+    if rungs is not None and (rungs < 1 or (rungs > 1 and not localization)):
+        raise ValueError(f"rungs is 1 or more, and above 1 only with a localization, got {rungs} and {localization}")
     if noise not in LAWS:
         raise ValueError(f"noise is one of {', '.join(LAWS)}, got {noise!r}")
     burn = draws // 2 if burn_in is None else burn_in
-    with preserved(model, train=False):
+    # the fused kernels of attention have no batched form: torch would loop over the copies
+    with preserved(model, train=False), sdpa_kernel(SDPBackend.MATH):
         copies = Replicas(data.model, data.loss_fn, data.names(only))
         if copies.note:  # half precision is promoted, and the data with it
             x, y = (t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (x, y))
-        with torch.no_grad():
-            first = copies.losses(copies.start[None], x, y)
-        if first.numel() != 1:
-            raise ValueError(
-                f"loss_fn must return one number, the mean over examples, got shape "
-                f"{tuple(first.shape[1:])}: use reduction='mean'"
+        baseline = _baseline(copies, x, y)
+        exact = batch_size is None or batch_size >= n
+        gain, gradient, passes = descended(copies, (x, y), nbeta, localization, STEPS if exact else FEW_STEPS)
+        look = observer(copies.start, seed)
+        total = burn + (draws - 1) * thin + 1
+        tick = _ticker(total, progress)
+        if exact:
+            walk = Hamiltonian(
+                copies,
+                (x, y),
+                chains=chains,
+                nbeta=nbeta,
+                gamma=localization,
+                preconditioned=preconditioned is not False,
+                leapfrog=leapfrog or (4 if copies.size <= _FEW else 8),
+                seed=seed,
             )
-        baseline = float(first)
-        if not math.isfinite(baseline):
-            raise ValueError(f"the loss at the given parameters is {baseline}: look for NaN in the data or the model")
-        sampler = Langevin(
-            copies,
-            (x, y),
-            chains=chains,
-            nbeta=nbeta,
-            gamma=localization,
-            batch=batch_size,
-            preconditioned=preconditioned,
-            law=noise,
-            seed=seed,
-        )
-        searched: list[tuple[float, float]] = []
-        if step_size == "auto":
-            step, searched = sampler.search()
+            found = _exact(walk, after, rungs, step_size, burn, draws, thin, look, tick)
         else:
-            step = float(step_size)
-        trace, step, acceptance = sampler.run(step, burn, draws, thin, step_size == "auto", progress)
-    scaled = nbeta * (trace - baseline)
+            found = _minibatch(
+                lambda streams: Langevin(
+                    copies,
+                    (x, y),
+                    streams=streams,
+                    nbeta=nbeta,
+                    gamma=localization,
+                    batch=batch_size or n,
+                    preconditioned=bool(preconditioned),
+                    law=noise,
+                ),
+                [NoiseSource(seed, c) for c in range(chains)],
+                step_size,
+                (burn, draws, thin),
+                look,
+                tick,
+            )
+    scaled = {**found.traces, "loss": nbeta * (found.traces["loss"] - baseline)}
     health, good = examine(scaled, _RUNAWAY * max(copies.size, 1))
-    stuck = acceptance == 0 and chains * ((draws - 1) * thin + 1) >= _MOVES
-    mean, stderr, per_chain, note = _averaged(good, health, stuck)
+    stuck = found.acceptance == 0 and chains * ((draws - 1) * thin + 1) >= _MOVES
+    kept = {name: trace[good] for name, trace in scaled.items()}
+    mean, stderr, corrected, note = _averaged(kept, found.coarse[good], stuck)
+    rounding = max(1e-4, 8 * nbeta * abs(baseline) * torch.finfo(copies.start.dtype).eps)
+    thinned = kept["loss"][:, :: -(-draws // kept["distance"].shape[1])]
     return LLC(
         mean=mean,
         stderr=stderr,
-        per_chain=per_chain,
-        trace=scaled,
+        per_chain=() if math.isnan(mean) else tuple(kept["loss"].mean(1).tolist()),
+        trace=scaled["loss"],
         health=health,
+        well=well(thinned, kept["distance"], localization, copies.size)
+        if good.any()
+        else Well(math.nan, math.nan, math.nan, math.nan),
+        minimum=judged(gain, gradient, kept["loss"], stderr, noisy=math.isnan(found.acceptance), rounding=rounding)
+        if good.any()
+        else Minimum(gain, math.nan, gradient, True),
         baseline=baseline,
         n=n,
         nbeta=nbeta,
-        step_size=step,
+        step_size=found.step,
         localization=localization,
         parameters=copies.size,
-        cost=sampler.work,
-        acceptance=acceptance,
-        searched=tuple(searched),
+        cost=found.work + passes,
+        acceptance=found.acceptance,
+        rungs=found.rungs,
+        searched=found.searched,
+        corrected=corrected,
         note="; ".join(filter(None, (copies.note, note))),
+        _tuning=found.tuning,
     )
 
 
-def _averaged(good: np.ndarray, health: ChainHealth, stuck: bool) -> tuple[float, float, tuple[float, ...], str]:
-    """Mean, standard error, the mean of each chain, and what is to be said of them."""
-    if good.size == 0:
-        return math.nan, math.nan, (), "every chain diverged: use a smaller step size"
+@dataclass(frozen=True, kw_only=True)
+class _Chains:
+    traces: dict[str, np.ndarray]  # the loss, not yet scaled, and observables
+    coarse: np.ndarray  # chains that walked at ε rather than ε/2
+    step: float
+    work: float
+    acceptance: float = math.nan
+    rungs: tuple[float, ...] = ()
+    searched: tuple[tuple[float, float], ...] = ()
+    tuning: Tuning | None = None
+
+
+def _exact(
+    walk: Hamiltonian,
+    after: LLC | None,
+    rungs: int | None,
+    step_size: float | str,
+    burn: int,
+    draws: int,
+    thin: int,
+    look: Callable[[Tensor], Tensor],
+    tick: Callable[[], None],
+) -> _Chains:
+    tuning = walk.tuning(rungs)
+    warm = after._tuning if after is not None else None
+    if warm is not None and warm.scales.shape[1] == walk.copies.size and warm.rungs[0] == walk.nbeta:
+        tuning = replace(warm)
+    if step_size != "auto":
+        tuning = Tuning(tuning.rungs[:1], np.array([float(step_size)]), torch.ones_like(tuning.scales[:1]))
+        walk.preconditioned = False
+    walk.start(tuning)
+    walk.burn(burn, tick, free=rungs is None and warm is None, tuned=step_size == "auto")
+    seen = walk.sample(draws, thin, look, tick)
+    return _Chains(
+        traces=dict(zip(names(), seen)),
+        coarse=np.zeros(walk.chains, bool),
+        step=float(walk.tuned.steps[0]),
+        work=walk.work,
+        acceptance=float(np.mean(walk.accepted)),
+        rungs=tuple(walk.tuned.rungs.tolist()),
+        tuning=walk.tuned,
+    )
+
+
+def _minibatch(
+    make: Callable[[list[NoiseSource]], Langevin],
+    streams: list[NoiseSource],
+    step_size: float | str,
+    plan: tuple[int, int, int],
+    look: Callable[[Tensor], Tensor],
+    tick: Callable[[], None],
+) -> _Chains:
+    """Half of the chains at ε, half at ε/2."""
+    searched: list[tuple[float, float]] = []
+    scout = make(streams)
+    if step_size == "auto":
+        step, searched = scout.search()
+    else:
+        step = float(step_size)
+    half = len(streams) // 2
+    walk = make(streams)
+    losses, seen = walk.run([step] * half + [step / 2 if half else step] * (len(streams) - half), *plan, look, tick)
+    return _Chains(
+        traces={"loss": losses, **dict(zip(names()[1:], seen))},
+        coarse=np.arange(len(streams)) < half,
+        step=step,
+        work=scout.work + walk.work,
+        searched=tuple(searched),
+    )
+
+
+def _averaged(kept: dict[str, np.ndarray], coarse: np.ndarray, stuck: bool) -> tuple[float, float, float, str]:
+    """Mean, standard error, the share that extrapolation took away, and what is to be said of them."""
+    loss = kept["loss"]
+    if loss.size == 0:
+        return math.nan, math.nan, math.nan, "every chain diverged: use a smaller step size"
     if stuck:
-        return math.nan, math.nan, (), "no move was accepted: use a smaller step size"
-    per_chain = good.mean(1)
-    within = float(good.std() / math.sqrt(max(health.effective_draws, 1.0)))
-    between = float(per_chain.std(ddof=1) / math.sqrt(len(per_chain))) if len(per_chain) > 1 else 0.0
-    lower = good.mean() < -2 * max(within, between)
-    note = "not a minimum: the chains found lower loss; raise localization" if lower else ""
-    return float(good.mean()), max(within, between), tuple(per_chain.tolist()), note
+        return math.nan, math.nan, math.nan, "no move was accepted: use a smaller step size"
+    if not coarse.any() or coarse.all():
+        same = [trace for name, trace in kept.items() if name != "loss" and trace.shape == loss.shape]
+        return float(loss.mean()), standard_error(loss, np.array(same)), math.nan, ""
+    none = np.zeros((0, 0, 0))
+    errors = standard_error(loss[coarse], none), standard_error(loss[~coarse], none)
+    return *extrapolated(float(loss[coarse].mean()), float(loss[~coarse].mean()), errors), ""
+
+
+def _baseline(copies: Replicas, x: Tensor, y: Tensor) -> float:
+    with torch.no_grad():
+        first = copies.losses(copies.start[None], x, y)
+    if first.numel() != 1:
+        raise ValueError(
+            f"loss_fn must return one number, the mean over examples, got shape "
+            f"{tuple(first.shape[1:])}: use reduction='mean'"
+        )
+    if not math.isfinite(float(first)):
+        raise ValueError(f"the loss at the given parameters is {float(first)}: look for NaN in the data or the model")
+    return float(first)
+
+
+def _ticker(total: int, progress: Callable[[int, int], None] | None) -> Callable[[], None]:
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None and (done % 20 == 1 or done == total):
+            progress(done, total)
+
+    return tick

@@ -44,8 +44,8 @@ class NoiseSource:
         points.add_(0.5).mul_(1.5 / 32_768).trunc_()
         out.add_(points.to(out.device), alpha=std / math.sqrt(_TAIL))
 
-    def uniform(self, dtype: torch.dtype) -> Tensor:
-        return torch.rand(1, generator=self.generator, dtype=dtype)
+    def uniform(self, dtype: torch.dtype, count: int = 1) -> Tensor:
+        return torch.rand(count, generator=self.generator, dtype=dtype)
 
     def rows(self, n: int, count: int) -> Tensor:
         """``count`` indices below n, drawn with replacement."""

@@ -25,9 +25,7 @@ def _claims() -> Iterator[Claim]:
         section="Remark A.2, Fig. 4",
         uses=persistence,
         effect="largest |cov| over |prod| of a hidden layer, at step 0 and after",
-        choices=(
-            "0.06, the most of a reference run of ours, counts as hardly; the paper has no number",
-        ),
+        choices=("0.06, the most of a reference run of ours, counts as hardly; the paper has no number",),
     )
     yield Claim(
         id="weight-drift/C8",

@@ -1,0 +1,318 @@
+r"""Posteriors whose $n\beta\,E[L - L^*]$ is known at finite nβ: what the learning coefficient is held against.
+
+The losses are $L = \frac12 \overline{\|f(x, w) - f(x, w^*)\|^2}$, the posteriors
+$\exp(-n\beta L - \frac{\gamma}{2}\|w - w^*\|^2)$. Monomials are integrals over sums of logarithms, a convolution; where
+the last layer is linear it is integrated in closed form and the rest, of one or two dimensions, on a grid; deep linear
+networks at rank zero are integrals over two singular values; the others are λ of Aoyagi's formula at a large nβ.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from netvitals.singular.laws.rlct import rlct_deep_linear
+
+f64 = torch.float64
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """A model at w*, its data, and the exact answer."""
+
+    name: str
+    model: nn.Module
+    x: Tensor
+    nbeta: float
+    exact: float  # nβ E[L − L*]
+    gamma: float = 1.0
+    source: str = "quadrature"
+    noise: Tensor | float = 0.0  # what targets have beside f(x, w*)
+    batch_size: int | None = None  # for chains on minibatches
+
+    @property
+    def batch(self) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return self.x, self.model(self.x) + self.noise
+
+
+def half_square(outputs: Tensor, targets: Tensor) -> Tensor:
+    """½ ‖f − y‖², averaged over examples."""
+    return 0.5 * (outputs - targets).square().sum(1).mean()
+
+
+class Monomials(nn.Module):
+    """Outputs $x \\prod_i u_i^{p_i}$, one for each row of powers, at u = 0; u is w turned by an orthogonal matrix."""
+
+    turn: Tensor
+
+    def __init__(self, *powers: Sequence[int], turn: Tensor | None = None) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(len(powers[0]), dtype=f64))
+        self.powers = powers
+        self.register_buffer("turn", torch.eye(len(powers[0]), dtype=f64) if turn is None else turn)
+
+    def forward(self, x: Tensor) -> Tensor:
+        u = self.turn @ self.w
+        terms = [math.prod((u[i] ** p for i, p in enumerate(row) if p), start=x.new_ones(())) for row in self.powers]
+        return x * torch.stack(terms)
+
+
+def of_monomial(powers: Sequence[int], nbeta: float, gamma: float = 1.0) -> float:
+    """For f = Π uᵢ^pᵢ at 0: log|f| is a sum of independent terms, its density a convolution of theirs.
+
+    >>> round(of_monomial([4], 1e6), 4), round(of_monomial([1], 100.0), 4)  # 1/8 in the limit; ½ · 100/101
+    (0.1235, 0.495)
+    """
+    from scipy.signal import fftconvolve
+
+    h, low = 0.01, -90.0
+    u = np.arange(low, 12.0, h)
+    density = None
+    for p in powers:
+        a = np.exp(u / p)
+        term = np.exp(-gamma * a * a / 2 + u / p)
+        density = term if density is None else fftconvolve(density, term) * h
+    assert density is not None
+    t = low * len(powers) + h * np.arange(len(density))
+    energy = nbeta / 2 * np.exp(2 * np.clip(t, -300, 100))
+    weight = np.clip(density, 0, None) * np.exp(-energy)
+    return float((energy * weight).sum() / weight.sum())
+
+
+def of_linear_product(n_in: int, hidden: int, n_out: int, nbeta: float, gamma: float = 1.0) -> float:
+    r"""For y = BAx at A = B = 0 and whitened x: B is integrated out, the squared singular values of A are Wishart's.
+
+    >>> round(of_linear_product(1, 1, 1, 2e5), 3) == round(of_monomial([1, 1], 2e5), 3)
+    True
+    """
+    small, large = sorted((n_in, hidden))
+    if small > 2:
+        raise ValueError(f"two singular values at most are integrated on a grid, got {small}")
+    u = np.linspace(-45.0, 6.0, 1500)  # logarithms of the squared singular values
+    values = np.exp(u)
+    log_density = ((large - small - 1) / 2 + 1) * u - gamma * values / 2
+    scaled = nbeta / gamma * values
+    log_weight = log_density - n_out / 2 * np.log1p(scaled)
+    energy = n_out / 2 * scaled / (1 + scaled)
+    if small == 1:
+        weight = np.exp(log_weight - log_weight.max())
+        return float((weight * energy).sum() / weight.sum())
+    gap = np.abs(values[:, None] - values)
+    weight = gap * np.exp(log_weight[:, None] + log_weight - 2 * log_weight.max())
+    return float((weight * (energy[:, None] + energy)).sum() / weight.sum())
+
+
+def of_linear_readout(
+    features: Callable[[np.ndarray], np.ndarray],
+    inner: Sequence[float],
+    outer: np.ndarray,
+    nbeta: float,
+    gamma: float = 1.0,
+) -> float:
+    r"""For $y = A\,\phi(x, \theta)$ with one or two inner parameters θ: A is integrated out, θ on a grid.
+
+    Given θ the loss is quadratic in each row of A, whose posterior is normal with precision
+    $P = n\beta\,\overline{\phi\phi^\top} + \gamma$.
+
+    Args:
+        features: θ (points, parameters) → φ (points, examples, units).
+        inner: θ*.
+        outer: A* (outputs, units).
+        nbeta: n·β.
+        gamma: the localisation.
+
+    Returns:
+        nβ E[L − L*].
+    """
+    axes = [_grid(center) for center in inner]
+    points = np.stack([g.ravel() for g in np.meshgrid(*(a for a, _ in axes), indexing="ij")], 1)
+    cells = np.prod(np.stack([g.ravel() for g in np.meshgrid(*(w for _, w in axes), indexing="ij")], 1), 1)
+    truth = features(np.array([inner]))[0] @ outer.T  # (examples, outputs)
+    logs, energies = [], []
+    for some in np.array_split(points, max(1, len(points) // 20_000)):
+        phi = features(some)
+        second = nbeta * np.einsum("pni,pnj->pij", phi, phi) / phi.shape[1]
+        cross = nbeta * np.einsum("pni,no->poi", phi, truth) / phi.shape[1]
+        precision = second + gamma * np.eye(phi.shape[2])
+        inverse = np.linalg.inv(precision)
+        centre = (cross + gamma * outer) @ inverse  # (points, outputs, units)
+        # nβL at the centre, and half the trace of second · covariance for every output
+        quad = ((centre @ second / 2 - cross) * centre).sum((1, 2))
+        quad += nbeta * (truth**2).sum() / phi.shape[1] / 2
+        spread = len(outer) / 2 * np.einsum("pij,pji->p", second, inverse)
+        pull = gamma / 2 * ((centre - outer) ** 2).sum((1, 2)) + gamma / 2 * ((some - np.array(inner)) ** 2).sum(1)
+        logs.append(-quad - pull - len(outer) / 2 * np.linalg.slogdet(precision)[1])
+        energies.append(quad + spread)
+    log, energy = np.concatenate(logs), np.concatenate(energies)
+    weight = cells * np.exp(log - log.max())
+    return float((weight * energy).sum() / weight.sum())
+
+
+def of_regular(curvature: np.ndarray, nbeta: float, gamma: float = 1.0) -> float:
+    r"""$\frac12 \sum_i n\beta h_i / (n\beta h_i + \gamma)$ for a quadratic loss.
+
+    >>> of_regular(np.array([1.0, 3.0]), 1.0)
+    0.625
+    """
+    return float((nbeta * curvature / (nbeta * curvature + gamma)).sum() / 2)
+
+
+def _grid(center: float) -> tuple[np.ndarray, np.ndarray]:
+    """Points dense about 0 and ±center (a unit may change its sign), and the widths of their cells."""
+    away = np.sinh(np.linspace(-10.0, 10.0, 241)) / np.sinh(10.0) * 7
+    points = np.unique(np.concatenate([away + c for c in {0.0, center, -center}]))
+    return points, np.gradient(points)
+
+
+def _net(weights: Sequence[np.ndarray], between: type[nn.Module], bias: np.ndarray | None = None) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for i, w in enumerate(weights):
+        layer = nn.Linear(w.shape[1], w.shape[0], bias=bias is not None and i == 0, dtype=f64)
+        with torch.no_grad():
+            layer.weight.copy_(torch.as_tensor(w))
+            if bias is not None and i == 0:
+                layer.bias.copy_(torch.as_tensor(bias))
+        layers += [layer, between()]
+    return nn.Sequential(*layers[:-1])
+
+
+def white(n: int, dimension: int, seed: int = 0) -> Tensor:
+    """Inputs whose second moment is exactly the identity."""
+    x = torch.randn(n, dimension, dtype=f64, generator=torch.Generator().manual_seed(seed))
+    return torch.linalg.qr(x)[0] * math.sqrt(n)
+
+
+def _linear(widths: Sequence[int], rank: int, nbeta: float, exact: float | None = None) -> Posterior:
+    """A deep linear network at a map of the given rank, layers diagonal."""
+    net = _net([np.eye(b, a) * (np.arange(a) < rank) for a, b in itertools.pairwise(widths)], nn.Identity)
+    source = "quadrature" if exact is not None else "Aoyagi"
+    name = f"linear {'-'.join(map(str, widths))}, rank {rank}"
+    exact = rlct_deep_linear(widths, rank)[0] if exact is None else exact
+    return Posterior(name, net, white(8, widths[0]), nbeta, exact, source=source)
+
+
+def _tanh(
+    name: str, inner: Sequence[float], outer: np.ndarray, nbeta: float, bias: bool = False, relu: bool = False
+) -> Posterior:
+    x = torch.linspace(-2, 2, 24, dtype=f64)[:, None]
+    units = 1 if bias else len(inner)
+    act = (lambda z: np.maximum(z, 0)) if relu else np.tanh
+
+    def features(theta: np.ndarray) -> np.ndarray:
+        z = theta[:, None, :units] * x.numpy()[None]
+        return np.asarray(act(z + theta[:, None, units:] if bias else z))
+
+    net = _net(
+        [np.array(inner[:units])[:, None], outer],
+        nn.ReLU if relu else nn.Tanh,
+        np.array(inner[units:]) if bias else None,
+    )
+    return Posterior(name, net, x, nbeta, of_linear_readout(features, inner, outer, nbeta))
+
+
+def catalogue() -> dict[str, Callable[[], Posterior]]:
+    """All posteriors by name; each is made, and its answer computed, when it is called.
+
+    >>> found = catalogue()["ab at nβ = 2e5"]()
+    >>> round(found.exact, 3), len(catalogue()) >= 25
+    (0.427, True)
+    """
+    one = torch.ones(4, 1, dtype=f64)
+    eighth = torch.tensor([[1.0, -1.0], [1.0, 1.0]], dtype=f64) / math.sqrt(2)
+
+    def monomial(*powers: int, nbeta: float = 1e3, gamma: float = 1.0, turn: Tensor | None = None) -> Posterior:
+        exact = of_monomial(powers, nbeta, gamma)
+        return Posterior("", Monomials(powers, turn=turn), one, nbeta, exact, gamma)
+
+    def additive() -> Posterior:
+        exact = of_monomial([2], 1e3) + of_monomial([3], 1e3) + of_monomial([1], 1e3)
+        return Posterior("a², b³, c", Monomials((2, 0, 0), (0, 3, 0), (0, 0, 1)), one, 1e3, exact)
+
+    def product(n_in: int, hidden: int, n_out: int, nbeta: float = 1e4) -> Posterior:
+        return _linear((n_in, hidden, n_out), 0, nbeta, of_linear_product(n_in, hidden, n_out, nbeta))
+
+    def rank_one(n_in: int, hidden: int, n_out: int, nbeta: float = 1e4) -> Posterior:
+        found = _linear((n_in, hidden, n_out), 1, nbeta)
+        x = found.x.numpy()
+        inner = np.eye(hidden, n_in).ravel()
+        inner[1:] = 0
+        outer = np.zeros((n_out, hidden))
+        outer[0, 0] = 1
+        exact = of_linear_readout(
+            lambda th: np.einsum("phi,ni->pnh", th.reshape(-1, hidden, n_in), x), inner.tolist(), outer, nbeta
+        )
+        return Posterior(found.name, found.model, found.x, nbeta, exact)
+
+    def regular(scale: float, gamma: float = 1.0, nbeta: float = 300.0) -> Posterior:
+        x = white(8, 4) * torch.logspace(0, math.log10(scale), 4, dtype=f64)
+        net = nn.Linear(4, 1, bias=False, dtype=f64)
+        nn.init.ones_(net.weight)
+        curvature = (x.T @ x / len(x)).diagonal().numpy()
+        name = f"regular, curvatures 1 to {scale**2:.0f}" + (f", γ = {gamma:g}" if gamma != 1 else "")
+        return Posterior(name, net, x, nbeta, of_regular(curvature, nbeta, gamma), gamma, "closed form")
+
+    def minibatch(noise: float, batch_size: int) -> Posterior:
+        """Least squares: the noise is what the regression leaves, so that w* is the minimum."""
+        x = white(512, 6)
+        left = noise * torch.randn(512, 1, dtype=f64, generator=torch.Generator().manual_seed(1))
+        left -= x @ (x.T @ left) / 512
+        net = nn.Linear(6, 1, bias=False, dtype=f64)
+        nn.init.ones_(net.weight)
+        exact = of_regular(np.ones(6), 80.0)
+        return Posterior("", net, x, 80.0, exact, source="closed form", noise=left, batch_size=batch_size)
+
+    def minibatch_product() -> Posterior:
+        return replace(product(2, 2, 2, nbeta=100.0), x=white(256, 2), batch_size=32)
+
+    made: dict[str, Callable[[], Posterior]] = {
+        "a²": lambda: monomial(2),
+        "a³": lambda: monomial(3),
+        "a⁴": lambda: monomial(4, gamma=0.1),
+        "a⁴ at nβ = 2e5": lambda: monomial(4, nbeta=2e5),
+        "ab": lambda: monomial(1, 1),
+        "ab at nβ = 2e5": lambda: monomial(1, 1, nbeta=2e5),
+        "ab, turned": lambda: monomial(1, 1, turn=eighth),
+        "ab², turned, at nβ = 1e5": lambda: monomial(1, 2, turn=eighth, nbeta=1e5),
+        "ab²": lambda: monomial(1, 2),
+        "(ab)²": lambda: monomial(2, 2, gamma=0.1),
+        "(ab)² at nβ = 1e5": lambda: monomial(2, 2, nbeta=1e5),
+        "a²b³": lambda: monomial(2, 3, gamma=0.1),
+        "a²b³ at nβ = 1e5": lambda: monomial(2, 3, nbeta=1e5),
+        "abc": lambda: monomial(1, 1, 1),
+        "abcd at nβ = 1e4": lambda: monomial(1, 1, 1, 1, nbeta=1e4),
+        "a², b³, c": additive,
+        "tanh unit, dead": lambda: _tanh("", [0.0], np.zeros((1, 1)), 1e3),
+        "tanh unit, alive": lambda: _tanh("", [1.0], np.ones((1, 1)), 1e3),
+        "tanh unit with bias, dead": lambda: _tanh("", [0.0, 0.0], np.zeros((1, 1)), 1e3, bias=True),
+        "tanh unit with bias, two outputs": lambda: _tanh("", [1.0, 0.5], np.array([[1.0], [-1.0]]), 1e3, bias=True),
+        "two tanh units, both dead": lambda: _tanh("", [0.0, 0.0], np.zeros((1, 2)), 1e3),
+        "two tanh units, one dead": lambda: _tanh("", [1.0, 0.0], np.array([[1.0, 0.0]]), 1e3),
+        "two tanh units, equal": lambda: _tanh("", [1.0, 1.0], np.array([[0.5, 0.5]]), 1e3),
+        "two ReLU units, one dead": lambda: _tanh("", [1.0, 0.0], np.array([[1.0, 0.0]]), 1e3, relu=True),
+        "regular": lambda: regular(1.0),
+        "regular, curvatures 1 to 10000": lambda: regular(100.0),
+        "regular, γ = 10": lambda: regular(1.0, gamma=10.0),
+        "linear 4-3-4, rank 1": lambda: _linear((4, 3, 4), 1, 1e6),
+        "linear 3-3-4, rank 2": lambda: _linear((3, 3, 4), 2, 1e6),
+        "linear 3-4-4-3, rank 3": lambda: _linear((3, 4, 4, 3), 3, 1e6),
+    }
+    made["minibatches of 64, regular"] = lambda: minibatch(0.5, 64)
+    made["minibatches of 16, regular, noisy"] = lambda: minibatch(1.0, 16)
+    made["minibatches of 32, linear 2-2-2, rank 0"] = minibatch_product
+    for sizes in ((2, 2, 2), (2, 2, 5), (3, 2, 4), (4, 1, 3)):
+        made[f"linear {sizes[0]}-{sizes[1]}-{sizes[2]}, rank 0"] = partial(product, *sizes)
+    for sizes in ((1, 2, 1), (1, 2, 3), (2, 1, 3)):
+        made[f"linear {sizes[0]}-{sizes[1]}-{sizes[2]}, rank 1"] = partial(rank_one, *sizes)
+    return {name: partial(_named, name, make) for name, make in made.items()}
+
+
+def _named(name: str, make: Callable[[], Posterior]) -> Posterior:
+    return replace(make(), name=name)

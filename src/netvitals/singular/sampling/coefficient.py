@@ -1,0 +1,101 @@
+"""A learning coefficient with everything that says whether to believe it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from netvitals.capture.result import Result, plain
+from netvitals.singular.sampling.chains import ChainHealth
+from netvitals.singular.sampling.hamiltonian import Tuning
+from netvitals.singular.sampling.minimum import Minimum
+from netvitals.singular.sampling.observables import Well
+
+_CORRECTED = 0.25  # share of λ̂ beyond which an extrapolation in the step size is refused
+
+
+@dataclass(frozen=True, kw_only=True)
+class LLC(Result):
+    """Learning coefficient with its uncertainty and the chains behind it."""
+
+    mean: float
+    stderr: float  # the largest of what autocorrelation, the spread between chains and slow observables leave
+    per_chain: tuple[float, ...]  # healthy chains only
+    trace: np.ndarray  # (chains, draws) of nβ(L − L*), diverged chains included
+    health: ChainHealth
+    well: Well
+    minimum: Minimum
+    baseline: float  # L_n(w*)
+    n: int
+    nbeta: float
+    step_size: float
+    localization: float
+    parameters: int  # how many took part
+    cost: float  # gradient-equivalents of one full pass over the data
+    acceptance: float = math.nan  # share of moves accepted; NaN for minibatch SGLD
+    rungs: tuple[float, ...] = ()  # nβ of the ladder, from cold to hot; () for minibatch SGLD
+    searched: tuple[tuple[float, float], ...] = ()  # step sizes tried and their acceptance, for minibatch SGLD
+    corrected: float = math.nan  # share of the mean that extrapolation in the step size took away, for minibatch SGLD
+    note: str = ""
+    _tuning: Tuning | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether mean and standard error may be believed as those of λ at a minimum."""
+        return math.isfinite(self.mean) and not self.doubts
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why not, in words."""
+        found = []
+        if not math.isfinite(self.mean):
+            found.append("there is no estimate")
+        if not self.health.ok:
+            found.append(str(self.health))
+        if not self.minimum.ok:
+            found.append(str(self.minimum))
+        if not self.well.ok:
+            found.append(str(self.well))
+        if self.corrected > _CORRECTED:
+            found.append(f"the step size was worth {self.corrected:.0%} of the mean: use a smaller one, or more chains")
+        if not self.rungs and math.isnan(self.corrected) and math.isfinite(self.mean):
+            found.append("the bias of the step size was not taken away: use at least 2 chains")
+        return tuple(found)
+
+    def summary(self) -> dict[str, Any]:
+        """The result and its health as one flat row."""
+        return {
+            "lambda": plain(self.mean),
+            "stderr": plain(self.stderr),
+            "ok": self.ok,
+            "loss": self.baseline,
+            "r_hat": plain(self.health.r_hat),
+            "worst": self.health.worst,
+            "effective_draws": self.health.effective_draws,
+            "diverged": len(self.health.diverged),
+            "well": plain(self.well.share),
+            "below": plain(self.minimum.below),
+            "gain": plain(self.minimum.gain),
+            "parameters": self.parameters,
+            "note": "; ".join(filter(None, (*self.doubts, self.note))),
+        }
+
+    def __str__(self) -> str:
+        how = f"{len(self.rungs)} rungs" if len(self.rungs) > 1 else "one temperature" if self.rungs else "minibatches"
+        lines = [
+            f"λ = {self.mean:.4g} ± {self.stderr:.2g} over {self.parameters} parameters"
+            f"{'' if self.ok else ', NOT to be believed'} ({len(self.per_chain)} chains × {self.trace.shape[1]} draws, "
+            f"{how}, step {self.step_size:.2g}, nβ {self.nbeta:.4g})",
+            f"  chains: {self.health}",
+            f"  {self.well}",
+            f"  {self.minimum}",
+        ]
+        if math.isfinite(self.corrected):
+            lines.append(f"  the step size was worth {self.corrected:.1%}, taken away")
+        lines += [
+            f"  doubt: {d}" for d in self.doubts if d not in {str(self.health), str(self.well), str(self.minimum)}
+        ]
+        return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])

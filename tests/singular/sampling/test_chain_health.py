@@ -1,0 +1,164 @@
+"""Effective draws, R̂ and the standard error on series whose answers are known."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from netvitals.anatomy.copies.replicas import Replicas
+from netvitals.singular.sampling.chains import effective_draws, examine, r_hat, ranked, split_r_hat, standard_error
+from netvitals.singular.sampling.ladder import exchanges, first, respaced, top
+from netvitals.singular.sampling.langevin import Langevin, extrapolated
+from netvitals.singular.sampling.minimum import judged
+from netvitals.singular.sampling.noise import NoiseSource
+from netvitals.singular.sampling.observables import well
+
+
+def autoregressive(rho, chains, draws, seed=0):
+    rng = np.random.default_rng(seed)
+    x = np.zeros((chains, draws))
+    x[:, 0] = rng.normal(size=chains)
+    for i in range(1, draws):
+        x[:, i] = rho * x[:, i - 1] + np.sqrt(1 - rho**2) * rng.normal(size=chains)
+    return x
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, -0.5])
+def test_effective_draws_of_an_autoregressive_series(rho):
+    x = autoregressive(rho, 4, 10_000)
+    assert effective_draws(x) == pytest.approx(40_000 * (1 - rho) / (1 + rho), rel=0.15)
+
+
+def test_the_standard_error_is_that_of_the_mean_over_repetitions():
+    means, errors = [], []
+    for seed in range(200):
+        x = autoregressive(0.8, 4, 400, seed)
+        means.append(x.mean())
+        errors.append(standard_error(x, np.zeros((0, 0, 0))))
+    # sd of the mean of 1600 draws worth a ninth each: 0.075
+    assert np.std(means) == pytest.approx(0.075, rel=0.12)
+    assert np.mean(errors) == pytest.approx(0.075, rel=0.3)  # a little above: the larger of two estimates
+    assert np.mean(np.abs(means) < 3 * np.array(errors)) > 0.98
+
+
+def test_the_standard_error_is_at_least_the_spread_between_chains():
+    x = np.random.default_rng(0).normal(size=(4, 500)) + np.array([[0.0], [0.0], [1.0], [1.0]])
+    assert standard_error(x, np.zeros((0, 0, 0))) >= x.mean(1).std(ddof=1) / 2 > 0.25
+
+
+def test_a_slow_observable_that_the_loss_follows_widens_its_error():
+    slow, fast = autoregressive(0.98, 4, 1000), autoregressive(0.0, 4, 1000, 1)
+    loss = 0.3 * slow + fast
+    alone, beside = standard_error(loss, np.zeros((0, 0, 0))), standard_error(loss, slow[None])
+    assert beside > 1.2 * alone or alone > 0.05
+    assert standard_error(fast, slow[None]) == pytest.approx(standard_error(fast, np.zeros((0, 0, 0))), rel=0.2)
+
+
+def test_r_hat_sees_chains_that_differ_in_place_or_in_spread():
+    rng = np.random.default_rng(1)
+    same = rng.normal(size=(4, 500))
+    assert r_hat(same) < 1.02
+    assert r_hat(same + np.array([[0.0], [0.0], [0.0], [3.0]])) > 1.3
+    spread = same * np.array([[1.0], [1.0], [1.0], [8.0]])
+    assert split_r_hat(ranked(spread)) < 1.05 < 1.1 < r_hat(spread)  # only the folded ranks see it
+    assert r_hat(np.cumsum(same, 1)) > 1.1  # a drift shows between the halves
+
+
+def test_heavy_tails_do_not_hide_a_chain_that_stands_elsewhere():
+    x = np.random.default_rng(0).standard_cauchy(size=(4, 400))
+    x[3] += 8
+    assert r_hat(x) > 1.2 > split_r_hat(x)
+
+
+def test_health_is_that_of_the_worst_observable():
+    rng = np.random.default_rng(0)
+    loss, distance = rng.normal(size=(4, 400)), rng.normal(size=(4, 400)) + np.array([[0], [0], [0], [2.0]])
+    health, good = examine({"loss": loss, "distance": distance}, limit=100.0)
+    assert health.worst == "distance" and not health.ok and health.r_hat > 1.2 and health.effective_draws < 50
+    assert health.effective_of_loss > 1000 and good.all() and "do not agree" in str(health)
+    assert examine({"loss": loss}, limit=100.0)[0].ok
+
+
+def test_diverged_chains_are_counted_never_averaged():
+    trace = np.random.default_rng(0).normal(1.0, 0.1, (4, 100))
+    trace[2, 50:] = np.inf
+    health, good = examine({"loss": trace}, limit=1e6)
+    assert health.diverged == (2,) and good.tolist() == [True, True, False, True]
+    assert "left out" in str(health) and not health.ok
+
+
+def test_few_draws_are_not_believed():
+    health, _ = examine({"loss": np.random.default_rng(0).normal(size=(2, 10))}, limit=100.0)
+    assert not health.ok and "more draws" in str(health)
+
+
+def test_exchanges_keep_the_joint_law_of_two_rungs():
+    """Two replicas with energies Gamma(λ)/b on each rung: after exchanges the means are λ/b still."""
+    rng = np.random.default_rng(0)
+    rungs, lam = np.array([10.0, 2.0]), 1.5
+    losses = rng.gamma(lam, size=(2, 200_000)) / rungs[:, None]
+    places, lower, chance = exchanges(rungs, losses, False, rng.uniform(size=losses.shape))
+    after = np.take_along_axis(losses, places, 0)
+    assert lower.tolist() == [0] and 0.05 < chance[0] < 0.6
+    assert after.mean(1) == pytest.approx(lam / rungs, rel=0.02)
+    assert (places[0] != 0).mean() == pytest.approx(chance[0], abs=0.01)
+
+
+def test_a_ladder_has_its_ends_and_equal_refusals():
+    rungs = first(1e4, 1.0, parameters=4)
+    assert rungs[0] == 1e4 and rungs[-1] == pytest.approx(1.0) and (np.diff(rungs) < 0).all()
+    refused = np.linspace(0.1, 0.9, len(rungs) - 1)
+    new = respaced(rungs, refused)
+    assert new[0] == pytest.approx(1e4) and new[-1] == pytest.approx(1.0) and (np.diff(new) < 0).all()
+    assert np.log(new[0] / new[1]) > np.log(new[-2] / new[-1])  # denser where it was refused
+    assert first(10.0, 10.0, parameters=4).tolist() == [10.0] and top(5.0, np.zeros(3)) == 5.0
+
+
+def test_the_search_weighs_the_pull_as_the_moves_do():
+    """In a well of 20 dimensions alone a move of ε = 0.1/γ is all but exact; were the energy another, one in three."""
+    model = nn.Linear(20, 1, bias=False).double()
+    x = torch.randn(8, 20, dtype=torch.float64)
+    copies = Replicas(model, lambda out, y: (out - y).square().mean())
+    walk = Langevin(
+        copies,
+        (x, model(x).detach()),
+        streams=[NoiseSource(0, c) for c in range(8)],
+        nbeta=1e-6,
+        gamma=100.0,
+        batch=4,
+        preconditioned=False,
+        law="normal",
+    )
+    assert walk.acceptance(1e-3) > 0.97
+
+
+def test_extrapolation_takes_a_first_order_bias_away_and_owns_what_is_left():
+    for bias in (0.05, 0.2, 0.4):
+        mean, error, share = extrapolated(3 / (1 - bias), 3 / (1 - bias / 2), (0.0, 0.0))
+        assert abs(mean - 3) < bias / 2 * 3 and abs(mean - 3) < 3 * error, (bias, mean, error)
+        assert bias / 2 < share < 1.5 * bias
+    mean, error, _ = extrapolated(3.0, 3.0, (0.1, 0.2))
+    assert mean == 3.0 and error == pytest.approx(math.hypot(0.1, 0.4))
+
+
+def test_the_well_of_a_quadratic_loss():
+    """With s = γ/(h + γ) in each of D directions: share s, sensitivity −D s (1 − s)/2."""
+    rng = np.random.default_rng(0)
+    h, gamma, dimensions = 3.0, 1.0, 5
+    w = rng.normal(size=(dimensions, 4, 50_000)) / math.sqrt(h + gamma)
+    found = well((h / 2 * w**2).sum(0), (w**2).sum(0), gamma, dimensions)
+    assert found.share == pytest.approx(0.25, rel=0.02) and found.ok
+    assert found.sensitivity == pytest.approx(-5 * 0.25 * 0.75 / 2, rel=0.03)
+    assert found.relative == pytest.approx(0.25, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("gain", "shift", "ok"), [(0.0, 0.0, True), (0.5, 0.0, False), (0.0, -1.0, False), (0.05, 0.0, True)]
+)
+def test_a_minimum_is_judged_by_descent_and_by_draws_below(gain, shift, ok):
+    draws = np.random.default_rng(0).gamma(2.0, size=(4, 500)) + shift
+    found = judged(gain, 0.1, draws, 0.05, noisy=False)
+    assert found.ok is ok and (found.below > 0.02) is (shift < 0)
+    assert math.isnan(judged(gain, 0.1, draws, 0.05, noisy=True).below)
