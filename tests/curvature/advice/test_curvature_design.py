@@ -1,5 +1,7 @@
 """Decay, bands, bottlenecks, low rank, steps, words, plans and the monitor."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -145,6 +147,19 @@ def test_recommendations_follow_what_gauss_newton_misses_of_the_parameters(act):
     assert curvature.recommend(found, small=-1.0, large=-0.5).choice == "full"
     with pytest.raises(ValueError, match="space='parameter'"):  # a ReLU net has no gap there, and one here
         curvature.recommend(interlayer(net, F.cross_entropy, data, probes=8))
+
+
+def test_layers_that_gauss_newton_misses_are_not_hidden_by_one_that_holds_the_curvature():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    data = torch.randn(8, 3, dtype=torch.float64), torch.randint(0, 2, (8,))
+    found = interlayer(net, F.cross_entropy, data, space="parameter", probes=4)
+    size, missed = np.diag([100.0, 1.0]), np.diag([0.5, 0.99])
+    advice = curvature.recommend(replace(found, resonance=size, tensor=missed))
+    assert advice.missed < 0.02 and advice.choice == "mixed", advice
+    assert found.nodes[1] in advice.why and found.nodes[0] not in advice.why
+    fair = curvature.recommend(replace(found, resonance=size, tensor=np.diag([0.5, 0.5])))
+    assert fair.choice == "gauss-newton", fair
 
 
 def test_words_name_the_nodes_and_the_share(bench):

@@ -117,6 +117,8 @@ def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropp
 def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7) -> Recommendation:
     r"""Gauss–Newton where $\|H-GN\|/\|H\|$ is below ``small``, full products above ``large``, mixed between.
 
+    Where the whole is below ``small`` and a layer's own block is above ``large``, it is mixed, and the layer is named.
+
     Corollary 12, in parameter space: a piecewise-linear net has no gap between its activations and a large one between
     its weights, and an optimizer moves the weights.
 
@@ -137,12 +139,20 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7
     live = np.where(found.gauss_newton > 0, found.gn_gap, -np.inf)
     i, j = np.unravel_index(int(np.argmax(live)), live.shape)
     gap = found.global_gap
-    choice = "gauss-newton" if missed < small else "full" if missed > large else "mixed"
+    own = np.diag(found.missed)
+    outside = [found.nodes[k] for k in np.argsort(-own) if own[k] > large]  # few layers may hold all the curvature
+    choice = "full" if missed > large else "gauss-newton" if missed < small and not outside else "mixed"
     words = {
         "gauss-newton": "Gauss–Newton and K-FAC-type curvature is accurate here",
         "mixed": "Gauss–Newton is a fair guide, but blocks with a large gap need products with the full Hessian",
         "full": "most curvature is outside Gauss–Newton: use products with the full Hessian",
     }
+    if missed < small and outside:
+        named = ", ".join(outside[:3]) + (f" and {len(outside) - 3} more" if len(outside) > 3 else "")
+        words["mixed"] = (
+            "over all layers together Gauss–Newton is accurate, because a few of them hold the curvature; inside "
+            f"{named} it misses most, and a method that treats layers apart needs products with the full Hessian there"
+        )
     if gap <= found.floor:
         words["gauss-newton"] = "H = GN up to rounding"
     worst = (found.nodes[int(i)], found.nodes[int(j)])
