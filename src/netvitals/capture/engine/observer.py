@@ -23,7 +23,7 @@ from netvitals.capture.engine.pass_state import Frame, PassState, when_arrives
 from netvitals.capture.engine.pickup import Pickup
 from netvitals.capture.engine.planning.live_trace import LiveTrace
 from netvitals.capture.engine.roles import WHOLE
-from netvitals.capture.engine.schedule import Schedule, detached_context
+from netvitals.capture.engine.schedule import CAPTURED, Schedule, detached_context, is_captured
 from netvitals.capture.engine.survey import Survey, activation_of, first_tensor, is_transformed
 from netvitals.capture.nested import tensors
 from netvitals.capture.reading import Recorder
@@ -198,8 +198,8 @@ class Observer:
         self.passes += 1
         if self.observed:
             return False
-        if is_transformed():
-            self._state.cannot_see("model", "it runs inside a torch.func transform")
+        if is_transformed() or is_captured():
+            self._state.cannot_see("model", CAPTURED if is_captured() else "it runs inside a torch.func transform")
             return False
         self.observed = True
         self._state.begin()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from netvitals.capture.engine.schedule import warn
+from netvitals.capture.engine.schedule import is_captured, warn
 from netvitals.capture.shards import local
 
 Moved = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], None]  # (gradients, values before)
@@ -52,6 +52,7 @@ class OptimizerHooks:
         self._usual: Callable[[], Any] = nobody  # the optimizer that ends steps all alone, once it has done so
         self._moved: Moved | None = None
         self._keep = True
+        self.on_cuda = any(p.is_cuda for p in parameters.values())
         self.about_to_step: Callable[[], None] | None = None  # called once, before the first optimizer of a step
         self._arriving: list[Any] = []
         self.grads: dict[str, Tensor] = {}
@@ -199,6 +200,8 @@ class OptimizerHooks:
     def _before(self, optimizer: Any, *_: Any) -> None:
         if optimizer is not self._usual() and not self._follows(optimizer):
             return
+        if self.on_cuda and is_captured():
+            return
         if self._running and any(o is optimizer for o in self._running):  # its last step raised
             self._running.clear()
         self._running.append(optimizer)
@@ -216,6 +219,9 @@ class OptimizerHooks:
 
     def _after(self, optimizer: Any, *_: Any) -> None:
         usual = optimizer is self._usual()
+        if self.on_cuda and is_captured():  # replays do not come here: each call of step() is one
+            self._gave_up = self._gave_up or usual or self._follows(optimizer)
+            return
         if len(self._handles) == 2:
             if not self._running or not (usual or self._follows(optimizer)):
                 return

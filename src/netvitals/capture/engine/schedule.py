@@ -26,6 +26,10 @@ from netvitals.capture.views import (
 )
 from netvitals.capture.vital import KINDS, Vital, WatchContext
 
+CAPTURED = (
+    "its pass goes into a CUDA graph, which is replayed without asking anybody: pass probe=(x, y, loss_fn) to watch, "
+    "and call step() after each replay"
+)
 FIRST_LOOKS = 20  # on which a vital sign that calms down later looks more often
 METHODS = ("activation", "product", "heads", "router", "linear", "tensor", "gradient", "parameters")
 SiteView = ActivationView | ProductView | HeadsView | RouterView | LinearView | TensorView
@@ -195,6 +199,11 @@ def warn(sentence: str) -> None:
         warnings.warn(f"netvitals: {sentence}", RuntimeWarning, stacklevel=3)
     except RuntimeWarning:
         logging.getLogger("netvitals").warning(sentence)
+
+
+def is_captured() -> bool:
+    """Whether what runs now goes into a CUDA graph: what we would do would be done again on every replay."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 class detached_context:
