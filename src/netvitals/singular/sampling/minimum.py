@@ -54,8 +54,9 @@ def descended(
         return copies.add_gradient(copies.parts(at), *data, copies.parts(gradient)), gradient
 
     with torch.no_grad():
-        start: tuple[Tensor, Tensor] | None = losses(w.detach())
-    first, norm = start[0], float(start[1].norm())
+        first, gradient = losses(w.detach())
+    norm = float(gradient.norm())
+    start: tuple[Tensor, Tensor] | None = (first, gradient)
     optimizer = torch.optim.LBFGS([w], lr=1.0, max_iter=steps, line_search_fn="strong_wolfe")
     best = float(first)
 
