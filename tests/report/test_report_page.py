@@ -141,7 +141,7 @@ def test_metadata_and_skipped_places_are_told(run, page):
 def test_a_calm_run_says_so_and_lists_what_was_checked():
     readings = [Reading(i, "sparsity", "a", "hard", 0.4) for i in range(30)]
     text = report.render(readings)
-    assert "Nothing alarming" in text and "Is activation sparsity below the cliff near 70 %?" in text
+    assert "Nothing alarming" in text and "Is activation sparsity below the level at which runs lose?" in text
     assert re.search(r"but only \d of \d+ questions could be asked", text), "silence for want of readings is not health"
 
 

@@ -62,6 +62,7 @@ WITH_LOSS = {
     "value_output": singular.value_output,
     "learning_coefficient": lambda *a: singular.learning_coefficient(*a, chains=1, draws=3),
     "coefficient_history": history,
+    "coefficient_by_part": lambda *a: singular.coefficient_by_part(*a, parts={"head": "head.*"}, chains=1, draws=3),
     "safe_directions": lambda *a: singular.safe_directions(*a, only="head.*"),
 }
 WITHOUT_LOSS = {
@@ -124,7 +125,7 @@ def test_the_old_order_gets_the_sentence(name):
         WITH_LOSS[name](model, (x, y), "ce")
 
 
-@pytest.mark.parametrize("name", [n for n in WITH_LOSS if n not in ("learning_coefficient", "coefficient_history")])
+@pytest.mark.parametrize("name", [n for n in WITH_LOSS if "coefficient" not in n])
 def test_a_loss_that_is_no_likelihood_gets_a_sentence(name):
     model, x, y = task()
     with pytest.raises(ValueError, match="pass loss_fn as 'ce' or 'mse'"):

@@ -108,7 +108,7 @@ def danger_level(loss: Curve | None, sparsity: Curve) -> tuple[float, bool]:
     if loss is None:
         return CLIFF, False
     own = costly_level(loss, sparsity)
-    if own == own:
+    if own > NEAR:  # below it a loss that rises has another cause: half of the outputs of a centred ReLU are zero
         return own, True
     passed = sparsity.steps[np.nan_to_num(sparsity.values, nan=0.0) > CLIFF]
     if not len(passed) or len(loss.finite) < 5 * WIDTH or len(loss.finite) < len(loss.values):

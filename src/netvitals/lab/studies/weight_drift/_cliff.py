@@ -217,11 +217,14 @@ def picture(rows: Sequence[Row], reference: str) -> Plot:
     every = [c for c in falls(rows, reference, resamples=20) if c.where.budget in (budgets[0], budgets[-1])]
     chosen = [c for c in every if c.where.architecture] or every  # all together where no group has enough points
     series = []
+    groups = list(dict.fromkeys((c.where.architecture, c.where.data, c.where.mechanism) for c in chosen))
     for found in chosen:
         means = sorted(
             (float(np.mean([p.sparsity for p in found.of(c)])), float(np.mean([p.relative for p in found.of(c)])))
             for c in found.names
         )
         dashed = found.where.budget == budgets[0] != budgets[-1]
-        series.append(Series(str(found.where), [m[0] for m in means], [m[1] for m in means], line=True, dashed=dashed))
+        tone = groups.index((found.where.architecture, found.where.data, found.where.mechanism))
+        x, y = ([m[k] for m in means] for k in (0, 1))
+        series.append(Series(str(found.where), x, y, line=True, dashed=dashed, tone=tone))
     return Plot("measured hard sparsity", "metric relative to the dense reference", series)
