@@ -7,7 +7,8 @@
 
 The first line trains and saves a state dict now and then; the second is the picture: a curve with error bars for every
 part, the loss beside it, and below it the health of all chains. FOLDER holds ``tinyshakespeare.txt``; without it
-the text is this file.
+the text is this file. Both end within three minutes on one core; so few draws are too few, which the picture says:
+raise ``--draws`` for points to be believed.
 """
 
 import os
