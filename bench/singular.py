@@ -207,14 +207,19 @@ def kfac(rounds: int) -> None:
 
 
 def ddcadam(rounds: int) -> None:
+    step_time("gpt-micro", steps=10, rounds=3 * rounds)
+    step_time("gpt-micro,depth=6,width=512,heads=8", steps=1, rounds=rounds)
+
+
+def step_time(spec: str, steps: int, rounds: int) -> None:
     def stepper(make: Callable[[nn.Module], torch.optim.Optimizer]) -> Callable[[], object]:
-        model = models.build("gpt-micro", seed=0)
+        model = models.build(spec, seed=0)
         for p in model.parameters():
             p.grad = 1e-3 * torch.randn_like(p)
         optimizer = make(model)
 
         def run() -> None:
-            for _ in range(10):
+            for _ in range(steps):
                 optimizer.step()
 
         return run
@@ -226,13 +231,19 @@ def ddcadam(rounds: int) -> None:
             "DDCAdam, gauges found": stepper(
                 lambda m: optim.DDCAdam(m.parameters(), optim.find_gauges(m, "ce", tokens).gauges, lr=1e-4)
             ),
+            "DDCAdam, a radial rate": stepper(
+                lambda m: optim.DDCAdam(
+                    m.parameters(), optim.find_gauges(m, "ce", tokens).gauges, lr=1e-4, lr_radial=3e-4
+                )
+            ),
             "DDCAdam, no gauges": stepper(lambda m: optim.DDCAdam(m.parameters(), lr=1e-4)),
         },
-        3 * rounds,
+        rounds,
     )
-    print("an optimiser step on the small GPT, as a ratio to torch's Adam(foreach=True)")
+    size = sum(p.numel() for p in models.build(spec, seed=0).parameters()) / 1e6
+    print(f"an optimiser step on a GPT of {size:.1f} M parameters, as a ratio to torch's Adam(foreach=True)")
     for name, (ratio, milliseconds) in found.items():
-        print(f"  {name:34s} {ratio:7.2f}   ({milliseconds / 10:.2f} ms of CPU a step)")
+        print(f"  {name:34s} {ratio:7.2f}   ({milliseconds / steps:.2f} ms of CPU a step)")
 
 
 def order(rounds: int) -> None:

@@ -158,3 +158,42 @@ def test_a_straight_way_along_a_curved_gauge_orbit_is_no_singular_direction():
     linear = lambda th: (x @ th[:3])[:, None] * th[3:]
     found = local_coefficient(linear, torch.tensor([1.0, 2.0, -1.0, 0.5, 1.5], dtype=torch.float64))
     assert (found.rank, found.fibre, found.singular, found.lam) == (4, 1, 0, 2.0), str(found)
+
+
+class Experts(nn.Module):
+    """Three experts of five tanh units, two a token: as modules, or in tensors that they share."""
+
+    def __init__(self, held):
+        super().__init__()
+        torch.manual_seed(0)
+        self.held, self.router = held, nn.Linear(6, 3)
+        up, down = 0.5 * torch.randn(3, 6, 5), 0.5 * torch.randn(3, 5, 4)
+        up[1, :, 2], down[1, 2] = 0, 0
+        if held == "modules":
+            make = lambda w: nn.utils.skip_init(nn.Linear, *w.shape, bias=False)
+            self.experts = nn.ModuleList(nn.Sequential(make(a), nn.Tanh(), make(b)) for a, b in zip(up, down))
+            for expert, a, b in zip(self.experts, up, down):
+                expert[0].weight.data, expert[2].weight.data = a.T.clone(), b.T.clone()
+        else:
+            self.up, self.down = nn.Parameter(up), nn.Parameter(down)
+
+    def forward(self, x):
+        weight, chosen = self.router(x).softmax(-1).topk(2)
+        share = torch.zeros(len(x), 3, dtype=x.dtype).scatter(1, chosen, weight)
+        if self.held == "modules":
+            return sum(share[:, e, None] * expert(x) for e, expert in enumerate(self.experts))
+        if self.held == "einsum":
+            hidden = torch.einsum("ni,eih->enh", x, self.up).tanh()
+        else:
+            hidden = torch.bmm(x.expand(3, *x.shape), self.up).tanh()
+        return (torch.bmm(hidden, self.down) * share.T[..., None]).sum(0)
+
+
+@pytest.mark.parametrize("held", ["modules", "bmm", "einsum"])
+def test_a_dead_unit_of_one_expert_is_found(held):
+    found = readout(Experts(held), "mse", torch.randn(64, 6))
+    (hit,) = found.of("singular")
+    name = "experts.1.0 → experts.1.2, unit 2" if held == "modules" else "up[1] → down[1], unit 2"
+    assert hit.name == name and (hit.own.lam, hit.own.m) == (2.0, 1), str(found)  # sheets of codimension 6 and 4
+    tried = {c.name.split("[")[1][0] for c in found.candidates if "[" in c.name}
+    assert held == "modules" or tried == {"0", "1", "2"}, tried

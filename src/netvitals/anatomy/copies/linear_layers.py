@@ -75,6 +75,8 @@ def add_gradient(
         if type(layer) is nn.Linear:
             weight, bias = params[f"{name}weight"].mT, params.get(f"{name}bias")
             h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), h, weight)
+        elif type(layer) is nn.Tanh and h.dtype == torch.float32:
+            h = torch.sigmoid(2 * h).mul_(2).sub_(1)  # torch's tanh takes four times as long; they differ by 2e-7
         elif type(layer) is not nn.Flatten:
             h = layer(h)
         trail.append((name, layer, before, h))

@@ -1,8 +1,9 @@
 r"""Candidate dead directions of a checkpoint, from one charted pass and one backward pass.
 
-Units of every pair of layers and of gated MLPs (dead ones, and pairs that are alike), hidden directions where nothing
-bends (also values with outputs and queries with keys of every attention head), the bottom of each layer's K-FAC
-factors, and the kernel of each LayerNorm. Every parameter is moved by one of them or listed with the reason why not.
+Units of every pair of layers, of experts and of gated MLPs (dead ones, and pairs that are alike), hidden directions
+where nothing bends (also values with outputs and queries with keys of every attention head), the bottom of each layer's
+K-FAC factors, and the kernel of each LayerNorm. Every parameter is moved by one of them or listed with the reason why
+not.
 """
 
 from __future__ import annotations
@@ -73,6 +74,9 @@ def _pairs(anatomy: Anatomy, known: dict[str, Tensor], skipped: dict[str, str]) 
     for link in links.links:
         first, second = layers[link.first], layers[link.second]
         name = f"{link.first} → {link.second}"
+        if _stacked(first, anatomy) and _stacked(second, anatomy):
+            yield from _experts(anatomy, known, first, second)
+            continue
         width, inputs = known[first.weight].shape[first.out_dim], known[second.weight].shape[1 - second.out_dim]
         grouped = [x.name for x in (first, second) if _grouped(x, anatomy)]
         if inputs % width or grouped or "embedding" in (first.role,):
@@ -96,7 +100,9 @@ def _pairs(anatomy: Anatomy, known: dict[str, Tensor], skipped: dict[str, str]) 
             linear=all(op.rstrip("_") in _MOVING for op in link.between),
         )
     for gated in anatomy.gated:
-        if len(gated.out) == 1 and {gated.value.weight.parameter, gated.out[0].weight.parameter} <= set(known):
+        if any(known[p.weight.parameter].ndim == 3 for p in (gated.value, *gated.out) if p.weight.parameter in known):
+            skipped[str(gated.value)] = "gated experts that share one tensor: their units are not tried one by one"
+        elif len(gated.out) == 1 and {gated.value.weight.parameter, gated.out[0].weight.parameter} <= set(known):
             yield _between(anatomy, known, f"{gated.value} → {gated.out[0].layer}", gated.value, gated.out[0])
     for block in anatomy.heads:
         yield from _heads(anatomy, known, block, skipped)
@@ -116,6 +122,32 @@ def _between(anatomy: Anatomy, known: dict[str, Tensor], name: str, value: Proje
         after=_channels(anatomy, second.input, second.channel_dim),
         linear=False,
     )
+
+
+def _stacked(layer: Layer, anatomy: Anatomy) -> bool:
+    """Whether all experts of a mixture run through this layer in one batched product."""
+    held = {part.parameter for m in anatomy.experts if m.stacked for e in m.experts for part in e.parameters}
+    return layer.weight in held and not layer.part.index
+
+
+def _experts(anatomy: Anatomy, known: dict[str, Tensor], first: Layer, second: Layer) -> Iterator[Pair]:
+    """The units of every expert, whose weights are slices of one tensor."""
+    up, down = known[first.weight].detach(), known[second.weight].detach()
+    units = torch.arange(up.shape[first.out_dim])[:, None]
+    given, after = anatomy.tensors[first.input], anatomy.tensors[second.input]
+    if not len(up) == len(down) == len(after) or down.shape[3 - second.out_dim] != len(units):
+        return  # named among the parameters that no candidate moves
+    for e in range(len(up)):
+        own = given[e] if given.ndim == 3 and len(given) == len(up) else given  # its tokens, or those of all
+        yield Pair(
+            name=f"{first.name}[{e}] → {second.name}[{e}]",
+            writers=(Side(parameter=first.weight, dim=first.out_dim - 1, at=units, expert=e),),
+            reader=Side(parameter=second.weight, dim=2 - second.out_dim, at=units, expert=e),
+            kind="unit",
+            before=_rows(own) @ (up[e] if first.out_dim == 2 else up[e].T),
+            after=_rows(after[e]),
+            linear=False,
+        )
 
 
 def _heads(anatomy: Anatomy, known: dict[str, Tensor], block: Heads, skipped: dict[str, str]) -> Iterator[Pair]:
@@ -242,6 +274,9 @@ def _positions(part: ParameterPart, dim: int, known: dict[str, Tensor]) -> Tenso
 
 def _channels(anatomy: Anatomy, value: int, dim: int) -> Tensor:
     """What a value held, as (samples, channels), evenly strided."""
-    rows = anatomy.tensors[value].detach().double().movedim(dim, -1)
-    rows = rows.reshape(-1, rows.shape[-1])
+    return _rows(anatomy.tensors[value].movedim(dim, -1))
+
+
+def _rows(values: Tensor) -> Tensor:
+    rows = values.detach().double().reshape(-1, values.shape[-1])
     return rows[:: max(1, -(-len(rows) // ROWS))]

@@ -35,17 +35,19 @@ class Side:
     """Rows (or columns) of a parameter, one block of positions for every hidden channel."""
 
     parameter: str
-    dim: int
+    dim: int  # of the parameter, or of the slice
     at: Tensor  # (channels, positions per channel)
+    expert: int | None = None  # the slice of a parameter that holds all experts of a mixture, the expert first
 
     def read(self, weight: Tensor) -> Tensor:
         """(channels, everything else)."""
-        return weight.detach().index_select(self.dim, self.at.flatten()).movedim(self.dim, 0).reshape(len(self.at), -1)
+        own = weight.detach() if self.expert is None else weight.detach()[self.expert]
+        return own.index_select(self.dim, self.at.flatten()).movedim(self.dim, 0).reshape(len(self.at), -1)
 
     def written(self, weight: Tensor, values: Tensor) -> Tensor:
         """``values`` (channels, everything else) in a tensor of the parameter's shape that is zero elsewhere."""
         out = torch.zeros_like(weight.detach())
-        moved = out.movedim(self.dim, 0)
+        moved = (out if self.expert is None else out[self.expert]).movedim(self.dim, 0)
         moved[self.at.flatten()] = values.reshape(self.at.numel(), *moved.shape[1:]).to(out)
         return out
 

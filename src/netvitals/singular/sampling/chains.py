@@ -73,9 +73,10 @@ def ranked(chains: np.ndarray) -> np.ndarray:
     [[-1.05, 1.05], [-0.3, 0.3]]
     """
     from scipy.special import ndtri
-    from scipy.stats import rankdata
 
-    return np.asarray(ndtri((rankdata(chains).reshape(chains.shape) - 0.375) / (chains.size + 0.25)))
+    _, place, ties = np.unique(chains, return_inverse=True, return_counts=True)
+    ranks = (ties.cumsum() - (ties - 1) / 2)[place].reshape(chains.shape)
+    return np.asarray(ndtri((ranks - 0.375) / (chains.size + 0.25)))
 
 
 def halves(chains: np.ndarray) -> np.ndarray:

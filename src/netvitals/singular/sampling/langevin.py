@@ -78,7 +78,9 @@ class Langevin:
 
     def walk(self, burn: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The loss of every chain before each move, and where the chains are after it."""
-        w = self.copies.start.expand(len(self.streams), -1).clone()
+        size = self.copies.size
+        padded = self.copies.start.new_zeros(len(self.streams), -(-size // 16) * 16)  # rows on lines of the cache
+        w = padded[:, :size].copy_(self.copies.start)
         parts, rows = self.copies.parts(w), list(zip(w.unbind(), self.streams))
         second, metric = torch.zeros_like(w), torch.ones_like(w)
         steps = torch.as_tensor(self.steps, dtype=w.dtype, device=w.device)

@@ -56,13 +56,15 @@ def descended(
     with torch.no_grad():
         first, gradient = losses(w.detach())
     norm = float(gradient.norm())
+    start: tuple[Tensor, Tensor] | None = (first, gradient)
     optimizer = torch.optim.LBFGS([w], lr=1.0, max_iter=steps, line_search_fn="strong_wolfe")
     best = float(first)
 
     def closure() -> Tensor:
-        nonlocal best
+        nonlocal best, start
         with torch.no_grad():
-            loss, slope = losses(w.detach())
+            loss, slope = start or losses(w.detach())  # L-BFGS begins where we have been already
+            start = None
             away = w.detach() - copies.start
             w.grad = nbeta * slope + gamma * away
             if torch.isfinite(loss).all():

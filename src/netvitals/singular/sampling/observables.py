@@ -52,12 +52,13 @@ def observer(start: Tensor, seed: int) -> Callable[[Tensor], Tensor]:
     (torch.Size([5, 2]), [3.0, 3.0])
     """
     generator = torch.Generator().manual_seed(seed % 2**63)
-    directions = torch.randn(start.numel(), PROJECTIONS, generator=generator, dtype=torch.float64)
-    directions = (directions / directions.norm(dim=0)).to(start)
+    # each direction along memory: as columns they take five times as long
+    rows = torch.randn(PROJECTIONS, start.numel(), generator=generator, dtype=start.dtype)
+    rows = (rows / rows.norm(dim=1, keepdim=True)).to(start)
 
     def look(w: Tensor) -> Tensor:
         away = w - start
-        return torch.cat([away.square().sum(1)[None], (away @ directions).T]).double()
+        return torch.cat([torch.linalg.vecdot(away, away)[None], rows @ away.T]).double()
 
     return look
 
