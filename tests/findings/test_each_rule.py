@@ -343,11 +343,3 @@ def test_sites_come_in_the_order_of_depth_with_parameters_beside_their_module_an
     meta = {"sites": [{"name": n, "module": n, "kind": "linear"} for n in ("in", "mid", "out")]}
     source = Source(meta).series("gradients", "grad_norm", ("model", "out.weight", "mid.weight", "in.weight"), 1.0)
     assert [s for _, s, _ in table(source).series] == ["in.weight", "mid.weight", "out.weight", "model"]
-
-
-def test_findings_print_in_colour_too():
-    from rich.console import Console
-
-    console = Console(width=100, record=True)
-    console.print(diagnose(Source().series("sparsity", "hard", value=0.86)))
-    assert "Sparsity is past the cliff" in console.export_text()

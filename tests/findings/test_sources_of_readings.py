@@ -41,3 +41,11 @@ def test_a_frame_is_a_source():
         [{"step": i, "vital": "sparsity", "site": "a", "metric": "hard", "value": 0.75} for i in range(30)]
     )
     assert [f.rule for f in diagnose(frame)] == ["sparsity cliff"]
+
+
+def test_findings_print_in_colour_too():
+    from rich.console import Console
+
+    console = Console(width=100, record=True)
+    console.print(diagnose([Reading(step, "sparsity", "a.act", "hard", 0.86) for step in range(0, 1000, 10)]))
+    assert "Sparsity is past the cliff" in console.export_text()

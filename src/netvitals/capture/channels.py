@@ -51,9 +51,6 @@ class Stacks:
             stack = self._by_shape[key] = Stack(x)
         return stack.add(recorder, x)
 
-    def __deepcopy__(self, memo: object) -> Stacks:
-        return Stacks()
-
 
 class Stack:
     """Inputs of one shape."""
@@ -97,3 +94,28 @@ class Stack:
     def _grow(self, like: Tensor) -> None:
         self._memory = like.new_empty((min(HEIGHT, 2 * len(self._slots)), *like.shape))
         self._slots, self._scratch = list(self._memory.unbind()), None
+
+
+def channel_view(t: Tensor, dim: int) -> Tensor:
+    """``t`` as (samples, channels) or (samples, channels, positions), at least float32, without a copy if it can be."""
+    if t.ndim == 2 and dim in (1, -1) and t.dtype == torch.float32:
+        return t  # the usual case, at no cost
+    t = widened(t.detach())
+    if t.ndim <= 1:
+        return t.reshape(-1, 1)
+    dim %= t.ndim
+    if dim == t.ndim - 1:
+        return t.reshape(-1, t.shape[-1])
+    return t.reshape(t.shape[:dim].numel(), t.shape[dim], -1)
+
+
+def widened(t: Tensor) -> Tensor:
+    """Half precision is reduced in float32: its sums overflow and its means lose all digits."""
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+
+
+def by_channel_rows(t: Tensor, dim: int) -> Tensor:
+    """``t`` as rows × channels, in its own precision."""
+    if t.ndim <= 1:
+        return t.reshape(-1, 1)
+    return t.movedim(dim, -1).reshape(-1, t.shape[dim])

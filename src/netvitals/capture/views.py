@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy.atlas import Anatomy
-from netvitals.capture.channels import ByChannel, Stacks
+from netvitals.capture.channels import ByChannel, Stacks, by_channel_rows, channel_view, widened
 from netvitals.capture.over_ranks import Growth, Kind, Over
 from netvitals.capture.shards import Piece
 from netvitals.capture.site import Site
@@ -181,7 +181,7 @@ class ActivationView:
         if self.is_relu:
             return torch.gt(self.x, 0, out=torch.empty_like(self.x))
         with torch.enable_grad():
-            x = _widened(self.x.detach()).requires_grad_(True)
+            x = widened(self.x.detach()).requires_grad_(True)
             y = self.f(x)
             if not y.requires_grad:  # a step: its slope is zero wherever it has one
                 return torch.zeros_like(x)
@@ -260,7 +260,7 @@ class TensorView:
 
     @cached_property
     def channels(self) -> Tensor:
-        return _by_channel(self.value, self.site.channel_dim)
+        return by_channel_rows(self.value, self.site.channel_dim)
 
 
 @dataclass
@@ -313,7 +313,7 @@ class ParameterView:
         """The tensors of one group as rows of a matrix (tensors × elements), at least float32."""
         source: Mapping[str, Tensor] = getattr(self, which)
         rows = [source[name].detach().reshape(-1) for name in names]
-        return _widened(torch.stack(rows) if len(rows) > 1 else rows[0][None])
+        return widened(torch.stack(rows) if len(rows) > 1 else rows[0][None])
 
 
 _STACKED = 1 << 20
@@ -329,27 +329,3 @@ def channels_of(view: object) -> int:
         return 0
     dim = getattr(view, "site").channel_dim  # noqa: B009
     return tensor.shape[dim] if -tensor.ndim <= dim < tensor.ndim else tensor.shape[-1]
-
-
-def channel_view(t: Tensor, dim: int) -> Tensor:
-    """``t`` as (samples, channels) or (samples, channels, positions), at least float32, without a copy if it can be."""
-    if t.ndim == 2 and dim in (1, -1) and t.dtype == torch.float32:
-        return t  # the usual case, at no cost
-    t = _widened(t.detach())
-    if t.ndim <= 1:
-        return t.reshape(-1, 1)
-    dim %= t.ndim
-    if dim == t.ndim - 1:
-        return t.reshape(-1, t.shape[-1])
-    return t.reshape(t.shape[:dim].numel(), t.shape[dim], -1)
-
-
-def _widened(t: Tensor) -> Tensor:
-    """Half precision is reduced in float32: its sums overflow and its means lose all digits."""
-    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
-
-
-def _by_channel(t: Tensor, dim: int) -> Tensor:
-    if t.ndim <= 1:
-        return t.reshape(-1, 1)
-    return t.movedim(dim, -1).reshape(-1, t.shape[dim])
