@@ -10,6 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import netvitals as nv
+from netvitals.capture import ParameterView, Recorder
+from netvitals.vitals.practice.training import Training
 
 
 def train(
@@ -104,3 +106,18 @@ def test_gradients_that_went_through_half_precision_are_multiples_of_one_smalles
     read = train(F.cross_entropy, model=model)
     assert read["0.weight", "multiples"] > 0.9 > 0.2 > plain["0.weight", "multiples"]
     assert len(handles) == 4
+
+
+def test_precision_is_read_from_every_matrix_as_if_it_were_alone():
+    """Of 1, 2, 3 and 2.5 with two zeros: one third is zero, 1 is least, and of the other three two are multiples."""
+    rows = torch.tensor([1.0, -2.0, 3.0, 2.5, 0.0, 0.0]).reshape(2, 3)
+    grads = {"a": rows, "b": 4 * rows.flip(0), "c": torch.tensor([[0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.3]])}
+    recorder = Recorder(step=0)
+    recorder.vital = "training"
+    view = ParameterView(params=grads, initial={}, grads=grads)
+    Training()._precision(recorder, view)
+    found = {(r.site, r.metric): r.value for r in recorder.readings()[0]}
+    for name, scale in (("a", 1.0), ("b", 4.0)):
+        assert found[name, "zero_share"] == pytest.approx(1 / 3) and found[name, "smallest"] == scale
+        assert found[name, "multiples"] == pytest.approx(2 / 4)  # of four at least
+    assert found["c", "zero_share"] == 0 and found["c", "multiples"] == pytest.approx(5 / 6)
