@@ -24,10 +24,11 @@ def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         warnings.warn(
             f"{module}.{name} is now {names[name]}; the old name goes with the next version",
-            FutureWarning,
+            DeprecationWarning,
             stacklevel=2,
         )
         home, _, attribute = names[name].rpartition(".")
         return getattr(importlib.import_module(home), attribute)
 
+    find.names = dict(names)  # type: ignore[attr-defined]  # for the test that tries every one
     return find

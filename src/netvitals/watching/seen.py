@@ -70,7 +70,7 @@ class Seen:
     @property
     def unseen(self) -> dict[str, str]:
         """The old name of :attr:`skipped`."""
-        warnings.warn("Watch.unseen is now Watch.skipped, a dict of place → reason", FutureWarning, stacklevel=2)
+        warnings.warn("Watch.unseen is now Watch.skipped, a dict of place → reason", DeprecationWarning, stacklevel=2)
         return self.skipped
 
     @property
