@@ -91,7 +91,7 @@ class Vital:
     from step to step belongs to the instance. A method that raises is reported once, and this vital sign is
     switched off at that site; the user's training goes on.
 
-    ``title``, ``meaning`` and ``metrics`` introduce it to people: the report's glossary, the README's table and
+    ``title``, ``meaning`` and ``metrics`` introduce it to people: the report's glossary, docs/vital-signs.md and
     ``netvitals vitals`` are made of them. A metric's name may hold a place for a value, as in ``density@{theta}``.
     """
 
