@@ -134,7 +134,7 @@ def furthest(book: Ledger) -> Score | None:
 
 
 def picture(page: Path) -> Path:
-    """What a browser shows of a page when it is opened, as PNG with 128 colours."""
+    """What a browser shows of a page when it is opened, as PNG with 256 colours."""
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
@@ -149,5 +149,5 @@ def picture(page: Path) -> Path:
         tab.wait_for_timeout(1500)
         tab.screenshot(path=target)
         browser.close()
-    Image.open(target).convert("RGB").quantize(128).save(target, optimize=True)
+    Image.open(target).convert("RGB").quantize(256, dither=0).save(target, optimize=True)
     return target

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from netvitals._trouble import see
+
 
 def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     """A module's ``__getattr__`` that finds names at their new place.
@@ -23,7 +25,7 @@ def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         warnings.warn(
-            f"{module}.{name} is now {names[name]}; the old name goes with the next version",
+            f"{module}.{name} is now {names[name]}; the old name goes with the next version {see('renamed')}",
             DeprecationWarning,
             stacklevel=2,
         )
