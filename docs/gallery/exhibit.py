@@ -40,7 +40,8 @@ class Piece:
 
 
 def options(about: str) -> argparse.Namespace:
-    """``--smoke`` and ``--out``, for every script of the gallery."""
+    """``--smoke``, ``--out`` and ``--picture``, for every script of the gallery; torch is seeded, so that all repeats."""
+    torch.manual_seed(0)
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--smoke", action="store_true", help="seconds, on made-up data and weights")
     parser.add_argument("--out", type=Path, default=Path("runs/gallery"), help="folder for runs, reports and pictures")
