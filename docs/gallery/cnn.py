@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import torch
 from exhibit import Piece, options, show, watched
-from netvitals.lab import data
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+
+from netvitals.lab import data
 
 
 class Small(nn.Module):
@@ -63,7 +64,7 @@ def piece(name: str, smoke: bool) -> Piece:
         optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
         loss_fn=cross_entropy,
         draw=draw,
-        steps=20 if smoke else 600,
+        steps=22 if smoke else 600,
         every=2 if smoke else 10,
     )
 

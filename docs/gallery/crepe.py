@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import torch
 from exhibit import Piece, examine, options, show, watched
-from netvitals.lab.clinic.pretrained import pitch_tracker
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy
+
+from netvitals.lab.clinic.pretrained import pitch_tracker
 
 
 def piece(smoke: bool) -> Piece:
@@ -42,7 +43,7 @@ def piece(smoke: bool) -> Piece:
         optimizer=torch.optim.Adam(model.parameters(), lr=1e-3 if smoke else 1e-4),
         loss_fn=binary_cross_entropy,
         draw=draw,
-        steps=24 if smoke else 80,
+        steps=22 if smoke else 80,
         every=2,
     )
 

@@ -40,7 +40,7 @@ class Piece:
 
 
 def options(about: str) -> argparse.Namespace:
-    """``--smoke``, ``--out`` and ``--picture``, for every script of the gallery; torch is seeded, so that all repeats."""
+    """``--smoke``, ``--out`` and ``--picture``, for every script; torch is seeded, so that all repeats."""
     torch.manual_seed(0)
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--smoke", action="store_true", help="seconds, on made-up data and weights")

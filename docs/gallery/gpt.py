@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import torch
 from exhibit import Piece, next_token, options, show, text, watched, windows
+
 from netvitals.lab import models
 
 RATES = {"healthy": 2e-3, "sick": 4e-2}
 
 
 def piece(name: str, smoke: bool) -> Piece:
-    context, batch, steps = (16, 4, 24) if smoke else (64, 16, 600)
+    context, batch, steps = (16, 4, 22) if smoke else (64, 16, 600)
     size = "depth=1,heads=2,width=16" if smoke else "depth=4,heads=4,width=128,act=gelu"
     model = models.build(f"gpt-micro,context={context},{size}", seed=0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATES[name], weight_decay=0.1)

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import torch
 from exhibit import Piece, next_token, options, show, text, watched, windows
-from netvitals.lab import models
 from torch import Tensor, nn
+
+from netvitals.lab import models
 
 
 class LoRA(nn.Module):
@@ -81,7 +82,7 @@ def piece(smoke: bool) -> Piece:
         optimizer=torch.optim.AdamW(learn, lr=2e-3),
         loss_fn=next_token,
         draw=windows(source(smoke), 16 if smoke else 64, 4 if smoke else 16, seed=1),
-        steps=24 if smoke else 300,
+        steps=22 if smoke else 300,
         every=2 if smoke else 10,
     )
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import torch
 from exhibit import Piece, examine, options, show, watched
-from netvitals.lab.clinic.pretrained import Sentences, sentence_encoder
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+
+from netvitals.lab.clinic.pretrained import Sentences, sentence_encoder
 
 
 class MadeUp(nn.Module):
@@ -49,7 +50,7 @@ def piece(smoke: bool) -> Piece:
         optimizer=torch.optim.AdamW(model.parameters(), lr=1e-3 if smoke else 2e-5),
         loss_fn=cross_entropy,
         draw=draw,
-        steps=24 if smoke else 60,
+        steps=22 if smoke else 60,
         every=2,
     )
 

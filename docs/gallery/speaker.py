@@ -82,7 +82,7 @@ def piece(smoke: bool) -> Piece:
         optimizer=torch.optim.Adam(model.parameters(), lr=1e-3 if smoke else 1e-4),
         loss_fn=cross_entropy,
         draw=draw,
-        steps=24 if smoke else 60,
+        steps=22 if smoke else 60,
         every=2,
     )
 
