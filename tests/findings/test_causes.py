@@ -36,7 +36,9 @@ def test_a_cause_is_as_grave_as_the_gravest_thing_that_follows():
 
 def test_what_the_data_are_follows_from_nothing():
     """Two softmaxes in a row do not make pixels run from 0 to 255."""
-    found = diagnosed([finding("double softmax", "critical"), finding("unnormalised input"), finding("dead units")], 100)
+    found = diagnosed(
+        [finding("double softmax", "critical"), finding("unnormalised input"), finding("dead units")], 100
+    )
     assert [(f.rule, [c.rule for c in f.consequences]) for f in found] == [
         ("double softmax", ["dead units"]),
         ("unnormalised input", []),
