@@ -9,7 +9,7 @@ The package carries the weights (MIT); nothing else is fetched. The sound is mad
 from __future__ import annotations
 
 import torch
-from exhibit import Piece, examine, options, show, watched
+from exhibit import Piece, pretrained
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy
 
@@ -48,12 +48,5 @@ def piece(smoke: bool) -> Piece:
     )
 
 
-def main() -> None:
-    arguments = options(__doc__ or "")
-    made = piece(arguments.smoke)
-    examine(made, "CREPE as it comes", arguments)
-    show(watched(made, arguments.out), "CREPE fine-tuned", arguments)
-
-
 if __name__ == "__main__":
-    main()
+    pretrained(piece, "CREPE", __doc__ or "")

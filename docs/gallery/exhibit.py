@@ -101,6 +101,14 @@ def watched(piece: Piece, out: Path) -> nv.runs.Run:
     return nv.open_run(vitals.path)
 
 
+def pretrained(make: Callable[[bool], Piece], name: str, about: str) -> None:
+    """A whole script for weights that a package carries: a checkup of them as they come, then a fine-tune."""
+    arguments = options(about)
+    piece = make(arguments.smoke)
+    examine(piece, f"{name} as it comes", arguments)
+    show(watched(piece, arguments.out), f"{name} fine-tuned", arguments)
+
+
 def examine(piece: Piece, title: str, arguments: argparse.Namespace) -> nv.Checkup:
     """One checkpoint, everything at once; the page goes beside the run's folder."""
     x, y = piece.draw(1_000_003)

@@ -9,7 +9,7 @@ The package carries the weights (Apache-2.0); nothing else is fetched. transform
 from __future__ import annotations
 
 import torch
-from exhibit import Piece, examine, options, show, watched
+from exhibit import Piece, pretrained
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -55,12 +55,5 @@ def piece(smoke: bool) -> Piece:
     )
 
 
-def main() -> None:
-    arguments = options(__doc__ or "")
-    made = piece(arguments.smoke)
-    examine(made, "MiniLM as it comes", arguments)
-    show(watched(made, arguments.out), "MiniLM fine-tuned", arguments)
-
-
 if __name__ == "__main__":
-    main()
+    pretrained(piece, "MiniLM", __doc__ or "")

@@ -14,7 +14,7 @@ import math
 from pathlib import Path
 
 import torch
-from exhibit import Piece, examine, options, show, watched
+from exhibit import Piece, pretrained
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -87,12 +87,5 @@ def piece(smoke: bool) -> Piece:
     )
 
 
-def main() -> None:
-    arguments = options(__doc__ or "")
-    made = piece(arguments.smoke)
-    examine(made, "Speaker encoder as it comes", arguments)
-    show(watched(made, arguments.out), "Speaker encoder fine-tuned", arguments)
-
-
 if __name__ == "__main__":
-    main()
+    pretrained(piece, "Speaker encoder", __doc__ or "")
