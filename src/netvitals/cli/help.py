@@ -37,6 +37,7 @@ def explain_trouble(
     if reference:
         typer.echo(page(), nl=False)
     elif not trouble:
+        typer.echo("What a warning or an error ends with; netvitals --help lists the commands.\n")
         for slug, entry in TROUBLES.items():
             typer.echo(f"{slug:24} {entry.title}")
         typer.echo(f"{'not-seen':24} Places that could not be looked into")
