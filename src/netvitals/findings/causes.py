@@ -109,7 +109,12 @@ def diagnosed(findings: Sequence[Finding], last: int) -> list[Finding]:
 
 
 def _explains(cause: Finding, other: Finding, last: int, ranks: dict[str, float]) -> bool:
-    if other.severity == "info" or other.rule in GIVEN or ranks[other.rule] <= ranks[cause.rule] or ranks[other.rule] == len(ORDER):
+    if (
+        other.severity == "info"
+        or other.rule in GIVEN
+        or ranks[other.rule] <= ranks[cause.rule]
+        or ranks[other.rule] == len(ORDER)
+    ):
         return False
     return _begin(cause) <= _begin(other) + LATER * last
 
