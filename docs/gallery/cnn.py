@@ -15,6 +15,8 @@ from torch.nn.functional import cross_entropy
 
 from netvitals.lab import data
 
+TITLES = {"first": "first attempt", "mended": "mended"}
+
 
 class Small(nn.Module):
     """Three convolutions with pools and two layers on top."""
@@ -71,8 +73,8 @@ def piece(name: str, smoke: bool) -> Piece:
 
 def main() -> None:
     arguments = options(__doc__ or "")
-    for name in ("first", "mended"):
-        show(watched(piece(name, arguments.smoke), arguments.out), f"CNN on CIFAR-10, {name}", arguments)
+    for name in TITLES:
+        show(watched(piece(name, arguments.smoke), arguments.out), f"CNN on CIFAR-10, {TITLES[name]}", arguments)
 
 
 if __name__ == "__main__":

@@ -143,8 +143,7 @@ def furthest(book: Ledger) -> Score | None:
 
 
 def picture(page: Path) -> Path:
-    """What a browser shows of a page when it is opened, as PNG with 256 colours."""
-    from PIL import Image
+    """What a browser shows of a page when it is opened, as PNG."""
     from playwright.sync_api import sync_playwright
 
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -158,5 +157,4 @@ def picture(page: Path) -> Path:
         tab.wait_for_timeout(1500)
         tab.screenshot(path=target)
         browser.close()
-    Image.open(target).convert("RGB").quantize(256, dither=0).save(target, optimize=True)
     return target
