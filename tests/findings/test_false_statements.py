@@ -212,6 +212,17 @@ def test_the_weights_of_a_trained_network_may_have_any_size():
     assert "initialisation too large" not in rules(guessing(source, 4.0))
 
 
+@pytest.mark.parametrize(("largest", "called"), [(1.7, True), (5.5, True), (12.0, False)])
+def test_a_trained_body_below_a_new_head_may_have_any_size(largest, called):
+    """The loss begins at chance, for the head is new; entries far beyond their spread say that the body is not."""
+    source = Source({"shapes": {"a.weight": [4, 4]}}).series("gradients", "weight_norm", ("a.weight",), 40.0)
+    source.series("drift", "weight_std", ("a.weight",), 10.0)
+    source.series("drift", "max", ("a.weight",), 10.0 * largest).series("drift", "min", ("a.weight",), -10.0)
+    rng = np.random.default_rng(0)
+    source.series("loss", "loss", ("model",), lambda t: 4.0 * np.exp(-t) + 0.01 * rng.normal())
+    assert ("initialisation too large" in rules(guessing(source, 4.0))) is called
+
+
 class Adapted(nn.Module):
     """A frozen layer with an adapter beside it whose second factor begins at zero (LoRA), or not."""
 
