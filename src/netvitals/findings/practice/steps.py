@@ -12,6 +12,7 @@ from netvitals.findings.statistics import confidence, last_stretch, line, noise,
 from netvitals.runs import Evidence, Finding, Remedy
 
 EARLY = 6  # readings at the start
+HEAVY = 0.95  # a momentum above this is what makes steps long; 0.9 is usual
 FIRST = 0.2  # half of the matrices change by this share of themselves in one early step
 LONG = 0.06  # … by this share, while the loss climbs
 CLIMB = 1.3  # the loss, smoothed, above its start
@@ -152,6 +153,17 @@ def too_high(context: Context) -> Iterator[Finding]:
     over = max(first / FIRST, longest / LONG if climb else 0.0, 1.0)
     factor = float(10 ** -np.clip(np.ceil(2 * np.log10(over)) / 2 + 0.5, 0.5, 1.5))
     sure = confidence(np.array([first]), FIRST) if climb is None else 0.95
+    advice = f"Lower the learning rate by {1 / factor:.0f} and begin again" + (
+        ", or let it rise over some hundred steps." if first > FIRST else ", and clip the gradient norm."
+    )
+    remedy = Remedy("restart_rate", factor)
+    momentum = max((float(s.finite[-1]) for s in table.at("optimizer", "momentum") if len(s.finite)), default=0.0)
+    if momentum > HEAVY:
+        advice = (
+            f"Lower the momentum from {momentum:g} to 0.9 and begin again: each gradient is followed for "
+            f"1/(1 − momentum), {1 / max(1 - momentum, 1e-6):.0f} steps."
+        )
+        remedy = Remedy("restart_momentum", 0.9)
     yield Finding(
         "critical" if climb is not None and not _recovers(table.loss) else "warning",
         "",
@@ -164,13 +176,12 @@ def too_high(context: Context) -> Iterator[Finding]:
             if table.adaptive
             else ""
         ),
-        advice=f"Lower the learning rate by {1 / factor:.0f} and begin again"
-        + (", or let it rise over some hundred steps." if first > FIRST else ", and clip the gradient norm."),
+        advice=advice,
         evidence=tuple(evidence),
         since=since,
         until=int(ratio.steps[-1]),
         confidence=max(sure, 0.6 if first > 1.5 * FIRST else 0.5),
-        remedy=Remedy("restart_rate", factor),
+        remedy=remedy,
     )
 
 

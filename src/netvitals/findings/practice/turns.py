@@ -14,6 +14,7 @@ from netvitals.runs import Finding, Remedy
 
 RISE = 1.5  # the loss ends this many times above its smoothed lowest
 JUMP = 1.5  # a spike: this many times the median of the readings before it
+LOST = 0.05  # and this share of what the network knew by then, from guessing or from the start of the run
 BEFORE = 15  # so many of them
 
 
@@ -24,8 +25,8 @@ BEFORE = 15  # so many of them
     ("loss", "loss"),
     least=2 * READINGS,
     null="a reading of the loss stays within a few times its noise of those before it",
-    threshold=f"{JUMP:g} times the median of the {BEFORE} readings before and 8 times the noise, on three readings or "
-    f"more",
+    threshold=f"{JUMP:g} times the median of the {BEFORE} readings before and 8 times the noise, on two readings or "
+    f"more, and {LOST:.0%} of the way back to guessing: the loss of a converged run is small, and moves by factors",
     refuted_by="data of another kind on these steps, for which the loss is higher",
 )
 def spike(context: Context) -> Iterator[Finding]:
@@ -34,10 +35,14 @@ def spike(context: Context) -> Iterator[Finding]:
     if loss is None or len(loss.finite) < 2 * READINGS or len(loss.finite) < len(loss.values):
         return
     values = loss.values
+    # at the end of training too little gradient is left to tell a cross-entropy by, but its labels are known
+    guessing = [float(np.median(s.finite)) for s in context.table.at("outputs", "chance")]
+    begun = max(float(np.median(values[:BEFORE])), *guessing, 0.0)
     for i in range(BEFORE, len(values) - 3):
         before = values[i - BEFORE : i]
         usual, spread = float(np.median(before)), float(np.median(np.abs(before - np.median(before)))) / 0.6745
-        limit = max(JUMP * usual, usual + 8 * max(spread, noise(before)))
+        learned = max(0.0, begun - usual)
+        limit = max(JUMP * usual, usual + 8 * max(spread, noise(before)), usual + LOST * learned)
         if usual > 0 and (values[i : i + 2] > limit).all():
             back = np.flatnonzero(values[i:] <= max(1.1 * usual, usual + 2 * spread))
             end = int(loss.steps[i + back[0]]) if len(back) else None
