@@ -3,14 +3,15 @@
 The *front door* of a room is what its ``__all__`` lists. The rules, for docstrings in Google's sections:
 
 * **Example.** A function or class at a front door has one that runs (``>>>``; the doctests run it). A class that nobody
-  builds by hand may instead name who does: ``Returned by :func:`f`.``, ``Part of :class:`C`.``, ``Raised by :meth:`m`.``,
-  and there the example, or the next name, must be found.
-* **Args.** Functions and constructors name each parameter in ``Args:``; a dataclass names its fields in ``Attributes:``
-  (or ``Args:``). A method may name its parameters in its sentence instead, between two backticks. The constructor of a
-  class that a function returns may take what that function describes. ``*args`` and ``**kwargs`` may be left out, and
-  a name that begins with ``_`` is private.
-* **Returns.** A function that has parameters and gives something back says what in ``Returns:`` (or ``Yields:``); one
-  without parameters, a method or a property is described by its sentence.
+  builds by hand may instead name who does: ``Returned by :func:`f`.``, ``Part of :class:`C`.``,
+  ``Raised by :func:`f`.``, ``Shown to :meth:`C.m`.``, and there the example, or the next name, must be found.
+* **Args.** Functions and constructors at a front door name each parameter in ``Args:``; a dataclass names its fields in
+  ``Attributes:`` (or ``Args:``). A method, a dataclass, or a function behind the front door may name them in its
+  sentences instead, between two backticks. The constructor of a class that a function returns may take what that
+  function describes. ``*args`` and ``**kwargs`` may be left out, and a name that begins with ``_`` is private.
+* **Returns.** A function at a front door that has parameters and gives something back says what in ``Returns:`` (or
+  ``Yields:``), and so does any other that has ``Args:``; a method, a property, or a function without either is
+  described by its sentence.
 * **Overriding.** A method that takes over what a base class describes needs no docstring of its own.
 
 Front doors keep all of it, classes and methods included; every other public function of the instrument keeps Args and
@@ -36,7 +37,7 @@ ROOMS = ["netvitals", "netvitals.curvature.dag"]
 ROOMS += sorted(f"netvitals.{m.name}" for m in pkgutil.iter_modules(netvitals.__path__) if m.ispkg)
 ROOMS = [name for name in ROOMS if name.rpartition(".")[2] not in NOT_ROOMS]
 HEADING = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Examples?|Notes?|References?):\s*$")
-DELEGATES = re.compile(r"(?:Returned by|Part of|Raised by)((?:[\s,]|and|or|:\w+:`[\w.~]+`)+)")
+DELEGATES = re.compile(r"(?:Returned by|Part of|Raised by|Shown to)((?:[\s,]|and|or|:\w+:`[\w.~]+`)+)")
 PLAIN = {"object", "Protocol", "ABC", "Generic", "NamedTuple", "TypedDict", "Enum", "StrEnum"}
 
 
@@ -84,13 +85,22 @@ def lacking(f: ast.FunctionDef) -> list[str]:
     return out
 
 
-def lacking_of_method(f: ast.FunctionDef) -> list[str]:
+def mentioned(doc: str) -> set[str]:
+    """Words between two backticks, and the names of ``Args``."""
+    quoted = {word for text in re.findall(r"``(.+?)``", doc) for word in re.findall(r"\w+", text)}
+    return quoted | named(sections(doc), "Args", "Attributes")
+
+
+def lacking_of_method(f: ast.FunctionDef, bound: bool = True) -> list[str]:
     doc = ast.get_docstring(f) or ""
-    mentioned = named(sections(doc), "Args") | {
-        word for quoted in re.findall(r"``(.+?)``", doc) for word in re.findall(r"\w+", quoted)
-    }
-    takes = parameters(f, bound=not decorated(f, "staticmethod"))
-    return ([] if doc else ["a docstring"]) + [name for name in takes if name not in mentioned]
+    takes = parameters(f, bound and not decorated(f, "staticmethod"))
+    return ([] if doc else ["a docstring"]) + [name for name in takes if name not in mentioned(doc)]
+
+
+def lacking_behind(f: ast.FunctionDef) -> list[str]:
+    """As :func:`lacking`, for a function that is not at a front door: sentences count where there is no ``Args``."""
+    has_args = "Args" in sections(ast.get_docstring(f) or "")
+    return lacking(f) if has_args else lacking_of_method(f, bound=False)
 
 
 @dataclass
@@ -135,7 +145,7 @@ def files() -> dict[str, dict[str, Public]]:
             if isinstance(node, ast.FunctionDef):
                 here[node.name] = Public(module, node)
             elif isinstance(node, ast.ClassDef):
-                bases = [ast.unparse(b).split("[")[0].rpartition(".")[2] for b in node.bases]
+                bases = [ast.unparse(b).split("[")[0] for b in node.bases]
                 here[node.name] = Public(module, node, bases)
     return found
 
@@ -149,12 +159,10 @@ def described_above(public: Public, method: str) -> bool:
     """Whether a base class describes the method, or is not ours to describe (``nn.Module.forward``)."""
     for base in public.bases:
         above = classes().get(base)
-        if above is None:
-            if base not in PLAIN:
-                return True
-        elif (f := above.methods().get(method)) is not None and ast.get_docstring(f):
-            return True
-        elif described_above(above, method):
+        if above is None and base in PLAIN:
+            continue
+        own = None if above is None else above.methods().get(method)
+        if above is None or (own is not None and ast.get_docstring(own)) or described_above(above, method):
             return True
     return False
 
@@ -162,7 +170,7 @@ def described_above(public: Public, method: str) -> bool:
 def lacking_of_class(public: Public) -> list[str]:
     """Fields or parameters of the constructor, and what each public method leaves out."""
     found = sections(public.doc)
-    out = [name for name in public.fields() if name not in named(found, "Attributes", "Args")]
+    out = [name for name in public.fields() if name not in mentioned(public.doc)]
     for name, f in public.methods().items():
         if name == "__init__":
             known = named(found, "Args", "Attributes") | named(sections(ast.get_docstring(f) or ""), "Args")
@@ -258,7 +266,7 @@ def test_functions_describe_what_they_take_and_give(room):
         for name, public in here.items():
             if isinstance(public.node, ast.FunctionDef) and not name.startswith("_"):
                 count += 1
-                gaps[f"{module}.{name}"] = lacking(public.node)
+                gaps[f"{module}.{name}"] = lacking_behind(public.node)
     gaps = {name: what for name, what in gaps.items() if what}
     assert not gaps, f"{room}: {len(gaps)} of {count} functions leave something out\n{listed(gaps)}"
 

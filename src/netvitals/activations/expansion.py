@@ -24,12 +24,21 @@ _NEGLIGIBLE = 1e-9  # a_k counts as zero below this share of the largest, at one
 
 @dataclass(frozen=True)
 class Smoothness:
-    """How a function behaves on the two sides of zero, from its values."""
+    """How a function behaves on the two sides of zero, from its values.
 
-    left: tuple[float, ...]  # one-sided a_0..a_4 from z < 0; empty if that side is not analytic
+    Returned by :func:`smoothness`.
+
+    Attributes:
+        left: one-sided a_0..a_4 from z < 0; empty if that side is not analytic.
+        right: the same from z > 0.
+        radius: on (−radius, 0) and (0, radius) the function is a power series.
+        agree: a_0..a_{agree−1} are the same on both sides; 5 means smooth as far as can be seen.
+    """
+
+    left: tuple[float, ...]
     right: tuple[float, ...]
-    radius: float  # on (−radius, 0) and (0, radius) the function is a power series
-    agree: int  # a_0..a_{agree−1} are the same on both sides; 5 means smooth as far as can be seen
+    radius: float
+    agree: int
 
     @property
     def smooth(self) -> bool:

@@ -153,6 +153,16 @@ class TopK(nn.Module):
     With ``running=True`` (channel, batch, global) a threshold is averaged over training batches (``momentum``), used in
     evaluation, and frozen after ``max_tracked`` batches.
 
+    Args:
+        inner: any activation, linear or convolution.
+        sparsity: share s that becomes zero; None is ``inner`` alone.
+        granularity: who competes with whom.
+        post: mask what ``inner`` returns; False masks its input.
+        channel_dim: the last dimension by default, 1 for images.
+        running: use an averaged threshold in evaluation.
+        momentum: of that average.
+        max_tracked: batches after which it is frozen; None never.
+
     >>> TopK(nn.GELU(), 0.75)
     TopK(
       sparsity=0.75, granularity=token
@@ -271,6 +281,18 @@ class QuantileReLU(nn.Module):
 
     ``running=True`` averages the threshold over training batches and uses the average in evaluation, so that the answer
     for one sample does not depend on its neighbours.
+
+    Args:
+        q: share of a feature's values that become zero; None is a plain ReLU.
+        mode: ``mask`` keeps what is above the threshold, ``shift`` subtracts it.
+        signed: compare values rather than sizes.
+        running: use an averaged threshold in evaluation.
+        momentum: of that average.
+        max_tracked: batches after which it is frozen; None never.
+
+    >>> y = QuantileReLU(0.5)(torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
+    >>> int((y == 0).sum())
+    2
     """
 
     def __init__(

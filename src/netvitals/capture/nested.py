@@ -39,6 +39,11 @@ def check_finite(nest: Any, what: str) -> None:
     Args:
         nest: a tensor, or nested tuples, lists and dicts of them; whole numbers and other values pass.
         what: how the ``ValueError`` calls it, such as ``"the batch"``.
+
+    >>> check_finite({"x": torch.tensor([1.0, float("nan")])}, "the batch")
+    Traceback (most recent call last):
+        ...
+    ValueError: the batch holds 1 values of 2 that are NaN or infinite; clean the batch first
     """
     for tensor in tensors(nest):
         if tensor.is_floating_point():

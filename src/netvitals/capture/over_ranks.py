@@ -30,6 +30,9 @@ class Over(NamedTuple):
     4 along the last dimension); "winner", a place on the rank that holds the largest of the "max" before it, which
     becomes (place, rank); "same" on every rank; "alone", which cannot be told from the ranks' own numbers and stays
     that of the first.
+
+    >>> Over(("mean", "max"), weight=64).kinds
+    ('mean', 'max')
     """
 
     kinds: tuple[Kind, ...]
@@ -50,13 +53,25 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Message:
-    """What ranks hand on: sums and maxima of numbers, which places they belong to, and one row of facts a rank."""
+    """What ranks hand on: sums and maxima of numbers, which places they belong to, and one row of facts a rank.
 
-    layout: str  # a digest: only equal ones may be added
+    Attributes:
+        layout: a digest: only equal ones may be added.
+        sums: that are added over ranks.
+        largest: of which the largest counts.
+        winners: (number, 3): largest value, place, rank.
+        ranks: facts of single ranks, of any length.
+
+    >>> empty = Message(layout="x", sums=np.ones(2), largest=np.zeros(0), winners=np.zeros((0, 3)))
+    >>> Message.from_bytes(empty.to_bytes()).sums.tolist()
+    [1.0, 1.0]
+    """
+
+    layout: str
     sums: np.ndarray
     largest: np.ndarray
-    winners: np.ndarray  # (number, 3): largest value, place, rank
-    ranks: dict[int, np.ndarray] = field(default_factory=dict)  # facts of single ranks, of any length
+    winners: np.ndarray
+    ranks: dict[int, np.ndarray] = field(default_factory=dict)
 
     def __add__(self, other: Message) -> Message:
         """Both together.
@@ -84,7 +99,7 @@ class Message:
 
     @staticmethod
     def from_bytes(given: bytes) -> Message:
-        """What :meth:`to_bytes` gave."""
+        """What :meth:`to_bytes` gave, ``given`` back."""
         line, _, body = given.partition(b"\n")
         head: dict[str, Any] = json.loads(line)
         parts = np.split(np.frombuffer(body, dtype="<f8"), np.cumsum(head["sizes"])[:-1])

@@ -23,15 +23,28 @@ Reduction = Literal["mean", "sum"]
 @dataclass(frozen=True, kw_only=True)
 class GradientSigns(Result):
     """Gradient-sign statistics of one layer on one batch. Their spread over re-initialisations, not over the
-    examples of one, is the uncertainty: all examples share the weights downstream."""
+    examples of one, is the uncertainty: all examples share the weights downstream.
 
-    g_pos: float  # mean gradient where p > 0
-    g_all: float  # mean gradient over everything
-    rho_pos: float  # g_pos over mean |g| on the same elements, in [-1, 1]
+    Returned by :func:`gradient_signs`.
+
+    Attributes:
+        g_pos: mean gradient where p > 0.
+        g_all: mean gradient over everything.
+        rho_pos: g_pos over mean |g| on the same elements, in [-1, 1].
+        rho_all: the same over everything.
+        frac_units_pos: share of units with a positive mean gradient over their own active examples.
+        slope: sum(a g) / sum(a²) over active elements.
+        euler: mean over examples of sum_i p_i g_i.
+        examples: of the batch.
+    """
+
+    g_pos: float
+    g_all: float
+    rho_pos: float
     rho_all: float
-    frac_units_pos: float  # share of units with a positive mean gradient over their own active examples
-    slope: float  # sum(a g) / sum(a²) over active elements
-    euler: float  # mean over examples of sum_i p_i g_i
+    frac_units_pos: float
+    slope: float
+    euler: float
     examples: int
 
     def __str__(self) -> str:
@@ -86,7 +99,14 @@ def gradient_signs(
 
 @dataclass(frozen=True)
 class CovarianceSplit(Result):
-    """Mean entry of a weight's gradient, split as E[g x] = E[g]E[x] + Cov(g, x)."""
+    """Mean entry of a weight's gradient, split as E[g x] = E[g]E[x] + Cov(g, x).
+
+    Returned by :func:`covariance_split`.
+
+    Attributes:
+        tot: mean entry of the gradient.
+        prod: the part from the means, E[g]E[x].
+    """
 
     tot: float
     prod: float

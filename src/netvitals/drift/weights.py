@@ -35,7 +35,23 @@ Role = Literal["weight", "bias", "norm_gain", "norm_shift", "embedding", "other"
 
 @dataclass(frozen=True)
 class WeightDrift:
-    """Drift statistics of one tensor against its initial value."""
+    """Drift statistics of one tensor against its initial value.
+
+    Returned by :func:`weight_drift`.
+
+    Attributes:
+        weight_mean: mean entry.
+        weight_std: standard deviation of entries.
+        min: smallest entry.
+        max: largest entry.
+        norm: length of the tensor.
+        neg_fraction: share of negative entries.
+        pos_fraction: share of positive entries.
+        extreme_threshold: 0.999 quantile of |W|.
+        drift_z: mean change over the spread of the entries.
+        drift_t: mean change times √n over its spread.
+        numel: number of entries.
+    """
 
     weight_mean: float
     weight_std: float
@@ -44,7 +60,7 @@ class WeightDrift:
     norm: float
     neg_fraction: float
     pos_fraction: float
-    extreme_threshold: float  # 0.999 quantile of |W|
+    extreme_threshold: float
     drift_z: float
     drift_t: float
     numel: int

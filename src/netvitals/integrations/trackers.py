@@ -29,6 +29,9 @@ def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options
         to: "wandb", "tensorboard" or "mlflow".
         sites: every layer; by default only what is said of the whole model, which no dashboard minds.
         options: passed to ``wandb.init``, ``SummaryWriter`` or ``mlflow.start_run``.
+
+    Returns:
+        how many numbers were sent.
     """
     openers = {"wandb": _wandb, "tensorboard": _tensorboard, "mlflow": _mlflow}
     if to not in openers:

@@ -22,14 +22,25 @@ Filter = str | Callable[[str, nn.Module], bool] | None
 
 @dataclass(frozen=True)
 class Replaced:
-    """One exchanged part: its dotted name, and further names if it is shared."""
+    """One exchanged part: its dotted name, and further names if it is shared.
+
+    Part of :class:`Surgery`.
+
+    Attributes:
+        name: dotted name of the part.
+        old: what was there.
+        new: what is there now.
+        also: further names, if it is shared.
+        kept: names of parameters and buffers carried over.
+        lost: and of those the new part has no place for.
+    """
 
     name: str
     old: nn.Module | Callable[..., Any]
     new: nn.Module
     also: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()  # names of parameters and buffers carried over
-    lost: tuple[str, ...] = ()  # and of those the new part has no place for
+    kept: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         text = f"{self.name or 'model'}: {_short(self.old)} -> {_short(self.new)}"
@@ -37,7 +48,14 @@ class Replaced:
 
 
 class Surgery(list[Replaced]):
-    """The exchanged parts, as a list; ``skipped`` says what could not be exchanged, and why."""
+    """The exchanged parts, as a list; ``skipped`` says what could not be exchanged, and why.
+
+    Returned by :func:`replace_norm`, :func:`replace_activation`.
+
+    Args:
+        replaced: the exchanged parts.
+        skipped: place that could not be exchanged → reason.
+    """
 
     def __init__(self, replaced: list[Replaced], skipped: dict[str, str]) -> None:
         super().__init__(replaced)

@@ -173,7 +173,7 @@ class RunWriter:
             self._complain(f"readings come faster than {self.path} can be written; some are dropped and counted")
 
     def note(self, key: str, value: Any) -> None:
-        """Set the entry ``key`` of the metadata to ``value`` (kept as JSON; what JSON cannot hold is kept as its text)."""
+        """Set the entry ``key`` of the metadata to ``value`` (kept as JSON; what JSON cannot hold, as its text)."""
         with self._wake:
             self._pending.notes[text(key)] = as_json(value)
 

@@ -23,7 +23,17 @@ DROPPED = 1e-10  # shares of the spectrum at or below this count as nothing
 
 @dataclass(frozen=True)
 class EffectiveRank:
-    """Effective rank of one matrix; each number lies between 1 and min(shape)."""
+    """Effective rank of one matrix; each number lies between 1 and min(shape).
+
+    Returned by :func:`effective_rank`.
+
+    Attributes:
+        entropy: exp of the entropy of the singular values.
+        energy: the same of their squares.
+        stable: sum of squares over the largest.
+        participation: squared sum of squares over sum of fourth powers.
+        shape: of the matrix.
+    """
 
     entropy: float
     energy: float

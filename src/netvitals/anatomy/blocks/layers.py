@@ -16,24 +16,45 @@ _MATRIX = frozenset({"mm", "addmm", "bmm", "baddbmm", "matmul", "_addmm_activati
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A product of an activation with a parameter, whatever module or function made it."""
+    """A product of an activation with a parameter, whatever module or function made it.
 
-    name: str  # of the module, or of the parameter where a function was called
-    weight: str  # of a layer whose weight is computed: "module.weight", see reparametrised
-    bias: str  # "" if there is none
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        name: of the module, or of the parameter where a function was called.
+        weight: of a layer whose weight is computed: "module.weight", see reparametrised.
+        bias: "" if there is none.
+        operation: the product.
+        input: values.
+        output: with the bias.
+        transposed: the weight is stored (in, out), as in Hugging Face's Conv1D.
+        calls: products with this weight in the pass; a recurrent or tied layer has several.
+        call: which of them this is, from 1.
+        part: of the weight that is multiplied: an expert of a stack, rows of a fused matrix.
+        channel_dim: of the output.
+        out_dim: the dimension of the stored weight that holds the output channels.
+        module: the module that ran.
+        role: what it is there for.
+        frozen: its weight does not require a gradient.
+        reparametrised: parameters that the weight is computed of (weight_norm, spectral_norm, …).
+    """
+
+    name: str
+    weight: str
+    bias: str
     operation: int
-    input: int  # values
-    output: int  # with the bias
-    transposed: bool  # the weight is stored (in, out), as in Hugging Face's Conv1D
-    calls: int = 1  # products with this weight in the pass; a recurrent or tied layer has several
-    call: int = 1  # which of them this is, from 1
-    part: ParameterPart  # of the weight that is multiplied: an expert of a stack, rows of a fused matrix
-    channel_dim: int = -1  # of the output
-    out_dim: int = 0  # the dimension of the stored weight that holds the output channels
-    module: str = ""  # the module that ran
+    input: int
+    output: int
+    transposed: bool
+    calls: int = 1
+    call: int = 1
+    part: ParameterPart
+    channel_dim: int = -1
+    out_dim: int = 0
+    module: str = ""
     role: Role = "hidden layer"
     frozen: bool = False
-    reparametrised: tuple[str, ...] = ()  # parameters that the weight is computed of (weight_norm, spectral_norm, …)
+    reparametrised: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,13 @@ class OptimizerHooks:
         parameters: the model's parameters by name.
         optimizers: those that move them; may be empty.
         ended: called after each step.
+
+    >>> net = torch.nn.Linear(2, 1); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> steps = []
+    >>> hooks = OptimizerHooks(dict(net.named_parameters()), [opt], ended=lambda *_: steps.append(len(steps)))
+    >>> net(torch.ones(1, 2)).sum().backward(); opt.step(); hooks.close()
+    >>> steps
+    [0]
     """
 
     def __init__(
@@ -68,7 +75,9 @@ class OptimizerHooks:
             self._handles.append(register_optimizer_step_pre_hook(self._before))
 
     def arm(self, moved: Moved, keep: bool = True) -> None:
-        """Look at the step that comes next; ``keep`` its gradients and the values before it."""
+        """Look at the step that comes next, and call ``moved`` at its end; ``keep`` its gradients and the values before
+        it.
+        """
         self.disarm()
         self.attend()
         self._moved, self._keep = moved, keep
@@ -152,7 +161,7 @@ class OptimizerHooks:
         return grad is None or grad._version == version or waits
 
     def end(self, late: bool = False) -> None:
-        """The step is over."""
+        """The step is over; ``late`` where not every optimizer took part."""
         if late or not self._expected:  # who did not step is not waited for again
             self._expected = [weakref.ref(o) for o in self._stepped]
             self._usual = nobody

@@ -114,6 +114,10 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
     Returns:
         The innermost model, or the one given where no wrapper is around it.
+
+    >>> net = nn.Linear(2, 1)
+    >>> unwrapped(nn.DataParallel(net)) is net
+    True
     """
     while type(model).__name__ in _WRAPPERS:
         model = model.module  # type: ignore[assignment]
@@ -128,6 +132,10 @@ def uncompiled(model: nn.Module) -> nn.Module:
 
     Returns:
         The module that was compiled, or the unwrapped model where it was not.
+
+    >>> net = nn.Linear(2, 1)
+    >>> uncompiled(torch.compile(net)) is net
+    True
     """
     model = unwrapped(model)
     while type(model).__name__ == "OptimizedModule":

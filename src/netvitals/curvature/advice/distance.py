@@ -57,6 +57,15 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
 
     Returns:
         The curves, and the rate of the exponential fit with its standard error.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from netvitals.curvature import interlayer
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    >>> batch = torch.randn(8, 3), torch.randn(8, 2)
+    >>> found = interlayer(net, nn.MSELoss(), batch, nodes=["0", "1", "2"], method="exact")
+    >>> decay(found).distance.tolist()
+    [0, 1, 2]
     """
     n = len(found.nodes)
     between = np.full((n, n), -1)
@@ -156,6 +165,15 @@ def bandwidth(found: InterlayerCurvature, eps: float = 0.05) -> int:
 
     Returns:
         How many places apart blocks may be.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from netvitals.curvature import interlayer
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    >>> batch = torch.randn(8, 3), torch.randn(8, 2)
+    >>> found = interlayer(net, nn.MSELoss(), batch, nodes=["0", "1", "2"], method="exact")
+    >>> bandwidth(found, eps=1.0)  # the diagonal leaves out less than everything
+    0
     """
     for k in range(len(found.nodes)):
         if mass_outside(found, k) ** 0.5 <= eps:

@@ -33,12 +33,27 @@ Which = Literal["LA", "SA", "LM"]
 
 @dataclass(frozen=True, kw_only=True)
 class Eigenvalues(Result):
-    """The k extreme eigenvalues, most extreme first; ``residuals`` bound the distance of each to a true eigenvalue."""
+    """The k extreme eigenvalues, most extreme first; ``residuals`` bound the distance of each to a true eigenvalue.
+
+    Returned by :func:`top_eigenvalues`.
+
+    Attributes:
+        values: most extreme first.
+        residuals: bound of the distance of each to a true eigenvalue.
+        vectors: (k, d), one unit vector a row.
+        sampling_stderr: over batches, at these vectors; NaN for one batch.
+        converged: whether all residuals are below the tolerance.
+        steps: of Lanczos.
+        which: ``LA`` largest, ``SA`` smallest, ``LM`` largest in size.
+        part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
+        cost: in gradient-equivalents.
+        skipped: parameter that was left out → reason.
+    """
 
     values: np.ndarray
     residuals: np.ndarray
-    vectors: Tensor  # (k, d)
-    sampling_stderr: np.ndarray  # over batches, at these vectors; NaN for one batch
+    vectors: Tensor
+    sampling_stderr: np.ndarray
     converged: bool
     steps: int
     which: str

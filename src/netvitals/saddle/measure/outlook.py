@@ -56,6 +56,12 @@ def forecast_escape(
 
     Returns:
         The forecast, or the reason why there is none.
+
+    >>> looks = [Snapshot(step=10 * i, signal=0.01, loss=1.0, resting=1.0, names=("0", "1"), grads=(0.1, 0.1),
+    ...                   signs=(0.1, 0.1), gains=(1.0, 1.0), scales=(0.1, 0.1), speed=1e-9) for i in range(3)]
+    >>> found = forecast_escape(looks, [0.0, 0.1, 0.2], when=lambda more: 20 + more / 0.01, lr=0.01)
+    >>> found.at, found.known or bool(found.reason)  # a step, or the reason why there is none
+    (20, True)
     """
     now = history[-1]
     refuse = lambda why: no_forecast(now.step, why, drop=drop, level=level)

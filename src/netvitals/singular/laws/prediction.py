@@ -19,11 +19,21 @@ from netvitals.singular.networks.architecture import Architecture, AttentionChai
 
 @dataclass(frozen=True, kw_only=True)
 class Rates(Result):
-    """Predicted exponents by layer name; None where the theory makes no statement."""
+    """Predicted exponents by layer name; None where the theory makes no statement.
+
+    Returned by :func:`predict_rates`.
+
+    Attributes:
+        G: exponent of λ_min of the gradient factor.
+        A: exponent of λ_min of the activation factor.
+        stream: σ_min of X_0 … X_L.
+        law: which law was used.
+        notes: where it is silent, and why.
+    """
 
     G: dict[str, float | None]
     A: dict[str, float | None]
-    stream: tuple[float | None, ...]  # σ_min of X_0 … X_L
+    stream: tuple[float | None, ...]
     law: str
     notes: tuple[str, ...] = ()
 

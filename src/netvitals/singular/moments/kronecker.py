@@ -34,13 +34,23 @@ _OTHER = "its parameter of {} is used by {}, which is none of linear layer, conv
 
 @dataclass(frozen=True, kw_only=True)
 class KFAC(Result):
-    """Factors by layer name, and what was not covered."""
+    """Factors by layer name, and what was not covered.
+
+    Returned by :func:`kfac`.
+
+    Attributes:
+        layers: both factors of each layer, by name.
+        fisher: which Fisher: expected, or from labels that were drawn.
+        loss: "mse" or "ce".
+        examples: how many there were.
+        skipped: layer → reason.
+    """
 
     layers: dict[str, Factor]
     fisher: str
-    loss: str  # "mse" or "ce"
+    loss: str
     examples: int
-    skipped: dict[str, str] = field(default_factory=dict)  # layer → reason
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Factor:
         if name not in self.layers:

@@ -105,6 +105,10 @@ def schur_profile(
 
     Returns:
         One profile a layer.
+
+    >>> net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+    >>> [profile.layer for profile in schur_profile(net, torch.randn(64, 4), references=1)]
+    ['2']
     """
     task = inputs_of(model, batch)
     if rows < 1 or references < 0 or not task.examples:

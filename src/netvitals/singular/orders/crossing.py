@@ -59,6 +59,13 @@ def recover_crossing(
 
     Returns:
         The order of every sheet, λ and m, and whether the ray between the sheets agrees.
+
+    >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
+    >>> product = lambda theta: theta[0] * theta[1] * x  # zero on both axes
+    >>> axes = torch.eye(2, dtype=torch.float64)
+    >>> found = recover_crossing(product, torch.zeros(2, dtype=torch.float64), [axes[0], axes[1]])
+    >>> found.ks, found.lam, found.m
+    ((1, 1), 0.5, 2)
     """
     if len(normals) < 2:
         raise ValueError(f"a crossing has at least two sheets, got {len(normals)} normals; for one sheet use kl_order")

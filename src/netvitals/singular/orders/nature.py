@@ -95,6 +95,11 @@ def along(model: nn.Module, batch: Any, *, direction: Mapping[str, Tensor]) -> t
     Returns:
         Outputs as a function of the flat parameters, θ0, and the flat direction. Positions of a sequence count as
         examples.
+
+    >>> net = nn.Linear(2, 1)
+    >>> outputs, theta, v = along(net, torch.randn(8, 2), direction={"weight": torch.ones(1, 2)})
+    >>> tuple(outputs(theta).shape), theta.shape == v.shape
+    ((8, 1), True)
     """
     return along_task(in_double(inputs_of(model, batch)), {n: v.double() for n, v in direction.items()})
 

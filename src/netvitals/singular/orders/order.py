@@ -30,16 +30,34 @@ _BEYOND = 5.0  # distances to the singular set after which the ratio is read
 
 @dataclass(frozen=True)
 class KLOrder(Result):
-    """Order of one direction, with the two readings it rests on."""
+    """Order of one direction, with the two readings it rests on.
 
-    order: int | None  # the whole number, or None with the reason in ``note``
-    estimate: float  # 1 + slope/2
-    slope: float  # of the directional Fisher
-    stderr: float  # of the slope
-    ratio: float  # F t²/K at the smallest usable t, to be compared with 2k²; t and K from the singular set
-    kl_slope: float  # to be compared with 2k
-    estimator: str  # which Fisher
-    passes: int  # forward-mode products used
+    Returned by :func:`kl_order`.
+
+    Attributes:
+        order: the whole number, or None with the reason in ``note``.
+        estimate: 1 + slope/2.
+        slope: of the directional Fisher.
+        stderr: of the slope.
+        ratio: F t²/K at the smallest usable t, to be compared with 2k²; t and K from the singular set.
+        kl_slope: to be compared with 2k.
+        estimator: which Fisher.
+        passes: forward-mode products used.
+        fisher_fit: how the Fisher form grows.
+        ts: distances along the direction.
+        fisher: directional Fisher form at each of them.
+        kl: divergence from the start at each of them.
+        note: why there is no order, or what to keep in mind.
+    """
+
+    order: int | None
+    estimate: float
+    slope: float
+    stderr: float
+    ratio: float
+    kl_slope: float
+    estimator: str
+    passes: int
     fisher_fit: RateFit
     ts: np.ndarray
     fisher: np.ndarray

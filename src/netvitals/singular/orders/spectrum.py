@@ -53,6 +53,11 @@ def fisher_spectrum(
 
     Returns:
         Eigenvalues (K,) ascending and eigenvectors (D, K), in float64.
+
+    >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
+    >>> values, vectors = fisher_spectrum(lambda theta: theta[0] * x + 0 * theta[1], torch.ones(2))
+    >>> [bool(v > 1e-6) for v in values], tuple(vectors.shape)  # the second parameter does nothing
+    ([False, True], (2, 2))
     """
     theta = theta.double()
     family = likelihoods.get(likelihood)
@@ -83,17 +88,28 @@ class Direction(Result):
 
 @dataclass(frozen=True)
 class Classified(Result):
-    """All eigenvalues of a path, by class."""
+    """All eigenvalues of a path, by class.
+
+    Returned by :func:`classify_spectrum`.
+
+    Attributes:
+        directions: one an eigenvalue, with its class and exponent.
+        ts: distances along the path.
+        separable: condition (G): no tangential exponent coincides with the transversal one.
+        note: why classes cannot be told apart, where they cannot.
+    """
 
     directions: tuple[Direction, ...]
     ts: np.ndarray
-    separable: bool  # condition (G): no tangential exponent coincides with the transversal one
+    separable: bool
     note: str = ""
 
     def count(self, label: str) -> int:
+        """How many eigenvalues have the class ``label``."""
         return sum(d.label == label for d in self.directions)
 
     def of(self, label: str) -> list[Direction]:
+        """The directions of the class ``label``."""
         return [d for d in self.directions if d.label == label]
 
     def __str__(self) -> str:
@@ -123,6 +139,12 @@ def classify_spectrum(
 
     Returns:
         A class and an exponent for every eigenvalue, and whether the classes can be told apart.
+
+    >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
+    >>> outputs = lambda theta: theta[0] ** 2 * x + theta[1]
+    >>> found = classify_spectrum(outputs, torch.zeros(2), torch.tensor([1.0, 0.0]), (0.01, 0.02, 0.04))
+    >>> len(found.directions), found.separable
+    (2, True)
     """
     from scipy.optimize import linear_sum_assignment
 
