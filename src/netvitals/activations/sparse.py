@@ -22,6 +22,13 @@ MODES: tuple[str, ...] = get_args(Mode)
 def below(q: float, n: int) -> int:
     """⌊q·n⌋, unharmed by binary fractions (0.29 of 100 is 29).
 
+    Args:
+        q: a share.
+        n: how many there are.
+
+    Returns:
+        How many lie below.
+
     >>> below(0.29, 100)
     29
     """
@@ -29,7 +36,7 @@ def below(q: float, n: int) -> int:
 
 
 def share(value: float | None, name: str) -> float | None:
-    """The value if it is a share in [0, 1] (or None), else a ValueError that names it."""
+    """The ``value`` if it is a share in [0, 1] (or None), else a ValueError that calls it ``name``."""
     if value is not None and not 0 <= value <= 1:
         raise ValueError(f"{name} is a share between 0 and 1, got {value}")
     return value

@@ -43,7 +43,7 @@ def sugar_b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
         alpha: the shift α of the B-SiLU in the backward pass; the forward pass does not use it.
 
     Returns:
-        max(0, x), in x's shape.
+        Max(0, x), in x's shape.
 
     >>> x = torch.tensor([-1.0], requires_grad=True)
     >>> y = sugar_b_silu(x); y.sum().backward(); (y.item(), round(x.grad.item(), 4))

@@ -84,7 +84,14 @@ class Activation:
 
 
 def called(name: str) -> Iterator[Callable[..., Any]]:
-    """The functions and methods of torch with this name."""
+    """The functions and methods of torch with this name.
+
+    Args:
+        name: of a function or method.
+
+    Returns:
+        The callables.
+    """
     for place in PLACES:
         found = getattr(place, name, None)
         if callable(found):

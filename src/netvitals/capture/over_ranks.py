@@ -274,6 +274,12 @@ def _number(kind: Kind, total: np.ndarray, n: float, mean: np.ndarray) -> np.nda
 def raw_moments(central: np.ndarray) -> np.ndarray:
     r"""$E x^k = \sum_j \binom{k}{j} E(x-\mu)^j \mu^{k-j}$ for k = 1, 2, 3, 4, from (μ, and central moments 2, 3, 4).
 
+    Args:
+        central: (..., 4).
+
+    Returns:
+        (..., 4).
+
     >>> raw_moments(np.array([2.0, 1.0, 0.0, 3.0]))
     array([ 2.,  5., 14., 43.])
     """
@@ -284,6 +290,12 @@ def raw_moments(central: np.ndarray) -> np.ndarray:
 
 def central_moments(raw: np.ndarray) -> np.ndarray:
     """The way back.
+
+    Args:
+        raw: (..., 4).
+
+    Returns:
+        (..., 4).
 
     >>> central_moments(np.array([2.0, 5.0, 14.0, 43.0]))
     array([2., 1., 0., 3.])

@@ -84,6 +84,13 @@ class Several(Result, Generic[Part]):
 def one_screen(lines: Iterable[str], most: int = 40) -> str:
     """Lines as text, cut to what fits on a screen.
 
+    Args:
+        lines: may hold several lines each.
+        most: lines on a screen.
+
+    Returns:
+        The text.
+
     >>> print(one_screen(["a", "b", "c"], most=2))
     a
     … and 2 more

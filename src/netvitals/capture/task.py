@@ -201,7 +201,14 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
 
 
 def in_double(task: Task) -> Task:
-    """The same task in float64: a copy of the model, and every floating-point input; the model is not touched."""
+    """The same task in float64: a copy of the model, and every floating-point input; the model is not touched.
+
+    Args:
+        task: any.
+
+    Returns:
+        a new task.
+    """
     cast = lambda t: t.double() if t.is_floating_point() else t
     args, kwargs = mapped(task.args, cast), mapped(dict(task.kwargs), cast)
     return Task(

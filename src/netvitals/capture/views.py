@@ -339,7 +339,7 @@ _STACKED = 1 << 20
 
 
 def channels_of(view: object) -> int:
-    """How many channels (of attention: heads) a rank sees of a site; 0 where that is not known."""
+    """How many channels (of attention: heads) a rank sees of the site of a ``view``; 0 where that is not known."""
     if isinstance(view, HeadsView):
         return view.q.shape[1]
     shown = {ActivationView: "x", ProductView: "first", LinearView: "y", TensorView: "value"}.get(type(view))

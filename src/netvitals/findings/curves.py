@@ -224,7 +224,7 @@ def table(source: Any) -> Table:
 def table_of(
     readings: Iterable[Any], arrays: Iterable[ArrayReading] = (), meta: Mapping[str, Any] | None = None
 ) -> Table:
-    """A table from readings in memory; array readings among them are told apart."""
+    """A table from ``readings`` in memory, with ``arrays`` and ``meta``; array readings among them are told apart."""
     scalars: list[Reading] = []
     kept = list(arrays)
     for reading in readings:
@@ -284,7 +284,9 @@ def _gathered(
 def tabulated(
     columns: Mapping[tuple[str, str, str], tuple[Any, Any]], arrays: Iterable[ArrayReading], meta: Mapping[str, Any]
 ) -> Table:
-    """A table of columns (steps, values) by (vital, site, metric); of several arrays of a series the latest counts."""
+    """A table of ``columns`` (steps, values) by (vital, site, metric), with ``meta``; of several ``arrays`` of a series
+    the latest counts.
+    """
     latest: dict[tuple[str, str, str], ArrayReading] = {}
     for a in arrays:
         key = (a.vital, a.site, a.metric)

@@ -112,7 +112,7 @@ def channel_margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> dict[st
         theta: threshold of the gates.
 
     Returns:
-        arrays by the name of the predictor.
+        Arrays by the name of the predictor.
 
     >>> m = channel_margins([[0.5, -0.5]], [[1.0, 0.5]], "relu")
     >>> m["normalized"].tolist()
@@ -163,7 +163,7 @@ def agreement(margin: Any, density: Any) -> TrendAgreement:
         density: shaped like ``margin``.
 
     Returns:
-        how many channels agree, of those that moved.
+        How many channels agree, of those that moved.
 
     >>> print(agreement([[0, 0, 0], [1, -1, 1]], [[.5, .5, .5], [.6, .6, .5]]))
     50.0% of 2 channels agree in sign (1 did not move)
@@ -184,7 +184,7 @@ def trend(values: Any, times: Any = None) -> Trend:
         times: when they were taken; 0, 1, 2, … by default.
 
     Returns:
-        both correlations, and the displacement.
+        Both correlations, and the displacement.
 
     >>> print(trend([0.50, 0.48, 0.49, 0.40]))
     ρ = -0.80 (Spearman), -0.82 (Pearson), -10.00 points over 4 moments
@@ -207,7 +207,7 @@ def cells(shares: Sequence[float]) -> Cells:
         shares: from 0 to 1, one a run.
 
     Returns:
-        successes, failures and p-values.
+        Successes, failures and p-values.
 
     >>> print(cells([0.9] * 12))
     12 of 12 cells (p = 0.000244 one-sided, 0.000488 two-sided)

@@ -72,7 +72,7 @@ def network(module: nn.Module, name: str | None = None) -> nn.Module:
         name: dotted name of a part; None looks for the only network.
 
     Returns:
-        the part.
+        The part.
     """
     if name is not None:
         return module.get_submodule(name)

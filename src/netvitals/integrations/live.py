@@ -126,7 +126,7 @@ def allowed(numbers: dict[str, float]) -> dict[str, float]:
         numbers: by name.
 
     Returns:
-        the numbers that can be sent, under names that are allowed.
+        The numbers that can be sent, under names that are allowed.
 
     >>> allowed({"gates/density@0.01": 0.5, "loss": float("nan")})
     {'gates/density_0.01': 0.5}

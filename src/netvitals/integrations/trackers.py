@@ -31,7 +31,7 @@ def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options
         options: passed to ``wandb.init``, ``SummaryWriter`` or ``mlflow.start_run``.
 
     Returns:
-        how many numbers were sent.
+        How many numbers were sent.
     """
     openers = {"wandb": _wandb, "tensorboard": _tensorboard, "mlflow": _mlflow}
     if to not in openers:

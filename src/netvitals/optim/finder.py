@@ -111,6 +111,9 @@ def proved(
         candidates: gauges, which may share parameters.
         skipped: gets the reason for each of the others.
         seed: of the move along each orbit.
+
+    Returns:
+        The gauges, and the change by name.
     """
     names = {p: n for n, p in net.task.model.named_parameters()}
     tied = _tied(net.task.model)

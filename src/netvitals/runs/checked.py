@@ -176,7 +176,7 @@ def opened(file: Path) -> Iterator[Tables]:
         file: the run's SQLite file.
 
     Returns:
-        the tables, for as long as the context lasts.
+        The tables, for as long as the context lasts.
     """
     connection = connect(file)
     try:
@@ -202,7 +202,7 @@ def damaged(file: Path, error: Exception) -> RunDamaged:
         error: what went wrong when it was read.
 
     Returns:
-        the error to raise, with a sentence about what can be rescued.
+        The error to raise, with a sentence about what can be rescued.
     """
     from netvitals.runs.salvage import survey  # it reads through this file
 

@@ -131,7 +131,7 @@ def file_state(file: Path) -> tuple[Any, ...]:
         file: the run's SQLite file.
 
     Returns:
-        times, sizes and inodes; None for a file that is not there.
+        Times, sizes and inodes; None for a file that is not there.
     """
     found = []
     for name in (file, file.with_name(file.name + "-wal")):

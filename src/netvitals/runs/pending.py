@@ -103,7 +103,7 @@ def storable(readings: Iterable[Reading]) -> tuple[Columns, list[str]]:
         readings: of one step or several, with values of any kind.
 
     Returns:
-        the columns, and the sentences.
+        The columns, and the sentences.
 
     >>> columns, remarks = storable([Reading(np.int64(3), "v", "s", "m", 1), Reading(2**63, "v", "s", "m", "x")])
     >>> columns.steps.tolist(), columns.values.tolist(), len(remarks)
@@ -138,7 +138,7 @@ def storable_array(array: ArrayReading) -> tuple[ArrayReading, list[str]]:
         array: a reading whose value numpy can hold.
 
     Returns:
-        the reading with a plain array and step, and a sentence for each thing that was replaced.
+        The reading with a plain array and step, and a sentence for each thing that was replaced.
     """
     value = np.asarray(array.value)
     if value.dtype.kind not in "biufc":
@@ -154,7 +154,7 @@ def text(name: Any) -> str:
         name: anything; what is no string becomes its text.
 
     Returns:
-        the name, without zero bytes.
+        The name, without zero bytes.
 
     >>> text("layer\\ud800"), text(None)
     ('layer\\\\ud800', 'None')
@@ -169,7 +169,7 @@ def as_json(value: Any) -> str:
         value: any value.
 
     Returns:
-        one JSON text.
+        One JSON text.
     """
     try:
         return json.dumps(plain(value, odd=float))

@@ -84,7 +84,7 @@ def survey(file: Path) -> str:
         file: the damaged run's SQLite file.
 
     Returns:
-        the sentence, with the command that does it.
+        The sentence, with the command that does it.
     """
     try:
         found = _find(file)

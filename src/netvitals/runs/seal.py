@@ -39,7 +39,7 @@ def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:
         values: the readings.
 
     Returns:
-        the blob.
+        The blob.
 
     >>> columns = unpack(pack(np.array([3, 3]), np.array([1, 2]), np.array([0.5, float("nan")])))
     >>> [c.tolist() for c in columns]
@@ -62,7 +62,7 @@ def unpack(blob: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         blob: what :func:`pack` made.
 
     Returns:
-        three arrays of one length.
+        Three arrays of one length.
     """
     if len(blob) < _HEAD.size:
         raise ValueError("a batch of readings is cut off")

@@ -67,7 +67,7 @@ def numbered(path: str | os.PathLike[str], number: int) -> Path:
         number: 1 is the place itself.
 
     Returns:
-        the file of the run there.
+        The file of the run there.
     """
     wanted = Path(path).expanduser()
     if number < 2:
@@ -190,7 +190,7 @@ def layout_of(connection: sqlite3.Connection) -> int:
         connection: to a run.
 
     Returns:
-        the number; a reader refuses one that is newer than itself.
+        The number; a reader refuses one that is newer than itself.
     """
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 

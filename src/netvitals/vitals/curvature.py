@@ -282,7 +282,7 @@ def monitor(
         train: batch statistics in BatchNorm; None leaves the modules as they stand.
 
     Returns:
-        the vital sign.
+        The vital sign.
     """
     mode = "as_is" if train is None else "train" if train else "eval"
     options: dict[str, Any] = {"probes": probes, "factor": factor, "alert": metrics, "mode": mode}

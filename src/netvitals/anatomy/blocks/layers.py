@@ -185,6 +185,14 @@ def _along(index: Tensor) -> Tensor:
 def indexed(at: list[int], size: int, drop: bool = True) -> int | slice | tuple[int, ...]:
     """Sorted positions along a dimension, as short as they can be written.
 
+    Args:
+        at: sorted positions.
+        size: of the dimension.
+        drop: write a single one as a number.
+
+    Returns:
+        An index.
+
     >>> indexed([2, 3, 4], 9), indexed([1], 9), indexed([0, 1], 2), indexed([0, 4], 9)
     (slice(2, 5, None), 1, slice(None, None, None), (0, 4))
     """
@@ -198,7 +206,14 @@ def indexed(at: list[int], size: int, drop: bool = True) -> int | slice | tuple[
 
 
 def shortened(index: list[int | slice | tuple[int, ...]]) -> tuple[int | slice | tuple[int, ...], ...]:
-    """An index without the full ranges at its end."""
+    """An index without the full ranges at its end.
+
+    Args:
+        index: one entry a dimension; it is changed.
+
+    Returns:
+        The index.
+    """
     while index and index[-1] == slice(None):
         index.pop()
     return tuple(index)

@@ -43,7 +43,7 @@ def find_recurrences(flow: Dataflow, layers: Sequence[Layer], model: nn.Module) 
         model: the model.
 
     Returns:
-        torch's recurrent modules that ran, then layers with several calls.
+        Torch's recurrent modules that ran, then layers with several calls.
     """
     out: list[Recurrence] = []
     kinds = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "RNN"}

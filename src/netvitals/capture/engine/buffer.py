@@ -305,7 +305,7 @@ class Buffer:
 
 
 def scalar(loss: Any) -> Tensor | float:
-    """The loss as a number, or as a tensor where a number would mean to wait for the device."""
+    """The ``loss`` as a number, or as a tensor where a number would mean to wait for the device."""
     if isinstance(loss, Tensor):
         if loss.is_cpu:
             try:

@@ -297,6 +297,9 @@ def edge_of(optimizer: torch.optim.Optimizer | None) -> tuple[str, float]:
     Args:
         optimizer: of torch, or None.
 
+    Returns:
+        Words and number.
+
     >>> edge_of(torch.optim.SGD([torch.zeros(1)], lr=0.5, momentum=0.9))
     ('SGD at learning rate 0.5 and momentum 0.9', 7.6)
     """

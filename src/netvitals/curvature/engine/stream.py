@@ -38,6 +38,9 @@ def several(batch: Any) -> bool:
     Args:
         batch: what a user gave.
 
+    Returns:
+        False for one batch.
+
     >>> pair = (torch.ones(2, 3), torch.ones(2))
     >>> several(pair), several([pair, pair])
     (False, True)

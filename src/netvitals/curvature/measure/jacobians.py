@@ -166,7 +166,7 @@ def node_jacobians(
 
 
 def lyapunov(chain: Sequence[Tensor]) -> Lyapunov:
-    r"""Exponents of a chain of Jacobians $D_1,\dots,D_m$ in the order they apply, each (B, d_out, d_in).
+    r"""Exponents of a ``chain`` of Jacobians $D_1,\dots,D_m$ in the order they apply, each (B, d_out, d_in).
 
     >>> half = 0.5 * torch.eye(3).expand(2, 3, 3)
     >>> print(lyapunov([half, half]))

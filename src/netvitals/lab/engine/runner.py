@@ -101,7 +101,7 @@ def run(
         progress: False for silence, or a function that is called with a :class:`State`.
 
     Returns:
-        rows and verdicts; a later call with the same results file goes on where this one was stopped.
+        Rows and verdicts; a later call with the same results file goes on where this one was stopped.
 
     >>> import tempfile
     >>> found = run("activations", "smoke", "inline", results=tempfile.mkdtemp() + "/r.sqlite", progress=False)

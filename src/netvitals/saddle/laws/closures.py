@@ -48,7 +48,7 @@ def off_block(chain: BlockChain, theta: Tensor) -> OffBlock:
         theta: state, flat, with blocks only on the diagonal.
 
     Returns:
-        velocities off the blocks, exact and as the closures have them.
+        Velocities off the blocks, exact and as the closures have them.
     """
     from netvitals.activations import constants
 
@@ -96,7 +96,7 @@ def quasi_steady(chain: BlockChain, u: Tensor) -> Tensor:
         u: (K,), scale of each mode's first layer.
 
     Returns:
-        the couplings at rest, (K, K).
+        The couplings at rest, (K, K).
     """
     from netvitals.activations import constants
 
@@ -132,7 +132,7 @@ def rotation_coefficients(chain: BlockChain, theta: Tensor) -> tuple[Tensor, Ten
         theta: state, flat.
 
     Returns:
-        damping (K,) and drive (K, K).
+        Damping (K,) and drive (K, K).
     """
     from netvitals.activations import constants, gauss_hermite
 

@@ -23,7 +23,7 @@ def resolve(f: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         f: a registered name or a callable.
 
     Returns:
-        the callable.
+        The callable.
     """
     if isinstance(f, str):
         from netvitals.activations import get

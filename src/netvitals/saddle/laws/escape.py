@@ -148,7 +148,7 @@ def leading(x0: np.ndarray, k: float, threshold: float, layer: int = 0) -> float
         layer: whose scale is compared with the threshold.
 
     Returns:
-        time in the clock t.
+        Time in the clock t.
     """
     from scipy.integrate import quad
 
@@ -174,7 +174,7 @@ def balanced(eps: float, depth: int, k: float, threshold: float = 1.0) -> float:
         threshold: scale θ of escape.
 
     Returns:
-        time in the clock t.
+        Time in the clock t.
     """
     if depth == 2:
         return math.log(threshold / eps) / k
@@ -194,7 +194,7 @@ def next_to_leading(eps: float, d: Drive, threshold: float) -> float:
         threshold: scale θ of escape.
 
     Returns:
-        time in the clock t.
+        Time in the clock t.
     """
     t, depth = balanced(eps, d.depth, d.k, threshold), d.depth
     if math.isinf(d.q) or depth < d.q + 1:
@@ -218,7 +218,7 @@ def resummed(eps: float, d: Drive, threshold: float, *, lam: float | None = None
         lam: replaces the coefficient λ of ``d``.
 
     Returns:
-        time in the clock t.
+        Time in the clock t.
     """
     from scipy.integrate import quad
 
@@ -260,7 +260,7 @@ def critical(
         layer: whose scale is compared with it, where r = 1.
 
     Returns:
-        time in the clock t.
+        Time in the clock t.
     """
     neck = bottleneck(x0)
     if neck.r == 0:

@@ -127,7 +127,7 @@ def hitting_time(
         rtol: relative tolerance of the solver.
 
     Returns:
-        the time.
+        The time.
     """
     return float(_forward(_mixed(f0, f1, nu), x0, coordinate, threshold, t_max, rtol, dense=False).t_events[0][0])
 
@@ -156,7 +156,7 @@ def homotopy_slice(
         rtol: relative tolerance of both solvers.
 
     Returns:
-        time and slope at this ν.
+        Time and slope at this ν.
     """
     from scipy.integrate import solve_ivp
 

@@ -94,7 +94,7 @@ def stage_matrix(a: Any, b: Any, c: Any, d: Any) -> np.ndarray:
         d: damping of the second group, a vector.
 
     Returns:
-        the matrix.
+        The matrix.
     """
     return np.block([[-np.diag(a), np.asarray(b, float)], [np.asarray(c, float), -np.diag(d)]])
 
@@ -110,7 +110,7 @@ def jacobian_blocks(jacobian: Any, x: Any, eta: Any) -> tuple[np.ndarray, np.nda
         eta: indices of the second.
 
     Returns:
-        two vectors of damping around two blocks of coupling.
+        Two vectors of damping around two blocks of coupling.
     """
     j = np.asarray(jacobian, float)
     x, eta = np.asarray(x), np.asarray(eta)
@@ -153,7 +153,7 @@ def truncations(a: Any, b: Any, c: Any, d: Any) -> Truncations:
         d: damping of the second group, by degree.
 
     Returns:
-        rates and loop gains, one a degree.
+        Rates and loop gains, one a degree.
     """
     a, b, c, d = (np.asarray(m, float) for m in (a, b, c, d))
     found = [perron(a[:k], b[:k, :k], c[:k, :k], d[:k]) for k in range(1, len(a) + 1)]

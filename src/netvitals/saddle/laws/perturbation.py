@@ -78,7 +78,7 @@ def expansion(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta:
         beta: strength of the teacher.
 
     Returns:
-        the expansion; zero coefficients for a 1-homogeneous activation.
+        The expansion; zero coefficients for a 1-homogeneous activation.
 
     >>> expansion("tanh", depth=4, width=64).pair_order(1, 3)
     6.0
@@ -103,7 +103,7 @@ def measured_order(
         scales: lengths on that ray.
 
     Returns:
-        one slope an entry of the value.
+        One slope an entry of the value.
     """
     from netvitals.stats import loglog_slope
 

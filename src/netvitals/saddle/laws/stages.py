@@ -28,7 +28,7 @@ def transfer(f: str | Callable[[Tensor], Tensor], depth: int, rho: float, nodes:
         nodes: of the Gauss–Hermite rule.
 
     Returns:
-        the factor.
+        The factor.
     """
     chain = ScalarChain(f, 1, 1.0, nodes)
     c, product = rho * chain.g, torch.ones_like(chain.g)
@@ -48,7 +48,7 @@ def stage_integral(depth: int, theta: float | np.ndarray) -> float | np.ndarray:
         theta: upper end.
 
     Returns:
-        the integral, shaped like ``theta``.
+        The integral, shaped like ``theta``.
 
     >>> round(float(stage_integral(3, 1.0)), 12) == round(np.pi / 4, 12)
     True
@@ -146,7 +146,7 @@ def forecast_rank(betas: Sequence[float], eps: float, necks: Sequence[int]) -> t
         necks: number of small layers of each mode.
 
     Returns:
-        indices of the modes, first to last.
+        Indices of the modes, first to last.
     """
     times = [eps ** -(max(r, 2) - 2) / b for b, r in zip(betas, necks)]
     return tuple(int(i) for i in np.argsort(times))

@@ -120,7 +120,7 @@ def named_terms(first: str, second: str, known: Container[str]) -> dict[str, flo
         known: names of the parameters that exist.
 
     Returns:
-        sign of each squared norm by parameter.
+        Sign of each squared norm by parameter.
 
     >>> named_terms("0", "2", ["0.weight", "0.bias", "2.weight", "2.bias"])
     {'2.weight': 1.0, '0.weight': -1.0, '0.bias': -1.0}
@@ -146,7 +146,7 @@ def pair_numbers(
         lr: learning rate, one for all or per parameter name; None fits one to each parameter.
 
     Returns:
-        five numbers.
+        Five numbers.
     """
     for name in list(terms)[:2]:
         if name not in before or name not in after or name not in grads:

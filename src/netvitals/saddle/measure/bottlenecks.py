@@ -159,7 +159,7 @@ def positional_drive(
         beta: strength of the teacher.
 
     Returns:
-        the drive.
+        The drive.
     """
     s = np.asarray(scales, float)
     d = drive(f, len(s), width, beta)
@@ -185,7 +185,7 @@ def layer_scale(w: Tensor, measure: Measure = "he", *, first: bool = False, last
         last: it is the last one.
 
     Returns:
-        the scale.
+        The scale.
     """
     m = w.detach().reshape(w.shape[0], -1).double()
     out, fan_in = m.shape

@@ -157,7 +157,7 @@ def collapse(
         threshold: scale θ of escape.
 
     Returns:
-        the curves, with how far apart they lie.
+        The curves, with how far apart they lie.
     """
     from netvitals.saddle.laws.escape import balanced
 

@@ -63,7 +63,7 @@ def imbalances(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None
         biases: one a layer, None where it has none.
 
     Returns:
-        one number a pair of neighbours.
+        One number a pair of neighbours.
 
     >>> import torch
     >>> imbalances([torch.ones(2, 2), 2 * torch.ones(1, 2)], [torch.ones(2), None])

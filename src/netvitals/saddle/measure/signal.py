@@ -85,7 +85,7 @@ def signal_energy(
         small: which they are; the first r unless given (M is taken over these only, erratum E9).
 
     Returns:
-        the energy and its parts, one entry a copy.
+        The energy and its parts, one entry a copy.
     """
     layers = list(range(r)) if small is None else list(small)
     if len(layers) != r or not 1 <= r <= len(weights):
@@ -164,7 +164,7 @@ def nondegeneracy(weights: Stack, direction: Tensor) -> Nondegeneracy:
         direction: of the teacher, (d,).
 
     Returns:
-        the ratios, and the share above zero.
+        The ratios, and the share above zero.
     """
     w = [m.detach().double() for m in weights]
     forward, _ = _path_vectors(w, direction / direction.norm())
@@ -194,7 +194,7 @@ def comparison(v0: float, c: float, r: int, t: float | np.ndarray) -> float | np
         t: times.
 
     Returns:
-        the energy at these times; infinite once it has blown up.
+        The energy at these times; infinite once it has blown up.
     """
     if r == 1:
         return v0 + c * np.asarray(t)
@@ -214,7 +214,7 @@ def exit_time(v0: float, c: float, r: int, level: float) -> float:
         level: the energy to reach.
 
     Returns:
-        the time; 0 where it is there already.
+        The time; 0 where it is there already.
     """
     if level <= v0:
         return 0.0

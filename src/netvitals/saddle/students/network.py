@@ -24,7 +24,7 @@ def output(weights: Stack, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
         f: the activation.
 
     Returns:
-        the outputs.
+        The outputs.
     """
     h = x.expand(weights[0].shape[0], *x.shape) if x.ndim == 2 else x
     for w in weights[:-1]:
@@ -43,7 +43,7 @@ def losses(weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor], 
         weight: of each input, summing to 1; equal by default.
 
     Returns:
-        one loss a copy.
+        One loss a copy.
     """
     square = 0.5 * (output(weights, x, f) - y).square().sum(-1)
     return square.mean(-1) if weight is None else (square * weight).sum(-1)
@@ -80,7 +80,7 @@ def widths_of(depth: int, width: int, inputs: int, outputs: int = 1) -> list[tup
         outputs: dimension of y.
 
     Returns:
-        one pair a layer.
+        One pair a layer.
     """
     if depth < 2:
         raise ValueError(f"a chain has at least two layers, got depth {depth}")
@@ -166,7 +166,7 @@ def project(weights: Stack, direction: Tensor) -> tuple[Tensor, Tensor]:
         direction: of the teacher, (d,).
 
     Returns:
-        scalars and residuals.
+        Scalars and residuals.
     """
     width = weights[0].shape[1]
     v = (direction / direction.norm()).to(weights[0].dtype)
@@ -213,6 +213,6 @@ def normalized_rates(depth: int, width: int) -> list[float]:
         width: N.
 
     Returns:
-        one factor a layer.
+        One factor a layer.
     """
     return [1.0] + [1 / width] * (depth - 1)

@@ -108,7 +108,7 @@ def antithetic_sample(n: int, inputs: int, seed: int = 0) -> Sample:
         seed: of the points.
 
     Returns:
-        points with equal weights.
+        Points with equal weights.
     """
     if n < 2 * inputs:
         raise ValueError(f"whitening {inputs} input dimensions needs at least {2 * inputs} points, got {n}")
@@ -132,7 +132,7 @@ def aligned_sample(direction: Tensor, nodes: int = 24, *, seed: int = 0) -> Samp
         seed: of the points across it.
 
     Returns:
-        points with their weights.
+        Points with their weights.
     """
     from netvitals.activations import gauss_hermite
 

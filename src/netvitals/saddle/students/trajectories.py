@@ -177,7 +177,7 @@ def flow(
         progress: called with (copies done, copies) whenever some are done.
 
     Returns:
-        times of the crossings, final weights, and states where they were kept.
+        Times of the crossings, final weights, and states where they were kept.
     """
     shapes = tuple((w.shape[1], w.shape[2]) for w in weights)
     x0 = flatten([w.double() for w in weights])

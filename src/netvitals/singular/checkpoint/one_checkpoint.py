@@ -331,7 +331,7 @@ def _conditions(found: list[Candidate]) -> dict[str, str]:
 
 
 def distance(candidate: Candidate) -> float:
-    """How far the checkpoint sits from the singular set along a ``candidate``: the fitted shift; NaN if not singular."""
+    """How far the checkpoint sits from the singular set along a ``candidate``: the shift; NaN if not singular."""
     return _shift(candidate.scan) if candidate.verdict == "singular" else math.nan
 
 

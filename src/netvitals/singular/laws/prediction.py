@@ -80,6 +80,13 @@ def predict_rates(architecture: Architecture, *, noisy: bool = True, direction: 
 def residual_distance(edges: Mapping[tuple[int, int], float], nodes: int) -> tuple[list[float], list[float]]:
     """Cheapest path from input to each node and from each node to output; weights cost 1, identity skips 0.
 
+    Args:
+        edges: cost by (from, to).
+        nodes: how many.
+
+    Returns:
+        Both lists of costs.
+
     >>> residual_distance({(0, 1): 1, (1, 2): 1, (0, 2): 0}, 3)
     ([0, 1, 0], [0, 1, 0])
     """
@@ -112,6 +119,12 @@ def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
 
     Each block is (kind, rate); kinds "matmul", "mlp", "residual" transfer the dead amplitude as a scalar. Attention and
     gated blocks do not, and are refused: use :func:`predict_rates` for a whole chain of them.
+
+    Args:
+        blocks: from input to output.
+
+    Returns:
+        One exponent a block.
 
     >>> compose_blocks([("mlp", 2), ("mlp", 2)])
     [8, 4]

@@ -80,7 +80,14 @@ class Call:
 
 
 def why_not(call: Call) -> str:
-    """Why a layer has no pair of factors; empty where it has one."""
+    """Why a layer has no pair of factors; empty where it has one.
+
+    Args:
+        call: of a layer.
+
+    Returns:
+        The reason.
+    """
     if isinstance(call.module, nn.MultiheadAttention):
         return _FUSED
     if not _covered(call.module):

@@ -73,7 +73,14 @@ def gauge_or_singular(
 
 
 def verdict_of(scan: KLOrder) -> str:
-    """The kind of direction that a scan shows."""
+    """The kind of direction that a scan shows.
+
+    Args:
+        scan: along the direction.
+
+    Returns:
+        ``singular``, ``gauge``, ``regular`` or ``unclear``.
+    """
     if scan.note.startswith("gauge"):
         return "gauge"
     if scan.order is None:
@@ -105,7 +112,15 @@ def along(model: nn.Module, batch: Any, *, direction: Mapping[str, Tensor]) -> t
 
 
 def along_task(task: Task, direction: Mapping[str, Tensor]) -> tuple[Outputs, Tensor, Tensor]:
-    """The same for a batch that was taken apart before."""
+    """The same for a batch that was taken apart before.
+
+    Args:
+        task: model and batch.
+        direction: by parameter name.
+
+    Returns:
+        Outputs as a function of the flat parameters, θ0, and the flat direction.
+    """
     model = task.model
     params = dict(model.named_parameters(remove_duplicate=False))  # a tied weight moves wherever it is used
     if missing := [n for n in direction if n not in params]:
