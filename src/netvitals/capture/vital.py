@@ -27,7 +27,7 @@ KINDS = ("activation", "product", "heads", "router", "linear", "norm", "attentio
 class Metric(NamedTuple):
     """What one number of a vital sign is, and what it is counted in (empty for a pure number).
 
-    Args:
+    Attributes:
         meaning: one phrase that says what is counted.
         unit: what it is counted in; empty for a pure number.
 

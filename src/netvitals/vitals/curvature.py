@@ -55,7 +55,9 @@ class Curvature(Vital):
     there was no time. Without a watch, call :meth:`step` in the training loop.
 
     Args:
-        model, loss_fn, batch: left out, the watch gives its model and its probe.
+        model: left out, the watch gives its own.
+        loss_fn: of (output, target); left out, that of the watch's probe.
+        batch: a fixed one (inputs, targets); left out, that of the watch's probe.
         nodes: as for :func:`netvitals.curvature.interlayer`.
         min_steps: training steps between measurements, at least.
         share: at most this share of the time since it began is spent measuring.

@@ -154,8 +154,9 @@ class Orders(Vital):
     directions, ``lambda`` (NaN where not determined) and ``distance`` to the nearest, at site ``"model"``.
 
     Args:
-        model, loss_fn, batch: as for :func:`netvitals.singular.readout`; a fixed batch. Left out, the watch gives its
-            model and its probe.
+        model: left out, the watch gives its own.
+        loss_fn: as for :func:`netvitals.singular.readout`; left out, that of the watch's probe.
+        batch: a fixed one (inputs, targets); left out, that of the watch's probe.
         min_steps: training steps between readouts, at least.
         units: hidden units per pair of layers, the weakest first.
 

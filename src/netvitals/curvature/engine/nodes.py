@@ -122,7 +122,7 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
 
 
 def too_large(needed: int, memory: int, examples: int) -> str:
-    """The sentence of a ``MemoryError``: bytes ``needed``, bytes allowed (``memory``), how many ``examples`` would fit."""
+    """The sentence of a ``MemoryError``: bytes ``needed``, bytes allowed (``memory``), ``examples`` that would fit."""
     fit = max(1, int(examples * memory / needed))
     return (
         f"a batch of {examples} needs at least {needed / 2**20:.3g} MiB for its graph, the budget is "

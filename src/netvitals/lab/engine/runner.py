@@ -104,9 +104,10 @@ def run(
         Rows and verdicts; a later call with the same results file goes on where this one was stopped.
 
     >>> import tempfile
-    >>> found = run("activations", "smoke", "inline", results=tempfile.mkdtemp() + "/r.sqlite", progress=False)
-    >>> len(found.rows) > 0 and len(found.verdicts) > 0
-    True
+    >>> file, claim = tempfile.mkdtemp() + "/results.sqlite", "activations/z_low-gelu-0.01"
+    >>> found = run("activations", "smoke", "inline", results=file, claims=[claim], progress=False)
+    >>> found.verdicts[claim].status
+    'holds'
     """
     chosen = find_study(study) if isinstance(study, str) else study
     wanted = claims_of(chosen) if claims is None else [find_claim(c) if isinstance(c, str) else c for c in claims]
