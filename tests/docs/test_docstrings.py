@@ -57,11 +57,9 @@ def sections(doc: str) -> dict[str, list[str]]:
 
 
 def named(found: dict[str, list[str]], *headings: str) -> set[str]:
+    """What the entries of these sections are called; one entry, one name."""
     lines = [line for heading in headings for line in found.get(heading, ())]
-    entries = [
-        m[1] for line in lines if (m := re.match(r" {4}(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: \([^)]*\))?: *\S", line))
-    ]
-    return {name.strip().lstrip("*") for entry in entries for name in entry.split(",")}
+    return {m[1] for line in lines if (m := re.match(r" {4}\*{0,2}(\w+)(?: \([^)]*\))?: *\S", line))}
 
 
 def parameters(f: ast.FunctionDef, bound: bool) -> list[str]:
@@ -291,9 +289,6 @@ WHOLE = '''
 
         Returns:
             The number.
-
-        >>> 1
-        1
         """
 '''
 HALF = '''

@@ -290,9 +290,9 @@ class QuantileReLU(nn.Module):
     for one sample does not depend on its neighbours.
 
     Args:
-        q: share of a feature's values that become zero; None is a plain ReLU.
-        mode: ``mask`` keeps what is above the threshold, ``shift`` subtracts it.
-        signed: compare values rather than sizes.
+        q: share of each feature's values below the threshold; None is a plain ReLU.
+        mode: ``mask``, ``continuous`` or ``shifted``, as for :func:`quantile_relu`.
+        signed: False lets the rule act on |x| and puts the sign back.
         running: use an averaged threshold in evaluation.
         momentum: of that average.
         max_tracked: batches after which it is frozen; None never.

@@ -26,7 +26,7 @@ class Constants:
         label: class of the activation.
         slope: α = f'(0).
         q: order of the first nonlinear term.
-        a_q: its coefficient.
+        a_q: coefficient of that term.
         h: E[g f(g)].
         h_q: E[f(g) g^q]; 0 if q is infinite.
         half_power: ½E[f(g)²]: the loss of the zero network on a single-mode teacher with β = 1.

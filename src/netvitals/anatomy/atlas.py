@@ -38,12 +38,12 @@ class Anatomy:
         operations: every aten call, in order.
         parameters: all of them, with who reads them.
         layers: products of an activation with a parameter.
-        connections: one per layer.
+        connections: what becomes of each layer's output, one per layer.
         regions: activations.
         gates: products of two branches.
         softmaxes: over data.
         norms: layer, batch, group and root-mean-square norms, by what they compute.
-        norm_readers: one per norm: the layers that read it.
+        norm_readers: the layers that read each norm, one per norm.
         heads: attention blocks.
         gated: gated MLPs.
         experts: mixtures of experts.

@@ -84,12 +84,12 @@ class Operation:
         index: its place in ``operations``.
         name: aten name without overload: "addmm", "relu", "where".
         kind: what sort of operation it is.
-        inputs: values.
-        outputs: values.
+        inputs: values that it read.
+        outputs: values that it made.
         module: dotted name of the innermost module that was running; "" is the model itself.
         call: which call of that module, from 1.
         line: of the user's code; None where it is not known.
-        func: the overload and its arguments, for replaying; tensors are Slots.
+        func: the overload, for replaying; tensors among its arguments are Slots.
         args: positional arguments.
         kwargs: named arguments.
     """

@@ -22,7 +22,7 @@ class Site:
         name: dotted name of the module, or of the call.
         kind: ``activation``, ``linear``, ``norm``, ``stream``, ``output``, ….
         op: "relu", "Linear", "BatchNorm2d", ...
-        follows: what produced the input: decides how the input is distributed.
+        follows: what produced the input, which decides how it is distributed.
         channel_dim: the dimension of channels in the site's tensors; negative counts from the end.
         module: dotted name of the module that owns the call.
         batch_dim: the dimension of examples: 1 where a sequence comes first.

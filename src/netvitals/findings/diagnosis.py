@@ -36,7 +36,7 @@ class Checked:
     Attributes:
         rule: name of the rule.
         question: what it asks.
-        series: 0: the readings it needs were not there.
+        series: curves that it looked at; 0 where the readings that it needs were not there.
         needs: the vital signs that it reads.
         trouble: what went wrong when the rule looked.
     """

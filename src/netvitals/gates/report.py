@@ -31,8 +31,8 @@ class SiteGates(Result):
         channel_densities: NaN for a channel without a valid element.
         mean: mean gate.
         percentiles: 1st to 99th of the gate, from at most 16,384 strided elements.
-        variance: of the signed f', the smoothness index.
-        gate_variance: of |f'|.
+        variance: variance of the signed f', the smoothness index.
+        gate_variance: variance of |f'|.
         measured: elements that have a gate.
         undefined: elements whose gate is undefined.
         mu: channel means of the input.
@@ -90,7 +90,7 @@ class GateReport(Result):
     Attributes:
         sites: the gates of each activation by the name of its site.
         thetas: the thresholds that were counted at.
-        backend: how gates were measured: from f' itself, or from gradients.
+        backend: ``local_vjp``, from f' itself, or ``ratio``, from gradients.
         mode: the mode that modules were in.
         examples: how many the batch had.
         skipped: place that could not be measured → reason.

@@ -70,7 +70,7 @@ class Finding:
     wrong. What follows from it stands below it, as its ``consequences``.
 
     Attributes:
-        severity: ``critical``, ``warning``, ``note`` or ``good``.
+        severity: ``critical``, ``warning``, ``watch`` or ``info``.
         site: the first site concerned; "" when it is the whole model.
         what: what was found, in one sentence with its number.
         why: why it matters.

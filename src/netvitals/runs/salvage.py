@@ -47,9 +47,9 @@ class Salvaged:
         meta: intact metadata, as JSON by key.
         series: (vital, site, metric) by number.
         batches: readings whose seal holds.
-        arrays: segment, step, series, value.
+        arrays: (segment, step, series, value) of intact arrays.
         findings: intact findings, as JSON.
-        forecasts: segment, record.
+        forecasts: (segment, JSON) of intact forecasts.
         path: the new run, where one was written.
     """
 

@@ -19,7 +19,7 @@ class Anova:
     Attributes:
         f: spread between groups over spread inside.
         p: of that F, were the means equal.
-        df: between, within.
+        df: degrees of freedom between and within groups.
         between_std: spread of the group means.
         within_std: pooled spread inside groups.
     """
@@ -74,9 +74,9 @@ class Wilcoxon:
         w_minus: sum of the ranks of negative ones.
         n: differences that are not zero.
         zeros: differences that are.
-        p_greater: of x above y.
-        p_less: of x below y.
-        p_two_sided: of either.
+        p_greater: one-sided, of x above y.
+        p_less: one-sided, of x below y.
+        p_two_sided: twice the smaller one, at most 1.
     """
 
     w_plus: float

@@ -15,7 +15,7 @@ class Correlation:
     Returned by :func:`pearson`, :func:`spearman`.
 
     Attributes:
-        kind: ``pearson`` or ``spearman``.
+        kind: ``Pearson`` or ``Spearman``.
         value: from −1 to 1.
         p: two-sided.
         n: pairs.

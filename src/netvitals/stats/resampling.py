@@ -24,7 +24,7 @@ class Interval:
         high: upper end.
         stderr: spread over resamples.
         level: nominal coverage.
-        method: ``percentile`` or ``bca``.
+        method: ``BCa`` or ``percentile``.
         n: units resampled: observations, or groups when groups were given.
         resamples: how many were drawn.
     """

@@ -28,7 +28,7 @@ class GatedMLP:
         activation: name of the region; "sigmoid" of an nn.GLU, "" of a bilinear one.
         text: what the activation does: "silu".
         operation: the product.
-        output: value.
+        output: value of the product.
         module: that ran.
         call: which call of that module, from 1.
         line: of the user's code.

@@ -23,15 +23,15 @@ class Layer:
     Attributes:
         name: of the module, or of the parameter where a function was called.
         weight: of a layer whose weight is computed: "module.weight", see reparametrised.
-        bias: "" if there is none.
+        bias: name of the parameter; empty if there is none.
         operation: the product.
-        input: values.
-        output: with the bias.
+        input: value that is multiplied.
+        output: value, with the bias.
         transposed: the weight is stored (in, out), as in Hugging Face's Conv1D.
         calls: products with this weight in the pass; a recurrent or tied layer has several.
         call: which of them this is, from 1.
-        part: of the weight that is multiplied: an expert of a stack, rows of a fused matrix.
-        channel_dim: of the output.
+        part: the part of the weight that is multiplied: an expert of a stack, rows of a fused matrix.
+        channel_dim: dimension of channels in the output.
         out_dim: the dimension of the stored weight that holds the output channels.
         module: the module that ran.
         role: what it is there for.

@@ -20,13 +20,13 @@ class Norm:
 
     Attributes:
         name: of the module, or where it stands.
-        kind: ``layer``, ``batch``, ``group``, ``instance`` or ``rms``.
-        operation: the one that makes the output.
+        kind: ``layer``, ``batch``, ``group``, ``rms``, ``softmax`` or ``written out``.
+        operation: that makes the output.
         operations: all that belong to it.
-        input: values.
+        input: value that is normalised.
         output: value.
-        weight: parameter names; "" if there is none.
-        bias: of the shift.
+        weight: name of the scale; empty if there is none.
+        bias: name of the shift; empty if there is none.
         module: that ran.
         call: which call of that module, from 1.
         line: of the user's code.

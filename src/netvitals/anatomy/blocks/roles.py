@@ -28,7 +28,7 @@ class Softmax:
     Attributes:
         name: of the site.
         operation: the softmax.
-        input: values.
+        input: value that it is taken of.
         output: value.
         module: that ran.
         call: which call of that module, from 1.

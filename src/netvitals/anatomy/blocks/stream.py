@@ -19,9 +19,9 @@ class Addition:
 
     Attributes:
         operation: the addition.
-        before: values.
-        branch: what is added.
-        after: the sum.
+        before: value of the stream before.
+        branch: value that is added.
+        after: value of the sum.
         writers: layers whose output is the branch.
         module: in which it stands.
         line: of the user's code.
@@ -43,10 +43,10 @@ class Stream:
     Part of :class:`Anatomy`.
 
     Attributes:
-        origin: value.
+        origin: value at which it begins.
         origin_writers: layers that make the origin: embeddings, the first convolution.
         additions: in order.
-        states: values: the origin and what each addition makes.
+        states: values of the stream: the origin and what each addition makes.
         readers: layers and norms that read a state.
         width: channels.
         post_norm: a norm on the stream itself, between the additions.

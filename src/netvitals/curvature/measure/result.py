@@ -53,7 +53,7 @@ class InterlayerCurvature(Result):
         gn_gap: (N, N), ``tensor`` over ``gauss_newton``.
         gn_gap_stderr: its standard error.
         spectral_norm: (N, N), largest singular value, from below.
-        cost: gradient-equivalents.
+        cost: in gradient-equivalents.
         products: Hessian-vector products behind the numbers.
         graph: how the nodes follow each other.
         chosen: how the nodes were chosen.

@@ -24,7 +24,7 @@ def transfer(f: str | Callable[[Tensor], Tensor], depth: int, rho: float, nodes:
     Args:
         f: the activation, or its name.
         depth: number of layers.
-        rho: scale of the aligned mode.
+        rho: common scale of the layers.
         nodes: of the Gauss–Hermite rule.
 
     Returns:
@@ -70,7 +70,7 @@ class Stages(Result):
 
     Attributes:
         betas: strengths of the teacher's modes.
-        rhos: overlap of the student with each mode.
+        rhos: initial scale of the other L − 1 layers, for each mode.
         rates: Γ_k.
         times: escape time of each mode.
         order: modes, first to last.

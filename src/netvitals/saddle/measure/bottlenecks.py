@@ -180,7 +180,8 @@ def layer_scale(w: Tensor, measure: Measure = "he", *, first: bool = False, last
 
     Args:
         w: weight or kernel, outputs first.
-        measure: ``"he"`` (1 at He-normal), ``"operator"`` (largest singular value) or the scale of the symmetric chain.
+        measure: ``"he"`` or ``"operator"`` (Frobenius or largest singular value, 1 at He-normal), or ``"ansatz"`` (of
+            the symmetric chain).
         first: it is the first layer of the chain.
         last: it is the last one.
 

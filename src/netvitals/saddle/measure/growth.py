@@ -42,7 +42,7 @@ class Growth(Result):
         speed: D now; on the first plateau with the part that is learnt taken out.
         fallen: measured fall of the loss over that which the speed says.
         level: loss at the beginning of this plateau.
-        loss: now.
+        loss: the loss now.
         first: no drop came before.
         reason: why it tells nothing; empty where it does.
     """

@@ -43,7 +43,7 @@ class Snapshot(Result):
         names: of the layers of the chain.
         grads: ‖g_ℓ‖₂ per layer.
         signs: ‖g_ℓ‖₁ per layer.
-        gains: how the signal grows with each layer.
+        gains: y_ℓ, norm of each layer's weight over the root of its smaller side.
         scales: ‖W_ℓ‖_F over its value at He-normal initialisation.
         initial: the same at the initialisation that the layer's own class has.
         speed: −dℓ/dt under the optimizer's rule with a learning rate of 1.

@@ -40,8 +40,8 @@ class KFAC(Result):
 
     Attributes:
         layers: both factors of each layer, by name.
-        fisher: which Fisher: expected, or from labels that were drawn.
-        loss: "mse" or "ce".
+        fisher: ``expected``, ``monte-carlo`` or ``empirical``.
+        loss: ``mse`` or ``ce``.
         examples: how many there were.
         skipped: layer → reason.
     """

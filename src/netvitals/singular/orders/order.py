@@ -37,11 +37,11 @@ class KLOrder(Result):
     Attributes:
         order: the whole number, or None with the reason in ``note``.
         estimate: 1 + slope/2.
-        slope: of the directional Fisher.
+        slope: of the directional Fisher form.
         stderr: of the slope.
         ratio: F t²/K at the smallest usable t, to be compared with 2k²; t and K from the singular set.
         kl_slope: to be compared with 2k.
-        estimator: which Fisher.
+        estimator: which Fisher was used.
         passes: forward-mode products used.
         fisher_fit: how the Fisher form grows.
         ts: distances along the direction.

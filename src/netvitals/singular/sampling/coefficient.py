@@ -31,7 +31,7 @@ class LLC(Result):
         health: whether the chains mixed, and what diverged.
         well: whether they stayed in one well.
         minimum: whether they began at a minimum.
-        baseline: L_n(w*).
+        baseline: L_n(w*), the loss where the chains began.
         n: examples.
         nbeta: inverse temperature times n.
         step_size: of a move.

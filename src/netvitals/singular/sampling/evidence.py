@@ -62,8 +62,8 @@ class WAIC(Result):
 
     Attributes:
         value: T_n + V_n / n.
-        training: T_n.
-        functional_variance: V_n.
+        training: T_n, the Bayes training loss.
+        functional_variance: V_n, variance of log-likelihoods over draws, summed.
         draws: from the posterior.
         n: examples.
     """
