@@ -262,11 +262,8 @@ class Watch(Looks):
             self._send()
 
     def go_on_at(self, step: int) -> None:
-        """Number the steps from here on, as a trainer that goes on from a checkpoint does; before the first step.
-
-        Args:
-            step: the number of the next step, as the checkpoint has it.
-        """
+        """Let ``step`` be the number of the next step, as a checkpoint has it, from which a trainer goes on; before the
+        first step."""
         self._disarm()
         self._step = step
         self._observations = -(-step // self.every)

@@ -162,7 +162,7 @@ class OptimizerHooks:
         return grad is None or grad._version == version or waits
 
     def rest(self, steps: int) -> bool:
-        """Only count the next steps of the one optimizer; whether that is enough to know of it."""
+        """Only count the next ``steps`` of the one optimizer; whether that is enough to know of it."""
         alone = len(self._handles) == 1 and self._mark is not None and not self._stepped and self._moved is None
         self._resting, self.passed = (steps, 0) if alone and not self.on_cuda else (0, 0)
         return self._resting > 0
