@@ -31,6 +31,10 @@ class VitalsCallback(Callback):
         module: dotted name of the network inside the LightningModule; the one child that has parameters, or the whole
             LightningModule, if left out.
         options: passed to :func:`netvitals.watch` (``run``, ``every``, ``probe``, ``vitals``, ``log``).
+
+    >>> callback = VitalsCallback(run="runs/first", every=100)  # give it to Trainer(callbacks=[callback])
+    >>> callback.options["every"]
+    100
     """
 
     def __init__(self, module: str | None = None, **options: Any) -> None:

@@ -32,6 +32,15 @@ def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options
 
     Returns:
         How many numbers were sent.
+
+    >>> import tempfile
+    >>> from netvitals.capture import Reading
+    >>> from netvitals.runs import RunWriter
+    >>> folder = tempfile.mkdtemp()
+    >>> with RunWriter(folder + "/run") as writer:
+    ...     writer.write([Reading(step, "gates", "model", "density@0.01", 0.5) for step in range(3)])
+    >>> send(folder + "/run", "tensorboard", log_dir=folder + "/board")
+    3
     """
     openers = {"wandb": _wandb, "tensorboard": _tensorboard, "mlflow": _mlflow}
     if to not in openers:
