@@ -57,11 +57,12 @@ def forecast_escape(
     Returns:
         The forecast, or the reason why there is none.
 
-    >>> looks = [Snapshot(step=10 * i, signal=0.01, loss=1.0, resting=1.0, names=("0", "1"), grads=(0.1, 0.1),
-    ...                   signs=(0.1, 0.1), gains=(1.0, 1.0), scales=(0.1, 0.1), speed=1e-9) for i in range(3)]
-    >>> found = forecast_escape(looks, [0.0, 0.1, 0.2], when=lambda more: 20 + more / 0.01, lr=0.01)
-    >>> found.at, found.known or bool(found.reason)  # a step, or the reason why there is none
-    (20, True)
+    >>> grown = [0.01 * math.exp(i / 10) for i in range(12)]  # the fall of the loss doubles every 70 steps
+    >>> looks = [Snapshot(step=10 * i, signal=g, loss=1 - g, resting=1.0, names=("0", "1"), grads=(0.1, 0.1),
+    ...                   signs=(0.1, 0.1), gains=(0.1, 0.1), scales=(0.1, 0.1), speed=g) for i, g in enumerate(grown)]
+    >>> found = forecast_escape(looks, [0.1 * i for i in range(12)], when=lambda more: 110 + more / 0.01, lr=0.01)
+    >>> found.known, found.low < found.step < found.high
+    (True, True)
     """
     now = history[-1]
     refuse = lambda why: no_forecast(now.step, why, drop=drop, level=level)

@@ -41,9 +41,8 @@ class PlateauForecast(Vital):
     >>> net = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Linear(8, 1, bias=False))
     >>> batch = torch.randn(32, 4), torch.randn(32, 1)
     >>> opt = torch.optim.SGD(net.parameters(), lr=0.01)
-    >>> look = PlateauForecast(net, nn.MSELoss(), batch, optimizer=opt).observe(0)
-    >>> look is not None  # one look is too few for a date, and the forecast says so
-    True
+    >>> print(PlateauForecast(net, nn.MSELoss(), batch, optimizer=opt).observe(0))
+    no forecast at step 0: 1 looks are too few to see the signal grow, 4 are needed
     """
 
     name = "plateau"
