@@ -33,7 +33,7 @@ Source = Literal["input", "parameter", "buffer", "constant", "operation"]
 class Line:
     """A line of the user's code.
 
-    Part of :class:`Anatomy`.
+    Part of :class:`Operation`.
 
     Attributes:
         file: its path.
