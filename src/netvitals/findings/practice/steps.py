@@ -28,7 +28,7 @@ USUAL = 2e-3  # a rate that plain descent can learn with
 
 
 def typical_ratio(table: Table) -> Curve | None:
-    """Median over the matrices of the update ratio, step by step."""
+    """Median over the matrices of a ``table`` of the update ratio, step by step."""
     found = [s for s in table.at("gradients", "update_ratio") if table.is_matrix(s.site) and "[" not in s.site]
     if not found:
         return None
@@ -42,7 +42,7 @@ def typical_ratio(table: Table) -> Curve | None:
 
 
 def cost_of_guessing(table: Table) -> float | None:
-    """What guessing costs, from the labels seen, where the loss is a cross-entropy."""
+    """What guessing costs, from the labels seen in a ``table``, where the loss is a cross-entropy."""
     chance = next(iter(table.at("outputs", "chance")), None)
     if chance is None:
         return None
@@ -60,13 +60,14 @@ def cost_of_guessing(table: Table) -> float | None:
 
 
 def rate(table: Table) -> float:
-    """The learning rate that the optimizers began with; NaN where it is not known."""
+    """The learning rate that the optimizers of a ``table`` began with; NaN where it is not known."""
     given = [o.get("lr") for o in table.meta.get("optimizer") or () if isinstance(o, dict)]
     return max((float(r) for r in given if r is not None), default=float("nan"))
 
 
 def climbs(loss: Curve | None) -> tuple[int, float] | None:
-    """The step at which the loss stood highest above its start, and how many times; None where it never climbed surely.
+    """The step at which the ``loss`` stood highest above its start, and how many times; None where it never climbed
+    surely.
 
     The start is the median of the first readings; its noise decides what is a climb.
     """
@@ -84,8 +85,9 @@ def climbs(loss: Curve | None) -> tuple[int, float] | None:
 
 
 def relapses(loss: Curve | None) -> tuple[int, float, float] | None:
-    """The step at which the loss was lowest before it went back to where it began, with both levels; None where it did
-    not."""
+    """The step at which the ``loss`` was lowest before it went back to where it began, with both levels; None where it
+    did not.
+    """
     if loss is None or len(loss.finite) < 2 * READINGS or len(loss.finite) < len(loss.values):
         return None
     smooth = smoothed(loss.values)
@@ -111,7 +113,14 @@ def relapses(loss: Curve | None) -> tuple[int, float, float] | None:
     also=("loss", "stream"),
 )
 def too_high(context: Context) -> Iterator[Finding]:
-    """Steps that throw away what the network is, at the start or until the loss climbs."""
+    """Steps that throw away what the network is, at the start or until the loss climbs.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     ratio = typical_ratio(table)
     if ratio is None or not len(ratio.finite):
@@ -211,7 +220,14 @@ def _recovers(loss: Curve | None) -> bool:
     also=("loss", "outputs"),
 )
 def too_low(context: Context) -> Iterator[Finding]:
-    """Steps so short that an untrained network stays as it was drawn."""
+    """Steps so short that an untrained network stays as it was drawn.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     ratio, loss, cost = typical_ratio(table), table.loss, cost_of_guessing(table)
     if ratio is None or loss is None or cost is None or len(ratio.finite) < READINGS:
@@ -267,7 +283,14 @@ def too_low(context: Context) -> Iterator[Finding]:
     also=("loss",),
 )
 def at_zero(context: Context) -> Iterator[Finding]:
-    """Gradients, and no steps."""
+    """Gradients, and no steps.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     ratio, grads = typical_ratio(table), table.get("gradients", "model", "grad_norm")
     if ratio is None or grads is None or len(ratio.finite) < READINGS:
@@ -299,7 +322,7 @@ def at_zero(context: Context) -> Iterator[Finding]:
 
 
 def always_clipped(table: Table) -> tuple[Curve, float] | None:
-    """The gradient norm and its level, where it is the same on nearly every reading."""
+    """The gradient norm of a ``table`` and its level, where it is the same on nearly every reading."""
     whole = table.get("gradients", "model", "grad_norm")
     if whole is None or len(whole.finite) < READINGS or len(whole.finite) < len(whole.values):
         return None

@@ -24,6 +24,9 @@ class Experts(Vital):
     """``share`` by expert (an array) and, of every router, the numbers above.
 
     Of the model: the mean over routers, the sum of the dead, and the hottest of all.
+
+    >>> Experts.metrics["dead"]
+    Metric(meaning='experts without a token', unit='experts')
     """
 
     name = "experts"
