@@ -128,6 +128,8 @@ class Watch(Looks):
     """A model under watch; made by :func:`watch`. Call :meth:`step` once per training step.
 
     ``sites`` are the places looked at, ``skipped`` those that could not be (place → reason).
+
+    Returned by :func:`watch`, and built with the same arguments.
     """
 
     def __init__(
@@ -234,6 +236,9 @@ class Watch(Looks):
 
         Where an optimizer is known its own step ends the step, and this call may be left out; the loss of a step is the
         mean of what was given before the optimizer stepped and right after.
+
+        Args:
+            loss: the loss of this step or micro-batch; None where it is not at hand.
         """
         if self._closed:
             raise ValueError(f"this watch is closed; begin a new one with netvitals.watch(model) {see('closed')}")
@@ -258,7 +263,8 @@ class Watch(Looks):
             self._send()
 
     def go_on_at(self, step: int) -> None:
-        """Number the steps from here on, as a trainer that goes on from a checkpoint does; before the first step."""
+        """Let ``step`` be the number of the next step, as a checkpoint has it, from which a trainer goes on; before the
+        first step."""
         self._disarm()
         self._step = step
         self._observations = -(-step // self.every)
@@ -309,7 +315,11 @@ class Watch(Looks):
     # ---------------------------------------------------------------- the end
 
     def close(self, status: str = "finished") -> None:
-        """Take every hook away and close the run. Closing twice is harmless."""
+        """Take every hook away and close the run. Closing twice is harmless.
+
+        Args:
+            status: how the run ended, stored with it: ``finished``, or a word of your own such as ``stopped``.
+        """
         if self._closed:
             return
         self._closed = True
