@@ -60,7 +60,8 @@ def test_every_name_that_moved_is_found_at_its_new_place():
                 warnings.simplefilter("always")
                 found = getattr(module, old)
             sentences = [str(w.message) for w in heard if issubclass(w.category, DeprecationWarning)]
-            assert f"{module.__name__}.{old} is now {new}; the old name goes with the next version" in sentences
+            told = f"{module.__name__}.{old} is now {new}; the old name goes with the next version (netvitals help renamed)"
+            assert told in sentences
             assert found is getattr(importlib.import_module(home), attribute), (module.__name__, old)
             tried += 1
     assert tried > 150, tried
