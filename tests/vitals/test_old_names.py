@@ -9,6 +9,7 @@ import pytest
 
 import netvitals
 from netvitals import vitals
+from netvitals._trouble import see
 
 OLD = {
     "vitals": "dial suppression drift_theory gate_forecast gate_trends",
@@ -60,7 +61,7 @@ def test_every_name_that_moved_is_found_at_its_new_place():
                 warnings.simplefilter("always")
                 found = getattr(module, old)
             sentences = [str(w.message) for w in heard if issubclass(w.category, DeprecationWarning)]
-            told = f"{module.__name__}.{old} is now {new}; the old name goes with the next version (netvitals help renamed)"
+            told = f"{module.__name__}.{old} is now {new}; the old name goes with the next version {see('renamed')}"
             assert told in sentences
             assert found is getattr(importlib.import_module(home), attribute), (module.__name__, old)
             tried += 1
