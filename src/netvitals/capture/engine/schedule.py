@@ -216,9 +216,9 @@ def warn(sentence: str, trouble: str | None = None) -> None:
 
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always"); warn("the model has no activation", "nothing-seen")
+    ...     warnings.simplefilter("always"); warn("the model has no activation")
     >>> str(caught[0].message)
-    'netvitals: the model has no activation (netvitals help nothing-seen)'
+    'netvitals: the model has no activation'
     """
     sentence = shorten(sentence, 400, placeholder=" …") + (f" {see(trouble)}" if trouble else "")
     try:

@@ -63,8 +63,16 @@ def gains(table: Table) -> list[tuple[str, float]]:
     return out
 
 
-def _was_trained(table: Table, parameter: str) -> bool:
-    """Whether a matrix had, at the start, entries that no draw has: training makes tails."""
+def was_trained(table: Table, parameter: str) -> bool:
+    """Whether a matrix had, at the start, entries that no draw has: training makes tails.
+
+    Args:
+        table: the curves of a run.
+        parameter: name of the matrix.
+
+    Returns:
+        True where its largest entry was beyond any draw's.
+    """
     found = [table.get("drift", parameter, metric) for metric in ("min", "max", "weight_std")]
     if any(s is None or not len(s.values) for s in found):
         return False
@@ -101,7 +109,7 @@ def too_large(context: Context) -> Iterator[Finding]:
     labels = next(iter(table.at("outputs", "chance")), None)
     # what was trained before may have any size: then the first loss is below the cost of guessing, or the head is new
     fresh = bool(begun) and labels is not None and first > 0.7 * float(labels.finite[0])
-    wide = [(n, g) for n, g in gains(table) if g > GAIN[1] and not _was_trained(table, n)] if fresh else []
+    wide = [(n, g) for n, g in gains(table) if g > GAIN[1] and not was_trained(table, n)] if fresh else []
     sure = cost is not None and first > GUESS * cost + 0.5 and bool(begun)
     if not sure and not wide:
         return
