@@ -15,6 +15,7 @@ import rooms
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
+SHIM = "https://unpkg.com/iframe-worker/shim"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
 
 
@@ -61,6 +62,7 @@ def generated() -> dict[str, str]:
         "reference/index.md": rooms.index(),
         "reference/netvitals.md": rooms.page(""),
         "reference/vital-signs.md": registries.vital_signs(),
+        "reference/metrics.md": registries.metrics(),
         "reference/rules.md": registries.findings(),
         "reference/commands.md": registries.commands(),
     }
@@ -110,3 +112,18 @@ def as_mathml(latex: str, *, block: bool = False) -> str:
         return convert(latex.strip(), display="block" if block else "inline")
     except Exception:  # a formula that the converter does not know is shown as it was written
         return f"<code>{html.escape(latex)}</code>"
+
+
+def on_post_page(output: str, page: Any, **kwargs: Any) -> str:
+    """The theme's search wants a small script from the network when a page is opened as a file: ours is in the site.
+
+    Args:
+        output: the finished page.
+        page: its description.
+        kwargs: what else mkdocs hands over.
+
+    Returns:
+        The page, which loads nothing from outside.
+    """
+    up = "../" * page.file.dest_uri.count("/")
+    return output.replace(SHIM, f"{up}js/iframe-worker.js")

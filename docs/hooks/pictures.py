@@ -79,7 +79,11 @@ def drift() -> Plot:
         net = nn.Sequential(
             nn.Linear(64, 64), act(), nn.Linear(64, 64), act(), nn.Linear(64, 64), act(), nn.Linear(64, 10)
         )
-        opt = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+        for layer in net:
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, std=(2 / 64) ** 0.5)
+                nn.init.zeros_(layer.bias)
+        opt = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9)
         with nv.watch(net, opt, every=5, vitals=["preactivations"], forecasts=False) as vitals:
             for _ in range(200):
                 loss = nn.functional.cross_entropy(net(torch.randn(128, 64)), torch.randint(0, 10, (128,)))

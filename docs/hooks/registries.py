@@ -106,6 +106,22 @@ def vital_signs() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def metrics() -> str:
+    """Every metric by its name, with all vital signs that write it: what a search for the name leads to.
+
+    Returns:
+        Markdown with a heading for each metric.
+    """
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for vital, kind in vitals.REGISTRY.items():
+        for name, (meaning, unit) in kind.metrics.items():
+            found.setdefault(name, []).append((f"[`{vital}`](vital-signs.md#{vital})", meaning, unit))
+    parts = ["# Metrics from A to Z", f"What each of the {len(found)} metrics means, and which vital sign writes it."]
+    for name in sorted(found, key=str.lower):
+        parts += [f"## `{name}` {{ #{anchor(name)} }}", table(("vital sign", "meaning", "unit"), found[name])]
+    return "\n\n".join(parts) + "\n"
+
+
 def findings() -> str:
     """Every rule: its question, what it reads, health, threshold, source, error rate in the clinic, advice.
 

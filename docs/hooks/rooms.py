@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -89,6 +91,8 @@ def is_constant(dotted: str) -> bool:
     Returns:
         True for a value, a type alias too.
     """
+    if dotted.split(".")[1] in BY_FILE:
+        return False
     thing = found(dotted)
     return not (callable(thing) and getattr(thing, "__doc__", None)) and not isinstance(thing, ModuleType)
 
@@ -114,6 +118,25 @@ def constant(dotted: str) -> str:
     return f"`{str(thing)[:200]}`"
 
 
+def docstring(dotted: str) -> str:
+    """The docstring of a name; read from the source where the room's files need an extra that may be missing.
+
+    Args:
+        dotted: ``netvitals.ROOM.NAME``.
+
+    Returns:
+        The docstring; empty for constants, and where there is none.
+    """
+    owner, _, name = dotted.rpartition(".")
+    if owner.split(".")[1:2] and owner.split(".")[1] in BY_FILE:
+        file = Path(netvitals.__file__).parent.joinpath(*owner.split(".")[1:]).with_suffix(".py")
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        named = [n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == name]
+        return (ast.get_docstring(named[0]) or "") if named else ""
+    thing = found(dotted)
+    return thing.__doc__ or "" if inspect.isclass(thing) or callable(thing) else ""
+
+
 def first_sentence(dotted: str) -> str:
     """What a name is, in a line of a table.
 
@@ -123,10 +146,8 @@ def first_sentence(dotted: str) -> str:
     Returns:
         The first paragraph of its docstring up to its first full stop; empty for constants.
     """
-    thing = found(dotted)
-    if not (inspect.isclass(thing) or callable(thing)) or not thing.__doc__:
-        return ""
-    text = " ".join(inspect.cleandoc(thing.__doc__).split("\n\n")[0].split())
+    doc = docstring(dotted)
+    text = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
     if text.startswith(f"{dotted.rpartition('.')[2]}("):  # what dataclass writes where a person wrote nothing
         return ""
     sentence = text.split(". ")[0].rstrip(".") if not text.startswith("$") else text
@@ -168,7 +189,8 @@ def entry(dotted: str, short: str) -> list[str]:
     if is_constant(dotted):
         return [f"## `{short}` {{ #{dotted} data-toc-label='{short}' }}", constant(dotted)]
     owner, _, name = dotted.rpartition(".")
-    source = dotted if name in vars(importlib.import_module(owner)) else written_in(dotted)
+    lazy = owner.split(".")[1:2] and owner.split(".")[1] not in BY_FILE or owner == "netvitals"
+    source = written_in(dotted) if lazy and name not in vars(importlib.import_module(owner)) else dotted
     mark = [] if source == dotted else [f'<a id="{dotted}"></a>']
     options = f"    options:\n      heading: {short}\n      toc_label: {short}"
     return [*mark, f"::: {source}\n{options}"]

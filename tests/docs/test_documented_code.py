@@ -148,11 +148,47 @@ def test_page_runs(page, tmp_path, monkeypatch):
             with contextlib.redirect_stdout(output):
                 if block.kind == "python":
                     run_python(block, page, names)
-                for arguments in commands(block):
-                    run_command(arguments, page, block)
+                if page.path.name != "README.md":  # there they are parsed: the tutorials run them
+                    for arguments in commands(block):
+                        run_command(arguments, page, block)
             if block.kind == "python" or commands(block):
                 printed = output.getvalue()
     finally:
         for name in set(sys.modules) - before:  # a page's own modules are not those of the next page
             if str(tmp_path) in (getattr(sys.modules[name], "__file__", None) or ""):
                 del sys.modules[name]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_commands_named_in_the_text_exist(path):
+    named = set(re.findall(r"`netvitals ([a-z]\w*)", path.read_text(encoding="utf-8")))
+    assert named <= set(COMMAND.commands), f"{path.name} names {sorted(named - set(COMMAND.commands))}"
+
+
+def test_linked_files_of_the_readme_exist():
+    readme = ROOT / "README.md"
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", readme.read_text(encoding="utf-8")):
+        assert (readme.parent / target).exists(), f"README.md links to {target}"
+
+
+def test_there_are_blocks_to_run():
+    run = [b for page in SITE for b in page.blocks if b.run and (b.kind == "python" or commands(b))]
+    shown = [b for page in SITE for b in page.blocks if b.kind == "text"]
+    assert len(run) > 60, f"only {len(run)} blocks were found to run"
+    assert len(shown) > 20, f"only {len(shown)} outputs were found to compare"
+
+
+def test_what_is_not_run_says_why():
+    for page in SITE:
+        text = page.path.read_text(encoding="utf-8")
+        for line in re.findall(rf"^{re.escape(NOT_RUN)}(.*)$", text, re.M):
+            assert len(line.split()) > 3, f"{page.name}: {line!r} gives no reason"
+
+
+def test_an_output_that_was_not_printed_is_noticed():
+    printed = "step 40: loss 0.5 (80 % interval 64 to 83)\nall good"
+    shown_was_printed("step 7: loss 1e-3 (80 % interval 1 to 2)\n…\nall …", printed)
+    with pytest.raises(AssertionError, match="was not printed"):
+        shown_was_printed("step 7: gain 1e-3 (80 % interval 1 to 2)", printed)
+    with pytest.raises(AssertionError, match="was not printed"):
+        shown_was_printed("all … bad", printed)
