@@ -114,6 +114,20 @@ def as_mathml(latex: str, *, block: bool = False) -> str:
         return f"<code>{html.escape(latex)}</code>"
 
 
+def on_post_template(output_content: str, template_name: str, **kwargs: Any) -> str:
+    """The same for the page that says that there is no such page.
+
+    Args:
+        output_content: the finished page.
+        template_name: its name.
+        kwargs: what else mkdocs hands over.
+
+    Returns:
+        The page, which loads nothing from outside.
+    """
+    return output_content.replace(SHIM, "/js/iframe-worker.js")
+
+
 def on_post_page(output: str, page: Any, **kwargs: Any) -> str:
     """The theme's search wants a small script from the network when a page is opened as a file: ours is in the site.
 

@@ -1,12 +1,13 @@
 """The pictures of the explanations, measured anew by ``python docs/hooks/pictures.py`` (about a minute).
 
-Each is a small experiment of the page it stands on, drawn by ``netvitals.report.Plot`` into ``docs/explanation/images``.
+Each is a small experiment of the page it stands on, drawn by ``netvitals.report.Plot`` into ``explanation/images``.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -36,7 +37,7 @@ def _small(scale: float, layers: int) -> nn.Sequential:
     torch.manual_seed(1)
     widths = [8, *([32] * (layers - 1)), 4]
     parts: list[nn.Module] = []
-    for i, (a, b) in enumerate(zip(widths, widths[1:])):
+    for i, (a, b) in enumerate(pairwise(widths)):
         parts += [nn.Linear(a, b, bias=False)] + ([nn.Tanh()] if i < layers - 1 else [])
     net = nn.Sequential(*parts)
     for p in net.parameters():

@@ -62,9 +62,9 @@ def vital_signs() -> str:
     """
     parts = [
         "# Vital signs",
-        "What is measured while a network trains, and what each number means. A pure number has no unit. What is pooled "
-        "for the whole model has the metric's name (over elements), or ends in `:site` or `:channel`. In the terminal: "
-        "`netvitals vitals spikes`.",
+        "What is measured while a network trains, and what each number means. A pure number has no unit. What is "
+        "pooled for the whole model has the metric's name (over elements), or ends in `:site` or `:channel`. "
+        "In the terminal: `netvitals vitals spikes`.",
         table(
             ("vital sign", "what it tells", "on by default"),
             [
@@ -87,9 +87,7 @@ def vital_signs() -> str:
         ]
         readers = [r for r in RULES if name in {r.vital, *r.also, *(v for v, _ in r.needs)}]
         if readers:
-            rows = [
-                (f"[{r.name}](rules.md#{anchor(r.name)})", r.null or r.question, r.threshold) for r in readers
-            ]
+            rows = [(f"[{r.name}](rules.md#{anchor(r.name)})", r.null or r.question, r.threshold) for r in readers]
             parts += [
                 f"### How to read {kind.title.lower()} {{ #read-{name} data-toc-label='How to read' }}",
                 table(("finding", "in health", "speaks beyond"), rows),
@@ -130,9 +128,9 @@ def findings() -> str:
     """
     parts = [
         "# Findings",
-        f"{len(RULES)} rules read the vital signs and say what is wrong. Each states what a healthy network shows, beyond "
-        "what it speaks, where that threshold comes from, what would prove it wrong, and how often it was wrong in "
-        "[the clinic](../clinic.md), where diseases are planted. The same in the terminal: "
+        f"{len(RULES)} rules read the vital signs and say what is wrong. Each states what a healthy network shows, "
+        "beyond what it speaks, where that threshold comes from, what would prove it wrong, and how often it was "
+        "wrong in [the clinic](../clinic.md), where diseases are planted. The same in the terminal: "
         '`netvitals explain "dead units"`.',
         table(
             ("finding", "question", "right when it spoke first", "false alarms"),
@@ -142,7 +140,9 @@ def findings() -> str:
     for rule in RULES:
         rows = [("reads", _reads(rule)), ("in health", rule.null), ("speaks beyond", rule.threshold)]
         rows += [("source", rule.source), ("refuted by", rule.refuted_by)]
-        rows += [("measured error rate", error_rate(rule.name) or "no planted disease has this finding; no rate is known")]
+        rows += [
+            ("measured error rate", error_rate(rule.name) or "no planted disease has this finding; no rate is known")
+        ]
         for kind, tried in measured().get("advice", {}).get(rule.name, {}).items():
             tells = f"{REMEDIES.get(kind, kind)} (`{kind}`): mended {tried['mended']} of {tried['tried']} runs"
             rows += [("advice", tells)]
@@ -195,8 +195,8 @@ def commands() -> str:
     """
     parts = [
         "# Commands",
-        "Every command of `netvitals`, as `netvitals COMMAND --help` prints it. Wrong input gives one sentence and exit "
-        "code 2; `NETVITALS_DEBUG=1` shows the traceback instead.",
+        "Every command of `netvitals`, as `netvitals COMMAND --help` prints it. Wrong input gives one sentence and "
+        "exit code 2; `NETVITALS_DEBUG=1` shows the traceback instead.",
         table(
             ("command", "what it does"),
             [(f"[`{path}`](#{anchor(path)})", c.help or "") for path, c in every_command() if " " in path],

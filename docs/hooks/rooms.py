@@ -35,7 +35,9 @@ ROOMS = {
     "lab": "Laboratory",
 }
 # rooms without a list of names: each file is imported by its own name
-BY_FILE = {"integrations": ("lightning.VitalsCallback", "huggingface.VitalsCallback", "trackers.send", "live.target_of")}
+BY_FILE = {
+    "integrations": ("lightning.VitalsCallback", "huggingface.VitalsCallback", "trackers.send", "live.target_of")
+}
 
 
 def public(room: str) -> list[str]:
@@ -111,9 +113,7 @@ def constant(dotted: str) -> str:
         shown = [str(key) if not inspect.isclass(key) else key.__name__ for key in thing]
         return f"A table with {len(shown)} entries: {', '.join(f'`{key}`' for key in shown)}."
     if isinstance(thing, tuple | list | set | frozenset) and thing:
-        shown = sorted(
-            str(getattr(one, "name", None) or getattr(one, "__name__", None) or one) for one in thing
-        )
+        shown = sorted(str(getattr(one, "name", None) or getattr(one, "__name__", None) or one) for one in thing)
         return f"{len(shown)} entries: {', '.join(f'`{one}`' for one in shown)}."
     return f"`{str(thing)[:200]}`"
 
@@ -128,7 +128,7 @@ def docstring(dotted: str) -> str:
         The docstring; empty for constants, and where there is none.
     """
     owner, _, name = dotted.rpartition(".")
-    if owner.split(".")[1:2] and owner.split(".")[1] in BY_FILE:
+    if dotted.split(".")[1] in BY_FILE:
         file = Path(netvitals.__file__).parent.joinpath(*owner.split(".")[1:]).with_suffix(".py")
         tree = ast.parse(file.read_text(encoding="utf-8"))
         named = [n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == name]
@@ -189,8 +189,8 @@ def entry(dotted: str, short: str) -> list[str]:
     if is_constant(dotted):
         return [f"## `{short}` {{ #{dotted} data-toc-label='{short}' }}", constant(dotted)]
     owner, _, name = dotted.rpartition(".")
-    lazy = owner.split(".")[1:2] and owner.split(".")[1] not in BY_FILE or owner == "netvitals"
-    source = written_in(dotted) if lazy and name not in vars(importlib.import_module(owner)) else dotted
+    own_file = dotted.split(".")[1] in BY_FILE
+    source = dotted if own_file or name in vars(importlib.import_module(owner)) else written_in(dotted)
     mark = [] if source == dotted else [f'<a id="{dotted}"></a>']
     options = f"    options:\n      heading: {short}\n      toc_label: {short}"
     return [*mark, f"::: {source}\n{options}"]
@@ -202,7 +202,12 @@ def index() -> str:
     Returns:
         Markdown with a line for each room.
     """
-    lines = ["# Every room", "", "What each part of the library is for. If unsure, start with [`netvitals`](netvitals.md).", ""]
+    lines = [
+        "# Every room",
+        "",
+        "What each part of the library is for. If unsure, start with [`netvitals`](netvitals.md).",
+        "",
+    ]
     lines += ["| room | what for | public names |", "|---|---|---|"]
     top = netvitals.__doc__ or ""
     lines.append(f"| [`netvitals`](netvitals.md) | {top.splitlines()[0]} | {len(public(''))} |")

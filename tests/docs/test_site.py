@@ -7,6 +7,7 @@ import math
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -111,11 +112,13 @@ def test_every_public_name_is_in_the_reference(site, room):
 
 def test_every_metric_of_every_vital_sign_is_in_the_reference(site):
     found = sections(page(site, "reference/vital-signs"))
+    glossary = page(site, "reference/metrics")
     for name, kind in vitals.REGISTRY.items():
-        text = words(found[name])
+        text = _rows(found[name])
         assert words(kind.meaning) in text
         for metric, (meaning, unit) in kind.metrics.items():
-            assert f"{metric} {words(meaning)} {unit}".rstrip() in re.sub(r"\s+", " ", _rows(found[name])), (name, metric)
+            assert f"{metric} {words(meaning)} {unit}".rstrip() in text, (name, metric)
+            assert f"<code>{html.escape(metric)}</code>" in glossary, metric
 
 
 def _rows(text):
@@ -149,12 +152,14 @@ def test_every_command_with_every_option_is_in_the_reference(site):
         assert not missing, f"{path}: {missing}"
 
 
-COMMON = set("a an and are as be by do does for from how i in is it its me my of on or that the this to with what when".split())
+COMMON = re.compile(
+    r"a|an|and|are|as|be|by|do|does|for|from|how|i|in|is|it|its|me|my|of|on|or|that|the|this|to|with|what|when"
+)
 
 
 def terms(text):
     found = re.findall(r"[a-z0-9_]+", text.lower())
-    return [re.sub(r"(ing|s|e)$", "", w) if len(w) > 3 else w for w in found if w not in COMMON]
+    return [re.sub(r"(ing|s|e)$", "", w) if len(w) > 3 else w for w in found if not COMMON.fullmatch(w)]
 
 
 def ranked(index, question):
@@ -187,3 +192,32 @@ def index(site):
 def test_search_leads_to_the_answer(index, question, answer):
     first = ranked(index, question)[:3]
     assert answer in first, f"{question!r} leads to {first}, and {answer} answers it"
+
+
+def test_the_sites_own_search_leads_to_the_answers(site):
+    """In a browser, from the folder and without a network: the page is among the first three that are offered."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no chromium, chromium-browser or google-chrome to search with")
+    playwright = pytest.importorskip("playwright.sync_api")
+    lost = {}
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        opened = browser.new_context(offline=True).new_page()
+        opened.goto((site / "index.html").as_uri())
+        opened.keyboard.press("/")
+        field = opened.locator("input.md-search__input")
+        items = ".md-search-result__item > a.md-search-result__link"
+        links = opened.locator(items)
+        field.focus()
+        for question, answer in QUESTIONS.items():
+            field.fill("")
+            opened.wait_for_function(f"document.querySelectorAll('{items}').length == 0")
+            field.fill(question)
+            opened.wait_for_function(f"document.querySelectorAll('{items}').length > 0", timeout=60_000)
+            pages = [re.sub(r"[?#].*", "", link.get_attribute("href")) for link in links.all()]
+            first = list(dict.fromkeys(pages))[:3]
+            if not any(one.endswith(answer) for one in first):
+                lost[question] = first
+        browser.close()
+    assert not lost, lost
