@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -190,7 +191,9 @@ def entry(dotted: str, short: str) -> list[str]:
         return [f"## `{short}` {{ #{dotted} data-toc-label='{short}' }}", constant(dotted)]
     owner, _, name = dotted.rpartition(".")
     own_file = dotted.split(".")[1] in BY_FILE
-    source = dotted if own_file or name in vars(importlib.import_module(owner)) else written_in(dotted)
+    shadowed = not own_file and not isinstance(found(dotted), ModuleType) and find_spec(dotted) is not None
+    lazy = not own_file and name not in vars(importlib.import_module(owner))
+    source = written_in(dotted) if shadowed or lazy else dotted  # a file of the same name would be shown instead
     mark = [] if source == dotted else [f'<a id="{dotted}"></a>']
     options = f"    options:\n      heading: {short}\n      toc_label: {short}"
     return [*mark, f"::: {source}\n{options}"]

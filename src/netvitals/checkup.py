@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
+from netvitals._trouble import see
 from netvitals.capture import (
     ArrayReading,
     LossFn,
@@ -158,17 +159,17 @@ def checkup(
     if not any(site.kind == "activation" for site in seen.sites) and not seen.skipped:
         raise ValueError(
             f"no activation was seen in {type(model).__name__}; a user's own activation counts when it is "
-            "a module with elementwise = True"
+            f"a module with elementwise = True {see('nothing-seen')}"
         )
     if seen.loss is None:
         raise TypeError(
             "no loss_fn was given, and the model's output holds no loss: give loss_fn, or a batch with labels that "
-            "the model takes"
+            f"the model takes {see('no-loss')}"
         )
     if not torch.isfinite(torch.tensor(seen.loss)):
         raise ValueError(
             f"the loss on this batch is {seen.loss}; a checkup needs a finite one. "
-            "Check the parameters for NaN or infinity"
+            f"Check the parameters for NaN or infinity {see('not-finite')}"
         )
     loss = Reading(0, "loss", "model", "loss", seen.loss)
     bare = uncompiled(model)
@@ -292,10 +293,11 @@ def _check_batch_size(model: nn.Module, task: Task, mode: Mode) -> None:
     if first is None or first.ndim == 0:
         return
     if first.shape[0] == 0:
-        raise ValueError("the batch is empty")
+        raise ValueError(f"the batch is empty {see('batch-empty')}")
     counts = lambda m: isinstance(m, nn.BatchNorm1d) and (m.training if mode == "as_is" else mode == "train")
     flat = [n for n, m in model.named_modules() if counts(m)]
     if first.shape[0] == 1 and flat:
         raise ValueError(
-            f"a batch of one example has no batch statistics for {flat[0]!r} (BatchNorm1d); give two or more"
+            f"a batch of one example has no batch statistics for {flat[0]!r} (BatchNorm1d); give two or more "
+            f"{see('batch-empty')}"
         )

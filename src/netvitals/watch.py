@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from netvitals._trouble import see
 from netvitals.capture import (
     Buffer,
     OptimizerHooks,
@@ -162,7 +163,7 @@ class Watch(Looks):
         self._twin = twin_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
         self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
         if words := open_watches.take_over(self._model):
-            warn(words)
+            warn(words, "already-watched")
         parameters = dict(uncompiled(root).named_parameters())
         self._bare = uncompiled(root)
         self._initial = copies(self._bare)
@@ -240,7 +241,7 @@ class Watch(Looks):
             loss: the loss of this step or micro-batch; None where it is not at hand.
         """
         if self._closed:
-            raise ValueError("this watch is closed; begin a new one with netvitals.watch(model)")
+            raise ValueError(f"this watch is closed; begin a new one with netvitals.watch(model) {see('closed')}")
         if self._between.take(loss):
             return
         self._between.plain = plain = self._hooks.plainly_stepped()
@@ -292,7 +293,7 @@ class Watch(Looks):
                 self._send()  # what no loss came for
             self._end_step(late)
         except Exception as error:
-            warn(f"step {self._step} could not be ended: {type(error).__name__}: {error}")
+            warn(f"step {self._step} could not be ended: {type(error).__name__}: {error}", "look-failed")
 
     def _end_step(self, late: bool = False) -> None:
         if self._recorder is not None:
@@ -309,7 +310,7 @@ class Watch(Looks):
             try:
                 self._log.send()
             except Exception as error:  # of ours: those of a tracker are caught where they arise
-                warn(f"what was measured could not be sent: {type(error).__name__}: {error}")
+                warn(f"what was measured could not be sent: {type(error).__name__}: {error}", "tracker-failed")
 
     # ---------------------------------------------------------------- the end
 

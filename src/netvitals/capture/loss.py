@@ -10,6 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from netvitals._trouble import see
+
 LossFn = Callable[..., Tensor] | str | None
 
 
@@ -119,5 +121,5 @@ def likelihood_of(loss_fn: LossFn, target: Any = None) -> str:
     given = "no loss_fn and no target" if loss_fn is None else repr(loss_fn)
     raise ValueError(
         f"the kind of likelihood cannot be read off {given}: pass loss_fn as 'ce' or 'mse', or torch's cross_entropy "
-        "or mse_loss"
+        f"or mse_loss {see('likelihood-unknown')}"
     )

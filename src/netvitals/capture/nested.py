@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
+
 OUTPUTS = ("output", "outputs", "out", "prediction", "predictions", "pred", "y_hat")  # of a dict, after ``logits``
 
 
@@ -64,7 +66,8 @@ def check_finite(nest: Any, what: str) -> None:
             bad = int((~torch.isfinite(tensor)).sum())
             if bad:
                 raise ValueError(
-                    f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; clean the batch first"
+                    f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; clean the batch first "
+                    f"{see('not-finite')}"
                 )
 
 
@@ -110,5 +113,5 @@ def output_tensor(output: Any, model: nn.Module) -> Tensor:
     what = f"a {type(found).__name__} with {len(inside)} tensors{names}"
     raise ValueError(
         f"{type(model).__name__} returns {what}; what is asked for needs one tensor. "
-        "Give a model that returns one tensor, or an output with .logits"
+        f"Give a model that returns one tensor, or an output with .logits {see('output-shape')}"
     )

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals._trouble import see
 from netvitals.capture.over_ranks import Entry as Pooled
 from netvitals.capture.over_ranks import Growth, Kind, Message, Over, message_of, pooled
 from netvitals.capture.parts import Part
@@ -104,7 +105,9 @@ class Recorder:
         if isinstance(site, str | Site):
             values = values[None]
         if len(sites) != len(values):
-            raise ValueError(f"{self.vital}: {len(values)} arrays {metric!r} for {len(sites)} sites")
+            raise ValueError(
+                f"{self.vital}: {len(values)} arrays {metric!r} for {len(sites)} sites {see('vital-unsound')}"
+            )
         self.on_host((values,), partial(self.put_array, sites, metric))
 
     def on_host(self, tensors: Sequence[Tensor], finish: Callable[..., None], over: Over | None = None) -> None:
@@ -210,7 +213,8 @@ class Recorder:
     def _check(self, sites: tuple[str, ...], metrics: Sequence[str], size: int) -> None:
         if size != len(metrics) * len(sites):
             raise ValueError(
-                f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for {size} values"
+                f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for {size} values "
+                f"{see('vital-unsound')}"
             )
 
     def _guarded(self, work: Callable[..., None], *args: np.ndarray) -> None:
@@ -219,7 +223,10 @@ class Recorder:
         except Exception as error:
             from netvitals.capture.engine.schedule import warn  # it imports this file
 
-            warn(f"readings of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}")
+            warn(
+                f"readings of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}",
+                "look-failed",
+            )
 
 
 Entry = tuple[str, tuple[str, ...], tuple[str, ...]]  # vital sign, sites, metrics

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
+
 WRAPPED = "_fsdp_wrapped_module."  # FSDP1 puts it into names
 FLAT = "_flat_param"
 
@@ -56,7 +58,7 @@ def local(t: Tensor) -> Tensor:
     if not is_distributed(t):
         return t
     if any(p.is_partial() for p in t.placements):  # type: ignore[attr-defined]
-        raise ValueError("it is a sum that the ranks have not added up yet")
+        raise ValueError(f"it is a sum that the ranks have not added up yet {see('sharded')}")
     piece: Tensor = t.to_local()  # type: ignore[attr-defined]
     return piece
 
@@ -184,7 +186,7 @@ def _whole_spec(of_fsdp: Any) -> Any:
     """How a parameter of FSDP2 is cut when FSDP has put its own pieces together."""
     spec = getattr(of_fsdp, "_unsharded_dtensor_spec", None) or getattr(of_fsdp, "_tp_spec", None)
     if spec is None:
-        raise NotImplementedError("this version of torch does not say how FSDP's parameters are cut")
+        raise NotImplementedError(f"this version of torch does not say how FSDP's parameters are cut {see('sharded')}")
     return spec
 
 
@@ -260,7 +262,9 @@ def _slices(flat: Any) -> Iterable[Any]:
     known = getattr(flat, "_shard_param_infos", None)
     if known is not None:
         return list(known)
-    raise ValueError("FSDP with use_orig_params=False and NO_SHARD is not known here; use use_orig_params=True")
+    raise ValueError(
+        f"FSDP with use_orig_params=False and NO_SHARD is not known here; use use_orig_params=True {see('sharded')}"
+    )
 
 
 def _flat_slices(model: nn.Module) -> Iterator[tuple[str, tuple[tuple[int, ...], int]]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.capture.loss import LossFn, resolve_loss, takes_tensor
 from netvitals.capture.nested import main_output, mapped, tensors
 
@@ -57,7 +58,7 @@ class Task:
             if found is None:
                 raise TypeError(
                     f"no loss_fn was given, and the model's output, a {type(output).__name__}, holds no loss; "
-                    "give loss_fn, or a batch with labels that the model takes"
+                    f"give loss_fn, or a batch with labels that the model takes {see('no-loss')}"
                 )
         else:
             found = self.loss_fn(main_output(output) if takes_tensor(self.loss_fn) else output, *self.targets)
@@ -65,7 +66,7 @@ class Task:
             what = (
                 f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
             )
-            raise TypeError(f"the loss function must return one number as a tensor, got {what}")
+            raise TypeError(f"the loss function must return one number as a tensor, got {what} {see('no-loss')}")
         return found.reshape(())
 
     @property
@@ -80,7 +81,10 @@ class Task:
         """The size of the first dimension of the first input tensor that has one."""
         first = next((t for t in tensors((self.args, dict(self.kwargs))) if t.ndim), None)
         if first is None:
-            raise ValueError("the batch has no input tensor with a batch dimension: give (x, y) with x of shape (B, …)")
+            raise ValueError(
+                f"the batch has no input tensor with a batch dimension: give (x, y) with x of shape (B, …) "
+                f"{see('batch-empty')}"
+            )
         return int(first.shape[0])
 
 
@@ -133,7 +137,8 @@ def task_of(
         if name is None:
             raise TypeError(
                 f"a batch with a loss function needs a target; this dict has {', '.join(map(str, inputs))}, none of "
-                f"{', '.join(TARGETS)}. Give (inputs, target), or leave loss_fn out if the model returns its own loss"
+                f"{', '.join(TARGETS)}. Give (inputs, target), or leave loss_fn out if the model returns its own loss "
+                f"{see('no-loss')}"
             )
         del inputs[name]
         return Task(model=model, loss_fn=loss_fn, args=(), kwargs=inputs, targets=target)
@@ -143,7 +148,8 @@ def task_of(
         return Task(model, loss_fn, *_arguments(model, x), (target,))
     if loss_fn is not None:
         raise TypeError(
-            f"with a loss function the batch must be a pair (x, y) or a dict with a target, got {_what(batch)}"
+            f"with a loss function the batch must be a pair (x, y) or a dict with a target, got {_what(batch)} "
+            f"{see('no-loss')}"
         )
     x = batch[0] if isinstance(batch, tuple | list) and batch else batch
     return Task(model, None, *_arguments(model, x), ())

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from netvitals._trouble import see
 from netvitals.capture.reading import Recorder
 from netvitals.capture.views import (
     ActivationView,
@@ -77,12 +78,13 @@ class WatchContext:
         if self.probe is None:
             raise ValueError(
                 f"the vital sign {vital!r} looks at a fixed batch, and none was given: "
-                "pass probe=(x, y, loss_fn) to watch"
+                f"pass probe=(x, y, loss_fn) to watch {see('needs-probe')}"
             )
         x, y, loss_fn = self.probe
         if loss_fn is None:
             raise ValueError(
-                f"the vital sign {vital!r} needs a loss, and the probe has none: pass probe=(x, y, loss_fn) to watch"
+                f"the vital sign {vital!r} needs a loss, and the probe has none: pass probe=(x, y, loss_fn) to watch "
+                f"{see('needs-probe')}"
             )
         return loss_fn, (x, y)
 
@@ -98,7 +100,7 @@ class WatchContext:
             count = f"{len(self.optimizers)} were" if self.optimizers else "none was"
             raise ValueError(
                 f"the vital sign {vital!r} needs the optimizer's rule and learning rate, and {count} given: "
-                "pass optimizer= to watch, one that moves the whole model"
+                f"pass optimizer= to watch, one that moves the whole model {see('needs-probe')}"
             )
         return self.optimizers[0]
 
@@ -110,7 +112,7 @@ class Vital:
     from step to step belongs to the instance. A method that raises is reported once, and this vital sign is
     switched off at that site; the user's training goes on.
 
-    ``title``, ``meaning`` and ``metrics`` introduce it to people: the report's glossary, the README's table and
+    ``title``, ``meaning`` and ``metrics`` introduce it to people: the report's glossary, docs/vital-signs.md and
     ``netvitals vitals`` are made of them. A metric's name may hold a place for a value, as in ``density@{theta}``.
 
     >>> import netvitals, torch

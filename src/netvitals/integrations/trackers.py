@@ -50,7 +50,10 @@ def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options
         )
     known = open_run(run)
     if known.status == "running":
-        warn(f"{run} is still being written, and what is there now is sent; nv.watch(…, log=…) sends all as it comes")
+        warn(
+            f"{run} is still being written, and what is there now is sent; nv.watch(…, log=…) sends all as it comes",
+            "run-unfinished",
+        )
     frame = known.frame().sort("step")
     if not sites:
         frame = frame.filter(frame["site"] == "model")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from netvitals._trouble import see
 from netvitals.runs.seal import Summary, seal, unpack
 from netvitals.runs.store import OLD, RunDamaged, connect, layout_of
 
@@ -186,7 +187,9 @@ def opened(file: Path) -> Iterator[Tables]:
         raise
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
-            raise OSError(f"{file} is being recovered by another process; try again in a moment") from None
+            raise OSError(
+                f"{file} is being recovered by another process; try again in a moment {see('run-locked')}"
+            ) from None
         raise damaged(file, error) from None
     except (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise damaged(file, error) from None
@@ -206,7 +209,7 @@ def damaged(file: Path, error: Exception) -> RunDamaged:
     """
     from netvitals.runs.salvage import survey  # it reads through this file
 
-    return RunDamaged(f"{file} is damaged: {error}. {survey(file)}")
+    return RunDamaged(f"{file} is damaged: {error}. {survey(file)} {see('run-damaged')}")
 
 
 def _same(found: Any, expected: Any, what: str) -> None:

@@ -11,6 +11,8 @@ import os
 import weakref
 from pathlib import Path
 
+from netvitals._trouble import see
+
 try:
     import fcntl
 except ImportError:  # pragma: no cover - a system without flock: no two writers are kept apart there
@@ -56,7 +58,8 @@ class FileLock:
                 os.close(descriptor)
                 who = "this process" if holder == os.getpid() else f"process {holder}" if holder else "another process"
                 raise FileLocked(
-                    f"{file} is written by {who}, which is alive; close that one first, or choose another path"
+                    f"{file} is written by {who}, which is alive; close that one first, or choose another path "
+                    f"{see('run-locked')}"
                 ) from None
             if _same(descriptor, place):
                 break

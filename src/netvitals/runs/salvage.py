@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from netvitals._trouble import see
 from netvitals.capture import ArrayReading
 from netvitals.runs.checked import Batch
 from netvitals.runs.ledger import Ledger
@@ -115,7 +116,7 @@ def salvage(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = N
     """
     file = run_file(path)
     if not file.is_file():
-        raise FileNotFoundError(f"there is no file {file} to salvage")
+        raise FileNotFoundError(f"there is no file {file} to salvage {see('no-run')}")
     found = _find(file)
     ledger = Ledger(out if out is not None else _beside(file), "refuse")
     try:

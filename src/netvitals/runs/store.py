@@ -12,6 +12,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+from netvitals._trouble import see
 from netvitals.runs.seal import Summary
 
 FILE_NAME = "run.sqlite"
@@ -87,7 +88,7 @@ def make_folder(file: Path) -> None:
     except (FileExistsError, NotADirectoryError):
         raise FileExistsError(
             f"a run is a folder, and {file.parent} cannot be one: there is a file of that name "
-            "on the way; choose another path"
+            f"on the way; choose another path {see('run-exists')}"
         ) from None
 
 
@@ -109,13 +110,15 @@ def create(file: Path) -> None:
         try:
             os.link(draft, file)  # unlike a renaming it fails where something is
         except FileExistsError:
-            raise FileExistsError(f"{file} already holds a run; choose another path or remove it first") from None
+            raise FileExistsError(
+                f"{file} already holds a run; choose another path or remove it first {see('run-exists')}"
+            ) from None
         except OSError:  # a file system without hard links; the lock keeps other writers away
             if file.exists():
-                raise FileExistsError(f"{file} already holds a run; choose another path") from None
+                raise FileExistsError(f"{file} already holds a run; choose another path {see('run-exists')}") from None
             os.rename(draft, file)
     except sqlite3.Error as error:
-        raise OSError(f"{file} cannot be made ({error}); choose another path") from None
+        raise OSError(f"{file} cannot be made ({error}); choose another path {see('run-not-writable')}") from None
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()
@@ -161,7 +164,7 @@ def connect(file: Path) -> sqlite3.Connection:
         a connection that cannot write.
     """
     if not file.is_file():
-        raise FileNotFoundError(f"there is no run at {file}{_near(file)}")
+        raise FileNotFoundError(f"there is no run at {file}{_near(file)} {see('no-run')}")
     with open(file, "rb"):
         pass  # no permission is said here, in the system's words
     uri = file.absolute().as_uri()
@@ -202,13 +205,18 @@ def _check(connection: sqlite3.Connection, file: Path) -> None:
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError as error:
-        raise ValueError(f"{file} is not a netvitals run, or its beginning is damaged ({error})") from None
+        raise ValueError(
+            f"{file} is not a netvitals run, or its beginning is damaged ({error}) {see('run-damaged')}"
+        ) from None
     if application != APPLICATION:
-        raise ValueError(f"{file} is not a netvitals run: it lacks the mark that every run carries")
+        raise ValueError(
+            f"{file} is not a netvitals run: it lacks the mark that every run carries {see('run-damaged')}"
+        )
     if version not in (OLD, SCHEMA):
         raise ValueError(
             f"{file} has layout {version} and this netvitals reads layout {SCHEMA}; "
-            f"{'upgrade netvitals' if version > SCHEMA else 'export it with the netvitals that wrote it'}"
+            f"{'upgrade netvitals' if version > SCHEMA else 'export it with the netvitals that wrote it'} "
+            f"{see('run-layout')}"
         )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from netvitals._trouble import see
 from netvitals._version import __version__
 from netvitals.capture import ArrayReading, Reading, StepColumns
 from netvitals.runs.finding import Finding
@@ -102,7 +103,9 @@ class RunWriter:
         if at_exit:
             atexit.register(self._at_exit)
         if run_file(path) != self.path:
-            warnings.warn(f"{path} already holds a run; this one is written to {self.path}", stacklevel=2)
+            warnings.warn(
+                f"{path} already holds a run; this one is written to {self.path} {see('run-exists')}", stacklevel=2
+            )
 
     @property
     def resumed(self) -> bool:
@@ -116,7 +119,7 @@ class RunWriter:
             if key in notes and key in meta and notes[key] != meta[key]:
                 raise ValueError(
                     f"the run at {self.path} has {key} {meta[key]}, and it is to go on with {key} {notes[key]}; "
-                    "resume it with the model it was begun with, or choose another path"
+                    f"resume it with the model it was begun with, or choose another path {see('run-of-another')}"
                 )
         end = max(summary.last_step + 1, int(summary.shown.get("steps", 0)))
         self.next_step = end if at is None else at
@@ -149,7 +152,7 @@ class RunWriter:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ValueError(f"the run at {self.path} is closed; nothing can be written to it any more")
+            raise ValueError(f"the run at {self.path} is closed; nothing can be written to it any more {see('closed')}")
 
     def _take(self, columns: list[Columns], arrays: list[ArrayReading], remarks: list[str]) -> None:
         if os.getpid() != self._process:  # a forked data loader has no writing thread
@@ -170,7 +173,9 @@ class RunWriter:
             if self._pending.held > self._capacity // 4:
                 self._wake.notify()
         if full:
-            self._complain(f"readings come faster than {self.path} can be written; some are dropped and counted")
+            self._complain(
+                f"readings come faster than {self.path} can be written; some are dropped and counted", "lost-readings"
+            )
 
     def note(self, key: str, value: Any) -> None:
         """Set the entry ``key`` of the metadata to ``value`` (kept as JSON; what JSON cannot hold, as its text)."""
@@ -251,7 +256,9 @@ class RunWriter:
             if closing:
                 break
         if self._pending.held:
-            self._warn(f"{self._pending.held} readings could not be written to {self.path} and are lost")
+            self._warn(
+                f"{self._pending.held} readings could not be written to {self.path} and are lost", "lost-readings"
+            )
         self._ledger.close()
 
     def _ask_source(self) -> None:
@@ -259,7 +266,7 @@ class RunWriter:
             if self.source is not None:
                 self.source()
         except Exception as error:
-            self._complain(f"readings that wait could not be finished: {type(error).__name__}: {error}")
+            self._complain(f"readings that wait could not be finished: {type(error).__name__}: {error}", "look-failed")
 
     def _try_to_commit(self, closing: bool) -> None:
         try:
@@ -271,13 +278,14 @@ class RunWriter:
                 make_folder(self.path)  # the last chance to keep what was measured
                 self._commit()
             if not self._writable:
-                self._warn(f"netvitals: {self.path} is written again")
+                self._warn(f"netvitals: {self.path} is written again", "run-not-writable")
             self._writable, self._complained = True, False
         except Exception as error:
             self._writable = False
             self._complain(
                 f"{self.path} cannot be written ({error}); training goes on, readings are kept in "
-                f"memory while they fit, and writing is tried again"
+                f"memory while they fit, and writing is tried again",
+                "run-not-writable",
             )
             if not closing:
                 time.sleep(min(self._interval, 0.2))
@@ -311,14 +319,15 @@ class RunWriter:
             except Exception as error:
                 with self._wake:
                     self._dropped += part.held
-                self._complain(f"something could not be stored in {self.path} and is dropped: {error}")
+                self._complain(f"something could not be stored in {self.path} and is dropped: {error}", "lost-readings")
 
-    def _complain(self, sentence: str) -> None:
+    def _complain(self, sentence: str, trouble: str) -> None:
         if not self._complained:
             self._complained = True
-            self._warn(f"netvitals: {sentence}")
+            self._warn(f"netvitals: {sentence}", trouble)
 
-    def _warn(self, sentence: str) -> None:
+    def _warn(self, sentence: str, trouble: str) -> None:
+        sentence = f"{sentence} {see(trouble)}"
         try:
             warnings.warn(sentence, RuntimeWarning, stacklevel=4)
         except Warning:  # warnings are errors in this program; here it would end the thread, not the training

@@ -2,7 +2,7 @@
 
 ``names()`` lists them, ``get(name)`` makes one, ``default()`` makes those that are on when nothing is chosen, and
 ``choose(["default", "plateau"])`` adds to them. Each class says what it means, what it writes and how often it looks:
-``table()`` makes the README's table of it. What they measure is there for everybody in the rooms behind them:
+``reference()`` makes ``docs/vital-signs.md`` of it. What they measure is there for everybody in the rooms behind them:
 ``gates.measure``, ``drift.euler``, ``saddle.imbalance``, ``singular.readout``, ``curvature.interlayer``.
 """
 
@@ -211,6 +211,9 @@ def reference() -> str:
         "# The vital signs",
         "Written by `netvitals vitals --reference` from the classes in `netvitals.vitals`. A pure number has no unit. "
         "What is\npooled for the whole model has the metric's name (over elements), or ends in `:site` or `:channel`.",
+        "To add to those that are on by default: "
+        '`nv.watch(model, optimizer=opt, probe=(x, y, loss_fn), vitals=["default", "plateau"])`.',
+        table(),
     ]
     for name, kind in REGISTRY.items():
         rows = [_row(f"`{metric}`", meaning, unit) for metric, (meaning, unit) in kind.metrics.items()]

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext, in_mode, preserved
 
 if TYPE_CHECKING:
@@ -195,7 +196,9 @@ class Curvature(Vital):
         from netvitals.curvature.measure.following import look_at
 
         if self.model is None or self.loss_fn is None:
-            raise ValueError("this curvature has no model yet: give it to watch, or model, loss_fn and batch")
+            raise ValueError(
+                f"this curvature has no model yet: give it to watch, or model, loss_fn and batch {see('needs-probe')}"
+            )
         start = time.perf_counter()
         if self.history and self._spent > self.share * (start - self._began):
             self.passed_over.append(step)

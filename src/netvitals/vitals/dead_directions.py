@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.anatomy.kinds import channel_dim
 from netvitals.capture import LinearView, Metric, ParameterView, Recorder, Site, TensorView, Vital, WatchContext
 
@@ -215,7 +216,9 @@ class Orders(Vital):
         from netvitals.singular.checkpoint.one_checkpoint import distance, readout
 
         if self.model is None or self.batch is None:
-            raise ValueError("these orders have no model yet: give them to watch, or model, loss_fn and batch")
+            raise ValueError(
+                f"these orders have no model yet: give them to watch, or model, loss_fn and batch {see('needs-probe')}"
+            )
         found = readout(self.model, self.loss_fn, self.batch, units=self.units)
         singular = found.of("singular")
         order = max((c.scan.order or 1 for c in singular), default=1)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from netvitals._moved import moved
+from netvitals._trouble import see
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 from netvitals.saddle.measure.accounting import named_terms, pair_numbers
@@ -128,7 +129,7 @@ class StepAccounting(Vital):
         if not context.training:
             raise ValueError(
                 f"the vital sign {self.name!r} looks at what an optimizer step did, and a checkup makes none: "
-                "ask for it in watch"
+                f"ask for it in watch {see('needs-steps')}"
             )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:

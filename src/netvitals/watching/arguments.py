@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from netvitals._trouble import see
 from netvitals.capture import check_finite, unwrapped
 
 
@@ -48,7 +49,9 @@ def check_model(model: Any, every: Any) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"watch needs a torch.nn.Module, got a {type(model).__name__}")
     if not any(True for _ in model.parameters()):
-        raise ValueError(f"{type(model).__name__} has no parameters, so there is no training to watch")
+        raise ValueError(
+            f"{type(model).__name__} has no parameters, so there is no training to watch {see('no-parameters')}"
+        )
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise ValueError(f"every must be a whole number of steps, 1 or more, got {every!r}")
 
@@ -123,7 +126,7 @@ def checked_optimizers(
     if several and not found:
         raise ValueError(
             f"{type(inner_optimizer(several[0])).__name__} holds no parameter of the watched model; "
-            "was the model copied or moved after the optimizer was made?"
+            f"was the model copied or moved after the optimizer was made? {see('foreign-optimizer')}"
         )
     return found, foreign
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from netvitals._trouble import see
 from netvitals.capture import Site
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, o
     at = None if isinstance(resume, bool) else resume
     existing = "number" if resume is False else "resume"
     if at is not None and not run_file(run).is_file():
-        raise FileNotFoundError(f"there is no run at {run} to go on with at step {at}; begin one without resume")
+        raise FileNotFoundError(
+            f"there is no run at {run} to go on with at step {at}; begin one without resume {see('no-run')}"
+        )
     meta = described(watch, watch._bare, optimizers)
     watch._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)
     watch._path, watch._buffer.writer, writer.source = writer.path, writer, watch._buffer.hand_over

@@ -109,7 +109,7 @@ class LiveLog:
         try:
             found = self._found = diagnose(watch)
         except Exception as error:
-            warn(f"findings could not be made: {type(error).__name__}: {error}")
+            warn(f"findings could not be made: {type(error).__name__}: {error}", "findings-failed")
             return []
         new = [f for f in found if (f.rule, f.severity, f.site) not in self._known]
         self._known.update((f.rule, f.severity, f.site) for f in new)
@@ -123,7 +123,7 @@ class LiveLog:
         try:
             tell(*args)
         except Exception as error:
-            warn(f"a finding could not be told: {type(error).__name__}: {error}")
+            warn(f"a finding could not be told: {type(error).__name__}: {error}", "alert-failed")
         finally:
             set_rng_state(state)
 
@@ -137,6 +137,8 @@ class LiveLog:
         except Exception as error:
             self._failures += 1
             last = "; nothing is sent any more" if self._failures >= PATIENCE else ""
-            warn(f"step {step} could not be sent to the tracker: {type(error).__name__}: {error}{last}")
+            warn(
+                f"step {step} could not be sent to the tracker: {type(error).__name__}: {error}{last}", "tracker-failed"
+            )
         finally:
             set_rng_state(state)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from netvitals._trouble import see
 from netvitals.capture import Buffer, OptimizerHooks, Roots
 from netvitals.watching.arguments import Together
 
@@ -83,7 +84,10 @@ def _taken_over(model: nn.Module) -> str:
     earlier = known() if known is not None else None
     if earlier is not None:
         if not earlier.yields and (earlier._entered or _held_by_somebody(earlier)):
-            raise ValueError("this model is already watched; close() the first watch before a second one begins")
+            raise ValueError(
+                f"this model is already watched; close() the first watch before a second one begins "
+                f"{see('already-watched')}"
+            )
         earlier.close("never closed")
         _left.add(model)
     if model in _left:

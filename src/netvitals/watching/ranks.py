@@ -208,7 +208,7 @@ class Ranks:
         self._together = False
         self.notes["ranks"] = f"{why}; {ALONE}"
         if self.rank == 0:
-            warn(self.notes["ranks"])
+            warn(self.notes["ranks"], "ranks-apart")
 
     def _agreed(self) -> bool:
         """Whether every rank is watched, as the first has found; asked once, when a step is over, which no rank can be

@@ -122,7 +122,10 @@ class OptimizerHooks:
         self._calls += 1
         if self._calls > PATIENCE:
             if not self._gave_up:
-                warn(f"no optimizer has stepped for {PATIENCE} calls of step(); from now on each call is a step")
+                warn(
+                    f"no optimizer has stepped for {PATIENCE} calls of step(); from now on each call is a step",
+                    "optimizer-not-stepping",
+                )
             self._gave_up = True
         if self._gave_up:
             return False

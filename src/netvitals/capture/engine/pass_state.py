@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture.channels import Stacks
 from netvitals.capture.engine.modules import ModuleInfo
@@ -108,7 +109,10 @@ class PassState:
         """An error of our own: say it, look no further in this pass, let training go on."""
         where = self.frames[-1].module_info.name if self.frames else ""
         self.recorder = None
-        warn(f"looking at {where or 'the model'!r} failed ({type(error).__name__}: {error}); this pass is not measured")
+        warn(
+            f"looking at {where or 'the model'!r} failed ({type(error).__name__}: {error}); this pass is not measured",
+            "look-failed",
+        )
 
     # ---------------------------------------------------------------- sites
 
@@ -289,4 +293,6 @@ class Overwritten:
     """Stands for a tensor that an operation in place has destroyed."""
 
     def __getattr__(self, name: str) -> Any:
-        raise RuntimeError("the output of this layer was overwritten in place before its gradient arrived")
+        raise RuntimeError(
+            f"the output of this layer was overwritten in place before its gradient arrived {see('overwritten')}"
+        )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from netvitals._trouble import see
 from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.reading import Recorder
 from netvitals.capture.views import (
@@ -54,7 +55,10 @@ class Schedule:
             check_vital(vital)
         names = [v.name for v in self.vitals]
         if twice := {n for n in names if names.count(n) > 1}:
-            raise ValueError(f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart")
+            raise ValueError(
+                f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart "
+                f"{see('vital-unsound')}"
+            )
         self.off: set[tuple[str, str]] = set()  # (vital, site) that failed once
         self._due = _callbacks([])
         self._callbacks: dict[tuple[object, ...], Due] = {}
@@ -122,7 +126,8 @@ class Schedule:
                 self.off.add((callback.name, site))
                 warn(
                     f"vital sign {callback.name!r} failed at {site!r} and is off there from now on: "
-                    f"{type(error).__name__}: {error}"
+                    f"{type(error).__name__}: {error}",
+                    "vital-failed",
                 )
 
 
@@ -188,10 +193,13 @@ def check_vital(vital: Any) -> None:
     if isinstance(vital, type) or not isinstance(getattr(vital, "name", None), str) or not vital.name:
         raise TypeError(
             f"a vital sign is an instance with a name, got {vital!r}; "
-            "write a class with a name and a method such as activation(recorder, view)"
+            f"write a class with a name and a method such as activation(recorder, view) {see('vital-unsound')}"
         )
     if not any(_has(vital, m) for m in METHODS):
-        raise TypeError(f"vital sign {vital.name!r} has none of the methods {', '.join(METHODS)}, so it sees nothing")
+        raise TypeError(
+            f"vital sign {vital.name!r} has none of the methods {', '.join(METHODS)}, so it sees nothing "
+            f"{see('vital-unsound')}"
+        )
 
 
 def _has(vital: Any, method: str) -> bool:
@@ -199,11 +207,12 @@ def _has(vital: Any, method: str) -> bool:
     return callable(getattr(vital, method, None)) and own is not getattr(Vital, method)
 
 
-def warn(sentence: str) -> None:
+def warn(sentence: str, trouble: str | None = None) -> None:
     """Tell the user and go on, also where warnings are turned into errors: then the sentence is logged.
 
     Args:
         sentence: what happened; cut after 400 characters, for torch may list every backend it knows.
+        trouble: what ``netvitals help`` is to be asked; the sentence ends with it.
 
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as caught:
@@ -211,7 +220,7 @@ def warn(sentence: str) -> None:
     >>> str(caught[0].message)
     'netvitals: the model has no activation'
     """
-    sentence = shorten(sentence, 400, placeholder=" …")
+    sentence = shorten(sentence, 400, placeholder=" …") + (f" {see(trouble)}" if trouble else "")
     try:
         warnings.warn(f"netvitals: {sentence}", RuntimeWarning, stacklevel=3)
     except RuntimeWarning:

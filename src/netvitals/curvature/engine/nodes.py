@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.anatomy.batching import named_tensors
 from netvitals.curvature.engine.layout import Place, charted, coarsest, doubled_batch, float_tensors, layout_of
 from netvitals.curvature.engine.problem import Problem, float_outputs
@@ -126,7 +127,7 @@ def too_large(needed: int, memory: int, examples: int) -> str:
     fit = max(1, int(examples * memory / needed))
     return (
         f"a batch of {examples} needs at least {needed / 2**20:.3g} MiB for its graph, the budget is "
-        f"{memory / 2**20:.3g} MiB: pass about {fit} examples, or raise memory="
+        f"{memory / 2**20:.3g} MiB: pass about {fit} examples, or raise memory= {see('no-memory')}"
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.anatomy.lanczos import Lanczos
 from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
@@ -241,7 +242,7 @@ def affordable(steps: int, runs: int, d: int, matrix: Operator, memory: int) -> 
         fit = memory // (runs * d * item)
         raise MemoryError(
             f"{steps} Lanczos vectors of {d} numbers in {runs} runs need {needed / 2**20:.4g} MiB, the "
-            f"budget is {memory / 2**20:.4g} MiB: use {fit} steps, or raise memory="
+            f"budget is {memory / 2**20:.4g} MiB: use {fit} steps, or raise memory= {see('no-memory')}"
         )
     return steps
 

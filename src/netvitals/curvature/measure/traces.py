@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from netvitals._trouble import see
 from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
@@ -123,7 +124,9 @@ class _Plan:
         third, item = self.probes // 3, products.flat[0].element_size()
         fits = 3 * self.probes * size * item < self.room
         if self.method == "hutch++" and not fits:
-            raise MemoryError(f"method='hutch++' keeps {self.probes} products of {size} numbers: raise memory=")
+            raise MemoryError(
+                f"method='hutch++' keeps {self.probes} products of {size} numbers: raise memory= {see('no-memory')}"
+            )
         wide = size > (third if self.method == "hutch++" else 2 * self.probes)
         if self.method == "hutchinson" or self.distribution != "rademacher" or third < 3 or not (fits and wide):
             return self.plain(products, step), "hutchinson"

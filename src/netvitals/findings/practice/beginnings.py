@@ -14,6 +14,7 @@ from netvitals.runs import Evidence, Finding, Remedy
 
 GUESS = 1.6  # the first loss over the cost of guessing
 GAIN = (0.1, 2.6)  # spread of a weight's entries times √fan-in; initialisations in use have 0.1 to 1.5
+TAIL = 7.5  # the largest entry over the spread; √3 of a uniform draw, and of a normal one below 6 for any size in use
 FADED = 2e-4  # spread of the inputs of the last hidden activation over that of the first
 GROWN = 30.0
 ALIKE = 0.15  # effective rank of a matrix over its smaller side, at the start; a random one has 0.6 and more
@@ -62,6 +63,15 @@ def gains(table: Table) -> list[tuple[str, float]]:
     return out
 
 
+def was_trained(table: Table, parameter: str) -> bool:
+    """Whether a matrix had, at the start, entries that no draw has: training makes tails."""
+    found = [table.get("drift", parameter, metric) for metric in ("min", "max", "weight_std")]
+    if any(s is None or not len(s.values) for s in found):
+        return False
+    low, high, std = (float(s.values[0]) for s in found if s is not None)
+    return max(-low, high) > TAIL * std
+
+
 @rule(
     "initialisation too large",
     "Did the first outputs have a sane size?",
@@ -70,7 +80,7 @@ def gains(table: Table) -> list[tuple[str, float]]:
     ("gradients", "weight_norm"),
     null="an untrained network guesses: its first loss is the entropy of the labels, within a few percent",
     threshold=f"a first loss above {GUESS:g} times the cost of guessing, or weights with a spread above "
-    f"{GAIN[1]:g}/√fan-in",
+    f"{GAIN[1]:g}/√fan-in and no entry beyond {TAIL:g} times it (those were trained)",
     source="initialisations that keep variance have 0.6 (torch's default) to 1.4 (He); the limits are choices",
     refuted_by="a network that was trained before on other labels",
     also=("loss", "gradients"),
@@ -89,9 +99,9 @@ def too_large(context: Context) -> Iterator[Finding]:
     first = float(loss.values[0]) if loss is not None and len(loss.values) else float("nan")
     begun = table.steps and table.steps[0] == 0
     labels = next(iter(table.at("outputs", "chance")), None)
-    # what was trained before may have any size: then the first loss is below the cost of guessing
+    # what was trained before may have any size: then the first loss is below the cost of guessing, or the head is new
     fresh = bool(begun) and labels is not None and first > 0.7 * float(labels.finite[0])
-    wide = [(n, g) for n, g in gains(table) if g > GAIN[1]] if fresh else []
+    wide = [(n, g) for n, g in gains(table) if g > GAIN[1] and not was_trained(table, n)] if fresh else []
     sure = cost is not None and first > GUESS * cost + 0.5 and bool(begun)
     if not sure and not wide:
         return

@@ -20,6 +20,7 @@ ABOVE = 6.0  # … and that many times its noise above it
 PATH = 0.08  # length of all steps so far over the weights: less cannot have learned much
 UNLEARNED = 0.9  # of the cost of guessing
 STILL = 1e-7  # an update this small is none
+BORN = 1e-5  # a matrix that its first step makes up but for this began at zero
 SAME = 1e-3  # relative spread of a gradient norm that is clipped on every step
 READINGS = 8
 RELAPSING = 0.03  # updates of a run that went back to where it began
@@ -28,13 +29,20 @@ USUAL = 2e-3  # a rate that plain descent can learn with
 
 
 def typical_ratio(table: Table) -> Curve | None:
-    """Median over the matrices of a ``table`` of the update ratio, step by step."""
+    """Median over the matrices of a ``table`` of the update ratio, step by step.
+
+    What began at zero (the second factor of an adapter, a branch that is to grow) has at first no size of its own that
+    a step could be compared with, and counts from the readings after the first ones.
+    """
     found = [s for s in table.at("gradients", "update_ratio") if table.is_matrix(s.site) and "[" not in s.site]
     if not found:
         return None
     longest = max(found, key=lambda s: len(s.steps))
     same = [s for s in found if len(s.steps) == len(longest.steps)]
     table_of_values = np.array([s.values for s in same])
+    born = np.abs(table_of_values[:, 0] - 1) < BORN
+    if not born.all():
+        table_of_values[born, :EARLY] = np.nan
     known = np.isfinite(table_of_values).any(0)
     values = np.full(table_of_values.shape[1], np.nan)
     values[known] = np.nanmedian(table_of_values[:, known], axis=0)

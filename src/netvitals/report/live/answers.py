@@ -237,7 +237,6 @@ def _finding(finding: Finding, vitals: Sequence[dict[str, Any]]) -> dict[str, An
     names = [m["name"] for m in entry["metrics"]] if entry else []
     record = finding.to_dict()
     record["evidence"] = [str(e) for e in finding.evidence]
-    record["rule_says"] = " ".join(filter(None, (finding.null, threshold_of(finding.rule), error_rate(finding.rule))))
     record["threshold"], record["clinic"] = threshold_of(finding.rule), error_rate(finding.rule)
     return record | {
         "vital": vital,

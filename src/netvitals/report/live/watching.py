@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from netvitals._trouble import see
 from netvitals.findings import Findings, diagnose
 from netvitals.report.forecast_panel import forecast_panel
 from netvitals.report.live.mirror import Mirror
@@ -35,7 +36,7 @@ def runs_below(folder: str | os.PathLike[str]) -> list[str]:
     """
     root = Path(folder)
     if not root.exists():
-        raise FileNotFoundError(f"there is no folder {str(root)!r} to look for runs in")
+        raise FileNotFoundError(f"there is no folder {str(root)!r} to look for runs in {see('no-run')}")
     home = root.resolve()
     found = []
     for place, _, files in os.walk(root):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.anatomy import Anatomy, chart
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 from netvitals.capture.task import inputs_of
@@ -115,7 +116,10 @@ class PlateauForecast(Vital):
             step: number of the training step.
         """
         if self.model is None or self.loss_fn is None or self.batch is None:
-            raise ValueError("this plateau forecast has no model yet: give it to watch, or model, loss_fn and batch")
+            raise ValueError(
+                f"this plateau forecast has no model yet: give it to watch, or model, loss_fn and batch "
+                f"{see('needs-probe')}"
+            )
         if self._anatomy is None:
             self._anatomy = chart(self.model, inputs_of(self.model, self.batch).inputs, keep_tensors=False)
         seen = measure_plateau(

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from netvitals._trouble import see
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 
 WHAT = ("grad", "scale", "loss")
@@ -64,7 +65,7 @@ class Ranks(Vital):
         if not context.training:
             raise ValueError(
                 f"the vital sign {self.name!r} compares ranks and micro-batches of a step, and a checkup makes none: "
-                "ask for it in watch"
+                f"ask for it in watch {see('needs-steps')}"
             )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
