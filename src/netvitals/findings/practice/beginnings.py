@@ -64,7 +64,15 @@ def gains(table: Table) -> list[tuple[str, float]]:
 
 
 def was_trained(table: Table, parameter: str) -> bool:
-    """Whether a matrix had, at the start, entries that no draw has: training makes tails."""
+    """Whether a matrix had, at the start, entries that no draw has: training makes tails.
+
+    Args:
+        table: the curves of a run.
+        parameter: name of the matrix.
+
+    Returns:
+        True where its largest entry was beyond any draw's.
+    """
     found = [table.get("drift", parameter, metric) for metric in ("min", "max", "weight_std")]
     if any(s is None or not len(s.values) for s in found):
         return False
