@@ -125,7 +125,7 @@ def on_post_template(output_content: str, template_name: str, **kwargs: Any) -> 
     Returns:
         The page, which loads nothing from outside.
     """
-    return output_content.replace(SHIM, "/js/iframe-worker.js")
+    return output_content.replace(SHIM, "/js/search-from-disk.js")
 
 
 def on_post_page(output: str, page: Any, **kwargs: Any) -> str:
@@ -140,4 +140,4 @@ def on_post_page(output: str, page: Any, **kwargs: Any) -> str:
         The page, which loads nothing from outside.
     """
     up = "../" * page.file.dest_uri.count("/")
-    return output.replace(SHIM, f"{up}js/iframe-worker.js")
+    return output.replace(SHIM, f"{up}js/search-from-disk.js")

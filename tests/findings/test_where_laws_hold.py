@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import netvitals as nv
 from netvitals.capture import Reading
 from netvitals.findings import diagnose
 
@@ -52,6 +55,35 @@ def test_a_jump_of_a_converged_loss_is_no_spike():
 def test_where_guessing_is_not_known_a_jump_counts_by_its_own_size():
     (found,) = _with_loss(_jump(0.007, 0.07, 0.007)).rules("loss spike")
     assert found.evidence[0].before == pytest.approx(0.007, rel=0.1)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_an_embedding_is_drawn_as_torch_draws_it_under_any_name(tied):
+    """Rows of unit variance are torch's default; where they are the readout too, the first loss tells."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tok, self.middle, self.head = nn.Embedding(64, 48), nn.Linear(48, 48), nn.Linear(48, 64, bias=False)
+            if tied:
+                self.head.weight = self.tok.weight
+
+        def forward(self, x):
+            return self.head(self.tok(x) + torch.relu(self.middle(self.tok(x))))
+
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with nv.watch(model, optimizer, every=2) as watch:
+        for _ in range(20):
+            x = torch.randint(0, 64, (8, 16))
+            loss = nn.functional.cross_entropy(model(x).flatten(0, 1), (3 * x + 1).flatten() % 64)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            watch.step(loss)
+    found = [f for f in watch.findings().all if f.rule == "initialisation too large"]
+    assert bool(found) is tied, found
 
 
 def _momentum(value: float) -> Source:

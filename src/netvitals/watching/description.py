@@ -80,8 +80,31 @@ def described(watch: Watch, model: nn.Module, optimizers: Sequence[Optimizer]) -
         "optimizer": [{"name": type(o).__name__, **plain_settings(o)} for o in optimizers],
         "groups": group_members(model, optimizers),
         "untrained": untrained(model, optimizers),
+        "embeddings": embeddings(model),
         "shapes": {n: list(p.shape) for n, p in model.named_parameters() if p.ndim > 1},
     }
+
+
+def embeddings(model: nn.Module) -> list[str]:
+    """Parameters whose rows are looked up and nothing else, in torch's own modules; a readout that is tied to one sums
+    over its rows.
+
+    Args:
+        model: without wrappers.
+
+    Returns:
+        Their names.
+
+    >>> embeddings(nn.Sequential(nn.Embedding(5, 2), nn.Linear(2, 1)))
+    ['0.weight']
+    """
+    tables = nn.Embedding | nn.EmbeddingBag
+    summed = {id(p) for m in model.modules() if not isinstance(m, tables) for p in m.parameters(recurse=False)}
+    return [
+        f"{name}.weight".lstrip(".")
+        for name, m in model.named_modules()
+        if isinstance(m, tables) and id(m.weight) not in summed
+    ]
 
 
 def untrained(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:

@@ -28,7 +28,8 @@ def _at_the_start(table: Table, vital: str, metric: str) -> list[tuple[Curve, fl
 
 
 def is_embedding(table: Table, parameter: str) -> bool:
-    """Whether a matrix is a table of rows to look up, by its name: such rows are not summed over.
+    """Whether a matrix is a table of rows to look up: such rows are not summed over. By its module where the run tells
+    it, else by its name.
 
     Args:
         table: the curves of a run, whose metadata list its modules.
@@ -37,6 +38,8 @@ def is_embedding(table: Table, parameter: str) -> bool:
     Returns:
         True where its rows are looked up.
     """
+    if parameter in table.meta.get("embeddings", ()):
+        return True
     return (any(word in parameter for word in ("embed", ".wte", ".wpe")) and parameter != "embed.weight") or (
         parameter == "embed.weight" and not any(s.get("module") == "embed" for s in table.meta.get("sites", ()))
     )

@@ -220,7 +220,8 @@ def anisotropic(context: Context) -> Iterator[Finding]:
         Findings; none where the readings do not show it.
     """
     table = context.table
-    tokens = any("embed" in n or ".wte" in n for n in table.meta.get("shapes") or {})
+    known = [*(table.meta.get("shapes") or {}), *(f"embed {n}" for n in table.meta.get("embeddings") or ())]
+    tokens = any("embed" in n or ".wte" in n for n in known)
     if not tokens or not table.steps or table.steps[0] != 0:
         return
     curves = table.at("stream", "common")

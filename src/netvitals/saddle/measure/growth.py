@@ -87,6 +87,8 @@ def measure_growth(
     (0.86, 1.0)
     """
     tau, loss, speed = (np.asarray(v, dtype=float) for v in (taus, losses, speeds))
+    if loss.min(initial=math.inf) <= 0:
+        return Growth(since=0, reason="the loss is not above zero, and the law counts it from there")
     if not (np.isfinite(loss).all() and np.isfinite(speed).all() and (speed > 0).all()):
         return Growth(since=0, reason="loss or gradients are not finite numbers, or the gradient is exactly zero")
     now = len(tau) - 1
