@@ -31,7 +31,7 @@ class Necks:
     data: str = "noise"
     epochs: int = 0
     exact: bool = True
-    seeds: tuple[int, ...] = SEEDS[:3]
+    seeds: tuple[int, ...] = SEEDS
 
 
 def trials(p: Necks) -> list[Config]:

@@ -28,7 +28,7 @@ class Diamonds:
     trained_on: str = "digits"
     trained_lengths: tuple[int, ...] = (2,)
     seeds: tuple[int, ...] = SEEDS
-    trained_seeds: tuple[int, ...] = SEEDS[:3]
+    trained_seeds: tuple[int, ...] = SEEDS
 
 
 def trials(p: Diamonds) -> list[Config]:

@@ -37,7 +37,7 @@ class Gaps:
     trained_on: str = "digits"
     trained_norms: tuple[str, ...] = ("layer",)
     seeds: tuple[int, ...] = SEEDS
-    trained_seeds: tuple[int, ...] = SEEDS[:3]
+    trained_seeds: tuple[int, ...] = SEEDS
 
 
 def trials(p: Gaps) -> list[Config]:

@@ -30,7 +30,7 @@ class Towers:
     probes: int = 10
     data: str = "noise"
     epochs: int = 0
-    seeds: tuple[int, ...] = SEEDS[:3]
+    seeds: tuple[int, ...] = SEEDS
 
 
 def trials(p: Towers) -> list[Config]:

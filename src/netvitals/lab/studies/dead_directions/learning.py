@@ -21,7 +21,7 @@ class Learning:
     coefficient: int = 800
     draws: int = 300
     data_sets: int = 4000
-    seeds: int = 3
+    seeds: int = 5
 
 
 def trials(p: Learning) -> list[Config]:

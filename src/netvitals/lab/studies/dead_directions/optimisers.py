@@ -35,7 +35,7 @@ class Optimisers:
     trajectory: int = 20_000
     drift: int = 2000
     synchronised: int = 200
-    seeds: int = 3
+    seeds: int = 5
 
 
 def trials(p: Optimisers) -> list[Config]:

@@ -30,7 +30,7 @@ OBSERVATIONS = 60  # measured steps in a whole run
 
 @dataclass(frozen=True)
 class Forecasting:
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 25
     asked: float = 0.2  # share of the training after which the watch is asked
     networks: tuple[tuple[str, str], ...] = (

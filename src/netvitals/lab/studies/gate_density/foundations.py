@@ -32,7 +32,7 @@ STARTS = (("default", "default"), ("normal", "default"), ("default", "zero"), ("
 @dataclass(frozen=True)
 class Foundations:
     seeds: int = 20
-    sweep_seeds: int = 3
+    sweep_seeds: int = 5
     width: int = 8  # of the convolutional networks
     side: int = 32
     depths: tuple[int, ...] = (1, 2, 4, 8, 12)

@@ -28,7 +28,7 @@ MATCHED: tuple[tuple[str, float], ...] = (("sgd", S), ("adamw", S), ("adam", 0.0
 
 @dataclass(frozen=True)
 class Perceptrons:
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 25
     data: tuple[str, ...] = ("digits", TEACHER)
     network: str = "mlp:64-128x3-10"
@@ -37,7 +37,7 @@ class Perceptrons:
 
 @dataclass(frozen=True)
 class ImageSettings:
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 16
     data: str = "cifar10,train=4000,test=1000"
     pool: int = 2  # average so many pixels, in each direction, into one

@@ -70,7 +70,7 @@ class Parameters:
 
 SCALES = {
     "smoke": Parameters((3, 8, 16), 2, width=32, batch=64, hurry=4),
-    "small": Parameters(tuple(range(len(GRID))), 3),
+    "small": Parameters(tuple(range(len(GRID))), 5),
     "paper": Parameters(tuple(range(len(GRID))), 10, width=128, batch=512, max_steps=60_000),
 }
 

@@ -42,7 +42,7 @@ class Controls:
     steps: int = 300
     sweep_steps: int = 200
     seeds: int = 5
-    sweep_seeds: int = 3
+    sweep_seeds: int = 5
     batch: int = 128
     width: int = 128
     depth: int = 4
