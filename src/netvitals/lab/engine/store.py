@@ -65,7 +65,7 @@ class TrialRecord:
     rows: list[Row] = field(default_factory=list)
     error: str = ""
     attempts: int = 1
-    seconds: float = 0.0
+    seconds: float = 0.0  # of computing
     engine: str = ""
 
     @property
