@@ -135,6 +135,9 @@ STUDIES = (
                 activations=("relu", "gelu"),
             ),
             "small": ImageSettings(),
+            "medium": ImageSettings(
+                epochs=25, data="cifar10,train=10000,test=2000", pool=1, network="resnet18,width=16"
+            ),
             "paper": ImageSettings(
                 epochs=25,
                 data="cifar10",
@@ -146,6 +149,7 @@ STUDIES = (
             ),
         },
         trials=image_trials,
+        resources=Resources(cpus=2, memory_gb=4, core_hours=60),
         trial=run,
         reduced="a narrow residual network on digits, or on few images",
         summary=summary,
