@@ -180,19 +180,13 @@ def _setups(standings: Sequence[Standing]) -> list[str]:
     used: dict[str, set[str]] = {}
     for standing in standings:
         used.setdefault(standing.claim.study, set()).add(standing.verdict.scale)
-    lines = [
-        f"## {SETUPS}",
-        "",
-        "What every verdict rests on besides the choices in its own row: the parameters that its study was run with, "
-        "and what a larger run takes.",
-        "",
-    ]
+    lines: list[str] = []
     for name in sorted(used):
         try:
             study = find_study(name)
-        except LookupError:  # a study of somebody else, told to the record by hand
+        except LookupError:  # a study of somebody else, given to the record by hand
             continue
-        lines += [f"### {name}", "", f"{_cell(study.title)}", ""]
+        lines += [f"### {name}", "", _cell(study.title), ""]
         for scale in (s for s in SCALES if s in used[name]):
             chosen = (f"{f.name} = {_value(getattr(study.scales[scale], f.name))}" for f in fields(study.scales[scale]))
             lines.append(f"- `{scale}`: {_cell('; '.join(chosen))}")
@@ -200,7 +194,11 @@ def _setups(standings: Sequence[Standing]) -> list[str]:
         lines += [f"- not printed in the paper: {_cell(study.unprinted)}"] if study.unprinted else []
         larger = f"as `small`: {study.settled}" if study.settled else str(study.resources or "not declared")
         lines += [f"- `medium`: {larger}", ""]
-    return lines
+    intro = (
+        "What every verdict rests on besides the choices in its own row: the parameters that its study was run with, "
+        "and what a larger run takes."
+    )
+    return [f"## {SETUPS}", "", intro, "", *lines] if lines else []
 
 
 def _value(value: Any) -> str:
