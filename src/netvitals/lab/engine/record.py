@@ -207,9 +207,8 @@ def _value(value: Any) -> str:
 
 def _row(standing: Standing, *, verdict: bool) -> str:
     claim, found = standing.claim, standing.verdict
-    rests = ", ".join(("code has changed since",) * standing.stale + basis(standing))
+    rests = ", ".join((*("code has changed since",) * standing.stale, *basis(standing), claim.study))
     rests += f", {len(found.excluded)} excluded" if found.excluded else ""
-    rests += f", {claim.study}"
     rests += f". Ours to choose: {'; '.join(claim.choices)}" if claim.choices else ""
     again = f" `{claim.command}`"
     cells = (
