@@ -6,7 +6,7 @@ reverse the drift at once (dense activations), a large one drives pre-activation
 
 A readout whose weight is tied to the embedding cannot be scaled without scaling the embedding too: there the logits are
 scaled, by a hook on the layer that makes them. How sparse a push makes a network depends on network and data, and
-nothing is promised here. Measured (study ``weight-drift-dial``, five seeds, 200 steps of Adam; claims F23-mlp and F23-gpt2):
+nothing is promised here. Measured (study ``weight-drift-dial``, five seeds, 200 steps of Adam; F23-mlp and F23-gpt2):
 
 ==========================  ========================================  =================================
 push at the start           zeros, accuracy: an MLP on photographs    zeros, loss: GPT-2 on text
