@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -63,13 +63,13 @@ def write_record(
     folder.mkdir(parents=True, exist_ok=True)
     commit, paths = commit_here(), []
     for paper in sorted({s.claim.paper for s in standings}):
-        mine = [s for s in standings if s.claim.paper == paper]
+        mine = [_dated(s, commit) for s in standings if s.claim.paper == paper]
         pictures = dict(_pictures(mine, folder / "images", results)) if results is not None else {}
         kept = {s.claim.id: name for s in mine if (folder / (name := f"images/{_file(s)}")).is_file()}
         path = folder / f"{paper}.md"
         path.write_text(render_record(mine, kept | pictures), encoding="utf-8")
         paths.append(path)
-        stated = {s.claim.id: _stated(s, commit) for s in mine if s.verdict.status != "not-run"}
+        stated = {s.claim.id: _stated(s) for s in mine if s.verdict.status != "not-run"}
         text = json.dumps(stated, indent=0, ensure_ascii=False, sort_keys=True)
         ((folder if ship is None else Path(ship)) / f"{paper}.json").write_text(text, encoding="utf-8")
     return paths
@@ -116,19 +116,24 @@ def _alone(plot: Plot) -> str:
     return f"{head}><style>{own}{style()}</style>{rest.removesuffix('</svg>')}{legend}</svg>"
 
 
-def _stated(standing: Standing, commit: str) -> dict[str, Any]:
+def _dated(standing: Standing, commit: str) -> Standing:
+    """With the commit of the code that made it: what is measured here and not stale is of the code that runs now."""
+    if standing.recorded or standing.stale:
+        return standing
+    return replace(standing, verdict=replace(standing.verdict, commit=commit))
+
+
+def _stated(standing: Standing) -> dict[str, Any]:
     """A verdict as it is shipped."""
     v = standing.verdict
     stated = {name: getattr(v, name) for name in KEPT} | {"note": _plain_words(standing)}
     stated |= {"trials": v.trials, "seeds": v.seeds, "scale": v.scale, "cost": float(f"{v.cost:.1g}")}
-    stated["commit"] = v.commit if standing.recorded else "" if standing.stale else commit
+    stated["commit"] = v.commit
     return {key: value for key, value in stated.items() if value not in (None, "", 0)} | {"status": v.status}
 
 
 def _plain_words(standing: Standing) -> str:
     """Note and facts; what the status brings is kept in fields of its own."""
-    from dataclasses import replace
-
     return replace(standing.verdict, status="holds", correction="", power=None, span=None).words
 
 
