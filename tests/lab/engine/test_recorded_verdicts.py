@@ -20,9 +20,7 @@ def shown(text):
 
 
 def test_every_record_is_of_a_claim():
-    assert not sorted(set(RECORDED) - set(CLAIMS)), (
-        "write the record anew: netvitals claims --record docs/verdicts --ship"
-    )
+    assert not sorted(set(RECORDED) - set(CLAIMS)), "netvitals claims --record docs/verdicts --ship"
 
 
 @pytest.mark.parametrize("what", ["trials", "scale", "cost", "commit"])
