@@ -43,7 +43,22 @@ CURVATURE_METRICS = ("resonance", "gn_gap", "stable_rank")
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Checkup(Result):
-    """The vital signs of a model on one batch; made by :func:`checkup`."""
+    """The vital signs of a model on one batch; made by :func:`checkup`.
+
+    Returned by :func:`checkup`.
+
+    Attributes:
+        model: class name of the model.
+        loss: the loss of the batch, as the model stands.
+        readings: every number that was measured, with its site and metric.
+        arrays: readings that are arrays, such as histograms and spectra.
+        sites: the places that were looked at.
+        meta: what a diagnosis needs besides numbers: roles, shapes, activations, versions.
+        skipped: place that could not be looked at → reason.
+        curvature: the Hessian between layers; None where it was not asked for or would take too long.
+        curvature_note: why there is none, or what it rests on.
+        singular: dead directions, if they were asked for.
+    """
 
     model: str
     loss: float
@@ -51,10 +66,10 @@ class Checkup(Result):
     arrays: tuple[ArrayReading, ...]
     sites: tuple[Site, ...]
     meta: Mapping[str, Any]
-    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be looked at → reason
+    skipped: Mapping[str, str] = field(default_factory=dict)
     curvature: InterlayerCurvature | None = None
-    curvature_note: str = ""  # why there is none, or what it rests on
-    singular: DeadDirections | None = None  # dead directions, if they were asked for
+    curvature_note: str = ""
+    singular: DeadDirections | None = None
 
     @cached_property
     def findings(self) -> Findings:
@@ -64,7 +79,11 @@ class Checkup(Result):
         return diagnose(self)
 
     def to_html(self, path: str | os.PathLike[str]) -> os.PathLike[str]:
-        """Write everything as one HTML page that opens offline; returns its path."""
+        """Write everything as one HTML page that opens offline; returns its path.
+
+        Args:
+            path: the HTML file; a folder gets ``report.html``.
+        """
         from netvitals.report import write
 
         return write(self, path)

@@ -69,6 +69,12 @@ def takes_tensor(loss_fn: Callable[..., Tensor]) -> bool:
     """Whether a loss is torch's own or one of ours, which compare one tensor with another.
 
     A user's own function gets the output as the model returns it.
+
+    Args:
+        loss_fn: a function of (output, target).
+
+    Returns:
+        True where the output must be one tensor.
     """
     plain = loss_fn.func if isinstance(loss_fn, functools.partial) else loss_fn
     home = getattr(plain, "__module__", None) or type(plain).__module__

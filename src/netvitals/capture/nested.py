@@ -12,7 +12,14 @@ OUTPUTS = ("output", "outputs", "out", "prediction", "predictions", "pred", "y_h
 
 
 def main_output(output: Any) -> Any:
-    """The tensor a loss function means: ``logits`` or the first tensor of a model's output; a tensor is itself."""
+    """The tensor a loss function means: ``logits`` or the first tensor of a model's output; a tensor is itself.
+
+    Args:
+        output: of a model.
+
+    Returns:
+        The tensor, or the output where there is none.
+    """
     if isinstance(output, Tensor):
         return output
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
@@ -22,7 +29,14 @@ def main_output(output: Any) -> Any:
 
 
 def tensors(nest: Any) -> Iterator[Tensor]:
-    """Every tensor inside nested tuples, lists and dicts, in order."""
+    """Every tensor inside nested tuples, lists and dicts, in order.
+
+    Args:
+        nest: nested containers.
+
+    Returns:
+        The tensors.
+    """
     if isinstance(nest, Tensor):
         yield nest
     elif isinstance(nest, Mapping):
@@ -39,6 +53,11 @@ def check_finite(nest: Any, what: str) -> None:
     Args:
         nest: a tensor, or nested tuples, lists and dicts of them; whole numbers and other values pass.
         what: how the ``ValueError`` calls it, such as ``"the batch"``.
+
+    >>> check_finite({"x": torch.tensor([1.0, float("nan")])}, "the batch")
+    Traceback (most recent call last):
+        ...
+    ValueError: the batch holds 1 values of 2 that are NaN or infinite; clean the batch first
     """
     for tensor in tensors(nest):
         if tensor.is_floating_point():
@@ -50,7 +69,15 @@ def check_finite(nest: Any, what: str) -> None:
 
 
 def mapped(nest: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Nested tuples, lists and dicts with every tensor changed; what is no tensor stays."""
+    """Nested tuples, lists and dicts with every tensor changed; what is no tensor stays.
+
+    Args:
+        nest: nested containers.
+        change: of a tensor.
+
+    Returns:
+        The same containers.
+    """
     if isinstance(nest, Tensor):
         return change(nest)
     if isinstance(nest, Mapping):
@@ -62,7 +89,15 @@ def mapped(nest: Any, change: Callable[[Tensor], Any]) -> Any:
 
 def output_tensor(output: Any, model: nn.Module) -> Tensor:
     """The one tensor that a model returns: itself, ``logits``, the only one inside, or one called output; else a
-    sentence."""
+    sentence.
+
+    Args:
+        output: of a model.
+        model: for the sentence.
+
+    Returns:
+        The tensor.
+    """
     found = main_output(output)
     inside = [found] if isinstance(found, Tensor) else list(tensors(found))
     if len(inside) == 1:

@@ -21,25 +21,36 @@ TARGETS = ("labels", "label", "targets", "target", "y")  # where a dict keeps wh
 
 @dataclass(frozen=True)
 class Task:
-    """``loss_fn(model(*args, **kwargs), *targets)``; made by :func:`task_of`."""
+    """``loss_fn(model(*args, **kwargs), *targets)``; made by :func:`task_of`.
+
+    Returned by :func:`task_of`.
+
+    Attributes:
+        model: to be run.
+        loss_fn: of (output, *targets); None where the output holds its own loss.
+        args: positional inputs.
+        kwargs: named inputs.
+        targets: what the loss function gets after the output.
+        call: runs the model on a batch of the user's own kind.
+    """
 
     model: nn.Module
     loss_fn: Callable[..., Tensor] | None
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     targets: tuple[Any, ...]
-    call: Callable[[nn.Module, Any], Any] | None = None  # runs the model on a batch of the user's own kind
+    call: Callable[[nn.Module, Any], Any] | None = None
 
     def forward(self) -> Any:
         """The model's output on the batch."""
         return self.run(self.model)
 
     def run(self, model: nn.Module) -> Any:
-        """The output of another model of the same kind."""
+        """The output of another ``model`` of the same kind."""
         return model(*self.args, **self.kwargs) if self.call is None else self.call(model, self.args[0])
 
     def loss(self, output: Any) -> Tensor:
-        """The loss of an output, one number; a model's own ``output.loss`` where no loss function was given."""
+        """The loss of an ``output``, one number; a model's own ``output.loss`` where no loss function was given."""
         if self.loss_fn is None:
             found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
             found = output if self.call is not None and isinstance(output, Tensor) and output.numel() == 1 else found
@@ -190,7 +201,14 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
 
 
 def in_double(task: Task) -> Task:
-    """The same task in float64: a copy of the model, and every floating-point input; the model is not touched."""
+    """The same task in float64: a copy of the model, and every floating-point input; the model is not touched.
+
+    Args:
+        task: any.
+
+    Returns:
+        a new task.
+    """
     cast = lambda t: t.double() if t.is_floating_point() else t
     args, kwargs = mapped(task.args, cast), mapped(dict(task.kwargs), cast)
     return Task(

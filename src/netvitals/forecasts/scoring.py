@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from netvitals.capture.result import Result
 from netvitals.forecasts.forecast import Forecast
@@ -17,14 +15,25 @@ ENOUGH = 8  # scores before a method is judged on a run
 
 @dataclass(frozen=True, kw_only=True)
 class Score(Result):
-    """A forecast whose day has come."""
+    """A forecast whose day has come.
+
+    Returned by :func:`score`.
+
+    Attributes:
+        forecast: as it was made.
+        truth: what came.
+        error: |value − truth|; for an event in steps.
+        covered50: whether the 50 % interval held it.
+        covered80: whether the 80 % interval held it.
+        naive: |error| of each forecast without a law.
+    """
 
     forecast: Forecast
     truth: float
-    error: float  # |value − truth|; for an event in steps
+    error: float
     covered50: bool
     covered80: bool
-    naive: Mapping[str, float]  # |error| of each forecast without a law
+    naive: Mapping[str, float]
 
     def __str__(self) -> str:
         inside = "inside" if self.covered80 else "outside"
@@ -33,12 +42,25 @@ class Score(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodScore(Result):
-    """One method on one quantity: how often it was right, and whether it beats those without a law."""
+    """One method on one quantity: how often it was right, and whether it beats those without a law.
+
+    Returned by :func:`by_method`.
+
+    Attributes:
+        quantity: what was forecast.
+        method: the law, or ``statistics``.
+        scored: days that have come.
+        error: mean |error|.
+        best_naive: the forecast without a law that did best; empty where none was made.
+        naive_error: its mean error.
+        coverage50: how often the 50 % interval held, 0 to 1.
+        coverage80: how often the 80 % interval held, 0 to 1.
+    """
 
     quantity: str
     method: str
     scored: int
-    error: float  # mean |error|
+    error: float
     best_naive: str
     naive_error: float
     coverage50: float
@@ -104,25 +126,50 @@ def by_method(scores: Iterable[Score], key: Callable[[Score], Any] | None = None
     Returns:
         One entry a group; the best naive forecast is that with the smallest mean error over the group, chosen after the
         fact, so that a method is compared with the best there could have been.
+
+    >>> f = Forecast(quantity="q", site="s", made_at=0, for_step=9, value=1.0, interval50=(0.9, 1.1),
+    ...              interval80=(0.5, 1.5), method="m", naive={"unchanged": 0.0})
+    >>> found = by_method([score(f, 1.5), score(f, 0.5)])[0]
+    >>> found.scored, found.error, found.best_naive, found.skill
+    (2, 0.5, 'unchanged', 0.5)
     """
-    groups: dict[Any, list[Score]] = {}
+    groups: dict[Any, Tally] = {}
     for s in scores:
-        groups.setdefault((s.forecast.quantity, s.forecast.method, key(s) if key else None), []).append(s)
-    return [_gathered(group) for group in groups.values()]
+        found = (s.forecast.quantity, s.forecast.method, key(s) if key else None)
+        groups.setdefault(found, Tally()).add(s)
+    return [group.result() for group in groups.values()]
 
 
-def _gathered(group: Sequence[Score]) -> MethodScore:
-    names = set.intersection(*(set(s.naive) for s in group))
-    naive = {n: float(np.mean([s.naive[n] for s in group])) for n in sorted(names)}
-    best = min(naive, key=lambda n: naive[n]) if naive else ""
-    first = group[0].forecast
-    return MethodScore(
-        quantity=first.quantity,
-        method=first.method,
-        scored=len(group),
-        error=float(np.mean([s.error for s in group])),
-        best_naive=best,
-        naive_error=naive.get(best, math.nan),
-        coverage50=float(np.mean([s.covered50 for s in group])),
-        coverage80=float(np.mean([s.covered80 for s in group])),
-    )
+class Tally:
+    """Scores of one quantity and method, added up as they come."""
+
+    def __init__(self) -> None:
+        self.days: set[int] = set()  # on which the forecasts were made
+        self._first: Forecast | None = None
+        self._count = self._error = self._covered50 = self._covered80 = 0.0
+        self._naive: dict[str, float] = {}
+
+    def add(self, s: Score) -> None:
+        if self._first is None:
+            self._first, self._naive = s.forecast, dict.fromkeys(sorted(s.naive), 0.0)
+        self.days.add(s.forecast.made_at)
+        self._count += 1
+        self._error += s.error
+        self._covered50 += s.covered50
+        self._covered80 += s.covered80
+        self._naive = {n: total + s.naive[n] for n, total in self._naive.items() if n in s.naive}  # that all have
+
+    def result(self) -> MethodScore:
+        """How the method did; there must be a score."""
+        assert self._first is not None
+        best = min(self._naive, key=lambda n: self._naive[n]) if self._naive else ""
+        return MethodScore(
+            quantity=self._first.quantity,
+            method=self._first.method,
+            scored=int(self._count),
+            error=self._error / self._count,
+            best_naive=best,
+            naive_error=self._naive.get(best, math.nan) / self._count,
+            coverage50=self._covered50 / self._count,
+            coverage80=self._covered80 / self._count,
+        )

@@ -170,7 +170,14 @@ class Tables:
 
 @contextmanager
 def opened(file: Path) -> Iterator[Tables]:
-    """The tables of ``file`` as they stand in one moment; whatever cannot be read becomes one :class:`RunDamaged`."""
+    """The tables of ``file`` as they stand in one moment; whatever cannot be read becomes one :class:`RunDamaged`.
+
+    Args:
+        file: the run's SQLite file.
+
+    Returns:
+        The tables, for as long as the context lasts.
+    """
     connection = connect(file)
     try:
         connection.execute("BEGIN")  # one moment, however much is written meanwhile
@@ -188,7 +195,15 @@ def opened(file: Path) -> Iterator[Tables]:
 
 
 def damaged(file: Path, error: Exception) -> RunDamaged:
-    """The sentence for a run that cannot be read as it was written."""
+    """The sentence for a run that cannot be read as it was written.
+
+    Args:
+        file: the run's SQLite file.
+        error: what went wrong when it was read.
+
+    Returns:
+        The error to raise, with a sentence about what can be rescued.
+    """
     from netvitals.runs.salvage import survey  # it reads through this file
 
     return RunDamaged(f"{file} is damaged: {error}. {survey(file)}")

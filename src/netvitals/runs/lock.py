@@ -20,11 +20,17 @@ _open: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 class FileLocked(OSError):
-    """Somebody alive writes this file."""
+    """Somebody alive writes this file.
+
+    Raised by :class:`FileLock`.
+    """
 
 
 class FileLock:
     """Holds ``file`` for one writer until :meth:`release`, or until the process is gone.
+
+    Args:
+        file: the file to hold; the lock itself is a small file beside it.
 
     >>> import tempfile; file = Path(tempfile.mkdtemp()) / "run.sqlite"
     >>> held = FileLock(file)
@@ -71,7 +77,11 @@ class FileLock:
 
     @staticmethod
     def holder(file: Path) -> int | None:
-        """The number of the process that holds ``file`` now (0 if it is not known); None if nobody does."""
+        """The number of the process that holds ``file`` now (0 if it is not known); None if nobody does.
+
+        Args:
+            file: the file that may be held.
+        """
         try:
             descriptor = os.open(_beside(file), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

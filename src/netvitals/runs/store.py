@@ -35,7 +35,10 @@ CREATE TABLE IF NOT EXISTS forecast (id INTEGER PRIMARY KEY, crc INTEGER, segmen
 
 
 class RunDamaged(ValueError):
-    """A run whose file does not hold what was written to it."""
+    """A run whose file does not hold what was written to it.
+
+    Raised by :func:`open_run` and by everything that reads a run.
+    """
 
 
 def run_file(path: str | os.PathLike[str]) -> Path:
@@ -57,7 +60,15 @@ def run_file(path: str | os.PathLike[str]) -> Path:
 
 
 def numbered(path: str | os.PathLike[str], number: int) -> Path:
-    """The ``number``-th place for a run that should have been at ``path``: ``path-2``, ``path-3``, …"""
+    """The ``number``-th place for a run that should have been at ``path``: ``path-2``, ``path-3``, …
+
+    Args:
+        path: where the run should have been, a folder or a file.
+        number: 1 is the place itself.
+
+    Returns:
+        The file of the run there.
+    """
     wanted = Path(path).expanduser()
     if number < 2:
         return run_file(wanted)
@@ -66,7 +77,11 @@ def numbered(path: str | os.PathLike[str], number: int) -> Path:
 
 
 def make_folder(file: Path) -> None:
-    """The folder of a run's file; what is in the way gets a sentence."""
+    """The folder of a run's file; what is in the way gets a sentence.
+
+    Args:
+        file: the run's SQLite file.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -80,6 +95,9 @@ def create(file: Path) -> None:
     """Lay out a new run, readable by its owner only. It gets its name when it is whole, and never replaces a file.
 
     Call it under the lock of ``file``.
+
+    Args:
+        file: the run's SQLite file, which does not exist yet.
     """
     draft = file.with_name(f".{file.name}.new")
     with contextlib.suppress(FileNotFoundError):
@@ -104,7 +122,11 @@ def create(file: Path) -> None:
 
 
 def lay_out(connection: sqlite3.Connection) -> None:
-    """The tables of a run, in a file that holds nothing yet."""
+    """The tables of a run, in a file that holds nothing yet.
+
+    Args:
+        connection: to the empty file.
+    """
     connection.executescript(
         f"BEGIN; {LAYOUT} PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; COMMIT;"
     )
@@ -113,7 +135,14 @@ def lay_out(connection: sqlite3.Connection) -> None:
 
 
 def open_to_write(file: Path) -> sqlite3.Connection:
-    """The writing connection of a laid-out run."""
+    """The writing connection of a laid-out run.
+
+    Args:
+        file: the run's SQLite file.
+
+    Returns:
+        a connection in WAL mode.
+    """
     connection = sqlite3.connect(
         f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=30.0, isolation_level=None, check_same_thread=False
     )
@@ -123,7 +152,14 @@ def open_to_write(file: Path) -> sqlite3.Connection:
 
 
 def connect(file: Path) -> sqlite3.Connection:
-    """Open an existing run for reading, whether or not somebody writes it; refuse what is not a run."""
+    """Open an existing run for reading, whether or not somebody writes it; refuse what is not a run.
+
+    Args:
+        file: the run's SQLite file.
+
+    Returns:
+        a connection that cannot write.
+    """
     if not file.is_file():
         raise FileNotFoundError(f"there is no run at {file}{_near(file)}")
     with open(file, "rb"):
@@ -148,7 +184,14 @@ def connect(file: Path) -> sqlite3.Connection:
 
 
 def layout_of(connection: sqlite3.Connection) -> int:
-    """The number of the layout of an open run."""
+    """The number of the layout of an open run.
+
+    Args:
+        connection: to a run.
+
+    Returns:
+        The number; a reader refuses one that is newer than itself.
+    """
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 

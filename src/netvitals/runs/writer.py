@@ -131,7 +131,7 @@ class RunWriter:
         }
 
     def write(self, readings: Iterable[Reading], arrays: Iterable[ArrayReading] = ()) -> None:
-        """Hand over the readings of a step; returns at once."""
+        """Hand over ``readings`` of a step, and its ``arrays``; returns at once."""
         self._check_open()
         columns, remarks = storable(readings)
         stored: list[ArrayReading] = []
@@ -142,7 +142,7 @@ class RunWriter:
         self._take([columns] if len(columns) else [], stored, remarks)
 
     def write_page(self, page: StepColumns) -> None:
-        """Hand over the readings of a step in columns, as a watch has them; returns at once."""
+        """Hand over the readings of a step in columns, a ``page`` as a watch has them; returns at once."""
         self._check_open()
         arrays = [storable_array(a)[0] for a in page.array_readings()]
         self._take([Columns.of_page(page)] if len(page.values) else [], arrays, [])
@@ -173,7 +173,7 @@ class RunWriter:
             self._complain(f"readings come faster than {self.path} can be written; some are dropped and counted")
 
     def note(self, key: str, value: Any) -> None:
-        """Set one entry of the run's metadata (kept as JSON; what JSON cannot hold is kept as its text)."""
+        """Set the entry ``key`` of the metadata to ``value`` (kept as JSON; what JSON cannot hold, as its text)."""
         with self._wake:
             self._pending.notes[text(key)] = as_json(value)
 
@@ -188,13 +188,15 @@ class RunWriter:
             self._pending.forecasts += [as_json(record) for record in records]
 
     def replace_findings(self, findings: Iterable[Finding]) -> None:
-        """Put these findings in the place of all earlier ones."""
+        """Put ``findings`` in the place of all earlier ones."""
         with self._wake:
             self._pending.replace_findings = True
             self._pending.findings = [as_json(f) for f in findings]
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until everything handed over so far is on disk; False if it is not, or if anything had to be dropped."""
+        """Wait, at most ``timeout`` seconds, until everything handed over so far is on disk; False if it is not, or if
+        anything had to be dropped.
+        """
         if not self.closed:
             with self._wake:
                 self._asked += 1
@@ -206,7 +208,7 @@ class RunWriter:
         return self._writable and not self._dropped and not self._pending.held
 
     def close(self, status: str = "finished") -> None:
-        """Write what is left, note how the run ended, and make the file whole (no side files remain)."""
+        """Write what is left, note in ``status`` how the run ended, and make the file whole (no side files remain)."""
         if self.closed or os.getpid() != self._process:
             return
         self.note("status", status)

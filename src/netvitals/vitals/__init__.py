@@ -109,6 +109,9 @@ def default(*, training: bool = True) -> list[Vital]:
 
     Returns:
         One new instance a name of ``names(default=True)``.
+
+    >>> [type(v).__name__ for v in default()][:3]
+    ['Gates', 'Preactivations', 'Drift']
     """
     return [REGISTRY[n]() for n in names(default=True) if training or not REGISTRY[n].training_only]
 
@@ -176,6 +179,9 @@ def entry(vital: type[Vital]) -> dict[str, Any]:
     Returns:
         Name, title, meaning, metrics with meaning and unit, how often it looks, whether it is on by default, and what
         it needs.
+
+    >>> entry(REGISTRY["stream"])["title"]
+    'Residual stream'
     """
     return {
         "name": vital.name,
@@ -197,6 +203,9 @@ def reference() -> str:
 
     Returns:
         Markdown text with one section a vital sign.
+
+    >>> reference().splitlines()[0]
+    '# The vital signs'
     """
     parts = [
         "# The vital signs",
@@ -217,6 +226,9 @@ def table() -> str:
 
     Returns:
         Markdown text with one row a vital sign.
+
+    >>> len(table().splitlines()) == 2 + len(REGISTRY)
+    True
     """
     lines = [_row("name", "what it tells", "metrics", "how often"), "|---|---|---|---|"]
     for name, kind in REGISTRY.items():

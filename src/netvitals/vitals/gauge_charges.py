@@ -28,6 +28,17 @@ class GaugeCharges(Vital):
         gauges: from :func:`netvitals.optim.find_gauges`, or specs of one's own; or the model, in which they are looked
             for with a guessed input. Left out, they are looked for in the watched model, on the watch's probe if it has
             one.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> with netvitals.watch(net, opt, every=1, vitals=[GaugeCharges(net)]) as seen:
+    ...     for _ in range(2):
+    ...         loss = net(torch.randn(16, 4)).square().mean()
+    ...         opt.zero_grad(); loss.backward(); opt.step()
+    >>> sorted({r.site for r in seen.readings})
+    ['logit shift 2.bias', 'logit shift 2.weight', 'rescale 0 → 2']
     """
 
     name = "gauge_charges"

@@ -22,7 +22,16 @@ from netvitals.saddle.measure.pairs import balance_terms, layer_pairs
 
 
 class Imbalance(Vital):
-    """``imbalance`` and ``relative`` of every pair, at site ``first→second``. The model's anatomy tells the pairs."""
+    """``imbalance`` and ``relative`` of every pair, at site ``first→second``. The model's anatomy tells the pairs.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
+    ...                          vitals=["imbalance"], curvature=False)
+    >>> sorted((r.site, r.metric) for r in seen.readings if "→" in r.site)
+    [('0→2', 'imbalance'), ('0→2', 'relative')]
+    """
 
     name = "imbalance"
     title = "Imbalance"
@@ -81,6 +90,17 @@ class StepAccounting(Vital):
     Args:
         pairs: (first, second) names of layers; left out, those of the model's anatomy, as :class:`Imbalance` has them.
         lr: learning rate, one for all or per parameter name; left out, the rate that explains each step best.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> with netvitals.watch(net, opt, every=1, vitals=["accounting"]) as seen:
+    ...     for _ in range(2):
+    ...         loss = net(torch.randn(16, 4)).square().mean()
+    ...         opt.zero_grad(); loss.backward(); opt.step()
+    >>> {r.site for r in seen.readings if r.metric == "gap" and abs(r.value) < 1e-5}  # plain SGD explains itself
+    {'0 → 2'}
     """
 
     name = "accounting"

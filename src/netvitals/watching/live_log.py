@@ -24,7 +24,17 @@ OFTEN = 16  # findings are looked for on the first measured steps 1, 2, 4, 8, th
 
 
 def live_log(watch: Watch, log: Any, on_finding: Any = None, panel: bool = False) -> LiveLog | None:
-    """The log of a watch; None where nothing is to be sent and nobody to be told."""
+    """The log of a watch; None where nothing is to be sent and nobody to be told.
+
+    Args:
+        watch: whose readings are sent.
+        log: where to.
+        on_finding: who is told of findings.
+        panel: show them in the terminal.
+
+    Returns:
+        The log.
+    """
     heard = listener_of(on_finding)
     if log is None and heard is None and not panel:
         return None

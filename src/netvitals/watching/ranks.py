@@ -266,6 +266,13 @@ def added_up(message: Message, rank: int, world: int, mail: Any) -> Message | No
 def children(rank: int, world: int) -> list[int]:
     """The ranks that hand on to this one.
 
+    Args:
+        rank: of this process.
+        world: number of processes.
+
+    Returns:
+        Their ranks.
+
     >>> children(0, 8), children(4, 8), children(6, 7)
     ([1, 2, 4], [5, 6], [])
     """

@@ -31,6 +31,9 @@ def twin_of(model: nn.Module, bare: nn.Module) -> Twin | None:
     Args:
         model: as the loop calls it.
         bare: the module inside.
+
+    Returns:
+        The twin.
     """
     if isinstance(model, torch.jit.ScriptModule) or not is_compiled(model):
         return None

@@ -32,6 +32,13 @@ class OptimizerHooks:
         parameters: the model's parameters by name.
         optimizers: those that move them; may be empty.
         ended: called after each step.
+
+    >>> net = torch.nn.Linear(2, 1); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> steps = []
+    >>> hooks = OptimizerHooks(dict(net.named_parameters()), [opt], ended=lambda *_: steps.append(len(steps)))
+    >>> net(torch.ones(1, 2)).sum().backward(); opt.step(); hooks.close()
+    >>> steps
+    [0]
     """
 
     def __init__(
@@ -50,6 +57,7 @@ class OptimizerHooks:
         self._mark: tuple[Tensor, Tensor | None, int] | None = None  # a parameter and its gradient after the step
         self._versions = _versions(parameters)
         self._usual: Callable[[], Any] = nobody  # the optimizer that ends steps all alone, once it has done so
+        self._resting = self.passed = 0  # steps that need only be counted, and those that were
         self._moved: Moved | None = None
         self._keep = True
         self.on_cuda = any(p.is_cuda for p in parameters.values())
@@ -68,7 +76,9 @@ class OptimizerHooks:
             self._handles.append(register_optimizer_step_pre_hook(self._before))
 
     def arm(self, moved: Moved, keep: bool = True) -> None:
-        """Look at the step that comes next; ``keep`` its gradients and the values before it."""
+        """Look at the step that comes next, and call ``moved`` at its end; ``keep`` its gradients and the values before
+        it.
+        """
         self.disarm()
         self.attend()
         self._moved, self._keep = moved, keep
@@ -151,8 +161,26 @@ class OptimizerHooks:
             return False
         return grad is None or grad._version == version or waits
 
+    def rest(self, steps: int) -> bool:
+        """Only count the next ``steps`` of the one optimizer; whether that is enough to know of it."""
+        alone = len(self._handles) == 1 and self._mark is not None and not self._stepped and self._moved is None
+        self._resting, self.passed = (steps, 0) if alone and not self.on_cuda else (0, 0)
+        return self._resting > 0
+
+    def wake(self, called: bool | None) -> None:
+        """Hear of every step again.
+
+        Args:
+            called: the watch's step, since the last one that was counted; None where another was heard of since.
+        """
+        self._resting = self.passed = 0
+        if called is not None and self._mark is not None:
+            self._calls = int(called)
+            grad = self._mark[0].grad
+            self._mark = (self._mark[0], grad, 0 if grad is None else grad._version)
+
     def end(self, late: bool = False) -> None:
-        """The step is over."""
+        """The step is over; ``late`` where not every optimizer took part."""
         if late or not self._expected:  # who did not step is not waited for again
             self._expected = [weakref.ref(o) for o in self._stepped]
             self._usual = nobody
@@ -219,6 +247,10 @@ class OptimizerHooks:
 
     def _after(self, optimizer: Any, *_: Any) -> None:
         usual = optimizer is self._usual()
+        if self._resting and usual:
+            self._resting -= 1
+            self.passed += 1
+            return
         if self.on_cuda and is_captured():  # replays do not come here: each call of step() is one
             self._gave_up = self._gave_up or usual or self._follows(optimizer)
             return

@@ -34,6 +34,10 @@ def parameter_view(
 
     Returns:
         The view; a shared parameter is in it once, under the first of its names.
+
+    >>> net = nn.Linear(2, 1)
+    >>> sorted(parameter_view({"": net}, copies(net)).params)
+    ['bias', 'weight']
     """
     params: dict[str, Tensor] = {}
     met: set[int] = set()
@@ -74,6 +78,12 @@ def copies(model: nn.Module) -> dict[str, Tensor]:
 
     Returns:
         Detached tensors on the parameters' own devices, by dotted name.
+
+    >>> net = nn.Linear(2, 1); kept = copies(net)
+    >>> with torch.no_grad():
+    ...     _ = net.weight.zero_()
+    >>> sorted(kept), bool((kept["weight"] != 0).any())
+    (['bias', 'weight'], True)
     """
     lazy = [n for n, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
     if lazy:

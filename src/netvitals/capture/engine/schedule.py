@@ -41,6 +41,11 @@ class Schedule:
 
     Args:
         vitals: instances with a ``name`` and some of the methods of :class:`~netvitals.capture.Vital`.
+
+    >>> from netvitals.vitals import Gates, Rank
+    >>> schedule = Schedule([Gates(), Rank()])
+    >>> schedule.select(0); schedule.wants("activation")
+    True
     """
 
     def __init__(self, vitals: Iterable[Any]) -> None:
@@ -56,7 +61,7 @@ class Schedule:
         self._observed: dict[str, int] = {}  # step on which each looked last
 
     def begin(self, context: WatchContext) -> None:
-        """Let every vital sign take what it needs before the first look; what is missing is said now."""
+        """Let every vital sign take from ``context`` what it needs before the first look; what is missing is said."""
         for vital in self.vitals:
             begin = getattr(vital, "begin", None)
             if callable(begin):
@@ -84,7 +89,7 @@ class Schedule:
         self._due = self._callbacks[key]
 
     def wants(self, method: str) -> bool:
-        """Whether any vital sign that is due looks at this."""
+        """Whether any vital sign that is due has this ``method``."""
         return bool(self._due[method])
 
     @property
@@ -99,7 +104,9 @@ class Schedule:
         return frozenset(k for k in KINDS if known(k) or self.wants(forward[k]))
 
     def show(self, method: str, recorder: Recorder, view: View, *more: Tensor) -> None:
-        """Let the vital signs that are due look at ``view``. Call with autograd and torch function modes off."""
+        """Let the vital signs that are due look at ``view`` with ``method`` and write to ``recorder``. Call with
+        autograd and torch function modes off.
+        """
         site = "parameters" if isinstance(view, ParameterView) else view.site.name
         recorder.channels = 0 if recorder.part.places == 1 or isinstance(view, ParameterView) else channels_of(view)
         for callback in self._due[method]:
@@ -173,7 +180,11 @@ def _callback(vital: Any, method: str) -> Callback:
 
 
 def check_vital(vital: Any) -> None:
-    """Raise a ``TypeError`` for what is no vital sign: an instance with a name and at least one method that looks."""
+    """Raise a ``TypeError`` for what is no vital sign: an instance with a name and at least one method that looks.
+
+    Args:
+        vital: what a user gave.
+    """
     if isinstance(vital, type) or not isinstance(getattr(vital, "name", None), str) or not vital.name:
         raise TypeError(
             f"a vital sign is an instance with a name, got {vital!r}; "
@@ -193,6 +204,12 @@ def warn(sentence: str) -> None:
 
     Args:
         sentence: what happened; cut after 400 characters, for torch may list every backend it knows.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always"); warn("the model has no activation")
+    >>> str(caught[0].message)
+    'netvitals: the model has no activation'
     """
     sentence = shorten(sentence, 400, placeholder=" …")
     try:
@@ -210,6 +227,12 @@ class detached_context:
     """A place for our own computations inside a user's pass: no autograd, no modes of torch, no autocast.
 
     What autograd saves in there is ours: the hooks that checkpointing puts on saved tensors do not see it.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with detached_context():
+    ...     y = 2 * x
+    >>> y.requires_grad, (2 * x).requires_grad
+    (False, True)
     """
 
     __slots__ = ("_autocast", "_dispatch", "_grad", "_modes", "_saved")

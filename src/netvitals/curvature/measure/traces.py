@@ -35,7 +35,26 @@ CHECKED = 8  # portions of probes whose products are held against each other for
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(Result):
-    """Traces by parameter name, and of the whole; ``draws`` is (samples, tensors) in the order of ``names``."""
+    """Traces by parameter name, and of the whole; ``draws`` is (samples, tensors) in the order of ``names``.
+
+    Returned by :func:`trace`.
+
+    Attributes:
+        names: of the parameter tensors.
+        by_tensor: trace over each of them.
+        by_tensor_stderr: standard error over probes.
+        total: trace of the whole.
+        total_stderr: standard error over probes.
+        by_tensor_sampling: standard error over batches.
+        total_sampling: standard error over batches, of what other data would have given; NaN for one batch.
+        probes: random vectors.
+        seed: of the probes.
+        part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
+        method: "hutchinson", or "hutch++" where the large part was taken out first.
+        draws: (samples, tensors), in the order of ``names``.
+        cost: in gradient-equivalents.
+        skipped: parameter that was left out → reason.
+    """
 
     names: tuple[str, ...]
     by_tensor: dict[str, float]
@@ -43,11 +62,11 @@ class Trace(Result):
     total: float
     total_stderr: float
     by_tensor_sampling: dict[str, float]
-    total_sampling: float  # standard error over batches, of what other data would have given; NaN for one batch
+    total_sampling: float
     probes: int
     seed: int
     part: str
-    method: str  # "hutchinson", or "hutch++" where the large part was taken out first
+    method: str
     draws: np.ndarray
     cost: float
     skipped: dict[str, str] = field(default_factory=dict)

@@ -27,7 +27,15 @@ def _at_the_start(table: Table, vital: str, metric: str) -> list[tuple[Curve, fl
 
 
 def is_embedding(table: Table, parameter: str) -> bool:
-    """Whether a matrix is a table of rows to look up, by its name: such rows are not summed over."""
+    """Whether a matrix is a table of rows to look up, by its name: such rows are not summed over.
+
+    Args:
+        table: the curves of a run, whose metadata list its modules.
+        parameter: its dotted name.
+
+    Returns:
+        True where its rows are looked up.
+    """
     return (any(word in parameter for word in ("embed", ".wte", ".wpe")) and parameter != "embed.weight") or (
         parameter == "embed.weight" and not any(s.get("module") == "embed" for s in table.meta.get("sites", ()))
     )
@@ -37,6 +45,12 @@ def gains(table: Table) -> list[tuple[str, float]]:
     """Spread of the entries of every matrix times the root of its inputs, at the start; one entry a name.
 
     Embeddings are left out: their rows are looked up, not summed.
+
+    Args:
+        table: the curves of a run.
+
+    Returns:
+        Name and gain of every matrix.
     """
     out = []
     for s, norm in _at_the_start(table, "gradients", "weight_norm"):
@@ -62,7 +76,14 @@ def gains(table: Table) -> list[tuple[str, float]]:
     also=("loss", "gradients"),
 )
 def too_large(context: Context) -> Iterator[Finding]:
-    """An untrained network that is sure of itself, and wrong; or weights far larger than any recipe draws."""
+    """An untrained network that is sure of itself, and wrong; or weights far larger than any recipe draws.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     loss, cost = table.loss, cost_of_guessing(table)
     first = float(loss.values[0]) if loss is not None and len(loss.values) else float("nan")
@@ -121,7 +142,14 @@ def too_large(context: Context) -> Iterator[Finding]:
     also=("gradients",),
 )
 def too_small(context: Context) -> Iterator[Finding]:
-    """Weights far smaller than any recipe draws, so that the signal is gone after some layers."""
+    """Weights far smaller than any recipe draws, so that the signal is gone after some layers.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     if not table.steps or table.steps[0] != 0:
         return
@@ -173,7 +201,14 @@ def _has_skips(table: Table) -> bool:
     refuted_by="weights that are of low rank on purpose",
 )
 def identical(context: Context) -> Iterator[Finding]:
-    """Layers whose units begin alike, and stay alike because they get the same gradients."""
+    """Layers whose units begin alike, and stay alike because they get the same gradients.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     if not table.steps or table.steps[0] != 0:
         return
@@ -212,7 +247,14 @@ def identical(context: Context) -> Iterator[Finding]:
     also=("gradients",),
 )
 def unbalanced(context: Context) -> Iterator[Finding]:
-    """Neighbours of which one holds nearly all the squared weight before any training."""
+    """Neighbours of which one holds nearly all the squared weight before any training.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     if not table.steps or table.steps[0] != 0:
         return

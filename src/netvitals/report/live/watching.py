@@ -26,6 +26,12 @@ def runs_below(folder: str | os.PathLike[str]) -> list[str]:
     """Names of the runs below ``folder``, the latest first; a run's own folder counts as one run named ``.``.
 
     A link that leads out of the folder is no run of it.
+
+    Args:
+        folder: where to look, as deep as it goes.
+
+    Returns:
+        Paths relative to ``folder``.
     """
     root = Path(folder)
     if not root.exists():
@@ -43,7 +49,14 @@ def runs_below(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def shown_name(name: str) -> str:
-    """A name as text can hold it: bytes that are no text are written out."""
+    """A name as text can hold it: bytes that are no text are written out.
+
+    Args:
+        name: of a run, as the file system has it.
+
+    Returns:
+        Text.
+    """
     return name.encode("utf-8", "backslashreplace").decode()
 
 
