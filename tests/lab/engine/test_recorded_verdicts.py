@@ -13,6 +13,16 @@ from netvitals.lab.engine.standing import recorded_verdicts
 PAGES = Path(__file__).parents[3] / "docs" / "verdicts"
 CLAIMS = {c.id: c for c in lab.all_claims()}
 RECORDED = recorded_verdicts()
+UNTIMED = {  # on record from before costs were kept, and not run since: what they cost is not known
+    "ddcadam",
+    "dead-directions-learning",
+    "gate-density-architectures",
+    "gate-density-fine-tuning",
+    "gate-density-forecast",
+    "gate-density-images",
+    "plateau-forecast",
+    "saddle-he",
+}
 
 
 def shown(text):
@@ -26,6 +36,8 @@ def test_every_record_is_of_a_claim():
 @pytest.mark.parametrize("what", ["trials", "scale", "cost", "commit"])
 def test_every_verdict_on_record_says_what_it_rests_on(what):
     lacking = sorted(claim for claim, verdict in RECORDED.items() if not getattr(verdict, what))
+    if what == "cost":
+        lacking = [claim for claim in lacking if CLAIMS[claim].study not in UNTIMED]
     assert not lacking, f"{len(lacking)} lack {what}: {', '.join(lacking[:8])}"
 
 
@@ -50,7 +62,7 @@ def test_every_row_of_a_page_has_its_command_and_every_study_its_set_up(paper):
         (row,) = rows[c.id]
         assert all(shown(choice.split(";")[0]) in row for choice in c.choices), c.id
         assert c.study in row and RECORDED[c.id].commit in row, row
-        assert "of one core" in row or "under 1 s" in row, row
+        assert c.study in UNTIMED or "of one core" in row or "under 1 s" in row, row
     for study in {c.study for c in mine}:
         assert f"\n### {study}\n" in page, study
 
