@@ -68,9 +68,10 @@ def by_output(module: nn.Module, weight: Tensor | None = None) -> Tensor:
 
 
 def _stores_inputs_first(module: nn.Module | None) -> bool:
-    """Hugging Face's ``Conv1D``, known by its name and shape: the package need not be installed."""
+    """Hugging Face's ``Conv1D``, known by its name and shape: the package need not be installed. A subclass of it is
+    one too: torch makes one where a weight is reparametrised."""
     return (
-        type(module).__name__ == "Conv1D"
+        any(c.__name__ == "Conv1D" for c in type(module).__mro__)
         and isinstance(weight := getattr(module, "weight", None), Tensor)
         and weight.ndim == 2
         and getattr(module, "nf", None) == weight.shape[1]

@@ -5,8 +5,19 @@ $\alpha \mapsto \langle \alpha o, \nabla\ell(\alpha o)\rangle$ rises wherever it
 reverse the drift at once (dense activations), a large one drives pre-activations down first (sparse activations).
 
 A readout whose weight is tied to the embedding cannot be scaled without scaling the embedding too: there the logits are
-scaled, by a hook on the layer that makes them. How sparse a push makes a network depends on network and data; the study
-``weight-drift-steering`` measures it, and nothing is promised here.
+scaled, by a hook on the layer that makes them. How sparse a push makes a network depends on network and data, and
+nothing is promised here. Measured (study ``weight-drift-dial``, five seeds, 200 steps of Adam; F23-mlp and F23-gpt2):
+
+==========================  ========================================  =================================
+push at the start           zeros, accuracy: an MLP on photographs    zeros, loss: GPT-2 on text
+==========================  ========================================  =================================
+0.15                        0.518, 0.408                              0.705, 2.442
+1.2                         0.576, 0.384                              0.679, 2.423
+4.5                         0.627, 0.341                              0.641, 2.438
+as it is (0.75 and −0.01)   0.561, 0.389                              0.711, 2.547
+==========================  ========================================  =================================
+
+In the MLP a larger push makes more zeros, at a cost in accuracy; in a transformer with a tied head it makes fewer.
 """
 
 from __future__ import annotations

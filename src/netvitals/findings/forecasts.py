@@ -298,7 +298,7 @@ def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
         ),
         why="Where this run has not lost at another level, the one of short runs counts: beyond 70 % zeros they lose "
         "accuracy, much with quantile norms and less with top-k; MLPs that train on win most of it back." + outlook,
-        advice="Lower the learning rate, keep the rows of the weights centred (drift.suppression.centre_weights), put "
+        advice="Lower the learning rate, hold the row means of the weights (drift.suppression.project_gradients), put "
         "a norm before the activation, or widen the layer. If sparsity is wanted, top-k keeps more accuracy.",
     )
 

@@ -233,14 +233,19 @@ def test_the_record_is_a_report_with_one_line_a_claim(tmp_path):
         "What fails",
         "Statements of ours on its subject",
         "What we would ask the authors",
+        "Set-ups, and what more would cost",
     ]
-    rows = [line for line in text.splitlines() if line.startswith("| C")]
+    assert "### activations" in text and "- `small`: thetas = 0.001, 0.005, 0.01, 0.05, 0.1; points = 1001" in text
+    assert "- `medium`: as `small`: roots and integrals" in text
+    rows = [re.sub(r", commit \w+\+?", "", line) for line in text.splitlines() if line.startswith("| C")]
     assert rows[0] == (
-        r"| C1 | a \< b & c (§1) | 0.5 ± 0.1 | 0.51 — a\|b and \*so\* on | 4 trials, 3 seeds, scale small, under 1 s |"
+        r"| C1 | a \< b & c (§1) | 0.5 ± 0.1 | 0.51 — a\|b and \*so\* on | 4 trials, 3 seeds, scale small, under 1 s, "
+        "activations `netvitals reproduce --claim toy/C1` |"
     )
-    assert rows[1].endswith("| 0.9 | code has changed since, 1 trial, scale smoke, under 1 s |")
+    again = "activations `netvitals reproduce --claim toy/C2` |"
+    assert rows[1].endswith(f"| 0.9 | code has changed since, 1 trial, scale smoke, under 1 s, {again}")
     assert "an effect of 0.2 would have been seen | not reproduced at this scale |" in rows[2]
-    assert "| needs data |  |" in first.read_text()
+    assert "| needs data | activations `netvitals reproduce --claim tiny/C1` |" in first.read_text()
     with pytest.raises(ValueError, match=r"toy\.md is a file"):
         lab.write_record([held], second)
 

@@ -207,6 +207,23 @@ def test_scales_must_be_of_one_dataclass_and_medium_says_what_it_takes(toys):
     assert str(whole.resources) == "1 CPU and 2 GB a trial, about 2 core-hours"
 
 
+def test_a_study_that_small_settles_says_why_and_is_the_same_at_medium(toys):
+    three = {"smoke": toys.Toy(), "small": toys.Toy(), "paper": toys.Toy()}
+    parts = ("x", "x", "x", three, toys.trials, toys.trial, toys.summary)
+    settled = Study(*parts, settled="an identity")
+    assert settled.configs("medium") == settled.configs("small")
+    assert dataclasses.replace(settled, title="y").configs("medium") == settled.configs("small")
+    assert Study(*parts).configs("medium") == [] and "has no scale medium" in Study(*parts).obstacle("medium")
+    larger = three | {"medium": dataclasses.replace(toys.Toy(), **_more(toys.Toy()))}
+    with pytest.raises(ValueError, match="says that small tells all"):
+        Study("x", "x", "x", larger, toys.trials, toys.trial, toys.summary, settled="an identity")
+
+
+def _more(parameters):
+    name = next(f.name for f in dataclasses.fields(parameters) if isinstance(getattr(parameters, f.name), int))
+    return {name: getattr(parameters, name) + 1}
+
+
 def test_progress_counts_done_running_failed_and_time_left(toys, tmp_path):
     seen = []
     toy_run(

@@ -1,8 +1,9 @@
 """The record: a referee's report on each paper, as text that lives beside the code.
 
 One Markdown file a paper: how the claims stand, then what holds, what does not, what could not be told and why, what is
-ours, and what we would ask the authors. Every claim has the paper's number beside ours, what it rests on and the
-command that makes the verdict again. Pictures are drawn where the trials are at hand.
+ours, what we would ask the authors, and the set-up of every study. Every claim has the paper's number beside ours, what
+it rests on, what it cost, the commit, what we chose, and the command that makes the verdict again. Pictures are drawn
+where the trials are at hand.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from netvitals.lab.engine.page import HEADINGS, OURS, basis
+from netvitals.lab.engine.registry import find_study
 from netvitals.lab.engine.standing import Standing, plot_of
 from netvitals.lab.engine.store import Results
+from netvitals.lab.engine.study import SCALES
 from netvitals.lab.engine.verdict import LABELS, MEANINGS, STATUSES
 from netvitals.report.plot import HEIGHT, WIDTH, Plot, style
 
+SETUPS = "Set-ups, and what more would cost"
 KEPT = (
     "status",
     "measured",
@@ -58,13 +63,13 @@ def write_record(
     folder.mkdir(parents=True, exist_ok=True)
     commit, paths = commit_here(), []
     for paper in sorted({s.claim.paper for s in standings}):
-        mine = [s for s in standings if s.claim.paper == paper]
+        mine = [_dated(s, commit) for s in standings if s.claim.paper == paper]
         pictures = dict(_pictures(mine, folder / "images", results)) if results is not None else {}
         kept = {s.claim.id: name for s in mine if (folder / (name := f"images/{_file(s)}")).is_file()}
         path = folder / f"{paper}.md"
         path.write_text(render_record(mine, kept | pictures), encoding="utf-8")
         paths.append(path)
-        stated = {s.claim.id: _stated(s, commit) for s in mine if s.verdict.status != "not-run"}
+        stated = {s.claim.id: _stated(s) for s in mine if s.verdict.status != "not-run"}
         text = json.dumps(stated, indent=0, ensure_ascii=False, sort_keys=True)
         ((folder if ship is None else Path(ship)) / f"{paper}.json").write_text(text, encoding="utf-8")
     return paths
@@ -111,19 +116,24 @@ def _alone(plot: Plot) -> str:
     return f"{head}><style>{own}{style()}</style>{rest.removesuffix('</svg>')}{legend}</svg>"
 
 
-def _stated(standing: Standing, commit: str) -> dict[str, Any]:
+def _dated(standing: Standing, commit: str) -> Standing:
+    """With the commit of the code that made it: what is measured here and not stale is of the code that runs now."""
+    if standing.recorded or standing.stale:
+        return standing
+    return replace(standing, verdict=replace(standing.verdict, commit=commit))
+
+
+def _stated(standing: Standing) -> dict[str, Any]:
     """A verdict as it is shipped."""
     v = standing.verdict
     stated = {name: getattr(v, name) for name in KEPT} | {"note": _plain_words(standing)}
     stated |= {"trials": v.trials, "seeds": v.seeds, "scale": v.scale, "cost": float(f"{v.cost:.1g}")}
-    stated["commit"] = v.commit if standing.recorded else commit
+    stated["commit"] = v.commit
     return {key: value for key, value in stated.items() if value not in (None, "", 0)} | {"status": v.status}
 
 
 def _plain_words(standing: Standing) -> str:
     """Note and facts; what the status brings is kept in fields of its own."""
-    from dataclasses import replace
-
     return replace(standing.verdict, status="holds", correction="", power=None, span=None).words
 
 
@@ -167,14 +177,45 @@ def render_record(standings: Sequence[Standing], pictures: dict[str, str] | None
     asked = [(s.claim.id.partition("/")[2], s.claim.question) for s in standings if s.claim.question]
     if asked:
         lines += ["## What we would ask the authors", "", *(f"- **{name}** {_cell(text)}" for name, text in asked), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_setups(standings)])
+
+
+def _setups(standings: Sequence[Standing]) -> list[str]:
+    """What we chose for every study among the standings: its parameters, what is smaller, what was not printed."""
+    used: dict[str, set[str]] = {}
+    for standing in standings:
+        used.setdefault(standing.claim.study, set()).add(standing.verdict.scale)
+    lines: list[str] = []
+    for name in sorted(used):
+        try:
+            study = find_study(name)
+        except LookupError:  # a study of somebody else, given to the record by hand
+            continue
+        lines += [f"### {name}", "", _cell(study.title), ""]
+        for scale in (s for s in SCALES if s in used[name]):
+            chosen = (f"{f.name} = {_value(getattr(study.scales[scale], f.name))}" for f in fields(study.scales[scale]))
+            lines.append(f"- `{scale}`: {_cell('; '.join(chosen))}")
+        lines += [f"- smaller than in the paper: {_cell(study.reduced)}"] if study.reduced else []
+        lines += [f"- not printed in the paper: {_cell(study.unprinted)}"] if study.unprinted else []
+        larger = f"as `small`: {study.settled}" if study.settled else str(study.resources or "not declared")
+        lines += [f"- `medium`: {larger}", ""]
+    intro = (
+        "What every verdict rests on besides the choices in its own row: the parameters that its study was run with, "
+        "and what a larger run takes."
+    )
+    return [f"## {SETUPS}", "", intro, "", *lines] if lines else []
+
+
+def _value(value: Any) -> str:
+    return ", ".join(map(_value, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def _row(standing: Standing, *, verdict: bool) -> str:
     claim, found = standing.claim, standing.verdict
-    rests = ", ".join(("code has changed since",) * standing.stale + basis(standing))
+    rests = ", ".join((*("code has changed since",) * standing.stale, *basis(standing), claim.study))
     rests += f", {len(found.excluded)} excluded" if found.excluded else ""
     rests += f". Ours to choose: {'; '.join(claim.choices)}" if claim.choices else ""
+    again = f" `{claim.command}`"
     cells = (
         claim.id.partition("/")[2],
         claim.statement + (f" ({claim.section})" if claim.section else ""),
@@ -183,7 +224,7 @@ def _row(standing: Standing, *, verdict: bool) -> str:
         *((found.label,) if verdict else ()),
         rests,
     )
-    return "| " + " | ".join(map(_cell, cells)) + " |"
+    return "| " + " | ".join(map(_cell, cells)) + f"{again} |"
 
 
 def _cell(text: str) -> str:

@@ -290,6 +290,6 @@ def _record(study: Study, code: str, task: TrialTask, outcome: Outcome, attempts
         rows=outcome.rows,
         error=outcome.error,
         attempts=attempts,
-        seconds=outcome.seconds,
+        seconds=outcome.seconds if outcome.computing is None else outcome.computing,
         engine=engine,
     )

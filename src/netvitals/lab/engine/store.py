@@ -28,7 +28,7 @@ from netvitals.runs.lock import FileLock
 DEFAULT = Path("runs/studies.sqlite")
 APPLICATION = 0x4E565354  # "NVST": marks the file as netvitals results
 LAYOUT_NUMBER = 2  # raised when the layout changes
-MIGRATIONS: dict[int, str] = {1: ""}  # layout n → SQL that makes it layout n + 1
+MIGRATIONS: dict[int, str] = {1: ""}  # layout n → SQL that makes it layout n + 1; trials of 1 are stale
 COLUMNS = "key, study, config, code, status, rows, error, attempts, seconds, engine, finished"  # of a trial
 LAYOUT = """
 CREATE TABLE trial (key TEXT PRIMARY KEY, study TEXT NOT NULL, config TEXT NOT NULL, code TEXT NOT NULL,
@@ -44,16 +44,6 @@ CREATE TABLE verdict (claim TEXT NOT NULL, scale TEXT NOT NULL, record TEXT NOT 
 """
 
 
-def _carry_over(db: sqlite3.Connection) -> None:
-    """Versions name what code means, no longer the modules it stands in."""
-    from netvitals.lab.engine.versions import carry
-
-    carry.carry_over(db, carry.carried())
-
-
-STEPS = {1: _carry_over}  # layout n → what SQL cannot do, after it and within its transaction
-
-
 @dataclass(frozen=True)
 class TrialRecord:
     """One trial as it ended: its rows, or the traceback of its last attempt."""
@@ -65,7 +55,7 @@ class TrialRecord:
     rows: list[Row] = field(default_factory=list)
     error: str = ""
     attempts: int = 1
-    seconds: float = 0.0
+    seconds: float = 0.0  # of computing
     engine: str = ""
 
     @property
@@ -334,7 +324,6 @@ def _migrate(db: sqlite3.Connection, path: Path, version: int) -> None:
         for step in range(_pragma(db, "user_version"), LAYOUT_NUMBER):  # another driver may have done it meanwhile
             for statement in MIGRATIONS[step].split(";"):
                 db.execute(statement)
-            STEPS.get(step, lambda db: None)(db)
         db.execute(f"PRAGMA user_version={LAYOUT_NUMBER}")
         db.execute("COMMIT")
     except sqlite3.Error as error:

@@ -11,7 +11,7 @@ from typing import Any
 from netvitals.lab.engine.plain_values import plain
 
 SCALES = ("smoke", "small", "medium", "paper")
-REQUIRED = ("smoke", "small", "paper")  # medium, for a cluster, only where more of the same tells more
+REQUIRED = ("smoke", "small", "paper")  # medium, for a cluster, is declared too, or why small already tells all
 
 Config = dict[str, Any]  # what one trial is told; plain values only
 Row = dict[str, Any]  # one line of results: names to numbers, texts, or lists of numbers
@@ -43,7 +43,7 @@ class Study:
         paper: the folder it belongs to, e.g. ``weight-drift``.
         title: one line that says what it asks.
         scales: one instance of one dataclass of parameters for each of ``smoke``, ``small`` and ``paper``, and for
-            ``medium`` (hours on a cluster) where there is one.
+            ``medium`` (hours on a cluster) unless ``settled`` says why not.
         trials: parameters → the configurations of all trials. A configuration is a flat dict of plain values; the key
             ``seed`` is counted in verdicts.
         trial: configuration → rows. Pure: it draws from its own seed, writes nothing, and stands at the top level of a
@@ -56,7 +56,8 @@ class Study:
             out is then *not reproduced at this scale*, and not refuted.
         unprinted: what of the set-up the paper does not print; a claim that does not come out in ours then cannot be
             judged.
-        resources: what the ``medium`` scale takes; given if and only if there is one.
+        resources: what the ``medium`` scale takes; given if and only if it has one of its own.
+        settled: why more of the same tells nothing more: ``medium`` is then ``small``.
         ready: parameters → why the study cannot run here (``"needs CIFAR-10 in …"``), or an empty string.
     """
 
@@ -73,15 +74,21 @@ class Study:
     resources: Resources | None = None
     reduced: str = ""
     unprinted: str = ""
+    settled: str = ""
 
     def __post_init__(self) -> None:
+        own = "medium" in self.scales and self.scales["medium"] != self.scales.get("small")
+        if self.settled and own:
+            raise ValueError(f"study {self.name}: it has a medium scale of its own and says that small tells all")
         if not set(REQUIRED) <= set(self.scales) <= set(SCALES):
             raise ValueError(f"study {self.name}: scales must be {', '.join(SCALES)}, got {', '.join(self.scales)}")
-        if ("medium" in self.scales) != (self.resources is not None):
+        if not self.settled and ("medium" in self.scales) != (self.resources is not None):
             raise ValueError(f"study {self.name}: a medium scale and the resources it takes are declared together")
         kinds = {type(p) for p in self.scales.values()}
         if len(kinds) != 1 or not is_dataclass(next(iter(kinds))):
             raise ValueError(f"study {self.name}: its scales must be instances of one dataclass of parameters")
+        if self.settled:
+            object.__setattr__(self, "scales", {**self.scales, "medium": self.scales["small"]})
 
     def configs(self, scale: str) -> list[Config]:
         """The configurations at ``scale`` as they are stored: plain values that survive JSON unchanged."""
@@ -99,7 +106,7 @@ class Study:
     def obstacle(self, scale: str) -> str:
         """Why the study cannot run at ``scale`` here; empty when it can."""
         if scale not in self.scales:
-            return f"{self.name} has no scale {scale}: more of the same would not tell more; use small or paper"
+            return f"{self.name} has no scale {scale}; it has {', '.join(self.scales)}"
         return self.ready(self.scales[scale]) if self.ready is not None else ""
 
 

@@ -32,8 +32,9 @@ class Outcome:
     key: str
     rows: list[Row]
     error: str
-    seconds: float
+    seconds: float  # that passed
     lost: bool = False  # its worker was killed from outside
+    computing: float | None = None  # seconds of processors, which a busy machine does not lengthen; where known
 
     @property
     def ok(self) -> bool:
@@ -77,9 +78,10 @@ def perform(task: TrialTask) -> Outcome:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-    start = time.perf_counter()
+    start, computing = time.perf_counter(), time.process_time()
     try:
         rows, error = plain_rows(task.function(dict(task.config))), ""
     except (Exception, SystemExit):
         rows, error = [], traceback.format_exc()
-    return Outcome(task.key, rows, error, time.perf_counter() - start)
+    passed, spent = time.perf_counter() - start, time.process_time() - computing
+    return Outcome(task.key, rows, error, passed, computing=spent)

@@ -97,6 +97,7 @@ STUDIES = (
             "paper": Heads(),
         },
         trials=trials,
+        settled="small is the paper's own size",
         trial=trial,
         summary=summary,
     ),

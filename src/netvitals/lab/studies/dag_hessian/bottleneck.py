@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from netvitals import curvature
 from netvitals.curvature.advice.distance import averages, far_pairs
 from netvitals.curvature.measure import metrics
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.dag_hessian._measuring import SEEDS, block_nodes, dataset, moments, obstacle, table
 
 NAME = "dag-hessian-bottleneck"
@@ -31,7 +31,7 @@ class Necks:
     data: str = "noise"
     epochs: int = 0
     exact: bool = True
-    seeds: tuple[int, ...] = SEEDS[:3]
+    seeds: tuple[int, ...] = SEEDS
 
 
 def trials(p: Necks) -> list[Config]:
@@ -100,6 +100,7 @@ STUDIES = (
         scales={
             "smoke": Necks((2, 8), depth=4, base=16, samples=8, classes=10, seeds=SEEDS[:1]),
             "small": Necks(),
+            "medium": Necks((4, 8, 16, 32, 64, 128, 256), base=256, samples=64, exact=False),
             "paper": Necks(
                 (4, 8, 16, 32, 64, 128, 256, 512),
                 base=512,
@@ -111,6 +112,7 @@ STUDIES = (
             ),
         },
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=4, core_hours=1),
         trial=trial,
         summary=summary,
         ready=lambda p: obstacle([p.data]),

@@ -144,7 +144,8 @@ def _spectral(rows: Sequence[Row]) -> Verdict:
 
 def _decay_plot(rows: Sequence[Row]) -> Plot:
     series = []
-    for net in ("plain", "residual", "spectral"):
+    there = {r["net"] for r in rows}  # only those that the claim rests on
+    for net in (n for n in ("plain", "residual", "spectral") if n in there):
         for d, rs in _depths(rows, net).items():
             c = curve(rs)
             series.append(Series(f"{net} L={d}", list(range(len(c))), [float(v) for v in c], line=True))

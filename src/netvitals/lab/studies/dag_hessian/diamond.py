@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from netvitals import curvature
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.dag_hessian._measuring import SEEDS, dataset, moments, obstacle, table
 
 NAME = "dag-hessian-diamond"
@@ -28,7 +28,7 @@ class Diamonds:
     trained_on: str = "digits"
     trained_lengths: tuple[int, ...] = (2,)
     seeds: tuple[int, ...] = SEEDS
-    trained_seeds: tuple[int, ...] = SEEDS[:3]
+    trained_seeds: tuple[int, ...] = SEEDS
 
 
 def trials(p: Diamonds) -> list[Config]:
@@ -95,9 +95,11 @@ STUDIES = (
         scales={
             "smoke": Diamonds((2,), width=8, samples=6, epochs=2, seeds=SEEDS[:1], trained_seeds=SEEDS[:1]),
             "small": Diamonds(),
+            "medium": Diamonds(trained_lengths=(1, 2, 3)),
             "paper": Diamonds(trained_on="cifar10", trained_lengths=(1, 2, 3), seeds=SEEDS, trained_seeds=SEEDS),
         },
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=2, core_hours=1),
         trial=trial,
         summary=summary,
         ready=lambda p: obstacle([p.trained_on]),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from netvitals import curvature
 from netvitals.curvature.advice.distance import decay_rate, fixed_end
 from netvitals.curvature.measure.jacobians import lyapunov
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.dag_hessian._measuring import (
     SEEDS,
     block_nodes,
@@ -111,9 +111,11 @@ STUDIES = (
         scales={
             "smoke": Distance((4,), (4,), (3,), width=12, samples=8, epochs=2, seeds=SEEDS[:2]),
             "small": Distance(),
+            "medium": Distance((8, 10, 12), (8, 12, 16), (8, 10, 12)),
             "paper": Distance((8, 10, 12), (8, 12, 16), (8, 10, 12), trained_on="cifar10", seeds=SEEDS),
         },
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=3, core_hours=2),
         trial=trial,
         summary=summary,
         ready=lambda p: obstacle([p.trained_on]),

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from netvitals import curvature
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.dag_hessian._measuring import (
     SEEDS,
     block_nodes,
@@ -37,7 +37,7 @@ class Gaps:
     trained_on: str = "digits"
     trained_norms: tuple[str, ...] = ("layer",)
     seeds: tuple[int, ...] = SEEDS
-    trained_seeds: tuple[int, ...] = SEEDS[:3]
+    trained_seeds: tuple[int, ...] = SEEDS
 
 
 def trials(p: Gaps) -> list[Config]:
@@ -89,11 +89,13 @@ STUDIES = (
         scales={
             "smoke": Gaps(depth=3, width=10, samples=6, epochs=2, seeds=SEEDS[:1], trained_seeds=SEEDS[:1]),
             "small": Gaps(),
+            "medium": Gaps(trained_norms=("layer", "none")),
             "paper": Gaps(
                 epochs=20, trained_on="cifar10", trained_norms=("layer", "none"), seeds=SEEDS, trained_seeds=SEEDS
             ),
         },
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=3, core_hours=2),
         trial=trial,
         summary=summary,
         ready=lambda p: obstacle([p.trained_on]),

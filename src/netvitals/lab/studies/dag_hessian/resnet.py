@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from netvitals import curvature
 from netvitals.lab import data
 from netvitals.lab.data import Dataset, Split
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.dag_hessian._measuring import SEEDS, moments, numbers, obstacle, table
 
 NAME = "dag-hessian-resnet"
@@ -30,7 +30,7 @@ class Towers:
     probes: int = 10
     data: str = "noise"
     epochs: int = 0
-    seeds: tuple[int, ...] = SEEDS[:3]
+    seeds: tuple[int, ...] = SEEDS
 
 
 def trials(p: Towers) -> list[Config]:
@@ -97,9 +97,11 @@ STUDIES = (
         scales={
             "smoke": Towers(width=4, blocks=(1, 1), samples=4, probes=6, seeds=SEEDS[:1]),
             "small": Towers(),
+            "medium": Towers(probes=30),
             "paper": Towers(probes=30, data="cifar10", epochs=100, seeds=SEEDS),
         },
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=4, core_hours=3),
         trial=trial,
         summary=summary,
         ready=lambda p: obstacle([p.data]),

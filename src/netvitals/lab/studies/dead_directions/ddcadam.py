@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netvitals.lab import data as datasets
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.dead_directions import _race
 
 OPTIMIZERS = ("adam", "adamw", "ddcadam", "ddcadam-radial")
@@ -77,11 +77,13 @@ STUDIES = (
         "dead-directions",
         "does DDCAdam help?",
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=2, core_hours=20),
         trial=trial,
         summary=summary,
         scales={
             "smoke": Race({"mlp": 40, "resnet": 8, "gpt": 8, "finetune": 20}, rates=(1e-3, 1e-2), seeds=1),
             "small": Race({"mlp": 300, "resnet": 120, "gpt": 60, "finetune": 100}),
+            "medium": Race({"mlp": 1500, "resnet": 1000, "gpt": 600, "finetune": 500}),
             "paper": Race({"mlp": 5000, "resnet": 5000, "gpt": 5000, "finetune": 1000}),
         },
     ),
@@ -90,12 +92,14 @@ STUDIES = (
         "dead-directions",
         "does DDCAdam help on natural images?",
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=2, core_hours=20),
         trial=trial,
         summary=summary,
         ready=lambda p: datasets.missing(p.images.split(",")[0]),
         scales={
             "smoke": Race({"images": 8}, rates=(1e-3, 1e-2), seeds=1, images="digits"),
             "small": Race({"images": 250}),
+            "medium": Race({"images": 2500}),
             "paper": Race({"images": 20_000}, seeds=5, images="cifar10"),
         },
     ),

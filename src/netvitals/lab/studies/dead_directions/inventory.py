@@ -47,6 +47,7 @@ STUDIES = (
         "dead-directions",
         "orders, λ, m and ν of models with known answers",
         trials=trials,
+        settled="the answers are known exactly, and the sample of small already separates them",
         trial=trial,
         summary=summary,
         scales={"smoke": Inventory(size=1500), "small": Inventory(), "paper": Inventory(size=20_000)},

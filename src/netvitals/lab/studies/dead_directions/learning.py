@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.dead_directions import _learning
 
 
@@ -21,7 +21,7 @@ class Learning:
     coefficient: int = 800
     draws: int = 300
     data_sets: int = 4000
-    seeds: int = 3
+    seeds: int = 5
 
 
 def trials(p: Learning) -> list[Config]:
@@ -62,6 +62,7 @@ STUDIES = (
         "dead-directions",
         "dead directions while networks learn",
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=2, core_hours=6),
         trial=trial,
         summary=summary,
         scales={
@@ -69,6 +70,9 @@ STUDIES = (
                 diagonal=60, heads=(150,), grokking=900, regime=30, coefficient=160, draws=40, data_sets=1000, seeds=1
             ),
             "small": Learning(),
+            "medium": Learning(
+                diagonal=60_000, grokking=6000, regime=1500, coefficient=2000, draws=800, data_sets=12_000, seeds=10
+            ),
             "paper": Learning(
                 diagonal=200_000, grokking=20_000, regime=5000, coefficient=5000, draws=2000, data_sets=40_000, seeds=10
             ),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.dead_directions import _bridge
 
 TRAJECTORIES = (
@@ -35,7 +35,7 @@ class Optimisers:
     trajectory: int = 20_000
     drift: int = 2000
     synchronised: int = 200
-    seeds: int = 3
+    seeds: int = 5
 
 
 def trials(p: Optimisers) -> list[Config]:
@@ -80,11 +80,13 @@ STUDIES = (
         "dead-directions",
         "which optimisers respect symmetries and keep rates",
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=2, core_hours=2),
         trial=trial,
         summary=summary,
         scales={
             "smoke": Optimisers(trajectory=2000, drift=2000, seeds=1),
             "small": Optimisers(),
+            "medium": Optimisers(trajectory=60_000, drift=6000, seeds=10),
             "paper": Optimisers(trajectory=200_000, drift=20_000, seeds=10),
         },
     ),

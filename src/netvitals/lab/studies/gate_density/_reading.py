@@ -32,8 +32,8 @@ def acts(rows: Iterable[Row]) -> list[str]:
 
 
 def split(runs: Sequence[Row], theta: float, pooling: str, kind: str = "all") -> tuple[bool, str]:
-    """Whether ReLU falls and the smooth activations rise in every run, and the changes in points, activation by
-    activation."""
+    """Whether ReLU falls and the smooth activations rise in every run, and the mean changes in points with their 95 %
+    intervals, activation by activation."""
     facts, ok = [], True
     for act in acts(runs):
         values = changes([r for r in runs if r["act"] == act], theta, pooling, kind)
@@ -42,7 +42,7 @@ def split(runs: Sequence[Row], theta: float, pooling: str, kind: str = "all") ->
         smooth = act in SMOOTH
         good = sum(v > 0 if smooth else v < 0 for v in values)
         ok &= good == len(values)
-        facts.append(f"{act} {span([100 * v for v in values])} ({good}/{len(values)} {'up' if smooth else 'down'})")
+        facts.append(f"{act} {average([100 * v for v in values])} ({good}/{len(values)} {'up' if smooth else 'down'})")
     return ok, ", ".join(facts)
 
 
@@ -53,6 +53,18 @@ def span(values: Sequence[float], form: str = "+.2f") -> str:
     """
     low, high = min(values), max(values)
     return f"{low:{form}}" if low == high else f"{low:{form}} to {high:{form}}"
+
+
+def average(values: Sequence[float], form: str = "+.2f") -> str:
+    """Mean with its 95 % interval; of one value the value.
+
+    >>> average([1.0, 2.0, 3.0]), average([2.0])
+    ('+2.00 [-0.48, +4.48]', '+2.00')
+    """
+    if len(values) < 2:
+        return f"{values[0]:{form}}"
+    found = judges.difference(values)
+    return f"{found.value:{form}} [{found.low:{form}}, {found.high:{form}}]"
 
 
 def poolings(runs: Sequence[Row]) -> tuple[tuple[str, str], ...]:

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from netvitals.lab.engine.claim import PAIRS
 from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide
 from netvitals.lab.studies.gate_density import _pictures as pictures
@@ -121,6 +122,7 @@ CLAIMS = (
     Claim(
         id="gate-density/C5",
         study=NORMS,
+        seeds=PAIRS,
         statement="The split is the same under GroupNorm",
         expected=Expected(direction="same signs"),
         judge=_norms,
@@ -136,6 +138,7 @@ CLAIMS = (
     Claim(
         id="gate-density/C16",
         study=ARCHITECTURES,
+        seeds=PAIRS,
         statement="The rise of smooth activations generalises to other architectures; the "
         "decline of ReLU and the rise of rank belong to convolutional networks",
         expected=Expected(direction="smooth up everywhere, ReLU down and rank up in convolutional networks only"),
@@ -146,6 +149,7 @@ CLAIMS = (
     Claim(
         id="gate-density/E2",
         study=ARCHITECTURES,
+        seeds=PAIRS,
         statement="In convolutional ReLU networks density falls in every run while accuracy rises",
         expected=Expected(direction="all fall"),
         judge=_accuracy,
@@ -156,6 +160,7 @@ CLAIMS = (
     Claim(
         id="gate-density/E17",
         study=ARCHITECTURES,
+        seeds=PAIRS,
         statement="Effective rank rises in every condition",
         expected=Expected(direction="all rise"),
         judge=_rank,

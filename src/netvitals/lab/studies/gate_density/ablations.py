@@ -18,7 +18,7 @@ OTHERS = ("mixer-mini", "vit-mini")
 
 @dataclass(frozen=True)
 class Norms:
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 25
     networks: tuple[str, ...] = ("mlp:64-128x3-10", "resnet-mini,width=8")
     norms: tuple[str, ...] = ("batch", "group", "layer")
@@ -27,7 +27,7 @@ class Norms:
 
 @dataclass(frozen=True)
 class ArchitectureSettings:
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 25
     data: str = "digits"
     networks: tuple[str, ...] = (*CONVOLUTIONAL, *OTHERS)

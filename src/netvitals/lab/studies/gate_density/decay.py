@@ -38,7 +38,7 @@ CLOSE = 0.03  # of S, relative: the search ends
 
 @dataclass(frozen=True)
 class DecaySettings:
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 50
     amounts: tuple[float, ...] = (0.00244, 0.244, S)
     network: str = "mlp:64-128x3-10"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from netvitals.lab.engine.claim import PAIRS
 from netvitals.lab.engine.judges import groups, matches
 from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide
 from netvitals.lab.studies.gate_density import _pictures as pictures
@@ -93,6 +94,7 @@ CLAIMS = (
     Claim(
         id="gate-density/X-decay",
         study=DECAY,
+        seeds=PAIRS,
         statement="Beyond the paper: the integrated decay S decides how far σ collapses, coupled or not",
         expected=Expected(direction="below half at S = 2.44, within 15 % at S = 0.0024, under all"),
         judge=_amount,
@@ -102,6 +104,7 @@ CLAIMS = (
     Claim(
         id="gate-density/X-decay-signs",
         study=DECAY,
+        seeds=PAIRS,
         statement="Beyond the paper: at S = 2.44 ReLU falls and the smooth activations "
         "rise under coupled and decoupled decay alike",
         expected=Expected(direction="all arms"),
@@ -112,6 +115,7 @@ CLAIMS = (
     Claim(
         id="gate-density/X-exempt",
         study=DECAY,
+        seeds=PAIRS,
         statement="Beyond the paper: without decay on the norms' scales and shifts σ does not collapse",
         expected=Expected(0.0, tolerance=STEADY),
         judge=_exempt,
@@ -121,6 +125,7 @@ CLAIMS = (
     Claim(
         id="gate-density/X-decay-images",
         study=IMAGES,
+        seeds=PAIRS,
         statement="Beyond the paper: at matched integrated decay σ collapses under SGD, AdamW and Adam (images)",
         expected=Expected(direction="below half under all"),
         judge=_images,

@@ -29,7 +29,7 @@ class FineTuning:
     network: str = "resnet-mini,width=8"
     activations: tuple[str, ...] = FOUR
     optimizers: tuple[str, ...] = ("sgd", "adamw")
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 10
     share: float = 0.05
     tuning: int = 5  # epochs

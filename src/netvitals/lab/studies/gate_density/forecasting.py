@@ -16,7 +16,7 @@ from torch import nn
 
 from netvitals import gates
 from netvitals.lab.data import Dataset
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density._training import DEPENDS, FOUR, S, build, condition, load, prepared
 from netvitals.lab.studies.gate_density.trajectories import PAPERS_ADAM, TEACHER
 from netvitals.lab.training import steps_of, train
@@ -30,7 +30,7 @@ OBSERVATIONS = 60  # measured steps in a whole run
 
 @dataclass(frozen=True)
 class Forecasting:
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 25
     asked: float = 0.2  # share of the training after which the watch is asked
     networks: tuple[tuple[str, str], ...] = (
@@ -156,9 +156,11 @@ STUDIES = (
                 asked=0.3,
             ),
             "small": Forecasting(),
+            "medium": Forecasting(seeds=10, epochs=50),
             "paper": Forecasting(networks=(("resnet18", "cifar10"),)),
         },
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=2, core_hours=8),
         trial=trial,
         summary=summary,
         depends=(*DEPENDS, "netvitals.findings.gates", "netvitals.gates.forecasting"),

@@ -19,7 +19,7 @@ from netvitals import activations, gates
 from netvitals.capture import preserved
 from netvitals.lab import data as datasets
 from netvitals.lab import models
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density._training import FOUR, S, build, condition
 from netvitals.lab.training import Recipe, match_decay, train
 
@@ -32,7 +32,7 @@ STARTS = (("default", "default"), ("normal", "default"), ("default", "zero"), ("
 @dataclass(frozen=True)
 class Foundations:
     seeds: int = 20
-    sweep_seeds: int = 3
+    sweep_seeds: int = 5
     width: int = 8  # of the convolutional networks
     side: int = 32
     depths: tuple[int, ...] = (1, 2, 4, 8, 12)
@@ -257,9 +257,11 @@ STUDIES = (
                 seeds=3, sweep_seeds=1, side=16, width=4, depths=(1, 4), batches=(8,), steps=1000, epochs=3
             ),
             "small": Foundations(),
+            "medium": Foundations(width=32, depths=tuple(range(1, 13)), batches=(4, 8, 16, 32, 64)),
             "paper": Foundations(width=64, depths=tuple(range(1, 13)), batches=(4, 8, 16, 32, 64)),
         },
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=4, core_hours=4),
         trial=trial,
         summary=summary,
     ),

@@ -31,7 +31,7 @@ CLOSE = 0.01  # mean squared error of a pixel below which the picture counts as 
 class Privacy:
     stiffness: tuple[float, ...] = STIFFNESS
     seeds: int = 10
-    iterations: tuple[int, ...] = (600, 2400)  # the longer one tells whether the shorter one had converged
+    iterations: tuple[int, ...] = (2400, 9600)  # the longer one tells whether the shorter one had converged
     channels: int = 4
 
 
@@ -158,8 +158,8 @@ STUDIES = (
         scales={
             "smoke": Privacy(stiffness=(1.0, 10.0, 60.0), seeds=4, iterations=(40, 80)),
             "small": Privacy(),
-            "medium": Privacy(seeds=20, iterations=(2400, 9600)),
-            "paper": Privacy(seeds=20, iterations=(3000, 12000)),
+            "medium": Privacy(seeds=20, iterations=(9600, 38_400)),
+            "paper": Privacy(seeds=20, iterations=(9600, 38_400)),
         },
         resources=Resources(cpus=1, memory_gb=2, core_hours=2),
         trials=trials,

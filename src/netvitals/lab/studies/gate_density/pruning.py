@@ -32,7 +32,7 @@ class Pruning:
     data: str = "digits"
     network: str = "resnet-mini,width=16"
     activations: tuple[str, ...] = FOUR
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 12
     ratios: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
     augment: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from netvitals.lab.engine.claim import PAIRS
 from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Verdict
 from netvitals.lab.studies.gate_density import _pictures as pictures
@@ -28,6 +29,7 @@ def _per_data(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/C4{tag}",
         study=MLP,
+        seeds=PAIRS,
         statement=f"Under SGD with decay density falls for ReLU and rises for GELU, SiLU and Mish ({where})",
         expected=Expected(direction="ReLU down, smooth up, every seed"),
         judge=split_judges.perceptron_split,
@@ -38,6 +40,7 @@ def _per_data(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/C6{tag}",
         study=MLP,
+        seeds=PAIRS,
         statement=f"The sign of the change is the same at five thresholds ({where})",
         expected=Expected(0.0, tolerance=0.0),
         judge=split_judges.thresholds,
@@ -48,6 +51,7 @@ def _per_data(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/E5{tag}",
         study=MLP,
+        seeds=PAIRS,
         statement=f"Smooth activations rise by less at θ = .01 than at .10, and the mean gate falls for all ({where})",
         expected=Expected(direction="0 < rise at .01 < rise at .10; mean gate falls"),
         judge=split_judges.magnitudes,
@@ -58,6 +62,7 @@ def _per_data(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/C8{tag}",
         study=MLP,
+        seeds=PAIRS,
         statement=f"γ and σ collapse under SGD with coupled decay and not under AdamW at the paper's decay ({where})",
         expected=Expected(direction="σ below half under SGD, within 15 % under AdamW"),
         judge=split_judges.collapse,
@@ -68,6 +73,7 @@ def _per_data(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/C12{tag}",
         study=MLP,
+        seeds=PAIRS,
         statement=f"By channel the raw margin fails for smooth activations and the normalised one works ({where})",
         expected=Expected(direction="normalised above raw and half, every cell"),
         judge=split_judges.channels,
@@ -78,6 +84,7 @@ def _per_data(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/C13{tag}",
         study=MLP,
+        seeds=PAIRS,
         statement=f"The same margin, not refitted, tells the trend of channels under AdamW ({where})",
         expected=Expected(direction="most channels agree, in every cell"),
         judge=split_judges.transfer,
@@ -88,6 +95,7 @@ def _per_data(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/E12-adam{tag}",
         study=MLP,
+        seeds=PAIRS,
         statement=f"Under Adam the split is that of SGD ({where})",
         expected=Expected(direction="ReLU down, smooth up"),
         judge=partial(split_judges.optimizer, name="adam", falls=("relu",)),
@@ -97,6 +105,7 @@ def _per_data(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/E12-adamw{tag}",
         study=MLP,
+        seeds=PAIRS,
         statement=f"Under AdamW density falls for all four ({where})",
         expected=Expected(direction="all down"),
         judge=partial(split_judges.optimizer, name="adamw", falls=("relu", *SMOOTH)),
@@ -106,6 +115,7 @@ def _per_data(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/X-law{tag}",
         study=MLP,
+        seeds=PAIRS,
         statement="Beyond the paper: the interval-union law gives the final density "
         f"of a site within 2 points in the median ({where})",
         expected=Expected(0.0, tolerance=AIM),
@@ -126,6 +136,7 @@ def _image(
     return Claim(
         id=f"gate-density/{name}",
         study=IMAGES,
+        seeds=PAIRS,
         statement=statement,
         expected=expected,
         judge=judge,
@@ -195,6 +206,7 @@ def _image_claims() -> Iterator[Claim]:
     yield Claim(
         id="gate-density/C13",
         study=IMAGES,
+        seeds=PAIRS,
         statement="The same margin, not refitted, tells the trend of channels under AdamW (images, S matched to SGD)",
         expected=Expected(direction="most channels agree, in every cell"),
         judge=split_judges.transfer,

@@ -26,7 +26,7 @@ LADDER = ("softplus:200", "softplus:100", "softplus:35")  # only for the transit
 
 @dataclass(frozen=True)
 class SweepSettings:
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 25
     data: tuple[str, ...] = ("digits", TEACHER)
     network: str = "mlp:64-128x3-10"

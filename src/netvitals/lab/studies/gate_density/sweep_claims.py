@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from netvitals import activations, stats
+from netvitals.lab.engine.claim import PAIRS
 from netvitals.lab.engine.judges import matches
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, fails
 from netvitals.lab.studies.gate_density import _pictures as pictures
@@ -204,6 +205,7 @@ def _claims(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/C9{tag}",
         study=STUDY,
+        seeds=PAIRS,
         statement=f"Means drift negative, nearly alike for nine activations ({where})",
         expected=Expected(direction="9 negative, spread small against z_low"),
         judge=_drift,
@@ -214,6 +216,7 @@ def _claims(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/C10{tag}",
         study=STUDY,
+        seeds=PAIRS,
         statement=f"The sign of μ − z_low gives the direction for nine activations ({where})",
         expected=Expected(direction="9 of 9"),
         judge=_direction,
@@ -224,6 +227,7 @@ def _claims(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/E6{tag}",
         study=STUDY,
+        seeds=PAIRS,
         statement=f"ReLU, leaky ReLU and Softplus 50 decline, Softplus 20 and all smoother ones rise ({where})",
         expected=Expected(direction="6 rise, 3 fall"),
         judge=_family,
@@ -233,6 +237,7 @@ def _claims(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/C14{tag}",
         study=STUDY,
+        seeds=PAIRS,
         statement=f"The smoother the activation, the more density rises: Var f' and trend "
         f"correlate negatively ({where})",
         expected=Expected(-0.71, tolerance=0.71),
@@ -244,6 +249,7 @@ def _claims(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/C6-softplus{tag}",
         study=STUDY,
+        seeds=PAIRS,
         statement=f"The sign does not depend on the threshold, for Softplus 50 either ({where})",
         expected=Expected(direction="no flip"),
         judge=_stiff_threshold,
@@ -255,6 +261,7 @@ def _claims(name: str) -> Iterator[Claim]:
     yield Claim(
         id=f"gate-density/X-transition{tag}",
         study=STUDY,
+        seeds=PAIRS,
         statement=f"Beyond the paper: inside softplus the trend turns at β* = ln((1−θ)/θ)/|μ| ({where})",
         expected=Expected(direction="between the neighbours of β* on the ladder"),
         judge=_transition,

@@ -28,7 +28,7 @@ MATCHED: tuple[tuple[str, float], ...] = (("sgd", S), ("adamw", S), ("adam", 0.0
 
 @dataclass(frozen=True)
 class Perceptrons:
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 25
     data: tuple[str, ...] = ("digits", TEACHER)
     network: str = "mlp:64-128x3-10"
@@ -37,7 +37,7 @@ class Perceptrons:
 
 @dataclass(frozen=True)
 class ImageSettings:
-    seeds: int = 3
+    seeds: int = 5
     epochs: int = 16
     data: str = "cifar10,train=4000,test=1000"
     pool: int = 2  # average so many pixels, in each direction, into one
@@ -135,6 +135,9 @@ STUDIES = (
                 activations=("relu", "gelu"),
             ),
             "small": ImageSettings(),
+            "medium": ImageSettings(
+                epochs=25, data="cifar10,train=10000,test=2000", pool=1, network="resnet18,width=16"
+            ),
             "paper": ImageSettings(
                 epochs=25,
                 data="cifar10",
@@ -146,6 +149,7 @@ STUDIES = (
             ),
         },
         trials=image_trials,
+        resources=Resources(cpus=2, memory_gb=4, core_hours=60),
         trial=run,
         reduced="a narrow residual network on digits, or on few images",
         summary=summary,

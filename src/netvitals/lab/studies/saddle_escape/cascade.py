@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from netvitals import saddle
-from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Study, Verdict, decide
+from netvitals.lab.studies import Claim, Config, Expected, Plot, Resources, Row, Series, Study, Verdict, decide
 from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.escape import balanced
 from netvitals.saddle.laws.homotopy import attribute, hitting_time, homotopy_slice
@@ -32,6 +32,7 @@ class Parameters:
 SCALES = {
     "smoke": Parameters(0.15, 8, lr=0.2, batch=1024),
     "small": Parameters(0.05, 16),
+    "medium": Parameters(0.05, 20, batch=8192),
     "paper": Parameters(0.05, 24, batch=16_384),
 }
 
@@ -214,6 +215,7 @@ STUDIES = (
         title="Three modes: exact reduction and attribution of the escape time (E5)",
         scales=SCALES,
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=3, core_hours=1),
         trial=trial,
         summary=summary,
     ),

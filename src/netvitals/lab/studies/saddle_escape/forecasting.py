@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from netvitals import saddle
-from netvitals.lab.studies import Config, Row, Study
+from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.saddle import Snapshot
 from netvitals.saddle.measure.plateau import measure_plateaus
 from netvitals.saddle.students.network import output
@@ -70,7 +70,8 @@ class Parameters:
 
 SCALES = {
     "smoke": Parameters((3, 8, 16), 2, width=32, batch=64, hurry=4),
-    "small": Parameters(tuple(range(len(GRID))), 3),
+    "small": Parameters(tuple(range(len(GRID))), 5),
+    "medium": Parameters(tuple(range(len(GRID))), 10, width=128, batch=256, max_steps=30_000),
     "paper": Parameters(tuple(range(len(GRID))), 10, width=128, batch=512, max_steps=60_000),
 }
 
@@ -297,6 +298,7 @@ STUDIES = (
         title="Can the step at which the loss drops be told in advance?",
         scales=SCALES,
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=3, core_hours=10),
         trial=trial,
         summary=summary,
         hypothesis=HYPOTHESIS,

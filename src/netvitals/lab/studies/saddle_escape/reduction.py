@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from netvitals import saddle
-from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Study, Verdict, decide
+from netvitals.lab.studies import Claim, Config, Expected, Plot, Resources, Row, Series, Study, Verdict, decide
 from netvitals.saddle.students.network import ansatz_stack, normalized_rates, project
 
 
@@ -30,6 +30,7 @@ class Parameters:
 SCALES = {
     "smoke": Parameters(x0=(0.2, 0.25, 0.3), width=16, inputs=4, lr=0.2, batch=1024, steps=900, snapshots=8),
     "small": Parameters(x0=(0.03, 0.05, 0.07, 0.09), width=64, inputs=16, lr=0.1, batch=1024, steps=23_040),
+    "medium": Parameters(x0=(0.03, 0.05, 0.07, 0.09), width=64, inputs=16, lr=0.05, batch=8192, steps=46_080),
     "paper": Parameters(x0=(0.03, 0.05, 0.07, 0.09), width=64, inputs=16, lr=0.02, batch=32_768, steps=120_000),
 }
 
@@ -123,6 +124,7 @@ STUDIES = (
         title="Does the full network follow the scalar chain? (E1)",
         scales=SCALES,
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=3, core_hours=1),
         trial=trial,
         summary=summary,
     ),

@@ -108,6 +108,7 @@ STUDIES = (
         title="Escape time against ε, by depth and by small layers (E2)",
         scales=SCALES,
         trials=trials,
+        settled="small is the paper's own size, a differential equation without chance",
         trial=trial,
         summary=summary,
     ),

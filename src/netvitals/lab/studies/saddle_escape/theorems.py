@@ -61,6 +61,7 @@ STUDIES = (
         title="Do the theorems of saddle escape hold, number by number? (T1–T27)",
         scales=SCALES,
         trials=trials,
+        settled="theorems to the error of quadrature, on networks drawn twice",
         trial=trial,
         summary=summary,
     ),

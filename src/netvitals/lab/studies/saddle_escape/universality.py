@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from netvitals import saddle
-from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Study, Verdict, decide
+from netvitals.lab.studies import Claim, Config, Expected, Plot, Resources, Row, Series, Study, Verdict, decide
 from netvitals.saddle.measure.exponent import Collapse, collapse
 from netvitals.saddle.students.network import ansatz_stack, normalized_rates, project
 
@@ -30,6 +30,7 @@ class Parameters:
 SCALES = {
     "smoke": Parameters(5, (), 1, 0.2),
     "small": Parameters(14, (("tanh", 0.1), ("sin", 0.1)), 1, 0.2),
+    "medium": Parameters(14, (*((n, 0.1) for n in CLASS_B), ("gelu", 0.316), ("silu", 0.316)), 3, 0.1),
     "paper": Parameters(
         14, tuple((n, e) for n in NAMES for e in ((0.03, 0.055, 0.1) if n in CLASS_B else (0.1, 0.18, 0.316))), 5, 0.05
     ),
@@ -154,6 +155,7 @@ STUDIES = (
         title="Do escape times collapse across activations? (E3)",
         scales=SCALES,
         trials=trials,
+        resources=Resources(cpus=1, memory_gb=2, core_hours=2),
         trial=trial,
         summary=summary,
     ),

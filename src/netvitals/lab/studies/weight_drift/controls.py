@@ -1,6 +1,7 @@
 """Is drift the optimiser's own doing? Random data, controls that must not drift, optimisers and rates (P5, P6).
 
-Every trial trains several seeds of one bias-free MLP at once and reads the drift of every weight matrix.
+Every trial trains several seeds of one bias-free MLP at once and reads the drift of every weight matrix. What is said
+of random data, of its controls and of BatchNorm is measured under two optimisers, momentum SGD and Adam.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from netvitals import stats
 from netvitals.lab import data as datasets
 from netvitals.lab.data import Dataset
+from netvitals.lab.engine.judges import groups
 from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.weight_drift._networks import (
     change_rows,
@@ -33,6 +35,7 @@ RATES: dict[str, tuple[float, ...]] = {
     "sign": (1e-4, 3e-4, 1e-3),
     "muon": (5e-4, 1e-3, 2e-3),
 }
+PAIR = (("momentum", 0.02), ("adam", 1e-3))  # what random data and its controls are trained with
 INITS = ("he", "orthogonal", "xavier", "default")
 STACKED = ("sgd", "momentum", "adam", "adamw")  # optimisers that train stacked seeds
 
@@ -42,7 +45,7 @@ class Controls:
     steps: int = 300
     sweep_steps: int = 200
     seeds: int = 5
-    sweep_seeds: int = 3
+    sweep_seeds: int = 5
     batch: int = 128
     width: int = 128
     depth: int = 4
@@ -64,10 +67,14 @@ def trials(p: Controls) -> list[Config]:
         "width": p.width,
         "depth": p.depth,
     }
-    configs: list[Config] = [{"check": "random data", **base, "act": act} for act in ACTIVATIONS]
-    configs.append({"check": "random data", **base, "loss": "onehot-mse", "lr": 0.005})
-    configs.append({"check": "batch norm", **base, "norm": "batch"})
-    configs += [{"check": "source", **base, "data": source} for source in ("fixed", "permuted", "digits")]
+    configs: list[Config] = []
+    for kind, lr in PAIR:
+        mine = {**base, "optimizer": kind, "lr": lr}
+        configs += [{"check": "random data", **mine, "act": act} for act in ACTIVATIONS]
+        squared = 0.005 if kind == "momentum" else lr  # its gradient is larger, which Adam does not feel
+        configs.append({"check": "random data", **mine, "loss": "onehot-mse", "lr": squared})
+        configs.append({"check": "batch norm", **mine, "norm": "batch"})
+        configs += [{"check": "source", **mine, "data": source} for source in ("fixed", "permuted", "digits")]
     configs += [{"check": "init", **base, "init": init} for init in INITS[1:]]
     sweep = {**base, "steps": p.sweep_steps, "seeds": p.sweep_seeds}
     configs += [
@@ -151,11 +158,11 @@ def _chosen(rates: Sequence[float], count: int) -> tuple[float, ...]:
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     facts: dict[str, Any] = {}
-    for act in ACTIVATIONS:
-        mine = [r for r in rows if r["check"] == "random data" and r["act"] == act and r["loss"] == "ce"]
+    random = groups(rows, "act", "optimizer", check="random data", loss="ce")
+    for (act, kind), mine in random.items():
         drift = list(hidden_drift(mine).values())
         if len(drift) > 1:
-            facts[f"hidden drift_z, {act}, random data"] = str(stats.mean(drift))
+            facts[f"hidden drift_z, {act}, {kind}, random data"] = str(stats.mean(drift))
     return facts
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netvitals import stats
-from netvitals.lab.engine.judges import groups, means, some
+from netvitals.lab.engine.judges import compared, groups, means, paired, some
 from netvitals.lab.engine.verdict import Fact, fails, holds, underspecified
 from netvitals.lab.studies import Plot, Row, Series, Verdict, decide, not_run
 from netvitals.lab.studies.weight_drift._cliff import Cliff, falls, picture
@@ -82,20 +82,24 @@ def cliff_plot(rows: Sequence[Row]) -> Plot:
 
 
 def relufication(rows: Sequence[Row]) -> Verdict:
-    facts: dict[str, list[float]] = {}
-    worst, sparse = 0.0, 1.0
+    """Accuracy that ReLU from the start loses against the smooth activation, paired by seed: below ``COST`` with its
+    whole interval, for the activation that loses most."""
+    facts: dict[str, Fact] = {}
+    lost: dict[str, list[float]] = {}
+    sparse = 1.0
     for act in dict.fromkeys(r["act"] for r in rows):
         accuracy, zeros = (means(rows, column, "stage", act=act) for column in ("accuracy", "hard"))
-        worst = max(worst, accuracy["trained"] - accuracy["relu from the start"])
+        smooth, relu = (
+            means(rows, "accuracy", "seed", act=act, stage=stage) for stage in ("trained", "relu from the start")
+        )
+        lost[act] = paired(smooth, relu)
         sparse = min(sparse, zeros["relu from the start"])
         facts |= {f"{act} {stage}: accuracy, zeros": [accuracy[stage], zeros[stage]] for stage in accuracy}
-    return decide(
-        worst <= COST and sparse > GAIN,
-        worst,
-        note="accuracy lost by training with ReLU instead",
-        facts=facts,
-        seeds=len({r["seed"] for r in rows}),
-    )
+    worst = max(lost, key=lambda act: sum(lost[act]))
+    note = f"accuracy lost by training with ReLU instead of {worst}"
+    if sparse <= GAIN:
+        return fails(sparse, note="zeros that ReLU brings", facts=facts, seeds=len(lost[worst]))
+    return compared(lost[worst], -1, margin=COST, note=note, facts=facts)
 
 
 def dial_verdict(rows: Sequence[Row]) -> Verdict:

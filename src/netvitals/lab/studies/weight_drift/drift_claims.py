@@ -10,6 +10,10 @@ from netvitals.lab.studies import Claim, Expected
 from netvitals.lab.studies.weight_drift import drift_judges
 from netvitals.lab.studies.weight_drift.drift_judges import HARDLY, NONE
 
+CHOSEN = (
+    "a bias-free MLP of four hidden layers on random data, 300 steps",
+    "two optimisers: SGD with momentum at 0.02 and Adam at 0.001",
+)
 SIGNS, CONTROLS, ARCHITECTURES = "weight-drift-signs", "weight-drift-controls", "weight-drift-architectures"
 
 
@@ -48,6 +52,9 @@ def _claims() -> Iterator[Claim]:
         judge=drift_judges.intrinsic,
         section="announcement",
         uses=lambda c: c["check"] == "source" or (c["check"] == "random data" and c["act"] == "relu"),
+        seeds=PAIRS,
+        effect="hidden drift_z on fresh random data",
+        choices=CHOSEN,
     )
     yield Claim(
         id="weight-drift/C10",
@@ -57,6 +64,9 @@ def _claims() -> Iterator[Claim]:
         judge=drift_judges.activations,
         section="abstract",
         uses=matches(check="random data", act=("relu", "gelu", "silu")),
+        seeds=PAIRS,
+        effect="hidden drift_z on fresh random data, the weakest activation and optimiser",
+        choices=CHOSEN,
     )
     yield Claim(
         id="weight-drift/C11",
@@ -65,9 +75,11 @@ def _claims() -> Iterator[Claim]:
         expected=Expected(direction="pre-activations sink"),
         judge=drift_judges.architectures,
         section="abstract",
+        seeds=PAIRS,
         effect="change of the mean input of activations, in its standard deviations",
         choices=(
             "small networks, 120 steps",
+            "two optimisers: SGD with momentum and Adam; for the GPT Muon and Adam",
             "the residual network with and without BatchNorm; the paper does not say which",
         ),
         question="Does the residual network have BatchNorm, and which statistic drifts there?",
@@ -80,16 +92,22 @@ def _claims() -> Iterator[Claim]:
         judge=drift_judges.optimisers,
         section="paragraph on optimisers",
         uses=matches(check="sweep"),
+        seeds=PAIRS,
+        effect="hidden drift_z by learning rate, mean over seeds",
+        choices=("a bias-free MLP on random data, 200 steps", "six optimisers with three rates each, ours"),
         plot=drift_judges.sweep_plot,
     )
     yield Claim(
         id="weight-drift/C13",
         study=CONTROLS,
         statement="Symmetric activations do not drift, nor does a layer with centred input",
-        expected=Expected(0.0, tolerance=NONE),
+        expected=Expected(direction=f"at most {NONE:g} of the drift of ReLU"),
         judge=drift_judges.symmetric,
         section="beyond the paper",
         uses=random,
+        seeds=PAIRS,
+        effect="|hidden drift_z| of a control over that of ReLU",
+        choices=CHOSEN,
     )
     yield Claim(
         id="weight-drift/C14",
@@ -99,6 +117,9 @@ def _claims() -> Iterator[Claim]:
         judge=drift_judges.sign_rule,
         section="beyond the paper",
         uses=random,
+        seeds=PAIRS,
+        effect="hidden drift_z",
+        choices=CHOSEN,
     )
     yield Claim(
         id="weight-drift/C23",
@@ -122,6 +143,9 @@ def _claims() -> Iterator[Claim]:
         judge=drift_judges.batch_norm,
         section="beyond the paper",
         uses=lambda c: c["check"] == "batch norm" or (c["check"] == "random data" and c["act"] == "relu"),
+        seeds=PAIRS,
+        effect="hidden drift_z with BatchNorm over without",
+        choices=CHOSEN,
     )
     yield Claim(
         id="weight-drift/E2",

@@ -30,9 +30,9 @@ TOOLS = ("none", "centre_weights", "project_gradients", "centre_activations")
 @dataclass(frozen=True)
 class Steering:
     steps: int = 400
-    seeds: int = 3
+    seeds: int = 5
     suppression_steps: int = 300
-    suppression_seeds: int = 3
+    suppression_seeds: int = 5
     width: int = 128
     scales: tuple[float, ...] = SCALES
     targets: tuple[float, ...] = TARGETS

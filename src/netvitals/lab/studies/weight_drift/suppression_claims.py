@@ -63,7 +63,10 @@ CLAIMS = tuple(
         ours=True,
         seeds=PAIRS,
         effect="hidden drift_z with the tool over without; score with minus without, paired by seed",
-        choices=("an MLP on photographs (digits where there are none), a GPT of two blocks on text", "Adam, 200 steps"),
+        choices=(
+            "an MLP on photographs (digits where there are none), a GPT and Hugging Face's GPT-2 of two blocks on text",
+            "Adam, 200 steps",
+        ),
     )
     for tool in TOOLS[1:]
 )
