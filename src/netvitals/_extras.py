@@ -6,6 +6,7 @@ from __future__ import annotations
 PARTS = {
     "plotly": ("plotly", "notebook"),
     "sklearn": ("scikit-learn", "lab"),
+    "PIL": ("pillow", "lab"),
     "ray": ("ray", "ray"),
     "lightning": ("lightning", "lightning"),
     "transformers": ("transformers", "hf"),

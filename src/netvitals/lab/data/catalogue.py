@@ -11,8 +11,10 @@ from netvitals.lab.data.audio import Audio
 from netvitals.lab.data.dataset import Dataset
 from netvitals.lab.data.folder import root
 from netvitals.lab.data.images import CIFAR10, CIFAR100, MNIST, Digits, FashionMNIST, Images
+from netvitals.lab.data.photographs import ImageNet, Photographs, Places365, TinyImageNet
+from netvitals.lab.data.speech import Speech
 from netvitals.lab.data.synthetic import Noise, SequenceTeacher, VectorTeacher
-from netvitals.lab.data.tokens import RandomTokens, Shards, Text
+from netvitals.lab.data.tokens import RandomTokens, Shards, Text, WikiText
 
 _CATALOGUE: dict[str, Any] = {
     "digits": Digits,
@@ -21,13 +23,19 @@ _CATALOGUE: dict[str, Any] = {
     "cifar10": CIFAR10,
     "cifar100": CIFAR100,
     "images": Images,
+    "tiny-imagenet": TinyImageNet,
+    "places365": Places365,
+    "imagenet": ImageNet,
+    "photographs": Photographs,
     "text": Text,
+    "wikitext": WikiText,
     "shards": Shards,
     "teacher": VectorTeacher,
     "sequence-teacher": SequenceTeacher,
     "noise": Noise,
     "random-tokens": RandomTokens,
     "audio": Audio,
+    "speech": Speech,
 }
 
 
@@ -58,7 +66,7 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset
     if file:
         if "file" not in {f.name for f in fields(kind)}:
             raise ValueError(
-                f"only text, images and shards take a file after the colon, got {name!r}; "
+                f"only text, images, photographs, shards and speech take a file after the colon, got {name!r}; "
                 f"give {title} its folder instead"
             )
         given["file"] = file

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from netvitals.lab import grammar
+from netvitals.lab.models.convnext import ConvNeXtSpec
 from netvitals.lab.models.denoiser import DenoiserSpec
 from netvitals.lab.models.gpt import GPTSpec
 from netvitals.lab.models.mixer import MixerSpec
@@ -47,6 +48,8 @@ _CATALOGUE: dict[str, _Entry] = {
     "resnet-mini": _Entry(ResNetSpec(channels=1, width=16, blocks=(1, 1, 1)), "three residual blocks, any width"),
     "vgg11": _Entry(VGGSpec(), "eight convolutions with max-pools"),
     "vgg-mini": _Entry(VGGSpec(channels=1, side=8, width=8), "VGG-11 at an eighth of the width"),
+    "convnext-tiny": _Entry(ConvNeXtSpec(), "ConvNeXt of 28.6 million parameters at 1000 classes"),
+    "convnext-mini": _Entry(ConvNeXtSpec(width=16, blocks=(1, 1, 1), patch=2), "three ConvNeXt blocks, sides from 8"),
     "mixer": _Entry(MixerSpec(), "MLP-Mixer of about a million parameters"),
     "mixer-mini": _Entry(
         MixerSpec(channels=1, side=8, patch=2, depth=2, width=32, tokens=16, mixing=64),

@@ -1,0 +1,63 @@
+"""The `paper` scale is the paper's own: networks, data, rates, batches, epochs and seeds as they are printed."""
+
+from collections import Counter
+
+import pytest
+
+from netvitals.lab import models
+from netvitals.lab.data import names as datasets
+from netvitals.lab.studies import find_study
+
+
+def paper(name):
+    return find_study(name).configs("paper")
+
+
+def test_convolutional_towers_have_batch_norm_and_the_others_layer_norm():
+    norms = {c["network"]: c["norm"] for c in paper("gate-density-architectures")}
+    assert norms == {
+        "resnet18": "batch",
+        "resnet50": "batch",
+        "vgg11": "batch",
+        "mixer": "layer",
+        "encoder": "layer",
+        "convnext-tiny": "layer",
+    }
+
+
+def test_architectures_run_on_both_cifars_and_on_photographs():
+    runs = Counter((c["network"], c["data"].split(",")[0], c["epochs"]) for c in paper("gate-density-architectures"))
+    small = ("resnet18", "resnet50", "vgg11", "mixer", "encoder")
+    expected = {(n, d, 25): 12 for n in small for d in ("cifar10", "cifar100")}  # 4 activations × 3 seeds
+    expected |= {("resnet18", "tiny-imagenet", 25): 12, ("resnet50", "places365", 25): 8}
+    expected |= {("convnext-tiny", d, 15): 4 for d in ("cifar10", "cifar100")}
+    assert runs == expected
+    crops = {c["data"].split(",")[0]: c["augment"] for c in paper("gate-density-architectures")}
+    assert crops == {"cifar10": True, "cifar100": True, "tiny-imagenet": True, "places365": "resized"}
+
+
+@pytest.mark.parametrize("name", ["norms", "architectures", "sweep"])
+def test_training_follows_appendix_a8(name):
+    for c in paper(f"gate-density-{name}"):
+        assert (c["optimizer"], c["S"], c["weight_decay"], c["batch"]) == ("sgd", None, 5e-4, 128), c
+        assert "lr" not in c and c["augment"] and c["data"].split(",")[0] in datasets()
+        models.parse(c["network"], act=c["act"])
+
+
+def test_norms_are_compared_on_a_resnet18_and_cifar10():
+    runs = Counter((c["network"], c["data"], c["norm"], c["epochs"]) for c in paper("gate-density-norms"))
+    assert runs == {("resnet18", "cifar10", n, 25): 12 for n in ("batch", "group")}, runs
+
+
+def test_thirteen_conditions_three_seeds():
+    runs = paper("gate-density-sweep")
+    assert len(runs) == 39 and {(c["network"], c["data"]) for c in runs} == {("resnet18", "cifar10")}
+
+
+def test_the_ablation_has_48_runs_under_each_of_three_optimizers():
+    runs = [c for c in paper("gate-density-images") if c["S"] < 1 or c["optimizer"] == "sgd"]
+    assert Counter(c["optimizer"] for c in runs) == {"sgd": 48, "adam": 48, "adamw": 48}
+    assert {c["lr"] for c in runs if c["optimizer"] != "sgd"} == {1e-3}
+    assert {(c["network"], c["data"]) for c in runs} == {
+        (n, d) for n in ("resnet18", "vgg11") for d in ("cifar10", "cifar100")
+    }
