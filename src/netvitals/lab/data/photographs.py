@@ -1,4 +1,4 @@
-"""Photographs from folders of image files: Tiny-ImageNet, Places365, ImageNet, or any folder with one folder a class."""
+"""Photographs from folders of image files: Tiny-ImageNet, Places365, ImageNet, or any with one folder a class."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def waveform(path: Path, rate: int) -> Tensor:
 
 
 def si_sdr(estimate: Tensor, clean: Tensor) -> Tensor:
-    r"""$10 \log_{10} \frac{\|\alpha s\|^2}{\|\alpha s - \hat s\|^2}$ decibels, $\alpha = \langle \hat s, s\rangle/\|s\|^2$.
+    r"""$10 \log_{10} (\|\alpha s\|^2/\|\alpha s - \hat s\|^2)$ decibels, $\alpha = \langle \hat s, s\rangle/\|s\|^2$.
 
     Args:
         estimate: (..., samples) after enhancement.
