@@ -61,3 +61,17 @@ def test_the_ablation_has_48_runs_under_each_of_three_optimizers():
     assert {(c["network"], c["data"]) for c in runs} == {
         (n, d) for n in ("resnet18", "vgg11") for d in ("cifar10", "cifar100")
     }
+
+
+def test_figures_1_to_5_of_saddle_escape():
+    (one,) = paper("saddle-reduction")
+    assert (one["x0"], one["width"], one["inputs"]) == ([0.03, 0.05, 0.07, 0.09], 64, 16)
+    assert (one["batch"], one["steps"], one["snapshots"]) == (32_768, 120_000, 25)
+    descents = [c for c in paper("saddle-universality") if c["kind"] == "descent"]
+    assert {c["activation"] for c in descents} == {"tanh", "erf", "sin", "gelu", "silu"}
+    assert {c["seed"] for c in descents} == set(range(5)) and {c["lr"] for c in descents} == {0.05}
+    he = [c for c in paper("saddle-he") if c["kind"] == "sgd"]
+    assert {(c["depth"], c["width"], c["batch"], c["lr"], c["max_steps"]) for c in he} == {(8, 128, 512, 0.01, 800_000)}
+    assert {len(c["seeds"]) for c in he} == {5} and sorted({c["r"] for c in he}) == [3, 5, 8]
+    (cascade,) = [c for c in paper("saddle-cascade") if c["kind"] == "network"]
+    assert (cascade["eps"], cascade["batch"], cascade["steps"]) == (0.05, 4096, 150_000)
