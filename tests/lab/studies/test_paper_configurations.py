@@ -7,6 +7,8 @@ import pytest
 from netvitals.lab import models
 from netvitals.lab.data import names as datasets
 from netvitals.lab.studies import find_study
+from netvitals.lab.studies.dag_hessian import _printed
+from netvitals.lab.training import recipe_named
 
 
 def paper(name):
@@ -75,3 +77,37 @@ def test_figures_1_to_5_of_saddle_escape():
     assert {len(c["seeds"]) for c in he} == {5} and sorted({c["r"] for c in he}) == [3, 5, 8]
     (cascade,) = [c for c in paper("saddle-cascade") if c["kind"] == "network"]
     assert (cascade["eps"], cascade["batch"], cascade["steps"]) == (0.05, 4096, 150_000)
+
+
+HESSIAN = ("distance", "bottleneck", "gap", "diamond", "resnet")
+
+
+def test_the_experiments_on_the_hessian_between_layers():
+    for name in HESSIAN:
+        assert {c["seed"] for c in paper(f"dag-hessian-{name}")} == {42, 43, 44, 45, 46}, name
+    necks = paper("dag-hessian-bottleneck")
+    assert {(c["depth"], c["base"], c["samples"], c["data"], c["epochs"]) for c in necks} == {
+        (6, 512, 64, "cifar100", 50),
+        (8, 512, 64, "cifar100", 50),
+    }
+    assert sorted({c["neck"] for c in necks}) == [4, 8, 16, 32, 64, 128, 256, 512]
+    trained = [c for c in paper("dag-hessian-distance") if c["epochs"]]
+    assert Counter((c["net"], c["depth"], c["width"], c["epochs"]) for c in trained) == {
+        **{(n, d, 64, 50): 5 for n in ("plain", "residual") for d in (8, 10, 12)},
+        **{("spectral", d, 64, 50): 5 for d in (8, 12, 16)},
+        **{(n, d, 128, 50): 5 for n in ("plain", "residual") for d in (16, 32)},
+    }
+    gaps = [c for c in paper("dag-hessian-gap") if c["epochs"]]
+    assert {(c["epochs"], c["depth"], c["width"], c["samples"], c["data"]) for c in gaps} == {
+        (20, 6, 64, 16, "cifar10")
+    }
+    assert {(c["norm"], c["act"]) for c in gaps} == {(n, a) for n in ("layer", "none") for a in _printed.ACTS}
+    diamonds = [c for c in paper("dag-hessian-diamond") if c["epochs"]]
+    assert {(c["length"], c["width"], c["samples"], c["epochs"]) for c in diamonds} == {
+        (k, 32, 32, 50) for k in (1, 2, 3)
+    }
+    towers = paper("dag-hessian-resnet")
+    assert {(c["data"], c["epochs"], c["samples"], c["probes"]) for c in towers} == {("cifar10", 100, 32, 30)}
+    mlp, tower = recipe_named("dag-hessian"), recipe_named("dag-hessian-resnet")
+    assert (mlp.lr, mlp.momentum, mlp.weight_decay, mlp.batch, mlp.clip) == (0.01, 0.9, 1e-4, 128, 1.0)
+    assert (tower.lr, tower.weight_decay, tower.batch, tower.epochs) == (0.1, 5e-4, 128, 100)

@@ -97,6 +97,7 @@ STUDIES = (
             "small": Diamonds(),
             "paper": Diamonds(trained_on="cifar10", trained_lengths=(1, 2, 3), seeds=SEEDS, trained_seeds=SEEDS),
         },
+        reduced="smooth noise at the start and digits in training instead of CIFAR-10",
         trials=trials,
         trial=trial,
         summary=summary,

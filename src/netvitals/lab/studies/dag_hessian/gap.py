@@ -93,6 +93,7 @@ STUDIES = (
                 epochs=20, trained_on="cifar10", trained_norms=("layer", "none"), seeds=SEEDS, trained_seeds=SEEDS
             ),
         },
+        reduced="smooth noise at the start and digits in training instead of CIFAR-10",
         trials=trials,
         trial=trial,
         summary=summary,

@@ -99,6 +99,7 @@ STUDIES = (
             "small": Towers(),
             "paper": Towers(probes=30, data="cifar10", epochs=100, seeds=SEEDS),
         },
+        reduced="smooth noise instead of CIFAR-10, and no training",
         trials=trials,
         trial=trial,
         summary=summary,
