@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from netvitals.lab.engine.judges import some
+from netvitals.lab.engine.judges import matches, some
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, not_judged
 from netvitals.lab.studies.dag_hessian import _printed as p
 from netvitals.lab.studies.dag_hessian import bottleneck, diamond, distance, gap, resnet
@@ -38,7 +38,8 @@ def beside(cells: Sequence[p.Cell], tolerance: float = FEW) -> Judge:
 
 def measured(cell: p.Cell, rows: Sequence[Row]) -> float | None:
     """The mean over the rows that a cell is about, None where there is none."""
-    of = [r for r in some(rows, **cell.where) if r.get(cell.key) is not None]
+    here = matches(**cell.where)
+    of = [r for r in rows if here(r) and r.get(cell.key) is not None]
     of = [r for r in of if cell.at is None or (len(r[cell.key]) > cell.at and r[cell.key][cell.at] is not None)]
     return mean(of, cell.key, cell.at) if of else None
 
