@@ -11,7 +11,7 @@ from netvitals.curvature.advice.distance import decay_rate
 from netvitals.lab.engine.judges import column, corrected, groups, some
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, within
 from netvitals.lab.studies.dag_hessian import _printed, bottleneck, distance
-from netvitals.lab.studies.dag_hessian._measuring import mean, spread
+from netvitals.lab.studies.dag_hessian._measuring import by_distance, mean, spread
 
 D, B = distance.NAME, bottleneck.NAME
 
@@ -142,15 +142,6 @@ def _spectral(rows: Sequence[Row]) -> Verdict:
     )
 
 
-def _decay_plot(rows: Sequence[Row]) -> Plot:
-    series = []
-    for net in ("plain", "residual", "spectral"):
-        for d, rs in _depths(rows, net).items():
-            c = curve(rs)
-            series.append(Series(f"{net} L={d}", list(range(len(c))), [float(v) for v in c], line=True))
-    return Plot("distance", "resonance", series, log_y=True)
-
-
 # ------------------------------------------------------------------------------------------------- experiment 2
 
 
@@ -219,9 +210,9 @@ def _claims() -> Iterator[Claim]:
         statement="Resonance of an untrained plain net falls exponentially with distance.",
         expected=Expected(direction="R² of the log-linear fit above 0.91"),
         judge=_exponential,
-        section="Experiment 1, Fig. 2",
-        uses=_at("plain"),
-        plot=_decay_plot,
+        section="Experiment 1, Fig. 3",
+        uses=lambda c: c["data"] == "noise",
+        plot=by_distance("resonance", ("plain", "residual", "spectral")),
     )
     for (net, depth), value in RATES.items():
         title = "spectrally normalised" if net == "spectral" else net
@@ -231,7 +222,7 @@ def _claims() -> Iterator[Claim]:
             statement=f"The {title} net of {depth} blocks falls at {value.value} a layer.",
             expected=value,
             judge=_rate(net, depth, value),
-            section="Experiments 1 and 1b, Fig. 2 (its released values)",
+            section="Experiments 1 and 1b, Fig. 3 (its released values)",
             uses=_at(net, depth),
         )
     yield Claim(
@@ -249,8 +240,9 @@ def _claims() -> Iterator[Claim]:
         statement="Coupling of the plain 12-block net falls from 1 to 0.24 across it.",
         expected=COUPLING,
         judge=_coupling,
-        section="Experiment 1",
-        uses=_at("plain", 12),
+        section="Experiment 1, Fig. 2",
+        plot=by_distance("coupling", ("plain", "residual")),
+        uses=lambda c: c["data"] == "noise" and c["net"] != "spectral" and c["depth"] in (8, 12),
     )
     yield Claim(
         id="dag-hessian/H1.4",
@@ -305,6 +297,7 @@ def _claims() -> Iterator[Claim]:
         statement="With spectral norm ρ ≤ 1, decay is exponential and coupling stays high.",
         expected=Expected(direction="ρ ≤ 1, R² ≥ 0.99, C > 0.6"),
         judge=_spectral,
+        plot=by_distance("resonance", ("spectral",)),
         section="Experiment 1b, Table N.2",
         uses=_at("spectral"),
     )
@@ -314,7 +307,7 @@ def _claims() -> Iterator[Claim]:
         statement="The stable rank across a bottleneck grows with its width.",
         expected=Expected(direction="rises"),
         judge=_rank_rises,
-        section="Experiment 2, Table 3",
+        section="Experiment 2, Table 3, Fig. 4",
         plot=_neck_plot,
     )
     yield Claim(

@@ -62,6 +62,11 @@ def configurations(samples: int) -> Iterator[Config]:
         yield one("layer norm", "chain", {"depth": 6, "norm_after": norms}, SMALL)
     yield one("layer norm", "chain", {"depth": 4, "activation": "relu", "norm_after": [3]}, SMALL)
     yield one("layer norm closes ReLU", "chain", {"depth": 4, "activation": "relu", "norm_after": [1]}, TINY)
+    for name in NAMES:
+        # two norms in a homogeneous chain leave t^10, which rounding hides in this window
+        for depth, norms in ((4, [1]), (4, [3]), (6, [2]), *(((6, [1, 4]),) if name in ("gelu", "tanh") else ())):
+            options = {"depth": depth, "activation": name, "norm_after": norms, "norm": "rms"}
+            yield one("rms norm", "chain", options, SMALL)
     for direction in (0, 1):
         yield one(
             "several directions", "chain", {"depth": 4, "exponents": [[1, 2, 1, 3], [2, 1, 2, 1]]}, direction=direction
