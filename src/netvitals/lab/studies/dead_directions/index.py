@@ -56,7 +56,7 @@ ENTRIES = (
     Entry("Figure 2", "slopes by KL order", "whole", INVENTORY, ("C1",)),
     Entry("Figure 3", "a dead direction", "not here", why=DRAWING),
     Entry("Figure 4", "tangent and normal space of a fibre", "not here", why=DRAWING),
-    Entry("Figure 5", "volume and curvature near a singularity", "whole", INVENTORY, ("C40",)),
+    Entry("Figure 5", "volume and curvature near a singularity", "small only", INVENTORY, ("C40",), why="not drawn"),
     Entry("Figure 9", "primitives of a transformer and their rates", "not here", why=DRAWING),
     Entry(
         "Figure 12",

@@ -10,7 +10,6 @@ NORMS, ARCHITECTURES = "gate-density-norms", "gate-density-architectures"
 TRANSITION, REACHABLE, COMPOUNDING = "gate-density-transition", "gate-density-reachable", "gate-density-compounding"
 PRUNING, PRIVACY, TUNING = "gate-density-pruning", "gate-density-privacy", "gate-density-fine-tuning"
 PLACES = PHOTOGRAPHS[1][1]
-NOT_DRAWN = "measured and judged, not drawn"
 
 COSTS = {
     FOUNDATIONS: Cost(0.02, CORE),
@@ -41,14 +40,7 @@ ENTRIES = (
     Entry("Table 5", "fine-tuning accuracy against final density", "whole", TUNING, ("E20", "E20-unseen")),
     Entry("Table 6", "five optimisers at stiffness 10 and 20", "whole", TRANSITION, ("E21", "E21-levels")),
     Entry("Table 7", "loss and IoU by stiffness", "whole", REACHABLE, ("E22-levels",)),
-    Entry(
-        "Table 8",
-        "depth law by stiffness, with bootstrap R²",
-        "small only",
-        COMPOUNDING,
-        ("C21", "E26-law"),
-        why="c by stiffness is not printed row by row, and R² is resampled 200 times, not 1,000",
-    ),
+    Entry("Table 8", "depth law by stiffness, with bootstrap R²", "whole", COMPOUNDING, ("C21", "E26-law")),
     Entry("Table 9", "IoU by kernel and stiffness", "whole", REACHABLE, ("E28",)),
     Entry(
         "Figure 1",
@@ -99,32 +91,23 @@ ENTRIES = (
     Entry("Figure 12", "shared drift of means, and z_low beside it", "whole", SWEEP, ("C9", "C10")),
     Entry("Figure 13", "smoothness index against trend", "whole", SWEEP, ("C14",)),
     Entry("Figure 14", "attacks by stiffness", "whole", PRIVACY, ("C18",)),
-    Entry("Figure 15", "slices of the loss near the solution", "small only", TRANSITION, ("E29-landscape",), NOT_DRAWN),
+    Entry("Figure 15", "slices of the loss near the solution", "whole", TRANSITION, ("E29-landscape",)),
     Entry("Figure 16", "null space, σ_min and stable rank by stiffness", "whole", TRANSITION, ("C23",)),
-    Entry("Figure 17", "bootstrap and information of α*", "small only", TRANSITION, ("E23-information",), NOT_DRAWN),
+    Entry("Figure 17", "bootstrap and information of α*", "whole", TRANSITION, ("E23-information",)),
     Entry("Figure 18", "the fitted transition", "whole", REACHABLE, ("E23",)),
     Entry("Figure 19", "loss and IoU by stiffness and optimiser", "whole", TRANSITION, ("E22", "E21")),
-    Entry(
-        "Figure 20",
-        "cutoff threshold c",
-        "small only",
-        TRANSITION,
-        ("E29-cutoff",),
-        why="without L-BFGS-B, its symmetry is not judged, and it is not drawn",
-    ),
-    Entry("Figure 21", "active share by stiffness, Adam and projected gradient", "whole", TRANSITION, ("E21",)),
-    Entry("Figure 22", "oracle rescaling", "small only", TRANSITION, ("C22", "E25-reversal", "E25-closing"), NOT_DRAWN),
-    Entry("Figure 23", "depth law: R², collapse rate, ratio", "small only", COMPOUNDING, ("C21", "E26-law"), NOT_DRAWN),
+    Entry("Figure 20", "cutoff threshold c, with its symmetry", "whole", TRANSITION, ("E29-cutoff",)),
+    Entry("Figure 21", "active share by stiffness, Adam and projected gradient", "whole", TRANSITION, ("E21-levels",)),
+    Entry("Figure 22", "oracle rescaling", "whole", TRANSITION, ("C22", "E25-reversal", "E25-closing")),
+    Entry("Figure 23", "depth law: R², collapse rate, ratio", "whole", COMPOUNDING, ("C21", "E26-law")),
     Entry("Figure 24", "six activations, three clusters", "whole", COMPOUNDING, ("E27",)),
     Entry("Figure 25", "loss and IoU by kernel", "whole", REACHABLE, ("E28",)),
-    Entry("Figure 26", "IoU over kernel and stiffness", "small only", REACHABLE, ("E28",), NOT_DRAWN),
+    Entry("Figure 26", "IoU over kernel and stiffness", "whole", REACHABLE, ("E28",)),
     Entry("Figure 27", "targets", "whole", TRANSITION, ("E29-targets",)),
     Entry("Figure 28", "three resolutions", "whole", TRANSITION, ("E29-size",)),
     Entry("Figure 29", "finite-size exponents and the two thresholds", "whole", TRANSITION, ("E29-scaling",)),
     Entry("Figure 30", "convergence curves with bands", "not here", why="no study keeps the loss of every iteration"),
-    Entry(
-        "Figure 31", "success rate by optimiser and stiffness", "small only", TRANSITION, ("E29-success",), NOT_DRAWN
-    ),
+    Entry("Figure 31", "success rate by optimiser and stiffness", "whole", TRANSITION, ("E29-success",)),
     Entry(
         "Figure 32",
         "difficulty model: ROC and coefficients",
@@ -133,18 +116,18 @@ ENTRIES = (
         ("E29-difficulty",),
         why="AUC is judged; curve, coefficients and accuracy are not drawn",
     ),
-    Entry("Figure 33", "twenty restarts at stiffness 20", "small only", TRANSITION, ("E29-restarts",), NOT_DRAWN),
-    Entry("Figure 34", "attack surface of the fixed kernel", "small only", TRANSITION, ("E29-success",), NOT_DRAWN),
+    Entry("Figure 33", "twenty restarts at stiffness 20", "whole", TRANSITION, ("E29-restarts",)),
+    Entry("Figure 34", "attack surface of the fixed kernel", "whole", TRANSITION, ("E29-success",)),
     Entry(
         "Figure 35",
         "fixed and learned kernel",
         "small only",
         COMPOUNDING,
         ("E30",),
-        why="effective stiffness and the correlation of deficit and gap are not measured; not drawn",
+        why="effective stiffness and the correlation of deficit and gap are not measured",
     ),
     Entry("Figure 36", "deep networks of stiff sigmoids", "whole", COMPOUNDING, ("E31", "E31-law")),
-    Entry("Figure 37", "independence of gates", "small only", COMPOUNDING, ("E26-independence",), NOT_DRAWN),
+    Entry("Figure 37", "independence of gates", "whole", COMPOUNDING, ("E26-independence",)),
     Entry(
         "Experiment E13",
         "Tiny-ImageNet-200, ResNet-18 at 64×64",
@@ -179,12 +162,5 @@ ENTRIES = (
     ),
     Entry("Experiment E12", "the ablation under three optimizers, 48 runs each", "whole", IMAGES, ("C4", "C13")),
     Entry("Lemma A.1, Theorem A.2", "bounds on gradient and active share", "whole", COMPOUNDING, ("C19", "C20")),
-    Entry(
-        "Lemma A.4",
-        "momentum, not rescaling, helps Adam",
-        "small only",
-        TRANSITION,
-        ("C22",),
-        why="effect size and Wilcoxon test are not given by stiffness",
-    ),
+    Entry("Lemma A.4", "momentum, not rescaling, helps Adam; by stiffness", "whole", TRANSITION, ("C22",)),
 )
