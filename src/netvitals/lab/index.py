@@ -46,10 +46,10 @@ class Cost:
         'about 3.6 hours of a GPU of 80 GB'
         """
         total = self.hours * trials
-        text = (
-            f"{60 * total:.1g} minutes" if total < 1 else f"{total:.2g} hours" if total < 100 else f"{total:.0f} hours"
-        )
-        return f"about {text} of a {self.device}"
+        if total < 1:
+            return f"about {max(1, round(60 * total))} minutes of a {self.device}"
+        text = f"{total:.2g}" if total < 100 else f"{total:.0f}"
+        return f"about {text} hours of a {self.device}"
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _line(index: Index, entry: Entry, pictures: Path | None) -> str:
     ]
     trials = entry.trials("paper")
     there = trials and entry.fate != "small only"
-    paper = f"{configured(trials)}. {index.costs[entry.study].of(len(trials)).capitalize()}" if there else ""
+    paper = f"{configured(trials)}; {index.costs[entry.study].of(len(trials))}" if there else ""
     fate = f"**{entry.fate}**" + (f": {entry.why}" if entry.why else "")
     cells = (entry.number, entry.shows, fate, ", ".join(filter(None, (study, *links))), record, paper)
     return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"

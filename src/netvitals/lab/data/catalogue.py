@@ -15,6 +15,7 @@ from netvitals.lab.data.photographs import ImageNet, Photographs, Places365, Tin
 from netvitals.lab.data.speech import Speech
 from netvitals.lab.data.synthetic import Noise, SequenceTeacher, VectorTeacher
 from netvitals.lab.data.tokens import RandomTokens, Shards, Text, WikiText
+from netvitals.lab.placement import CPU, device
 
 _CATALOGUE: dict[str, Any] = {
     "digits": Digits,
@@ -70,7 +71,8 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset
                 f"give {title} its folder instead"
             )
         given["file"] = file
-    return kind(**grammar.values(kind, {**given, **options}, title)).load(root(folder))
+    loaded = kind(**grammar.values(kind, {**given, **options}, title)).load(root(folder))
+    return loaded if device().type == CPU else loaded.to(device())
 
 
 def missing(name: str) -> str:

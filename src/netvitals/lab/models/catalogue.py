@@ -19,6 +19,7 @@ from netvitals.lab.models.resnet import ResNetSpec
 from netvitals.lab.models.toys import PositionMLPSpec, ToyAttentionSpec
 from netvitals.lab.models.transformer import ViTSpec
 from netvitals.lab.models.vgg import VGGSpec
+from netvitals.lab.placement import device
 
 
 class ModelSpec(Protocol):
@@ -120,7 +121,7 @@ def parse(spec: str, data: Sized | None = None, **overrides: Any) -> Any:
 
 
 def build(spec: str | ModelSpec, *, seed: int | None = None, data: Sized | None = None, **overrides: Any) -> nn.Module:
-    """Build a network from ``NAME[:SIZES][,key=value]...`` or from its dataclass.
+    """Build a network from ``NAME[:SIZES][,key=value]...`` or from its dataclass, on the device of the trial.
 
     Args:
         spec: as in ``"mlp:64-128x3-10,act=gelu,norm=batch"`` or ``"resnet-mini,width=8"``; see :func:`names`.
@@ -138,10 +139,10 @@ def build(spec: str | ModelSpec, *, seed: int | None = None, data: Sized | None 
     else:
         raise TypeError(f"a network is built from a spec string or its dataclass, got {type(spec).__name__}")
     if seed is None:
-        return wanted.build()
+        return wanted.build().to(device())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return wanted.build()
+        return wanted.build().to(device())  # drawn on the processor, so that a seed gives the same weights anywhere
 
 
 def _entry(name: str) -> _Entry:

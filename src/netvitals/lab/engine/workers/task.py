@@ -23,6 +23,7 @@ class TrialTask:
     config: Config
     cpus: int = 1  # on a cluster; worker processes of this machine have one each
     memory_gb: float = 0.0
+    device: str = "cpu"  # where its networks and data are
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,16 @@ def perform(task: TrialTask) -> Outcome:
     import numpy as np
     import torch
 
+    from netvitals.lab.placement import placed
+
     seed = int.from_bytes(hashlib.sha256(canonical(task.config).encode()).digest()[:4], "big")
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
     start = time.perf_counter()
     try:
-        rows, error = plain_rows(task.function(dict(task.config))), ""
+        with placed(task.device):
+            rows, error = plain_rows(task.function(dict(task.config))), ""
     except (Exception, SystemExit):
         rows, error = [], traceback.format_exc()
     return Outcome(task.key, rows, error, time.perf_counter() - start)

@@ -12,6 +12,7 @@ import torch
 
 from netvitals.lab import data as datasets
 from netvitals.lab.data import Dataset, Split
+from netvitals.lab.placement import device
 
 FILE = "tinyshakespeare.txt"
 EMBEDDED = "made-up sentences"  # a row, a picture and a verdict say so by this name
@@ -53,7 +54,7 @@ def text(name: str, context: int) -> Dataset:
 
     train, test = windows(stream[:cut]), windows(stream[cut:])
     tokens = datasets.load("random-tokens", context=context, count=1, test=1)
-    return replace(tokens, name=EMBEDDED, train=train, test=test, probe=test[:64], draw=None)
+    return replace(tokens, name=EMBEDDED, train=train, test=test, probe=test[:64], draw=None).to(device())
 
 
 def sentences(count: int = 1500, seed: int = 0) -> str:
