@@ -33,6 +33,7 @@ from netvitals.watching.arguments import (
     checked_probe,
     together,
 )
+from netvitals.watching.between_looks import BetweenLooks
 from netvitals.watching.description import described, note_places, open_run_of
 from netvitals.watching.live_forecasts import LiveForecasts
 from netvitals.watching.live_log import LiveLog, live_log
@@ -181,7 +182,6 @@ class Watch(Looks):
         self._observer = Roots(self._model, self._schedule, passive=self._probe is None and self._twin is None)
         self._observer.notes.update(foreign)
         self._hooks = OptimizerHooks(parameters, optimizers, open_watches.weakly(self._stepped))
-        self._step = 0
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
@@ -190,6 +190,8 @@ class Watch(Looks):
         )
         self._batches = MicroBatches((self._shared or self._buffer).loss)
         self._buffer.closing = self._batches.flush
+        self._between = between = BetweenLooks(self._hooks, self._batches, self._buffer.loss)
+        self._buffer.steps = lambda: between.step
         if self._shared is not None:
             self._shared.batches = self._batches
             self._buffer.closing, self._observer.also = self._shared.leave, self._shared.disarm
@@ -208,7 +210,7 @@ class Watch(Looks):
             if run is not None:
                 open_run_of(self, run, resume, optimizers)
             if self._ranks is not None and resume is not False:
-                self._step = self._buffer.steps = self._ranks.first_step(self._step)
+                self._step = self._ranks.first_step(self._step)
                 self._observations = -(-self._step // self.every)
             if self._step % self.every == 0:
                 self._begin(first=True)
@@ -234,7 +236,10 @@ class Watch(Looks):
         """
         if self._closed:
             raise ValueError("this watch is closed; begin a new one with netvitals.watch(model)")
-        if self._hooks.plainly_stepped():
+        if self._between.take(loss):
+            return
+        self._between.plain = plain = self._hooks.plainly_stepped()
+        if plain:
             self._batches.add(self._step - 1, loss, last=True)
             if self._sends:
                 self._send()
@@ -254,7 +259,7 @@ class Watch(Looks):
     def go_on_at(self, step: int) -> None:
         """Number the steps from here on, as a trainer that goes on from a checkpoint does; before the first step."""
         self._disarm()
-        self._step = self._buffer.steps = step
+        self._step = step
         self._observations = -(-step // self.every)
         if step % self.every == 0:
             self._begin()
@@ -262,12 +267,15 @@ class Watch(Looks):
     def _stepped(self, late: bool) -> None:
         """An optimizer has ended a step; an error of ours must not end the user's."""
         try:
+            self._between.settle(stepped=True)
             if self._recorder is None and not self._sends:  # the usual step
                 self._batches.stepped(0)
-                self._step = self._buffer.steps = step = self._step + 1
+                self._step = step = self._step + 1
                 self._late = late
                 if step % self.every == 0:
                     self._begin()
+                elif not late:
+                    self._between.rest(self.every - 1 - step % self.every)
                 return
             passes = self._observer.passes if self._recorder is not None else 0
             if self._recorder is not None and passes and any(v.name == "training" for v in self._schedule.vitals):
@@ -284,7 +292,6 @@ class Watch(Looks):
         if self._recorder is not None:
             self._finish()
         self._step += 1
-        self._buffer.steps = self._step
         self._late = late
         if self._step % self.every == 0:
             self._begin()
@@ -305,6 +312,7 @@ class Watch(Looks):
         if self._closed:
             return
         self._closed = True
+        self._between.settle()
         self._disarm()
         self._hooks.close()
         self._finalizer.detach()

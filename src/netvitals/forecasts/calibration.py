@@ -34,13 +34,13 @@ def past_errors(tracks: Tracks, share: float, decay: float) -> np.ndarray:
     steps, now = np.array(tracks.steps), len(tracks) - 1
     latest = np.searchsorted(steps * (1 + share), steps[now], side="right") - 1
     looks = np.unique(np.linspace(LEAST - 1, latest, TRIED).astype(int)) if latest >= LEAST - 1 else np.empty(0, int)
-    found = []
-    for look in looks:
-        day = int(np.searchsorted(steps, steps[look] * (1 + share)))
-        if look < day <= now:
-            value, unit = tracks.relaxed(look, tracks.taus[day] - tracks.taus[look], decay)
-            found.append(np.abs(value - tracks.values[day]) / unit)
-    errors = np.concatenate(found) if found else np.empty(0)
+    days = np.searchsorted(steps, steps[looks] * (1 + share))
+    looks, days = looks[(looks < days) & (days <= now)], days[(looks < days) & (days <= now)]
+    if not len(looks):
+        return np.empty(0)
+    taus = np.array(tracks.taus)
+    value, unit = tracks.relaxed(looks, taus[days] - taus[looks], decay)
+    errors = (np.abs(value - np.array([tracks.values[day] for day in days])) / unit).reshape(-1)
     return errors[np.isfinite(errors)]
 
 
@@ -63,7 +63,7 @@ def half_widths(errors: np.ndarray, horizon: str) -> tuple[float, float]:
     if not len(errors):
         return prior
     out: Sequence[float] = [
-        (WEIGHT * p + len(errors) * wider * float(np.quantile(errors, level))) / (WEIGHT + len(errors))
-        for p, wider, level in zip(prior, WIDER, (0.5, 0.8))
+        (WEIGHT * p + len(errors) * wider * own) / (WEIGHT + len(errors))
+        for p, wider, own in zip(prior, WIDER, np.quantile(errors, (0.5, 0.8)).tolist())
     ]
     return out[0], out[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 Interval = tuple[float, float]
@@ -71,7 +71,8 @@ class Forecast:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; :meth:`from_dict` reads them back."""
-        return {key: value for key, value in asdict(self).items() if value not in ("", {}, NOTHING)}
+        found = {key: value for key, value in vars(self).items() if value not in ("", {}, NOTHING)}
+        return {key: dict(value) if isinstance(value, Mapping) else value for key, value in found.items()}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Forecast:

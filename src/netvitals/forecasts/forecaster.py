@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +15,8 @@ from netvitals.forecasts.calibration import half_widths, past_errors
 from netvitals.forecasts.danger import Danger
 from netvitals.forecasts.forecast import Forecast
 from netvitals.forecasts.gate_paths import LAW, GatePaths, turning
-from netvitals.forecasts.plateaus import PlateauWatch
-from netvitals.forecasts.scoring import MethodScore, Score, by_method, score
+from netvitals.forecasts.plateaus import LAYOUTS, PlateauWatch
+from netvitals.forecasts.scoring import MethodScore, Score, Tally, score
 from netvitals.forecasts.tracks import LEAST, Tracks
 from netvitals.optim.schedules import RatePlan
 
@@ -23,6 +25,7 @@ HORIZONS = {"10 %": 0.1, "25 %": 0.25, "50 %": 0.5, "100 %": 1.0}
 FORCES = 8  # readings of a force that its error is taken over
 DAYS = 6  # on which a method must have been scored before it can be demoted
 SITES = 64  # of a quantity, at most
+RECENT = 40  # looks that the truth of a day is read from
 
 
 class Followed(NamedTuple):
@@ -47,7 +50,6 @@ FOLLOWED: Mapping[tuple[str, str], Followed] = {
 }
 
 
-LAYOUTS = 64  # of columns that are known at a time
 NOTED = ("gradients", "drift", "stream", "curvature")  # vital signs that danger is said beside
 
 
@@ -73,7 +75,10 @@ class Forecaster:
         self._gates: GatePaths | None = None
         self._plan: RatePlan | None = None
         self._tau, self._step, self._next = 0.0, -1, 0.0
-        self._waiting: list[Forecast] = []
+        self._dated: list[tuple[int, int, Forecast]] = []  # a heap by day
+        self._events: list[Forecast] = []  # that have not come
+        self._count = count()
+        self._tallies: dict[str, dict[str, Tally]] = {}  # by quantity and horizon
         self._looks = 0
         self._calm: dict[str, str] = {}
         self._known: dict[Any, Any] = {}  # places by layout of columns
@@ -110,7 +115,7 @@ class Forecaster:
             for key, tracks in self._tracks.items():
                 out += self._forecast(key, tracks)
         self.made += out
-        self._waiting += [f for f in out if f.known]
+        self._wait_for(out)
         return out
 
     def _advance(self, step: int) -> None:
@@ -238,12 +243,8 @@ class Forecaster:
 
     def _verdicts(self, quantity: str) -> dict[str, MethodScore]:
         """How the method did on this run so far, by horizon; where too few days have come it is not judged."""
-        mine = [s for s in self.scores if s.forecast.quantity == quantity]
-        groups: dict[str, list[Score]] = {}
-        for s in mine:
-            groups.setdefault(s.forecast.horizon, []).append(s)
-        enough = {n: g for n, g in groups.items() if len({s.forecast.made_at for s in g}) >= DAYS}
-        return {name: by_method(group)[0] for name, group in enough.items()}
+        tallies = self._tallies.get(quantity, {})
+        return {name: tally.result() for name, tally in tallies.items() if len(tally.days) >= DAYS}
 
     def _rest(self, step: int, day: float) -> float:
         return float(day - step) if self._plan is None else float(self._plan.rates(step, day)[0])
@@ -267,21 +268,37 @@ class Forecaster:
 
     def _score(self, step: int) -> None:
         """Score every forecast whose day has come, by the readings around it."""
-        open_ones: list[Forecast] = []
-        for f in self._waiting:
-            if f.is_event:
-                truth = self.plateaus.truth(f, step)
-            elif f.for_step > step:
-                truth = None
-            else:
-                tracks = self._tracks[_key(f.quantity)]
-                column = np.array([v[tracks.sites.index(f.site)] for v in tracks.values[-40:]])
-                truth = float(np.interp(f.for_step, tracks.steps[-40:], column))
-            if truth is None:
-                open_ones.append(f)
-            elif not math.isnan(truth):
-                self.scores.append(score(f, truth))
-        self._waiting = open_ones
+        waiting: list[Forecast] = []
+        for event in self._events:
+            happened = self.plateaus.truth(event, step)
+            if happened is None:
+                waiting.append(event)
+            elif not math.isnan(happened):
+                self._keep(score(event, happened))
+        self._events = waiting
+        recent: dict[tuple[str, str], np.ndarray] = {}
+        while self._dated and self._dated[0][0] <= step:
+            forecast = heapq.heappop(self._dated)[-1]
+            key = _key(forecast.quantity)
+            tracks = self._tracks[key]
+            if key not in recent:
+                recent[key] = np.array(tracks.values[-RECENT:])
+            column = recent[key][:, tracks.sites.index(forecast.site)]
+            truth = float(np.interp(forecast.for_step, tracks.steps[-RECENT:], column))
+            if not math.isnan(truth):
+                self._keep(score(forecast, truth))
+
+    def _keep(self, found: Score) -> None:
+        self.scores.append(found)
+        tallies = self._tallies.setdefault(found.forecast.quantity, {})
+        tallies.setdefault(found.forecast.horizon, Tally()).add(found)
+
+    def _wait_for(self, made: Iterable[Forecast]) -> None:
+        for forecast in made:
+            if forecast.is_event and forecast.known:
+                self._events.append(forecast)
+            elif forecast.known:
+                heapq.heappush(self._dated, (forecast.for_step, next(self._count), forecast))
 
 
 def _followed(vital: str, metric: str) -> Followed | None:

@@ -7,8 +7,11 @@ only where the loss falls as its slope says, and where what it would have said o
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +24,11 @@ from netvitals.saddle.measure.outlook import LEAVES
 
 RECENT = 1000  # losses that wait for the next look at most
 AGAIN = 1.1  # forecasts are made when the run has grown by this factor since the last ones
+CLOSE = 1.01  # by this factor the run has grown before the slope of the loss is looked at again
 ALONE_SPREAD = 0.4  # standard deviation of ln(time left) from the loss alone
 AGREE = 0.2  # spread of the last dates, as a share of the time left, that a forecast from the loss alone bears
 SHADOWS = 4  # of them
+LAYOUTS = 64  # of columns that are known at a time
 NORMAL50, NORMAL80 = 0.6745, 1.2816
 
 
@@ -37,8 +42,9 @@ class PlateauWatch:
         self._taus: list[float] = []
         self._recent: list[tuple[int, float]] = []  # losses of the loop since the last look
         self._dates: list[float] = []  # what the loss alone would have said
-        self._next = 0.0
+        self._next = self._look = 0.0
         self._why = ""
+        self._known: dict[Any, list[tuple[str, str, int]]] = {}  # what is read, by layout of columns
 
     def losses(self, steps: Sequence[int], values: Sequence[float]) -> None:
         """Losses of the loop."""
@@ -55,11 +61,15 @@ class PlateauWatch:
         Returns:
             The forecast of an event; a refused one where the reason is new; or nothing.
         """
-        found = {
-            (vital, metric): value
-            for (vital, site, metric), value in zip(columns.names(), columns.values.tolist())
-            if site == "model" and (vital == "plateau" or (vital, metric) == ("gradients", "descent"))
-        }
+        if columns.layout not in self._known:
+            if len(self._known) > LAYOUTS:
+                self._known.clear()
+            self._known[columns.layout] = [
+                (vital, metric, i)
+                for i, (vital, site, metric) in enumerate(columns.names())
+                if site == "model" and (vital == "plateau" or (vital, metric) == ("gradients", "descent"))
+            ]
+        found = {(vital, metric): float(columns.values[i]) for vital, metric, i in self._known[columns.layout]}
         if ("plateau", "loss") in found:
             return self._stated(columns.step, {metric: v for (vital, metric), v in found.items() if vital == "plateau"})
         return self._alone(columns.step, found, plan, tau)
@@ -105,8 +115,9 @@ class PlateauWatch:
         self._speeds.append(descent / float(plan.lr[0, 0]))
         self._taus.append(tau)
         thin(KEPT, self._steps, self._losses, self._speeds, self._taus)
-        if len(self._steps) < 8:
+        if len(self._steps) < 8 or step < self._look:
             return []
+        self._look = CLOSE * step
         growth = measure_growth(self._taus, self._losses, self._speeds, max(self._losses[:3]))
         left = math.nan if growth.reason else rate_left(growth, 0.5 if growth.first else LEAVES, 1.0)
         date = plan.when(left) if left > 0 else math.nan
@@ -162,8 +173,9 @@ def first_below(
     >>> first_below([0, 10, 20], [1.0, 0.75, 0.25], 0, 0.5, 100, 20)
     15.0
     """
-    for (a, x), (b, y) in zip(zip(steps, losses), zip(steps[1:], losses[1:])):
-        if b > made_at and y <= below < x:
+    begin = max(0, bisect_right(steps, made_at) - 1)
+    for (a, x), (b, y) in pairwise(zip(steps[begin:], losses[begin:])):
+        if y <= below < x:
             return a + (b - a) * (x - below) / (x - y)
     return math.inf if now > last else None
 

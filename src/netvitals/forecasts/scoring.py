@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from netvitals.capture.result import Result
 from netvitals.forecasts.forecast import Forecast
@@ -105,24 +103,43 @@ def by_method(scores: Iterable[Score], key: Callable[[Score], Any] | None = None
         One entry a group; the best naive forecast is that with the smallest mean error over the group, chosen after the
         fact, so that a method is compared with the best there could have been.
     """
-    groups: dict[Any, list[Score]] = {}
+    groups: dict[Any, Tally] = {}
     for s in scores:
-        groups.setdefault((s.forecast.quantity, s.forecast.method, key(s) if key else None), []).append(s)
-    return [_gathered(group) for group in groups.values()]
+        found = (s.forecast.quantity, s.forecast.method, key(s) if key else None)
+        groups.setdefault(found, Tally()).add(s)
+    return [group.result() for group in groups.values()]
 
 
-def _gathered(group: Sequence[Score]) -> MethodScore:
-    names = set.intersection(*(set(s.naive) for s in group))
-    naive = {n: float(np.mean([s.naive[n] for s in group])) for n in sorted(names)}
-    best = min(naive, key=lambda n: naive[n]) if naive else ""
-    first = group[0].forecast
-    return MethodScore(
-        quantity=first.quantity,
-        method=first.method,
-        scored=len(group),
-        error=float(np.mean([s.error for s in group])),
-        best_naive=best,
-        naive_error=naive.get(best, math.nan),
-        coverage50=float(np.mean([s.covered50 for s in group])),
-        coverage80=float(np.mean([s.covered80 for s in group])),
-    )
+class Tally:
+    """Scores of one quantity and method, added up as they come."""
+
+    def __init__(self) -> None:
+        self.days: set[int] = set()  # on which the forecasts were made
+        self._first: Forecast | None = None
+        self._count = self._error = self._covered50 = self._covered80 = 0.0
+        self._naive: dict[str, float] = {}
+
+    def add(self, s: Score) -> None:
+        if self._first is None:
+            self._first, self._naive = s.forecast, dict.fromkeys(sorted(s.naive), 0.0)
+        self.days.add(s.forecast.made_at)
+        self._count += 1
+        self._error += s.error
+        self._covered50 += s.covered50
+        self._covered80 += s.covered80
+        self._naive = {n: total + s.naive[n] for n, total in self._naive.items() if n in s.naive}  # that all have
+
+    def result(self) -> MethodScore:
+        """How the method did; there must be a score."""
+        assert self._first is not None
+        best = min(self._naive, key=lambda n: self._naive[n]) if self._naive else ""
+        return MethodScore(
+            quantity=self._first.quantity,
+            method=self._first.method,
+            scored=int(self._count),
+            error=self._error / self._count,
+            best_naive=best,
+            naive_error=self._naive.get(best, math.nan) / self._count,
+            coverage50=self._covered50 / self._count,
+            coverage80=self._covered80 / self._count,
+        )

@@ -1,7 +1,7 @@
 r"""One metric at all its sites, look by look, in two clocks: steps, and the learning rate spent.
 
-At every look the level and the slope of the last quarter of the looks are kept, by least squares in
-$\tau=\sum_t\eta_t$; from them the forecast
+Of every look the level and the slope of the quarter of the looks up to it are kept, by least squares in
+$\tau=\sum_t\eta_t$ (when somebody asks: many looks at once cost little more than one); from them the forecast
 
 $$y(\tau+\Delta) = y(\tau) + b\,\frac{1-e^{-k\Delta}}{k},\qquad k=\bar\lambda+\frac{a}{\tau},$$
 
@@ -63,25 +63,55 @@ class Tracks:
         level: float = 0.0,
     ) -> None:
         self.sites, self.low, self.high, self.slope, self.level = list(sites), low, high, slope, level
-        self.offsets: list[np.ndarray] = []  # of the line from the last reading, at each look
         self.steps: list[int] = []
         self.taus: list[float] = []
         self.values: list[np.ndarray] = []
-        self.slopes: list[np.ndarray] = []  # per unit of learning rate, at each look
-        self.noises: list[np.ndarray] = []  # spread of a reading around its line
+        self._slopes: list[np.ndarray] = []  # of the looks that have been fitted
+        self._noises: list[np.ndarray] = []
+        self._offsets: list[np.ndarray] = []
+        self._recent: tuple[int, np.ndarray, np.ndarray] | None = None  # slopes of the last third, as of a step
 
     def add(self, step: int, tau: float, values: Sequence[float] | np.ndarray) -> None:
         """A look."""
         self.steps.append(step)
         self.taus.append(tau)
         self.values.append(np.asarray(values, dtype=np.float64))
-        width = max(3, (len(self.steps) - 1) // WINDOW)
-        slope, noise = self._line(width, np.array(self.taus))
-        x = np.array(self.taus[-width - 1 :])
-        self.offsets.append(np.mean(self.values[-width - 1 :], axis=0) + slope * (x[-1] - x.mean()) - self.values[-1])
-        self.slopes.append(slope)
-        self.noises.append(noise)
-        thin(KEPT, self.offsets, self.steps, self.taus, self.values, self.slopes, self.noises)
+        if len(self.steps) > KEPT:
+            self._fit()
+            thin(KEPT, self._offsets, self.steps, self.taus, self.values, self._slopes, self._noises)
+
+    @property
+    def slopes(self) -> list[np.ndarray]:
+        """Per unit of learning rate, at each look."""
+        self._fit()
+        return self._slopes
+
+    @property
+    def noises(self) -> list[np.ndarray]:
+        """Spread of a reading around its line, at each look."""
+        self._fit()
+        return self._noises
+
+    @property
+    def offsets(self) -> list[np.ndarray]:
+        """Of the line from the last reading, at each look."""
+        self._fit()
+        return self._offsets
+
+    def _fit(self) -> None:
+        """Lines of the looks that have none yet, those of equal width together."""
+        looks = np.arange(len(self._slopes), len(self.steps))
+        if not len(looks):
+            return
+        first = max(0, int(looks[0]) - max(3, int(looks[-1]) // WINDOW))  # no line reaches further back
+        tau, values = np.array(self.taus[first:]), np.array(self.values[first:])
+        widths = np.minimum(np.maximum(3, looks // WINDOW), looks)
+        for width in np.unique(widths):
+            at = looks[widths == width, None] + np.arange(-width, 1) - first
+            slope, noise, offset = _lines(tau[at], values[at])
+            self._slopes.extend(slope)
+            self._noises.extend(noise)
+            self._offsets.extend(offset)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -90,34 +120,36 @@ class Tracks:
     def last(self) -> np.ndarray:
         return self.values[-1]
 
-    def _line(self, width: int, clock: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Slope in ``clock`` and spread around the line of the last ``width`` + 1 looks, by site."""
-        x, y = clock[-width - 1 :], np.array(self.values[-width - 1 :])
-        x = x - x.mean()
-        total = float((x * x).sum())
-        if total <= 0 or len(x) < 3:
-            return np.zeros(len(self.sites)), np.zeros(len(self.sites))
-        slope = (x[:, None] * y).sum(0) / total
-        rest = y - y.mean(0) - slope * x[:, None]
-        return slope, np.sqrt((rest**2).sum(0) / max(1, len(x) - 2))
+    def _line(self, width: int, clock: Sequence[float]) -> np.ndarray:
+        """Slope in ``clock`` of the last ``width`` + 1 looks, by site."""
+        x, y = np.array(clock[-width - 1 :], dtype=float), np.array(self.values[-width - 1 :])
+        return _lines(x[None], y[None])[0][0]
 
-    def relaxed(self, look: int, dtau: float, decay: float, slowing: float = SLOWING) -> tuple[np.ndarray, np.ndarray]:
+    def relaxed(
+        self, look: int | np.ndarray, dtau: float | np.ndarray, decay: float, slowing: float = SLOWING
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The forecast from a look, ``dtau`` of learning rate later; and the size of error it is measured in.
 
         Args:
-            look: index of the look.
+            look: index of the look, or of several.
             dtau: learning rate between it and the day.
             decay: λ, what a unit of learning rate takes of a weight.
             slowing: a.
 
         Returns:
-            Values and units, one a site.
+            Values and units, one a site; with several looks, a row for each.
         """
-        spent = self.taus[look] - self.taus[0]
-        lever = effective(dtau, decay + slowing / spent if spent > 0 else math.inf)
-        moved = self.slope * self.slopes[look] * lever + self.level * self.offsets[look]
-        unit = np.hypot(0.5 * np.abs(self.slopes[look]) * min(dtau, max(spent, 0.0)), self.noises[look])
-        return np.clip(self.values[look] + moved, self.low, self.high), np.maximum(unit, 1e-12)
+        self._fit()
+        looks, dtau = np.atleast_1d(look), np.atleast_1d(dtau)
+        slope, offset, noise, value = (
+            np.array([rows[i] for i in looks]) for rows in (self._slopes, self._offsets, self._noises, self.values)
+        )
+        spent = np.array([self.taus[i] - self.taus[0] for i in looks])
+        levers = [effective(d, decay + slowing / t if t > 0 else math.inf) for d, t in zip(dtau, spent)]
+        moved = self.slope * slope * np.array(levers)[:, None] + self.level * offset
+        unit = np.hypot(0.5 * np.abs(slope) * np.minimum(dtau, np.maximum(spent, 0.0))[:, None], noise)
+        found, unit = np.clip(value + moved, self.low, self.high), np.maximum(unit, 1e-12)
+        return (found, unit) if np.ndim(look) else (found[0], unit[0])
 
     def naive(self, for_step: float, tau: float) -> Mapping[str, np.ndarray]:
         """What is said without a law, for a day: the best of these is what a method has to beat.
@@ -134,8 +166,9 @@ class Tracks:
         back = min(back, len(self.steps) - 2)
         before = self.steps[-1] - self.steps[back]
         width = max(3, (len(self.steps) - 1) // THIRD)
-        per_step, _ = self._line(width, np.array(self.steps, dtype=float))
-        per_rate, _ = self._line(width, np.array(self.taus))
+        if self._recent is None or self._recent[0] != self.steps[-1]:  # asked for day after day
+            self._recent = self.steps[-1], self._line(width, self.steps), self._line(width, self.taus)
+        _, per_step, per_rate = self._recent
         found = {
             "unchanged": now,
             "goes on": now + (now - self.values[back]) * (ahead / max(1, before)),
@@ -143,6 +176,21 @@ class Tracks:
             "per learning rate": now + per_rate * (tau - self.taus[-1]),
         }
         return {name: np.clip(values, self.low, self.high) for name, values in found.items()}
+
+
+def _lines(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Least squares over windows, (windows, looks) against (windows, looks, sites): slopes, spreads around the lines,
+    and how far each line's end is from the last value; of fewer than three looks, or where no time passes, no slope."""
+    last, looks = x[:, -1], x.shape[1]
+    middle = y.mean(1)
+    end = last - x.mean(1)
+    x = (x - x.mean(1, keepdims=True))[..., None]
+    total = (x * x).sum(1)
+    known = (total > 0) & (looks >= 3)
+    slope = np.where(known, (x * y).sum(1) / np.where(known, total, 1.0), 0.0)
+    rest = y - middle[:, None] - slope[:, None] * x
+    noise = np.where(known, np.sqrt((rest**2).sum(1) / max(1, looks - 2)), 0.0)
+    return slope, noise, middle + slope * end[:, None] - y[:, -1]
 
 
 def effective(dtau: float, rate: float) -> float:

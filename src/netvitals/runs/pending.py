@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -146,12 +147,26 @@ def text(name: Any) -> str:
 def as_json(value: Any) -> str:
     """JSON as Python reads it back: NaN and infinities stay what they are; what JSON cannot hold becomes its text."""
     try:
-        return json.dumps(plain(value, odd=float))
+        return json.dumps(value if _is_plain(value) else plain(value, odd=float))
     except Exception:
         try:
             return json.dumps(text(repr(value)))
         except Exception:  # not even a repr
             return json.dumps(f"a {type(value).__name__} that cannot be written")
+
+
+def _is_plain(value: Any) -> bool:
+    """Nothing but what JSON has, two levels deep: most of what is written by the hundred."""
+    simple = (str, int, float, bool, type(None))
+    return type(value) is dict and all(
+        type(k) is str
+        and (type(v) in simple or (type(v) in (dict, list, tuple) and all(type(one) in simple for one in _parts(v))))
+        for k, v in value.items()
+    )
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    return itertools.chain(value.keys(), value.values()) if type(value) is dict else iter(value)
 
 
 def _step(step: Any) -> tuple[int, list[str]]:

@@ -28,7 +28,7 @@ def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, o
     meta = described(watch, watch._bare, optimizers)
     watch._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)
     watch._path, watch._buffer.writer, writer.source = writer.path, writer, watch._buffer.hand_over
-    watch._step = watch._buffer.steps = writer.next_step
+    watch._step = writer.next_step
     watch._observations = -(-watch._step // watch.every)
 
 

@@ -49,12 +49,19 @@ class Looks(Seen):
     _twin: Twin | None
     _writer: RunWriter | None
     _recorder: Recorder | None
-    _step: int
     _observations: int
     _noted: int
     _missed: bool
     _late: bool
     _probe_failed: bool
+
+    @property
+    def _step(self) -> int:
+        return self._between.step
+
+    @_step.setter
+    def _step(self, value: int) -> None:
+        self._between.step = value
 
     def _begin(self, first: bool = False) -> None:
         recorder = Recorder(self._step)

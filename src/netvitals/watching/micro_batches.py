@@ -38,6 +38,7 @@ class MicroBatches:
         self._step = -1
         self._losses: list[Tensor | float] = []
         self._calls = 0  # since an optimizer stepped
+        self.calls_before = 0  # between that step and the one before
         self._usual: Counter[int] = Counter()
         self._last: tuple[int, list[Tensor | float]] = (-1, [])
         self.early = False  # losses come before the optimizer steps
@@ -79,7 +80,18 @@ class MicroBatches:
         if not self._usual:  # a call after each of m passes has come m - 1 times by now if it comes after the step
             self.early = 0 < self._calls != passes - 1
         self._usual[self._calls] += 1
-        self._calls = 0
+        self.calls_before, self._calls = self._calls, 0
+
+    def rested(self, steps: int, calls: int, since: int) -> None:
+        """Steps of an optimizer that nobody heard of.
+
+        Args:
+            steps: how many.
+            calls: of the watch's step before each of them.
+            since: calls after the last.
+        """
+        self._usual[calls] += steps
+        self._calls = since
 
     @property
     def left_out(self) -> int:

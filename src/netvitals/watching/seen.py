@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from netvitals.findings import Findings
     from netvitals.forecasts import Forecast
     from netvitals.runs import RunWriter
+    from netvitals.watching.between_looks import BetweenLooks
     from netvitals.watching.live_forecasts import LiveForecasts
 
 
@@ -28,8 +29,8 @@ class Seen:
     _writer: RunWriter | None
     _path: os.PathLike[str] | None
     _closed: bool
-    _step: int
     every: int
+    _between: BetweenLooks
     _forecasts: LiveForecasts | None
     _described: dict[str, Any]
 
@@ -98,5 +99,5 @@ class Seen:
         return self._writer is None or self._writer.flush(timeout)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"step {self._step}"
+        state = "closed" if self._closed else f"step {self._between.step}"
         return f"Watch({type(self._model).__name__}, {state}, {len(self.sites)} sites, every {self.every})"

@@ -23,7 +23,7 @@ STEPS_KEPT = 400  # measured steps whose readings stay in memory, fewer for a mo
 NUMBERS_KEPT = 4_000_000  # readings in memory
 LOSSES_KEPT = 400  # bundles of losses that stay in memory
 LOSSES_WAITING = 1024  # losses that wait on the device at most
-STEPS_WAITING = 16  # looks that wait to be finished at most
+STEPS_WAITING = 64  # looks that wait to be finished at most
 WAITING_S = 1.0  # and how long the first of them waits, in seconds
 MOVING_S = 0.25  # losses on an accelerator start on their way to the host this often
 ARRAYS_EVERY = 5  # values by channel are written on every so many looks, and at the end
@@ -121,7 +121,7 @@ class Buffer:
 
     def __init__(self) -> None:
         self.writer: Writer | None = None
-        self.steps = 0  # training steps that have ended
+        self.steps: Callable[[], int] = int  # training steps that have ended
         self.finished: list[Callable[[StepColumns], None]] = []  # hear of each look, perhaps from another thread
         self.heard: list[Callable[[np.ndarray, np.ndarray], None]] = []  # the same of losses
         self.closing: Callable[[], None] | None = None  # asked for a last loss
@@ -169,9 +169,9 @@ class Buffer:
         with self._settling:
             self._keep_losses(wait=False)
             self._finish_looks()
-            if self.writer is not None and self.steps != self._noted:
-                self._noted = self.steps
-                self.writer.note("steps", self.steps)
+            if self.writer is not None and (steps := self.steps()) != self._noted:
+                self._noted = steps
+                self.writer.note("steps", steps)
 
     def close(self) -> None:
         """Settle, and write the arrays of the last look."""
@@ -181,7 +181,7 @@ class Buffer:
             self.settle()
             last, self._unwritten = self._unwritten, None
             if self.writer is not None:
-                self.writer.note("steps", self.steps)
+                self.writer.note("steps", self.steps())
                 if last is not None:
                     self.writer.write_page(StepColumns(last.step, (), _NOTHING, last.array_layout, last.arrays))
 

@@ -50,6 +50,7 @@ class OptimizerHooks:
         self._mark: tuple[Tensor, Tensor | None, int] | None = None  # a parameter and its gradient after the step
         self._versions = _versions(parameters)
         self._usual: Callable[[], Any] = nobody  # the optimizer that ends steps all alone, once it has done so
+        self._resting = self.passed = 0  # steps that need only be counted, and those that were
         self._moved: Moved | None = None
         self._keep = True
         self.on_cuda = any(p.is_cuda for p in parameters.values())
@@ -151,6 +152,24 @@ class OptimizerHooks:
             return False
         return grad is None or grad._version == version or waits
 
+    def rest(self, steps: int) -> bool:
+        """Only count the next steps of the one optimizer; whether that is enough to know of it."""
+        alone = len(self._handles) == 1 and self._mark is not None and not self._stepped and self._moved is None
+        self._resting, self.passed = (steps, 0) if alone and not self.on_cuda else (0, 0)
+        return self._resting > 0
+
+    def wake(self, called: bool | None) -> None:
+        """Hear of every step again.
+
+        Args:
+            called: the watch's step, since the last one that was counted; None where another was heard of since.
+        """
+        self._resting = self.passed = 0
+        if called is not None and self._mark is not None:
+            self._calls = int(called)
+            grad = self._mark[0].grad
+            self._mark = (self._mark[0], grad, 0 if grad is None else grad._version)
+
     def end(self, late: bool = False) -> None:
         """The step is over."""
         if late or not self._expected:  # who did not step is not waited for again
@@ -219,6 +238,10 @@ class OptimizerHooks:
 
     def _after(self, optimizer: Any, *_: Any) -> None:
         usual = optimizer is self._usual()
+        if self._resting and usual:
+            self._resting -= 1
+            self.passed += 1
+            return
         if self.on_cuda and is_captured():  # replays do not come here: each call of step() is one
             self._gave_up = self._gave_up or usual or self._follows(optimizer)
             return
