@@ -3,11 +3,13 @@
 from collections import Counter
 
 import pytest
+import torch
 
 from netvitals.lab import models
 from netvitals.lab.data import names as datasets
 from netvitals.lab.studies import find_study
 from netvitals.lab.studies.dag_hessian import _printed
+from netvitals.lab.studies.weight_drift import _grid
 from netvitals.lab.training import recipe_named
 
 
@@ -111,3 +113,27 @@ def test_the_experiments_on_the_hessian_between_layers():
     mlp, tower = recipe_named("dag-hessian"), recipe_named("dag-hessian-resnet")
     assert (mlp.lr, mlp.momentum, mlp.weight_decay, mlp.batch, mlp.clip) == (0.01, 0.9, 1e-4, 128, 1.0)
     assert (tower.lr, tower.weight_decay, tower.batch, tower.epochs) == (0.1, 5e-4, 128, 100)
+
+
+def test_the_79_configurations_have_the_papers_networks():
+    runs = paper("weight-drift-cliff")
+    assert Counter(c["architecture"] for c in runs) == {"mlp": 14, "resnet": 14, "vit": 14, "denoiser": 14, "gpt": 23}
+    gpt = [c for c in runs if c["architecture"] == "gpt"]
+    assert {(c["data"], c["steps"], c["seed"]) for c in gpt} == {("shards:fineweb", 7168, 0)}
+    assert all(c["full"] for c in runs)
+    with torch.device("meta"):
+        sizes = {a: sum(p.numel() for p in models.build(spec).parameters()) for a, spec in _grid.FULL.items()}
+    assert sizes["gpt"] == 123_551_232 and sizes["resnet"] > 11e6 and 2.2e6 < sizes["denoiser"] < 2.3e6, sizes
+    assert "needs" in find_study("weight-drift-cliff").obstacle("paper") or "found" in find_study(
+        "weight-drift-cliff"
+    ).obstacle("paper")
+
+
+def test_the_tables_of_dead_directions_have_their_seeds():
+    probes = [c for c in paper("dead-directions-rates") if c["check"] == "probe"]
+    ladders = Counter(c["options"]["activation"] for c in probes if c["topic"] == "ladder")
+    assert ladders == dict.fromkeys(("linear", "relu", "gelu", "tanh"), 3)
+    boxes = Counter((c["options"]["activation"], c["probe"].get("seed")) for c in probes if c["topic"] == "autoencoder")
+    assert all(boxes[a, s] == 1 for a in ("linear", "relu", "gelu", "tanh") for s in (42, 142, 242, 342, 442))
+    losses = {(c["options"]["activation"], c["probe"].get("loss", "mse")) for c in probes if "widths" in c["options"]}
+    assert {(a, k) for a in ("linear", "gelu", "tanh") for k in ("mse", "ce")} <= losses

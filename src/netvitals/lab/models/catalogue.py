@@ -19,7 +19,7 @@ from netvitals.lab.models.resnet import ResNetSpec
 from netvitals.lab.models.toys import PositionMLPSpec, ToyAttentionSpec
 from netvitals.lab.models.transformer import ViTSpec
 from netvitals.lab.models.vgg import VGGSpec
-from netvitals.lab.placement import device
+from netvitals.lab.placement import CPU, device
 
 
 class ModelSpec(Protocol):
@@ -139,10 +139,15 @@ def build(spec: str | ModelSpec, *, seed: int | None = None, data: Sized | None 
     else:
         raise TypeError(f"a network is built from a spec string or its dataclass, got {type(spec).__name__}")
     if seed is None:
-        return wanted.build().to(device())
+        return _placed(wanted.build())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return wanted.build().to(device())  # drawn on the processor, so that a seed gives the same weights anywhere
+        return _placed(wanted.build())
+
+
+def _placed(network: nn.Module) -> nn.Module:
+    """On the device of the trial; drawn on the processor, so that a seed gives the same weights anywhere."""
+    return network if device().type == CPU else network.to(device())
 
 
 def _entry(name: str) -> _Entry:

@@ -33,10 +33,10 @@ ENTRIES = (
     Entry(
         "Figure 3",
         "(a) escape times of five activations, (b) after rescaling",
-        "small only",
+        "whole",
         UNIVERSALITY,
         ("C20", "E3c", "E3d"),
-        why="panel (a), the raw times, is not drawn; at small scale descent runs for tanh and sin at one ε",
+        why="at small scale descent runs for tanh and sin at one ε",
     ),
     Entry(
         "Figure 4",
