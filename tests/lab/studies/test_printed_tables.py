@@ -83,3 +83,20 @@ def test_table_1_is_judged_cell_by_cell():
     assert off.status == "fails" and off.measured == pytest.approx(0.12)
     matched = [{**r, "S": 2.44} for r in sigma_rows()]  # AdamW at another decay is no cell of the table
     assert len(table_claims.sigma_cells(matched).facts) == 4
+
+
+def initial_rows(resnet, convnext=(0.994,) * 3, vit=0.0):
+    by = {"resnet50": resnet, "convnext-tiny": convnext, "vit-b16": (0.5, 0.5, 0.5)}
+    return [
+        {"network": n, "theta": 0.01, "element": e, "site": s, "channel": c, "valid": vit if n == "vit-b16" else 1.0}
+        for n, (e, s, c) in by.items()
+    ]
+
+
+def test_the_other_rows_of_table_2_depend_on_a_pooling_that_is_not_named():
+    claim = next(c for c in all_claims("gate-density") if c.id == "gate-density/E1-others")
+    assert claim.judge(initial_rows((0.53, 0.52, 0.54))).status == "holds"
+    found = claim.judge(initial_rows((0.59, 0.55, 0.60)))
+    assert found.status == "underspecified" and found.span == (0.0, pytest.approx(0.071))
+    assert claim.judge(initial_rows((0.59, 0.58, 0.60))).status == "fails"
+    assert claim.judge(initial_rows((0.53, 0.52, 0.54), vit=0.2)).status == "fails"
