@@ -125,4 +125,5 @@ ENTRIES = (
         "not here",
         why="not written yet",
     ),
+    Entry("Clarke hull", "membership of the Hessian at kinks", "not here", why="not written yet"),
 )

@@ -107,4 +107,35 @@ ENTRIES = (
         RACE,
         ("ddcadam-loss-mlp", "ddcadam-start-mlp", "ddcadam-drift-mlp"),
     ),
+    Entry(
+        "Section 5.1",
+        "a recorder of spectra by checkpoint with three time axes and per-rank fits",
+        "not here",
+        why="not written yet",
+    ),
+    Entry("Section 9.2", "post-norm: the projection to the complement of 1", "not here", why="not written yet"),
+    Entry("Section 9.3", "component shift", "not here", why="not written yet"),
+    Entry(
+        "Section 12",
+        "observed minus predicted rates of a user's network",
+        "not here",
+        why="rates are predicted for named chains only",
+    ),
+    Entry(
+        "Section 15", "pruning subspace, and a rate profile as a design objective", "not here", why="not written yet"
+    ),
+    Entry(
+        "Gated and crossed blocks",
+        "GeGLU, ReGLU, cross-attention, learned-projection skips",
+        "not here",
+        why="not written yet",
+    ),
+    Entry("Zoo", "hidden Markov and Boltzmann models", "not here", why="not written yet"),
+    Entry("LLC", "rate against the learning coefficient on smooth fibres", "not here", why="not written yet"),
+    Entry(
+        "Adapters",
+        "tangential LoRA against OGD and null-space baselines",
+        "not here",
+        why="a benchmark has it without the baselines",
+    ),
 )

@@ -91,4 +91,6 @@ ENTRIES = (
         ("C33", "C34"),
         why="times of the second and third mode are not measured in a network",
     ),
+    Entry("Section 5, remark", "the prefactor off the manifold", "not here", why="not written yet"),
+    Entry("Appendix D", "two-sided bounds on all forward and backward chains", "not here", why="not written yet"),
 )
