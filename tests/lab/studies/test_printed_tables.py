@@ -5,6 +5,7 @@ import pytest
 from netvitals.lab.studies import all_claims
 from netvitals.lab.studies.dag_hessian import _printed, printed_claims
 from netvitals.lab.studies.dag_hessian.decay_claims import COUPLING, RATES, RHO
+from netvitals.lab.studies.gate_density import _pictures as pictures
 from netvitals.lab.studies.gate_density import table_claims
 from netvitals.lab.studies.gate_density.trajectories import PAPERS_ADAM
 
@@ -100,3 +101,16 @@ def test_the_other_rows_of_table_2_depend_on_a_pooling_that_is_not_named():
     assert found.status == "underspecified" and found.span == (0.0, pytest.approx(0.071))
     assert claim.judge(initial_rows((0.59, 0.58, 0.60))).status == "fails"
     assert claim.judge(initial_rows((0.53, 0.52, 0.54), vit=0.2)).status == "fails"
+
+
+def test_figures_1_and_2_have_intervals_and_a_second_quantity():
+    rows = [
+        {"quantity": "epoch", "act": "relu", "seed": s, "epoch": e, "D@0.1 element all": 0.5 - 0.01 * e + 0.01 * s,
+         "rank_entropy": 10.0 + e, "accuracy": None if e < 0 else 0.5}
+        for s in range(3) for e in (-1, 0, 1)
+    ]  # fmt: skip
+    plot = pictures.density_by_epoch(rows, beside="rank_entropy")
+    density, rank = plot.series
+    assert density.error == pytest.approx([0.02484] * 3, rel=1e-3) and not density.right
+    assert list(rank.y) == [9.0, 10.0, 11.0] and rank.right and plot.right_label == "rank_entropy" and plot.svg()
+    assert list(pictures.density_by_epoch(rows, beside="accuracy").series[1].x) == [0, 1]  # none before training

@@ -151,7 +151,7 @@ CLAIMS = (
         judge=_accuracy,
         section="§4",
         uses=matches(act="relu"),
-        plot=partial(pictures.density_by_epoch, theta=0.01),
+        plot=partial(pictures.density_by_epoch, theta=0.01, beside="accuracy"),
     ),
     Claim(
         id="gate-density/E17",

@@ -48,7 +48,6 @@ ENTRIES = (
         "whole",
         ARCHITECTURES,
         ("E2", "E17"),
-        why="the picture has density only, without 95 % intervals, rank and accuracy",
         only={"network": ("resnet18", "resnet50", "vgg11"), "data": ("cifar10", "cifar100"), "act": "relu"},
     ),
     Entry(
@@ -57,7 +56,6 @@ ENTRIES = (
         "whole",
         IMAGES,
         ("C4",),
-        why="the picture has density only, without 95 % intervals and rank",
     ),
     Entry(
         "Figure 3",
