@@ -209,6 +209,7 @@ def write_indices(folder: str | os.PathLike[str], pictures: str | os.PathLike[st
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     drawn = Path(pictures) if pictures is not None else folder.parent / "verdicts" / "images"
+    recorded_verdicts.cache_clear()  # they may have been written a moment ago
     paths = []
     for paper in indexed():
         path = folder / f"{paper}.md"
