@@ -72,7 +72,8 @@ class Photographs(ImageOptions):
                 f"{self.title}: {sum(map(len, kept))} images of side {self.side} take {size:.0f} GB in memory, more "
                 f"than {LIMIT:g}; keep fewer with train_per_class=... and test_per_class=..., or make side smaller"
             )
-        return self.dataset(self.title, *(_pixels(files, self.side) for files in kept), 255.0)
+        train, test = (_pixels(files, self.side) for files in kept)
+        return self.dataset(self.title, train, test, 255.0)
 
 
 @dataclass(frozen=True)
