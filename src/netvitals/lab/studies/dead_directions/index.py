@@ -26,14 +26,7 @@ ENTRIES = (
     Entry("Table 5", "two layers by activation", "whole", RATES, ("C44",)),
     Entry("Table 6", "three tiers of reach", "not here", why="a table of words: nothing to run"),
     Entry("Table 7", "autoencoder with a dead unit, four activations, five seeds", "whole", RATES, ("X8",)),
-    Entry(
-        "Table 8",
-        "selection rule on three families",
-        "small only",
-        INVENTORY,
-        ("X10", "C4"),
-        why="without three components",
-    ),
+    Entry("Table 8", "selection rule on three families", "whole", INVENTORY, ("X10", "X10-three", "C4")),
     Entry("Table 9", "what keeps the ladder", "small only", RATES, ("C28", "C29", "C30", "C31"), why=FEWER),
     Entry(
         "Table 10", "what changes the ladder", "small only", RATES, ("C15", "C16", "C22", "N1", "C22-rms"), why=FEWER
