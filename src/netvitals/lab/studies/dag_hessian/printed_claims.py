@@ -6,7 +6,7 @@ so that a distance is *not reproduced at this scale* and refutes nothing. Table 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from netvitals.lab.engine.judges import matches, some
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, not_judged
@@ -109,7 +109,7 @@ def necks(depth: int, phase: str) -> tuple[p.Cell, ...]:
     )
 
 
-def towers(key: str, table: dict[tuple[str, bool, str], Sequence[float]], phase: str) -> tuple[p.Cell, ...]:
+def towers(key: str, table: Mapping[tuple[str, bool, str], Sequence[float]], phase: str) -> tuple[p.Cell, ...]:
     return tuple(
         cell
         for (act, shortcut, when), values in table.items()
