@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check matrix lint bench clean chromium
+.PHONY: demo docs test check matrix lint bench clean chromium
 # the whole run ends after 25 minutes, whatever hangs
 LIMIT := $(shell command -v timeout >/dev/null 2>&1 && echo timeout --kill-after=30 1500)
 
@@ -22,6 +22,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 demo: $(VENV)/.demo
 	$(BIN)/netvitals demo
 
+# the documentation as a folder that opens without a server or a network: site/index.html
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html"
+
 # the screenshot tests need a browser; where none can be installed they are skipped and say so
 chromium:
 	@command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 \
@@ -29,8 +34,8 @@ chromium:
 	  || echo "chromium could not be installed: the screenshot tests will be skipped"
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check src tests bench conftest.py
-	$(BIN)/ruff format --check -q src tests bench conftest.py
+	$(BIN)/ruff check src tests bench docs/hooks conftest.py
+	$(BIN)/ruff format --check -q src tests bench docs/hooks conftest.py
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
@@ -53,5 +58,5 @@ bench: $(VENV)/.dev
 	for f in bench/[a-z]*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -115,7 +115,7 @@ def test_the_demo_says_it_in_one_line_too(tmp_path):
     )
     assert done.stdout.strip().endswith("2") and "Traceback" not in done.stderr
     assert done.stderr.strip() == "netvitals: the data set digits needs scikit-learn, which is not installed: " + (
-        "pip install 'netvitals[lab]'"
+        "pip install 'netvitals[lab]' (netvitals help missing-extra)"
     )
 
 
@@ -131,7 +131,9 @@ def test_a_bare_import_error_of_a_command_becomes_the_sentence(tmp_path):
         [sys.executable, "-c", WITHOUT + textwrap.dedent(code)], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert done.stderr.strip().endswith("needs scikit-learn, which is not installed: pip install 'netvitals[lab]'")
+    assert done.stderr.strip().endswith(
+        "needs scikit-learn, which is not installed: pip install 'netvitals[lab]' (netvitals help missing-extra)"
+    )
 
 
 def test_the_core_is_small_and_every_extra_part_has_its_extra():

@@ -23,7 +23,7 @@ def test_after_torch_only_the_rooms_of_watching_are_imported():
     """Nothing of other projects, and few files of our own: the import costs what reading them costs."""
     new = python(NEW).split()
     rooms = {".".join(m.split(".")[:2]) for m in new}
-    watching = ("_version", "activations", "anatomy", "capture", "checkup", "watch", "watching")
+    watching = ("_trouble", "_version", "activations", "anatomy", "capture", "checkup", "watch", "watching")
     assert rooms == {"netvitals", *(f"netvitals.{room}" for room in watching)}
     assert len(new) <= 100, new  # what watches a pass asks the anatomy what it is made of
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from netvitals._trouble import see
+
 # the name that is imported → the name on the package index, and the extra of netvitals that brings it
 PARTS = {
     "plotly": ("plotly", "notebook"),
@@ -28,8 +30,11 @@ def missing(what: str, part: str) -> ImportError:
     Returns:
         An ``ImportError`` that says what to install; its ``name`` is ``part``.
 
-    >>> print(missing("a figure for a notebook", "plotly"))
-    a figure for a notebook needs plotly, which is not installed: pip install 'netvitals[notebook]'
+    >>> print(missing("a figure", "plotly"))
+    a figure needs plotly, which is not installed: pip install 'netvitals[notebook]' (netvitals help missing-extra)
     """
     package, extra = PARTS[part]
-    return ImportError(f"{what} needs {package}, which is not installed: pip install 'netvitals[{extra}]'", name=part)
+    return ImportError(
+        f"{what} needs {package}, which is not installed: pip install 'netvitals[{extra}]' {see('missing-extra')}",
+        name=part,
+    )

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from netvitals._trouble import see
+
 
 def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     """A module's ``__getattr__`` that finds names at their new place.
@@ -23,11 +25,12 @@ def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         warnings.warn(
-            f"{module}.{name} is now {names[name]}; the old name goes with the next version",
-            FutureWarning,
+            f"{module}.{name} is now {names[name]}; the old name goes with the next version {see('renamed')}",
+            DeprecationWarning,
             stacklevel=2,
         )
         home, _, attribute = names[name].rpartition(".")
         return getattr(importlib.import_module(home), attribute)
 
+    find.names = dict(names)  # type: ignore[attr-defined]  # for the test that tries every one
     return find

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
+from netvitals._trouble import see
 from netvitals.capture import (
     ArrayReading,
     LossFn,
@@ -43,7 +44,22 @@ CURVATURE_METRICS = ("resonance", "gn_gap", "stable_rank")
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Checkup(Result):
-    """The vital signs of a model on one batch; made by :func:`checkup`."""
+    """The vital signs of a model on one batch; made by :func:`checkup`.
+
+    Returned by :func:`checkup`.
+
+    Attributes:
+        model: class name of the model.
+        loss: the loss of the batch, as the model stands.
+        readings: every number that was measured, with its site and metric.
+        arrays: readings that are arrays, such as histograms and spectra.
+        sites: the places that were looked at.
+        meta: what a diagnosis needs besides numbers: roles, shapes, activations, versions.
+        skipped: place that could not be looked at → reason.
+        curvature: the Hessian between layers; None where it was not asked for or would take too long.
+        curvature_note: why there is none, or what it rests on.
+        singular: dead directions, if they were asked for.
+    """
 
     model: str
     loss: float
@@ -51,10 +67,10 @@ class Checkup(Result):
     arrays: tuple[ArrayReading, ...]
     sites: tuple[Site, ...]
     meta: Mapping[str, Any]
-    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be looked at → reason
+    skipped: Mapping[str, str] = field(default_factory=dict)
     curvature: InterlayerCurvature | None = None
-    curvature_note: str = ""  # why there is none, or what it rests on
-    singular: DeadDirections | None = None  # dead directions, if they were asked for
+    curvature_note: str = ""
+    singular: DeadDirections | None = None
 
     @cached_property
     def findings(self) -> Findings:
@@ -64,7 +80,11 @@ class Checkup(Result):
         return diagnose(self)
 
     def to_html(self, path: str | os.PathLike[str]) -> os.PathLike[str]:
-        """Write everything as one HTML page that opens offline; returns its path."""
+        """Write everything as one HTML page that opens offline; returns its path.
+
+        Args:
+            path: the HTML file; a folder gets ``report.html``.
+        """
         from netvitals.report import write
 
         return write(self, path)
@@ -139,17 +159,17 @@ def checkup(
     if not any(site.kind == "activation" for site in seen.sites) and not seen.skipped:
         raise ValueError(
             f"no activation was seen in {type(model).__name__}; a user's own activation counts when it is "
-            "a module with elementwise = True"
+            f"a module with elementwise = True {see('nothing-seen')}"
         )
     if seen.loss is None:
         raise TypeError(
             "no loss_fn was given, and the model's output holds no loss: give loss_fn, or a batch with labels that "
-            "the model takes"
+            f"the model takes {see('no-loss')}"
         )
     if not torch.isfinite(torch.tensor(seen.loss)):
         raise ValueError(
             f"the loss on this batch is {seen.loss}; a checkup needs a finite one. "
-            "Check the parameters for NaN or infinity"
+            f"Check the parameters for NaN or infinity {see('not-finite')}"
         )
     loss = Reading(0, "loss", "model", "loss", seen.loss)
     bare = uncompiled(model)
@@ -273,10 +293,11 @@ def _check_batch_size(model: nn.Module, task: Task, mode: Mode) -> None:
     if first is None or first.ndim == 0:
         return
     if first.shape[0] == 0:
-        raise ValueError("the batch is empty")
+        raise ValueError(f"the batch is empty {see('batch-empty')}")
     counts = lambda m: isinstance(m, nn.BatchNorm1d) and (m.training if mode == "as_is" else mode == "train")
     flat = [n for n, m in model.named_modules() if counts(m)]
     if first.shape[0] == 1 and flat:
         raise ValueError(
-            f"a batch of one example has no batch statistics for {flat[0]!r} (BatchNorm1d); give two or more"
+            f"a batch of one example has no batch statistics for {flat[0]!r} (BatchNorm1d); give two or more "
+            f"{see('batch-empty')}"
         )

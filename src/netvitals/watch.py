@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from netvitals._trouble import see
 from netvitals.capture import (
     Buffer,
     OptimizerHooks,
@@ -127,6 +128,8 @@ class Watch(Looks):
     """A model under watch; made by :func:`watch`. Call :meth:`step` once per training step.
 
     ``sites`` are the places looked at, ``skipped`` those that could not be (place → reason).
+
+    Returned by :func:`watch`, and built with the same arguments.
     """
 
     def __init__(
@@ -160,7 +163,7 @@ class Watch(Looks):
         self._twin = twin_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
         self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
         if words := open_watches.take_over(self._model):
-            warn(words)
+            warn(words, "already-watched")
         parameters = dict(uncompiled(root).named_parameters())
         self._bare = uncompiled(root)
         self._initial = copies(self._bare)
@@ -233,9 +236,12 @@ class Watch(Looks):
 
         Where an optimizer is known its own step ends the step, and this call may be left out; the loss of a step is the
         mean of what was given before the optimizer stepped and right after.
+
+        Args:
+            loss: the loss of this step or micro-batch; None where it is not at hand.
         """
         if self._closed:
-            raise ValueError("this watch is closed; begin a new one with netvitals.watch(model)")
+            raise ValueError(f"this watch is closed; begin a new one with netvitals.watch(model) {see('closed')}")
         if self._between.take(loss):
             return
         self._between.plain = plain = self._hooks.plainly_stepped()
@@ -257,7 +263,8 @@ class Watch(Looks):
             self._send()
 
     def go_on_at(self, step: int) -> None:
-        """Number the steps from here on, as a trainer that goes on from a checkpoint does; before the first step."""
+        """Let ``step`` be the number of the next step, as a checkpoint has it, from which a trainer goes on; before the
+        first step."""
         self._disarm()
         self._step = step
         self._observations = -(-step // self.every)
@@ -286,7 +293,7 @@ class Watch(Looks):
                 self._send()  # what no loss came for
             self._end_step(late)
         except Exception as error:
-            warn(f"step {self._step} could not be ended: {type(error).__name__}: {error}")
+            warn(f"step {self._step} could not be ended: {type(error).__name__}: {error}", "look-failed")
 
     def _end_step(self, late: bool = False) -> None:
         if self._recorder is not None:
@@ -303,12 +310,16 @@ class Watch(Looks):
             try:
                 self._log.send()
             except Exception as error:  # of ours: those of a tracker are caught where they arise
-                warn(f"what was measured could not be sent: {type(error).__name__}: {error}")
+                warn(f"what was measured could not be sent: {type(error).__name__}: {error}", "tracker-failed")
 
     # ---------------------------------------------------------------- the end
 
     def close(self, status: str = "finished") -> None:
-        """Take every hook away and close the run. Closing twice is harmless."""
+        """Take every hook away and close the run. Closing twice is harmless.
+
+        Args:
+            status: how the run ended, stored with it: ``finished``, or a word of your own such as ``stopped``.
+        """
         if self._closed:
             return
         self._closed = True

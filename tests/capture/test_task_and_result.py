@@ -115,7 +115,7 @@ def test_a_result_becomes_plain_data_a_frame_and_html():
 
 def test_a_moved_name_works_once_more_with_a_sentence():
     find = moved("old.room", {"task_of": "netvitals.capture.task.task_of"})
-    with pytest.warns(FutureWarning, match=r"old.room.task_of is now netvitals.capture.task.task_of"):
+    with pytest.warns(DeprecationWarning, match=r"old.room.task_of is now netvitals.capture.task.task_of"):
         assert find("task_of") is task_of
     with pytest.raises(AttributeError, match="has no attribute 'other'"):
         find("other")

@@ -179,11 +179,13 @@ def test_the_bend_of_chosen_layers():
 
 
 def test_old_names_work_for_one_version_and_say_where_they_went():
-    with pytest.warns(FutureWarning, match=r"curvature.far_pairs is now netvitals.curvature.advice.distance.far_pairs"):
+    with pytest.warns(
+        DeprecationWarning, match=r"curvature.far_pairs is now netvitals.curvature.advice.distance.far_pairs"
+    ):
         assert curvature.far_pairs is distance.far_pairs
     for name in [n for names in curvature._HOMES.values() for n in names] + ["Topology"]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
             assert getattr(curvature, name).__name__.endswith(name)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         curvature.nothing  # noqa: B018

@@ -34,6 +34,17 @@ def test_a_cause_is_as_grave_as_the_gravest_thing_that_follows():
     assert found.severity == "critical"
 
 
+def test_what_the_data_are_follows_from_nothing():
+    """Two softmaxes in a row do not make pixels run from 0 to 255."""
+    found = diagnosed(
+        [finding("double softmax", "critical"), finding("unnormalised input"), finding("dead units")], 100
+    )
+    assert [(f.rule, [c.rule for c in f.consequences]) for f in found] == [
+        ("double softmax", ["dead units"]),
+        ("unnormalised input", []),
+    ]
+
+
 def test_things_to_watch_cause_nothing():
     found = diagnosed([finding("learning rate too high", "watch"), finding("loss rises")], 10)
     assert len(found) == 2

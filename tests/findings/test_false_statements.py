@@ -210,3 +210,50 @@ def test_the_weights_of_a_trained_network_may_have_any_size():
     source.series("loss", "loss", ("model",), lambda t: 0.2 + 0.01 * rng.normal())
     assert "initialisation too large" not in rules(source)
     assert "initialisation too large" not in rules(guessing(source, 4.0))
+
+
+@pytest.mark.parametrize(("largest", "called"), [(1.7, True), (5.5, True), (12.0, False)])
+def test_a_trained_body_below_a_new_head_may_have_any_size(largest, called):
+    """The loss begins at chance, for the head is new; entries far beyond their spread say that the body is not."""
+    source = Source({"shapes": {"a.weight": [4, 4]}}).series("gradients", "weight_norm", ("a.weight",), 40.0)
+    source.series("drift", "weight_std", ("a.weight",), 10.0)
+    source.series("drift", "max", ("a.weight",), 10.0 * largest).series("drift", "min", ("a.weight",), -10.0)
+    rng = np.random.default_rng(0)
+    source.series("loss", "loss", ("model",), lambda t: 4.0 * np.exp(-t) + 0.01 * rng.normal())
+    assert ("initialisation too large" in rules(guessing(source, 4.0))) is called
+
+
+class Adapted(nn.Module):
+    """A frozen layer with an adapter beside it whose second factor begins at zero (LoRA), or not."""
+
+    def __init__(self, zero):
+        super().__init__()
+        self.base = nn.Linear(8, 8).requires_grad_(False)
+        self.down, self.up = nn.Linear(8, 2, bias=False), nn.Linear(2, 8, bias=False)
+        if zero:
+            nn.init.zeros_(self.up.weight)
+
+    def forward(self, x):
+        return torch.tanh(self.base(x) + self.up(self.down(x)))
+
+
+def adapted(zero, rate):
+    """Whether the rate is called too high."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Adapted(zero), Adapted(zero), nn.Linear(8, 3).requires_grad_(False))
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=rate)
+    x, y = torch.randn(64, 8), torch.randint(3, (64,))
+    with nv.watch(model, optimizer, every=1) as watching:
+        for _ in range(20):
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            watching.step(loss)
+    return "learning rate too high" in {f.rule for f in watching.findings().all}
+
+
+@pytest.mark.parametrize(("zero", "rate", "called"), [(True, 2e-3, False), (False, 2e-3, False), (True, 0.5, True)])
+def test_an_adapter_that_begins_at_zero_is_not_taken_for_too_high_a_rate(zero, rate, called):
+    """Its first step is all there is of it, whatever the rate; a rate that is too high is still seen at the others."""
+    assert adapted(zero, rate) is called

@@ -203,9 +203,9 @@ def test_progress_of_a_readout_counts_its_directions():
 
 
 def test_names_that_moved_work_for_one_version():
-    with pytest.warns(FutureWarning, match=r"singular.examination is now netvitals.singular.measure"):
+    with pytest.warns(DeprecationWarning, match=r"singular.examination is now netvitals.singular.measure"):
         assert singular.examination is singular.measure
-    with pytest.warns(FutureWarning, match=r"networks.ladders.freeze_probe"):
+    with pytest.warns(DeprecationWarning, match=r"networks.ladders.freeze_probe"):
         assert callable(singular.freeze_probe)
     with pytest.raises(AttributeError, match="nothing_of_this_name"):
         _ = singular.nothing_of_this_name

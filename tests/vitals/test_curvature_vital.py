@@ -46,12 +46,12 @@ def test_it_keeps_its_budget():
 
 
 def test_the_old_monitor_works_with_its_old_options():
-    with pytest.warns(FutureWarning, match=r"curvature.Monitor is now netvitals.vitals.curvature.monitor"):
+    with pytest.warns(DeprecationWarning, match=r"curvature.Monitor is now netvitals.vitals.curvature.monitor"):
         old = curvature.Monitor
     watched = old(net_of(), F.cross_entropy, batch(), every=10, share=1e9, metrics=("coupling",), train=False)
     assert [watched.step(i) is not None for i in range(11)] == [True, *[False] * 9, True]
     assert watched.alert == ("coupling",) and watched.mode == "eval"
-    with pytest.warns(FutureWarning, match=r"netvitals.vitals.curvature.Jump"):
+    with pytest.warns(DeprecationWarning, match=r"netvitals.vitals.curvature.Jump"):
         assert curvature.Jump is nv.vitals.curvature.Jump
 
 

@@ -29,24 +29,36 @@ FURTHER = 13  # the highest power that is looked for where none of the usual one
 class ActivationClass:
     """The class of an activation, with what decided it.
 
+    Attributes:
+        label: "A", "B3", "B5", …, "C", "D" or "outside".
+        q: order of the first nonlinear Taylor term; inf if none, NaN if there is no series.
+        why: what decided it, in words.
+        slope: f'(0); NaN where the two sides differ.
+        a_q: f^(q)(0)/q!; 0 if q is infinite, NaN if there is no series.
+        offset: f(0).
+        almost_everywhere: class A with a kink at 0 (ReLU).
+        centered: for class D: the class of f − f(0).
+        taylor: a_0..a_7, empty where there is no series.
+        sides: slopes from the left and from the right.
+
     >>> print(classify("gelu"))
     C (q = 2): f(0) = 0 and f''(0)/2 = 0.398942; phi starts as 0.398942 z^2
     """
 
-    label: str  # "A", "B3", "B5", …, "C", "D" or "outside"
-    q: float  # order of the first nonlinear Taylor term; inf if none, NaN if there is no series
+    label: str
+    q: float
     why: str
-    slope: float  # f'(0); NaN where the two sides differ
-    a_q: float  # f^(q)(0)/q!; 0 if q is infinite, NaN if there is no series
-    offset: float = 0.0  # f(0)
-    almost_everywhere: bool = False  # class A with a kink at 0 (ReLU)
-    centered: str | None = None  # for class D: the class of f − f(0)
-    taylor: tuple[float, ...] = ()  # a_0..a_7, empty where there is no series
-    sides: tuple[float, float] = (math.nan, math.nan)  # slopes from the left and from the right
+    slope: float
+    a_q: float
+    offset: float = 0.0
+    almost_everywhere: bool = False
+    centered: str | None = None
+    taylor: tuple[float, ...] = ()
+    sides: tuple[float, float] = (math.nan, math.nan)
     _function: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
 
     def phi(self, z: Tensor | float) -> Tensor:
-        r"""$\varphi_f(z) = z f'(z) - f(z)$, in float64."""
+        r"""$\varphi_f(z) = z f'(z) - f(z)$ at ``z``, in float64."""
         assert self._function is not None
         point = torch.as_tensor(z, dtype=torch.float64)
         with torch.no_grad():
@@ -111,6 +123,10 @@ def phi_closed(name: str) -> Callable[[Tensor], Tensor]:
 
     Returns:
         φ as a function of a tensor, in that tensor's dtype and shape.
+
+    >>> z = torch.linspace(-2, 2, 5, dtype=torch.float64)
+    >>> torch.allclose(phi_closed("gelu")(z), classify("gelu").phi(z))
+    True
     """
     if name not in _CLOSED:
         raise ValueError(f"no closed form of phi is stored for {name!r}; stored: {', '.join(_CLOSED)}")

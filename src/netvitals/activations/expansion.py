@@ -24,12 +24,21 @@ _NEGLIGIBLE = 1e-9  # a_k counts as zero below this share of the largest, at one
 
 @dataclass(frozen=True)
 class Smoothness:
-    """How a function behaves on the two sides of zero, from its values."""
+    """How a function behaves on the two sides of zero, from its values.
 
-    left: tuple[float, ...]  # one-sided a_0..a_4 from z < 0; empty if that side is not analytic
+    Returned by :func:`smoothness`.
+
+    Attributes:
+        left: one-sided a_0..a_4 from z < 0; empty if that side is not analytic.
+        right: the same from z > 0.
+        radius: on (−radius, 0) and (0, radius) the function is a power series.
+        agree: a_0..a_{agree−1} are the same on both sides; 5 means smooth as far as can be seen.
+    """
+
+    left: tuple[float, ...]
     right: tuple[float, ...]
-    radius: float  # on (−radius, 0) and (0, radius) the function is a power series
-    agree: int  # a_0..a_{agree−1} are the same on both sides; 5 means smooth as far as can be seen
+    radius: float
+    agree: int
 
     @property
     def smooth(self) -> bool:
@@ -158,7 +167,15 @@ def _repeated(function: Callable[[Tensor], Tensor], order: int) -> Tensor:
 
 
 def leading(coefficients: Tensor, radius: float) -> list[int]:
-    """The orders k whose term counts, judged at one scale: |a_k r^k| above 1e-9 of the largest."""
+    """The orders k whose term counts, judged at one scale: |a_k r^k| above 1e-9 of the largest.
+
+    Args:
+        coefficients: of the power series, a_0 first.
+        radius: the scale r.
+
+    Returns:
+        The orders, rising.
+    """
     scaled = coefficients.abs() * torch.tensor([radius**k for k in range(len(coefficients))], dtype=torch.float64)
     largest = float(scaled[1:].max()) if len(scaled) > 1 else 0.0
     return [k for k, v in enumerate(scaled.tolist()) if v > _NEGLIGIBLE * max(largest, 1e-300)]

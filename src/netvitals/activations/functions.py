@@ -17,6 +17,13 @@ B_SILU_ALPHA = 1.67  # arXiv 2505.22074, the value of the B-SiLU that SUGAR uses
 def squared(value: Tensor, clip: float | None = None) -> Tensor:
     r"""$v^2$, or $\min(v^2, c)$ with derivative zero wherever $v^2 \ge c$.
 
+    Args:
+        value: of any shape.
+        clip: ceiling c on the square; None sets none.
+
+    Returns:
+        a tensor of the same shape.
+
     >>> squared(torch.tensor([-2.0, 3.0, 5.0]), clip=15.0).tolist()
     [4.0, 9.0, 15.0]
     """
@@ -36,6 +43,9 @@ def relu2(x: Tensor, clip: float | None = None) -> Tensor:
 
     Returns:
         A tensor of x's shape.
+
+    >>> relu2(torch.tensor([-1.0, 3.0, 10.0]), clip=15).tolist()
+    [0.0, 9.0, 15.0]
     """
     return squared(F.relu(x), clip)
 
@@ -49,6 +59,9 @@ def gelu2(x: Tensor, clip: float | None = None) -> Tensor:
 
     Returns:
         A tensor of x's shape.
+
+    >>> bool((gelu2(torch.linspace(-5, 5, 11)) >= 0).all())
+    True
     """
     return squared(F.gelu(x), clip)
 
@@ -62,6 +75,9 @@ def silu2(x: Tensor, clip: float | None = None) -> Tensor:
 
     Returns:
         A tensor of x's shape.
+
+    >>> silu2(torch.zeros(2)).tolist()
+    [0.0, 0.0]
     """
     return squared(F.silu(x), clip)
 
@@ -75,18 +91,33 @@ def b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
 
     Returns:
         A tensor of x's shape.
+
+    >>> b_silu(torch.zeros(2)).tolist()
+    [0.0, 0.0]
     """
     return (x + alpha) * torch.sigmoid(x) - alpha / 2
 
 
 def b_silu_slope(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
-    r"""Derivative of B-SiLU: $s + (x+\alpha)s(1-s)$."""
+    r"""Derivative of B-SiLU: $s + (x+\alpha)s(1-s)$.
+
+    Args:
+        x: of any shape.
+        alpha: the shift α.
+
+    Returns:
+        a tensor of the same shape.
+    """
     s = torch.sigmoid(x)
     return s + (x + alpha) * s * (1 - s)
 
 
 class Squared(nn.Module):
     """The square of another activation, clipped at ``clip`` when that is given.
+
+    Args:
+        inner: the activation that is squared.
+        clip: ceiling on the square; None sets none.
 
     >>> Squared(nn.ReLU(), clip=15)
     Squared(
@@ -110,7 +141,14 @@ class Squared(nn.Module):
 
 
 class BSiLU(nn.Module):
-    """B-SiLU, see :func:`b_silu`."""
+    """B-SiLU, see :func:`b_silu`.
+
+    Args:
+        alpha: the shift α.
+
+    >>> BSiLU()(torch.zeros(2)).tolist()
+    [0.0, 0.0]
+    """
 
     def __init__(self, alpha: float = B_SILU_ALPHA) -> None:
         super().__init__()
@@ -125,6 +163,10 @@ class BSiLU(nn.Module):
 
 class StiffSigmoid(nn.Module):
     r"""$1/(1+e^{-\alpha(x-c)})$: a logistic step of stiffness $\alpha$ at $c$.
+
+    Args:
+        stiffness: α, positive.
+        center: c, where it is one half.
 
     >>> StiffSigmoid(40.0, center=0.5)(torch.tensor(0.5)).item()
     0.5
@@ -212,6 +254,9 @@ class Polynomial(nn.Module):
 class Centered(nn.Module):
     """σ(x) − σ(0): the form of an activation for which the zero saddle exists (class D becomes B or C).
 
+    Args:
+        inner: the activation.
+
     >>> Centered(nn.Sigmoid())(torch.zeros(2)).tolist()
     [0.0, 0.0]
     """
@@ -225,7 +270,14 @@ class Centered(nn.Module):
 
 
 class ZeroMean(nn.Module):
-    """σ(x) − E[σ(g)], g ~ N(0, 1): no mean is passed on, hence no drift of the next weights is asked for."""
+    """σ(x) − E[σ(g)], g ~ N(0, 1): no mean is passed on, hence no drift of the next weights is asked for.
+
+    Args:
+        inner: the activation.
+
+    >>> bool(ZeroMean(nn.ReLU())(torch.randn(100_000)).mean().abs() < 0.02)
+    True
+    """
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -243,7 +295,14 @@ class ZeroMean(nn.Module):
 
 
 class Function(nn.Module):
-    """A plain callable as a module."""
+    """A plain callable as a module.
+
+    Args:
+        function: of a tensor, entry by entry.
+
+    >>> Function(torch.erf)(torch.zeros(2)).tolist()
+    [0.0, 0.0]
+    """
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

@@ -128,6 +128,9 @@ def is_activation(module: nn.Module) -> bool:
 
     Returns:
         True for torch's elementwise activations and those of netvitals, unless its ``elementwise`` is False.
+
+    >>> is_activation(nn.GELU()), is_activation(nn.Linear(2, 2))
+    (True, False)
     """
     return isinstance(module, MODULES) and getattr(module, "elementwise", None) is not False
 

@@ -22,6 +22,13 @@ MODES: tuple[str, ...] = get_args(Mode)
 def below(q: float, n: int) -> int:
     """⌊q·n⌋, unharmed by binary fractions (0.29 of 100 is 29).
 
+    Args:
+        q: a share.
+        n: how many there are.
+
+    Returns:
+        How many lie below.
+
     >>> below(0.29, 100)
     29
     """
@@ -29,7 +36,7 @@ def below(q: float, n: int) -> int:
 
 
 def share(value: float | None, name: str) -> float | None:
-    """The value if it is a share in [0, 1] (or None), else a ValueError that names it."""
+    """The ``value`` if it is a share in [0, 1] (or None), else a ValueError that calls it ``name``."""
     if value is not None and not 0 <= value <= 1:
         raise ValueError(f"{name} is a share between 0 and 1, got {value}")
     return value
@@ -153,6 +160,16 @@ class TopK(nn.Module):
     With ``running=True`` (channel, batch, global) a threshold is averaged over training batches (``momentum``), used in
     evaluation, and frozen after ``max_tracked`` batches.
 
+    Args:
+        inner: any activation, linear or convolution.
+        sparsity: share s that becomes zero; None is ``inner`` alone.
+        granularity: who competes with whom.
+        post: mask what ``inner`` returns; False masks its input.
+        channel_dim: the last dimension by default, 1 for images.
+        running: use an averaged threshold in evaluation.
+        momentum: of that average.
+        max_tracked: batches after which it is frozen; None never.
+
     >>> TopK(nn.GELU(), 0.75)
     TopK(
       sparsity=0.75, granularity=token
@@ -271,6 +288,18 @@ class QuantileReLU(nn.Module):
 
     ``running=True`` averages the threshold over training batches and uses the average in evaluation, so that the answer
     for one sample does not depend on its neighbours.
+
+    Args:
+        q: share of each feature's values below the threshold; None is a plain ReLU.
+        mode: ``mask``, ``continuous`` or ``shifted``, as for :func:`quantile_relu`.
+        signed: False lets the rule act on |x| and puts the sign back.
+        running: use an averaged threshold in evaluation.
+        momentum: of that average.
+        max_tracked: batches after which it is frozen; None never.
+
+    >>> y = QuantileReLU(0.5)(torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
+    >>> int((y == 0).sum())
+    2
     """
 
     def __init__(

@@ -43,7 +43,7 @@ def sugar_b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
         alpha: the shift α of the B-SiLU in the backward pass; the forward pass does not use it.
 
     Returns:
-        max(0, x), in x's shape.
+        Max(0, x), in x's shape.
 
     >>> x = torch.tensor([-1.0], requires_grad=True)
     >>> y = sugar_b_silu(x); y.sum().backward(); (y.item(), round(x.grad.item(), 4))
@@ -53,7 +53,16 @@ def sugar_b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
 
 
 class SugarBSiLU(nn.Module):
-    """ReLU forward with a surrogate gradient that keeps negative units alive, see :func:`sugar_b_silu`."""
+    """ReLU forward with a surrogate gradient that keeps negative units alive, see :func:`sugar_b_silu`.
+
+    Args:
+        alpha: shift of the surrogate, see :func:`b_silu`.
+
+    >>> x = torch.tensor([-0.5], requires_grad=True)
+    >>> y = SugarBSiLU()(x); y.sum().backward()
+    >>> y.item(), bool(x.grad != 0)  # a ReLU that is shut, with a gradient
+    (0.0, True)
+    """
 
     def __init__(self, alpha: float = B_SILU_ALPHA) -> None:
         super().__init__()
@@ -91,6 +100,14 @@ class NoisyReLU(nn.Module):
     """ReLU when evaluated; in training a leaky side of slope 1−α with learned noise, see :func:`noisy_relu`.
 
     ``p`` is one learnable number, drawn from N(0, 1); ``noise`` is ``"half_normal"`` (ε = |N(0, 1)|) or ``"normal"``.
+
+    Args:
+        alpha: 1 minus the slope of the leaky side.
+        scale: of the noise.
+        noise: ``half_normal`` or ``normal``.
+
+    >>> NoisyReLU().eval()(torch.tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
     """
 
     def __init__(

@@ -51,6 +51,9 @@ class Activation:
         piecewise_linear: has no second derivative almost everywhere.
         random: draws random numbers in training.
         relu_like: a ReLU can stand in for it; squashing ones are gates and outputs.
+
+    >>> Activation(name="step", formula="1[x > 0]", piecewise_linear=True).piecewise_linear
+    True
     """
 
     name: str
@@ -81,7 +84,14 @@ class Activation:
 
 
 def called(name: str) -> Iterator[Callable[..., Any]]:
-    """The functions and methods of torch with this name."""
+    """The functions and methods of torch with this name.
+
+    Args:
+        name: of a function or method.
+
+    Returns:
+        The callables.
+    """
     for place in PLACES:
         found = getattr(place, name, None)
         if callable(found):

@@ -22,20 +22,32 @@ class Constants:
 
     A number that does not exist (the slope of ReLU at 0, a Taylor term of ELU) is NaN, and ``note`` says why.
 
+    Attributes:
+        label: class of the activation.
+        slope: α = f'(0).
+        q: order of the first nonlinear term.
+        a_q: coefficient of that term.
+        h: E[g f(g)].
+        h_q: E[f(g) g^q]; 0 if q is infinite.
+        half_power: ½E[f(g)²]: the loss of the zero network on a single-mode teacher with β = 1.
+        lam_prime: λ' = a_q h^(q) / (α h).
+        offset: f(0), taken away before everything else.
+        note: why a number does not exist.
+
     >>> c = constants("tanh")
     >>> round(c.h, 10), round(c.lam, 6), round(c.drive(depth=4, width=64), 6)
     (0.6057055096, -1.199858, 4.845644)
     """
 
-    label: str  # class of the activation
-    slope: float  # α = f'(0)
-    q: float  # order of the first nonlinear term
-    a_q: float  # its coefficient
-    h: float  # E[g f(g)]
-    h_q: float  # E[f(g) g^q]; 0 if q is infinite
-    half_power: float  # ½E[f(g)²]: the loss of the zero network on a single-mode teacher with β = 1
-    lam_prime: float  # λ' = a_q h^(q) / (α h)
-    offset: float = 0.0  # f(0), taken away before everything else
+    label: str
+    slope: float
+    q: float
+    a_q: float
+    h: float
+    h_q: float
+    half_power: float
+    lam_prime: float
+    offset: float = 0.0
     note: str = ""
 
     @property
@@ -56,13 +68,15 @@ class Constants:
         return 3 * (2 * self.a_q) ** 2 / (2 * self.slope * self.h) if self.slope * self.h else math.nan
 
     def nlo(self, layer: int) -> float:
-        """Next-order coefficient of dX_ℓ/dt on the balanced ray: qλ' for layer 1, λ' for the others (erratum E4)."""
+        """Next-order coefficient of dX_ℓ/dt of this ``layer`` on the balanced ray: qλ' for layer 1, λ' for the others
+        (erratum E4).
+        """
         if layer < 1:
             raise ValueError(f"layers are counted from 1, got {layer}")
         return self.lam_prime * (self.q if layer == 1 and math.isfinite(self.q) else 1)
 
     def kappa(self, depth: int, beta: float = 1.0) -> float:
-        """κ = β h α^{L−1}."""
+        """κ = β h α^{L−1} for a ``depth`` of L weight matrices and a teacher of strength ``beta``."""
         if depth < 1:
             raise ValueError(f"depth counts weight matrices and is at least 1, got {depth}")
         if math.isnan(self.slope) and depth > 1:
@@ -70,9 +84,8 @@ class Constants:
         return beta * self.h * (self.slope ** (depth - 1) if depth > 1 else 1.0)
 
     def drive(self, depth: int, width: int, beta: float = 1.0, clock: Literal["t", "s"] = "t") -> float:
-        """K_t = √N κ for reduced time t, or K_s = κ/√N for s = lr·step, t = s/N (erratum E1).
-
-        The paper prints K_s and uses it with t.
+        """K_t = √N κ for reduced time t, or K_s = κ/√N for s = lr·step, t = s/N, by ``clock`` (erratum E1), for
+        ``depth`` L, ``width`` N and a teacher of strength ``beta``. The paper prints K_s and uses it with t.
         """
         if clock not in ("t", "s"):
             raise ValueError(f"clock is 't' (reduced time) or 's' (learning rate times steps), got {clock!r}")
@@ -82,7 +95,9 @@ class Constants:
         return kappa * math.sqrt(width) if clock == "t" else kappa / math.sqrt(width)
 
     def escapes(self, depth: int) -> bool:
-        """Whether h α^{L−1} > 0, which the escape results need and no class implies (f = u − a u³, a > 1/3)."""
+        """Whether h α^{L−1} > 0 for a ``depth`` of L, which the escape results need and no class implies (f = u − a u³,
+        a > 1/3).
+        """
         return self.kappa(depth) > 0
 
     def __str__(self) -> str:

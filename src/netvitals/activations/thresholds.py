@@ -29,20 +29,28 @@ _FEW = 8  # more crossings than this in a tail: the derivative oscillates for ev
 class Crossings:
     """The active set {z : |f'(z)| > θ} of an activation.
 
+    Attributes:
+        theta: threshold θ.
+        z_low: inf{z : f'(z) > θ}; −inf if active all the way down, inf if never.
+        z_low_literal: inf{z : |f'(z)| > θ}.
+        intervals: sorted, open, ends may be ±inf.
+        crossings: finite ends of the intervals.
+        oscillates: the intervals stop at ±20 though the activation goes on crossing.
+
     >>> c = crossings("gelu", 0.1)
     >>> print(c)
     |f'| > 0.1 on (-1.8613, -1.0779) and (-0.5544, inf); z_low = -0.5544 (signed), -1.8613 (literal)
     """
 
     theta: float
-    z_low: float  # inf{z : f'(z) > θ}; −inf if active all the way down, inf if never
-    z_low_literal: float  # inf{z : |f'(z)| > θ}
-    intervals: tuple[tuple[float, float], ...]  # sorted, open, ends may be ±inf
-    crossings: tuple[float, ...]  # finite ends of the intervals
-    oscillates: bool = False  # the intervals stop at ±20 though the activation goes on crossing
+    z_low: float
+    z_low_literal: float
+    intervals: tuple[tuple[float, float], ...]
+    crossings: tuple[float, ...]
+    oscillates: bool = False
 
     def active(self, z: Tensor) -> Tensor:
-        """Whether each z lies in the active set."""
+        """Whether each ``z`` lies in the active set."""
         inside = torch.zeros_like(z, dtype=torch.bool)
         for a, b in self.intervals:
             inside |= (z > a) & (z < b)
@@ -72,7 +80,9 @@ class Crossings:
         return torch.where(s > 0, total, self.active(m).to(torch.float64))
 
     def margin(self, mu: Any, sigma: Any = 1.0) -> Tensor:
-        """(μ − z_low)/σ: positive, and density rises to 1 as σ → 0; negative, and it falls to 0."""
+        """(μ − z_low)/σ for ``mu`` and ``sigma``: positive, and density rises to 1 as σ → 0; negative, and it falls to
+        0.
+        """
         m = torch.as_tensor(mu, dtype=torch.float64)
         return (m - self.z_low) / torch.as_tensor(sigma, dtype=torch.float64, device=m.device)
 

@@ -27,20 +27,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Anatomy:
-    """What a model is made of, as one pass showed it; made by :func:`~netvitals.anatomy.chart`."""
+    """What a model is made of, as one pass showed it; made by :func:`~netvitals.anatomy.chart`.
+
+    Returned by :func:`chart`.
+
+    Attributes:
+        model: class name of the model.
+        modules: name → class of every module.
+        values: every tensor of the pass, in the order they were made.
+        operations: every aten call, in order.
+        parameters: all of them, with who reads them.
+        layers: products of an activation with a parameter.
+        connections: what becomes of each layer's output, one per layer.
+        regions: activations.
+        gates: products of two branches.
+        softmaxes: over data.
+        norms: layer, batch, group and root-mean-square norms, by what they compute.
+        norm_readers: the layers that read each norm, one per norm.
+        heads: attention blocks.
+        gated: gated MLPs.
+        experts: mixtures of experts.
+        streams: residual streams.
+        recurrent: what is used several times in a pass.
+        inputs: values that came from outside.
+        outputs: values that the model returned.
+        skipped: place → why it is not charted.
+        passes: forward passes that it took.
+        tensors: what each value held.
+    """
 
     model: str
-    modules: Mapping[str, str]  # name → class of every module
+    modules: Mapping[str, str]
     values: tuple[Value, ...] = field(repr=False)
     operations: tuple[Operation, ...] = field(repr=False)
     parameters: tuple[ParameterInfo, ...] = field(repr=False)
     layers: tuple[Layer, ...]
-    connections: tuple[Connection, ...]  # one per layer
+    connections: tuple[Connection, ...]
     regions: tuple[Region, ...]
     gates: tuple[Gate, ...]
     softmaxes: tuple[Softmax, ...]
     norms: tuple[Norm, ...]
-    norm_readers: tuple[Connection, ...]  # one per norm: the layers that read it
+    norm_readers: tuple[Connection, ...]
     heads: tuple[Heads, ...]
     gated: tuple[GatedMLP, ...]
     experts: tuple[Mixture, ...]
@@ -48,9 +75,9 @@ class Anatomy:
     recurrent: tuple[Recurrence, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    skipped: Mapping[str, str]  # place → why it is not charted
-    passes: int  # forward passes that it took
-    tensors: tuple[Tensor, ...] = field(repr=False, compare=False)  # what each value held
+    skipped: Mapping[str, str]
+    passes: int
+    tensors: tuple[Tensor, ...] = field(repr=False, compare=False)
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -78,7 +105,7 @@ class Anatomy:
         return self.layers_with("readout")
 
     def layers_with(self, role: Role) -> tuple[Layer, ...]:
-        """The layers of a role."""
+        """The layers of this ``role``."""
         return tuple(layer for layer in self.layers if layer.role == role)
 
     @property
@@ -93,12 +120,12 @@ class Anatomy:
         return next((self.values[v].batch_dim for v in self.inputs if self.values[v].batch_dim is not None), None)
 
     def producers(self, value: int) -> Operation | None:
-        """The operation that made a value; None for inputs, parameters and constants."""
+        """The operation that made ``value``; None for inputs, parameters and constants."""
         made = self.values[value].producer
         return None if made < 0 else self.operations[made]
 
     def readers(self, value: int) -> tuple[Operation, ...]:
-        """The operations that read a value."""
+        """The operations that read ``value``."""
         return tuple(self._readers.get(value, ()))
 
     @cached_property
@@ -110,7 +137,7 @@ class Anatomy:
         return out
 
     def at(self, region: Region) -> tuple[Tensor, Tensor]:
-        """What went into a region and what came out, in the charted pass."""
+        """What went into ``region`` and what came out, in the charted pass."""
         x, y = self.tensors[region.root], self.tensors[region.end]
         if x.shape != self.values[region.root].shape or y.shape != self.values[region.end].shape:
             raise ValueError(f"the values at {region.name} were not kept; chart the model with keep_tensors=True")

@@ -266,6 +266,12 @@ class Dataflow:
 def decoded(code: int) -> tuple[int, int]:
     """The source and the channel of a code.
 
+    Args:
+        code: of a channel of a source.
+
+    Returns:
+        Source, channel.
+
     >>> decoded((3 << 24) + 7)
     (3, 7)
     """

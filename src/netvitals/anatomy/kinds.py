@@ -38,7 +38,14 @@ def layer_kind(module: nn.Module | None) -> LayerKind:
 
 
 def channel_dim(module: nn.Module | None) -> int:
-    """The dimension of channels in a layer's input and output: 1 for convolutions, else the last."""
+    """The dimension of channels in a layer's input and output: 1 for convolutions, else the last.
+
+    Args:
+        module: any, or None.
+
+    Returns:
+        The dimension.
+    """
     return 1 if isinstance(module, CONVOLUTIONS + TRANSPOSED_CONVOLUTIONS) else -1
 
 

@@ -31,7 +31,15 @@ Source = Literal["input", "parameter", "buffer", "constant", "operation"]
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A line of the user's code."""
+    """A line of the user's code.
+
+    Part of :class:`Operation`.
+
+    Attributes:
+        file: its path.
+        number: from 1.
+        text: what stands there.
+    """
 
     file: str
     number: int
@@ -43,30 +51,58 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """A tensor as it was at one moment: an in-place operation makes a new value of the same tensor."""
+    """A tensor as it was at one moment: an in-place operation makes a new value of the same tensor.
+
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        index: its place in ``values``.
+        shape: in the charted pass.
+        dtype: as text.
+        source: where it comes from: an input, a parameter, a buffer, a constant or an operation.
+        name: of an input, parameter or buffer.
+        producer: the operation that made it, -1 for the others.
+        batch_dim: the dimension that grows with the batch; None: the same for every batch.
+    """
 
     index: int
     shape: tuple[int, ...]
     dtype: str
     source: Source
-    name: str = ""  # of an input, parameter or buffer
-    producer: int = -1  # the operation that made it, -1 for the others
-    batch_dim: int | None = None  # the dimension that grows with the batch; None: the same for every batch
+    name: str = ""
+    producer: int = -1
+    batch_dim: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One aten call: what it read, what it made, and whose code called it."""
+    """One aten call: what it read, what it made, and whose code called it.
+
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        index: its place in ``operations``.
+        name: aten name without overload: "addmm", "relu", "where".
+        kind: what sort of operation it is.
+        inputs: values that it read.
+        outputs: values that it made.
+        module: dotted name of the innermost module that was running; "" is the model itself.
+        call: which call of that module, from 1.
+        line: of the user's code; None where it is not known.
+        func: the overload, for replaying; tensors among its arguments are Slots.
+        args: positional arguments.
+        kwargs: named arguments.
+    """
 
     index: int
-    name: str  # aten name without overload: "addmm", "relu", "where"
+    name: str
     kind: Kind
-    inputs: tuple[int, ...]  # values
+    inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    module: str  # dotted name of the innermost module that was running; "" is the model itself
-    call: int  # which call of that module, from 1
+    module: str
+    call: int
     line: Line | None
-    func: Any = None  # the overload and its arguments, for replaying; tensors are Slots
+    func: Any = None
     args: Any = ()
     kwargs: Any = None
 
@@ -83,13 +119,24 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterInfo:
-    """A parameter under its first name; ``ties`` are the others of the same tensor."""
+    """A parameter under its first name; ``ties`` are the others of the same tensor.
+
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        name: its first name.
+        shape: of the tensor.
+        frozen: does not require a gradient.
+        ties: other names of the same tensor.
+        readers: operations that read it, through views.
+        role: of the layer that it belongs to.
+    """
 
     name: str
     shape: tuple[int, ...]
     frozen: bool
     ties: tuple[str, ...] = ()
-    readers: tuple[int, ...] = ()  # operations that read it, through views
+    readers: tuple[int, ...] = ()
     role: Role = "other"
 
 
@@ -97,16 +144,20 @@ class ParameterInfo:
 class ParameterPart:
     """A parameter or a part of it: ``tensor[index]`` of the parameter's tensor.
 
+    Attributes:
+        parameter: name of the parameter.
+        index: empty: the whole parameter.
+
     >>> part = ParameterPart(parameter="attn.weight", index=(slice(0, 8),))
     >>> str(part), part.of(torch.ones(24, 8)).shape
     ('attn.weight[0:8]', torch.Size([8, 8]))
     """
 
     parameter: str
-    index: tuple[int | slice | tuple[int, ...], ...] = ()  # empty: the whole parameter
+    index: tuple[int | slice | tuple[int, ...], ...] = ()
 
     def of(self, tensor: Tensor) -> Tensor:
-        """The part of the parameter's tensor, or of anything of its shape, such as its gradient."""
+        """The part of ``tensor``, the parameter's or anything of its shape, such as its gradient."""
         for dim, at in reversed(list(enumerate(self.index))):
             if isinstance(at, tuple):
                 tensor = tensor.index_select(dim, torch.tensor(at, device=tensor.device))

@@ -35,6 +35,12 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
 
     Yields:
         The model itself, its gradients set to None.
+
+    >>> net = nn.Linear(2, 1)
+    >>> with preserved(net):
+    ...     net(torch.ones(1, 2)).sum().backward()
+    >>> net.weight.grad is None
+    True
     """
     modules = list(model.modules())
     modes = [(m, m.training) for m in modules]
@@ -111,6 +117,10 @@ def rng_state() -> dict[str, Any]:
 
     Returns:
         The states of torch, numpy and Python by those names, and of CUDA where it is in use.
+
+    >>> before = rng_state(); x = torch.randn(2); set_rng_state(before)
+    >>> torch.equal(x, torch.randn(2))
+    True
     """
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
@@ -127,6 +137,10 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
     Args:
         state: what :func:`rng_state` returned.
+
+    >>> before = rng_state(); x = torch.randn(2); set_rng_state(before)
+    >>> torch.equal(x, torch.randn(2))
+    True
     """
     torch.set_rng_state(state["torch"])
     np.random.set_state(state["numpy"])

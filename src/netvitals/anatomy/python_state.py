@@ -43,6 +43,12 @@ def keep_attributes(modules: Iterable[nn.Module]) -> list[Restore]:
     Kept are numbers and names, and the contents of lists, dicts, sets, arrays, tensors, random generators and of plain
     objects that are attributes of a module.
 
+    Args:
+        modules: whose state is kept.
+
+    Returns:
+        Functions that put it back.
+
     >>> class Counts(nn.Module):
     ...     def __init__(self):
     ...         super().__init__()
@@ -202,7 +208,14 @@ def _set(value: set[Any], saved: set[Any]) -> Restore:
 
 
 def tensors_of(modules: Iterable[nn.Module]) -> Iterator[tuple[nn.Module, str, Tensor]]:
-    """Every buffer with the module that owns it."""
+    """Every buffer with the module that owns it.
+
+    Args:
+        modules: to look through.
+
+    Returns:
+        Module, name and buffer.
+    """
     for module in modules:
         for key, buffer in module._buffers.items():
             if buffer is not None:

@@ -32,6 +32,21 @@ class Region:
     """One activation: f from the value ``root`` to the value ``end``.
 
     ``f`` replays the recorded operations on any tensor of the root's shape, in any dtype; it is differentiable.
+
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        name: of the site.
+        kind: what sort of function it is.
+        root: the value it starts from.
+        end: the value it ends at.
+        operations: that it is made of.
+        module: that ran.
+        call: which call of that module.
+        line: of the user's code.
+        f: replays the operations.
+        text: the operations, for a reader: "sigmoid → mul".
+        role: what it is there for.
     """
 
     name: str
@@ -40,10 +55,10 @@ class Region:
     end: int
     operations: tuple[int, ...]
     module: str
-    call: int = 1  # which call of that module
+    call: int = 1
     line: Line | None
     f: Replay = field(repr=False, compare=False)
-    text: str = ""  # the operations, for a reader: "sigmoid → mul"
+    text: str = ""
     role: Role = "hidden activation"
 
     @property
@@ -64,7 +79,9 @@ class Region:
         return self.f(x, tensors)
 
     def derivative(self, x: Tensor, tensors: Mapping[str | int, Tensor] | None = None) -> Tensor:
-        """f'(x) element by element, by replaying f and going back once; half precision is differentiated in float32."""
+        """f'(x) at ``x`` element by element, with other operands where ``tensors`` holds them, by replaying f and going
+        back once; half precision is differentiated in float32.
+        """
         with torch.enable_grad():
             wide = x.detach().float() if x.dtype in (torch.float16, torch.bfloat16) else x.detach().clone()
             leaf = wide.requires_grad_()
@@ -75,11 +92,25 @@ class Region:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """A product of two branches: values ``left`` and ``right`` with roots of their own."""
+    """A product of two branches: values ``left`` and ``right`` with roots of their own.
+
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        name: of the site.
+        operation: the product.
+        left: the same value twice: the halves of one tensor, as in ``nn.GLU``.
+        right: the other value.
+        output: value.
+        module: that ran.
+        call: which call of that module, from 1.
+        line: of the user's code.
+        role: what it is there for.
+    """
 
     name: str
     operation: int
-    left: int  # the same value twice: the halves of one tensor, as in ``nn.GLU``
+    left: int
     right: int
     output: int
     module: str

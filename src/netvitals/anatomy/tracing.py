@@ -103,7 +103,14 @@ _FRAMES = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__fi
 
 
 def kind_of(func: Any) -> Kind:
-    """What an aten operator does to the elements of its input."""
+    """What an aten operator does to the elements of its input.
+
+    Args:
+        func: an aten overload.
+
+    Returns:
+        The kind.
+    """
     name = func._schema.name.removeprefix("aten::")
     if torch.Tag.pointwise in func.tags or name in _POINTWISE:
         return "random" if torch.Tag.nondeterministic_seeded in func.tags and name not in _POINTWISE else "pointwise"

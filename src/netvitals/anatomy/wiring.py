@@ -118,7 +118,15 @@ def find_links(anatomy: Anatomy) -> Links:
 
 
 def why_not_alone(layer: Layer, anatomy: Anatomy) -> str:
-    """Why a layer's weight is not a parameter that this layer alone uses, once; empty where it is."""
+    """Why a layer's weight is not a parameter that this layer alone uses, once; empty where it is.
+
+    Args:
+        layer: of the anatomy.
+        anatomy: of the model.
+
+    Returns:
+        The reason.
+    """
     if layer.reparametrised:
         return f"its weight is computed from {', '.join(layer.reparametrised)}"
     if layer.part.index:
@@ -188,6 +196,13 @@ def recorded(model: nn.Module, anatomy: Anatomy) -> Iterator[dict[str, LayerRun]
 
     A layer that is called as a function inside a larger module has no call that could be noted and stays out, and so
     does one whose weight is computed from other parameters.
+
+    Args:
+        model: that will be run.
+        anatomy: of the model.
+
+    Returns:
+        What each layer was given and gave, by name.
     """
     runs: dict[str, LayerRun] = {}
     handles = []

@@ -10,6 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from netvitals._trouble import see
+
 LossFn = Callable[..., Tensor] | str | None
 
 
@@ -69,6 +71,12 @@ def takes_tensor(loss_fn: Callable[..., Tensor]) -> bool:
     """Whether a loss is torch's own or one of ours, which compare one tensor with another.
 
     A user's own function gets the output as the model returns it.
+
+    Args:
+        loss_fn: a function of (output, target).
+
+    Returns:
+        True where the output must be one tensor.
     """
     plain = loss_fn.func if isinstance(loss_fn, functools.partial) else loss_fn
     home = getattr(plain, "__module__", None) or type(plain).__module__
@@ -113,5 +121,5 @@ def likelihood_of(loss_fn: LossFn, target: Any = None) -> str:
     given = "no loss_fn and no target" if loss_fn is None else repr(loss_fn)
     raise ValueError(
         f"the kind of likelihood cannot be read off {given}: pass loss_fn as 'ce' or 'mse', or torch's cross_entropy "
-        "or mse_loss"
+        f"or mse_loss {see('likelihood-unknown')}"
     )

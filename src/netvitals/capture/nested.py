@@ -8,11 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
+
 OUTPUTS = ("output", "outputs", "out", "prediction", "predictions", "pred", "y_hat")  # of a dict, after ``logits``
 
 
 def main_output(output: Any) -> Any:
-    """The tensor a loss function means: ``logits`` or the first tensor of a model's output; a tensor is itself."""
+    """The tensor a loss function means: ``logits`` or the first tensor of a model's output; a tensor is itself.
+
+    Args:
+        output: of a model.
+
+    Returns:
+        The tensor, or the output where there is none.
+    """
     if isinstance(output, Tensor):
         return output
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
@@ -22,7 +31,14 @@ def main_output(output: Any) -> Any:
 
 
 def tensors(nest: Any) -> Iterator[Tensor]:
-    """Every tensor inside nested tuples, lists and dicts, in order."""
+    """Every tensor inside nested tuples, lists and dicts, in order.
+
+    Args:
+        nest: nested containers.
+
+    Returns:
+        The tensors.
+    """
     if isinstance(nest, Tensor):
         yield nest
     elif isinstance(nest, Mapping):
@@ -39,18 +55,32 @@ def check_finite(nest: Any, what: str) -> None:
     Args:
         nest: a tensor, or nested tuples, lists and dicts of them; whole numbers and other values pass.
         what: how the ``ValueError`` calls it, such as ``"the batch"``.
+
+    >>> check_finite({"x": torch.tensor([1.0, float("nan")])}, "the batch")
+    Traceback (most recent call last):
+        ...
+    ValueError: the batch holds 1 values of 2 that are NaN or infinite; clean the batch first
     """
     for tensor in tensors(nest):
         if tensor.is_floating_point():
             bad = int((~torch.isfinite(tensor)).sum())
             if bad:
                 raise ValueError(
-                    f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; clean the batch first"
+                    f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; clean the batch first "
+                    f"{see('not-finite')}"
                 )
 
 
 def mapped(nest: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Nested tuples, lists and dicts with every tensor changed; what is no tensor stays."""
+    """Nested tuples, lists and dicts with every tensor changed; what is no tensor stays.
+
+    Args:
+        nest: nested containers.
+        change: of a tensor.
+
+    Returns:
+        The same containers.
+    """
     if isinstance(nest, Tensor):
         return change(nest)
     if isinstance(nest, Mapping):
@@ -62,7 +92,15 @@ def mapped(nest: Any, change: Callable[[Tensor], Any]) -> Any:
 
 def output_tensor(output: Any, model: nn.Module) -> Tensor:
     """The one tensor that a model returns: itself, ``logits``, the only one inside, or one called output; else a
-    sentence."""
+    sentence.
+
+    Args:
+        output: of a model.
+        model: for the sentence.
+
+    Returns:
+        The tensor.
+    """
     found = main_output(output)
     inside = [found] if isinstance(found, Tensor) else list(tensors(found))
     if len(inside) == 1:
@@ -75,5 +113,5 @@ def output_tensor(output: Any, model: nn.Module) -> Tensor:
     what = f"a {type(found).__name__} with {len(inside)} tensors{names}"
     raise ValueError(
         f"{type(model).__name__} returns {what}; what is asked for needs one tensor. "
-        "Give a model that returns one tensor, or an output with .logits"
+        f"Give a model that returns one tensor, or an output with .logits {see('output-shape')}"
     )

@@ -27,13 +27,23 @@ Mode = Literal["train", "eval", "as_is"]
 
 @dataclass(frozen=True, kw_only=True)
 class Observation(Result):
-    """What one look at a model gave."""
+    """What one look at a model gave.
+
+    Returned by :func:`observe`.
+
+    Attributes:
+        readings: every number.
+        arrays: readings that are arrays.
+        sites: the places that were looked at.
+        loss: of the batch; None where there was no loss function.
+        skipped: place that could not be seen → reason.
+    """
 
     readings: tuple[Reading, ...]
     arrays: tuple[ArrayReading, ...]
     sites: tuple[Site, ...]
     loss: float | None = None
-    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be seen → reason
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a reading: step, vital, site, metric, value."""
@@ -135,6 +145,15 @@ def probe(
 
     Returns:
         The detached loss, if there is one.
+
+    >>> from netvitals.capture import Observer, Recorder, Schedule, task_of
+    >>> from netvitals.vitals import Gates
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    >>> schedule = Schedule([Gates()]); schedule.select(0)
+    >>> recorder = Recorder(step=0)
+    >>> loss = probe(Observer(net, schedule), recorder, task_of(net, "mse", (torch.ones(4, 2), torch.ones(4, 1))))
+    >>> recorder.leave_device(); len(recorder.readings()[0]) > 0
+    True
     """
     model, schedule = observer.model, observer.schedule
     loss = None
@@ -178,6 +197,13 @@ def in_mode(model: nn.Module, mode: Mode) -> Iterator[None]:
 
     Yields:
         Nothing; the mode holds inside the block.
+
+    >>> net = nn.Dropout()
+    >>> with preserved(net), in_mode(net, "eval"):
+    ...     print(net.training)
+    False
+    >>> net.training
+    True
     """
     if mode not in ("train", "eval", "as_is"):
         raise ValueError(f"mode must be 'train', 'eval' or 'as_is', got {mode!r}")

@@ -30,6 +30,9 @@ class Over(NamedTuple):
     4 along the last dimension); "winner", a place on the rank that holds the largest of the "max" before it, which
     becomes (place, rank); "same" on every rank; "alone", which cannot be told from the ranks' own numbers and stays
     that of the first.
+
+    >>> Over(("mean", "max"), weight=64).kinds
+    ('mean', 'max')
     """
 
     kinds: tuple[Kind, ...]
@@ -50,13 +53,25 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Message:
-    """What ranks hand on: sums and maxima of numbers, which places they belong to, and one row of facts a rank."""
+    """What ranks hand on: sums and maxima of numbers, which places they belong to, and one row of facts a rank.
 
-    layout: str  # a digest: only equal ones may be added
+    Attributes:
+        layout: a digest: only equal ones may be added.
+        sums: that are added over ranks.
+        largest: of which the largest counts.
+        winners: (number, 3): largest value, place, rank.
+        ranks: facts of single ranks, of any length.
+
+    >>> empty = Message(layout="x", sums=np.ones(2), largest=np.zeros(0), winners=np.zeros((0, 3)))
+    >>> Message.from_bytes(empty.to_bytes()).sums.tolist()
+    [1.0, 1.0]
+    """
+
+    layout: str
     sums: np.ndarray
     largest: np.ndarray
-    winners: np.ndarray  # (number, 3): largest value, place, rank
-    ranks: dict[int, np.ndarray] = field(default_factory=dict)  # facts of single ranks, of any length
+    winners: np.ndarray
+    ranks: dict[int, np.ndarray] = field(default_factory=dict)
 
     def __add__(self, other: Message) -> Message:
         """Both together.
@@ -84,7 +99,7 @@ class Message:
 
     @staticmethod
     def from_bytes(given: bytes) -> Message:
-        """What :meth:`to_bytes` gave."""
+        """What :meth:`to_bytes` gave, ``given`` back."""
         line, _, body = given.partition(b"\n")
         head: dict[str, Any] = json.loads(line)
         parts = np.split(np.frombuffer(body, dtype="<f8"), np.cumsum(head["sizes"])[:-1])
@@ -259,6 +274,12 @@ def _number(kind: Kind, total: np.ndarray, n: float, mean: np.ndarray) -> np.nda
 def raw_moments(central: np.ndarray) -> np.ndarray:
     r"""$E x^k = \sum_j \binom{k}{j} E(x-\mu)^j \mu^{k-j}$ for k = 1, 2, 3, 4, from (μ, and central moments 2, 3, 4).
 
+    Args:
+        central: (..., 4).
+
+    Returns:
+        (..., 4).
+
     >>> raw_moments(np.array([2.0, 1.0, 0.0, 3.0]))
     array([ 2.,  5., 14., 43.])
     """
@@ -269,6 +290,12 @@ def raw_moments(central: np.ndarray) -> np.ndarray:
 
 def central_moments(raw: np.ndarray) -> np.ndarray:
     """The way back.
+
+    Args:
+        raw: (..., 4).
+
+    Returns:
+        (..., 4).
 
     >>> central_moments(np.array([2.0, 5.0, 14.0, 43.0]))
     array([2., 1., 0., 3.])

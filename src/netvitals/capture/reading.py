@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals._trouble import see
 from netvitals.capture.over_ranks import Entry as Pooled
 from netvitals.capture.over_ranks import Growth, Kind, Message, Over, message_of, pooled
 from netvitals.capture.parts import Part
@@ -23,6 +24,9 @@ class Reading(NamedTuple):
     """One number: metric ``metric`` of vital sign ``vital`` at ``site`` on training step ``step``.
 
     A tuple, because hundreds of them are made on every measured step.
+
+    >>> Reading(step=0, vital="gates", site="1", metric="mean", value=0.5).value
+    0.5
     """
 
     step: int
@@ -34,7 +38,12 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class ArrayReading:
-    """A vector or matrix, for example a value per channel."""
+    """The array ``value`` of ``metric`` of the vital sign ``vital`` at ``site`` on training step ``step``, for example
+    a number per channel.
+
+    >>> ArrayReading(step=0, vital="gates", site="1", metric="density@0.01", value=np.array([0.5, 0.25])).value.tolist()
+    [0.5, 0.25]
+    """
 
     step: int
     vital: str
@@ -45,6 +54,9 @@ class ArrayReading:
 
 class Recorder:
     """Collects small device tensors while a step is looked at; they leave the device all at once.
+
+    Args:
+        step: of training.
 
     >>> recorder = Recorder(step=3)
     >>> recorder.vital = "gates"
@@ -77,7 +89,7 @@ class Recorder:
         values: Tensor,
         over: Over | None = None,
     ) -> None:
-        """Note ``values`` (one per metric, still on the device; no synchronisation happens here).
+        """Note ``values`` of ``metrics`` at ``site`` (still on the device; no synchronisation happens here).
 
         With several sites, ``values`` has a row for each. ``over`` is as in :meth:`on_host`.
         """
@@ -86,17 +98,20 @@ class Recorder:
         self.on_host((values,), partial(self.put, sites, metrics), over)
 
     def write_array(self, site: Site | str | Sequence[Site | str], metric: str, values: Tensor) -> None:
-        """Note a whole small array, for example one number per channel; with several sites, ``values`` has a row for
-        each."""
+        """Note a whole small array ``values`` as ``metric`` at ``site``, for example one number per channel; with
+        several sites, ``values`` has a row for each.
+        """
         sites = _names(site)
         if isinstance(site, str | Site):
             values = values[None]
         if len(sites) != len(values):
-            raise ValueError(f"{self.vital}: {len(values)} arrays {metric!r} for {len(sites)} sites")
+            raise ValueError(
+                f"{self.vital}: {len(values)} arrays {metric!r} for {len(sites)} sites {see('vital-unsound')}"
+            )
         self.on_host((values,), partial(self.put_array, sites, metric))
 
     def on_host(self, tensors: Sequence[Tensor], finish: Callable[..., None], over: Over | None = None) -> None:
-        """Have ``finish(*arrays)`` called when these tensors have left the device, in double precision.
+        """Have ``finish(*arrays)`` called when these ``tensors`` have left the device, in double precision.
 
         What is cheap is cheaper there: a mean over channels costs a fraction of an operation on the device. ``finish``
         writes with :meth:`put` and :meth:`put_array`. Where several processes train one model, ``finish`` gets the
@@ -110,13 +125,15 @@ class Recorder:
         self._on_device.append((self.vital, [t.detach() if t.requires_grad else t for t in tensors], finish, over))
 
     def put(self, site: Site | str | Sequence[Site | str], metrics: Sequence[str], values: np.ndarray) -> None:
-        """As :meth:`write`, for numbers that have left the device."""
+        """As :meth:`write`, for numbers that have left the device: ``values`` of ``metrics`` at ``site``."""
         sites, values = _names(site), np.asarray(values, dtype=np.float64)
         self._check(sites, metrics, values.size)
         self._numbers.append(((self.vital, sites, tuple(metrics)), values.reshape(-1)))
 
     def put_array(self, sites: Sequence[Site | str], metric: str, values: np.ndarray) -> None:
-        """As :meth:`write_array` with several sites, for arrays that have left the device."""
+        """As :meth:`write_array`, for arrays that have left the device: ``values`` of ``metric``, a row for each of
+        ``sites``.
+        """
         self._arrays.append(((self.vital, _names(sites), (metric,)), values))
 
     def later(self, work: Callable[[], None]) -> None:
@@ -148,11 +165,13 @@ class Recorder:
         self._on_device = []
 
     def message(self, rank: int, facts: np.ndarray | None = None) -> Message:
-        """What left the device, to be added to that of other ranks."""
+        """What left the device on ``rank``, with its row of ``facts``, to be added to that of other ranks."""
         return message_of([entry for entry, *_ in self._on_host], rank, facts, self.examples_of)
 
     def take(self, message: Message | None) -> None:
-        """Go on with the numbers of all ranks; None where they are not known, and this one stands alone."""
+        """Go on with the numbers of all ranks, the summed ``message``; None where they are not known, and this one
+        stands alone.
+        """
         if message is None:
             self._on_host = [one for one in self._on_host if not one[0].over.pieces]
             return
@@ -194,7 +213,8 @@ class Recorder:
     def _check(self, sites: tuple[str, ...], metrics: Sequence[str], size: int) -> None:
         if size != len(metrics) * len(sites):
             raise ValueError(
-                f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for {size} values"
+                f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for {size} values "
+                f"{see('vital-unsound')}"
             )
 
     def _guarded(self, work: Callable[..., None], *args: np.ndarray) -> None:
@@ -203,7 +223,10 @@ class Recorder:
         except Exception as error:
             from netvitals.capture.engine.schedule import warn  # it imports this file
 
-            warn(f"readings of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}")
+            warn(
+                f"readings of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}",
+                "look-failed",
+            )
 
 
 Entry = tuple[str, tuple[str, ...], tuple[str, ...]]  # vital sign, sites, metrics
@@ -211,7 +234,13 @@ Entry = tuple[str, tuple[str, ...], tuple[str, ...]]  # vital sign, sites, metri
 
 @dataclass(frozen=True)
 class StepColumns:
-    """The readings of one step in columns: the layout (equal from step to step), and the numbers in its order."""
+    """The readings of one ``step`` in columns: the ``layout`` (equal from step to step), and the numbers ``values`` in
+    its order; arrays likewise (``array_layout``, ``arrays``).
+
+    >>> columns = StepColumns(step=0, layout=(("gates", ("1",), ("mean", "q50")),), values=np.array([0.5, 1.0]))
+    >>> [(r.metric, r.value) for r in columns.readings()]
+    [('mean', 0.5), ('q50', 1.0)]
+    """
 
     step: int
     layout: tuple[Entry, ...]
@@ -227,6 +256,7 @@ class StepColumns:
                     yield vital, site, metric
 
     def readings(self) -> list[Reading]:
+        """The numbers as readings."""
         step = self.step
         return [
             Reading(step, vital, site, metric, value)
@@ -234,6 +264,7 @@ class StepColumns:
         ]
 
     def array_readings(self) -> list[ArrayReading]:
+        """The arrays as readings."""
         return [
             ArrayReading(self.step, vital, site, metric, value)
             for (vital, sites, (metric,)), values in zip(self.array_layout, self.arrays)

@@ -20,6 +20,13 @@ class Result:
     """Base of results, frozen dataclasses all: ``to_dict()``, ``to_frame()`` where it is a table, ``_repr_html_``.
 
     ``skipped`` (place → reason) says what could not be measured. A subclass that is a table implements ``rows()``.
+
+    >>> @dataclass(frozen=True)
+    ... class Count(Result):
+    ...     units: int
+    ...     share: float
+    >>> Count(units=3, share=math.nan).to_dict()
+    {'units': 3, 'share': None, 'skipped': {}}
     """
 
     skipped: Mapping[str, str] = {}
@@ -76,6 +83,13 @@ class Several(Result, Generic[Part]):
 
 def one_screen(lines: Iterable[str], most: int = 40) -> str:
     """Lines as text, cut to what fits on a screen.
+
+    Args:
+        lines: may hold several lines each.
+        most: lines on a screen.
+
+    Returns:
+        The text.
 
     >>> print(one_screen(["a", "b", "c"], most=2))
     a

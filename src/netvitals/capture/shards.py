@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
+
 WRAPPED = "_fsdp_wrapped_module."  # FSDP1 puts it into names
 FLAT = "_flat_param"
 
@@ -30,6 +32,12 @@ class Piece(NamedTuple):
 def is_distributed(t: Any) -> bool:
     """Whether this is a DTensor, without importing what defines it.
 
+    Args:
+        t: any tensor.
+
+    Returns:
+        True for a DTensor.
+
     >>> is_distributed(torch.zeros(2))
     False
     """
@@ -40,17 +48,31 @@ def local(t: Tensor) -> Tensor:
     """What this rank holds of a tensor; any other tensor as it is.
 
     A gradient that ranks still have to add up is not what it seems: it is a ``ValueError``, and nobody adds it up here.
+
+    Args:
+        t: any tensor.
+
+    Returns:
+        The piece.
     """
     if not is_distributed(t):
         return t
     if any(p.is_partial() for p in t.placements):  # type: ignore[attr-defined]
-        raise ValueError("it is a sum that the ranks have not added up yet")
+        raise ValueError(f"it is a sum that the ranks have not added up yet {see('sharded')}")
     piece: Tensor = t.to_local()  # type: ignore[attr-defined]
     return piece
 
 
 def locals_of(tensors: Mapping[str, Tensor], skipped: dict[str, str]) -> dict[str, Tensor]:
-    """What this rank holds of each tensor; what cannot be said goes to ``skipped``."""
+    """What this rank holds of each tensor; what cannot be said goes to ``skipped``.
+
+    Args:
+        tensors: by name.
+        skipped: gets what cannot be said → reason.
+
+    Returns:
+        The pieces by name.
+    """
     out: dict[str, Tensor] = {}
     for name, t in tensors.items():
         try:
@@ -95,7 +117,15 @@ def pieces_of(model: nn.Module, world: int) -> dict[str, Piece]:
 
 
 def piece_of(t: Tensor, world: int) -> Piece:
-    """What a rank holds of a DTensor; of any other tensor all."""
+    """What a rank holds of a DTensor; of any other tensor all.
+
+    Args:
+        t: any tensor.
+        world: number of ranks.
+
+    Returns:
+        Shape of the whole, and how many hold this piece.
+    """
     ranks = 1
     if is_distributed(t):
         mesh = t.device_mesh  # type: ignore[attr-defined]
@@ -105,7 +135,14 @@ def piece_of(t: Tensor, world: int) -> Piece:
 
 
 def is_put_away(t: Tensor) -> bool:
-    """Whether FSDP1 has taken a parameter apart: what is there is a slice, or memory that was freed."""
+    """Whether FSDP1 has taken a parameter apart: what is there is a slice, or memory that was freed.
+
+    Args:
+        t: a parameter.
+
+    Returns:
+        True where it must not be read.
+    """
     freed = t.layout is torch.strided and t.numel() > 0 and t.untyped_storage().size() == 0
     return freed or bool(getattr(t, "_fsdp_flattened", False))
 
@@ -114,6 +151,12 @@ def tensor_parallel_groups(model: nn.Module) -> set[tuple[int, ...]]:
     """The groups of ranks over which layers are cut, so that each computes with a part of them; empty where none is.
 
     FSDP puts its pieces together before they are computed with: what it has cut is whole here.
+
+    Args:
+        model: any.
+
+    Returns:
+        Tuples of ranks.
 
     >>> tensor_parallel_groups(nn.Linear(2, 1))
     set()
@@ -143,12 +186,18 @@ def _whole_spec(of_fsdp: Any) -> Any:
     """How a parameter of FSDP2 is cut when FSDP has put its own pieces together."""
     spec = getattr(of_fsdp, "_unsharded_dtensor_spec", None) or getattr(of_fsdp, "_tp_spec", None)
     if spec is None:
-        raise NotImplementedError("this version of torch does not say how FSDP's parameters are cut")
+        raise NotImplementedError(f"this version of torch does not say how FSDP's parameters are cut {see('sharded')}")
     return spec
 
 
 def plain_name(name: str) -> str:
     """The name that a user gave, without those of wrappers.
+
+    Args:
+        name: of a parameter or module.
+
+    Returns:
+        The name.
 
     >>> plain_name("_fsdp_wrapped_module.blocks.0._fsdp_wrapped_module.up.weight")
     'blocks.0.up.weight'
@@ -158,6 +207,12 @@ def plain_name(name: str) -> str:
 
 def is_wrapped(place: str) -> bool:
     """Whether a place has a name of FSDP1's own; what is there is known by the user's name.
+
+    Args:
+        place: name of a site.
+
+    Returns:
+        True for a name of FSDP1.
 
     >>> is_wrapped("blocks.0._fsdp_wrapped_module.up"), is_wrapped("blocks.0.up")
     (True, False)
@@ -185,7 +240,15 @@ def unflattened(name: str, flat: Any, t: Tensor) -> Iterator[tuple[str, Tensor]]
 
 
 def named(parameters: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors by the names that a user knows, flat parameters taken apart."""
+    """Tensors by the names that a user knows, flat parameters taken apart.
+
+    Args:
+        parameters: as the model has them, by name.
+        tensors: of the same names.
+
+    Returns:
+        The parts by name.
+    """
     return {n: part for name, t in tensors.items() for n, part in unflattened(name, parameters.get(name), t)}
 
 
@@ -199,7 +262,9 @@ def _slices(flat: Any) -> Iterable[Any]:
     known = getattr(flat, "_shard_param_infos", None)
     if known is not None:
         return list(known)
-    raise ValueError("FSDP with use_orig_params=False and NO_SHARD is not known here; use use_orig_params=True")
+    raise ValueError(
+        f"FSDP with use_orig_params=False and NO_SHARD is not known here; use use_orig_params=True {see('sharded')}"
+    )
 
 
 def _flat_slices(model: nn.Module) -> Iterator[tuple[str, tuple[tuple[int, ...], int]]]:

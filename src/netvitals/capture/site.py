@@ -17,15 +17,29 @@ class Site:
 
     Module sites carry the module's dotted name; the second call of one module in a forward pass is ``name#2``.
     Functional activations are named after the module whose forward called them: ``block.0.gelu()``.
+
+    Attributes:
+        name: dotted name of the module, or of the call.
+        kind: ``activation``, ``linear``, ``norm``, ``stream``, ``output``, ….
+        op: "relu", "Linear", "BatchNorm2d", ...
+        follows: what produced the input, which decides how it is distributed.
+        channel_dim: the dimension of channels in the site's tensors; negative counts from the end.
+        module: dotted name of the module that owns the call.
+        batch_dim: the dimension of examples: 1 where a sequence comes first.
+        role: what it is there for, as the anatomy says: ``hidden activation``, ``output link``, ``soft-cap``,
+            ``readout``.
+
+    >>> Site("blocks.0.act", "activation", op="relu", follows="bn_direct").op
+    'relu'
     """
 
     name: str
     kind: Kind
-    op: str = ""  # "relu", "Linear", "BatchNorm2d", ...
-    follows: Follows = "other"  # what produced the input: decides how the input is distributed
-    channel_dim: int = 1  # the dimension of channels in the site's tensors; negative counts from the end
-    module: str = ""  # dotted name of the module that owns the call
-    batch_dim: int = 0  # the dimension of examples: 1 where a sequence comes first
+    op: str = ""
+    follows: Follows = "other"
+    channel_dim: int = 1
+    module: str = ""
+    batch_dim: int = 0
     role: str = (
         ""  # what it is there for, as the anatomy says: "hidden activation", "output link", "soft-cap", "readout"
     )

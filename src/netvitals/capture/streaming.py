@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.capture.engine.observer import Observer
 from netvitals.capture.engine.roles import uncompiled
 from netvitals.capture.engine.schedule import Schedule
@@ -69,7 +70,9 @@ def stream_over(
         task = task_of(model, None, one)
         tensor = next(tensors((task.args, dict(task.kwargs))), None)
         if tensor is None or tensor.numel() == 0:
-            raise ValueError(f"batch {batches} of the loader has no tensor with elements: {type(one).__name__}")
+            raise ValueError(
+                f"batch {batches} of the loader has no tensor with elements: {type(one).__name__} {see('batch-empty')}"
+            )
         check_finite((task.args, dict(task.kwargs)), f"batch {batches} of the loader")
         if first is not None and not batches:
             dim = first(task)
@@ -83,7 +86,7 @@ def stream_over(
         if progress is not None:
             progress(batches, planned)
     if batches == 0:
-        raise ValueError("the loader gave no batches: is it an iterator that has been used up?")
+        raise ValueError(f"the loader gave no batches: is it an iterator that has been used up? {see('batch-empty')}")
     return Streamed(examples, batches, dict(observer.skipped))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.capture.loss import LossFn, resolve_loss, takes_tensor
 from netvitals.capture.nested import main_output, mapped, tensors
 
@@ -21,32 +22,43 @@ TARGETS = ("labels", "label", "targets", "target", "y")  # where a dict keeps wh
 
 @dataclass(frozen=True)
 class Task:
-    """``loss_fn(model(*args, **kwargs), *targets)``; made by :func:`task_of`."""
+    """``loss_fn(model(*args, **kwargs), *targets)``; made by :func:`task_of`.
+
+    Returned by :func:`task_of`.
+
+    Attributes:
+        model: to be run.
+        loss_fn: of (output, *targets); None where the output holds its own loss.
+        args: positional inputs.
+        kwargs: named inputs.
+        targets: what the loss function gets after the output.
+        call: runs the model on a batch of the user's own kind.
+    """
 
     model: nn.Module
     loss_fn: Callable[..., Tensor] | None
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     targets: tuple[Any, ...]
-    call: Callable[[nn.Module, Any], Any] | None = None  # runs the model on a batch of the user's own kind
+    call: Callable[[nn.Module, Any], Any] | None = None
 
     def forward(self) -> Any:
         """The model's output on the batch."""
         return self.run(self.model)
 
     def run(self, model: nn.Module) -> Any:
-        """The output of another model of the same kind."""
+        """The output of another ``model`` of the same kind."""
         return model(*self.args, **self.kwargs) if self.call is None else self.call(model, self.args[0])
 
     def loss(self, output: Any) -> Tensor:
-        """The loss of an output, one number; a model's own ``output.loss`` where no loss function was given."""
+        """The loss of an ``output``, one number; a model's own ``output.loss`` where no loss function was given."""
         if self.loss_fn is None:
             found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
             found = output if self.call is not None and isinstance(output, Tensor) and output.numel() == 1 else found
             if found is None:
                 raise TypeError(
                     f"no loss_fn was given, and the model's output, a {type(output).__name__}, holds no loss; "
-                    "give loss_fn, or a batch with labels that the model takes"
+                    f"give loss_fn, or a batch with labels that the model takes {see('no-loss')}"
                 )
         else:
             found = self.loss_fn(main_output(output) if takes_tensor(self.loss_fn) else output, *self.targets)
@@ -54,7 +66,7 @@ class Task:
             what = (
                 f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
             )
-            raise TypeError(f"the loss function must return one number as a tensor, got {what}")
+            raise TypeError(f"the loss function must return one number as a tensor, got {what} {see('no-loss')}")
         return found.reshape(())
 
     @property
@@ -69,7 +81,10 @@ class Task:
         """The size of the first dimension of the first input tensor that has one."""
         first = next((t for t in tensors((self.args, dict(self.kwargs))) if t.ndim), None)
         if first is None:
-            raise ValueError("the batch has no input tensor with a batch dimension: give (x, y) with x of shape (B, …)")
+            raise ValueError(
+                f"the batch has no input tensor with a batch dimension: give (x, y) with x of shape (B, …) "
+                f"{see('batch-empty')}"
+            )
         return int(first.shape[0])
 
 
@@ -122,7 +137,8 @@ def task_of(
         if name is None:
             raise TypeError(
                 f"a batch with a loss function needs a target; this dict has {', '.join(map(str, inputs))}, none of "
-                f"{', '.join(TARGETS)}. Give (inputs, target), or leave loss_fn out if the model returns its own loss"
+                f"{', '.join(TARGETS)}. Give (inputs, target), or leave loss_fn out if the model returns its own loss "
+                f"{see('no-loss')}"
             )
         del inputs[name]
         return Task(model=model, loss_fn=loss_fn, args=(), kwargs=inputs, targets=target)
@@ -132,7 +148,8 @@ def task_of(
         return Task(model, loss_fn, *_arguments(model, x), (target,))
     if loss_fn is not None:
         raise TypeError(
-            f"with a loss function the batch must be a pair (x, y) or a dict with a target, got {_what(batch)}"
+            f"with a loss function the batch must be a pair (x, y) or a dict with a target, got {_what(batch)} "
+            f"{see('no-loss')}"
         )
     x = batch[0] if isinstance(batch, tuple | list) and batch else batch
     return Task(model, None, *_arguments(model, x), ())
@@ -190,7 +207,14 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
 
 
 def in_double(task: Task) -> Task:
-    """The same task in float64: a copy of the model, and every floating-point input; the model is not touched."""
+    """The same task in float64: a copy of the model, and every floating-point input; the model is not touched.
+
+    Args:
+        task: any.
+
+    Returns:
+        a new task.
+    """
     cast = lambda t: t.double() if t.is_floating_point() else t
     args, kwargs = mapped(task.args, cast), mapped(dict(task.kwargs), cast)
     return Task(

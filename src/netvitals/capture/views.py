@@ -29,7 +29,12 @@ RELU = frozenset({"relu", "relu_", "ReLU"})
 
 @dataclass(frozen=True)
 class Layout:
-    """What is known of a site without its tensors: enough to finish its numbers when the tensors are gone."""
+    """What is known of a ``site`` without its tensors: ``elements``, ``channels``, ``samples`` (examples in the batch)
+    and ``positions`` (tokens or pixels of an example), enough to finish its numbers when the tensors are gone.
+
+    >>> Layout(Site("1", "activation"), elements=24, channels=2, samples=3, positions=4).place(5)
+    (1, 1)
+    """
 
     site: Site
     elements: int
@@ -49,8 +54,8 @@ class Layout:
         )
 
     def place(self, row: int) -> tuple[int, int]:
-        """The example and the position of a row of the tensor, which runs over both; where there is but one position,
-        the example stands for it.
+        """The example and the position of a ``row`` of the tensor, which runs over both; where there is but one
+        position, the example stands for it.
 
         >>> Layout(Site("a", "activation"), 24, 2, samples=3, positions=4).place(5)
         (1, 1)
@@ -64,9 +69,11 @@ class Layout:
 
 @dataclass
 class ActivationView:
-    """An activation as it ran: input ``x``, output ``a`` (both detached), and the function ``f`` itself.
+    """An activation as it ran at ``site``: input ``x``, output ``a`` (both detached), and the function ``f`` itself.
+    Shown to :meth:`Vital.activation`.
 
-    ``x_view`` and ``a_view`` are the same by channel; what several vital signs need of them is reduced once.
+    ``x_view`` and ``a_view`` are the same by channel; what several vital signs need of them is reduced once, small
+    inputs together (``stacks``).
     """
 
     site: Site
@@ -90,7 +97,7 @@ class ActivationView:
         return channel_view(self.a, self.site.channel_dim)
 
     def as_view(self, t: Tensor) -> Tensor:
-        """Any tensor of the input's shape (a gradient, say) in the layout of ``x_view``."""
+        """Any tensor ``t`` of the input's shape (a gradient, say) in the layout of ``x_view``."""
         return channel_view(t, self.site.channel_dim)
 
     @cached_property
@@ -190,7 +197,8 @@ class ActivationView:
 
 @dataclass
 class ProductView:
-    """A product of two branches, such as silu(g)·u of a gated MLP: the factors (detached), which gate each other.
+    """A product of two branches at ``site``, such as silu(g)·u of a gated MLP: the factors ``first`` and ``second``
+    (detached), which gate each other. Shown to :meth:`Vital.product`.
 
     What the gradient of the first is multiplied with is the second, and the other way round.
     """
@@ -207,10 +215,12 @@ class ProductView:
 
 @dataclass
 class HeadsView:
-    """An attention block as it ran: softmax(scale · q kᵀ + mask) v, in heads.
+    """An attention block as it ran at ``site``: softmax(``scale`` · q kᵀ + ``mask``) v, in heads. Shown to
+    :meth:`Vital.heads`.
 
     ``q``, ``k`` and ``v`` are (examples, heads, positions, channels); grouped heads have fewer keys and values. Where
     the block writes its scores out, ``logits`` and ``weights`` are there as well, (examples, heads, queries, keys).
+    With ``causal`` the first query sees the first key only, and so on.
     """
 
     site: Site
@@ -226,7 +236,9 @@ class HeadsView:
 
 @dataclass
 class RouterView:
-    """The choice of experts as it ran: ``scores`` (tokens, experts), and the experts that were ``chosen``."""
+    """The choice of experts as it ran at ``site``: ``scores`` (tokens, experts), shares of one where they are
+    ``probabilities``, and the ``top_k`` experts that were ``chosen``. Shown to :meth:`Vital.router`.
+    """
 
     site: Site
     scores: Tensor
@@ -237,7 +249,9 @@ class RouterView:
 
 @dataclass
 class LinearView:
-    """A linear or convolution layer as it ran: input ``x``, output ``y`` (detached), and the module."""
+    """A linear or convolution layer as it ran at ``site``: input ``x``, output ``y`` (detached), and the ``module``.
+    Shown to :meth:`Vital.linear`.
+    """
 
     site: Site
     x: Tensor
@@ -247,7 +261,9 @@ class LinearView:
 
 @dataclass
 class TensorView:
-    """Any other tensor looked at as it passed: the residual stream, a norm's output, the model's output."""
+    """Any other tensor ``value`` looked at as it passed ``site``: the residual stream, the output of a norm
+    (``module``) or of the model. Shown to :meth:`Vital.tensor`.
+    """
 
     site: Site
     value: Tensor
@@ -265,10 +281,11 @@ class TensorView:
 
 @dataclass
 class ParameterView:
-    """All parameters on a measured step, by dotted name.
+    """All parameters ``params`` on a measured step, by dotted name. Shown to :meth:`Vital.parameters`.
 
-    ``before`` and ``grads`` are there when an optimizer is watched: the values before its step and the gradients
-    it used. ``initial`` holds the values when watching began.
+    ``before`` and ``grads`` are there when an optimizer is watched: the values before its step and the gradients it
+    used. ``initial`` holds the values when watching began, ``modules`` the modules, ``anatomy`` what the model is made
+    of, where a pass was seen, ``pieces`` what a rank holds, where none holds everything.
     """
 
     params: Mapping[str, Tensor]
@@ -280,14 +297,14 @@ class ParameterView:
     pieces: Mapping[str, Piece] = field(default_factory=dict)  # what a rank holds, where none holds everything
 
     def over(self, kinds: Kind | tuple[Kind, ...], names: Sequence[str]) -> Over:
-        """How numbers of these parameters, a row each, are pooled over ranks."""
+        """How numbers ``kinds`` of the parameters ``names``, a row each, are pooled over ranks."""
         kinds = (kinds,) if isinstance(kinds, str) else kinds
         if not self.pieces:
             return Over(("same",) * len(kinds))
         return Over(kinds, pieces=True, shares=np.array([1 / self.pieces[n].holders for n in names]))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of the whole tensor."""
+        """Of the whole tensor ``name``."""
         return self.pieces[name].shape if self.pieces else tuple(self.params[name].shape)
 
     @cached_property
@@ -310,7 +327,9 @@ class ParameterView:
         return list(groups.values())
 
     def rows(self, which: Literal["params", "initial", "grads", "before"], names: list[str]) -> Tensor:
-        """The tensors of one group as rows of a matrix (tensors × elements), at least float32."""
+        """The tensors ``names`` of one group, ``which`` of the mappings, as rows of a matrix (tensors × elements), at
+        least float32.
+        """
         source: Mapping[str, Tensor] = getattr(self, which)
         rows = [source[name].detach().reshape(-1) for name in names]
         return widened(torch.stack(rows) if len(rows) > 1 else rows[0][None])
@@ -320,7 +339,7 @@ _STACKED = 1 << 20
 
 
 def channels_of(view: object) -> int:
-    """How many channels (of attention: heads) a rank sees of a site; 0 where that is not known."""
+    """How many channels (of attention: heads) a rank sees of the site of a ``view``; 0 where that is not known."""
     if isinstance(view, HeadsView):
         return view.q.shape[1]
     shown = {ActivationView: "x", ProductView: "first", LinearView: "y", TensorView: "value"}.get(type(view))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from netvitals._trouble import see
 from netvitals.capture.reading import Recorder
 from netvitals.capture.views import (
     ActivationView,
@@ -25,7 +26,15 @@ KINDS = ("activation", "product", "heads", "router", "linear", "norm", "attentio
 
 
 class Metric(NamedTuple):
-    """What one number of a vital sign is, and what it is counted in (empty for a pure number)."""
+    """What one number of a vital sign is, and what it is counted in (empty for a pure number).
+
+    Attributes:
+        meaning: one phrase that says what is counted.
+        unit: what it is counted in; empty for a pure number.
+
+    >>> Metric("share of gates above the threshold", "share").unit
+    'share'
+    """
 
     meaning: str
     unit: str = ""
@@ -43,6 +52,9 @@ class WatchContext:
         scheduler: of the learning rate, where the user gave one (or several).
         total_steps: how long training goes on, where the user says so.
         found: asks for optimizers that were seen at work, where none was given.
+
+    >>> WatchContext(model=nn.Linear(2, 1)).known_optimizers()
+    ()
     """
 
     model: nn.Module
@@ -58,28 +70,37 @@ class WatchContext:
         return self.optimizers or tuple(self.found() if self.found is not None else ())
 
     def fixed_batch(self, vital: str) -> tuple[Callable[..., Tensor], tuple[Any, Any]]:
-        """The loss function and the batch (inputs, targets) of the probe; a sentence where one is missing."""
+        """The loss function and the batch (inputs, targets) of the probe; a sentence where one is missing.
+
+        Args:
+            vital: name of the vital sign that asks, for the sentence.
+        """
         if self.probe is None:
             raise ValueError(
                 f"the vital sign {vital!r} looks at a fixed batch, and none was given: "
-                "pass probe=(x, y, loss_fn) to watch"
+                f"pass probe=(x, y, loss_fn) to watch {see('needs-probe')}"
             )
         x, y, loss_fn = self.probe
         if loss_fn is None:
             raise ValueError(
-                f"the vital sign {vital!r} needs a loss, and the probe has none: pass probe=(x, y, loss_fn) to watch"
+                f"the vital sign {vital!r} needs a loss, and the probe has none: pass probe=(x, y, loss_fn) to watch "
+                f"{see('needs-probe')}"
             )
         return loss_fn, (x, y)
 
     def optimizer(self, vital: str) -> Optimizer | None:
-        """The optimizer, None where no step follows; a sentence where a watch was given none, or several."""
+        """The optimizer, None where no step follows; a sentence where a watch was given none, or several.
+
+        Args:
+            vital: name of the vital sign that asks, for the sentence.
+        """
         if not self.training:
             return None
         if len(self.optimizers) != 1:
             count = f"{len(self.optimizers)} were" if self.optimizers else "none was"
             raise ValueError(
                 f"the vital sign {vital!r} needs the optimizer's rule and learning rate, and {count} given: "
-                "pass optimizer= to watch, one that moves the whole model"
+                f"pass optimizer= to watch, one that moves the whole model {see('needs-probe')}"
             )
         return self.optimizers[0]
 
@@ -91,8 +112,20 @@ class Vital:
     from step to step belongs to the instance. A method that raises is reported once, and this vital sign is
     switched off at that site; the user's training goes on.
 
-    ``title``, ``meaning`` and ``metrics`` introduce it to people: the report's glossary, the README's table and
+    ``title``, ``meaning`` and ``metrics`` introduce it to people: the report's glossary, docs/vital-signs.md and
     ``netvitals vitals`` are made of them. A metric's name may hold a place for a value, as in ``density@{theta}``.
+
+    >>> import netvitals, torch
+    >>> class Largest(Vital):
+    ...     name, title, meaning = "largest", "Largest entry", "How large activations get."
+    ...     metrics = {"max": Metric("largest output", "activation")}
+    ...     def activation(self, recorder, view):
+    ...         recorder.write(view.site, ["max"], view.a.max())
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.Sigmoid(), nn.Linear(8, 1))
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)), vitals=[Largest()],
+    ...                          curvature=False)
+    >>> [0.5 < r.value < 1 for r in seen.readings if r.metric == "max"]
+    [True]
     """
 
     name: str = ""
@@ -116,6 +149,9 @@ class Vital:
     def described(cls, metric: str) -> str | None:
         """The entry of ``metrics`` that a recorded name belongs to; what follows a colon is the kind of average.
 
+        Args:
+            metric: a name as it was recorded.
+
         >>> class Heat(Vital):
         ...     metrics = {"above@{limit}": Metric("share of entries above the limit", "share")}
         >>> Heat.described("above@0.1:site"), Heat.described("below@0.1")
@@ -129,28 +165,73 @@ class Vital:
 
     def begin(self, context: WatchContext) -> None:
         """Once, before the first look. Take what is needed from ``context``, or raise a sentence that says what is
-        missing: nothing has been trained yet."""
+        missing: nothing has been trained yet.
+
+        Args:
+            context: model, optimizers and probe of the watch.
+        """
 
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
-        """Right after an activation ran in the measured forward pass."""
+        """Right after an activation ran in the measured forward pass.
+
+        Args:
+            recorder: where numbers are written.
+            view: input, output and function of the activation.
+        """
 
     def product(self, recorder: Recorder, view: ProductView) -> None:
-        """Right after two branches were multiplied element by element, as a gated linear unit does."""
+        """Right after two branches were multiplied element by element, as a gated linear unit does.
+
+        Args:
+            recorder: where numbers are written.
+            view: the two factors.
+        """
 
     def heads(self, recorder: Recorder, view: HeadsView) -> None:
-        """Right after an attention block ran."""
+        """Right after an attention block ran.
+
+        Args:
+            recorder: where numbers are written.
+            view: queries, keys and values by head.
+        """
 
     def router(self, recorder: Recorder, view: RouterView) -> None:
-        """Right after the experts of a mixture were chosen."""
+        """Right after the experts of a mixture were chosen.
+
+        Args:
+            recorder: where numbers are written.
+            view: the router's logits and what was chosen.
+        """
 
     def linear(self, recorder: Recorder, view: LinearView) -> None:
-        """Right after a linear or convolution layer ran."""
+        """Right after a linear or convolution layer ran.
+
+        Args:
+            recorder: where numbers are written.
+            view: input, output and weight of the layer.
+        """
 
     def tensor(self, recorder: Recorder, view: TensorView) -> None:
-        """Right after a norm, attention, residual block or the whole model produced its output."""
+        """Right after a norm, attention, residual block or the whole model produced its output.
+
+        Args:
+            recorder: where numbers are written.
+            view: the output.
+        """
 
     def gradient(self, recorder: Recorder, view: Any, g: Tensor) -> None:
-        """When the gradient of the loss with respect to that site's output arrives in the backward pass."""
+        """When the gradient of the loss with respect to that site's output arrives in the backward pass.
+
+        Args:
+            recorder: where numbers are written.
+            view: what the forward pass showed of this site.
+            g: the gradient, shaped like the site's output.
+        """
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        """Once at the end of a measured step, after the optimizer moved."""
+        """Once at the end of a measured step, after the optimizer moved.
+
+        Args:
+            recorder: where numbers are written.
+            view: values, gradients and updates by name.
+        """

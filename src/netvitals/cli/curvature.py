@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from netvitals._trouble import see
+
 
 def register(app: typer.Typer) -> None:
     app.command("curvature")(examine_curvature)
@@ -86,4 +88,6 @@ def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, learning_rate
                 **options,
             )
         except (RuntimeError, IndexError) as error:  # what torch raises when model, batch and loss do not fit
-            raise ValueError(f"the model, loss_fn and batch of {target} do not work together: {error}") from error
+            raise ValueError(
+                f"the model, loss_fn and batch of {target} do not work together: {error} {see('factory-failed')}"
+            ) from error

@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 def list_vitals(
     names: Annotated[list[str] | None, typer.Argument(help="Only these, with every metric.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table that the README has.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of docs/vital-signs.md.")] = False,
     reference: Annotated[bool, typer.Option("--reference", help="Print docs/vital-signs.md.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:

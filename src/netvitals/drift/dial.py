@@ -47,16 +47,30 @@ class LogitScale:
 
 @dataclass(frozen=True, kw_only=True)
 class Dial(Result):
-    """A readout that was rescaled, and the push before and after."""
+    """A readout that was rescaled, and the push before and after.
 
-    readout: str  # name of the layer
-    scale: float  # its weight (and bias), or the logits it makes, were multiplied by this
-    before: float  # ⟨o, ∇ℓ⟩ of an example, as it was
+    Returned by :func:`set_drift`.
+
+    Attributes:
+        readout: name of the layer.
+        scale: its weight (and bias), or the logits it makes, were multiplied by this.
+        before: ⟨o, ∇ℓ⟩ of an example, as it was.
+        after: the same after rescaling.
+        stderr: of ``after`` over the examples of the batch.
+        examples: of the batch.
+        evaluations: forward passes that were made.
+        by: "weight", or "logits" where the weight is tied and a hook scales what the layer returns.
+        skipped: what could not be rescaled → reason.
+    """
+
+    readout: str
+    scale: float
+    before: float
     after: float
-    stderr: float  # of ``after`` over the examples of the batch
+    stderr: float
     examples: int
-    evaluations: int  # forward passes that were made
-    by: str = "weight"  # "weight", or "logits" where the weight is tied and a hook scales what the layer returns
+    evaluations: int
+    by: str = "weight"
     skipped: Mapping[str, str] = field(default_factory=dict)
     _undo: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
 
@@ -184,6 +198,10 @@ def push(model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is",
 
     Returns:
         A tensor of shape (examples,), in float64.
+
+    >>> net = nn.Linear(3, 2)
+    >>> tuple(push(net, "mse", (torch.randn(5, 3), torch.zeros(5, 2))).shape)
+    (5,)
     """
     task = task_of(model, loss_fn, batch)
     if task.loss_fn is None:

@@ -41,13 +41,23 @@ SURE = 2.0  # standard errors by which a mean push must differ from zero
 
 @dataclass(frozen=True)
 class LayerLaw:
-    """What the identity says of one layer."""
+    """What the identity says of one layer.
 
-    mean: float  # of Σ p ∂ℓ/∂p over examples
+    Part of :class:`Euler`.
+
+    Attributes:
+        mean: of Σ p ∂ℓ/∂p over examples.
+        stderr: of the mean.
+        defect: relative: root mean square of the difference to ⟨o, ∇ℓ⟩ over that of ⟨o, ∇ℓ⟩.
+        outlook: "persists", "reverses", or "" where the law is silent.
+        why: it is silent; empty where it speaks.
+    """
+
+    mean: float
     stderr: float
-    defect: float  # relative: root mean square of the difference to ⟨o, ∇ℓ⟩ over that of ⟨o, ∇ℓ⟩
-    outlook: str  # "persists", "reverses", or "" where the law is silent
-    why: str  # it is silent
+    defect: float
+    outlook: str
+    why: str
 
     def __str__(self) -> str:
         return f"{self.mean:+.2e} ± {self.stderr:.0e}: " + (f"drift {self.outlook}" if self.outlook else self.why)
@@ -55,11 +65,19 @@ class LayerLaw:
 
 @dataclass(frozen=True)
 class Euler(Result):
-    """⟨o, ∇ℓ⟩ of every example, and the sum of p·∂ℓ/∂p in every layer that it must equal."""
+    """⟨o, ∇ℓ⟩ of every example, and the sum of p·∂ℓ/∂p in every layer that it must equal.
 
-    output: Tensor  # (examples,)
-    layers: dict[str, Tensor]  # activation site -> (examples,)
-    skipped: Mapping[str, str] = field(default_factory=dict)  # activation without a sum → reason
+    Returned by :func:`euler`.
+
+    Attributes:
+        output: (examples,).
+        layers: activation site -> (examples,).
+        skipped: activation without a sum → reason.
+    """
+
+    output: Tensor
+    layers: dict[str, Tensor]
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def defects(self) -> dict[str, float]:

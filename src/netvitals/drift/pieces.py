@@ -100,6 +100,16 @@ def drift_of_sums(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(drift_z, drift_t) from the sums of the change and of its squares; NaN for a single entry.
 
+    Args:
+        total: sums of the change.
+        squares: sums of its squares.
+        std: spread of the entries now.
+        std0: spread at the start.
+        n: number of entries.
+
+    Returns:
+        One entry a tensor.
+
     >>> z, t = drift_of_sums(*(np.array([v]) for v in (4.0, 7.0, 1.0, 1.0, 4.0)))
     >>> round(float(z[0]), 6), round(float(t[0]), 6)
     (1.0, 2.0)

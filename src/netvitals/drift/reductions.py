@@ -88,7 +88,15 @@ def heights(largest: Any, *, mean: Any, median: Any, variance: Any, fourth: Any,
 
 
 def is_massive(largest: Any, over_median: Any) -> Any:
-    """Whether an entry exceeds 100 and 1000 medians."""
+    """Whether an entry exceeds 100 and 1000 medians.
+
+    Args:
+        largest: max |a|.
+        over_median: it over the median.
+
+    Returns:
+        a bool, or an array of them.
+    """
     found = (np.asarray(largest) > MASSIVE) & (np.asarray(over_median) > MASSIVE_OVER_MEDIAN)
     return found if np.ndim(found) else bool(found)
 

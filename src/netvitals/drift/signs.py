@@ -23,15 +23,28 @@ Reduction = Literal["mean", "sum"]
 @dataclass(frozen=True, kw_only=True)
 class GradientSigns(Result):
     """Gradient-sign statistics of one layer on one batch. Their spread over re-initialisations, not over the
-    examples of one, is the uncertainty: all examples share the weights downstream."""
+    examples of one, is the uncertainty: all examples share the weights downstream.
 
-    g_pos: float  # mean gradient where p > 0
-    g_all: float  # mean gradient over everything
-    rho_pos: float  # g_pos over mean |g| on the same elements, in [-1, 1]
+    Returned by :func:`gradient_signs`.
+
+    Attributes:
+        g_pos: mean gradient where p > 0.
+        g_all: mean gradient over everything.
+        rho_pos: g_pos over mean |g| on the same elements, in [-1, 1].
+        rho_all: the same over everything.
+        frac_units_pos: share of units with a positive mean gradient over their own active examples.
+        slope: sum(a g) / sum(a²) over active elements.
+        euler: mean over examples of sum_i p_i g_i.
+        examples: of the batch.
+    """
+
+    g_pos: float
+    g_all: float
+    rho_pos: float
     rho_all: float
-    frac_units_pos: float  # share of units with a positive mean gradient over their own active examples
-    slope: float  # sum(a g) / sum(a²) over active elements
-    euler: float  # mean over examples of sum_i p_i g_i
+    frac_units_pos: float
+    slope: float
+    euler: float
     examples: int
 
     def __str__(self) -> str:
@@ -86,7 +99,14 @@ def gradient_signs(
 
 @dataclass(frozen=True)
 class CovarianceSplit(Result):
-    """Mean entry of a weight's gradient, split as E[g x] = E[g]E[x] + Cov(g, x)."""
+    """Mean entry of a weight's gradient, split as E[g x] = E[g]E[x] + Cov(g, x).
+
+    Returned by :func:`covariance_split`.
+
+    Attributes:
+        tot: mean entry of the gradient.
+        prod: the part from the means, E[g]E[x].
+    """
 
     tot: float
     prod: float
@@ -129,6 +149,14 @@ def row_means(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] 
 
     The mean entry of $\sum_r g_r x_r^\top$ over rows $r$ (examples and positions) is $\sum_r \bar g_r \bar x_r$, so no
     outer product is formed; a convolution's $\bar x_r$ is the mean of the patch at $r$.
+
+    Args:
+        module: a linear or convolution layer.
+        x: its input.
+        g: gradient of its output.
+
+    Returns:
+        Means of g and of x.
     """
     if x.dtype in (torch.float16, torch.bfloat16):
         x = x.float()
@@ -153,18 +181,43 @@ def row_means(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] 
 
 
 def split_sums(gm: Tensor, xm: Tensor) -> tuple[Tensor, Tensor]:
-    """(tot, prod) of layers stacked as (layers, groups, rows), for a mean-reduced loss."""
+    """(tot, prod) of layers stacked as (layers, groups, rows), for a mean-reduced loss.
+
+    Args:
+        gm: means of g.
+        xm: means of x.
+
+    Returns:
+        One number a layer.
+    """
     tot, prod = joined(*split_parts(gm, xm))
     return tot, prod
 
 
 def split_parts(gm: Tensor, xm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What the two are made of, each of which may be averaged over ranks: Σ g x, Σ g and the mean x, by group."""
+    """What the two are made of, each of which may be averaged over ranks: Σ g x, Σ g and the mean x, by group.
+
+    Args:
+        gm: means of g, (layers, groups, rows).
+        xm: means of x, shaped like ``gm``.
+
+    Returns:
+        Three tensors (layers, groups).
+    """
     return (gm * xm).sum(2), gm.sum(2), xm.mean(2)
 
 
 def joined(both: Any, g: Any, x: Any) -> tuple[Any, Any]:
-    """(tot, prod) of the three parts."""
+    """(tot, prod) of the three parts.
+
+    Args:
+        both: Σ g x.
+        g: Σ g.
+        x: mean x.
+
+    Returns:
+        One number a layer.
+    """
     return both.mean(1), (g * x).mean(1)
 
 

@@ -37,16 +37,31 @@ SHOWN = 32  # sites on one screen
 
 @dataclass(frozen=True, kw_only=True)
 class SiteSparsity(Result):
-    """Sparsity of one activation over everything that streamed through."""
+    """Sparsity of one activation over everything that streamed through.
+
+    Part of :class:`SparsityReport`.
+
+    Attributes:
+        site: where it is.
+        hard: share of exact zeros.
+        soft: share of |a| <= soft_tau * max |a|.
+        soft_tau: the share of the maximum really used: within 0.8 % of the one asked for.
+        soft_abs: share of |a| <= tau_abs (to the same precision).
+        neg_preact: share of inputs at or below zero.
+        dead: units that were zero on every example.
+        always_on: units that were never zero.
+        units: how many there are.
+        elements: behind the shares.
+    """
 
     site: Site
     hard: float
-    soft: float  # share of |a| <= soft_tau * max |a|
-    soft_tau: float  # the share of the maximum really used: within 0.8 % of the one asked for
-    soft_abs: float  # share of |a| <= tau_abs (to the same precision)
+    soft: float
+    soft_tau: float
+    soft_abs: float
     neg_preact: float
-    dead: int  # units that were zero on every example
-    always_on: int  # units that were never zero
+    dead: int
+    always_on: int
     units: int
     elements: int
 
@@ -59,12 +74,21 @@ class SiteSparsity(Result):
 
 @dataclass(frozen=True)
 class LayerFlops(Result):
-    """A linear or convolution layer: how sparse its input is, and what skipping zeros would save."""
+    """A linear or convolution layer: how sparse its input is, and what skipping zeros would save.
+
+    Part of :class:`SparsityReport`.
+
+    Attributes:
+        name: of the layer.
+        input_sparsity: share of exact zeros in what enters.
+        dense: floating-point operations per example.
+        after_activation: whether an activation's output is what enters.
+    """
 
     name: str
     input_sparsity: float
-    dense: float  # floating-point operations per example
-    after_activation: bool  # whether an activation's output is what enters
+    dense: float
+    after_activation: bool
 
     @property
     def sparse(self) -> float:
@@ -73,13 +97,23 @@ class LayerFlops(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class SparsityReport(Result):
-    """Sparsity of a model over a data set."""
+    """Sparsity of a model over a data set.
+
+    Returned by :func:`sparsity`.
+
+    Attributes:
+        sites: activations by name.
+        layers: linear and convolution layers by name.
+        examples: that streamed through.
+        batches: that streamed through.
+        skipped: place that could not be looked at → reason.
+    """
 
     sites: dict[str, SiteSparsity]
     layers: dict[str, LayerFlops]
     examples: int
     batches: int
-    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be looked at → reason
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -271,7 +305,14 @@ def _average(weighted: list[tuple[float, float]]) -> float:
 
 
 def dense_flops(view: LinearView) -> float:
-    """Two operations per weight and position: 2·in·out for each token of a linear layer."""
+    """Two operations per weight and position: 2·in·out for each token of a linear layer.
+
+    Args:
+        view: of the layer as it ran.
+
+    Returns:
+        Operations of the whole batch.
+    """
     weight = getattr(view.module, "weight", None)
     if not isinstance(weight, Tensor):
         return 0.0

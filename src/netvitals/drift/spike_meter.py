@@ -35,15 +35,24 @@ SHOWN = 32  # sites on one screen
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeReport(Result):
-    """Spikes of a model over a data set."""
+    """Spikes of a model over a data set.
+
+    Returned by :func:`spikes`.
+
+    Attributes:
+        sites: by name, in order of depth.
+        examples: that streamed through.
+        batches: that streamed through.
+        skipped: place that could not be looked at → reason.
+    """
 
     sites: dict[str, SiteSpikes]
     examples: int
     batches: int
-    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be looked at → reason
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     def profile(self, kind: str = "activation") -> tuple[float, ...]:
-        """Largest |entry| by depth, of the activations or of the residual stream."""
+        """Largest |entry| by depth; ``kind`` is ``activation`` or ``stream``, the residual stream."""
         return tuple(s.max_abs for s in self.sites.values() if s.kind == kind)
 
     @property

@@ -15,18 +15,36 @@ from netvitals.stats.histogram import MagnitudeHistogram
 
 @dataclass(frozen=True, kw_only=True)
 class SiteSpikes(Result):
-    """Spikes at one site over everything looked at."""
+    """Spikes at one site over everything looked at.
+
+    Part of :class:`SpikeReport`.
+
+    Attributes:
+        name: of the site.
+        kind: "activation" or "stream".
+        max_abs: largest |a|.
+        p999: 99.9 % quantile of |a|.
+        max_over_mean: largest over mean |a|.
+        max_over_median: largest over median of the non-zero |a|.
+        kurtosis: fourth moment over squared variance.
+        spike_count: entries above spike_threshold.
+        spike_threshold: k·RMS, to the nearest bin edge (0.8 %) where the data streamed.
+        sample: of everything that was looked at, from 0; −1 where the tensor has no dimension of examples.
+        token: position of the largest in its sequence or image.
+        channel: of the largest.
+        elements: that were looked at.
+    """
 
     name: str
-    kind: str  # "activation" or "stream"
+    kind: str
     max_abs: float
     p999: float
     max_over_mean: float
     max_over_median: float
     kurtosis: float
-    spike_count: int  # entries above spike_threshold
-    spike_threshold: float  # k·RMS, to the nearest bin edge (0.8 %) where the data streamed
-    sample: int  # of everything that was looked at, from 0; −1 where the tensor has no dimension of examples
+    spike_count: int
+    spike_threshold: float
+    sample: int
     token: int
     channel: int
     elements: int

@@ -37,11 +37,19 @@ BY_ORDER = "taken for the readout because it is registered last: give batch= to 
 
 @dataclass(frozen=True)
 class Suppression(Result):
-    """What was changed; ``remove()`` undoes it, and so does leaving a ``with`` block."""
+    """What was changed; ``remove()`` undoes it, and so does leaving a ``with`` block.
+
+    Returned by :func:`centre_weights`.
+
+    Attributes:
+        kind: of change.
+        names: of the places that were changed.
+        skipped: place that was asked for and left as it is → reason.
+    """
 
     kind: str
     names: tuple[str, ...]
-    skipped: Mapping[str, str] = field(default_factory=dict)  # place that was asked for and left as it is → reason
+    skipped: Mapping[str, str] = field(default_factory=dict)
     _undo: list[Callable[[], Any]] = field(default_factory=list, repr=False, compare=False)
 
     def remove(self) -> None:

@@ -15,7 +15,19 @@ from netvitals.drift.sparsity_meter import SOFT_ABSOLUTE, SOFT_RELATIVE
 
 @dataclass(frozen=True)
 class TensorSparsity:
-    """Sparsity of one activation tensor; shares in [0, 1]."""
+    """Sparsity of one activation tensor; shares in [0, 1].
+
+    Returned by :func:`tensor_sparsity`.
+
+    Attributes:
+        hard: share of exact zeros.
+        soft: share of |a| up to a share of the largest.
+        soft_abs: share of |a| up to a fixed value.
+        neg_preact: share of inputs at or below zero.
+        dead_units: share of units that are zero on all examples.
+        always_on: share of units that are zero on none.
+        elements: behind the shares.
+    """
 
     hard: float
     soft: float
@@ -75,7 +87,14 @@ def tensor_sparsity(
 
 @dataclass(frozen=True)
 class StreamProfile:
-    """Row norm and standard deviation of the stream after each block, in order of depth."""
+    """Row norm and standard deviation of the stream after each block, in order of depth.
+
+    Returned by :func:`stream_profile`.
+
+    Attributes:
+        norm: mean length of a row, block by block.
+        sigma: standard deviation over everything, block by block.
+    """
 
     norm: tuple[float, ...]
     sigma: tuple[float, ...]
@@ -113,7 +132,15 @@ def stream_profile(streams: Sequence[Tensor], channel_dim: int = -1) -> StreamPr
 
 @dataclass(frozen=True)
 class Update:
-    """Norms of one step, of one tensor or of a whole model."""
+    """Norms of one step, of one tensor or of a whole model.
+
+    Returned by :func:`update_norms`.
+
+    Attributes:
+        grad_norm: length of the gradient.
+        update_norm: length of the step.
+        weight_norm: length of the weights before it.
+    """
 
     grad_norm: float
     update_norm: float

@@ -29,6 +29,9 @@ def downstream_gain(outputs: int, readout_variance: float, hidden: Sequence[tupl
         readout_variance: variance of a readout weight.
         hidden: (width, variance of an incoming weight) of each hidden layer downstream, in order.
 
+    Returns:
+        The gain.
+
     >>> downstream_gain(5, 1 / 8), downstream_gain(5, 1 / 12, [(12, 2 / 8)])
     (0.625, 0.625)
     """
@@ -43,6 +46,13 @@ def downstream_gain(outputs: int, readout_variance: float, hidden: Sequence[tupl
 def he_gain(width: int, outputs: int) -> float:
     """c_l = d_out/d_l: He-initialised hidden layers and a readout of variance 1/fan_in, at any depth (D1).
 
+    Args:
+        width: d_l of the layer.
+        outputs: d_out of the network.
+
+    Returns:
+        The gain.
+
     >>> he_gain(8, 5)
     0.625
     """
@@ -55,6 +65,14 @@ def expected_gradient(p: Tensor, f: Activation = "relu", *, gain: float) -> Tens
     r"""$E[\partial\ell/\partial p_i] = c_l\,\varphi(p_i)\varphi'(p_i)$ for $\ell=\tfrac12\lVert o-y\rVert^2$ (D2).
 
     The label drops out: it is independent of the weights downstream, whose mean is zero.
+
+    Args:
+        p: pre-activations.
+        f: the activation φ, or its name.
+        gain: c_l.
+
+    Returns:
+        Shaped like ``p``.
 
     >>> expected_gradient(torch.tensor([2.0, -1.0]), gain=0.5).tolist()
     [1.0, 0.0]
@@ -123,6 +141,16 @@ def expected_weight_gradient(x: Tensor, p: Tensor, f: Activation = "relu", *, ga
 def first_step_drift(x: Tensor, p: Tensor, f: Activation = "relu", *, gain: float, lr: float) -> float:
     r"""$E\,\Delta\bar W = -\eta\,c_l\,\mathrm{mean}_{ik} E_x[\varphi\varphi'(p_i)x_k]$: one SGD step on MSE (D6).
 
+    Args:
+        x: inputs of the layer, (examples, in).
+        p: its pre-activations, (examples, out).
+        f: the activation φ, or its name.
+        gain: c_l.
+        lr: learning rate η.
+
+    Returns:
+        The change of the mean weight.
+
     >>> x = torch.tensor([[1.0, 3.0], [1.0, 1.0]])
     >>> first_step_drift(x, torch.tensor([[2.0], [-1.0]]), gain=0.5, lr=0.1)
     -0.1
@@ -133,6 +161,14 @@ def first_step_drift(x: Tensor, p: Tensor, f: Activation = "relu", *, gain: floa
 def mean_force(f: Activation, *, mu: float = 0.0, sigma: float = 1.0) -> float:
     r"""$E[\varphi\varphi'(p)]$ for $p \sim N(\mu,\sigma^2)$: its sign, not that of the gradient on positive units,
     tells whether there is drift (D11).
+
+    Args:
+        f: the activation φ, or its name.
+        mu: mean of p.
+        sigma: its standard deviation.
+
+    Returns:
+        The mean.
 
     >>> round(mean_force("relu"), 6), abs(mean_force("tanh")) < 1e-12
     (0.398942, True)
@@ -165,6 +201,13 @@ def cross_entropy_inner(logits: Tensor, labels: Tensor) -> Tensor:
     r"""$\langle o,\nabla_o\ell\rangle = \sum_c s_c o_c - o_y$ per sample (D5): positive while the model is at or below
     chance, negative once the true logit beats the softmax-weighted mean.
 
+    Args:
+        logits: (..., C).
+        labels: (...), whole numbers below C.
+
+    Returns:
+        (...).
+
     >>> cross_entropy_inner(torch.tensor([[2.0, 0.0]]), torch.tensor([0])) < 0
     tensor([True])
     """
@@ -174,6 +217,13 @@ def cross_entropy_inner(logits: Tensor, labels: Tensor) -> Tensor:
 def squared_error_inner(outputs: Tensor, targets: Tensor) -> Tensor:
     r"""$\langle o,\nabla_o\ell\rangle = \lVert o\rVert^2 - \langle o,y\rangle$ per sample, half the squared error (D5).
 
+    Args:
+        outputs: (..., d).
+        targets: shaped like ``outputs``.
+
+    Returns:
+        (...).
+
     >>> squared_error_inner(torch.tensor([[2.0, 1.0]]), torch.tensor([[1.0, 0.0]])).tolist()
     [3.0]
     """
@@ -182,6 +232,13 @@ def squared_error_inner(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def force(p: Tensor, f: Activation = "relu") -> Tensor:
     r"""$\varphi(p)\varphi'(p) = \tfrac12\,\tfrac{d}{dp}\varphi^2(p)$ in float64: the push of an output-energy penalty.
+
+    Args:
+        p: pre-activations.
+        f: the activation φ, or its name.
+
+    Returns:
+        Shaped like ``p``.
 
     >>> force(torch.tensor([-1.0, 3.0])).tolist()
     [0.0, 3.0]

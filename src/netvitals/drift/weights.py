@@ -35,7 +35,23 @@ Role = Literal["weight", "bias", "norm_gain", "norm_shift", "embedding", "other"
 
 @dataclass(frozen=True)
 class WeightDrift:
-    """Drift statistics of one tensor against its initial value."""
+    """Drift statistics of one tensor against its initial value.
+
+    Returned by :func:`weight_drift`.
+
+    Attributes:
+        weight_mean: mean entry.
+        weight_std: standard deviation of entries.
+        min: smallest entry.
+        max: largest entry.
+        norm: length of the tensor.
+        neg_fraction: share of negative entries.
+        pos_fraction: share of positive entries.
+        extreme_threshold: 0.999 quantile of |W|.
+        drift_z: mean change over the spread of the entries.
+        drift_t: mean change times √n over its spread.
+        numel: number of entries.
+    """
 
     weight_mean: float
     weight_std: float
@@ -44,7 +60,7 @@ class WeightDrift:
     norm: float
     neg_fraction: float
     pos_fraction: float
-    extreme_threshold: float  # 0.999 quantile of |W|
+    extreme_threshold: float
     drift_z: float
     drift_t: float
     numel: int
@@ -110,7 +126,14 @@ def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module], ndim: i
 
 
 def weight_columns(w: Tensor) -> list[Tensor]:
-    """Of each row: mean, spread, extremes, norm, shares of negative and positive weights, a high quantile of |w|."""
+    """Of each row: mean, spread, extremes, norm, shares of negative and positive weights, a high quantile of |w|.
+
+    Args:
+        w: (rows, entries).
+
+    Returns:
+        One tensor (rows,) a statistic.
+    """
     mean = w.mean(1, keepdim=True)
     scratch = torch.empty_like(w)
     negative = torch.lt(w, 0, out=scratch).mean(1)
@@ -132,6 +155,14 @@ def drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:
     """Of each row's change since the start: its mean in units of the average spread, and its own t value.
 
     A row of one entry has no spread and gets NaN.
+
+    Args:
+        delta: change since the start, (rows, entries).
+        std: spread of each row now.
+        std0: spread at the start.
+
+    Returns:
+        Two tensors (rows,).
     """
     mean = delta.mean(1, keepdim=True)
     if delta.shape[1] < 2:
@@ -142,6 +173,15 @@ def drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:
 
 
 def row_std(w: Tensor, mean: Tensor, scratch: Tensor | None = None) -> Tensor:
-    """Sample standard deviation of each row from its mean; far faster than ``torch.std`` on a CPU."""
+    """Sample standard deviation of each row from its mean; far faster than ``torch.std`` on a CPU.
+
+    Args:
+        w: (rows, entries).
+        mean: of each row, (rows, 1).
+        scratch: room for an intermediate.
+
+    Returns:
+        (rows,).
+    """
     centred = torch.sub(w, mean, out=scratch) if scratch is not None else w - mean
     return torch.linalg.vector_norm(centred, dim=1) / max(1, w.shape[1] - 1) ** 0.5

@@ -23,6 +23,7 @@ REMEDIES = {
     "rate": "multiply the learning rate by this",
     "epsilon": "set the epsilon of Adam to this",
     "restart_rate": "draw the weights anew and multiply the learning rate by this, with a warm-up",
+    "restart_momentum": "draw the weights anew and set the momentum to this",
     "constant_rate": "hold the learning rate at its base value",
     "decay": "multiply the weight decay by this, and exempt norms and biases",
     "clip": "clip the norm of the gradient here",

@@ -1,7 +1,8 @@
 """A diagnosis, not a list: findings that follow from one cause stand below it.
 
 A rule may explain others (a learning rate that is too high makes the stream grow and gates shut). A finding is put
-below a cause that was found as well, that can bring it about, and that did not begin after it.
+below a cause that was found as well, that can bring it about, and that did not begin after it. What the data are
+follows from nothing else.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("plateau", "loss rises", "loss not finite"),
 )
 INDEPENDENT = frozenset({"overfitting", "same batch", "frozen"})  # explain nothing else
+# what the data are; nothing that a network or a loop does brings it about
+GIVEN = frozenset({"input not finite", "constant input", "same batch", "unnormalised input", "odd batches"})
 # what stops a network from learning where it is critical; else that it learns nothing comes first, and these follow
 STOPPING = frozenset({"dead units", "variance collapse", "rank collapse"})
 SHUT = frozenset({"saturation", "vanishing gradients"})  # and these in any case
@@ -106,7 +109,12 @@ def diagnosed(findings: Sequence[Finding], last: int) -> list[Finding]:
 
 
 def _explains(cause: Finding, other: Finding, last: int, ranks: dict[str, float]) -> bool:
-    if other.severity == "info" or ranks[other.rule] <= ranks[cause.rule] or ranks[other.rule] == len(ORDER):
+    if (
+        other.severity == "info"
+        or other.rule in GIVEN
+        or ranks[other.rule] <= ranks[cause.rule]
+        or ranks[other.rule] == len(ORDER)
+    ):
         return False
     return _begin(cause) <= _begin(other) + LATER * last
 

@@ -21,7 +21,17 @@ POOLED = "model"  # sites of this name, or below it, hold numbers of the whole m
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric at one site over the steps at which it was measured."""
+    """One metric at one site over the steps at which it was measured.
+
+    Part of :class:`Table`.
+
+    Attributes:
+        vital: name of the vital sign.
+        site: where it was measured; the whole model has a name of its own (:func:`is_pooled`).
+        metric: name of the number.
+        steps: measured steps, rising.
+        values: the numbers at these steps; NaN where one could not be measured.
+    """
 
     vital: str
     site: str
@@ -54,7 +64,8 @@ class Curve:
     def evidence(
         self, *, change: bool = False, value: float | None = None, step: int | None = None, metric: str = ""
     ) -> Evidence:
-        """This series as the ground of a finding: its end, and with ``change`` its start as well.
+        """This series as the ground of a finding: its end, and with ``change`` its start as well; ``value``, ``step``
+        and ``metric`` replace what it says of itself.
 
         Args:
             change: whether change is the point.
@@ -78,18 +89,28 @@ class Curve:
 
 @dataclass
 class Table:
-    """All series of a source, with sites in the order of the model's depth."""
+    """All series of a source, with sites in the order of the model's depth.
+
+    Returned by :func:`table`.
+
+    Attributes:
+        series: a curve by (vital, site, metric).
+        arrays: the latest of each series.
+        meta: the metadata of the run: sites, roles, shapes, optimizers.
+    """
 
     series: dict[tuple[str, str, str], Curve]
-    arrays: dict[tuple[str, str, str], ArrayReading] = field(default_factory=dict)  # the latest of each series
+    arrays: dict[tuple[str, str, str], ArrayReading] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def get(self, vital: str, site: str, metric: str) -> Curve | None:
+        """The curve of ``metric`` of ``vital`` at ``site``; None if there is none."""
         return self.series.get((vital, site, metric))
 
     def at(self, vital: str, metric: str, *, pooled: bool = False, finite: bool = True) -> list[Curve]:
-        """That metric at every site, in order of depth; the rows of the whole model instead with ``pooled``; also
-        series without any finite number with ``finite=False``."""
+        """``metric`` of ``vital`` at every site, in order of depth; the rows of the whole model instead with
+        ``pooled``; also series without any finite number with ``finite=False``.
+        """
         return [
             s
             for (v, site, m), s in self.series.items()
@@ -97,11 +118,12 @@ class Table:
         ]
 
     def array(self, vital: str, site: str, metric: str) -> np.ndarray | None:
+        """The latest array ``metric`` of ``vital`` at ``site``; None if there is none."""
         found = self.arrays.get((vital, site, metric))
         return None if found is None else found.value
 
     def op(self, site: str) -> str:
-        """The operation at a site (``relu``, ``GELU``), where the run's metadata tells it."""
+        """The operation at ``site`` (``relu``, ``GELU``), where the metadata of the run tells it."""
         return next((str(s.get("op", "")) for s in self.meta.get("sites", ()) if s.get("name") == site), "")
 
     @cached_property
@@ -110,8 +132,9 @@ class Table:
         return {str(s.get("name")): str(s.get("role", "")) for s in self.meta.get("sites", ())}
 
     def units(self, vital: str, metric: str) -> list[Curve]:
-        """That metric at the hidden units, in order of depth: a sigmoid at the output, a soft-cap, a router or an
-        attention weight is shut for good reasons, and nothing behind it starves."""
+        """``metric`` of ``vital`` at the hidden units, in order of depth: a sigmoid at the output, a soft-cap, a router
+        or an attention weight is shut for good reasons, and nothing behind it starves.
+        """
         return [s for s in self.at(vital, metric) if self.roles.get(s.site, "") in HIDDEN]
 
     @property
@@ -126,7 +149,7 @@ class Table:
         return any(word in name.lower() for name in self.optimizers for word in ("adam", "lion", "muon", "rmsprop"))
 
     def shape(self, parameter: str) -> tuple[int, ...]:
-        """The shape of a parameter with two or more dimensions, where the metadata tells it."""
+        """The shape of a ``parameter`` with two or more dimensions, where the metadata tells it."""
         return tuple(int(n) for n in (self.meta.get("shapes") or {}).get(parameter, ()))
 
     @cached_property
@@ -134,8 +157,9 @@ class Table:
         return frozenset(site for vital, site, metric in self.series if (vital, metric) == ("gradients", "grad_rms"))
 
     def is_matrix(self, parameter: str) -> bool:
-        """Whether a parameter has two or more dimensions: a bias or a norm's shift may begin at zero, which makes
-        ratios meaningless. Runs that do not tell it go by the name."""
+        """Whether a ``parameter`` has two or more dimensions: a bias or a norm's shift may begin at zero, which makes
+        ratios meaningless. Runs that do not tell it go by the name.
+        """
         return parameter in self._matrices if self._matrices else parameter.split(".")[-1] == "weight"
 
     @cached_property
@@ -164,6 +188,12 @@ def table(source: Any) -> Table:
 
     Returns:
         A curve by (vital, site, metric), the last array of each, and the metadata; a Table is returned as it is.
+
+    >>> from netvitals.capture import Reading
+    >>> curves = table([Reading(step, "gates", "fc1", "density@0.01", 1.0 - 0.1 * step) for step in range(5)])
+    >>> curve = curves.get("gates", "fc1", "density@0.01")
+    >>> curve.steps.tolist(), round(curve.last, 2)
+    ([0, 1, 2, 3, 4], 0.6)
     """
     if isinstance(source, Table):
         return source
@@ -194,7 +224,7 @@ def table(source: Any) -> Table:
 def table_of(
     readings: Iterable[Any], arrays: Iterable[ArrayReading] = (), meta: Mapping[str, Any] | None = None
 ) -> Table:
-    """A table from readings in memory; array readings among them are told apart."""
+    """A table from ``readings`` in memory, with ``arrays`` and ``meta``; array readings among them are told apart."""
     scalars: list[Reading] = []
     kept = list(arrays)
     for reading in readings:
@@ -233,6 +263,9 @@ def is_pooled(site: str) -> bool:
 
     Returns:
         True for numbers of the whole model, False for those of one place.
+
+    >>> is_pooled("model"), is_pooled("blocks.0.act")
+    (True, False)
     """
     return site in ("", POOLED) or site.startswith(f"{POOLED}/")
 
@@ -251,7 +284,9 @@ def _gathered(
 def tabulated(
     columns: Mapping[tuple[str, str, str], tuple[Any, Any]], arrays: Iterable[ArrayReading], meta: Mapping[str, Any]
 ) -> Table:
-    """A table of columns (steps, values) by (vital, site, metric); of several arrays of a series the latest counts."""
+    """A table of ``columns`` (steps, values) by (vital, site, metric), with ``meta``; of several ``arrays`` of a series
+    the latest counts.
+    """
     latest: dict[tuple[str, str, str], ArrayReading] = {}
     for a in arrays:
         key = (a.vital, a.site, a.metric)

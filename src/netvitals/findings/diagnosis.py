@@ -29,23 +29,42 @@ RULES: tuple[Rule, ...] = (
 
 @dataclass(frozen=True)
 class Checked:
-    """A question that was asked, and how much there was to look at."""
+    """A question that was asked, and how much there was to look at.
+
+    Part of :class:`Findings`.
+
+    Attributes:
+        rule: name of the rule.
+        question: what it asks.
+        series: curves that it looked at; 0 where the readings that it needs were not there.
+        needs: the vital signs that it reads.
+        trouble: what went wrong when the rule looked.
+    """
 
     rule: str
     question: str
-    series: int  # 0: the readings it needs were not there
+    series: int
     needs: str
-    trouble: str = ""  # what went wrong when the rule looked
+    trouble: str = ""
 
 
 @dataclass(frozen=True)
 class Findings(Sequence[Finding]):
-    """Findings, the gravest first, with everything that was checked."""
+    """Findings, the gravest first, with everything that was checked.
+
+    Returned by :func:`diagnose`.
+
+    Attributes:
+        items: the findings; what follows from one stands below it, not here.
+        checked: every question that was asked, whatever the answer.
+        skipped: place that could not be looked at → reason.
+        status: how each vital sign stands.
+    """
 
     items: tuple[Finding, ...]
     checked: tuple[Checked, ...] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be looked at → reason
-    status: Mapping[str, Status] = field(default_factory=dict)  # how each vital sign stands
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    status: Mapping[str, Status] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -182,6 +201,10 @@ def activations_of(readings: Table, given: Mapping[str, Any] | None = None) -> d
 
     Returns:
         An activation by the name of its site; sites whose activation is unknown are left out.
+
+    >>> readings = Table(series={}, meta={"sites": [{"name": "1", "kind": "activation", "op": "relu"}]})
+    >>> activations_of(readings)
+    {'1': ReLU()}
     """
     from netvitals import activations as registry
 
@@ -206,5 +229,15 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
     Returns:
         The run; its ``findings()`` are those stored with it or, where none are, what :func:`diagnose` says of it now.
+
+    >>> import netvitals, tempfile
+    >>> from netvitals.capture import Reading
+    >>> from netvitals.runs import RunWriter
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> with RunWriter(folder) as writer:
+    ...     writer.write([Reading(step, "loss", "", "loss", 1.0 / (1 + step)) for step in range(3)])
+    >>> run = netvitals.open_run(folder)
+    >>> run.status, run.steps, run.frame(metric="loss")["value"].to_list()[0]
+    ('finished', [0, 1, 2], 1.0)
     """
     return open_file(path, judge=diagnose)

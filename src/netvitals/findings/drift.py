@@ -38,7 +38,14 @@ HOMOGENEOUS = ("relu", "relu_", "leaky_relu", "leakyrelu", "identity")  # where 
     also=("drift",),
 )
 def negative(context: Context) -> Iterator[Finding]:
-    """Pre-activations that sank, or else weights that drifted below zero; with the push of the loss as the outlook."""
+    """Pre-activations that sank, or else weights that drifted below zero; with the push of the loss as the outlook.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     push, holds = output_push(table), law_holds(table)
     outlook = _outlook(push) if holds else _measured(table)
@@ -139,7 +146,14 @@ def _gain(table: Table, parameter: str) -> bool:
 
 
 def output_push(table: Table) -> Curve | None:
-    """⟨o, ∇ℓ⟩ at the model's output."""
+    """⟨o, ∇ℓ⟩ at the model's output.
+
+    Args:
+        table: the curves of a run.
+
+    Returns:
+        The curve; None where it was not measured.
+    """
     known = {str(s.get("name")) for s in table.meta.get("sites", ()) if s.get("kind") == "output"} or {"output"}
     return next((s for s in table.at("drift", "euler") if s.site in known), None)
 

@@ -47,8 +47,8 @@ class LineCrossing:
 
 
 def crossing(series: Curve, level: float) -> LineCrossing | None:
-    r"""$t^* = t_{now} + (\ell - \bar y)/b$ with the slope $b$ of the last third; None if it moves the other way, or not
-    surely, or would take longer than the run has lasted.
+    r"""$t^* = t_{now} + (\ell - \bar y)/b$ at which ``series`` reaches ``level`` ℓ, with the slope $b$ of the last
+    third; None if it moves the other way, or not surely, or would take longer than the run has lasted.
 
     >>> rising = Curve("sparsity", "a", "hard", np.arange(12), 0.5 + 0.01 * np.arange(12))
     >>> print(crossing(rising, 0.7))
@@ -84,7 +84,7 @@ def crossing(series: Curve, level: float) -> LineCrossing | None:
 
 
 def turned(series: Curve) -> int | None:
-    """The step at which a series that began positive went below zero for good; None if it did not."""
+    """The step at which a ``series`` that began positive went below zero for good; None if it did not."""
     below = series.values < 0
     if len(series.values) < LEAST or not series.start > 0 or not below[-1]:
         return None
@@ -114,7 +114,14 @@ def _odds(f: Forecast) -> str:
 
 @rule("danger forecast", "Will this run be lost?", "loss", ("loss", "loss"), least=8)
 def danger(context: Context) -> Iterator[Finding]:
-    """A run that is about to be lost."""
+    """A run that is about to be lost.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     for f in _open(context, "loss/lost"):
         signs = "; ".join(f"{name}: {text}" for name, text in f.conditions.items())
         yield Finding(
@@ -130,7 +137,14 @@ def danger(context: Context) -> Iterator[Finding]:
 
 @rule("plateau forecast", "When does this plateau end?", "loss", ("loss", "loss"), least=8)
 def plateau_end(context: Context) -> Iterator[Finding]:
-    """The end of the plateau the loss is on."""
+    """The end of the plateau the loss is on.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     for f in _open(context, "plateau/"):
         event = "leave this plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
         basis = {"saddle": "looks at a fixed batch", "loss alone": "the loss and its slope alone"}.get(
@@ -148,7 +162,14 @@ def plateau_end(context: Context) -> Iterator[Finding]:
 
 @rule("gates ahead", "Will gates shut?", "gates", ("gates", "density@"), least=6)
 def gates_ahead(context: Context) -> Iterator[Finding]:
-    """Layers whose gate density will surely fall by five points and more by the end, or as far as can be seen."""
+    """Layers whose gate density will surely fall by five points and more by the end, or as far as can be seen.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     hits: list[Hit] = []
     when: dict[str, Forecast] = {}
     for f in _open(context, "gates/density@"):
@@ -177,7 +198,14 @@ def gates_ahead(context: Context) -> Iterator[Finding]:
     "costly sparsity", "Will sparsity pass the level at which this run lost?", "sparsity", ("sparsity", "hard"), least=6
 )
 def costly(context: Context) -> Iterator[Finding]:
-    """Layers that will be as sparse again as they were when the loss of this run rose."""
+    """Layers that will be as sparse again as they were when the loss of this run rose.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     loss, seen = context.table.loss, set[str]()
     if loss is None:
         return
@@ -202,7 +230,14 @@ def costly(context: Context) -> Iterator[Finding]:
 
 @rule("drift forecast", "Where are drift and sparsity heading?", "drift", ("drift", "euler"), ("sparsity", "hard"))
 def forecast(context: Context) -> Iterator[Finding]:
-    """When drift turns round and when sparsity meets the cliff, where the recent trend carries that far."""
+    """When drift turns round and when sparsity meets the cliff, where the recent trend carries that far.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     push = output_push(table)
     if push is not None:

@@ -235,6 +235,12 @@ def together(
 def called(site: str) -> str:
     """A site as a sentence names it; the bare numbers of ``nn.Sequential`` would be read as quantities.
 
+    Args:
+        site: name of a site; empty for the model.
+
+    Returns:
+        The words.
+
     >>> called("blocks.0.act"), called("3"), called("")
     ('blocks.0.act', 'layer 3', 'the model')
     """
@@ -242,7 +248,14 @@ def called(site: str) -> str:
 
 
 def names(sites: Sequence[str]) -> str:
-    """
+    """Several sites as a sentence names them.
+
+    Args:
+        sites: their names.
+
+    Returns:
+        The words; many are counted.
+
     >>> names(["fc1"]), names(["fc1", "fc2", "fc3"]), names([f"block.{i}" for i in range(12)])
     ('fc1', 'fc1, fc2 and fc3', '12 layers (block.0 … block.11)')
     """
@@ -253,7 +266,14 @@ def names(sites: Sequence[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """
+    """A share as a sentence gives it.
+
+    Args:
+        share: from 0 to 1.
+
+    Returns:
+        Per cent, with a digit behind the point where it is small.
+
     >>> percent(0.5), percent(0.004), percent(0.0)
     ('50 %', '0.4 %', '0 %')
     """

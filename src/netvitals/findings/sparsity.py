@@ -40,7 +40,14 @@ STANDS = 0.1  # of what the loss had gained, gained once more since the layer pa
     refuted_by="a validation score that does not suffer",
 )
 def cliff(context: Context) -> Iterator[Finding]:
-    """Layers with more exact zeros than this run stands, or than short runs stood, and layers on their way there."""
+    """Layers with more exact zeros than this run stands, or than short runs stood, and layers on their way there.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     loss = context.table.loss
     hits, near, fine = [], [], []
     own = False

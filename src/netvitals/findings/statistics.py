@@ -124,6 +124,12 @@ def line(steps: np.ndarray, values: np.ndarray) -> Line:
 def noise(values: np.ndarray) -> float:
     """Spread of one reading around its neighbours (differences carry the noise twice).
 
+    Args:
+        values: of a curve, in order.
+
+    Returns:
+        The spread.
+
     >>> noise(np.array([1.0, 1.0, 1.0]))
     0.0
     """
@@ -134,6 +140,13 @@ def noise(values: np.ndarray) -> float:
 
 def smoothed(values: np.ndarray, parts: int = 20) -> np.ndarray:
     """A running median over a ``parts``-th of the readings, as long as the series.
+
+    Args:
+        values: of a curve, in order.
+        parts: the window is the series over this.
+
+    Returns:
+        As many values.
 
     >>> smoothed(np.array([1.0, 9.0, 1.0]), parts=1).tolist()
     [1.0, 1.0, 1.0]

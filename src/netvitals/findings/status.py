@@ -29,6 +29,10 @@ READINGS_LATE = 3  # a vital sign may miss so many of its own intervals before i
 class Status:
     """How a vital sign stands, and why.
 
+    Attributes:
+        state: one of :data:`STATES`.
+        why: the reason, in words; empty where the vital sign is read as it should be.
+
     >>> print(Status("stale", "last read at step 0, the run is at step 90"))
     stale (last read at step 0, the run is at step 90)
     """

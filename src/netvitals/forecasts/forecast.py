@@ -76,6 +76,11 @@ class Forecast:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Forecast:
+        """A forecast read back from :meth:`to_dict`.
+
+        Args:
+            record: plain values; keys that are unknown are ignored.
+        """
         values = {key: record[key] for key in cls.__dataclass_fields__ if key in record}
         for key in ("interval50", "interval80"):
             if key in values:

@@ -59,6 +59,10 @@ class Forecaster:
     Args:
         activations: asked for the activation of each site, by name.
         plan_of: asked for the plan of learning rates as of a step; None where no optimizer is known.
+
+    >>> maker = Forecaster()
+    >>> maker.losses(range(50), [1.0 / (1 + step) for step in range(50)])  # a loss that falls smoothly is no danger
+    []
     """
 
     def __init__(
@@ -87,7 +91,12 @@ class Forecaster:
     # ---------------------------------------------------------------- what it hears
 
     def losses(self, steps: Sequence[int], values: Sequence[float]) -> list[Forecast]:
-        """Losses of steps, in order; returns what is to be said of danger."""
+        """Losses of steps, in order; returns what is to be said of danger.
+
+        Args:
+            steps: their numbers.
+            values: the losses.
+        """
         out = []
         for step, loss in zip(steps, values):
             rate = math.nan if self._plan is None else self._rate_at(int(step))
@@ -98,7 +107,11 @@ class Forecaster:
         return out
 
     def observe(self, columns: StepColumns) -> list[Forecast]:
-        """A look that is finished; returns the forecasts made on it, refused ones too."""
+        """A look that is finished; returns the forecasts made on it, refused ones too.
+
+        Args:
+            columns: the readings of one measured step.
+        """
         step = columns.step
         self._advance(step)
         followed, noted = self._places(columns)

@@ -24,7 +24,16 @@ Series = Mapping[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]  # (vital,
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger(Result):
-    """Forecasts of one run, in the order they were made."""
+    """Forecasts of one run, in the order they were made.
+
+    Returned by :func:`ledger`.
+
+    Attributes:
+        forecasts: all of them, refused ones too.
+        scores: of those whose day has come.
+        last_step: how far the run's readings go; −1 where it has none.
+        skipped: what could not be scored → reason.
+    """
 
     forecasts: tuple[Forecast, ...]
     scores: tuple[Score, ...]
@@ -92,6 +101,18 @@ def ledger(run: Run) -> Ledger:
 
     Returns:
         Every stored forecast, scored as far as its day has come.
+
+    >>> import netvitals, tempfile
+    >>> from netvitals.capture import Reading
+    >>> from netvitals.runs import RunWriter
+    >>> f = Forecast(quantity="gates/density@0.01", site="1", made_at=0, for_step=2, value=0.5, interval50=(0.4, 0.6),
+    ...              interval80=(0.3, 0.7), method="relaxation", horizon="100 %")
+    >>> with RunWriter(tempfile.mkdtemp() + "/run") as writer:
+    ...     writer.write([Reading(step, "gates", "1", "density@0.01", 0.55) for step in range(5)])
+    ...     writer.forecast(f.to_dict())
+    >>> found = ledger(netvitals.open_run(writer.path))
+    >>> len(found.forecasts), found.last_step, [s.covered80 for s in found.scores]
+    (1, 4, [True])
     """
     made = [Forecast.from_dict(record) for record in run.forecasts()]
     series = {(vital, site, metric): (steps, values) for vital, site, metric, steps, values in run.by_series()}

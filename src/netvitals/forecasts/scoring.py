@@ -15,14 +15,25 @@ ENOUGH = 8  # scores before a method is judged on a run
 
 @dataclass(frozen=True, kw_only=True)
 class Score(Result):
-    """A forecast whose day has come."""
+    """A forecast whose day has come.
+
+    Returned by :func:`score`.
+
+    Attributes:
+        forecast: as it was made.
+        truth: what came.
+        error: |value − truth|; for an event in steps.
+        covered50: whether the 50 % interval held it.
+        covered80: whether the 80 % interval held it.
+        naive: |error| of each forecast without a law.
+    """
 
     forecast: Forecast
     truth: float
-    error: float  # |value − truth|; for an event in steps
+    error: float
     covered50: bool
     covered80: bool
-    naive: Mapping[str, float]  # |error| of each forecast without a law
+    naive: Mapping[str, float]
 
     def __str__(self) -> str:
         inside = "inside" if self.covered80 else "outside"
@@ -31,12 +42,25 @@ class Score(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodScore(Result):
-    """One method on one quantity: how often it was right, and whether it beats those without a law."""
+    """One method on one quantity: how often it was right, and whether it beats those without a law.
+
+    Returned by :func:`by_method`.
+
+    Attributes:
+        quantity: what was forecast.
+        method: the law, or ``statistics``.
+        scored: days that have come.
+        error: mean |error|.
+        best_naive: the forecast without a law that did best; empty where none was made.
+        naive_error: its mean error.
+        coverage50: how often the 50 % interval held, 0 to 1.
+        coverage80: how often the 80 % interval held, 0 to 1.
+    """
 
     quantity: str
     method: str
     scored: int
-    error: float  # mean |error|
+    error: float
     best_naive: str
     naive_error: float
     coverage50: float
@@ -102,6 +126,12 @@ def by_method(scores: Iterable[Score], key: Callable[[Score], Any] | None = None
     Returns:
         One entry a group; the best naive forecast is that with the smallest mean error over the group, chosen after the
         fact, so that a method is compared with the best there could have been.
+
+    >>> f = Forecast(quantity="q", site="s", made_at=0, for_step=9, value=1.0, interval50=(0.9, 1.1),
+    ...              interval80=(0.5, 1.5), method="m", naive={"unchanged": 0.0})
+    >>> found = by_method([score(f, 1.5), score(f, 0.5)])[0]
+    >>> found.scored, found.error, found.best_naive, found.skill
+    (2, 0.5, 'unchanged', 0.5)
     """
     groups: dict[Any, Tally] = {}
     for s in scores:

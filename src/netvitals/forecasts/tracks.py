@@ -26,6 +26,10 @@ THIRD = 3  # naive slopes look at the last third
 def thin(kept: int, *lists: list[Any]) -> None:
     """Where lists that grow together have become longer than ``kept``, every second entry of the older half goes.
 
+    Args:
+        kept: entries at most.
+        *lists: of one length; changed in place.
+
     >>> numbers = list(range(9))
     >>> thin(8, numbers)
     >>> numbers

@@ -22,15 +22,28 @@ from netvitals.gates.prediction import margins, predict
 
 @dataclass(frozen=True, kw_only=True)
 class GateForecast(Result):
-    """Predicted gate density of one site, now and later."""
+    """Predicted gate density of one site, now and later.
+
+    Returned by :func:`forecast`.
+
+    Attributes:
+        theta: threshold of the gates.
+        now: what the law gives today.
+        later: what it gives after the change.
+        margin: median of (μ_c − z_low)/σ_c over channels.
+        confidence: in [0, 1]; 0 where nothing changes.
+        shrink: factor on σ.
+        shift: added to μ.
+        channels: how many were averaged.
+    """
 
     theta: float
-    now: float  # what the law gives today
+    now: float
     later: float
-    margin: float  # median of (μ_c − z_low)/σ_c over channels
-    confidence: float  # in [0, 1]; 0 where nothing changes
-    shrink: float  # factor on σ
-    shift: float  # added to μ
+    margin: float
+    confidence: float
+    shrink: float
+    shift: float
     channels: int
 
     @property

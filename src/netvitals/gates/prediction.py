@@ -48,17 +48,31 @@ def predict(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Margins(Result):
-    """All five predictors for one site. Arrays have one entry per channel."""
+    """All five predictors for one site. Arrays have one entry per channel.
+
+    Returned by :func:`margins`.
+
+    Attributes:
+        theta: threshold of the gates.
+        z_low: the lowest input whose gate is above the threshold.
+        population: a number: mean(mu) - z_low.
+        raw: mu − z_low.
+        normalized: ±inf where sigma is 0, NaN where the margin is 0 too.
+        phi: Φ of the normalised margin: the density if the gate opened at z_low and never shut.
+        interval_union: the density under a Gaussian input, summed over all intervals where the gate is open.
+        sensitivity: dD/d ln(sigma) of the interval union: below 0, a shrinking sigma opens gates.
+        not_finite: channels whose normalized margin is not finite: leave them out of correlations.
+    """
 
     theta: float
     z_low: float
-    population: float  # a number: mean(mu) - z_low
+    population: float
     raw: np.ndarray
-    normalized: np.ndarray  # ±inf where sigma is 0, NaN where the margin is 0 too
+    normalized: np.ndarray
     phi: np.ndarray
     interval_union: np.ndarray
-    sensitivity: np.ndarray  # dD/d ln(sigma) of the interval union: below 0, a shrinking sigma opens gates
-    not_finite: int  # channels whose normalized margin is not finite: leave them out of correlations
+    sensitivity: np.ndarray
+    not_finite: int
 
     @property
     def direction(self) -> int:

@@ -21,20 +21,37 @@ SHOWN = 24  # sites on one screen
 
 @dataclass(frozen=True, kw_only=True)
 class SiteGates(Result):
-    """Gates of one activation on one batch."""
+    """Gates of one activation on one batch.
+
+    Part of :class:`GateReport`.
+
+    Attributes:
+        site: where it is.
+        densities: theta -> share of open gates among the valid ones.
+        channel_densities: NaN for a channel without a valid element.
+        mean: mean gate.
+        percentiles: 1st to 99th of the gate, from at most 16,384 strided elements.
+        variance: variance of the signed f', the smoothness index.
+        gate_variance: variance of |f'|.
+        measured: elements that have a gate.
+        undefined: elements whose gate is undefined.
+        mu: channel means of the input.
+        sigma: channel deviations of the input.
+        f: the activation.
+    """
 
     site: Site
-    densities: dict[float, float]  # theta -> share of open gates among the valid ones
-    channel_densities: dict[float, np.ndarray]  # NaN for a channel without a valid element
-    mean: float  # mean gate
-    percentiles: np.ndarray  # 1st to 99th of the gate, from at most 16,384 strided elements
-    variance: float  # of the signed f', the smoothness index
-    gate_variance: float  # of |f'|
+    densities: dict[float, float]
+    channel_densities: dict[float, np.ndarray]
+    mean: float
+    percentiles: np.ndarray
+    variance: float
+    gate_variance: float
     measured: int
-    undefined: int  # elements whose gate is undefined
-    mu: np.ndarray  # channel means of the input
+    undefined: int
+    mu: np.ndarray
     sigma: np.ndarray
-    f: Callable[[Tensor], Any] = field(repr=False, compare=False, default=torch.relu)  # the activation
+    f: Callable[[Tensor], Any] = field(repr=False, compare=False, default=torch.relu)
 
     @property
     def valid(self) -> float:
@@ -45,9 +62,19 @@ class SiteGates(Result):
         return self.mu.size
 
     def density(self, theta: float) -> float:
+        """Share of open gates at a threshold that was counted at.
+
+        Args:
+            theta: the threshold.
+        """
         return _chosen(self.densities, theta)
 
     def quantile(self, percent: int) -> float:
+        """A percentile of the gate.
+
+        Args:
+            percent: from 1 to 99.
+        """
         if not 1 <= percent <= 99:
             raise ValueError(f"percentiles from 1 to 99 are kept, got {percent}")
         return float(self.percentiles[percent - 1])
@@ -56,14 +83,25 @@ class SiteGates(Result):
 @dataclass(frozen=True, kw_only=True)
 class GateReport(Result):
     """Gates of a model. A verdict on a trend must name its pooling: element, site and channel pooling can disagree in
-    sign, and so can the two kinds of site (``bn_direct``, ``post_add``)."""
+    sign, and so can the two kinds of site (``bn_direct``, ``post_add``).
+
+    Returned by :func:`measure`.
+
+    Attributes:
+        sites: the gates of each activation by the name of its site.
+        thetas: the thresholds that were counted at.
+        backend: ``local_vjp``, from f' itself, or ``ratio``, from gradients.
+        mode: the mode that modules were in.
+        examples: how many the batch had.
+        skipped: place that could not be measured → reason.
+    """
 
     sites: dict[str, SiteGates]
     thetas: tuple[float, ...]
     backend: Backend
     mode: Mode
     examples: int
-    skipped: Mapping[str, str] = field(default_factory=dict)  # place that could not be measured → reason
+    skipped: Mapping[str, str] = field(default_factory=dict)
     _crossings: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -90,7 +128,13 @@ class GateReport(Result):
 
     def predicted(self, theta: float, pooling: Pooling = "element", follows: str | None = None) -> float:
         """Density that the Gaussian interval-union law gives from the channel moments alone, pooled like ``density``
-        over the sites it can be computed for."""
+        over the sites it can be computed for.
+
+        Args:
+            theta: one of the thresholds that were measured.
+            pooling: ``"element"``, ``"site"`` or ``"channel"``.
+            follows: only sites whose input follows this.
+        """
         known = self.margins(theta)
         sites = [s for s in self._of(follows) if s.site.name in known]
         return self._pooled(
@@ -98,7 +142,11 @@ class GateReport(Result):
         )
 
     def margins(self, theta: float) -> dict[str, Margins]:
-        """The five predictors of every site whose activation is one function for all channels."""
+        """The five predictors of every site whose activation is one function for all channels.
+
+        Args:
+            theta: one of the thresholds that were measured.
+        """
         out: dict[str, Margins] = {}
         for name, s in self.sites.items():
             crossings = self._crossings_of(s, theta)

@@ -16,12 +16,21 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class GateDensity:
-    """Share of gates above a threshold, over the elements that could be measured."""
+    """Share of gates above a threshold, over the elements that could be measured.
+
+    Returned by :func:`density`.
+
+    Attributes:
+        theta: threshold of the gates.
+        density: in [0, 1]; NaN only if nothing could be measured.
+        measured: elements behind the number.
+        undefined: elements without a gate there.
+    """
 
     theta: float
-    density: float  # in [0, 1]; NaN only if nothing could be measured
-    measured: int  # elements behind the number
-    undefined: int  # elements without a gate there
+    density: float
+    measured: int
+    undefined: int
 
     @property
     def valid(self) -> float:
@@ -55,13 +64,24 @@ def density(gate: Tensor, theta: float, valid: Tensor | None = None) -> GateDens
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and standard deviation of an activation's input, by channel and pooled."""
+    """Mean and standard deviation of an activation's input, by channel and pooled.
 
-    mu: np.ndarray  # per channel
-    sigma: np.ndarray  # per channel, population form
+    Returned by :func:`moments`.
+
+    Attributes:
+        mu: per channel.
+        sigma: per channel, population form.
+        mean: over everything.
+        std: over everything.
+        neg_preact: share of inputs that are zero or below.
+        elements: how many there were.
+    """
+
+    mu: np.ndarray
+    sigma: np.ndarray
     mean: float
     std: float
-    neg_preact: float  # share of inputs that are zero or below
+    neg_preact: float
     elements: int
 
     @property

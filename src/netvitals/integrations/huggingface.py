@@ -29,6 +29,10 @@ class VitalsCallback(TrainerCallback):
 
     Args:
         options: passed to :func:`netvitals.watch` (``run``, ``every``, ``probe``, ``vitals``, ``log``).
+
+    >>> callback = VitalsCallback(run="runs/first", every=100)  # give it to Trainer(…, callbacks=[callback])
+    >>> callback.options["every"]
+    100
     """
 
     def __init__(self, **options: Any) -> None:

@@ -31,6 +31,10 @@ class VitalsCallback(Callback):
         module: dotted name of the network inside the LightningModule; the one child that has parameters, or the whole
             LightningModule, if left out.
         options: passed to :func:`netvitals.watch` (``run``, ``every``, ``probe``, ``vitals``, ``log``).
+
+    >>> callback = VitalsCallback(run="runs/first", every=100)  # give it to Trainer(callbacks=[callback])
+    >>> callback.options["every"]
+    100
     """
 
     def __init__(self, module: str | None = None, **options: Any) -> None:
@@ -65,7 +69,15 @@ class VitalsCallback(Callback):
 
 
 def network(module: nn.Module, name: str | None = None) -> nn.Module:
-    """What is watched of a LightningModule: the part that is named, its only network, or all of it."""
+    """What is watched of a LightningModule: the part that is named, its only network, or all of it.
+
+    Args:
+        module: the LightningModule.
+        name: dotted name of a part; None looks for the only network.
+
+    Returns:
+        The part.
+    """
     if name is not None:
         return module.get_submodule(name)
     inside = [m for m in module.children() if any(True for _ in m.parameters())]

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from netvitals._trouble import see
+
 Target = Callable[[int, dict[str, float], list[str]], None]  # (step, numbers, findings)
 
 STEP = "netvitals/step"
@@ -61,7 +63,7 @@ def _wandb(log: Any) -> Target:
     def send(step: int, numbers: dict[str, float], findings: list[str]) -> None:
         run = getattr(log, "run", None) if getattr(log, "__name__", "") == "wandb" else log
         if run is None:
-            raise ValueError("wandb has no open run; call wandb.init before training")
+            raise ValueError(f"wandb has no open run; call wandb.init before training {see('tracker-not-open')}")
         if state["run"] is not run:
             run.define_metric(STEP)
             run.define_metric("netvitals/*", step_metric=STEP)
@@ -96,7 +98,9 @@ def _mlflow(module: Any) -> Target:
     def send(step: int, numbers: dict[str, float], findings: list[str]) -> None:
         nonlocal count
         if module.active_run() is None:  # it would begin one of its own
-            raise ValueError("MLflow has no active run; call mlflow.start_run before training")
+            raise ValueError(
+                f"MLflow has no active run; call mlflow.start_run before training {see('tracker-not-open')}"
+            )
         module.log_metrics(allowed(numbers), step=step)
         for text in findings:
             module.set_tag(f"netvitals.finding.{count}", f"step {step}: {text}"[:LONGEST])
@@ -121,6 +125,12 @@ def _mlflow_client(client: Any, run_id: str) -> Target:
 
 def allowed(numbers: dict[str, float]) -> dict[str, float]:
     """As MLflow takes them: letters, digits and a few signs in a name, finite values.
+
+    Args:
+        numbers: by name.
+
+    Returns:
+        The numbers that can be sent, under names that are allowed.
 
     >>> allowed({"gates/density@0.01": 0.5, "loss": float("nan")})
     {'gates/density_0.01': 0.5}

@@ -29,6 +29,18 @@ def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options
         to: "wandb", "tensorboard" or "mlflow".
         sites: every layer; by default only what is said of the whole model, which no dashboard minds.
         options: passed to ``wandb.init``, ``SummaryWriter`` or ``mlflow.start_run``.
+
+    Returns:
+        How many numbers were sent.
+
+    >>> import tempfile
+    >>> from netvitals.capture import Reading
+    >>> from netvitals.runs import RunWriter
+    >>> folder = tempfile.mkdtemp()
+    >>> with RunWriter(folder + "/run") as writer:
+    ...     writer.write([Reading(step, "gates", "model", "density@0.01", 0.5) for step in range(3)])
+    >>> send(folder + "/run", "tensorboard", log_dir=folder + "/board")
+    3
     """
     openers = {"wandb": _wandb, "tensorboard": _tensorboard, "mlflow": _mlflow}
     if to not in openers:
@@ -38,7 +50,10 @@ def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options
         )
     known = open_run(run)
     if known.status == "running":
-        warn(f"{run} is still being written, and what is there now is sent; nv.watch(…, log=…) sends all as it comes")
+        warn(
+            f"{run} is still being written, and what is there now is sent; nv.watch(…, log=…) sends all as it comes",
+            "run-unfinished",
+        )
     frame = known.frame().sort("step")
     if not sites:
         frame = frame.filter(frame["site"] == "model")

@@ -21,7 +21,15 @@ RMS_EPS = 1e-6
 
 
 class PerToken(nn.Module):
-    """A norm for (N, C), applied to every token of (N, T, C)."""
+    """A norm for (N, C), applied to every token of (N, T, C).
+
+    Args:
+        inner: the norm.
+
+    >>> import torch
+    >>> tuple(PerToken(nn.BatchNorm1d(3))(torch.randn(2, 5, 3)).shape)
+    (2, 5, 3)
+    """
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -32,7 +40,15 @@ class PerToken(nn.Module):
 
 
 class PerPosition(nn.Module):
-    """A norm over the last dimension, applied to the channels of every position of (N, C, H, W)."""
+    """A norm over the last dimension, applied to the channels of every position of (N, C, H, W).
+
+    Args:
+        inner: the norm.
+
+    >>> import torch
+    >>> tuple(PerPosition(nn.LayerNorm(3))(torch.randn(2, 3, 4, 4)).shape)
+    (2, 3, 4, 4)
+    """
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -44,6 +60,13 @@ class PerPosition(nn.Module):
 
 def groups(channels: int, ndim: int) -> int:
     """32 groups, fewer for narrow layers: at least two channels in each, eight where there are no positions.
+
+    Args:
+        channels: of the layer.
+        ndim: of its input.
+
+    Returns:
+        How many groups.
 
     >>> groups(64, 4), groups(16, 4), groups(64, 2), groups(7, 4)
     (32, 8, 8, 1)
@@ -123,6 +146,9 @@ def norm_names() -> list[str]:
 
     Returns:
         One usage line a norm, such as ``"quantile:Q[:SEARCH]"``.
+
+    >>> any(usage.startswith("quantile") for usage in norm_names())
+    True
     """
     return [usage for _, usage in NORMS.values()]
 

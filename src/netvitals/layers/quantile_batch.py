@@ -19,7 +19,15 @@ Search = Literal["channelwise", "batchwise", "global"]
 
 
 def check(q: float | None, search: str, allowed: tuple[str, ...], variance: str, max_tracked: int | None) -> None:
-    """Raise a ValueError that names the wrong option of a quantile norm."""
+    """Raise a ValueError that names the wrong option of a quantile norm.
+
+    Args:
+        q: share below the centre.
+        search: what was asked for.
+        allowed: what there is.
+        variance: ``quantile`` or ``mean``.
+        max_tracked: batches until statistics stop.
+    """
     if q is not None and not 0 <= q < 1:
         raise ValueError(f"q is a share in [0, 1), got {q}")
     if search not in allowed:
@@ -130,19 +138,38 @@ class QuantileBatchNorm(_NormBase):
 
 
 class QuantileBatchNorm1d(QuantileBatchNorm):
-    """Batch norm about the q-quantile for (N, C) or (N, C, L); for (N, C) the quantile is over the batch."""
+    """Batch norm about the q-quantile for (N, C) or (N, C, L); for (N, C) the quantile is over the batch.
+
+    >>> y = QuantileBatchNorm1d(3, q=0.75)(torch.randn(64, 3))
+    >>> (y < 0).float().mean().item()
+    0.75
+    """
 
     dimensions = (2, 3)
 
 
 class QuantileBatchNorm2d(QuantileBatchNorm):
-    """Batch norm about the q-quantile for (N, C, H, W), see :class:`QuantileBatchNorm`."""
+    """Batch norm about the q-quantile for (N, C, H, W), see :class:`QuantileBatchNorm`.
+
+    >>> y = QuantileBatchNorm2d(3, q=0.75)(torch.randn(4, 3, 4, 4))
+    >>> bool((y < 0).float().mean() > 0.6)
+    True
+    """
 
     dimensions = (4,)
 
 
 class QuantileMeanBatchNorm1d(QuantileBatchNorm1d):
-    """Centred on the quantile, scaled by the ordinary standard deviation."""
+    """Centred on the quantile, scaled by the ordinary standard deviation.
+
+    Args:
+        num_features: channels C.
+        q: share of values below the centre; None is the mean.
+        search: whose values are ranked together.
+
+    >>> tuple(QuantileMeanBatchNorm1d(3, q=0.75)(torch.randn(64, 3)).shape)
+    (64, 3)
+    """
 
     def __init__(
         self, num_features: int, q: float | None = None, search: Search = "channelwise", **options: Any
@@ -151,7 +178,16 @@ class QuantileMeanBatchNorm1d(QuantileBatchNorm1d):
 
 
 class QuantileMeanBatchNorm2d(QuantileBatchNorm2d):
-    """Centred on the quantile, scaled by the ordinary standard deviation."""
+    """Centred on the quantile, scaled by the ordinary standard deviation.
+
+    Args:
+        num_features: channels C.
+        q: share of values below the centre; None is the mean.
+        search: whose values are ranked together.
+
+    >>> tuple(QuantileMeanBatchNorm2d(3, q=0.75)(torch.randn(4, 3, 4, 4)).shape)
+    (4, 3, 4, 4)
+    """
 
     def __init__(
         self, num_features: int, q: float | None = None, search: Search = "channelwise", **options: Any

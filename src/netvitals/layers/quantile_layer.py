@@ -83,6 +83,19 @@ class QuantileLayerNorm(_Tracking):
     centre per position, hence one fixed length. ``"global"``: averaged over batch and positions, one running centre.
     ``variance`` is the second moment about the quantile or about the ``"mean"``, per token in every case.
 
+    Args:
+        normalized_shape: of the last dimensions, as in ``nn.LayerNorm``.
+        q: share of features below the centre; None is the mean.
+        search: whose features are ranked together.
+        variance: about the ``quantile`` or the ``mean``.
+        eps: added to the variance.
+        momentum: of the running centre.
+        max_tracked: batches after which it is frozen; None never.
+        elementwise_affine: with a learned gain.
+        bias: with a learned shift.
+        device: of the parameters.
+        dtype: of the parameters.
+
     >>> y = QuantileLayerNorm(64, q=0.75)(torch.randn(2, 5, 64))
     >>> (y < 0).float().mean().item()
     0.75
@@ -154,7 +167,22 @@ class QuantileLayerNorm(_Tracking):
 
 
 class LayerNormPreStop(_Tracking):
-    """Layer norm whose token mean and variance, averaged over tokens, are frozen after ``max_tracked`` batches."""
+    """Layer norm whose token mean and variance, averaged over tokens, are frozen after ``max_tracked`` batches.
+
+    Args:
+        normalized_shape: of the last dimensions, as in ``nn.LayerNorm``.
+        max_tracked: batches after which the statistics are frozen.
+        eps: added to the variance.
+        momentum: of the running statistics.
+        elementwise_affine: with a learned gain.
+        bias: with a learned shift.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    >>> norm = LayerNormPreStop(4, max_tracked=1)
+    >>> tuple(norm(torch.randn(2, 5, 4)).shape), norm.frozen
+    ((2, 5, 4), True)
+    """
 
     running_mean: Tensor
     running_var: Tensor
@@ -226,8 +254,20 @@ class _Stopping(_BatchNorm):
 
 
 class BatchNorm1dPreStop(_Stopping, nn.BatchNorm1d):
-    """Batch norm whose statistics stop after ``max_tracked`` batches and are then used in training as well."""
+    """Batch norm whose statistics stop after ``max_tracked`` batches and are then used in training as well.
+
+    >>> norm = BatchNorm1dPreStop(3, max_tracked=1)
+    >>> _ = norm(torch.randn(8, 3)); before = norm.running_mean.clone()
+    >>> _ = norm(torch.randn(8, 3)); torch.equal(before, norm.running_mean)
+    True
+    """
 
 
 class BatchNorm2dPreStop(_Stopping, nn.BatchNorm2d):
-    """Batch norm whose statistics stop after ``max_tracked`` batches and are then used in training as well."""
+    """Batch norm whose statistics stop after ``max_tracked`` batches and are then used in training as well.
+
+    >>> norm = BatchNorm2dPreStop(3, max_tracked=1)
+    >>> _ = norm(torch.randn(2, 3, 4, 4)); before = norm.running_mean.clone()
+    >>> _ = norm(torch.randn(2, 3, 4, 4)); torch.equal(before, norm.running_mean)
+    True
+    """

@@ -22,14 +22,25 @@ Filter = str | Callable[[str, nn.Module], bool] | None
 
 @dataclass(frozen=True)
 class Replaced:
-    """One exchanged part: its dotted name, and further names if it is shared."""
+    """One exchanged part: its dotted name, and further names if it is shared.
+
+    Part of :class:`Surgery`.
+
+    Attributes:
+        name: dotted name of the part.
+        old: what was there.
+        new: what is there now.
+        also: further names, if it is shared.
+        kept: names of parameters and buffers carried over.
+        lost: and of those the new part has no place for.
+    """
 
     name: str
     old: nn.Module | Callable[..., Any]
     new: nn.Module
     also: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()  # names of parameters and buffers carried over
-    lost: tuple[str, ...] = ()  # and of those the new part has no place for
+    kept: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         text = f"{self.name or 'model'}: {_short(self.old)} -> {_short(self.new)}"
@@ -37,7 +48,14 @@ class Replaced:
 
 
 class Surgery(list[Replaced]):
-    """The exchanged parts, as a list; ``skipped`` says what could not be exchanged, and why."""
+    """The exchanged parts, as a list; ``skipped`` says what could not be exchanged, and why.
+
+    Returned by :func:`replace_norm`, :func:`replace_activation`.
+
+    Args:
+        replaced: the exchanged parts.
+        skipped: place that could not be exchanged → reason.
+    """
 
     def __init__(self, replaced: list[Replaced], skipped: dict[str, str]) -> None:
         super().__init__(replaced)
@@ -63,7 +81,16 @@ def _places(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Module]]
 
 
 def passes(only: Filter, name: str, module: nn.Module) -> bool:
-    """Whether a name or module is let through by a pattern of names, a function of both, or None."""
+    """Whether a name or module is let through by a pattern of names, a function of both, or None.
+
+    Args:
+        only: pattern, function of (name, module), or None.
+        name: dotted name.
+        module: of that name.
+
+    Returns:
+        True where it passes.
+    """
     if only is None:
         return True
     return fnmatch.fnmatch(name, only) if isinstance(only, str) else bool(only(name, module))
@@ -72,7 +99,17 @@ def passes(only: Filter, name: str, module: nn.Module) -> bool:
 def exchange(
     model: nn.Module, wanted: Callable[[str, nn.Module], bool], make: Callable[[nn.Module], nn.Module], carry: bool
 ) -> list[Replaced]:
-    """Put ``make(old)`` wherever ``wanted(name, old)``; with ``carry`` also its state where names and shapes agree."""
+    """Put ``make(old)`` wherever ``wanted(name, old)``; with ``carry`` also its state where names and shapes agree.
+
+    Args:
+        model: is changed.
+        wanted: which parts.
+        make: the new part for an old one.
+        carry: take the state over.
+
+    Returns:
+        What was exchanged.
+    """
     home = next((p for p in model.parameters() if p.is_floating_point()), None)
     done: dict[int, Replaced] = {}
     for name, parent, key, old in list(_places(model)):
@@ -103,7 +140,17 @@ def _also(replaced: Replaced, name: str) -> Replaced:
 
 
 def settle(new: nn.Module, old: nn.Module, home: Tensor | None, carry: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the new part the device, dtype, mode and, where names and shapes agree, the state of the old one."""
+    """Give the new part the device, dtype, mode and, where names and shapes agree, the state of the old one.
+
+    Args:
+        new: part.
+        old: part.
+        home: a parameter of the model, where the old part has none.
+        carry: take the state over.
+
+    Returns:
+        Names that were kept, and names that were lost.
+    """
     like = next((p for p in old.parameters() if p.is_floating_point()), home)
     if like is not None:
         wraps = any(m is old for m in new.modules())

@@ -43,7 +43,18 @@ class _Elementwise(Optimizer):
 
 
 class EpsFloor(_Elementwise):
-    r"""$v \leftarrow \beta_2 v + (1-\beta_2) g^2$, step $g/(\sqrt v + \epsilon)$."""
+    r"""$v \leftarrow \beta_2 v + (1-\beta_2) g^2$, step $g/(\sqrt v + \epsilon)$.
+
+    Args:
+        params: as for any torch optimiser.
+        lr: learning rate.
+        eps: floor added to the root of the squares.
+        beta2: decay of the running mean of squares.
+
+    >>> p = torch.nn.Parameter(torch.ones(2)); opt = EpsFloor([p], lr=0.1, eps=1.0)
+    >>> p.sum().backward(); opt.step(); bool((p < 1).all())
+    True
+    """
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, eps: float = 1e-8, beta2: float = 0.999) -> None:
         super().__init__(params, lr, eps=eps, beta2=beta2)
@@ -55,7 +66,17 @@ class EpsFloor(_Elementwise):
 
 
 class HomogeneityDial(_Elementwise):
-    r"""Step $\mathrm{sign}(g)\,|g|^{1-\alpha}$."""
+    r"""Step $\mathrm{sign}(g)\,|g|^{1-\alpha}$.
+
+    Args:
+        params: as for any torch optimiser.
+        lr: learning rate.
+        alpha: 0 is SGD, 1 sign descent.
+
+    >>> p = torch.nn.Parameter(torch.ones(2)); opt = HomogeneityDial([p], lr=0.1, alpha=1.0)
+    >>> (4 * p).sum().backward(); opt.step(); round(float(p.detach()[0]), 3)
+    0.9
+    """
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, alpha: float = 0.5) -> None:
         if not 0 <= alpha <= 1:
@@ -67,7 +88,17 @@ class HomogeneityDial(_Elementwise):
 
 
 class MomentumSign(_Elementwise):
-    r"""$m \leftarrow \beta m + (1-\beta) g$, step $\mathrm{sign}(m)$."""
+    r"""$m \leftarrow \beta m + (1-\beta) g$, step $\mathrm{sign}(m)$.
+
+    Args:
+        params: as for any torch optimiser.
+        lr: learning rate.
+        beta: decay of the running mean.
+
+    >>> p = torch.nn.Parameter(torch.ones(2)); opt = MomentumSign([p], lr=0.1)
+    >>> (4 * p).sum().backward(); opt.step(); round(float(p.detach()[0]), 3)
+    0.9
+    """
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-4, beta: float = 0.9) -> None:
         super().__init__(params, lr, beta=beta)

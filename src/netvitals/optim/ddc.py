@@ -45,6 +45,14 @@ class DDC(Optimizer):
         reproject: take the orbit's direction out of the preconditioned step. The paper omits it for shifts, which
             leaves the base optimiser there (erratum E10); False gives that printed version.
         maximize: go uphill.
+
+    >>> from netvitals.optim import SignBase
+    >>> net = torch.nn.Linear(3, 1)
+    >>> opt = DDC(net.parameters(), gauges=[], base=SignBase(), lr=1e-2)
+    >>> loss = net(torch.ones(8, 3)).square().mean()
+    >>> loss.backward(); opt.step()
+    >>> bool(net(torch.ones(8, 3)).square().mean() < loss)
+    True
     """
 
     def __init__(

@@ -38,6 +38,15 @@ class DDCAdam(DDC):
         maximize: go uphill.
         amsgrad: divide by the largest running mean of squares so far, as in Adam.
         foreach: accepted for Adam's sake; steps are batched, with torch's fused kernel where it can be used.
+
+    >>> import torch
+    >>> from netvitals.optim import relu_rescale
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    >>> opt = DDCAdam(net.parameters(), gauges=[relu_rescale(net[0].weight, net[2].weight, net[0].bias)], lr=1e-2)
+    >>> loss = net(torch.ones(8, 3)).square().mean()
+    >>> loss.backward(); opt.step()
+    >>> bool(net(torch.ones(8, 3)).square().mean() < loss)
+    True
     """
 
     def __init__(

@@ -28,11 +28,19 @@ _TOLERANCE = 1e-8  # relative change of the loss, in float64, that still counts 
 
 @dataclass(frozen=True)
 class Gauges(Result):
-    """Gauges found in a model, each with the change of the loss along its orbit, and what was left to AdamW and why."""
+    """Gauges found in a model, each with the change of the loss along its orbit, and what was left to AdamW and why.
+
+    Returned by :func:`find_gauges`.
+
+    Attributes:
+        gauges: specs, to be given to :class:`DDCAdam`.
+        residuals: relative change of the loss along the orbit of each, by name.
+        skipped: parameter or candidate → reason.
+    """
 
     gauges: tuple[Gauge, ...]
     residuals: dict[str, float]
-    skipped: dict[str, str] = field(default_factory=dict)  # parameter or candidate → reason
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Gauge]:
         return iter(self.gauges)
@@ -103,6 +111,9 @@ def proved(
         candidates: gauges, which may share parameters.
         skipped: gets the reason for each of the others.
         seed: of the move along each orbit.
+
+    Returns:
+        The gauges, and the change by name.
     """
     names = {p: n for n, p in net.task.model.named_parameters()}
     tied = _tied(net.task.model)
@@ -149,6 +160,13 @@ def orbit_change(model: nn.Module, loss_fn: LossFn, batch: Any, *, gauge: Gauge,
 
     Returns:
         Zero, up to rounding, where the gauge is one.
+
+    >>> import torch
+    >>> from netvitals.optim import relu_rescale
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> gauge = relu_rescale(net[0].weight, net[2].weight, net[0].bias)
+    >>> orbit_change(net, "ce", (torch.randn(8, 3), torch.zeros(8, dtype=torch.long)), gauge=gauge) < 1e-9
+    True
     """
     return invariant_of(model, loss_fn, batch).change_along(gauge, seed)
 

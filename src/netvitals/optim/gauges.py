@@ -22,7 +22,14 @@ _TINY = 1e-30  # a block with a smaller norm has no direction to scale along
 
 @dataclass(frozen=True)
 class Shift:
-    r"""$\theta \to \theta + \mathbf 1 c^\top$ along dimension 0: logits' bias (C,) or unembedding rows (C, d)."""
+    r"""$\theta \to \theta + \mathbf 1 c^\top$ along dimension 0: logits' bias (C,) or unembedding rows (C, d).
+
+    Returned by :func:`ce_shift_bias`.
+
+    Attributes:
+        name: in reports.
+        param: bias of the logits (C,), or unembedding (C, d).
+    """
 
     name: str
     param: Parameter
@@ -36,14 +43,15 @@ class Shift:
         return self.param[0].numel()
 
     def vertical(self, x: Tensor) -> Tensor:
-        r"""$\Pi_V x$: the mean over classes, broadcast back."""
+        r"""$\Pi_V x$: the mean of ``x`` over classes, broadcast back."""
         return x.mean(0, keepdim=True).expand_as(x)
 
     def collapse(self, x: Tensor) -> Tensor:
-        r"""Orthonormal vertical coordinates $q = \mathbf 1^\top x / \sqrt C$."""
+        r"""Orthonormal vertical coordinates $q = \mathbf 1^\top x / \sqrt C$ of ``x``."""
         return x.sum(0, keepdim=True) / math.sqrt(x.shape[0])
 
     def broadcast(self, q: Tensor) -> Tensor:
+        """Vertical coordinates ``q`` as a change of the parameter."""
         return (q / math.sqrt(self.param.shape[0])).expand_as(self.param)
 
     @torch.no_grad()
@@ -56,6 +64,7 @@ class Shift:
         return self.param.detach().mean(0).reshape(-1)
 
     def check(self) -> None:
+        """Raise a sentence where there are fewer than two classes."""
         if self.param.ndim == 0 or self.param.shape[0] < 2:
             raise ValueError(
                 f"{self.name}: a shift needs at least two classes in dimension 0, got shape {tuple(self.param.shape)}"
@@ -73,11 +82,19 @@ class Rescale:
     the columns that read it. Behind an activation of another degree q (ReLU² has q = 2) two blocks scale as
     $e^{s}$ and $e^{-qs}$. A *follower* (a bias inside a chain of whole layers) carries the product of the factors up
     to its layer.
+
+    Returned by :func:`relu_rescale`, :func:`channel_rescale`.
+
+    Attributes:
+        name: in reports.
+        blocks: what is scaled against what.
+        followers: (bias, index of its layer).
+        degree: q of the activation between two blocks.
     """
 
     name: str
     blocks: tuple[GaugeBlock, ...]
-    followers: tuple[tuple[Parameter, int], ...] = ()  # (bias, index of its layer)
+    followers: tuple[tuple[Parameter, int], ...] = ()
     degree: float = 1.0
 
     @property
@@ -93,7 +110,9 @@ class Rescale:
         return (len(self.blocks) - 1) * self.channels
 
     def basis(self, like: Tensor) -> Tensor:
-        """Orthonormal: row 0 is radial, the others are the cosine modes of the gauge's own subspace."""
+        """Orthonormal, with dtype and device of ``like``: row 0 is radial, the others are the cosine modes of the
+        gauge's own subspace.
+        """
         n = len(self.blocks)
         if n == 2:
             q, size = self.degree, math.hypot(1.0, self.degree)
@@ -126,6 +145,7 @@ class Rescale:
         return self.norms().square().diff(dim=0).reshape(-1)
 
     def check(self) -> None:
+        """Raise a sentence where the shapes do not fit."""
         if len(self.blocks) < 2:
             raise ValueError(f"{self.name}: a rescaling needs at least two blocks, got {len(self.blocks)}")
         for block in self.blocks:
@@ -165,6 +185,9 @@ def ce_shift_bias(bias: Parameter, name: str = "logit shift (bias)") -> Shift:
 
     Returns:
         The gauge, one mode.
+
+    >>> ce_shift_bias(Parameter(torch.zeros(10))).modes
+    1
     """
     return Shift(name, bias)
 
@@ -178,6 +201,9 @@ def ce_shift_rows(weight: Parameter, name: str = "logit shift (rows)") -> Shift:
 
     Returns:
         The gauge, d modes.
+
+    >>> ce_shift_rows(Parameter(torch.zeros(10, 4))).modes
+    4
     """
     return Shift(name, weight)
 
@@ -195,6 +221,10 @@ def relu_rescale(
 
     Returns:
         The gauge, one mode.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    >>> relu_rescale(net[0].weight, net[2].weight, net[0].bias).modes
+    1
     """
     return chained_rescale([first, second], [bias], name)
 
@@ -211,6 +241,9 @@ def chained_rescale(
 
     Returns:
         The gauge, n − 1 modes.
+
+    >>> chained_rescale([Parameter(torch.ones(4, 3)), Parameter(torch.ones(4, 4)), Parameter(torch.ones(1, 4))]).modes
+    2
     """
     followers = tuple((b, i) for i, b in enumerate(biases[: len(weights) - 1]) if b is not None)
     return Rescale(name, tuple(GaugeBlock((w,), (None,)) for w in weights), followers)
@@ -233,6 +266,10 @@ def channel_rescale(
 
     Returns:
         The gauge, one mode a channel.
+
+    >>> first, second = Parameter(torch.ones(4, 3)), Parameter(torch.ones(1, 4))
+    >>> channel_rescale([(first, 0)], [(second, 1)]).modes  # one a hidden unit
+    4
     """
     blocks = tuple(GaugeBlock(tuple(p for p, _ in b), tuple(d for _, d in b)) for b in (scaled, readers))
     return Rescale(name, blocks, degree=degree)
@@ -251,6 +288,9 @@ def ln_scale(
 
     Returns:
         The gauge, d modes.
+
+    >>> ln_scale(Parameter(torch.ones(4)), None, [Parameter(torch.ones(2, 4))]).modes
+    4
     """
     scaled = [(weight, 0)] + ([(bias, 0)] if bias is not None else [])
     return channel_rescale(scaled, [(w, 1) for w in readers], name)
@@ -270,14 +310,28 @@ class GaugeDrift:
 
 
 def orbit_position(gauge: Gauge) -> Tensor:
-    """Where on its orbit a gauge's parameters sit: half log ratios of neighbouring norms, or means over classes."""
+    """Where on its orbit a gauge's parameters sit: half log ratios of neighbouring norms, or means over classes.
+
+    Args:
+        gauge: any.
+
+    Returns:
+        One number a mode.
+    """
     if isinstance(gauge, Rescale):
         return 0.5 * gauge.norms().clamp_min(1e-30).log().diff(dim=0).reshape(-1)
     return gauge.charge()
 
 
 def gauge_energy(gauge: Gauge) -> Tensor:
-    """What the charge is compared with: the sum of squared norms, or the spread of the logits' parameters."""
+    """What the charge is compared with: the sum of squared norms, or the spread of the logits' parameters.
+
+    Args:
+        gauge: any.
+
+    Returns:
+        One number.
+    """
     if isinstance(gauge, Rescale):
         return gauge.norms().square().sum() / max(1, gauge.channels)
     return gauge.param.detach().std(correction=0)

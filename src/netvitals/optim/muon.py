@@ -33,6 +33,14 @@ def newton_schulz(matrix: Tensor, steps: int = 5, coefficients: tuple[float, flo
     X ← aX + (bA + cA²)X with A = XXᵀ, from X = G/‖G‖_F. The default quintic reaches about [0.7, 1.2] in five steps
     for singular values above a hundredth of the norm; it trades exactness for speed.
 
+    Args:
+        matrix: (..., rows, cols).
+        steps: of the iteration.
+        coefficients: a, b, c of the quintic.
+
+    Returns:
+        Shaped like ``matrix``.
+
     >>> _ = torch.manual_seed(0)
     >>> bool((torch.linalg.svdvals(newton_schulz(torch.randn(8, 32))) - 1).abs().max() < 0.35)
     True
@@ -62,6 +70,13 @@ class Muon(Optimizer):
         parts: orthogonalise this many equal blocks of rows on their own; 3 for a fused query, key, value matrix,
             whose blocks are then scaled by their own shape.
         weight_decay: decoupled decay λ.
+
+    >>> net = torch.nn.Linear(3, 4, bias=False)
+    >>> opt = Muon(net.parameters(), lr=0.02)
+    >>> loss = net(torch.ones(8, 3)).square().mean()
+    >>> loss.backward(); opt.step()
+    >>> bool(net(torch.ones(8, 3)).square().mean() < loss)
+    True
     """
 
     def __init__(
@@ -144,6 +159,12 @@ class MuonAdamW(Optimizer):
     Args:
         muon: groups for Muon, as dictionaries with ``params`` and options.
         adamw: groups for AdamW.
+
+    >>> net = torch.nn.Linear(3, 4)
+    >>> opt = MuonAdamW([{"params": [net.weight]}], [{"params": [net.bias]}])
+    >>> net(torch.ones(8, 3)).square().mean().backward(); opt.step()
+    >>> len(opt.param_groups)
+    2
     """
 
     def __init__(self, muon: list[dict[str, Any]], adamw: list[dict[str, Any]]):
@@ -207,6 +228,9 @@ def fused_parts(name: str, parameter: Tensor) -> int:
 
     Returns:
         The number of matrices to orthogonalise one by one.
+
+    >>> fused_parts("attn.qkv.weight", torch.zeros(12, 4)), fused_parts("fc.weight", torch.zeros(12, 4))
+    (3, 1)
     """
     fused = re.search(r"qkv|in_proj|c_attn", name) is not None
     return 3 if fused and parameter.shape[0] == 3 * parameter.flatten(1).shape[1] else 1

@@ -22,15 +22,23 @@ class Preconditioner(Protocol):
 
 
 class AdamBase:
-    r"""Bias-corrected $-\hat m / (\sqrt{\hat v} + \epsilon)$; ``betas`` and ``eps`` come from the group."""
+    r"""Bias-corrected $-\hat m / (\sqrt{\hat v} + \epsilon)$; ``betas`` and ``eps`` come from the group.
+
+    >>> group = {"betas": (0.9, 0.999), "eps": 1e-8}
+    >>> AdamBase().descent(torch.tensor([2.0, -3.0]), {}, group).round(decimals=3).tolist()
+    [-1.0, 1.0]
+    """
 
     def descent(self, value: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        """The step for a gradient ``value``, with its running ``state`` and the options of its ``group``."""
         return self.descents([value], [state], group)[0]
 
     def descents(
         self, values: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any], out: list[Tensor] | None = None
     ) -> list[Tensor]:
-        """Several components in one call, which is faster; written to ``out`` where it is given."""
+        """The steps for several gradients ``values`` with their ``states`` and one ``group`` in one call, which is
+        faster; written to ``out`` where it is given.
+        """
         values = [v.contiguous() for v in values]
         begin(states, values, group)
         if out is None:
@@ -42,9 +50,15 @@ class AdamBase:
 
 
 class RMSBase:
-    r"""$-x/(\sqrt v + \epsilon)$ with $v \leftarrow \beta_2 v + (1-\beta_2) x^2$, bias-corrected; no momentum."""
+    r"""$-x/(\sqrt v + \epsilon)$ with $v \leftarrow \beta_2 v + (1-\beta_2) x^2$, bias-corrected; no momentum.
+
+    >>> group = {"betas": (0.9, 0.999), "eps": 1e-8}
+    >>> RMSBase().descent(torch.tensor([2.0, -3.0]), {}, group).round(decimals=3).tolist()
+    [-1.0, 1.0]
+    """
 
     def descent(self, value: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        """The step for a gradient ``value``, with its running ``state`` and the options of its ``group``."""
         if "step" not in state:
             state["step"], state["square"] = torch.zeros(()), torch.zeros_like(value)
         state["step"] += 1
@@ -55,15 +69,26 @@ class RMSBase:
 
 
 class SignBase:
-    r"""$-\mathrm{sign}(m)$ of a running mean m: signed momentum."""
+    r"""$-\mathrm{sign}(m)$ of a running mean m: signed momentum.
+
+    >>> SignBase().descent(torch.tensor([2.0, -3.0]), {}, {"betas": (0.9, 0.999)}).tolist()
+    [-1.0, 1.0]
+    """
 
     def descent(self, value: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        """The step for a gradient ``value``, with its running ``state`` and the options of its ``group``."""
         mean = state.setdefault("mean", torch.zeros_like(value))
         return -mean.lerp_(value, 1 - group["betas"][0]).sign()
 
 
 def begin(states: list[dict[str, Any]], like: list[Tensor], group: dict[str, Any]) -> None:
-    """Adam's empty state where there is none yet."""
+    """Adam's empty state where there is none yet.
+
+    Args:
+        states: one a tensor.
+        like: tensors whose shape the state has.
+        group: of options.
+    """
     for state, value in zip(states, like):
         if "step" not in state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=value.device)
@@ -75,7 +100,15 @@ def begin(states: list[dict[str, Any]], like: list[Tensor], group: dict[str, Any
 def adam_step(
     params: list[Tensor], grads: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any], lr: float
 ) -> None:
-    """Adam on ``params`` in place, decay aside: torch's fused kernel where the memory layout allows it."""
+    """Adam on ``params`` in place, decay aside: torch's fused kernel where the memory layout allows it.
+
+    Args:
+        params: changed in place.
+        grads: of the parameters.
+        states: of Adam.
+        group: of options.
+        lr: learning rate.
+    """
     averages, squares = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
     steps = [s["step"] for s in states]
     amsgrad = bool(group.get("amsgrad"))

@@ -17,7 +17,16 @@ __all__ = ["graph_svg", "heatmap", "heatmap_svg", "interaction_graph", "to_dot",
 
 
 def interaction_graph(found: InterlayerCurvature, weight: Weight = "coupling", least: float = 0.0) -> dict[str, Any]:
-    """Nodes, edges of the network, and links between all pairs weighted by a metric; plain values for JSON."""
+    """Nodes, edges of the network, and links between all pairs weighted by a metric; plain values for JSON.
+
+    Args:
+        found: what ``interlayer`` returned.
+        weight: the metric on the links.
+        least: links below this are left out.
+
+    Returns:
+        Nodes, edges and links.
+    """
     matrix_of(found, weight)
     if weight == "missed":
         raise ValueError("weight is 'missed', which has no error of its own: draw it with heatmap_svg")
@@ -34,12 +43,29 @@ def interaction_graph(found: InterlayerCurvature, weight: Weight = "coupling", l
 
 
 def to_json(found: InterlayerCurvature, weight: Weight = "coupling") -> str:
-    """The interaction graph as JSON."""
+    """The interaction graph as JSON.
+
+    Args:
+        found: what ``interlayer`` returned.
+        weight: the metric on the links.
+
+    Returns:
+        JSON text.
+    """
     return json.dumps(interaction_graph(found, weight), ensure_ascii=False, allow_nan=False)
 
 
 def to_dot(found: InterlayerCurvature, weight: Weight = "coupling", least: float = 0.1) -> str:
-    """Graphviz text: solid arrows are the network, dashed lines couple nodes."""
+    """Graphviz text: solid arrows are the network, dashed lines couple nodes.
+
+    Args:
+        found: what ``interlayer`` returned.
+        weight: the metric on the links.
+        least: links below this are left out.
+
+    Returns:
+        Graphviz text.
+    """
     data = interaction_graph(found, weight, least)
     quote = lambda s: json.dumps(s, ensure_ascii=False)
     lines = ["digraph curvature {", "  rankdir=LR;"]
@@ -52,13 +78,29 @@ def to_dot(found: InterlayerCurvature, weight: Weight = "coupling", least: float
 
 
 def heatmap(found: InterlayerCurvature, weight: Weight = "coupling") -> dict[str, Any]:
-    """Labels, values and errors of a matrix, for plotly or any other drawing."""
+    """Labels, values and errors of a matrix, for plotly or any other drawing.
+
+    Args:
+        found: what ``interlayer`` returned.
+        weight: the metric in the cells.
+
+    Returns:
+        Title, labels, values and errors.
+    """
     z, stderr = matrix_of(found, weight), getattr(found, weight + "_stderr", None)
     return plain({"title": weight.replace("_", " "), "labels": found.nodes, "z": z, "stderr": stderr})
 
 
 def graph_svg(graph: NodeGraph, weights: dict[tuple[str, str], float] | None = None) -> str:
-    """The node graph from left to right, by longest depth; edge widths follow ``weights`` (parent, child) if given."""
+    """The node graph from left to right, by longest depth; edge widths follow ``weights`` (parent, child) if given.
+
+    Args:
+        graph: how the nodes follow each other.
+        weights: number by (parent, child); None draws all alike.
+
+    Returns:
+        An SVG drawing.
+    """
     net = graph.topology.graph
     columns = list(nx.topological_generations(net))
     level = {v: k for k, vs in enumerate(columns) for v in vs}

@@ -23,6 +23,13 @@ def order_plot(scans: KLOrder | Mapping[str, KLOrder], verdicts: Mapping[str, st
 
     Points without a whole order have no line, and those with another verdict than "singular" neither. Where the order
     is above 1 the way is counted from the singular set.
+
+    Args:
+        scans: one scan, or several by name.
+        verdicts: by name; "singular" where none is given.
+
+    Returns:
+        The picture.
     """
     named = {"": scans} if isinstance(scans, KLOrder) else dict(scans)
     series = []
@@ -44,7 +51,14 @@ def order_plot(scans: KLOrder | Mapping[str, KLOrder], verdicts: Mapping[str, st
 
 
 def spectrum_plot(found: Classified) -> Plot:
-    """Every eigenvalue of the Fisher matrix along the path, coloured by its class."""
+    """Every eigenvalue of the Fisher matrix along the path, coloured by its class.
+
+    Args:
+        found: what ``classify_spectrum`` returned.
+
+    Returns:
+        The picture.
+    """
     series = []
     for label, tone in CLASSES.items():
         group = found.of(label)
@@ -63,6 +77,12 @@ def coefficient_plot(found: CoefficientHistory | PartHistories) -> Plot:
     """λ̂ with its standard error over the steps, one curve a part, the loss on the second axis.
 
     What is not to be believed is drawn apart, in grey and without a line.
+
+    Args:
+        found: coefficients over training, of the whole or by part.
+
+    Returns:
+        The picture.
     """
     histories = [found] if isinstance(found, CoefficientHistory) else list(found)
     series = []
@@ -88,7 +108,14 @@ def coefficient_plot(found: CoefficientHistory | PartHistories) -> Plot:
 
 
 def stream_plot(stream: StreamSigma) -> Plot:
-    """σ_r of the residual stream at each node over depth, with the largest singular value above it."""
+    """σ_r of the residual stream at each node over depth, with the largest singular value above it.
+
+    Args:
+        stream: what ``sigma_stream`` returned.
+
+    Returns:
+        The picture.
+    """
     depth = list(range(len(stream.nodes)))
     return Plot(
         "depth: 0 is the input of the first block",

@@ -57,6 +57,11 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
 
     Returns:
         One HTML document.
+
+    >>> from netvitals.capture import Reading
+    >>> page = render([Reading(step, "loss", "", "loss", 1 / (1 + step)) for step in range(3)], title="A first run")
+    >>> "<title>" in page and "A first run" in page
+    True
     """
     return render_html("page.html.j2", report_model(source, title=title, findings=findings), script="app")
 

@@ -15,7 +15,20 @@ MARKS = 6  # labels on an axis, about
 
 @dataclass(frozen=True)
 class Series:
-    """One set of points; ``error`` is a bar up and down, ``tone`` a colour (by default that of its place)."""
+    """One set of points; ``error`` is a bar up and down, ``tone`` a colour (by default that of its place).
+
+    Part of :class:`Plot`.
+
+    Attributes:
+        name: shown in the legend.
+        x: positions along the horizontal axis.
+        y: values, as many as ``x``.
+        error: a bar up and down from each point.
+        line: join the points.
+        dashed: with a dashed line.
+        tone: number of a colour of the page; by default that of its place.
+        right: on the second axis.
+    """
 
     name: str
     x: Sequence[float]
@@ -24,7 +37,7 @@ class Series:
     line: bool = False
     dashed: bool = False
     tone: int | None = None
-    right: bool = False  # on the second axis
+    right: bool = False
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y) or (self.error is not None and len(self.error) != len(self.x)):
@@ -33,14 +46,28 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """Several series on one pair of axes."""
+    """Several series on one pair of axes.
+
+    Attributes:
+        x_label: under the horizontal axis.
+        y_label: beside the left axis.
+        series: what is drawn, in the order of the legend.
+        log_x: horizontal axis in powers of ten.
+        log_y: left axis in powers of ten.
+        right_label: of the second axis, where a series asks for it.
+        log_right: second axis in powers of ten.
+
+    >>> picture = Plot("step", "loss", [Series("run", [0, 1, 2], [2.3, 1.1, 0.7], line=True)])
+    >>> picture.svg()[:4], picture.legend
+    ('<svg', [(0, 'run')])
+    """
 
     x_label: str
     y_label: str
     series: Sequence[Series]
     log_x: bool = False
     log_y: bool = False
-    right_label: str = ""  # of the second axis, where a series asks for it
+    right_label: str = ""
     log_right: bool = False
 
     def svg(self) -> str:

@@ -111,7 +111,14 @@ def write_html(text: str, path: str | os.PathLike[str], name: str) -> Path:
 
 @cache
 def environment(folder: Path = TEMPLATES) -> Any:
-    """The templates of ``folder`` with the shell beside them: escaped, and strict about unknown names."""
+    """The templates of ``folder`` with the shell beside them: escaped, and strict about unknown names.
+
+    Args:
+        folder: of templates.
+
+    Returns:
+        a jinja2 environment.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader([folder, TEMPLATES])

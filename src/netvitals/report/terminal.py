@@ -31,6 +31,13 @@ SHOWN = 6  # findings in a panel
 def spark(values: Sequence[float] | np.ndarray, width: int = 40) -> str:
     """A curve in blocks.
 
+    Args:
+        values: what is not finite is left out.
+        width: characters at most.
+
+    Returns:
+        One character a value or a mean of some.
+
     >>> spark([3.0, 2.0, 1.0, 1.0])
     '█▄▁▁'
     """

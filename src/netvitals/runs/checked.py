@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from netvitals._trouble import see
 from netvitals.runs.seal import Summary, seal, unpack
 from netvitals.runs.store import OLD, RunDamaged, connect, layout_of
 
@@ -170,7 +171,14 @@ class Tables:
 
 @contextmanager
 def opened(file: Path) -> Iterator[Tables]:
-    """The tables of ``file`` as they stand in one moment; whatever cannot be read becomes one :class:`RunDamaged`."""
+    """The tables of ``file`` as they stand in one moment; whatever cannot be read becomes one :class:`RunDamaged`.
+
+    Args:
+        file: the run's SQLite file.
+
+    Returns:
+        The tables, for as long as the context lasts.
+    """
     connection = connect(file)
     try:
         connection.execute("BEGIN")  # one moment, however much is written meanwhile
@@ -179,7 +187,9 @@ def opened(file: Path) -> Iterator[Tables]:
         raise
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
-            raise OSError(f"{file} is being recovered by another process; try again in a moment") from None
+            raise OSError(
+                f"{file} is being recovered by another process; try again in a moment {see('run-locked')}"
+            ) from None
         raise damaged(file, error) from None
     except (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise damaged(file, error) from None
@@ -188,10 +198,18 @@ def opened(file: Path) -> Iterator[Tables]:
 
 
 def damaged(file: Path, error: Exception) -> RunDamaged:
-    """The sentence for a run that cannot be read as it was written."""
+    """The sentence for a run that cannot be read as it was written.
+
+    Args:
+        file: the run's SQLite file.
+        error: what went wrong when it was read.
+
+    Returns:
+        The error to raise, with a sentence about what can be rescued.
+    """
     from netvitals.runs.salvage import survey  # it reads through this file
 
-    return RunDamaged(f"{file} is damaged: {error}. {survey(file)}")
+    return RunDamaged(f"{file} is damaged: {error}. {survey(file)} {see('run-damaged')}")
 
 
 def _same(found: Any, expected: Any, what: str) -> None:

@@ -26,6 +26,16 @@ def export(run: Run, to: str = "parquet", out: str | os.PathLike[str] | None = N
 
     Returns:
         Where the file was written.
+
+    >>> import tempfile
+    >>> from netvitals.capture import Reading
+    >>> from netvitals.runs import RunWriter, open_run
+    >>> folder = tempfile.mkdtemp() + "/first"
+    >>> with RunWriter(folder) as writer:
+    ...     writer.write([Reading(0, "loss", "", "loss", 2.5)])
+    >>> print(export(open_run(folder), "csv").read_text().strip())
+    step,vital,site,metric,value
+    0,loss,"",loss,2.5
     """
     if to not in FORMATS:
         raise ValueError(f"a run can be exported to {', '.join(FORMATS)}, not to {to!r}")

@@ -12,14 +12,26 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "watch", "info")  # t
 
 @dataclass(frozen=True)
 class Evidence:
-    """The readings a finding rests on: one series, the step looked at, and the number found there."""
+    """The readings a finding rests on: one series, the step looked at, and the number found there.
+
+    Attributes:
+        vital: name of the vital sign, ``gates``.
+        site: where it was measured.
+        metric: name of the number, ``density@0.01``.
+        step: the step looked at.
+        value: the number found there.
+        before: the same series at the start of the window, where change is the point.
+
+    >>> print(Evidence("gates", "fc1", "density@0.01", step=400, value=0.1, before=0.6).value)
+    0.1
+    """
 
     vital: str
     site: str
     metric: str
     step: int
     value: float
-    before: float | None = None  # the same series at the start of the window, where change is the point
+    before: float | None = None
 
     def __str__(self) -> str:
         name = f"{self.vital}/{self.metric}"
@@ -57,27 +69,46 @@ class Finding:
     readings make it (0 to 1), ``null`` what a healthy network would show instead, ``refuted_by`` what would prove it
     wrong. What follows from it stands below it, as its ``consequences``.
 
+    Attributes:
+        severity: ``critical``, ``warning``, ``watch`` or ``info``.
+        site: the first site concerned; "" when it is the whole model.
+        what: what was found, in one sentence with its number.
+        why: why it matters.
+        advice: what to do.
+        evidence: the readings it rests on.
+        sites: every site concerned, when several layers share the trouble.
+        rule: name of the rule that spoke.
+        vital: the vital sign whose panel shows it.
+        since: the first step at which the readings show it.
+        until: the last step at which they do.
+        confidence: how sure the readings make it, 0 to 1.
+        null: what a healthy network would show instead.
+        refuted_by: what would prove it wrong.
+        remedy: what a program can do about it; None where only a person can.
+        record: how often this advice has helped.
+        consequences: findings that follow from this one.
+
     >>> print(Finding("warning", "fc1", "Half of the units are dead.", advice="Lower the learning rate."))
     WARNING  Half of the units are dead.
       advice: Lower the learning rate.
     """
 
     severity: Severity
-    site: str  # the first site concerned; "" when it is the whole model
+    site: str
     what: str
     why: str = ""
     advice: str = ""
     evidence: tuple[Evidence, ...] = ()
-    sites: tuple[str, ...] = ()  # every site concerned, when several layers share the trouble
-    rule: str = ""  # name of the rule that spoke
-    vital: str = ""  # the vital sign whose panel shows it
+    sites: tuple[str, ...] = ()
+    rule: str = ""
+    vital: str = ""
     since: int | None = None
     until: int | None = None
     confidence: float | None = None
     null: str = ""
     refuted_by: str = ""
     remedy: Remedy | None = None
-    record: str = ""  # how often this advice has helped
+    record: str = ""
     consequences: tuple[Finding, ...] = field(default=())
 
     def __post_init__(self) -> None:
@@ -122,6 +153,11 @@ class Finding:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Finding:
+        """A finding read back from :meth:`to_dict`.
+
+        Args:
+            record: plain values; keys that are unknown are ignored.
+        """
         values = {key: record[key] for key in cls.__dataclass_fields__ if key in record}
         values["evidence"] = tuple(e if isinstance(e, Evidence) else Evidence(**e) for e in values.get("evidence", ()))
         values["sites"] = tuple(values.get("sites", ()))

@@ -125,7 +125,14 @@ class Follower:
 
 
 def file_state(file: Path) -> tuple[Any, ...]:
-    """What changes when a run is written to: times and sizes of its file and of its journal."""
+    """What changes when a run is written to: times and sizes of its file and of its journal.
+
+    Args:
+        file: the run's SQLite file.
+
+    Returns:
+        Times, sizes and inodes; None for a file that is not there.
+    """
     found = []
     for name in (file, file.with_name(file.name + "-wal")):
         try:

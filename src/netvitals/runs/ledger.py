@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from netvitals._trouble import see
 from netvitals.runs.checked import opened
 from netvitals.runs.lock import FileLock, FileLocked
 from netvitals.runs.pending import Columns, Key, Pending, text
@@ -82,7 +83,9 @@ class Ledger:
             self.connection = open_to_write(file)
         except sqlite3.Error as error:
             self.lock.release()
-            raise OSError(f"{file} cannot be written ({error}); choose another path") from None
+            raise OSError(
+                f"{file} cannot be written ({error}); choose another path {see('run-not-writable')}"
+            ) from None
         self._inode = _inode(file)
 
     def commit(self, pending: Pending) -> None:
@@ -229,7 +232,8 @@ class Ledger:
             old = tables.old
         if old:
             raise ValueError(
-                f"{file} was written by an older netvitals and can be read, but not continued; begin a new run"
+                f"{file} was written by an older netvitals and can be read, but not continued; begin a new run "
+                f"{see('run-layout')}"
             )
         with opened(file) as tables:
             self.summary, self.meta = tables.summary(), tables.meta()
@@ -243,9 +247,9 @@ class Ledger:
     def _put_back(self) -> None:
         """The file was removed or replaced: write what it held again, out of the connection that still has it."""
         if not self.path.parent.is_dir():
-            raise FileGone(f"its folder {self.path.parent} is gone")
+            raise FileGone(f"its folder {self.path.parent} is gone {see('run-not-writable')}")
         if self.path.exists():
-            raise FileGone("another file has taken its place")
+            raise FileGone(f"another file has taken its place {see('run-not-writable')}")
         self.lock.release()
         self.lock = FileLock(self.path)
         draft = self.path.with_name(f".{self.path.name}.new")

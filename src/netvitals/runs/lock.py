@@ -11,6 +11,8 @@ import os
 import weakref
 from pathlib import Path
 
+from netvitals._trouble import see
+
 try:
     import fcntl
 except ImportError:  # pragma: no cover - a system without flock: no two writers are kept apart there
@@ -20,11 +22,17 @@ _open: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 class FileLocked(OSError):
-    """Somebody alive writes this file."""
+    """Somebody alive writes this file.
+
+    Raised by :class:`FileLock`.
+    """
 
 
 class FileLock:
     """Holds ``file`` for one writer until :meth:`release`, or until the process is gone.
+
+    Args:
+        file: the file to hold; the lock itself is a small file beside it.
 
     >>> import tempfile; file = Path(tempfile.mkdtemp()) / "run.sqlite"
     >>> held = FileLock(file)
@@ -50,7 +58,8 @@ class FileLock:
                 os.close(descriptor)
                 who = "this process" if holder == os.getpid() else f"process {holder}" if holder else "another process"
                 raise FileLocked(
-                    f"{file} is written by {who}, which is alive; close that one first, or choose another path"
+                    f"{file} is written by {who}, which is alive; close that one first, or choose another path "
+                    f"{see('run-locked')}"
                 ) from None
             if _same(descriptor, place):
                 break
@@ -71,7 +80,11 @@ class FileLock:
 
     @staticmethod
     def holder(file: Path) -> int | None:
-        """The number of the process that holds ``file`` now (0 if it is not known); None if nobody does."""
+        """The number of the process that holds ``file`` now (0 if it is not known); None if nobody does.
+
+        Args:
+            file: the file that may be held.
+        """
         try:
             descriptor = os.open(_beside(file), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

@@ -39,12 +39,29 @@ def open_run(path: str | os.PathLike[str], *, judge: Judge | None = None) -> Run
 
     Returns:
         The run; every call looks at the file anew.
+
+    >>> import tempfile
+    >>> from netvitals.capture import Reading
+    >>> from netvitals.runs import RunWriter
+    >>> folder = tempfile.mkdtemp() + "/first"
+    >>> with RunWriter(folder, meta={"model": "MLP"}) as writer:
+    ...     writer.write([Reading(0, "loss", "", "loss", 2.5)])
+    >>> run = open_run(folder)
+    >>> run.meta["model"], run.series, run.summary.readings
+    ('MLP', [('loss', '', 'loss')], 1)
     """
     return Run(run_file(path), judge)
 
 
 class Run:
-    """One run on disk. Every call looks at the file anew, so a run that is being written shows its latest state."""
+    """One run on disk. Every call looks at the file anew, so a run that is being written shows its latest state.
+
+    Returned by :func:`open_run`.
+
+    Args:
+        file: the run's SQLite file.
+        judge: whom :meth:`findings` asks where no findings are stored.
+    """
 
     def __init__(self, file: Path, judge: Judge | None = None) -> None:
         connect(file).close()
@@ -244,6 +261,9 @@ def status_of(summary: Summary) -> str:
 
     Returns:
         ``running``, ``finished``, another word of its writer, or ``interrupted``.
+
+    >>> status_of(Summary(shown={"status": "running", "heartbeat": 0.0}))  # silent since 1970
+    'interrupted'
     """
     status = str(summary.shown.get("status", "unknown"))
     if status == "running" and time.time() - float(summary.shown.get("heartbeat", 0.0)) > SILENT_S:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from netvitals._trouble import see
 from netvitals.capture import ArrayReading
 from netvitals.runs.checked import Batch
 from netvitals.runs.ledger import Ledger
@@ -38,16 +39,29 @@ COLUMNS = {
 
 @dataclass
 class Salvaged:
-    """What of a run is intact, and how much was written of what is not."""
+    """What of a run is intact, and how much was written of what is not.
+
+    Returned by :func:`salvage`.
+
+    Attributes:
+        summary: what the run's summary row says there was; None where that row is damaged.
+        meta: intact metadata, as JSON by key.
+        series: (vital, site, metric) by number.
+        batches: readings whose seal holds.
+        arrays: (segment, step, series, value) of intact arrays.
+        findings: intact findings, as JSON.
+        forecasts: (segment, JSON) of intact forecasts.
+        path: the new run, where one was written.
+    """
 
     summary: Summary | None = None
     meta: dict[str, str] = field(default_factory=dict)
     series: dict[int, Key] = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
-    arrays: list[tuple[int, int, int, np.ndarray]] = field(default_factory=list)  # segment, step, series, value
+    arrays: list[tuple[int, int, int, np.ndarray]] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
-    forecasts: list[tuple[int, str]] = field(default_factory=list)  # segment, record
-    path: Path | None = None  # the new run, where one was written
+    forecasts: list[tuple[int, str]] = field(default_factory=list)
+    path: Path | None = None
 
     @property
     def readings(self) -> int:
@@ -65,7 +79,14 @@ class Salvaged:
 
 
 def survey(file: Path) -> str:
-    """One sentence about what of a damaged run can be rescued, and how."""
+    """One sentence about what of a damaged run can be rescued, and how.
+
+    Args:
+        file: the damaged run's SQLite file.
+
+    Returns:
+        The sentence, with the command that does it.
+    """
     try:
         found = _find(file)
     except Exception as error:
@@ -82,10 +103,20 @@ def salvage(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = N
 
     Returns:
         What was found, with the ``path`` of the new run. Its metadata say under ``salvaged`` what was lost.
+
+    >>> import tempfile
+    >>> from netvitals.capture import Reading
+    >>> from netvitals.runs import RunWriter, open_run
+    >>> folder = tempfile.mkdtemp()
+    >>> with RunWriter(folder + "/first") as writer:
+    ...     writer.write([Reading(0, "loss", "", "loss", 2.5)])
+    >>> found = salvage(folder + "/first", folder + "/rescued")
+    >>> found.readings, open_run(found.path).steps
+    (1, [0])
     """
     file = run_file(path)
     if not file.is_file():
-        raise FileNotFoundError(f"there is no file {file} to salvage")
+        raise FileNotFoundError(f"there is no file {file} to salvage {see('no-run')}")
     found = _find(file)
     ledger = Ledger(out if out is not None else _beside(file), "refuse")
     try:

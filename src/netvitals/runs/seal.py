@@ -33,6 +33,14 @@ def seal(*fields: Any) -> int:
 def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:
     """Readings as one blob of three columns: 20 bytes a reading.
 
+    Args:
+        steps: the step of each reading.
+        series: the number of the series of each reading.
+        values: the readings.
+
+    Returns:
+        The blob.
+
     >>> columns = unpack(pack(np.array([3, 3]), np.array([1, 2]), np.array([0.5, float("nan")])))
     >>> [c.tolist() for c in columns]
     [[3, 3], [1, 2], [0.5, nan]]
@@ -48,7 +56,14 @@ def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:
 
 
 def unpack(blob: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The columns of :func:`pack`: steps, series, values."""
+    """The columns of :func:`pack`: steps, series, values.
+
+    Args:
+        blob: what :func:`pack` made.
+
+    Returns:
+        Three arrays of one length.
+    """
     if len(blob) < _HEAD.size:
         raise ValueError("a batch of readings is cut off")
     mark, count = _HEAD.unpack_from(blob)
@@ -67,6 +82,24 @@ class Summary:
     """What a list of runs needs of one, and how many rows each table of it has. The writer renews it at every commit.
 
     ``meta_sum`` and ``findings_sum`` are the seals of rows that may be replaced, joined by exclusive or.
+
+    Attributes:
+        batches: rows that hold readings.
+        arrays: rows that hold arrays.
+        series: (vital, site, metric) triples.
+        metas: entries of metadata.
+        meta_sum: seals of the metadata, joined by exclusive or.
+        findings: findings stored with the run.
+        findings_sum: seals of the findings, joined by exclusive or.
+        forecasts: forecasts stored with the run.
+        readings: numbers in all batches.
+        last_step: the highest step that has a reading; −1 where none has.
+        commits: how often the writer committed.
+        segment: how often the run was resumed.
+        shown: model, status, heartbeat, started.
+
+    >>> Summary(readings=20, last_step=9).last_step
+    9
     """
 
     batches: int = 0
@@ -81,7 +114,7 @@ class Summary:
     last_step: int = -1
     commits: int = 0
     segment: int = 0
-    shown: dict[str, Any] = field(default_factory=dict)  # model, status, heartbeat, started
+    shown: dict[str, Any] = field(default_factory=dict)
 
     def row(self) -> tuple[int, int, str]:
         """As it is stored: id, seal, record."""
@@ -90,7 +123,12 @@ class Summary:
 
     @classmethod
     def from_row(cls, crc: int, record: str) -> Summary:
-        """Read it back; a row that is not what was written is a ``ValueError``."""
+        """Read it back; a row that is not what was written is a ``ValueError``.
+
+        Args:
+            crc: the seal stored beside the record.
+            record: the summary as JSON.
+        """
         if crc != seal(0, record):
             raise ValueError("its summary is not what was written")
         known: Mapping[str, Any] = json.loads(record)

@@ -12,6 +12,7 @@ import os
 import sqlite3
 from pathlib import Path
 
+from netvitals._trouble import see
 from netvitals.runs.seal import Summary
 
 FILE_NAME = "run.sqlite"
@@ -35,7 +36,10 @@ CREATE TABLE IF NOT EXISTS forecast (id INTEGER PRIMARY KEY, crc INTEGER, segmen
 
 
 class RunDamaged(ValueError):
-    """A run whose file does not hold what was written to it."""
+    """A run whose file does not hold what was written to it.
+
+    Raised by :func:`open_run` and by everything that reads a run.
+    """
 
 
 def run_file(path: str | os.PathLike[str]) -> Path:
@@ -57,7 +61,15 @@ def run_file(path: str | os.PathLike[str]) -> Path:
 
 
 def numbered(path: str | os.PathLike[str], number: int) -> Path:
-    """The ``number``-th place for a run that should have been at ``path``: ``path-2``, ``path-3``, …"""
+    """The ``number``-th place for a run that should have been at ``path``: ``path-2``, ``path-3``, …
+
+    Args:
+        path: where the run should have been, a folder or a file.
+        number: 1 is the place itself.
+
+    Returns:
+        The file of the run there.
+    """
     wanted = Path(path).expanduser()
     if number < 2:
         return run_file(wanted)
@@ -66,13 +78,17 @@ def numbered(path: str | os.PathLike[str], number: int) -> Path:
 
 
 def make_folder(file: Path) -> None:
-    """The folder of a run's file; what is in the way gets a sentence."""
+    """The folder of a run's file; what is in the way gets a sentence.
+
+    Args:
+        file: the run's SQLite file.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise FileExistsError(
             f"a run is a folder, and {file.parent} cannot be one: there is a file of that name "
-            "on the way; choose another path"
+            f"on the way; choose another path {see('run-exists')}"
         ) from None
 
 
@@ -80,6 +96,9 @@ def create(file: Path) -> None:
     """Lay out a new run, readable by its owner only. It gets its name when it is whole, and never replaces a file.
 
     Call it under the lock of ``file``.
+
+    Args:
+        file: the run's SQLite file, which does not exist yet.
     """
     draft = file.with_name(f".{file.name}.new")
     with contextlib.suppress(FileNotFoundError):
@@ -91,20 +110,26 @@ def create(file: Path) -> None:
         try:
             os.link(draft, file)  # unlike a renaming it fails where something is
         except FileExistsError:
-            raise FileExistsError(f"{file} already holds a run; choose another path or remove it first") from None
+            raise FileExistsError(
+                f"{file} already holds a run; choose another path or remove it first {see('run-exists')}"
+            ) from None
         except OSError:  # a file system without hard links; the lock keeps other writers away
             if file.exists():
-                raise FileExistsError(f"{file} already holds a run; choose another path") from None
+                raise FileExistsError(f"{file} already holds a run; choose another path {see('run-exists')}") from None
             os.rename(draft, file)
     except sqlite3.Error as error:
-        raise OSError(f"{file} cannot be made ({error}); choose another path") from None
+        raise OSError(f"{file} cannot be made ({error}); choose another path {see('run-not-writable')}") from None
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()
 
 
 def lay_out(connection: sqlite3.Connection) -> None:
-    """The tables of a run, in a file that holds nothing yet."""
+    """The tables of a run, in a file that holds nothing yet.
+
+    Args:
+        connection: to the empty file.
+    """
     connection.executescript(
         f"BEGIN; {LAYOUT} PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; COMMIT;"
     )
@@ -113,7 +138,14 @@ def lay_out(connection: sqlite3.Connection) -> None:
 
 
 def open_to_write(file: Path) -> sqlite3.Connection:
-    """The writing connection of a laid-out run."""
+    """The writing connection of a laid-out run.
+
+    Args:
+        file: the run's SQLite file.
+
+    Returns:
+        a connection in WAL mode.
+    """
     connection = sqlite3.connect(
         f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=30.0, isolation_level=None, check_same_thread=False
     )
@@ -123,9 +155,16 @@ def open_to_write(file: Path) -> sqlite3.Connection:
 
 
 def connect(file: Path) -> sqlite3.Connection:
-    """Open an existing run for reading, whether or not somebody writes it; refuse what is not a run."""
+    """Open an existing run for reading, whether or not somebody writes it; refuse what is not a run.
+
+    Args:
+        file: the run's SQLite file.
+
+    Returns:
+        a connection that cannot write.
+    """
     if not file.is_file():
-        raise FileNotFoundError(f"there is no run at {file}{_near(file)}")
+        raise FileNotFoundError(f"there is no run at {file}{_near(file)} {see('no-run')}")
     with open(file, "rb"):
         pass  # no permission is said here, in the system's words
     uri = file.absolute().as_uri()
@@ -148,7 +187,14 @@ def connect(file: Path) -> sqlite3.Connection:
 
 
 def layout_of(connection: sqlite3.Connection) -> int:
-    """The number of the layout of an open run."""
+    """The number of the layout of an open run.
+
+    Args:
+        connection: to a run.
+
+    Returns:
+        The number; a reader refuses one that is newer than itself.
+    """
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
@@ -159,13 +205,18 @@ def _check(connection: sqlite3.Connection, file: Path) -> None:
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError as error:
-        raise ValueError(f"{file} is not a netvitals run, or its beginning is damaged ({error})") from None
+        raise ValueError(
+            f"{file} is not a netvitals run, or its beginning is damaged ({error}) {see('run-damaged')}"
+        ) from None
     if application != APPLICATION:
-        raise ValueError(f"{file} is not a netvitals run: it lacks the mark that every run carries")
+        raise ValueError(
+            f"{file} is not a netvitals run: it lacks the mark that every run carries {see('run-damaged')}"
+        )
     if version not in (OLD, SCHEMA):
         raise ValueError(
             f"{file} has layout {version} and this netvitals reads layout {SCHEMA}; "
-            f"{'upgrade netvitals' if version > SCHEMA else 'export it with the netvitals that wrote it'}"
+            f"{'upgrade netvitals' if version > SCHEMA else 'export it with the netvitals that wrote it'} "
+            f"{see('run-layout')}"
         )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from netvitals._trouble import see
 from netvitals._version import __version__
 from netvitals.capture import ArrayReading, Reading, StepColumns
 from netvitals.runs.finding import Finding
@@ -102,7 +103,9 @@ class RunWriter:
         if at_exit:
             atexit.register(self._at_exit)
         if run_file(path) != self.path:
-            warnings.warn(f"{path} already holds a run; this one is written to {self.path}", stacklevel=2)
+            warnings.warn(
+                f"{path} already holds a run; this one is written to {self.path} {see('run-exists')}", stacklevel=2
+            )
 
     @property
     def resumed(self) -> bool:
@@ -116,7 +119,7 @@ class RunWriter:
             if key in notes and key in meta and notes[key] != meta[key]:
                 raise ValueError(
                     f"the run at {self.path} has {key} {meta[key]}, and it is to go on with {key} {notes[key]}; "
-                    "resume it with the model it was begun with, or choose another path"
+                    f"resume it with the model it was begun with, or choose another path {see('run-of-another')}"
                 )
         end = max(summary.last_step + 1, int(summary.shown.get("steps", 0)))
         self.next_step = end if at is None else at
@@ -131,7 +134,7 @@ class RunWriter:
         }
 
     def write(self, readings: Iterable[Reading], arrays: Iterable[ArrayReading] = ()) -> None:
-        """Hand over the readings of a step; returns at once."""
+        """Hand over ``readings`` of a step, and its ``arrays``; returns at once."""
         self._check_open()
         columns, remarks = storable(readings)
         stored: list[ArrayReading] = []
@@ -142,14 +145,14 @@ class RunWriter:
         self._take([columns] if len(columns) else [], stored, remarks)
 
     def write_page(self, page: StepColumns) -> None:
-        """Hand over the readings of a step in columns, as a watch has them; returns at once."""
+        """Hand over the readings of a step in columns, a ``page`` as a watch has them; returns at once."""
         self._check_open()
         arrays = [storable_array(a)[0] for a in page.array_readings()]
         self._take([Columns.of_page(page)] if len(page.values) else [], arrays, [])
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ValueError(f"the run at {self.path} is closed; nothing can be written to it any more")
+            raise ValueError(f"the run at {self.path} is closed; nothing can be written to it any more {see('closed')}")
 
     def _take(self, columns: list[Columns], arrays: list[ArrayReading], remarks: list[str]) -> None:
         if os.getpid() != self._process:  # a forked data loader has no writing thread
@@ -170,10 +173,12 @@ class RunWriter:
             if self._pending.held > self._capacity // 4:
                 self._wake.notify()
         if full:
-            self._complain(f"readings come faster than {self.path} can be written; some are dropped and counted")
+            self._complain(
+                f"readings come faster than {self.path} can be written; some are dropped and counted", "lost-readings"
+            )
 
     def note(self, key: str, value: Any) -> None:
-        """Set one entry of the run's metadata (kept as JSON; what JSON cannot hold is kept as its text)."""
+        """Set the entry ``key`` of the metadata to ``value`` (kept as JSON; what JSON cannot hold, as its text)."""
         with self._wake:
             self._pending.notes[text(key)] = as_json(value)
 
@@ -188,13 +193,15 @@ class RunWriter:
             self._pending.forecasts += [as_json(record) for record in records]
 
     def replace_findings(self, findings: Iterable[Finding]) -> None:
-        """Put these findings in the place of all earlier ones."""
+        """Put ``findings`` in the place of all earlier ones."""
         with self._wake:
             self._pending.replace_findings = True
             self._pending.findings = [as_json(f) for f in findings]
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until everything handed over so far is on disk; False if it is not, or if anything had to be dropped."""
+        """Wait, at most ``timeout`` seconds, until everything handed over so far is on disk; False if it is not, or if
+        anything had to be dropped.
+        """
         if not self.closed:
             with self._wake:
                 self._asked += 1
@@ -206,7 +213,7 @@ class RunWriter:
         return self._writable and not self._dropped and not self._pending.held
 
     def close(self, status: str = "finished") -> None:
-        """Write what is left, note how the run ended, and make the file whole (no side files remain)."""
+        """Write what is left, note in ``status`` how the run ended, and make the file whole (no side files remain)."""
         if self.closed or os.getpid() != self._process:
             return
         self.note("status", status)
@@ -249,7 +256,9 @@ class RunWriter:
             if closing:
                 break
         if self._pending.held:
-            self._warn(f"{self._pending.held} readings could not be written to {self.path} and are lost")
+            self._warn(
+                f"{self._pending.held} readings could not be written to {self.path} and are lost", "lost-readings"
+            )
         self._ledger.close()
 
     def _ask_source(self) -> None:
@@ -257,7 +266,7 @@ class RunWriter:
             if self.source is not None:
                 self.source()
         except Exception as error:
-            self._complain(f"readings that wait could not be finished: {type(error).__name__}: {error}")
+            self._complain(f"readings that wait could not be finished: {type(error).__name__}: {error}", "look-failed")
 
     def _try_to_commit(self, closing: bool) -> None:
         try:
@@ -269,13 +278,14 @@ class RunWriter:
                 make_folder(self.path)  # the last chance to keep what was measured
                 self._commit()
             if not self._writable:
-                self._warn(f"netvitals: {self.path} is written again")
+                self._warn(f"netvitals: {self.path} is written again", "run-not-writable")
             self._writable, self._complained = True, False
         except Exception as error:
             self._writable = False
             self._complain(
                 f"{self.path} cannot be written ({error}); training goes on, readings are kept in "
-                f"memory while they fit, and writing is tried again"
+                f"memory while they fit, and writing is tried again",
+                "run-not-writable",
             )
             if not closing:
                 time.sleep(min(self._interval, 0.2))
@@ -309,14 +319,15 @@ class RunWriter:
             except Exception as error:
                 with self._wake:
                     self._dropped += part.held
-                self._complain(f"something could not be stored in {self.path} and is dropped: {error}")
+                self._complain(f"something could not be stored in {self.path} and is dropped: {error}", "lost-readings")
 
-    def _complain(self, sentence: str) -> None:
+    def _complain(self, sentence: str, trouble: str) -> None:
         if not self._complained:
             self._complained = True
-            self._warn(f"netvitals: {sentence}")
+            self._warn(f"netvitals: {sentence}", trouble)
 
-    def _warn(self, sentence: str) -> None:
+    def _warn(self, sentence: str, trouble: str) -> None:
+        sentence = f"{sentence} {see(trouble)}"
         try:
             warnings.warn(sentence, RuntimeWarning, stacklevel=4)
         except Warning:  # warnings are errors in this program; here it would end the thread, not the training

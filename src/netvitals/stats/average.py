@@ -10,7 +10,15 @@ from netvitals.stats._sample import sample
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over independent draws (seeds, never the epochs of one run)."""
+    """A mean over independent draws (seeds, never the epochs of one run).
+
+    Returned by :func:`mean`.
+
+    Attributes:
+        value: the mean.
+        stderr: standard deviation over √n.
+        n: draws.
+    """
 
     value: float
     stderr: float

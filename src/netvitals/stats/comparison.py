@@ -12,13 +12,23 @@ from netvitals.stats._sample import Array, pair, sample, varying
 
 @dataclass(frozen=True)
 class Anova:
-    """One-way analysis of variance: do the means of several groups differ by more than their spread allows?"""
+    """One-way analysis of variance: do the means of several groups differ by more than their spread allows?
+
+    Returned by :func:`anova`.
+
+    Attributes:
+        f: spread between groups over spread inside.
+        p: of that F, were the means equal.
+        df: degrees of freedom between and within groups.
+        between_std: spread of the group means.
+        within_std: pooled spread inside groups.
+    """
 
     f: float
     p: float
-    df: tuple[int, int]  # between, within
-    between_std: float  # spread of the group means
-    within_std: float  # pooled spread inside groups
+    df: tuple[int, int]
+    between_std: float
+    within_std: float
 
     def __str__(self) -> str:
         return (
@@ -29,12 +39,22 @@ class Anova:
 
 @dataclass(frozen=True)
 class PairedT:
-    """Student's t on the differences of pairs."""
+    """Student's t on the differences of pairs.
+
+    Returned by :func:`paired_t`.
+
+    Attributes:
+        t: mean difference over its standard error.
+        p: two-sided.
+        df: degrees of freedom.
+        difference: mean of x − y.
+        stderr: of the difference.
+    """
 
     t: float
-    p: float  # two-sided
+    p: float
     df: int
-    difference: float  # mean of x − y
+    difference: float
     stderr: float
 
     def __str__(self) -> str:
@@ -45,9 +65,21 @@ class PairedT:
 
 @dataclass(frozen=True)
 class Wilcoxon:
-    """Exact signed-rank test; zero differences dropped and counted."""
+    """Exact signed-rank test; zero differences dropped and counted.
 
-    w_plus: float  # sum of the ranks of positive differences
+    Returned by :func:`wilcoxon`.
+
+    Attributes:
+        w_plus: sum of the ranks of positive differences.
+        w_minus: sum of the ranks of negative ones.
+        n: differences that are not zero.
+        zeros: differences that are.
+        p_greater: one-sided, of x above y.
+        p_less: one-sided, of x below y.
+        p_two_sided: twice the smaller one, at most 1.
+    """
+
+    w_plus: float
     w_minus: float
     n: int
     zeros: int

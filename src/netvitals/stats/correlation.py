@@ -10,7 +10,16 @@ from netvitals.stats._sample import pair, varying
 
 @dataclass(frozen=True)
 class Correlation:
-    """A correlation coefficient and the two-sided p-value of its t-approximation."""
+    """A correlation coefficient and the two-sided p-value of its t-approximation.
+
+    Returned by :func:`pearson`, :func:`spearman`.
+
+    Attributes:
+        kind: ``Pearson`` or ``Spearman``.
+        value: from −1 to 1.
+        p: two-sided.
+        n: pairs.
+    """
 
     kind: str
     value: float

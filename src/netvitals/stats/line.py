@@ -12,17 +12,28 @@ from netvitals.stats._sample import Array, pair, varying
 
 @dataclass(frozen=True)
 class Slope:
-    """Ordinary least squares: y = intercept + slope · x."""
+    """Ordinary least squares: y = intercept + slope · x.
+
+    Returned by :func:`slope`, :func:`loglog_slope`.
+
+    Attributes:
+        value: the slope.
+        stderr: of the slope.
+        intercept: at x = 0.
+        r2: share of the variance that the line explains.
+        n: points.
+        local: slopes between neighbouring points, in order of x.
+    """
 
     value: float
     stderr: float
     intercept: float
     r2: float
     n: int
-    local: tuple[float, ...] = ()  # slopes between neighbouring points, in order of x
+    local: tuple[float, ...] = ()
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Confidence interval from Student's t with n − 2 degrees of freedom."""
+        """Confidence interval at this ``level``, from Student's t with n − 2 degrees of freedom."""
         from scipy.stats import t
 
         half = float(t.ppf(0.5 + level / 2, self.n - 2)) * self.stderr

@@ -12,21 +12,38 @@ from netvitals.stats._sample import Array, pair
 
 @dataclass(frozen=True)
 class TwoSegments:
-    """y = intercept + left·x before the breakpoint, slope ``right`` after it, continuous in between."""
+    """y = intercept + left·x before the breakpoint, slope ``right`` after it, continuous in between.
+
+    Returned by :func:`two_segments`.
+
+    Attributes:
+        breakpoint: where the slope changes.
+        low: bootstrap percentile interval of the breakpoint.
+        high: upper end.
+        level: nominal coverage of the interval.
+        left: slope before.
+        right: slope after.
+        intercept: at x = 0, of the left line.
+        rss: sum of squared residuals.
+        rss_line: the same data with one straight line.
+        n: points.
+        resamples: of the bootstrap.
+    """
 
     breakpoint: float
-    low: float  # bootstrap percentile interval of the breakpoint
+    low: float
     high: float
     level: float
     left: float
     right: float
     intercept: float
     rss: float
-    rss_line: float  # the same data with one straight line
+    rss_line: float
     n: int
     resamples: int
 
     def predict(self, x: Any) -> Array:
+        """The fitted value at each ``x``."""
         x = np.asarray(x, dtype=np.float64)
         return self.intercept + self.left * x + (self.right - self.left) * np.maximum(0.0, x - self.breakpoint)
 

@@ -12,7 +12,18 @@ from netvitals.stats._sample import finite, numbers
 
 @dataclass(frozen=True)
 class Logistic:
-    """Coefficients (intercept first), their standard errors, Wald z and two-sided p."""
+    """Coefficients (intercept first), their standard errors, Wald z and two-sided p.
+
+    Returned by :func:`logistic`.
+
+    Attributes:
+        coefficients: intercept first.
+        stderrs: of the coefficients.
+        z: coefficient over standard error.
+        p: two-sided, by Wald.
+        log_likelihood: at the maximum.
+        n: observations.
+    """
 
     coefficients: tuple[float, ...]
     stderrs: tuple[float, ...]

@@ -14,7 +14,20 @@ from netvitals.stats._sample import finite, numbers
 
 @dataclass(frozen=True)
 class Interval:
-    """A statistic with its bootstrap confidence interval and standard error."""
+    """A statistic with its bootstrap confidence interval and standard error.
+
+    Returned by :func:`bootstrap`.
+
+    Attributes:
+        estimate: the statistic of the data.
+        low: lower end.
+        high: upper end.
+        stderr: spread over resamples.
+        level: nominal coverage.
+        method: ``BCa`` or ``percentile``.
+        n: units resampled: observations, or groups when groups were given.
+        resamples: how many were drawn.
+    """
 
     estimate: float
     low: float
@@ -22,7 +35,7 @@ class Interval:
     stderr: float
     level: float
     method: str
-    n: int  # units resampled: observations, or groups when groups were given
+    n: int
     resamples: int
 
     def __contains__(self, value: float) -> bool:

@@ -10,13 +10,24 @@ from netvitals.stats._sample import sample
 
 @dataclass(frozen=True)
 class SignTest:
-    """How many of the values lie above and below the reference, and how surprising that is for a fair coin."""
+    """How many of the values lie above and below the reference, and how surprising that is for a fair coin.
+
+    Returned by :func:`sign_test`.
+
+    Attributes:
+        above: values above the reference.
+        below: values below it.
+        ties: dropped before testing.
+        p_above: P[at least this many above].
+        p_below: P[at least this many below].
+        p_two_sided: twice the smaller one, at most 1.
+    """
 
     above: int
     below: int
-    ties: int  # dropped before testing
-    p_above: float  # P[at least this many above]
-    p_below: float  # P[at least this many below]
+    ties: int
+    p_above: float
+    p_below: float
     p_two_sided: float
 
     @property

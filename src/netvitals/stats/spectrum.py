@@ -23,7 +23,17 @@ DROPPED = 1e-10  # shares of the spectrum at or below this count as nothing
 
 @dataclass(frozen=True)
 class EffectiveRank:
-    """Effective rank of one matrix; each number lies between 1 and min(shape)."""
+    """Effective rank of one matrix; each number lies between 1 and min(shape).
+
+    Returned by :func:`effective_rank`.
+
+    Attributes:
+        entropy: exp of the entropy of the singular values.
+        energy: the same of their squares.
+        stable: sum of squares over the largest.
+        participation: squared sum of squares over sum of fourth powers.
+        shape: of the matrix.
+    """
 
     entropy: float
     energy: float
@@ -60,7 +70,14 @@ def effective_rank(matrix: Tensor, *, centred: bool = False) -> EffectiveRank:
 
 def spectrum_ranks(squared: Tensor) -> Tensor:
     """The four definitions from squared singular values (last dimension), in the order of ``DEFINITIONS``; NaN for a
-    matrix of zeros."""
+    matrix of zeros.
+
+    Args:
+        squared: (..., values).
+
+    Returns:
+        (..., 4).
+    """
     s2 = squared.clamp_min(0)
     s = s2.sqrt()
     energy = s2.sum(-1)
@@ -77,7 +94,15 @@ def _perplexity(weights: Tensor) -> Tensor:
 
 def squared_spectrum(m: Tensor, centred: bool = False) -> Tensor:
     """Eigenvalues of the smaller Gram matrix; batched over leading dimensions. Double precision, because the square
-    of a small singular value is lost in single."""
+    of a small singular value is lost in single.
+
+    Args:
+        m: (..., rows, columns).
+        centred: subtract the mean row.
+
+    Returns:
+        (..., values), rising.
+    """
     m = m.float() if m.device.type == "mps" else m.double()
     if centred:
         m = m - m.mean(-2, keepdim=True)

@@ -2,7 +2,7 @@
 
 ``names()`` lists them, ``get(name)`` makes one, ``default()`` makes those that are on when nothing is chosen, and
 ``choose(["default", "plateau"])`` adds to them. Each class says what it means, what it writes and how often it looks:
-``table()`` makes the README's table of it. What they measure is there for everybody in the rooms behind them:
+``reference()`` makes ``docs/vital-signs.md`` of it. What they measure is there for everybody in the rooms behind them:
 ``gates.measure``, ``drift.euler``, ``saddle.imbalance``, ``singular.readout``, ``curvature.interlayer``.
 """
 
@@ -109,6 +109,9 @@ def default(*, training: bool = True) -> list[Vital]:
 
     Returns:
         One new instance a name of ``names(default=True)``.
+
+    >>> [type(v).__name__ for v in default()][:3]
+    ['Gates', 'Preactivations', 'Drift']
     """
     return [REGISTRY[n]() for n in names(default=True) if training or not REGISTRY[n].training_only]
 
@@ -176,6 +179,9 @@ def entry(vital: type[Vital]) -> dict[str, Any]:
     Returns:
         Name, title, meaning, metrics with meaning and unit, how often it looks, whether it is on by default, and what
         it needs.
+
+    >>> entry(REGISTRY["stream"])["title"]
+    'Residual stream'
     """
     return {
         "name": vital.name,
@@ -197,11 +203,17 @@ def reference() -> str:
 
     Returns:
         Markdown text with one section a vital sign.
+
+    >>> reference().splitlines()[0]
+    '# The vital signs'
     """
     parts = [
         "# The vital signs",
         "Written by `netvitals vitals --reference` from the classes in `netvitals.vitals`. A pure number has no unit. "
         "What is\npooled for the whole model has the metric's name (over elements), or ends in `:site` or `:channel`.",
+        "To add to those that are on by default: "
+        '`nv.watch(model, optimizer=opt, probe=(x, y, loss_fn), vitals=["default", "plateau"])`.',
+        table(),
     ]
     for name, kind in REGISTRY.items():
         rows = [_row(f"`{metric}`", meaning, unit) for metric, (meaning, unit) in kind.metrics.items()]
@@ -217,6 +229,9 @@ def table() -> str:
 
     Returns:
         Markdown text with one row a vital sign.
+
+    >>> len(table().splitlines()) == 2 + len(REGISTRY)
+    True
     """
     lines = [_row("name", "what it tells", "metrics", "how often"), "|---|---|---|---|"]
     for name, kind in REGISTRY.items():

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext, in_mode, preserved
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ class Curvature(Vital):
     there was no time. Without a watch, call :meth:`step` in the training loop.
 
     Args:
-        model, loss_fn, batch: left out, the watch gives its model and its probe.
+        model: left out, the watch gives its own.
+        loss_fn: of (output, target); left out, that of the watch's probe.
+        batch: a fixed one (inputs, targets); left out, that of the watch's probe.
         nodes: as for :func:`netvitals.curvature.interlayer`.
         min_steps: training steps between measurements, at least.
         share: at most this share of the time since it began is spent measuring.
@@ -173,19 +176,29 @@ class Curvature(Vital):
         return self.looks[-1].sharpness / edge_of(optimizers[0])[1] if len(optimizers) == 1 else float("nan")
 
     def step(self, step: int) -> InterlayerCurvature | None:
-        """Measure if ``min_steps`` have passed and the budget allows; for loops without a watch."""
+        """Measure if ``min_steps`` have passed and the budget allows; for loops without a watch.
+
+        Args:
+            step: number of the training step.
+        """
         if step < self._due:
             return None
         self._due = step + self.min_steps
         return self.measure(step)
 
     def measure(self, step: int) -> InterlayerCurvature | None:
-        """Measure now, unless the budget is spent. The model is left bit for bit as it was."""
+        """Measure now, unless the budget is spent. The model is left bit for bit as it was.
+
+        Args:
+            step: number of the training step, for the history.
+        """
         from netvitals.curvature import interlayer
         from netvitals.curvature.measure.following import look_at
 
         if self.model is None or self.loss_fn is None:
-            raise ValueError("this curvature has no model yet: give it to watch, or model, loss_fn and batch")
+            raise ValueError(
+                f"this curvature has no model yet: give it to watch, or model, loss_fn and batch {see('needs-probe')}"
+            )
         start = time.perf_counter()
         if self.history and self._spent > self.share * (start - self._began):
             self.passed_over.append(step)
@@ -209,7 +222,13 @@ class Curvature(Vital):
         return self.batch
 
     def series(self, metric: str, v: str, w: str) -> tuple[list[int], list[float], list[float]]:
-        """Steps, values and standard errors of one pair."""
+        """Steps, values and standard errors of one pair.
+
+        Args:
+            metric: ``resonance``, ``coupling``, ``gn_gap`` or ``stable_rank``.
+            v: name of a node.
+            w: name of the other; the same for its diagonal.
+        """
         steps, values, errors = [], [], []
         for step, found in self.history:
             at = found.at(v, w)
@@ -253,7 +272,23 @@ def monitor(
     metrics: Sequence[str] = ("resonance", "coupling", "gn_gap"),
     train: bool | None = None,
 ) -> Curvature:
-    """What ``netvitals.curvature.Monitor`` was, with its old options, for one version: a :class:`Curvature`."""
+    """What ``netvitals.curvature.Monitor`` was, with its old options, for one version: a :class:`Curvature`.
+
+    Args:
+        model: the model.
+        loss_fn: of (output, target).
+        batch: the fixed batch (inputs, targets).
+        nodes: as for :func:`netvitals.curvature.interlayer`.
+        every: training steps between measurements.
+        share: of the time that may be spent measuring.
+        probes: products spent on each node.
+        factor: a change by this factor is a jump.
+        metrics: those in which jumps are looked for.
+        train: batch statistics in BatchNorm; None leaves the modules as they stand.
+
+    Returns:
+        The vital sign.
+    """
     mode = "as_is" if train is None else "train" if train else "eval"
     options: dict[str, Any] = {"probes": probes, "factor": factor, "alert": metrics, "mode": mode}
     return Curvature(model, loss_fn, batch, nodes=nodes, min_steps=every, share=share, examples=sys.maxsize, **options)

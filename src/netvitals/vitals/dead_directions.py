@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.anatomy.kinds import channel_dim
 from netvitals.capture import LinearView, Metric, ParameterView, Recorder, Site, TensorView, Vital, WatchContext
 
@@ -25,7 +26,16 @@ _FLOOR = 1e-10  # of the largest eigenvalue of G; float32 gradients leave a soft
 
 class StreamFloor(Vital):
     """``sigma_r`` (r the rank of the first node on the first look), ``sigma_1``, ``rank`` and ``ratio`` to the first
-    node, at every node of the residual stream."""
+    node, at every node of the residual stream.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2)
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(4, 6, 8), torch.randn(4, 6, 8)),
+    ...                          vitals=["stream_floor"], curvature=False)
+    >>> sorted({r.metric for r in seen.readings if r.vital == "stream_floor"})
+    ['rank', 'ratio', 'sigma_1', 'sigma_r']
+    """
 
     name = "stream_floor"
     title = "Floor of the stream"
@@ -89,6 +99,14 @@ class KFACFloor(Vital):
 
     Args:
         min_steps: training steps between looks, at least.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
+    ...                          vitals=["kfac_floor"], curvature=False)
+    >>> sorted({r.metric for r in seen.readings if r.site == "0"})
+    ['condition', 'lambda_max', 'lambda_min', 'trace', 'zeros']
     """
 
     name = "kfac_floor"
@@ -137,10 +155,19 @@ class Orders(Vital):
     directions, ``lambda`` (NaN where not determined) and ``distance`` to the nearest, at site ``"model"``.
 
     Args:
-        model, loss_fn, batch: as for :func:`netvitals.singular.readout`; a fixed batch. Left out, the watch gives its
-            model and its probe.
+        model: left out, the watch gives its own.
+        loss_fn: as for :func:`netvitals.singular.readout`; left out, that of the watch's probe.
+        batch: a fixed one (inputs, targets); left out, that of the watch's probe.
         min_steps: training steps between readouts, at least.
         units: hidden units per pair of layers, the weakest first.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(64, 2), torch.randn(64, 1)),
+    ...                          vitals=["orders"], curvature=False)
+    >>> sorted(r.metric for r in seen.readings if r.vital == "orders")
+    ['distance', 'lambda', 'order', 'singular']
     """
 
     name = "orders"
@@ -189,7 +216,9 @@ class Orders(Vital):
         from netvitals.singular.checkpoint.one_checkpoint import distance, readout
 
         if self.model is None or self.batch is None:
-            raise ValueError("these orders have no model yet: give them to watch, or model, loss_fn and batch")
+            raise ValueError(
+                f"these orders have no model yet: give them to watch, or model, loss_fn and batch {see('needs-probe')}"
+            )
         found = readout(self.model, self.loss_fn, self.batch, units=self.units)
         singular = found.of("singular")
         order = max((c.scan.order or 1 for c in singular), default=1)

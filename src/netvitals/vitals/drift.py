@@ -58,6 +58,17 @@ class Drift(Vital):
     Args:
         reduction: how the user's loss is reduced over the batch.
         min_steps: weights move slowly, so their statistics are read on measured steps at least this far apart.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> with netvitals.watch(net, opt, every=1, vitals=["drift"]) as seen:
+    ...     for _ in range(2):
+    ...         loss = net(torch.randn(16, 4)).square().mean()
+    ...         opt.zero_grad(); loss.backward(); opt.step()
+    >>> sorted({r.site for r in seen.readings if r.metric == "weight_mean"})
+    ['0.bias', '0.weight', '2.bias', '2.weight', 'model/bias', 'model/weight']
     """
 
     name = "drift"

@@ -28,6 +28,18 @@ class Gates(Vital):
     1024 evenly strided elements), ``variance`` (of the signed f') and ``valid`` (share of channels without NaN).
     Of the model: ``density@θ`` pooled over elements, ``density@θ:site``, ``density@θ:channel``, and the same for the
     sites after a BatchNorm (``model/bn_direct``) and after a residual addition (``model/post_add``).
+
+    Args:
+        thetas: thresholds of |f'|; a gate above one counts as open.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
+    ...                          vitals=["gates"], curvature=False)
+    >>> site = {r.metric: r.value for r in seen.readings if r.site == "1"}
+    >>> site["density@0.01"] == site["mean"]  # the gates of a ReLU are 0 or 1
+    True
     """
 
     name = "gates"
@@ -85,7 +97,12 @@ class Gates(Vital):
         )
 
     def product(self, recorder: Recorder, view: ProductView) -> None:
-        """The gate of each factor is the size of the other: ∂(u·v)/∂u = v."""
+        """The gate of each factor is the size of the other: ∂(u·v)/∂u = v.
+
+        Args:
+            recorder: where the numbers are written.
+            view: the two factors.
+        """
         if view.first.numel() == 0 or view.second.numel() == 0:
             return
         shares = [(factor.abs() > t).float().mean() for factor in reversed(view.views) for t in self.thetas]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals._moved import moved
+from netvitals._trouble import see
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 
 if TYPE_CHECKING:
@@ -28,6 +29,17 @@ class GaugeCharges(Vital):
         gauges: from :func:`netvitals.optim.find_gauges`, or specs of one's own; or the model, in which they are looked
             for with a guessed input. Left out, they are looked for in the watched model, on the watch's probe if it has
             one.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> with netvitals.watch(net, opt, every=1, vitals=[GaugeCharges(net)]) as seen:
+    ...     for _ in range(2):
+    ...         loss = net(torch.randn(16, 4)).square().mean()
+    ...         opt.zero_grad(); loss.backward(); opt.step()
+    >>> sorted({r.site for r in seen.readings})
+    ['logit shift 2.bias', 'logit shift 2.weight', 'rescale 0 → 2']
     """
 
     name = "gauge_charges"
@@ -61,7 +73,7 @@ class GaugeCharges(Vital):
             try:
                 self._take(find_gauges(context.model))
             except ValueError as error:
-                raise ValueError(f"{error} (to watch: probe=(x, y, loss_fn))") from error
+                raise ValueError(f"{error} (to watch: probe=(x, y, loss_fn)) {see('needs-probe')}") from error
             return
         x, y, loss_fn = context.probe
         guess = "ce" if isinstance(y, Tensor) and not y.is_floating_point() else "mse"
@@ -74,7 +86,7 @@ class GaugeCharges(Vital):
         if not self.gauges:
             raise ValueError(
                 "no gauge was given or found, so there is no drift to measure; find_gauges(model, loss_fn, batch) "
-                "says why"
+                f"says why {see('needs-probe')}"
             )
         self._start = [(g.charge().clone(), orbit_position(g).clone()) for g in self.gauges]
 

@@ -25,6 +25,17 @@ class Gradients(Vital):
 
     Gradients and updates are there when an optimizer is watched; without one, only the weight norm is. Experts that are
     stacked in one tensor (experts, out, in) are looked at one by one as well, as ``name[3]``.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> with netvitals.watch(net, opt, every=1, vitals=["gradients"]) as seen:
+    ...     for _ in range(2):
+    ...         loss = net(torch.randn(16, 4)).square().mean()
+    ...         opt.zero_grad(); loss.backward(); opt.step()
+    >>> sorted({r.metric for r in seen.readings if r.site == "0.weight"})
+    ['grad_norm', 'grad_rms', 'update_norm', 'update_ratio', 'weight_norm']
     """
 
     name = "gradients"

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from netvitals._moved import moved
+from netvitals._trouble import see
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 from netvitals.saddle.measure.accounting import named_terms, pair_numbers
@@ -22,7 +23,16 @@ from netvitals.saddle.measure.pairs import balance_terms, layer_pairs
 
 
 class Imbalance(Vital):
-    """``imbalance`` and ``relative`` of every pair, at site ``first→second``. The model's anatomy tells the pairs."""
+    """``imbalance`` and ``relative`` of every pair, at site ``first→second``. The model's anatomy tells the pairs.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
+    ...                          vitals=["imbalance"], curvature=False)
+    >>> sorted((r.site, r.metric) for r in seen.readings if "→" in r.site)
+    [('0→2', 'imbalance'), ('0→2', 'relative')]
+    """
 
     name = "imbalance"
     title = "Imbalance"
@@ -81,6 +91,17 @@ class StepAccounting(Vital):
     Args:
         pairs: (first, second) names of layers; left out, those of the model's anatomy, as :class:`Imbalance` has them.
         lr: learning rate, one for all or per parameter name; left out, the rate that explains each step best.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> with netvitals.watch(net, opt, every=1, vitals=["accounting"]) as seen:
+    ...     for _ in range(2):
+    ...         loss = net(torch.randn(16, 4)).square().mean()
+    ...         opt.zero_grad(); loss.backward(); opt.step()
+    >>> {r.site for r in seen.readings if r.metric == "gap" and abs(r.value) < 1e-5}  # plain SGD explains itself
+    {'0 → 2'}
     """
 
     name = "accounting"
@@ -108,7 +129,7 @@ class StepAccounting(Vital):
         if not context.training:
             raise ValueError(
                 f"the vital sign {self.name!r} looks at what an optimizer step did, and a checkup makes none: "
-                "ask for it in watch"
+                f"ask for it in watch {see('needs-steps')}"
             )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:

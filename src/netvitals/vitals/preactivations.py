@@ -39,6 +39,14 @@ class Preactivations(Vital):
     On every fifth look also the array ``shape``, and of a norm ``scale`` (mean |γ|) and ``shift`` (mean β).
     Of the model: averages over sites
     under three poolings, for all sites and for the ones after a BatchNorm and after an addition apart.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
+    ...                          vitals=["preactivations"], curvature=False)
+    >>> "preact_drift" in {r.metric for r in seen.readings if r.site == "1"}
+    True
     """
 
     name = "preactivations"

@@ -25,6 +25,17 @@ class Rank(Vital):
 
     A convolution's kernel counts as (out, in × kernel). Each matrix costs an eigendecomposition, and rank changes
     slowly, so it is read on measured steps at least ``min_steps`` training steps apart.
+
+    Args:
+        min_steps: training steps between looks, at least.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
+    ...                          vitals=["rank"], curvature=False)
+    >>> [r.value <= 4 for r in seen.readings if r.site == "0.weight" and r.metric == "entropy"]  # an 8×4 matrix
+    [True]
     """
 
     name = "rank"

@@ -32,6 +32,14 @@ class Sparsity(Vital):
     Args:
         tau: soft sparsity counts |a| up to this share of the largest |a|.
         tau_abs: and, as ``soft_abs``, up to this value.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
+    ...                          vitals=["sparsity"], curvature=False)
+    >>> sorted({r.metric for r in seen.readings if r.site == "1"})
+    ['always_on', 'dead_units', 'hard', 'neg_preact', 'soft', 'soft_abs']
     """
 
     name = "sparsity"

@@ -46,6 +46,17 @@ class Spikes(Vital):
     sample, where there are no positions), ``sample`` the example of the batch. Of the model: ``peak_layer`` (which
     activation, in order, has the largest maximum), ``intermediate_peak`` (1 if it is neither the first nor the last)
     and ``max_abs``.
+
+    Args:
+        k: an entry above so many root mean squares is a spike.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
+    ...                          vitals=[Spikes(k=3.0)], curvature=False)
+    >>> [0 < r.value <= 1 for r in seen.readings if r.metric == "max_abs" and r.site == "1"]  # of a tanh
+    [True]
     """
 
     name = "spikes"

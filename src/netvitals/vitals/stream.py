@@ -19,7 +19,16 @@ from netvitals.capture import Metric, Over, Recorder, Site, TensorView, Vital
 
 class Stream(Vital):
     """``norm`` (mean over rows), ``sigma``, ``rms``, ``growth`` (over the block before; 1 for the first),
-    ``common``."""
+    ``common``.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2)
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(4, 6, 8), torch.randn(4, 6, 8)),
+    ...                          vitals=["stream"], curvature=False)
+    >>> sorted({r.metric for r in seen.readings if r.vital == "stream"})
+    ['common', 'growth', 'norm', 'rms', 'sigma']
+    """
 
     name = "stream"
     title = "Residual stream"

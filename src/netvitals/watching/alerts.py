@@ -48,7 +48,7 @@ def _post(address: str, finding: Finding) -> None:
         try:
             urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
         except OSError as error:
-            warn(f"a finding could not be sent to {address}: {error}")
+            warn(f"a finding could not be sent to {address}: {error}", "alert-failed")
 
     threading.Thread(target=send, name="netvitals-webhook", daemon=True).start()
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
+from netvitals._trouble import see
 from netvitals.capture import check_finite, unwrapped
 
 
@@ -21,7 +22,14 @@ class Together(nn.ModuleDict):
 
 
 def together(model: Any) -> Any:
-    """One model for several, named by their place in a list or as a dict names them; one model as it is."""
+    """One model for several, named by their place in a list or as a dict names them; one model as it is.
+
+    Args:
+        model: what ``watch`` was given.
+
+    Returns:
+        One module.
+    """
     if isinstance(model, nn.Module) or not isinstance(model, list | tuple | Mapping):
         return model
     parts = dict(model) if isinstance(model, Mapping) else {str(i): m for i, m in enumerate(model)}
@@ -32,24 +40,40 @@ def together(model: Any) -> Any:
 
 
 def check_model(model: Any, every: Any) -> None:
-    """A model that can be trained, and a number of steps."""
+    """A model that can be trained, and a number of steps.
+
+    Args:
+        model: what ``watch`` was given.
+        every: steps between looks.
+    """
     if not isinstance(model, nn.Module):
         raise TypeError(f"watch needs a torch.nn.Module, got a {type(model).__name__}")
     if not any(True for _ in model.parameters()):
-        raise ValueError(f"{type(model).__name__} has no parameters, so there is no training to watch")
+        raise ValueError(
+            f"{type(model).__name__} has no parameters, so there is no training to watch {see('no-parameters')}"
+        )
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise ValueError(f"every must be a whole number of steps, 1 or more, got {every!r}")
 
 
 def check_total(total_steps: Any) -> None:
-    """A number of steps that training can have, or None."""
+    """A number of steps that training can have, or None.
+
+    Args:
+        total_steps: what ``watch`` was given.
+    """
     whole = isinstance(total_steps, int) and not isinstance(total_steps, bool)
     if total_steps is not None and not (whole and total_steps >= 1):
         raise ValueError(f"total_steps must be a whole number of steps, 1 or more, got {total_steps!r}")
 
 
 def check_resume(run: Any, resume: Any) -> None:
-    """A step to go on at, and a run to go on with."""
+    """A step to go on at, and a run to go on with.
+
+    Args:
+        run: where to write.
+        resume: what ``watch`` was given.
+    """
     if not isinstance(resume, int) or resume < 0:
         raise ValueError(f"resume must be True, False or the step to go on at, got {resume!r}")
     if resume is not False and run is None:
@@ -57,7 +81,14 @@ def check_resume(run: Any, resume: Any) -> None:
 
 
 def checked_probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] | None:
-    """The probe of a watch as (x, y, loss function or None)."""
+    """The probe of a watch as (x, y, loss function or None).
+
+    Args:
+        probe: what ``watch`` was given.
+
+    Returns:
+        The three parts; None where there is no probe.
+    """
     if probe is None:
         return None
     if not isinstance(probe, tuple | list) or len(probe) not in (2, 3) or (len(probe) == 3 and not callable(probe[2])):
@@ -69,7 +100,15 @@ def checked_probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] |
 def checked_optimizers(
     optimizer: Any, parameters: Mapping[str, nn.Parameter]
 ) -> tuple[list[Optimizer], dict[str, str]]:
-    """The optimizers of a watch, taken out of the wrappers of a trainer, and those that are none of its business."""
+    """The optimizers of a watch, taken out of the wrappers of a trainer, and those that are none of its business.
+
+    Args:
+        optimizer: what ``watch`` was given.
+        parameters: of the model, by name.
+
+    Returns:
+        The optimizers, and the others with the reason.
+    """
     if optimizer is None:
         return [], {}
     found: list[Optimizer] = []
@@ -87,7 +126,7 @@ def checked_optimizers(
     if several and not found:
         raise ValueError(
             f"{type(inner_optimizer(several[0])).__name__} holds no parameter of the watched model; "
-            "was the model copied or moved after the optimizer was made?"
+            f"was the model copied or moved after the optimizer was made? {see('foreign-optimizer')}"
         )
     return found, foreign
 
@@ -96,6 +135,12 @@ def inner_optimizer(one: Any) -> Any:
     """The optimizer of torch's inside wrappers of accelerate, Lightning, Fabric and others with ``.optimizer``.
 
     A wrapper may pass for an optimizer; one that takes no hooks was never made as such.
+
+    Args:
+        one: an optimizer or a wrapper.
+
+    Returns:
+        The optimizer, or what was given where there is none inside.
     """
     for _ in range(8):
         if isinstance(one, Optimizer) and "_optimizer_step_post_hooks" in vars(one):

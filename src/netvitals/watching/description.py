@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from netvitals._trouble import see
 from netvitals.capture import Site
 
 if TYPE_CHECKING:
@@ -18,13 +19,22 @@ if TYPE_CHECKING:
 
 
 def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, optimizers: Sequence[Optimizer]) -> None:
-    """Give a watch the writer of its run, and the step at which it begins."""
+    """Give a watch the writer of its run, and the step at which it begins.
+
+    Args:
+        watch: gets the writer.
+        run: where to write.
+        resume: whether, or at which step, to go on.
+        optimizers: whose settings are noted.
+    """
     from netvitals.runs import RunWriter, run_file
 
     at = None if isinstance(resume, bool) else resume
     existing = "number" if resume is False else "resume"
     if at is not None and not run_file(run).is_file():
-        raise FileNotFoundError(f"there is no run at {run} to go on with at step {at}; begin one without resume")
+        raise FileNotFoundError(
+            f"there is no run at {run} to go on with at step {at}; begin one without resume {see('no-run')}"
+        )
     meta = described(watch, watch._bare, optimizers)
     watch._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)
     watch._path, watch._buffer.writer, writer.source = writer.path, writer, watch._buffer.hand_over
@@ -33,7 +43,11 @@ def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, o
 
 
 def note_places(watch: Looks) -> None:
-    """Note in the run what was seen and what was not, where that has changed."""
+    """Note in the run what was seen and what was not, where that has changed.
+
+    Args:
+        watch: whose places are noted.
+    """
     places = len(watch._observer.sites) + len(watch._observer.skipped)
     if watch._writer is not None and places != watch._noted:
         watch._noted = places
@@ -118,7 +132,14 @@ def activation_specs(model: nn.Module, sites: Iterable[Site]) -> dict[str, str]:
 
 
 def plain_settings(optimizer: Optimizer) -> dict[str, Any]:
-    """The hyperparameters of an optimizer's first group that are plain values."""
+    """The hyperparameters of an optimizer's first group that are plain values.
+
+    Args:
+        optimizer: any of torch's.
+
+    Returns:
+        Plain values by name.
+    """
     group = optimizer.param_groups[0]
     return {k: v for k, v in group.items() if isinstance(v, int | float | bool | str | tuple) and k != "params"}
 

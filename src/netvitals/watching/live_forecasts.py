@@ -51,7 +51,7 @@ class LiveForecasts:
             self._store(work())
         except Exception as error:  # of ours; what was measured is not touched by it
             self._failed = True
-            warn(f"forecasting failed and is off from now on: {type(error).__name__}: {error}")
+            warn(f"forecasting failed and is off from now on: {type(error).__name__}: {error}", "forecasting-failed")
 
     def _store(self, made: Sequence[Forecast]) -> None:
         watch = self._watch()

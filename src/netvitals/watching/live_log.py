@@ -24,7 +24,17 @@ OFTEN = 16  # findings are looked for on the first measured steps 1, 2, 4, 8, th
 
 
 def live_log(watch: Watch, log: Any, on_finding: Any = None, panel: bool = False) -> LiveLog | None:
-    """The log of a watch; None where nothing is to be sent and nobody to be told."""
+    """The log of a watch; None where nothing is to be sent and nobody to be told.
+
+    Args:
+        watch: whose readings are sent.
+        log: where to.
+        on_finding: who is told of findings.
+        panel: show them in the terminal.
+
+    Returns:
+        The log.
+    """
     heard = listener_of(on_finding)
     if log is None and heard is None and not panel:
         return None
@@ -99,7 +109,7 @@ class LiveLog:
         try:
             found = self._found = diagnose(watch)
         except Exception as error:
-            warn(f"findings could not be made: {type(error).__name__}: {error}")
+            warn(f"findings could not be made: {type(error).__name__}: {error}", "findings-failed")
             return []
         new = [f for f in found if (f.rule, f.severity, f.site) not in self._known]
         self._known.update((f.rule, f.severity, f.site) for f in new)
@@ -113,7 +123,7 @@ class LiveLog:
         try:
             tell(*args)
         except Exception as error:
-            warn(f"a finding could not be told: {type(error).__name__}: {error}")
+            warn(f"a finding could not be told: {type(error).__name__}: {error}", "alert-failed")
         finally:
             set_rng_state(state)
 
@@ -127,6 +137,8 @@ class LiveLog:
         except Exception as error:
             self._failures += 1
             last = "; nothing is sent any more" if self._failures >= PATIENCE else ""
-            warn(f"step {step} could not be sent to the tracker: {type(error).__name__}: {error}{last}")
+            warn(
+                f"step {step} could not be sent to the tracker: {type(error).__name__}: {error}{last}", "tracker-failed"
+            )
         finally:
             set_rng_state(state)

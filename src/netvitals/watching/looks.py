@@ -93,7 +93,8 @@ class Looks(Seen):
             self._probe_failed = True
             warn(
                 f"the look at step {self._step} failed, activations are not looked at any more: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {error}",
+                "look-failed",
             )
         self._recorder = recorder
 
@@ -110,7 +111,7 @@ class Looks(Seen):
                 view = parameter_view(modules, self._initial, grads, before, known, pieces, skipped)
                 self._schedule.show("parameters", self._recorder, view)
         except Exception as error:
-            warn(f"looking at the parameters failed: {type(error).__name__}: {error}")
+            warn(f"looking at the parameters failed: {type(error).__name__}: {error}", "look-failed")
 
     def _finish(self) -> None:
         recorder = self._recorder
@@ -126,12 +127,13 @@ class Looks(Seen):
             self._missed = True
             warn(
                 f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
-                "watch the module that the loop calls"
+                "watch the module that the loop calls",
+                "model-not-called",
             )
         try:
             (self._shared or self._buffer).observe(recorder)
         except Exception as error:
-            warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}")
+            warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}", "look-failed")
         self._observer.notes.update(recorder.skipped)
         if left_out := self._batches.left_out:
             why = "the optimizer was not called: a GradScaler does this where gradients are not finite"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from netvitals._trouble import see
 from netvitals.capture import Buffer, OptimizerHooks, Roots
 from netvitals.watching.arguments import Together
 
@@ -34,7 +35,16 @@ _writing: weakref.WeakSet[Watch] = weakref.WeakSet()
 
 
 def add(watch: Watch, model: nn.Module, parts: tuple[Roots, OptimizerHooks, Buffer, RunWriter | None]) -> Any:
-    """Note that ``model`` is watched; the finaliser that is returned ends the watch when nobody can reach it."""
+    """Note that ``model`` is watched; the finaliser that is returned ends the watch when nobody can reach it.
+
+    Args:
+        watch: the new one.
+        model: that it watches.
+        parts: what has to be taken away when it ends.
+
+    Returns:
+        The finaliser.
+    """
     for one in _watched(model):
         _by_model[one] = weakref.ref(watch)
         _left.discard(one)
@@ -45,7 +55,12 @@ def add(watch: Watch, model: nn.Module, parts: tuple[Roots, OptimizerHooks, Buff
 
 
 def remove(watch: Watch, model: nn.Module) -> None:
-    """The watch is closed."""
+    """The watch is closed.
+
+    Args:
+        watch: the closed one.
+        model: that it watched.
+    """
     for one in _watched(model):
         known = _by_model.get(one)
         if known is not None and known() in (watch, None):
@@ -69,7 +84,10 @@ def _taken_over(model: nn.Module) -> str:
     earlier = known() if known is not None else None
     if earlier is not None:
         if not earlier.yields and (earlier._entered or _held_by_somebody(earlier)):
-            raise ValueError("this model is already watched; close() the first watch before a second one begins")
+            raise ValueError(
+                f"this model is already watched; close() the first watch before a second one begins "
+                f"{see('already-watched')}"
+            )
         earlier.close("never closed")
         _left.add(model)
     if model in _left:
@@ -84,7 +102,14 @@ def _watched(model: nn.Module) -> list[nn.Module]:
 
 
 def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that does not keep its object alive, and does nothing once that is gone."""
+    """A method that does not keep its object alive, and does nothing once that is gone.
+
+    Args:
+        method: bound to an object.
+
+    Returns:
+        a function with the same arguments.
+    """
     owner, function = weakref.ref(method.__self__), method.__func__  # type: ignore[attr-defined]
 
     def call(*args: Any) -> Any:

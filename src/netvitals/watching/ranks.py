@@ -208,7 +208,7 @@ class Ranks:
         self._together = False
         self.notes["ranks"] = f"{why}; {ALONE}"
         if self.rank == 0:
-            warn(self.notes["ranks"])
+            warn(self.notes["ranks"], "ranks-apart")
 
     def _agreed(self) -> bool:
         """Whether every rank is watched, as the first has found; asked once, when a step is over, which no rank can be
@@ -265,6 +265,13 @@ def added_up(message: Message, rank: int, world: int, mail: Any) -> Message | No
 
 def children(rank: int, world: int) -> list[int]:
     """The ranks that hand on to this one.
+
+    Args:
+        rank: of this process.
+        world: number of processes.
+
+    Returns:
+        Their ranks.
 
     >>> children(0, 8), children(4, 8), children(6, 7)
     ([1, 2, 4], [5, 6], [])

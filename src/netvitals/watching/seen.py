@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from netvitals._trouble import see
 from netvitals.capture import ArrayReading, Buffer, Reading, Roots, Site
 from netvitals.capture.result import plain
 from netvitals.watching.description import activation_specs
@@ -71,7 +72,11 @@ class Seen:
     @property
     def unseen(self) -> dict[str, str]:
         """The old name of :attr:`skipped`."""
-        warnings.warn("Watch.unseen is now Watch.skipped, a dict of place → reason", FutureWarning, stacklevel=2)
+        warnings.warn(
+            f"Watch.unseen is now Watch.skipped, a dict of place → reason {see('renamed')}",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         return self.skipped
 
     @property

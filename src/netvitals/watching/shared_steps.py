@@ -30,7 +30,19 @@ def shared_steps(
     notes: dict[str, str],
     compiled: bool = False,
 ) -> SharedSteps | None:
-    """What stands before the buffer; None where one process trains and nobody asks for its micro-batches."""
+    """What stands before the buffer; None where one process trains and nobody asks for its micro-batches.
+
+    Args:
+        ranks: that train together; None for one process.
+        buffer: where the numbers go.
+        model: that is trained.
+        schedule: its vital signs.
+        notes: gets what cannot be told → reason.
+        compiled: whether the model is compiled.
+
+    Returns:
+        The steps as all ranks share them.
+    """
     vital = next((v for v in schedule.vitals if v.name == "ranks"), None)
     if compiled and vital is not None:  # hooks on its parts would be compiled too
         vital, notes["ranks: micro-batches"] = (

@@ -31,6 +31,9 @@ def twin_of(model: nn.Module, bare: nn.Module) -> Twin | None:
     Args:
         model: as the loop calls it.
         bare: the module inside.
+
+    Returns:
+        The twin.
     """
     if isinstance(model, torch.jit.ScriptModule) or not is_compiled(model):
         return None
@@ -98,7 +101,7 @@ class Twin:
             self._notes["model"] = f"it is compiled, and its uncompiled twin failed: {type(error).__name__}: {error}"[
                 :300
             ]
-            warn(self._notes["model"])
+            warn(self._notes["model"], "twin-failed")
 
     def _look(
         self, observer: Roots, recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any

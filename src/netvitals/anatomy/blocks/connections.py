@@ -29,11 +29,19 @@ class Connection:
 
     ``blocked`` says why a law for the pair does not apply: the output joins another branch, leaves the model, or meets
     another activation. Empty means: the readers see a function of this output and of nothing else.
+
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        writer: name of the layer.
+        readers: names of the layers that read it.
+        between: aten names on the way, in order.
+        blocked: why a law for the pair does not apply; empty where it does.
     """
 
     writer: str
     readers: tuple[str, ...]
-    between: tuple[str, ...]  # aten names on the way, in order
+    between: tuple[str, ...]
     blocked: str = ""
 
     @property

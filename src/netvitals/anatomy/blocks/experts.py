@@ -18,7 +18,16 @@ _CHOICES = frozenset({"topk", "argmax", "max", "sort"})
 
 @dataclass(frozen=True, kw_only=True)
 class Expert:
-    """One expert: its parameters and the tokens that it got in the charted pass."""
+    """One expert: its parameters and the tokens that it got in the charted pass.
+
+    Part of :class:`Mixture`.
+
+    Attributes:
+        name: of its module, or of the stack.
+        index: in the router's outputs.
+        parameters: its own, or its part of a stack.
+        tokens: that it got.
+    """
 
     name: str
     index: int
@@ -28,16 +37,30 @@ class Expert:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """A router that sends each token to ``top_k`` of the experts."""
+    """A router that sends each token to ``top_k`` of the experts.
 
-    name: str  # of the module that holds the experts
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        name: of the module that holds the experts.
+        router: the layer that scores the experts.
+        experts: with their parameters and tokens.
+        top_k: experts that a token gets.
+        stacked: all experts in one tensor with the expert first.
+        operation: the choice.
+        scores: value: what the choice is made of.
+        chosen: value: the chosen experts.
+        call: which call of that module, from 1.
+    """
+
+    name: str
     router: Projection
     experts: tuple[Expert, ...]
     top_k: int
-    stacked: bool  # all experts in one tensor with the expert first
-    operation: int  # the choice
-    scores: int  # value: what the choice is made of
-    chosen: int  # value: the chosen experts
+    stacked: bool
+    operation: int
+    scores: int
+    chosen: int
     call: int = 1
 
     @property

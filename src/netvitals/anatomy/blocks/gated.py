@@ -16,16 +16,32 @@ from netvitals.anatomy.regions import Gate, Region
 
 @dataclass(frozen=True, kw_only=True)
 class GatedMLP:
-    """A product of two projections of one tensor, one of them through an activation, read by an output layer."""
+    """A product of two projections of one tensor, one of them through an activation, read by an output layer.
+
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        name: of the module.
+        gate: the projection that passes the activation.
+        value: the other one.
+        out: the layers that read the product.
+        activation: name of the region; "sigmoid" of an nn.GLU, "" of a bilinear one.
+        text: what the activation does: "silu".
+        operation: the product.
+        output: value of the product.
+        module: that ran.
+        call: which call of that module, from 1.
+        line: of the user's code.
+    """
 
     name: str
     gate: Projection
     value: Projection
     out: tuple[Projection, ...]
-    activation: str  # name of the region; "sigmoid" of an nn.GLU, "" of a bilinear one
-    text: str  # what the activation does: "silu"
-    operation: int  # the product
-    output: int  # value
+    activation: str
+    text: str
+    operation: int
+    output: int
     module: str
     call: int
     line: Line | None

@@ -22,7 +22,13 @@ _FAR = 40  # operations between a score and its softmax
 
 @dataclass(frozen=True, kw_only=True)
 class Heads:
-    """An attention block: softmax(scale · q kᵀ) v, then the output projection."""
+    """An attention block: softmax(``scale`` · q kᵀ) v, then the output projection. Part of :class:`Anatomy`.
+
+    ``q``, ``k``, ``v`` and ``o`` are its projections; ``query``, ``key``, ``value``, ``logits``, ``weights`` and
+    ``output`` values; ``operation`` and ``softmax`` operations; ``heads`` share ``kv_heads`` keys of ``head_dim``
+    channels. ``fused``, ``causal``, ``cross`` and ``qk_norm`` say how it is computed, ``name``, ``module``, ``call``
+    and ``line`` where.
+    """
 
     name: str  # of the module that runs it
     operation: int  # the fused call, or the product with the values

@@ -16,24 +16,45 @@ _MATRIX = frozenset({"mm", "addmm", "bmm", "baddbmm", "matmul", "_addmm_activati
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A product of an activation with a parameter, whatever module or function made it."""
+    """A product of an activation with a parameter, whatever module or function made it.
 
-    name: str  # of the module, or of the parameter where a function was called
-    weight: str  # of a layer whose weight is computed: "module.weight", see reparametrised
-    bias: str  # "" if there is none
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        name: of the module, or of the parameter where a function was called.
+        weight: of a layer whose weight is computed: "module.weight", see reparametrised.
+        bias: name of the parameter; empty if there is none.
+        operation: the product.
+        input: value that is multiplied.
+        output: value, with the bias.
+        transposed: the weight is stored (in, out), as in Hugging Face's Conv1D.
+        calls: products with this weight in the pass; a recurrent or tied layer has several.
+        call: which of them this is, from 1.
+        part: the part of the weight that is multiplied: an expert of a stack, rows of a fused matrix.
+        channel_dim: dimension of channels in the output.
+        out_dim: the dimension of the stored weight that holds the output channels.
+        module: the module that ran.
+        role: what it is there for.
+        frozen: its weight does not require a gradient.
+        reparametrised: parameters that the weight is computed of (weight_norm, spectral_norm, …).
+    """
+
+    name: str
+    weight: str
+    bias: str
     operation: int
-    input: int  # values
-    output: int  # with the bias
-    transposed: bool  # the weight is stored (in, out), as in Hugging Face's Conv1D
-    calls: int = 1  # products with this weight in the pass; a recurrent or tied layer has several
-    call: int = 1  # which of them this is, from 1
-    part: ParameterPart  # of the weight that is multiplied: an expert of a stack, rows of a fused matrix
-    channel_dim: int = -1  # of the output
-    out_dim: int = 0  # the dimension of the stored weight that holds the output channels
-    module: str = ""  # the module that ran
+    input: int
+    output: int
+    transposed: bool
+    calls: int = 1
+    call: int = 1
+    part: ParameterPart
+    channel_dim: int = -1
+    out_dim: int = 0
+    module: str = ""
     role: Role = "hidden layer"
     frozen: bool = False
-    reparametrised: tuple[str, ...] = ()  # parameters that the weight is computed of (weight_norm, spectral_norm, …)
+    reparametrised: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,6 +185,14 @@ def _along(index: Tensor) -> Tensor:
 def indexed(at: list[int], size: int, drop: bool = True) -> int | slice | tuple[int, ...]:
     """Sorted positions along a dimension, as short as they can be written.
 
+    Args:
+        at: sorted positions.
+        size: of the dimension.
+        drop: write a single one as a number.
+
+    Returns:
+        An index.
+
     >>> indexed([2, 3, 4], 9), indexed([1], 9), indexed([0, 1], 2), indexed([0, 4], 9)
     (slice(2, 5, None), 1, slice(None, None, None), (0, 4))
     """
@@ -177,7 +206,14 @@ def indexed(at: list[int], size: int, drop: bool = True) -> int | slice | tuple[
 
 
 def shortened(index: list[int | slice | tuple[int, ...]]) -> tuple[int | slice | tuple[int, ...], ...]:
-    """An index without the full ranges at its end."""
+    """An index without the full ranges at its end.
+
+    Args:
+        index: one entry a dimension; it is changed.
+
+    Returns:
+        The index.
+    """
     while index and index[-1] == slice(None):
         index.pop()
     return tuple(index)

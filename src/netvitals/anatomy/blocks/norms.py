@@ -14,15 +14,32 @@ _ROOTS = frozenset({"rsqrt", "sqrt", "linalg_vector_norm", "norm", "reciprocal",
 
 @dataclass(frozen=True, kw_only=True)
 class Norm:
-    """A tensor shifted or scaled by a statistic of itself, with the scale and shift that follow."""
+    """A tensor shifted or scaled by a statistic of itself, with the scale and shift that follow.
+
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        name: of the module, or where it stands.
+        kind: ``layer``, ``batch``, ``group``, ``rms``, ``softmax`` or ``written out``.
+        operation: that makes the output.
+        operations: all that belong to it.
+        input: value that is normalised.
+        output: value.
+        weight: name of the scale; empty if there is none.
+        bias: name of the shift; empty if there is none.
+        module: that ran.
+        call: which call of that module, from 1.
+        line: of the user's code.
+        role: what it is there for.
+    """
 
     name: str
     kind: NormKind
-    operation: int  # the one that makes the output
+    operation: int
     operations: tuple[int, ...]
-    input: int  # values
+    input: int
     output: int
-    weight: str  # parameter names; "" if there is none
+    weight: str
     bias: str
     module: str
     call: int

@@ -14,15 +14,27 @@ _FAR = 60  # operations walked from a product to the layer that reads it
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """A layer, or the rows of it that make one thing, such as the queries of a fused matrix."""
+    """A layer, or the rows of it that make one thing, such as the queries of a fused matrix.
+
+    Part of :class:`Heads`.
+
+    Attributes:
+        layer: its name.
+        weight: which rows or columns of its weight.
+        bias: which entries of its bias; None where there is none.
+        operation: of the layer.
+        channels: how many of the layer's outputs (of an O projection: inputs).
+        heads: of the weight, one per attention head.
+        also: other layers that make part of the same thing, as in latent attention.
+    """
 
     layer: str
     weight: ParameterPart
     bias: ParameterPart | None
-    operation: int  # of the layer
-    channels: int  # how many of the layer's outputs (of an O projection: inputs)
-    heads: tuple[ParameterPart, ...] = ()  # of the weight, one per attention head
-    also: tuple[Projection, ...] = ()  # other layers that make part of the same thing, as in latent attention
+    operation: int
+    channels: int
+    heads: tuple[ParameterPart, ...] = ()
+    also: tuple[Projection, ...] = ()
 
     @property
     def whole(self) -> bool:

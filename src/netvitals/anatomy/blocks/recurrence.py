@@ -18,6 +18,14 @@ class Recurrence:
 
     ``kind``: a recurrent module of torch by its class ("LSTM", "GRU", "RNN"); "unrolled": a later call depends on an
     earlier one; "shared": the calls do not depend on each other; "tied": one tensor in different modules.
+
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        name: of the module or layer.
+        kind: how it is used again.
+        calls: in one pass.
+        weights: names of the parameters.
     """
 
     name: str
@@ -35,7 +43,7 @@ def find_recurrences(flow: Dataflow, layers: Sequence[Layer], model: nn.Module) 
         model: the model.
 
     Returns:
-        torch's recurrent modules that ran, then layers with several calls.
+        Torch's recurrent modules that ran, then layers with several calls.
     """
     out: list[Recurrence] = []
     kinds = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "RNN"}

@@ -21,11 +21,24 @@ _SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax")
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax:
-    """A softmax or log-softmax over data."""
+    """A softmax or log-softmax over data.
+
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        name: of the site.
+        operation: the softmax.
+        input: value that it is taken of.
+        output: value.
+        module: that ran.
+        call: which call of that module, from 1.
+        line: of the user's code.
+        role: what it is there for.
+    """
 
     name: str
     operation: int
-    input: int  # values
+    input: int
     output: int
     module: str
     call: int

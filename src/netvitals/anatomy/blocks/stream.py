@@ -13,28 +13,52 @@ from netvitals.anatomy.parts import Line, Operation
 
 @dataclass(frozen=True, kw_only=True)
 class Addition:
-    """One addition to a stream: after = before + branch."""
+    """One addition to a stream: after = before + branch.
+
+    Part of :class:`Stream`.
+
+    Attributes:
+        operation: the addition.
+        before: value of the stream before.
+        branch: value that is added.
+        after: value of the sum.
+        writers: layers whose output is the branch.
+        module: in which it stands.
+        line: of the user's code.
+    """
 
     operation: int
-    before: int  # values
+    before: int
     branch: int
     after: int
-    writers: tuple[str, ...]  # layers whose output is the branch
+    writers: tuple[str, ...]
     module: str
     line: Line | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """A residual stream: where it begins, what is added to it, and who reads it."""
+    """A residual stream: where it begins, what is added to it, and who reads it.
 
-    origin: int  # value
-    origin_writers: tuple[str, ...]  # layers that make the origin: embeddings, the first convolution
+    Part of :class:`Anatomy`.
+
+    Attributes:
+        origin: value at which it begins.
+        origin_writers: layers that make the origin: embeddings, the first convolution.
+        additions: in order.
+        states: values of the stream: the origin and what each addition makes.
+        readers: layers and norms that read a state.
+        width: channels.
+        post_norm: a norm on the stream itself, between the additions.
+    """
+
+    origin: int
+    origin_writers: tuple[str, ...]
     additions: tuple[Addition, ...]
-    states: tuple[int, ...]  # values: the origin and what each addition makes
-    readers: tuple[str, ...]  # layers and norms that read a state
+    states: tuple[int, ...]
+    readers: tuple[str, ...]
     width: int
-    post_norm: bool  # a norm on the stream itself, between the additions
+    post_norm: bool
 
     @property
     def writers(self) -> tuple[str, ...]:

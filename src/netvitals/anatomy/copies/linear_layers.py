@@ -21,6 +21,12 @@ Params = dict[str, Tensor]
 def linear_stack(model: nn.Module) -> Layers | None:
     """The layers of ``model`` in order with the prefix of their parameters, if all have a batched form; else None.
 
+    Args:
+        model: any.
+
+    Returns:
+        Names and layers.
+
     >>> [name for name, _ in linear_stack(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.Tanh()))]
     ['0.', '1.', '2.']
     >>> linear_stack(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))) is None
@@ -43,7 +49,15 @@ def linear_stack(model: nn.Module) -> Layers | None:
 
 
 def takes(layers: Layers, samples: Tensor) -> bool:
-    """Whether ``samples`` (N, ...) are vectors by the time the first linear layer meets them."""
+    """Whether ``samples`` (N, ...) are vectors by the time the first linear layer meets them.
+
+    Args:
+        layers: what :func:`linear_stack` gave.
+        samples: (N, ...).
+
+    Returns:
+        Whether they fit.
+    """
     return samples.ndim == 2 or isinstance(layers[0][1], nn.Flatten)
 
 

@@ -60,7 +60,14 @@ def outline_of(anatomy: Anatomy) -> str:
 
 
 def counts_of(anatomy: Anatomy) -> str:
-    """How many of each kind there are, in words."""
+    """How many of each kind there are, in words.
+
+    Args:
+        anatomy: of a model.
+
+    Returns:
+        The words.
+    """
     found = {
         "layer": len({layer.name for layer in anatomy.layers}),
         "norm": len(anatomy.norms),

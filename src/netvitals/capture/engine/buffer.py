@@ -139,7 +139,7 @@ class Buffer:
         self._noted = -1
 
     def loss(self, step: int, loss: Any) -> None:
-        """Note a loss; nobody waits for an accelerator."""
+        """Note the ``loss`` of a ``step``; nobody waits for an accelerator."""
         value = loss if type(loss) is float else scalar(loss)
         self._waiting.append((step, value))
         if isinstance(value, Tensor) and self.writer is not None and time.monotonic() - self._moved > MOVING_S:
@@ -148,7 +148,7 @@ class Buffer:
             self.settle()
 
     def observe(self, recorder: Recorder) -> None:
-        """Take over the recorder of a measured step, which leaves the device now and is finished later."""
+        """Take over the ``recorder`` of a measured step, which leaves the device now and is finished later."""
         recorder.leave_device()
         self._unfinished.append((recorder, self._observations % ARRAYS_EVERY == 0))
         self._observations += 1
@@ -202,7 +202,7 @@ class Buffer:
         return bool(self._unfinished)
 
     def loss_of(self, step: int) -> float | None:
-        """The loss of a recent step, where it is known."""
+        """The loss of a recent ``step``, where it is known."""
         self.settle()
         with self._settling:
             for losses in reversed(self._losses.recent()):
@@ -305,7 +305,7 @@ class Buffer:
 
 
 def scalar(loss: Any) -> Tensor | float:
-    """The loss as a number, or as a tensor where a number would mean to wait for the device."""
+    """The ``loss`` as a number, or as a tensor where a number would mean to wait for the device."""
     if isinstance(loss, Tensor):
         if loss.is_cpu:
             try:

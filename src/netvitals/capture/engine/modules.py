@@ -72,7 +72,7 @@ class Modules:
             self._cannot_see(name or "model", REASONS["scripted" if scripted else is_a])
         if is_a == "compiled" and not scripted and not self._warned:
             self._warned = True
-            warn(f"{name or 'the model'} is compiled and cannot be looked into: {REASONS['compiled']}")
+            warn(f"{name or 'the model'} is compiled and cannot be looked into: {REASONS['compiled']}", "compiled-part")
         return module_info
 
     def fused(self) -> tuple[str, ...]:
@@ -127,13 +127,25 @@ class Replay:
 
 
 def random_state(device: torch.device) -> tuple[Tensor, Any]:
-    """The generators that an operation on ``device`` may draw from."""
+    """The generators that an operation on ``device`` may draw from.
+
+    Args:
+        device: of the operation.
+
+    Returns:
+        States of the CPU's and the device's generator.
+    """
     read = getattr(getattr(torch, device.type), "get_rng_state", None) if device.type != "cpu" else None
     return torch.get_rng_state(), read(device) if read is not None else None
 
 
 def set_random_state(device: torch.device, state: tuple[Tensor, Any]) -> None:
-    """Put the generators for ``device`` back to what :func:`random_state` gave."""
+    """Put the generators for ``device`` back to what :func:`random_state` gave.
+
+    Args:
+        device: of the operation.
+        state: what :func:`random_state` gave.
+    """
     torch.set_rng_state(state[0])
     if state[1] is not None:
         getattr(torch, device.type).set_rng_state(state[1], device)

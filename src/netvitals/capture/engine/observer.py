@@ -35,6 +35,8 @@ class Observer:
 
     A pass after the first one (gradient accumulation) is not looked at until the observer is armed again.
 
+    Part of :class:`Roots`.
+
     Args:
         model: the module whose call is looked at.
         schedule: the vital signs to show the sites to.
@@ -92,7 +94,7 @@ class Observer:
         return bool(self._state.frames)
 
     def name_of(self, module: nn.Module) -> str:
-        """The name of a part that may be a root of its own; '' for one without a site."""
+        """The name of a part ``module`` that may be a root of its own; '' for one without a site."""
         info = self._known.get(module)
         if info is None or not (info.trains or info.role == "activation"):
             return ""
@@ -100,7 +102,7 @@ class Observer:
         return "" if leaf else info.name
 
     def has_met(self, name: str) -> bool:
-        """Whether a pass of the model has called this part, or something in it."""
+        """Whether a pass of the model has called the part ``name``, or something in it."""
         return any(called == name or called.startswith(f"{name}.") for called in self._state.ever_called)
 
     # ---------------------------------------------------------------- hooks
@@ -164,7 +166,7 @@ class Observer:
             self.outside(module, args, kwargs)
 
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A module begins to run."""
+        """A ``module`` begins to run, with ``args`` and ``kwargs``."""
         state = self._state
         if not state.frames and not self._begins(module, args, kwargs):
             if module is not self.model:

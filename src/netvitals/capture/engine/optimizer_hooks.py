@@ -32,6 +32,13 @@ class OptimizerHooks:
         parameters: the model's parameters by name.
         optimizers: those that move them; may be empty.
         ended: called after each step.
+
+    >>> net = torch.nn.Linear(2, 1); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> steps = []
+    >>> hooks = OptimizerHooks(dict(net.named_parameters()), [opt], ended=lambda *_: steps.append(len(steps)))
+    >>> net(torch.ones(1, 2)).sum().backward(); opt.step(); hooks.close()
+    >>> steps
+    [0]
     """
 
     def __init__(
@@ -69,7 +76,9 @@ class OptimizerHooks:
             self._handles.append(register_optimizer_step_pre_hook(self._before))
 
     def arm(self, moved: Moved, keep: bool = True) -> None:
-        """Look at the step that comes next; ``keep`` its gradients and the values before it."""
+        """Look at the step that comes next, and call ``moved`` at its end; ``keep`` its gradients and the values before
+        it.
+        """
         self.disarm()
         self.attend()
         self._moved, self._keep = moved, keep
@@ -113,7 +122,10 @@ class OptimizerHooks:
         self._calls += 1
         if self._calls > PATIENCE:
             if not self._gave_up:
-                warn(f"no optimizer has stepped for {PATIENCE} calls of step(); from now on each call is a step")
+                warn(
+                    f"no optimizer has stepped for {PATIENCE} calls of step(); from now on each call is a step",
+                    "optimizer-not-stepping",
+                )
             self._gave_up = True
         if self._gave_up:
             return False
@@ -153,7 +165,7 @@ class OptimizerHooks:
         return grad is None or grad._version == version or waits
 
     def rest(self, steps: int) -> bool:
-        """Only count the next steps of the one optimizer; whether that is enough to know of it."""
+        """Only count the next ``steps`` of the one optimizer; whether that is enough to know of it."""
         alone = len(self._handles) == 1 and self._mark is not None and not self._stepped and self._moved is None
         self._resting, self.passed = (steps, 0) if alone and not self.on_cuda else (0, 0)
         return self._resting > 0
@@ -171,7 +183,7 @@ class OptimizerHooks:
             self._mark = (self._mark[0], grad, 0 if grad is None else grad._version)
 
     def end(self, late: bool = False) -> None:
-        """The step is over."""
+        """The step is over; ``late`` where not every optimizer took part."""
         if late or not self._expected:  # who did not step is not waited for again
             self._expected = [weakref.ref(o) for o in self._stepped]
             self._usual = nobody

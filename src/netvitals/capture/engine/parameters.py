@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture.shards import Piece, local, locals_of, named, plain_name
 from netvitals.capture.views import ParameterView
@@ -34,6 +35,10 @@ def parameter_view(
 
     Returns:
         The view; a shared parameter is in it once, under the first of its names.
+
+    >>> net = nn.Linear(2, 1)
+    >>> sorted(parameter_view({"": net}, copies(net)).params)
+    ['bias', 'weight']
     """
     params: dict[str, Tensor] = {}
     met: set[int] = set()
@@ -74,10 +79,18 @@ def copies(model: nn.Module) -> dict[str, Tensor]:
 
     Returns:
         Detached tensors on the parameters' own devices, by dotted name.
+
+    >>> net = nn.Linear(2, 1); kept = copies(net)
+    >>> with torch.no_grad():
+    ...     _ = net.weight.zero_()
+    >>> sorted(kept), bool((kept["weight"] != 0).any())
+    (['bias', 'weight'], True)
     """
     lazy = [n for n, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
     if lazy:
-        raise ValueError(f"parameter {lazy[0]!r} has no shape yet; run one batch through the model first")
+        raise ValueError(
+            f"parameter {lazy[0]!r} has no shape yet; run one batch through the model first {see('lazy-parameters')}"
+        )
     with torch.no_grad():
         parameters = dict(model.named_parameters())
         return named(parameters, {n: local(p.detach()).clone() for n, p in parameters.items()})

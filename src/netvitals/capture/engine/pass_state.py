@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture.channels import Stacks
 from netvitals.capture.engine.modules import ModuleInfo
@@ -24,7 +25,15 @@ Await = Callable[[Callable[[Tensor], None]], None]  # has a function called with
 
 
 def channel_dim(tensor: Tensor, known: int | None) -> int:
-    """The dimension of channels: as the producing layer says, else 1 for 2-D and images, the last for (B, T, F)."""
+    """The dimension of channels: as the producing layer says, else 1 for 2-D and images, the last for (B, T, F).
+
+    Args:
+        tensor: a layer's output.
+        known: what the layer says, or None.
+
+    Returns:
+        The dimension.
+    """
     if tensor.ndim <= 2:
         return min(1, tensor.ndim - 1) if tensor.ndim else 0
     if known is not None:
@@ -100,7 +109,10 @@ class PassState:
         """An error of our own: say it, look no further in this pass, let training go on."""
         where = self.frames[-1].module_info.name if self.frames else ""
         self.recorder = None
-        warn(f"looking at {where or 'the model'!r} failed ({type(error).__name__}: {error}); this pass is not measured")
+        warn(
+            f"looking at {where or 'the model'!r} failed ({type(error).__name__}: {error}); this pass is not measured",
+            "look-failed",
+        )
 
     # ---------------------------------------------------------------- sites
 
@@ -215,7 +227,14 @@ class PassState:
 
 
 def when_arrives(value: Tensor) -> Await | None:
-    """How to wait for the gradient of a tensor."""
+    """How to wait for the gradient of a tensor.
+
+    Args:
+        value: of the forward pass.
+
+    Returns:
+        a function that takes what to call; None where no gradient will come.
+    """
     if not value.requires_grad:
         return None
 
@@ -226,7 +245,14 @@ def when_arrives(value: Tensor) -> Await | None:
 
 
 def when_leaves(node: tuple[Any, int] | None) -> Await | None:
-    """How to wait for the gradient of what a node of autograd's graph made, also if it was overwritten since."""
+    """How to wait for the gradient of what a node of autograd's graph made, also if it was overwritten since.
+
+    Args:
+        node: of autograd's graph, and which of its outputs.
+
+    Returns:
+        a function that takes what to call; None without a node.
+    """
     if node is None:
         return None
     made, number = node
@@ -267,4 +293,6 @@ class Overwritten:
     """Stands for a tensor that an operation in place has destroyed."""
 
     def __getattr__(self, name: str) -> Any:
-        raise RuntimeError("the output of this layer was overwritten in place before its gradient arrived")
+        raise RuntimeError(
+            f"the output of this layer was overwritten in place before its gradient arrived {see('overwritten')}"
+        )

@@ -30,6 +30,15 @@ class Roots:
         model: what is watched; it may have no ``forward``.
         schedule: the vital signs to show the sites to.
         passive: look only at passes that autograd records, and also at parts that are called by themselves.
+
+    >>> from netvitals.capture import Recorder, Schedule
+    >>> from netvitals.vitals import Gates
+    >>> schedule = Schedule([Gates()]); schedule.select(0)
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    >>> roots = Roots(net, schedule, passive=True); roots.arm(Recorder(step=0))
+    >>> loss = net(torch.ones(4, 2)).sum(); roots.disarm()
+    >>> "1" in roots.sites
+    True
     """
 
     def __init__(self, model: nn.Module, schedule: Schedule, *, passive: bool = True) -> None:
@@ -86,11 +95,13 @@ class Roots:
     # ---------------------------------------------------------------- passes
 
     def arm(self, recorder: Recorder) -> None:
+        """Look at the next pass and write to ``recorder``."""
         self._recorder = recorder
         for _, observer in self._all:
             observer.arm(recorder)
 
     def disarm(self) -> None:
+        """Take every hook away again."""
         self._recorder = None
         if self.also is not None:
             self.also()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from netvitals._trouble import see
 from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.reading import Recorder
 from netvitals.capture.views import (
@@ -41,6 +42,11 @@ class Schedule:
 
     Args:
         vitals: instances with a ``name`` and some of the methods of :class:`~netvitals.capture.Vital`.
+
+    >>> from netvitals.vitals import Gates, Rank
+    >>> schedule = Schedule([Gates(), Rank()])
+    >>> schedule.select(0); schedule.wants("activation")
+    True
     """
 
     def __init__(self, vitals: Iterable[Any]) -> None:
@@ -49,14 +55,17 @@ class Schedule:
             check_vital(vital)
         names = [v.name for v in self.vitals]
         if twice := {n for n in names if names.count(n) > 1}:
-            raise ValueError(f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart")
+            raise ValueError(
+                f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart "
+                f"{see('vital-unsound')}"
+            )
         self.off: set[tuple[str, str]] = set()  # (vital, site) that failed once
         self._due = _callbacks([])
         self._callbacks: dict[tuple[object, ...], Due] = {}
         self._observed: dict[str, int] = {}  # step on which each looked last
 
     def begin(self, context: WatchContext) -> None:
-        """Let every vital sign take what it needs before the first look; what is missing is said now."""
+        """Let every vital sign take from ``context`` what it needs before the first look; what is missing is said."""
         for vital in self.vitals:
             begin = getattr(vital, "begin", None)
             if callable(begin):
@@ -84,7 +93,7 @@ class Schedule:
         self._due = self._callbacks[key]
 
     def wants(self, method: str) -> bool:
-        """Whether any vital sign that is due looks at this."""
+        """Whether any vital sign that is due has this ``method``."""
         return bool(self._due[method])
 
     @property
@@ -99,7 +108,9 @@ class Schedule:
         return frozenset(k for k in KINDS if known(k) or self.wants(forward[k]))
 
     def show(self, method: str, recorder: Recorder, view: View, *more: Tensor) -> None:
-        """Let the vital signs that are due look at ``view``. Call with autograd and torch function modes off."""
+        """Let the vital signs that are due look at ``view`` with ``method`` and write to ``recorder``. Call with
+        autograd and torch function modes off.
+        """
         site = "parameters" if isinstance(view, ParameterView) else view.site.name
         recorder.channels = 0 if recorder.part.places == 1 or isinstance(view, ParameterView) else channels_of(view)
         for callback in self._due[method]:
@@ -115,7 +126,8 @@ class Schedule:
                 self.off.add((callback.name, site))
                 warn(
                     f"vital sign {callback.name!r} failed at {site!r} and is off there from now on: "
-                    f"{type(error).__name__}: {error}"
+                    f"{type(error).__name__}: {error}",
+                    "vital-failed",
                 )
 
 
@@ -173,14 +185,21 @@ def _callback(vital: Any, method: str) -> Callback:
 
 
 def check_vital(vital: Any) -> None:
-    """Raise a ``TypeError`` for what is no vital sign: an instance with a name and at least one method that looks."""
+    """Raise a ``TypeError`` for what is no vital sign: an instance with a name and at least one method that looks.
+
+    Args:
+        vital: what a user gave.
+    """
     if isinstance(vital, type) or not isinstance(getattr(vital, "name", None), str) or not vital.name:
         raise TypeError(
             f"a vital sign is an instance with a name, got {vital!r}; "
-            "write a class with a name and a method such as activation(recorder, view)"
+            f"write a class with a name and a method such as activation(recorder, view) {see('vital-unsound')}"
         )
     if not any(_has(vital, m) for m in METHODS):
-        raise TypeError(f"vital sign {vital.name!r} has none of the methods {', '.join(METHODS)}, so it sees nothing")
+        raise TypeError(
+            f"vital sign {vital.name!r} has none of the methods {', '.join(METHODS)}, so it sees nothing "
+            f"{see('vital-unsound')}"
+        )
 
 
 def _has(vital: Any, method: str) -> bool:
@@ -188,13 +207,20 @@ def _has(vital: Any, method: str) -> bool:
     return callable(getattr(vital, method, None)) and own is not getattr(Vital, method)
 
 
-def warn(sentence: str) -> None:
+def warn(sentence: str, trouble: str | None = None) -> None:
     """Tell the user and go on, also where warnings are turned into errors: then the sentence is logged.
 
     Args:
         sentence: what happened; cut after 400 characters, for torch may list every backend it knows.
+        trouble: what ``netvitals help`` is to be asked; the sentence ends with it.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always"); warn("the model has no activation")
+    >>> str(caught[0].message)
+    'netvitals: the model has no activation'
     """
-    sentence = shorten(sentence, 400, placeholder=" …")
+    sentence = shorten(sentence, 400, placeholder=" …") + (f" {see(trouble)}" if trouble else "")
     try:
         warnings.warn(f"netvitals: {sentence}", RuntimeWarning, stacklevel=3)
     except RuntimeWarning:
@@ -210,6 +236,12 @@ class detached_context:
     """A place for our own computations inside a user's pass: no autograd, no modes of torch, no autocast.
 
     What autograd saves in there is ours: the hooks that checkpointing puts on saved tensors do not see it.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with detached_context():
+    ...     y = 2 * x
+    >>> y.requires_grad, (2 * x).requires_grad
+    (False, True)
     """
 
     __slots__ = ("_autocast", "_dispatch", "_grad", "_modes", "_saved")

@@ -190,7 +190,15 @@ class Survey:
 
 
 def bare_anatomy(model: nn.Module, flow: Dataflow) -> Anatomy:
-    """Regions and gates alone."""
+    """Regions and gates alone.
+
+    Args:
+        model: that was run.
+        flow: of the pass.
+
+    Returns:
+        An anatomy without layers and blocks.
+    """
     norms = numbered(find_norms(flow))
     regions, gates, skipped = find_regions(flow, norms)
     nothing: dict[str, Any] = dict.fromkeys(_PARTS, ())
@@ -217,7 +225,14 @@ def _without_tensors(region: Region) -> Region:
 
 
 def activation_of(frame: Frame) -> Callable[[Tensor], Tensor]:
-    """The function of an activation module of torch's or ours."""
+    """The function of an activation module of torch's or ours.
+
+    Args:
+        frame: of the module that ran.
+
+    Returns:
+        a function of a tensor.
+    """
     module = frame.module
     if frame.f is not None:
         return frame.f
@@ -227,7 +242,15 @@ def activation_of(frame: Frame) -> Callable[[Tensor], Tensor]:
 
 
 def first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The first tensor a module was called with."""
+    """The first tensor a module was called with.
+
+    Args:
+        args: positional.
+        kwargs: named.
+
+    Returns:
+        The tensor; None where there is none.
+    """
     return args[0] if args and isinstance(args[0], Tensor) else next(tensors((args, kwargs)), None)
 
 

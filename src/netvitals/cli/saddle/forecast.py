@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from netvitals._trouble import see
+
 if TYPE_CHECKING:
     from netvitals.runs import Run
     from netvitals.saddle import EscapeForecast
@@ -62,7 +64,7 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, 
     if len(steps) < 6:
         raise ValueError(
             f"the run {run.name!r} has {len(steps)} losses and no plateau looks: a forecast needs six "
-            "losses, or the vital sign 'plateau'"
+            f"losses, or the vital sign 'plateau' {see('no-readings')}"
         )
     return from_loss(steps, loss, r=r, drop=drop), "the loss alone"
 

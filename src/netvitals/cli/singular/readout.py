@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from netvitals._trouble import see
+
 
 def run(
     target: Annotated[
@@ -89,4 +91,6 @@ def _kind(model: Any, loss_fn: Any, batch: Any) -> str:
     for given in (loss_fn, None):
         with contextlib.suppress(ValueError):
             return likelihood_of(given, target)
-    raise ValueError("the kind of loss cannot be told from this batch: say --loss ce or --loss mse")
+    raise ValueError(
+        f"the kind of loss cannot be told from this batch: say --loss ce or --loss mse {see('likelihood-unknown')}"
+    )

@@ -57,10 +57,23 @@ class CurvatureReport(Result):
 
     ``between`` has every number behind the sentences, ``edge`` the largest eigenvalue at which the optimizer is still
     stable (NaN where it has none or is not known), ``cost`` is in gradient-equivalents.
+
+    Returned by :func:`report`.
+
+    Attributes:
+        model: class name of the model.
+        parameters: trainable ones of the whole model.
+        between: every number behind the sentences.
+        sharpness: the largest eigenvalue of the Hessian of all parameters.
+        optimizer: name of the optimizer; empty where none was given.
+        edge: the largest eigenvalue at which it is still stable; NaN where it has none or is not known.
+        cost: in gradient-equivalents.
+        seconds: that the measurement took.
+        skipped: part of the model that was left out → reason.
     """
 
     model: str
-    parameters: int  # trainable ones of the whole model
+    parameters: int
     between: InterlayerCurvature
     sharpness: Eigenvalues
     optimizer: str
@@ -283,6 +296,9 @@ def edge_of(optimizer: torch.optim.Optimizer | None) -> tuple[str, float]:
 
     Args:
         optimizer: of torch, or None.
+
+    Returns:
+        Words and number.
 
     >>> edge_of(torch.optim.SGD([torch.zeros(1)], lr=0.5, momentum=0.9))
     ('SGD at learning rate 0.5 and momentum 0.9', 7.6)

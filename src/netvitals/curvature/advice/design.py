@@ -70,6 +70,15 @@ def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
 
     Returns:
         The necks, narrowest first.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from netvitals.curvature import interlayer
+    >>> net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 1), nn.Tanh(), nn.Linear(1, 6))
+    >>> batch = torch.randn(8, 3), torch.randn(8, 6)
+    >>> found = interlayer(net, nn.MSELoss(), batch, nodes=["0", "2", "4"], method="exact")
+    >>> [neck.node for neck in bottlenecks(found)]
+    ['2']
     """
     top = found.graph.topology
     width = dict(zip(found.nodes, found.sizes))
@@ -102,6 +111,15 @@ def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropp
 
     Returns:
         One entry a pair of different nodes.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from netvitals.curvature import interlayer
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    >>> batch = torch.randn(8, 3), torch.randn(8, 2)
+    >>> found = interlayer(net, nn.MSELoss(), batch, space="parameter", method="exact")
+    >>> [(d.v, d.w) for d in dropped_blocks(found)], 0 < dropped_blocks(found)[0].share < 1
+    ([('0', '2')], True)
     """
     squares = found.resonance**2
     total = squares.sum()
@@ -129,6 +147,15 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7
 
     Returns:
         The choice, why, and the pair with the largest gap.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from netvitals.curvature import interlayer
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    >>> batch = torch.randn(8, 3), torch.randn(8, 2)
+    >>> found = interlayer(net, nn.MSELoss(), batch, space="parameter", method="exact")
+    >>> recommend(found).choice
+    'mixed'
     """
     if found.space != "parameter":
         raise ValueError(
@@ -164,6 +191,13 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7
 def uniform_skips(depth: int, budget: int) -> tuple[int, ...]:
     """Starts of ``budget`` skips spread evenly over a chain of ``depth`` layers (Prop. 75, a heuristic; erratum E24).
 
+    Args:
+        depth: layers.
+        budget: skips.
+
+    Returns:
+        Layers at which they start.
+
     >>> uniform_skips(8, 2)
     (0, 4)
     """
@@ -179,6 +213,15 @@ def best_skips(
     """The placement with the largest measured value (for example the smallest resonance over all pairs).
 
     Tries all placements when there are at most ``most``, otherwise improves the uniform one a skip at a time.
+
+    Args:
+        depth: layers.
+        budget: skips.
+        measure: of a placement; larger is better.
+        most: placements that are all tried.
+
+    Returns:
+        The placement and its value.
     """
     start = uniform_skips(depth, budget)
     options = list(combinations(range(depth), budget))

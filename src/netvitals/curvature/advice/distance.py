@@ -57,6 +57,15 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
 
     Returns:
         The curves, and the rate of the exponential fit with its standard error.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from netvitals.curvature import interlayer
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    >>> batch = torch.randn(8, 3), torch.randn(8, 2)
+    >>> found = interlayer(net, nn.MSELoss(), batch, nodes=["0", "1", "2"], method="exact")
+    >>> decay(found).distance.tolist()
+    [0, 1, 2]
     """
     n = len(found.nodes)
     between = np.full((n, n), -1)
@@ -85,7 +94,15 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
 
 
 def fit(distance: np.ndarray, values: np.ndarray) -> tuple[float, float, float, float]:
-    """b, its standard error, a and R² of log R = a − b·d; NaNs when fewer than three points are positive."""
+    """b, its standard error, a and R² of log R = a − b·d; NaNs when fewer than three points are positive.
+
+    Args:
+        distance: d of each pair.
+        values: R of each pair.
+
+    Returns:
+        Four numbers.
+    """
     from netvitals.stats import slope
 
     good = np.isfinite(values) & (values > 0)
@@ -96,18 +113,41 @@ def fit(distance: np.ndarray, values: np.ndarray) -> tuple[float, float, float, 
 
 
 def decay_rate(values: Sequence[float] | np.ndarray) -> float:
-    """b of log R = a − b·d for values at distances 0, 1, 2, …; NaN from fewer than three positive ones."""
+    """b of log R = a − b·d for values at distances 0, 1, 2, …; NaN from fewer than three positive ones.
+
+    Args:
+        values: R at distances 0, 1, 2, ….
+
+    Returns:
+        The rate.
+    """
     return fit(np.arange(len(values)), np.asarray(values, float))[0]
 
 
 def fixed_end(found: InterlayerCurvature, w: str) -> np.ndarray:
-    """R(i, w) for every node i up to w, in order: no change in the set of pairs, so closer to one example's decay."""
+    """R(i, w) for every node i up to w, in order: no change in the set of pairs, so closer to one example's decay.
+
+    Args:
+        found: what ``interlayer`` returned.
+        w: name of the node that stays.
+
+    Returns:
+        One number a node.
+    """
     j = found.position(w)
     return found.resonance[: j + 1, j]
 
 
 def averages(found: InterlayerCurvature, pairs: Iterable[tuple[str, str]]) -> dict[str, float]:
-    """Mean resonance, coupling, stable rank and gap over chosen pairs: far pairs, within or across branches."""
+    """Mean resonance, coupling, stable rank and gap over chosen pairs: far pairs, within or across branches.
+
+    Args:
+        found: what ``interlayer`` returned.
+        pairs: of names.
+
+    Returns:
+        Means by metric.
+    """
     at = [(found.position(v), found.position(w)) for v, w in pairs]
     if not at:
         raise ValueError("no pairs to average over")
@@ -117,12 +157,30 @@ def averages(found: InterlayerCurvature, pairs: Iterable[tuple[str, str]]) -> di
 
 
 def far_pairs(nodes: tuple[str, ...], position: int) -> list[tuple[str, str]]:
-    """Pairs on either side of a position: i < position < j."""
+    """Pairs on either side of a position: i < position < j.
+
+    Args:
+        nodes: names in order.
+        position: index between the two sides.
+
+    Returns:
+        Pairs of names.
+    """
     return [(nodes[i], nodes[j]) for i in range(position) for j in range(position + 1, len(nodes))]
 
 
 def interaction_radius(found: InterlayerCurvature, contraction: float, scale: float, eps: float) -> int | None:
-    r"""Least k with $C(s\rho)^k<\epsilon\|H_{v,v}\|_F$ for all v; None when nothing contracts ($s\rho\ge1$)."""
+    r"""Least k with $C(s\rho)^k<\epsilon\|H_{v,v}\|_F$ for all v; None when nothing contracts ($s\rho\ge1$).
+
+    Args:
+        found: what ``interlayer`` returned.
+        contraction: sρ.
+        scale: C.
+        eps: relative size that may be left out.
+
+    Returns:
+        k.
+    """
     if not contraction > 0:
         raise ValueError(f"contraction is {contraction}, expected the positive product of fan-out and edge norm")
     if contraction >= 1:
@@ -135,7 +193,15 @@ def interaction_radius(found: InterlayerCurvature, contraction: float, scale: fl
 
 
 def band_threshold(contraction: float, eps: float) -> int | None:
-    r"""$\lceil\log\epsilon/\log(s\rho)\rceil$: Gauss–Newton blocks further apart are below ε of the loss curvature."""
+    r"""$\lceil\log\epsilon/\log(s\rho)\rceil$: Gauss–Newton blocks further apart are below ε of the loss curvature.
+
+    Args:
+        contraction: sρ.
+        eps: relative size that may be left out.
+
+    Returns:
+        The distance; None where nothing contracts.
+    """
     return math.ceil(math.log(eps) / math.log(contraction)) if 0 < contraction < 1 else None
 
 
@@ -157,7 +223,15 @@ def distances(found: InterlayerCurvature) -> np.ndarray:
 
 
 def mass_outside(found: InterlayerCurvature, bandwidth: int) -> float:
-    """Share of the squared Frobenius norm in blocks more than ``bandwidth`` edges of the graph apart."""
+    """Share of the squared Frobenius norm in blocks more than ``bandwidth`` edges of the graph apart.
+
+    Args:
+        found: what ``interlayer`` returned.
+        bandwidth: edges.
+
+    Returns:
+        From 0 to 1.
+    """
     far = distances(found) > bandwidth
     squares = found.resonance**2
     return float(squares[far].sum() / squares.sum())
@@ -172,6 +246,15 @@ def bandwidth(found: InterlayerCurvature, eps: float = 0.05) -> int:
 
     Returns:
         How many edges of the graph apart blocks may be, so that the ends of a shortcut are neighbours.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from netvitals.curvature import interlayer
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    >>> batch = torch.randn(8, 3), torch.randn(8, 2)
+    >>> found = interlayer(net, nn.MSELoss(), batch, nodes=["0", "1", "2"], method="exact")
+    >>> bandwidth(found, eps=1.0)  # the diagonal leaves out less than everything
+    0
     """
     apart = distances(found)
     reach = sorted({int(d) for d in apart[np.isfinite(apart)]})

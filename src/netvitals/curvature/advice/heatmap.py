@@ -13,7 +13,16 @@ Weight = Literal["resonance", "coupling", "stable_rank", "gn_gap", "missed"]
 
 
 def heatmap_svg(found: InterlayerCurvature, weight: Weight = "coupling", cell: int = 36) -> str:
-    """A matrix as a self-contained SVG: rows and columns named, the number in each cell, a legend of the shades."""
+    """A matrix as a self-contained SVG: rows and columns named, the number in each cell, a legend of the shades.
+
+    Args:
+        found: what ``interlayer`` returned.
+        weight: the metric in the cells.
+        cell: pixels.
+
+    Returns:
+        An SVG drawing.
+    """
     matrix, n = matrix_of(found, weight), len(found.nodes)
     longest = max(len(v) for v in found.nodes)
     left, top = 8 * longest + 10, 5 * longest + 24  # columns are named at an angle
@@ -56,12 +65,32 @@ def _colours(shade: float) -> tuple[str, str]:
 
 
 def text_at(x: float, y: float, text: str, anchor: str = "middle", fill: str = "#111") -> str:
-    """A word in a drawing."""
+    """A word in a drawing.
+
+    Args:
+        x: pixels from the left.
+        y: pixels from the top.
+        text: the word.
+        anchor: ``start``, ``middle`` or ``end``.
+        fill: colour.
+
+    Returns:
+        An SVG element.
+    """
     return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
 
 
 def drawing(width: float, height: float, parts: list[str]) -> str:
-    """A drawing of this size."""
+    """A drawing of this size.
+
+    Args:
+        width: pixels.
+        height: pixels.
+        parts: SVG elements.
+
+    Returns:
+        An SVG drawing.
+    """
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" '
         f'font-size="12">{"".join(parts)}</svg>'
@@ -69,7 +98,15 @@ def drawing(width: float, height: float, parts: list[str]) -> str:
 
 
 def matrix_of(found: InterlayerCurvature, weight: str) -> np.ndarray:
-    """The matrix of that name; a sentence where there is none."""
+    """The matrix of that name; a sentence where there is none.
+
+    Args:
+        found: what ``interlayer`` returned.
+        weight: name of the matrix.
+
+    Returns:
+        (N, N).
+    """
     if weight not in ("resonance", "coupling", "stable_rank", "gn_gap", "missed"):
         raise ValueError(f"weight is {weight!r}, expected 'resonance', 'coupling', 'stable_rank', 'gn_gap' or 'missed'")
     return getattr(found, weight)

@@ -36,7 +36,18 @@ class LowRankHessian:
 
 
 def randomised_svd(op: Operator, rank: int, *, extra: int = 8, passes: int = 1, seed: int = 0) -> LowRankHessian:
-    """Leading singular triplets from ``rank + extra`` probes and ``passes`` more rounds of products."""
+    """Leading singular triplets from ``rank + extra`` probes and ``passes`` more rounds of products.
+
+    Args:
+        op: the matrix.
+        rank: triplets that are kept.
+        extra: probes beyond that.
+        passes: further rounds, for slowly falling spectra.
+        seed: of the probes.
+
+    Returns:
+        The factors.
+    """
     if rank < 1:
         raise ValueError(f"rank is {rank}, expected at least 1")
     width = min(rank + extra, *op.shape)
@@ -51,13 +62,29 @@ def randomised_svd(op: Operator, rank: int, *, extra: int = 8, passes: int = 1, 
 
 
 def truncated(block: Tensor, rank: int) -> LowRankHessian:
-    """The ``rank`` leading singular triplets of a dense block."""
+    """The ``rank`` leading singular triplets of a dense block.
+
+    Args:
+        block: a matrix.
+        rank: triplets that are kept.
+
+    Returns:
+        The factors.
+    """
     u, s, vt = torch.linalg.svd(block, full_matrices=False)
     return LowRankHessian(u[:, :rank], s[:rank], vt[:rank].mT)
 
 
 def truncation_error(singular_values: Tensor, rank: int) -> tuple[float, float]:
-    r"""Frobenius error $\sqrt{\sum_{i>r}\sigma_i^2}$ and its bound $\sqrt{d_{min}-r}\,\sigma_{r+1}$."""
+    r"""Frobenius error $\sqrt{\sum_{i>r}\sigma_i^2}$ and its bound $\sqrt{d_{min}-r}\,\sigma_{r+1}$.
+
+    Args:
+        singular_values: falling.
+        rank: triplets that are kept.
+
+    Returns:
+        Error and bound.
+    """
     rest = singular_values[rank:]
     if not len(rest):
         return 0.0, 0.0
@@ -66,6 +93,13 @@ def truncation_error(singular_values: Tensor, rank: int) -> tuple[float, float]:
 
 def needed_rank(singular_values: Tensor, eps: float) -> tuple[int, float]:
     r"""Smallest r with $\sigma_{r+1}/\sigma_1\le\epsilon/\sqrt{d_{min}-r}$, and the relative error that guarantees.
+
+    Args:
+        singular_values: falling.
+        eps: relative error that may be left.
+
+    Returns:
+        Rank and error.
 
     >>> needed_rank(torch.tensor([1.0, 0.5, 1e-4, 1e-5]), eps=1e-2)
     (2, 0.01)
@@ -126,6 +160,9 @@ def banded(found: InterlayerCurvature | Blocks, bandwidth: int, eps: float) -> B
             bare blocks only the places in the list are known.
         bandwidth: largest distance that is kept.
         eps: relative error of every kept block.
+
+    Returns:
+        The matrix, and what was lost.
     """
     if isinstance(found, InterlayerCurvature):
         if found.blocks is None:

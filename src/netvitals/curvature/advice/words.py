@@ -20,6 +20,15 @@ def describe(found: InterlayerCurvature, most: int = 3) -> list[str]:
 
     Returns:
         The sentences.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from netvitals.curvature import interlayer
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    >>> batch = torch.randn(8, 3), torch.randn(8, 2)
+    >>> found = interlayer(net, nn.MSELoss(), batch, nodes=["0", "1", "2"], method="exact")
+    >>> print(describe(found)[0])  # doctest: +ELLIPSIS
+    Gauss–Newton misses ... of the curvature inside 0 ...
     """
     return [*_gaps(found, most), *_coupling(found, most), *_decay(found), *_bottlenecks(found), *_dropped(found, most)]
 

@@ -50,15 +50,16 @@ class Check:
 
 
 def theorem_25(e: DagEvaluation, v: str, w: str) -> Check:
-    r"""Chain, v before w: $\|H_{v,w}\|_F\le\|H_{w,w}\|_F\|\Pi_{w\leftarrow v}\|_2$."""
+    r"""Chain, ``v`` before ``w`` in ``e``: $\|H_{v,w}\|_F\le\|H_{w,w}\|_F\|\Pi_{w\leftarrow v}\|_2$."""
     r = _norms(block(e, v, w, reduction="per_sample").H)
     bound = _norms(block(e, w, w, reduction="per_sample").H) * torch.linalg.matrix_norm(e.total(w, v), 2)
     return _tightest("Theorem 25", r, bound)
 
 
 def corollary_26(e: DagEvaluation, v: str, w: str, *, strong: bool = False) -> Check:
-    r"""$R_{GN}(v,w)\le\|\nabla^2L\|_F(s\rho)^{d}$ for $s\rho<1$; d the undirected distance, or with ``strong`` the sum
-    of the directed distances to the output, which is never smaller."""
+    r"""$R_{GN}(v,w)\le\|\nabla^2L\|_F(s\rho)^{d}$ for $s\rho<1$ and nodes ``v``, ``w`` of ``e``; d the undirected
+    distance, or with ``strong`` the sum of the directed distances to the output, which is never smaller.
+    """
     out, top = _single_output(e), e.graph.topology
     contraction = contraction_of(e)
     if contraction >= 1:
@@ -73,7 +74,9 @@ def corollary_26(e: DagEvaluation, v: str, w: str, *, strong: bool = False) -> C
 
 
 def corollary_28(e: DagEvaluation, eps: float) -> Check:
-    r"""Gauss–Newton blocks beyond $\lceil\log\epsilon/\log(s\rho)\rceil$ are below ε of the loss curvature."""
+    r"""Gauss–Newton blocks of ``e`` beyond $\lceil\log\epsilon/\log(s\rho)\rceil$ are below ``eps`` of the loss
+    curvature.
+    """
     out, top = _single_output(e), e.graph.topology
     contraction = contraction_of(e)
     if contraction >= 1:
@@ -90,13 +93,17 @@ def corollary_28(e: DagEvaluation, eps: float) -> Check:
 
 
 def corollary_29(found_off: float, found_all: float, eps: float) -> Check:
-    """K-FAC's error in Frobenius norm: off-block-diagonal mass against ε of the whole. Needs the *parameter* blocks,
-    mixed residual included (the printed version argues with Gauss–Newton decay only; erratum E15)."""
+    """K-FAC's error in Frobenius norm: off-block-diagonal mass ``found_off`` against ``eps`` of the whole,
+    ``found_all``. Needs the *parameter* blocks, mixed residual included (the printed version argues with
+    Gauss–Newton decay only; erratum E15).
+    """
     return Check("Corollary 29", found_off, eps * found_all)
 
 
 def proposition_31(e: DagEvaluation, v: str, w: str) -> Check:
-    r"""rank $H^{GN}_{v,w}\le d_u$ for every u that all paths from v, or all from w, pass; per sample (E11)."""
+    r"""rank $H^{GN}_{v,w}\le d_u$ for nodes ``v``, ``w`` of ``e`` and every u that all paths from v, or all from w,
+    pass; per sample (E11).
+    """
     out, top = _single_output(e), e.graph.topology
     widths = [e.size(a) for a in (v, w, out)]
     widths += [e.size(u) for a in (v, w) for u in top.dominators(a, out)]
@@ -105,7 +112,8 @@ def proposition_31(e: DagEvaluation, v: str, w: str) -> Check:
 
 
 def theorem_33(e: DagEvaluation, v: str, w: str, form: Form = "corrected") -> Check:
-    r"""Path sum of the Gauss–Newton block: relative deviation against rounding.
+    r"""Path sum of the Gauss–Newton block of nodes ``v``, ``w`` of ``e``, in a ``form``: relative deviation against
+    rounding.
 
     Corrected: pairs of paths to the loss with the *direct* loss Hessian. Printed: pairs of paths to every common
     descendant c with $H_{c,c}$, which counts again what has already been counted (erratum E16).
@@ -167,7 +175,9 @@ def theorem_34(
 
 
 def corollary_17(e: DagEvaluation, v: str, w: str) -> Check:
-    r"""$\|H_{\theta_v,\theta_w}\|_F\le\overline{\|D_v\|_2\|D_w\|_2\|H_{v,w}\|_F}+$ norms of the other terms."""
+    r"""$\|H_{\theta_v,\theta_w}\|_F\le\overline{\|D_v\|_2\|D_w\|_2\|H_{v,w}\|_F}+$ norms of the other terms, for nodes
+    ``v``, ``w`` of ``e``.
+    """
     p = parameter_block(e, v, w)
     h = _norms(block(e, v, w, reduction="per_sample").H)
     top = lambda a: torch.linalg.matrix_norm(e.parameter_edge(a), 2)
@@ -176,23 +186,27 @@ def corollary_17(e: DagEvaluation, v: str, w: str) -> Check:
 
 
 def theorem_43(error: float, depth: int, distance: int, eps_d: float, eps_t: float, form: Form = "corrected") -> Check:
-    r"""Relative error of a block after perturbing edges by $\epsilon_D$ and tensors by $\epsilon_T$.
+    r"""Relative ``error`` of a block after perturbing edges by $\epsilon_D$ (``eps_d``) and tensors by $\epsilon_T$
+    (``eps_t``).
 
-    Corrected: twice the depth to the output times $\epsilon_D$ (a factor on either side per edge) plus $\epsilon_T$, to
-    first order and unless terms cancel. Printed: the distance between the nodes, which is zero for v = w (erratum E19).
+    Corrected ``form``: twice the ``depth`` to the output times $\epsilon_D$ (a factor on either side per edge) plus
+    $\epsilon_T$, to first order and unless terms cancel. Printed: the ``distance`` between the nodes, which is zero for
+    v = w (erratum E19).
     """
     length = distance if form == "printed" else depth
     return Check("Theorem 43", error, length * (2 * eps_d + eps_t), form)
 
 
 def theorem_44(before: ExactBlock | Tensor, after: ExactBlock | Tensor) -> Check:
-    """Coupling before and after rescaling by α and 1/α: equal for positively homogeneous activations only (E20)."""
+    """Coupling ``before`` and ``after`` rescaling by α and 1/α: equal for positively homogeneous activations only
+    (E20).
+    """
     a, b = (float(x.H if isinstance(x, ExactBlock) else x) for x in (before, after))
     return Check("Theorem 44", abs(a - b), 1e-10 * abs(a))
 
 
 def proposition_55(e: DagEvaluation, from_v: Sequence[str], from_w: Sequence[str]) -> Check:
-    """rank of a pair of paths' contribution ≤ the smallest rank of an edge on either path."""
+    """rank of the contribution of paths ``from_v`` and ``from_w`` in ``e`` ≤ the smallest rank of an edge on either."""
     rank = lambda t: metrics.numerical_rank(t, rtol=1e-10)
     edges = [rank(e.edge(b, a)) for path in (from_v, from_w) for a, b in pairwise(path)]
     term = path_jacobian(e, from_v).mT @ e.contracted(LOSS, from_v[-1], from_w[-1]) @ path_jacobian(e, from_w)
@@ -202,7 +216,7 @@ def proposition_55(e: DagEvaluation, from_v: Sequence[str], from_w: Sequence[str
 
 
 def proposition_58(matrix: Tensor) -> tuple[Check, ...]:
-    r"""$1\le d_{eff}\le r$, $1\le D\le r$ (Prop. 62), $D\le d_{eff}\le\sqrt{rD}$ with r the rank."""
+    r"""$1\le d_{eff}\le r$, $1\le D\le r$ (Prop. 62), $D\le d_{eff}\le\sqrt{rD}$ with r the rank of ``matrix``."""
     rank = float(metrics.numerical_rank(matrix))
     d, eff = float(metrics.stable_rank(matrix)), float(metrics.effective_dimension(matrix))
     return (
@@ -216,39 +230,43 @@ def proposition_58(matrix: Tensor) -> tuple[Check, ...]:
 
 
 def corollary_67(e: DagEvaluation, v: str, w: str) -> Check:
-    """R(v, w) is at most the sum of the resonances of its pairs of paths; equal only if they are aligned."""
+    """R of nodes ``v``, ``w`` of ``e`` is at most the sum of the resonances of its pairs of paths; equal only if
+    aligned.
+    """
     return Check("Corollary 67", float(block(e, v, w).H.norm()), sum(t.resonance for t in path_terms(e, v, w)[0]))
 
 
 def theorem_69(base: ExactBlock, residual: ExactBlock, form: Form = "corrected") -> Check:
-    r"""With $\|H^T\|\le\eta\|H^{GN}\|$ in both nets and a skip that only adds to GN,
-    $R_{res}\ge\frac{1-\eta}{1+\eta}R_{base}$ for the whole matrix (printed: $1-\eta$, which fails for opposite tensor
-    parts; erratum E22)."""
+    r"""With $\|H^T\|\le\eta\|H^{GN}\|$ in both nets and a skip that only adds to GN, ``residual`` against ``base``:
+    $R_{res}\ge\frac{1-\eta}{1+\eta}R_{base}$ for the whole matrix (printed ``form``: $1-\eta$, which fails for
+    opposite tensor parts; erratum E22).
+    """
     eta = max(float(b.T.norm() / b.GN.norm()) for b in (base, residual))
     factor = (1 - eta) if form == "printed" else (1 - eta) / (1 + eta)
     return Check("Theorem 69", factor * float(base.H.norm()), float(residual.H.norm()), form)
 
 
 def theorem_83(gauss_newton: Tensor) -> Check:
-    """Convex loss: no negative curvature in the Gauss–Newton matrix. In activation space all of it comes from T; in
-    parameter space also from the mixed residual, even for piecewise-linear nets (erratum E25)."""
+    """Convex loss: no negative curvature in the matrix ``gauss_newton``. In activation space all of it comes from T; in
+    parameter space also from the mixed residual, even for piecewise-linear nets (erratum E25).
+    """
     scale = float(torch.linalg.eigvalsh((gauss_newton + gauss_newton.mT) / 2).abs().sum())
     return Check("Theorem 83", metrics.negative_mass(gauss_newton), 1e-9 * scale)
 
 
 def theorem_93(matrix: Tensor, rank: int) -> Check:
-    r"""Truncation error $\sqrt{\sum_{i>r}\sigma_i^2}\le\sqrt{d_{min}-r}\,\sigma_{r+1}$."""
+    r"""Truncation error of ``matrix`` at ``rank`` r: $\sqrt{\sum_{i>r}\sigma_i^2}\le\sqrt{d_{min}-r}\,\sigma_{r+1}$."""
     return Check("Theorem 93", *truncation_error(torch.linalg.svdvals(matrix), rank))
 
 
 def edge_norm(e: DagEvaluation) -> float:
-    """ρ: the largest spectral norm of an edge over the batch."""
+    """ρ: the largest spectral norm of an edge of ``e`` over the batch."""
     top = e.graph.topology
     return max(float(torch.linalg.matrix_norm(e.edge(u, p), 2).max()) for u in top.order for p in top.parents[u])
 
 
 def contraction_of(e: DagEvaluation) -> float:
-    """sρ with s the largest number of children (E8)."""
+    """sρ of ``e``, with s the largest number of children (E8)."""
     return e.graph.topology.fan_out * edge_norm(e)
 
 

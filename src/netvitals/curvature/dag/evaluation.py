@@ -20,6 +20,11 @@ from netvitals.curvature.dag.graph import LOSS, Graph, GraphNode
 class DagEvaluation:
     """The graph at inputs (a tensor for the single input ``x``, or a dict) and targets ``y``.
 
+    Args:
+        graph: nodes and loss.
+        x: its inputs, examples first.
+        y: the targets.
+
     >>> from netvitals.curvature.dag.graph import chain
     >>> g = chain([lambda f, t: f.tanh(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
     >>> e = DagEvaluation(g, torch.zeros(1, 3), torch.ones(1, 3))
@@ -60,10 +65,11 @@ class DagEvaluation:
         return None if node.theta is None else self.graph.parameters[node.theta]
 
     def size(self, v: str) -> int:
+        """Dimension of the node ``v``."""
         return 1 if v == LOSS else self.values[v].shape[1]
 
     def parents_of(self, u: str) -> list[Tensor]:
-        """Values of a node's parents and inputs, in the order of its arguments."""
+        """Values of the parents and inputs of node ``u``, in the order of its arguments."""
         if u == LOSS:
             return [self.values[p] for p in self.graph.loss_parents]
         return [self.values[p] if p in self.values else self.inputs[p] for p in self.graph.by_name[u].parents]
@@ -85,35 +91,37 @@ class DagEvaluation:
     # ------------------------------------------------------------------ local derivatives
 
     def edge(self, u: str, p: str) -> Tensor:
-        r"""$D_{u\leftarrow p}$, (B, d_u, d_p), summed over repeated arguments."""
+        r"""$D_{u\leftarrow p}$ from node ``p`` to its child ``u``, (B, d_u, d_p), summed over repeated arguments."""
         return self._once(("D", u, p), lambda: sum(self._jacobians(u)[i] for i in self._slots(u, p)))
 
     def parameter_edge(self, u: str) -> Tensor:
-        r"""$D_u=\partial g_u/\partial\theta_u$, (B, d_u, p_u)."""
+        r"""$D_u=\partial g_u/\partial\theta_u$ of node ``u``, (B, d_u, p_u)."""
         if self.graph.by_name[u].theta is None:
             raise KeyError(f"node {u!r} has no parameters")
         return self._jacobians(u)[len(self.graph.by_name[u].parents)]
 
     def contracted(self, u: str, p: str, q: str) -> Tensor:
-        r"""$\delta_u\cdot T_{u;p,q}$, (B, d_p, d_q)."""
+        r"""$\delta_u\cdot T_{u;p,q}$ of node ``u`` and its parents ``p`` and ``q``, (B, d_p, d_q)."""
         table = self._contractions(u)
         return self._once(
             ("M", u, p, q), lambda: sum(table[i, j] for i in self._slots(u, p) for j in self._slots(u, q))
         )
 
     def contracted_parameter(self, u: str, p: str) -> Tensor:
-        r"""$B_{u,p}=\delta_u\cdot T_{u;\theta,p}$, (B, p_u, d_p)."""
+        r"""$B_{u,p}=\delta_u\cdot T_{u;\theta,p}$ of node ``u`` and its parent ``p``, (B, p_u, d_p)."""
         table = self._contractions(u)
         last = len(self.graph.by_name[u].parents)
         return sum((table[last, i] for i in self._slots(u, p)), torch.zeros(()))
 
     def contracted_pure(self, u: str) -> Tensor:
-        r"""$\delta_u\cdot T^\theta_u$, (B, p_u, p_u)."""
+        r"""$\delta_u\cdot T^\theta_u$ of node ``u``, (B, p_u, p_u)."""
         last = len(self.graph.by_name[u].parents)
         return self._contractions(u)[last, last]
 
     def tensor(self, u: str, p: str, q: str) -> Tensor:
-        r"""The whole three-tensor $T_{u;p,q}$, (B, d_u, d_p, d_q); for tests."""
+        r"""The whole three-tensor $T_{u;p,q}$ of node ``u`` and its parents ``p`` and ``q``, (B, d_u, d_p, d_q); for
+        tests.
+        """
         node = self.graph.by_name[u]
         out: Any = 0
         for i in self._slots(u, p):
@@ -195,7 +203,9 @@ class DagEvaluation:
     # ------------------------------------------------------------------ total Jacobians
 
     def total(self, p: str, v: str) -> Tensor:
-        r"""$J_{p\leftarrow v}=df_p/df_v$ (path sum), (B, d_p, d_v): I if p = v, zero if p does not follow v."""
+        r"""$J_{p\leftarrow v}=df_p/df_v$ (path sum) from node ``v`` to node ``p``, (B, d_p, d_v): I if p = v, zero if p
+        does not follow v.
+        """
         return self._once(("total", p, v), lambda: self._total(p, v))
 
     def _total(self, p: str, v: str) -> Tensor:

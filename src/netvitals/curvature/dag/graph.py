@@ -25,6 +25,10 @@ class GraphNode:
         fn: takes one tensor per parent (vectors for nodes, anything for inputs) and the flat parameters or None.
         theta: key of its parameters in ``Graph.parameters``; nodes with the same key share them.
         rule: analytic derivatives; None differentiates ``fn`` automatically.
+
+    >>> node = GraphNode("a", ("x",), lambda x, theta: 2 * x)
+    >>> node.fn(torch.ones(2), None).tolist()
+    [2.0, 2.0]
     """
 
     name: str
@@ -40,6 +44,13 @@ class Graph:
 
     The loss of a batch is the mean over samples. A loss that looks at several nodes (auxiliary heads, penalties) is a
     scalar node with those parents, as the corrected theory wants it.
+
+    Attributes:
+        nodes: in any order.
+        loss: of the values of ``loss_parents`` and one target.
+        parameters: flat vectors by key.
+        loss_parents: nodes that the loss looks at.
+        inputs: names of what is not a node.
 
     >>> double = GraphNode("a", ("x",), lambda x, theta: 2 * x)
     >>> square = GraphNode("out", ("a",), lambda a, theta: a**2)
@@ -88,7 +99,7 @@ class Graph:
         return {n.name: n for n in self.nodes}
 
     def copies(self, theta: str) -> tuple[str, ...]:
-        """Nodes that use a shared parameter vector."""
+        """Names of the nodes that use the parameter vector ``theta``."""
         return tuple(n.name for n in self.nodes if n.theta == theta)
 
 
@@ -123,6 +134,14 @@ def chain(
 
 
 def vector(sizes: Sequence[tuple[int, ...]], theta: Tensor) -> list[Tensor]:
-    """Split flat parameters into tensors of the given shapes."""
+    """Split flat parameters into tensors of the given shapes.
+
+    Args:
+        sizes: shapes.
+        theta: flat.
+
+    Returns:
+        The tensors.
+    """
     pieces = theta.split([int(torch.tensor(s).prod()) for s in sizes])
     return [p.reshape(s) for p, s in zip(pieces, sizes)]

@@ -28,7 +28,14 @@ Reduction = Literal["mean_block", "per_sample"]
 
 @dataclass(frozen=True)
 class BlockTable:
-    """Blocks of many pairs, and where each node sits in the assembled matrix."""
+    """Blocks of many pairs, and where each node sits in the assembled matrix.
+
+    Returned by :func:`blocks`.
+
+    Attributes:
+        blocks: H, GN and T by pair of names.
+        index: where each node stands in the assembled matrix.
+    """
 
     blocks: dict[tuple[str, str], ExactBlock]
     index: dict[str, slice]
@@ -51,6 +58,13 @@ def block(
 
     Returns:
         H, GN and T, each (d_v, d_w), or (B, d_v, d_w) by sample.
+
+    >>> from netvitals.curvature.dag import DagEvaluation
+    >>> from netvitals.curvature.dag.graph import chain
+    >>> graph = chain([lambda f, t: f.tanh(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
+    >>> e = DagEvaluation(graph, torch.zeros(1, 3), torch.ones(1, 3))
+    >>> block(e, "out", "out").H.diag().tolist()
+    [2.0, 2.0, 2.0]
     """
     for name in (v, w):
         if name not in e.values:
@@ -90,6 +104,13 @@ def blocks(
 
     Returns:
         The blocks by pair, and the place of every node in the matrix over all nodes.
+
+    >>> from netvitals.curvature.dag import DagEvaluation
+    >>> from netvitals.curvature.dag.graph import chain
+    >>> graph = chain([lambda f, t: f.tanh(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
+    >>> e = DagEvaluation(graph, torch.zeros(1, 3), torch.ones(1, 3))
+    >>> sorted(blocks(e).blocks)
+    [('0', '0'), ('0', 'out'), ('out', '0'), ('out', 'out')]
     """
     names = list(e.graph.topology.order)
     pairs = [(v, w) for v in names for w in names] if pairs is None else list(pairs)
@@ -109,6 +130,13 @@ def assembled(table: BlockTable, part: Literal["H", "GN", "T"] = "H") -> Tensor:
 
     Returns:
         A matrix of (d, d), d the sizes of all nodes together; (B, d, d) if the table is by sample.
+
+    >>> from netvitals.curvature.dag import DagEvaluation
+    >>> from netvitals.curvature.dag.graph import chain
+    >>> graph = chain([lambda f, t: f.tanh(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
+    >>> e = DagEvaluation(graph, torch.zeros(1, 3), torch.ones(1, 3))
+    >>> tuple(assembled(blocks(e)).shape)
+    (6, 6)
     """
     total = max(s.stop for s in table.index.values())
     first = next(iter(table.blocks.values())).H
@@ -128,6 +156,14 @@ def root_factors(e: DagEvaluation) -> dict[str, Tensor]:
 
     Returns:
         (B, d_v, k) by node, per sample; k is the size of all nodes that the loss sees.
+
+    >>> from netvitals.curvature.dag import DagEvaluation
+    >>> from netvitals.curvature.dag.graph import chain
+    >>> graph = chain([lambda f, t: f.tanh(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
+    >>> e = DagEvaluation(graph, torch.zeros(1, 3), torch.ones(1, 3))
+    >>> factors = root_factors(e)
+    >>> torch.allclose(factors["0"] @ factors["out"].mT, block(e, "0", "out", reduction="per_sample").GN)
+    True
     """
     seen = e.graph.loss_parents
     rows = [torch.cat([e.contracted(LOSS, a, b) for b in seen], 2) for a in seen]

@@ -32,10 +32,17 @@ _STRAIGHT = (
 
 @dataclass(frozen=True)
 class Certificate:
-    """Whether H = GN in activation space almost everywhere, and who prevents it."""
+    """Whether H = GN in activation space almost everywhere, and who prevents it.
+
+    Returned by :func:`certificate`.
+
+    Attributes:
+        piecewise_linear: True where nothing bends.
+        bending: node or module -> why.
+    """
 
     piecewise_linear: bool
-    bending: dict[str, str]  # node or module -> why
+    bending: dict[str, str]
 
     def __str__(self) -> str:
         if self.piecewise_linear:
@@ -95,6 +102,9 @@ def near_kinks(preactivation: Tensor, tau: float) -> Tensor:
 
     Returns:
         Indices (sample, unit), one row a find; units are counted in the flattened shape of a sample.
+
+    >>> near_kinks(torch.tensor([[0.001, 2.0], [-3.0, -0.002]]), tau=0.01).tolist()
+    [[0, 0], [1, 1]]
     """
     if tau < 0:
         raise ValueError(f"tau is {tau}, expected a distance of at least 0")
@@ -120,6 +130,11 @@ def clarke_samples(
 
     Returns:
         The batch-averaged blocks, (count, d_v, d_w).
+
+    >>> from netvitals.curvature.dag.graph import chain
+    >>> graph = chain([lambda f, t: f.relu(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
+    >>> tuple(clarke_samples(graph, torch.zeros(1, 3), torch.ones(1, 3), "0", "0", count=4).shape)
+    (4, 3, 3)
     """
     source = torch.Generator().manual_seed(seed)
     out = []

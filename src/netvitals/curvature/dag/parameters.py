@@ -11,13 +11,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from netvitals._trouble import see
 from netvitals.curvature.dag.evaluation import DagEvaluation
 from netvitals.curvature.dag.hessian_blocks import block
 
 
 @dataclass(frozen=True)
 class ParameterBlock:
-    """The five terms of a parameter block, batch averages (p_v, p_w); ``residual`` is all but the first."""
+    """The five terms of a parameter block, batch averages (p_v, p_w); ``residual`` is all but the first.
+
+    Returned by :func:`parameter_block`.
+
+    Attributes:
+        ggn: the Gauss–Newton term.
+        tensor_through: curvature of later nodes, seen through both.
+        pure: second derivative of the node by its own parameters.
+        mixed_left: of parameters and inputs, from the rows.
+        mixed_right: the same from the columns.
+    """
 
     ggn: Tensor
     tensor_through: Tensor
@@ -34,6 +45,7 @@ class ParameterBlock:
         return self.tensor_through + self.pure + self.mixed_left + self.mixed_right
 
     def norms(self) -> dict[str, float]:
+        """Frobenius norm of each term."""
         names = ("ggn", "tensor_through", "pure", "mixed_left", "mixed_right")
         return {n: float(getattr(self, n).norm()) for n in names}
 
@@ -48,6 +60,13 @@ def parameter_block(e: DagEvaluation, v: str, w: str) -> ParameterBlock:
 
     Returns:
         The five terms, each (p_v, p_w), batch averages.
+
+    >>> from netvitals.curvature.dag import DagEvaluation, Graph, GraphNode
+    >>> scale = GraphNode("out", ("x",), lambda x, theta: theta * x, theta="w")
+    >>> graph = Graph([scale], loss=lambda f, y: (f - y).square().sum(), parameters={"w": torch.ones(2)})
+    >>> e = DagEvaluation(graph, torch.tensor([[1.0, 2.0]]), torch.zeros(1, 2))
+    >>> parameter_block(e, "out", "out").H.diag().tolist()  # 2x²
+    [2.0, 8.0]
     """
     for name in (v, w):
         if name not in e.graph.by_name:
@@ -81,6 +100,13 @@ def shared_block(e: DagEvaluation, a: str, b: str) -> Tensor:
 
     Returns:
         A matrix of (p_a, p_b), the batch average.
+
+    >>> from netvitals.curvature.dag import DagEvaluation, Graph, GraphNode
+    >>> scale = GraphNode("out", ("x",), lambda x, theta: theta * x, theta="w")
+    >>> graph = Graph([scale], loss=lambda f, y: (f - y).square().sum(), parameters={"w": torch.ones(2)})
+    >>> e = DagEvaluation(graph, torch.tensor([[1.0, 2.0]]), torch.zeros(1, 2))
+    >>> shared_block(e, "w", "w").diag().tolist()
+    [2.0, 8.0]
     """
     pairs = [(v, w) for v in e.graph.copies(a) for w in e.graph.copies(b)]
     if not pairs:
@@ -97,6 +123,14 @@ def parameter_hessian(e: DagEvaluation, budget: int = 1 << 30) -> tuple[Tensor, 
 
     Returns:
         A matrix of (p, p), p all parameters together, and the place of each key in it.
+
+    >>> from netvitals.curvature.dag import DagEvaluation, Graph, GraphNode
+    >>> scale = GraphNode("out", ("x",), lambda x, theta: theta * x, theta="w")
+    >>> graph = Graph([scale], loss=lambda f, y: (f - y).square().sum(), parameters={"w": torch.ones(2)})
+    >>> e = DagEvaluation(graph, torch.tensor([[1.0, 2.0]]), torch.zeros(1, 2))
+    >>> matrix, places = parameter_hessian(e)
+    >>> tuple(matrix.shape), places
+    ((2, 2), {'w': slice(0, 2, None)})
     """
     keys = list(e.graph.parameters)
     sizes = [e.graph.parameters[k].numel() for k in keys]
@@ -105,7 +139,7 @@ def parameter_hessian(e: DagEvaluation, budget: int = 1 << 30) -> tuple[Tensor, 
     if needed > budget:
         raise MemoryError(
             f"a Hessian of {total} parameters needs {needed / 2**20:.4g} MiB, the budget is "
-            f"{budget / 2**20:.4g} MiB: use products instead, or raise budget="
+            f"{budget / 2**20:.4g} MiB: use products instead, or raise budget= {see('no-memory')}"
         )
     ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
     index = {k: slice(a, b) for k, a, b in zip(keys, ends, ends[1:])}

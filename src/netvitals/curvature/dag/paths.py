@@ -20,13 +20,23 @@ from netvitals.curvature.dag.hessian_blocks import block
 
 @dataclass(frozen=True)
 class PathTerm:
-    """One pair of paths that meet at ``meeting``: GN if they meet at the loss, T otherwise."""
+    """One pair of paths that meet at ``meeting``: GN if they meet at the loss, T otherwise.
+
+    Returned by :func:`path_terms`.
+
+    Attributes:
+        from_v: names along the path from v.
+        from_w: names along the path from w.
+        meeting: where they meet.
+        kind: ``GN`` or ``T``.
+        term: (d_v, d_w), batch average.
+    """
 
     from_v: tuple[str, ...]
     from_w: tuple[str, ...]
     meeting: str
     kind: str
-    term: Tensor  # (d_v, d_w), batch average
+    term: Tensor
 
     @property
     def resonance(self) -> float:
@@ -41,7 +51,18 @@ class PathTerm:
 
 @dataclass(frozen=True)
 class DagRoute:
-    """What one step of the recursion added to H_{v,w}: over an edge v→u (GN and T carried) or bent at node u."""
+    """What one step of the recursion added to H_{v,w}: over an edge v→u (GN and T carried) or bent at node u.
+
+    Returned by :func:`routing`.
+
+    Attributes:
+        v: node of the rows.
+        w: node of the columns.
+        via: the child over which it came, or where it bent.
+        gauss_newton: norm of what was carried.
+        tensor_carried: norm of the tensor part that was carried.
+        tensor_added: norm of the tensor part that arose here.
+    """
 
     v: str
     w: str
@@ -60,6 +81,13 @@ def path_jacobian(e: DagEvaluation, path: Sequence[str]) -> Tensor:
 
     Returns:
         The product of the edges by sample, (B, d_k, d_0); the identity for a path of one node.
+
+    >>> from netvitals.curvature.dag import DagEvaluation
+    >>> from netvitals.curvature.dag.graph import chain
+    >>> graph = chain([lambda f, t: f.tanh(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
+    >>> e = DagEvaluation(graph, torch.zeros(1, 3), torch.ones(1, 3))
+    >>> path_jacobian(e, ["0", "out"])[0].diag().tolist()
+    [2.0, 2.0, 2.0]
     """
     out = e.total(path[0], path[0])
     for a, b in pairwise(path):
@@ -78,6 +106,14 @@ def path_terms(e: DagEvaluation, v: str, w: str, limit: int = 10_000) -> tuple[l
 
     Returns:
         The terms, largest first, and the Frobenius norm of what they miss of the exact block.
+
+    >>> from netvitals.curvature.dag import DagEvaluation
+    >>> from netvitals.curvature.dag.graph import chain
+    >>> graph = chain([lambda f, t: f.tanh(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
+    >>> e = DagEvaluation(graph, torch.zeros(1, 3), torch.ones(1, 3))
+    >>> terms, missed = path_terms(e, "0", "0")
+    >>> terms[0].kind, terms[0].from_v, round(missed, 6)
+    ('GN', ('0', 'out'), 0.0)
     """
     top = e.graph.with_loss
     terms: list[PathTerm] = []
@@ -106,6 +142,13 @@ def path_resonance(e: DagEvaluation, from_v: Sequence[str], from_w: Sequence[str
 
     Returns:
         The Frobenius norm of the batch average.
+
+    >>> from netvitals.curvature.dag import DagEvaluation
+    >>> from netvitals.curvature.dag.graph import chain
+    >>> graph = chain([lambda f, t: f.tanh(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
+    >>> e = DagEvaluation(graph, torch.zeros(1, 3), torch.ones(1, 3))
+    >>> round(path_resonance(e, ["0", "out"], ["0", "out"]), 3) == round(8 * 3**0.5, 3)
+    True
     """
     curved = e.contracted(LOSS, from_v[-1], from_w[-1])
     return float((path_jacobian(e, from_v).mT @ curved @ path_jacobian(e, from_w)).mean(0).norm())
@@ -120,6 +163,13 @@ def routing(e: DagEvaluation, w: str) -> list[DagRoute]:
 
     Returns:
         One entry for every v and each of its children, with Frobenius norms of what came that way.
+
+    >>> from netvitals.curvature.dag import DagEvaluation
+    >>> from netvitals.curvature.dag.graph import chain
+    >>> graph = chain([lambda f, t: f.tanh(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
+    >>> e = DagEvaluation(graph, torch.zeros(1, 3), torch.ones(1, 3))
+    >>> [(r.v, r.via) for r in routing(e, "out")]
+    [('out', 'loss'), ('0', 'out')]
     """
     top = e.graph.with_loss
     out = []

@@ -19,7 +19,16 @@ from netvitals.curvature.dag.graph import LOSS
 
 @dataclass(frozen=True)
 class DagProducts:
-    """H r split in two; ``nodes`` by node (activation rows), ``parameters`` by node copy (parameter rows)."""
+    """H r split in two; ``nodes`` by node (activation rows), ``parameters`` by node copy (parameter rows).
+
+    Returned by :func:`product`.
+
+    Attributes:
+        nodes: H r by node.
+        nodes_gn: its Gauss–Newton part.
+        parameters: H r by node copy.
+        parameters_gn: its Gauss–Newton part.
+    """
 
     nodes: dict[str, Tensor]
     nodes_gn: dict[str, Tensor]
@@ -27,6 +36,7 @@ class DagProducts:
     parameters_gn: dict[str, Tensor]
 
     def tensor(self, v: str) -> Tensor:
+        """What Gauss–Newton leaves out of the product at node ``v``."""
         return self.nodes[v] - self.nodes_gn[v]
 
 
@@ -42,6 +52,13 @@ def product(
 
     Returns:
         The product by node and by node copy, and its Gauss–Newton part; batch averages.
+
+    >>> from netvitals.curvature.dag import DagEvaluation
+    >>> from netvitals.curvature.dag.graph import chain
+    >>> graph = chain([lambda f, t: f.tanh(), lambda f, t: 2 * f], loss=lambda f, y: (f - y).square().sum())
+    >>> e = DagEvaluation(graph, torch.zeros(1, 3), torch.ones(1, 3))
+    >>> product(e, injections={"out": torch.ones(3)}).nodes["0"].tolist()
+    [4.0, 4.0, 4.0]
     """
     r, injections = dict(r or {}), dict(injections or {})
     top = e.graph.with_loss

@@ -75,6 +75,9 @@ def loss_curves(slope: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
     Args:
         slope: its gradient at them, still differentiable.
         outputs: its variables.
+
+    Returns:
+        False for a linear loss.
     """
     pairs = [(s, o) for s, o in zip(slope, outputs) if s.requires_grad]
     if not pairs:
@@ -87,7 +90,14 @@ def loss_curves(slope: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """How far two ways to the same number may differ by rounding."""
+    """How far two ways to the same number may differ by rounding.
+
+    Args:
+        dtype: of the computation.
+
+    Returns:
+        Relative.
+    """
     return max(1e4 * torch.finfo(dtype).eps, LOOSE)
 
 

@@ -94,6 +94,9 @@ def opened(
         measurement: its name.
         model: whose parameters have to be the same.
         settings: that have to be the same.
+
+    Returns:
+        The journal.
     """
     if folder is None:
         return None
@@ -105,6 +108,9 @@ def fingerprint(model: nn.Module) -> str:
 
     Args:
         model: any module.
+
+    Returns:
+        Hexadecimal text.
 
     >>> fingerprint(nn.Linear(1, 1)) == fingerprint(nn.Linear(1, 1))
     False

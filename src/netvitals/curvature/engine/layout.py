@@ -82,6 +82,9 @@ def charted(task: Task) -> Anatomy | None:
 
     Args:
         task: a model and its batch.
+
+    Returns:
+        The anatomy.
     """
     try:
         return chart(task.model, task.inputs, keep_tensors=False)
@@ -132,11 +135,26 @@ def doubled_batch(task: Task, anatomy: Anatomy) -> tuple[int | None, Task | None
 
 
 def float_tensors(out: Any) -> list[Tensor]:
-    """The floating tensors of what a module returns, in order."""
+    """The floating tensors of what a module returns, in order.
+
+    Args:
+        out: of a module.
+
+    Returns:
+        The tensors.
+    """
     return [t for _, t in named_tensors("output", out) if t.is_floating_point() and t.ndim > 0]
 
 
 def replaced(out: Any, values: list[Tensor]) -> Any:
-    """What a module returned, with its floating tensors replaced in order."""
+    """What a module returned, with its floating tensors replaced in order.
+
+    Args:
+        out: of a module.
+        values: one a floating tensor.
+
+    Returns:
+        The same containers.
+    """
     queue = iter(values)
     return mapped(out, lambda t: next(queue) if t.is_floating_point() and t.ndim > 0 else t)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.anatomy.batching import named_tensors
 from netvitals.curvature.engine.layout import Place, charted, coarsest, doubled_batch, float_tensors, layout_of
 from netvitals.curvature.engine.problem import Problem, float_outputs
@@ -41,7 +42,7 @@ class Node:
 
 
 def parameter_node(name: str, shape: tuple[int, ...], op: str = "Parameter") -> Node:
-    """A node of parameter space, with as many coordinates as the shape has."""
+    """A node ``name`` of parameter space, with as many coordinates as ``shape`` has; ``op`` is its kind."""
     return Node(name=name, module=name, call=1, op=op, shape=shape, size=math.prod(shape))
 
 
@@ -57,7 +58,7 @@ class Survey:
 
 
 def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
-    """Run the model once and note each module's calls. Stops with a sentence when the graph outgrows ``memory``."""
+    """Run the model of ``problem`` once and note modules' ``calls``; a sentence when the graph outgrows ``memory``."""
     seen = Survey()
     doubled = _doubled_shapes(problem) if calls else {}
     counts: dict[str, int] = {}
@@ -122,11 +123,11 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
 
 
 def too_large(needed: int, memory: int, examples: int) -> str:
-    """The sentence of a ``MemoryError``: bytes needed, bytes allowed, and how many examples would fit."""
+    """The sentence of a ``MemoryError``: bytes ``needed``, bytes allowed (``memory``), ``examples`` that would fit."""
     fit = max(1, int(examples * memory / needed))
     return (
         f"a batch of {examples} needs at least {needed / 2**20:.3g} MiB for its graph, the budget is "
-        f"{memory / 2**20:.3g} MiB: pass about {fit} examples, or raise memory="
+        f"{memory / 2**20:.3g} MiB: pass about {fit} examples, or raise memory= {see('no-memory')}"
     )
 
 
@@ -170,7 +171,9 @@ def _doubled_shapes(problem: Problem) -> dict[tuple[str, int], list[tuple[int, .
 
 
 def choose(problem: Problem, seen: Survey, nodes: Choice, space: str) -> tuple[list[Node], str, dict[str, str]]:
-    """The nodes to measure, in the order they run, a sentence on how they were chosen, and what was left out."""
+    """The ``nodes`` of ``space`` to measure in ``problem``, of those ``seen``, in order; how they were chosen; what
+    not.
+    """
     modules = dict(problem.model.named_modules())
     if nodes is None:
         return _default(problem, seen, space)
@@ -227,7 +230,7 @@ def _of_space(problem: Problem, seen: Survey, names: Iterable[str], space: str) 
 
 
 def parameters_of(model: nn.Module, name: str) -> list[nn.Parameter]:
-    """The trainable parameters of a submodule, or the one parameter of that name."""
+    """The trainable parameters of the submodule ``name`` of ``model``, or the one parameter of that name."""
     weights = dict(model.named_parameters())
     if name in weights:
         return [weights[name]] if weights[name].requires_grad else []

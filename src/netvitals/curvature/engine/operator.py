@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.curvature.engine.cost import Cost
@@ -132,7 +133,9 @@ class Operators:
     def products(self) -> Products | Stream:
         """What makes the products; inside ``with``."""
         if self._live is None:
-            raise RuntimeError("the products are closed: use this inside `with operators(...) as of:`")
+            raise RuntimeError(
+                f"the products are closed: use this inside `with operators(...) as of:` {see('products-closed')}"
+            )
         return self._live
 
     @property

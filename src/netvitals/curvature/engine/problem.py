@@ -99,7 +99,14 @@ def _loss_of_all(task: Task, outputs: Any) -> Tensor | None:
 
 
 def float_outputs(outputs: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
-    """The floating tensors inside a model's output, and a function that puts others in their place."""
+    """The floating tensors inside a model's output, and a function that puts others in their place.
+
+    Args:
+        outputs: of a model.
+
+    Returns:
+        Tensors, and the function.
+    """
     tree, close = _opened(outputs)
     leaves, spec = tree_flatten(tree)
     where = [i for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.is_floating_point()]
@@ -136,6 +143,13 @@ def laboratory(model: nn.Module, mode: Mode = "as_is") -> Iterator[None]:
     """Math attention, no fast paths, no in-place activations, gradients on: everything put back afterwards.
 
     Fused attention, the transformer fast path and fused RNN kernels have no second derivative.
+
+    Args:
+        model: that will be run.
+        mode: ``"as_is"``, ``"train"`` or ``"eval"``.
+
+    Returns:
+        Nothing; it holds inside the block.
     """
     mha, cudnn = torch.backends.mha.get_fastpath_enabled(), torch.backends.cudnn.enabled
     recurrent = any(isinstance(m, nn.RNNBase) for m in model.modules())
@@ -161,7 +175,11 @@ def laboratory(model: nn.Module, mode: Mode = "as_is") -> Iterator[None]:
 
 
 def refuse_noise(model: nn.Module) -> None:
-    """A product with a random network estimates nothing: name the dropout that is still on."""
+    """A product with a random network estimates nothing: name the dropout that is still on.
+
+    Args:
+        model: that will be run.
+    """
     for name, m in model.named_modules():
         if not m.training:
             continue
@@ -186,7 +204,15 @@ def advised() -> Iterator[None]:
 
 
 def advice_for(error: Exception, node: str = "") -> ValueError | None:
-    """A sentence for the errors autograd raises when a second derivative cannot be had; None for unknown errors."""
+    """A sentence for the errors autograd raises when a second derivative cannot be had; None for unknown errors.
+
+    Args:
+        error: that autograd raised.
+        node: where, if that is known.
+
+    Returns:
+        The error to raise instead.
+    """
     text = str(error)
     where = f" at or below {node!r}" if node else ""
     if "modified by an inplace operation" in text:

@@ -28,6 +28,9 @@ def folded(rows: Tensor, seed: int) -> Tensor:
         rows: vectors.
         seed: of the signs; the same for all vectors that are compared.
 
+    Returns:
+        (m, s).
+
     >>> folded(torch.ones(2, 3), 0).shape, folded(torch.ones(2, 1000), 0).shape
     (torch.Size([2, 3]), torch.Size([2, 256]))
     """
@@ -46,6 +49,9 @@ def sketched(column: Column) -> list[list[Tensor]]:
 
     Args:
         column: of one batch.
+
+    Returns:
+        Three lists.
     """
     flat = lambda pieces: torch.cat([p.reshape(p.shape[0], -1) for p in pieces], 1)
     parts: list[list[Tensor]] = [[], [], []]
@@ -64,6 +70,9 @@ def inner_products(batches: list[list[list[Tensor]]], weights: np.ndarray) -> np
     Args:
         batches: of every batch what :func:`sketched` gave.
         weights: of the batches.
+
+    Returns:
+        The products.
     """
     share = torch.as_tensor(weights / weights.sum(), dtype=torch.float64)
     out = []

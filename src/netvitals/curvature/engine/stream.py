@@ -38,6 +38,9 @@ def several(batch: Any) -> bool:
     Args:
         batch: what a user gave.
 
+    Returns:
+        False for one batch.
+
     >>> pair = (torch.ones(2, 3), torch.ones(2))
     >>> several(pair), several([pair, pair])
     (False, True)
@@ -55,7 +58,11 @@ class Stream:
         model: any module; left exactly as it was.
         loss_fn: a mean over examples.
         batches: a list of batches or a loader that gives the same data each time.
-        nodes, space, dtype, mode, memory: as for one batch.
+        nodes: as for one batch.
+        space: as for one batch.
+        dtype: as for one batch.
+        mode: as for one batch.
+        memory: as for one batch.
         split: False when the parts of H may not be asked for.
         tensors: every trainable parameter tensor is a node.
         journal: where the sums of each pass are kept, for a run that goes on later.

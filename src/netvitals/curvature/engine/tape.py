@@ -252,6 +252,9 @@ def recorded(
         dtype: measure a copy in this dtype.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         memory: budget in bytes for the graph and the products on it.
+
+    Returns:
+        The tape.
     """
     if space not in ("activation", "parameter"):
         raise ValueError(f"space is {space!r}, expected 'activation' or 'parameter'")
@@ -279,7 +282,9 @@ def recorded_parameters(
     mode: Mode = "as_is",
     memory: int = 2 << 30,
 ) -> Iterator[Tape]:
-    """A tape whose nodes are the trainable parameter tensors; those that do not reach the loss are left out."""
+    """A tape of ``model`` on ``batch`` under ``loss_fn`` whose nodes are the trainable parameter tensors; those that do
+    not reach the loss are left out. ``dtype``, ``mode`` and ``memory`` are as for :func:`recorded`.
+    """
     problem = Problem(model, loss_fn, batch, dtype)
     named = [(name, p) for name, p in problem.model.named_parameters() if p.requires_grad]
     if not named:

@@ -76,6 +76,9 @@ def by_tensor(diagonals: Tensor, sizes: list[int]) -> np.ndarray:
         diagonals: one row a sample.
         sizes: coordinates of each tensor.
 
+    Returns:
+        The sums.
+
     >>> by_tensor(torch.tensor([[1.0, 2.0, 3.0]]), [1, 2]).tolist()
     [[1.0, 5.0]]
     """
@@ -88,6 +91,9 @@ def widened(count: int) -> float:
 
     Args:
         count: samples.
+
+    Returns:
+        a factor, at least 1.
 
     >>> widened(5), round(widened(50), 3)
     (1.4142135623730951, 1.021)

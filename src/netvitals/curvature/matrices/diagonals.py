@@ -24,11 +24,24 @@ from netvitals.curvature.measure.result import shortened, skipped_line
 
 @dataclass(frozen=True, kw_only=True)
 class Diagonal(Result):
-    """The diagonal by parameter name, shaped like the parameter; ``stderr`` is 0 where it is exact."""
+    """The diagonal by parameter name, shaped like the parameter; ``stderr`` is 0 where it is exact.
+
+    Returned by :func:`diagonal`.
+
+    Attributes:
+        values: by parameter name, shaped like the parameter.
+        stderr: standard error over probes; 0 where it is exact.
+        method: "exact", "hutchinson" or "hutch++".
+        probes: random vectors.
+        seed: of the probes.
+        part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
+        cost: in gradient-equivalents.
+        skipped: parameter that was left out → reason.
+    """
 
     values: dict[str, Tensor]
     stderr: dict[str, Tensor]
-    method: str  # "exact", "hutchinson" or "hutch++"
+    method: str
     probes: int
     seed: int
     part: str

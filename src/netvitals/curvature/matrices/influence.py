@@ -32,22 +32,34 @@ from netvitals.curvature.matrices.solving import solved
 
 @dataclass(frozen=True, kw_only=True)
 class Influence(Result):
-    """Of every training example, by how much the test loss rises when it is left out; in the order of the batches."""
+    """Of every training example, by how much the test loss rises when it is left out; in the order of the batches.
 
-    left_out: np.ndarray  # (N,)
+    Returned by :func:`influence`.
+
+    Attributes:
+        left_out: (N,).
+        damping: added to the matrix before it is inverted.
+        residual: of the linear system, relative.
+        products: Hessian-vector products that were spent.
+        test_loss: as the model stands.
+        part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
+        skipped: parameter that was left out → reason.
+    """
+
+    left_out: np.ndarray
     damping: float
-    residual: float  # of the linear system, relative
+    residual: float
     products: int
     test_loss: float
     part: str
     skipped: dict[str, str] = field(default_factory=dict)
 
     def helpful(self, most: int = 5) -> list[int]:
-        """Examples whose absence would raise the test loss most."""
+        """The ``most`` examples whose absence would raise the test loss most."""
         return [int(i) for i in np.argsort(-self.left_out)[:most]]
 
     def harmful(self, most: int = 5) -> list[int]:
-        """Examples whose absence would lower it most."""
+        """The ``most`` examples whose absence would lower it most."""
         return [int(i) for i in np.argsort(self.left_out)[:most]]
 
     def rows(self) -> list[dict[str, Any]]:

@@ -76,7 +76,15 @@ class KroneckerBlock(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Kronecker(Result):
-    """Blocks by layer, each with its measured error."""
+    """Blocks by layer, each with its measured error.
+
+    Returned by :func:`kronecker`.
+
+    Attributes:
+        layers: the block of each layer by name, with its measured error.
+        labels: drawn per example for the Fisher matrix.
+        skipped: layer that was left out → reason.
+    """
 
     layers: dict[str, KroneckerBlock]
     labels: int

@@ -29,7 +29,15 @@ class Estimates:
 
 
 def estimates(found: Sweep, sizes: list[int]) -> Estimates:
-    """Both orders of a pair estimate the same norm; they are averaged, and an exact column replaces its partner."""
+    """Both orders of a pair estimate the same norm; they are averaged, and an exact column replaces its partner.
+
+    Args:
+        found: the sweep.
+        sizes: of the nodes.
+
+    Returns:
+        Norms with standard errors.
+    """
     n = len(sizes)
     sure = found.exact.astype(float)
     share = np.where(sure[None, :] == sure[:, None], 0.5, sure[None, :])[None]  # of the order (v, w)
@@ -121,6 +129,9 @@ def sampling_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     Args:
         values: (B, ...), one row a batch.
         weights: (B,), not negative.
+
+    Returns:
+        Shaped like one row.
 
     >>> float(sampling_error(np.array([1.0, 3.0]), np.ones(2)))
     1.0

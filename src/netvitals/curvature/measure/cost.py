@@ -21,14 +21,28 @@ from netvitals.curvature.engine.tape import Space, recorded
 
 @dataclass(frozen=True, kw_only=True)
 class CostPlan(Result):
-    """Products, gradient-equivalents, bytes and seconds; the seconds come from one timed product on this machine."""
+    """Products, gradient-equivalents, bytes and seconds; the seconds come from one timed product on this machine.
+
+    Returned by :func:`plan`.
+
+    Attributes:
+        nodes: that would be measured.
+        chosen: how they were chosen.
+        products: Hessian-vector products.
+        gradients: what they cost, in gradients of the batch.
+        graph_bytes: that the recorded graph takes.
+        block_bytes: of the dense blocks, if exact.
+        probes_at_once: products that fit into memory together.
+        seconds: estimated from one timed product.
+        skipped: node that would be left out → reason.
+    """
 
     nodes: tuple[str, ...]
     chosen: str
     products: int
     gradients: float
     graph_bytes: int
-    block_bytes: int  # of the dense blocks, if exact
+    block_bytes: int
     probes_at_once: int
     seconds: float
     skipped: dict[str, str] = field(default_factory=dict)

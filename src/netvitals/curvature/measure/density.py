@@ -32,6 +32,26 @@ class SpectralDensity(Result):
 
     ``nodes`` and ``weights`` are the Ritz values of each run and their shares, (runs, steps). ``negative_mass`` is the
     sum of |λ| over negative eigenvalues, ``trace`` the sum of all.
+
+    Returned by :func:`spectral_density`.
+
+    Attributes:
+        grid: eigenvalues.
+        density: at each of them.
+        density_stderr: standard error over runs.
+        nodes: Ritz values of each run, (runs, steps).
+        weights: their shares.
+        size: number of parameters.
+        negative_mass: sum of |λ| over negative eigenvalues.
+        negative_mass_stderr: standard error over runs.
+        trace: sum of all eigenvalues.
+        trace_stderr: standard error over runs.
+        part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
+        steps: of Lanczos.
+        runs: random starts.
+        seed: of the starts.
+        cost: in gradient-equivalents.
+        skipped: parameter that was left out → reason.
     """
 
     grid: np.ndarray

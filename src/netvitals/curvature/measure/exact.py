@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals._trouble import see
 from netvitals.curvature.engine.probes import identity
 from netvitals.curvature.engine.products import Column, Pieces, Products, Progress
 from netvitals.curvature.measure import metrics
@@ -47,6 +48,15 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
 
     With ``per_sample`` the same unit vector goes to every example at once, which is right because examples do not see
     each other. Otherwise the products' leaves say what a coordinate is: shared by all examples, or one of each.
+
+    Args:
+        products: with the Hessian.
+        per_sample: keep examples apart.
+        budget: bytes of the matrices.
+        progress: called with (rows done, all).
+
+    Returns:
+        The blocks.
     """
     tape = products.tape
     b = tape.examples
@@ -58,7 +68,7 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
         raise MemoryError(
             f"the blocks of {len(sizes)} nodes with {total} coordinates need {needed / 2**20:.4g} MiB"
             f"{f' for {b} examples' if per_sample else ''}, the budget is {budget / 2**20:.4g} MiB: "
-            "use fewer nodes or examples, method='stochastic', or raise memory="
+            f"use fewer nodes or examples, method='stochastic', or raise memory= {see('no-memory')}"
         )
     shape = (copies, total, total) if per_sample else (total, total)
     gn, tensor = (torch.zeros(shape, dtype=products.flat[0].dtype, device=products.flat[0].device) for _ in range(2))
@@ -98,7 +108,14 @@ def _store(column: Column, gn: Tensor, tensor: Tensor, starts: np.ndarray, at: s
 
 
 def block_norms(blocks: Blocks) -> dict[str, np.ndarray]:
-    """Frobenius norms of H, GN and T, spectral norms of H: N×N, or B×N×N by example."""
+    """Frobenius norms of H, GN and T, spectral norms of H: N×N, or B×N×N by example.
+
+    Args:
+        blocks: of all pairs.
+
+    Returns:
+        Arrays by name.
+    """
     names = list(blocks.index)
     lead = tuple(blocks.gauss_newton.shape[:-2])
     out = {k: np.zeros((*lead, len(names), len(names))) for k in ("H", "GN", "T", "spectral")}

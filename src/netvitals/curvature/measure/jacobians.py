@@ -149,6 +149,12 @@ def node_jacobians(
 
     Returns:
         A context that gives ``NodeJacobians``: ``jacobian(w, v)``, ``output(v)``, ``edges()``.
+
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    >>> with node_jacobians(net, nn.MSELoss(), (torch.randn(4, 3), torch.randn(4, 2)), nodes=["0", "2"]) as found:
+    ...     jacobian = found.jacobian("2", "0")
+    >>> tuple(jacobian.shape)  # by example, outputs of the last layer by those of the first
+    (4, 2, 5)
     """
     with recorded(model, loss_fn, batch, nodes=nodes, dtype=dtype, mode=mode, memory=memory) as tape:
         if tape.interacts:
@@ -160,7 +166,7 @@ def node_jacobians(
 
 
 def lyapunov(chain: Sequence[Tensor]) -> Lyapunov:
-    r"""Exponents of a chain of Jacobians $D_1,\dots,D_m$ in the order they apply, each (B, d_out, d_in).
+    r"""Exponents of a ``chain`` of Jacobians $D_1,\dots,D_m$ in the order they apply, each (B, d_out, d_in).
 
     >>> half = 0.5 * torch.eye(3).expand(2, 3, 3)
     >>> print(lyapunov([half, half]))
@@ -220,7 +226,15 @@ def gaussian_exponents(width: int, scale: float = 1.0) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bend(Result):
-    """E[σ''(z)²] over pre-activations, by layer and pooled; the gap is proportional to its root, ``rms``."""
+    """E[σ''(z)²] over pre-activations, by layer and pooled; the gap is proportional to its root, ``rms``.
+
+    Returned by :func:`activation_bend`.
+
+    Attributes:
+        by_layer: mean of σ''² by the name of the module.
+        pooled: over all entries.
+        skipped: module that was not called → reason.
+    """
 
     by_layer: dict[str, float]
     pooled: float
@@ -259,6 +273,11 @@ def activation_bend(
 
     Returns:
         The mean by layer and over all; modules that the forward pass does not call are in ``skipped``.
+
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 5), nn.Tanh())
+    >>> bend = activation_bend(net, torch.randn(8, 3))
+    >>> bend.by_layer["1"], bend.by_layer["3"] > 0  # a ReLU is straight on both sides
+    (0.0, True)
     """
     chosen = [(n, m) for n, m in model.named_modules() if _wanted(n, m, only)]
     if not chosen:

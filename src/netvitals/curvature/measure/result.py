@@ -27,6 +27,42 @@ class InterlayerCurvature(Result):
     the same matrices by example, shape (B, N, N), when the reduction keeps examples apart; the N×N numbers and their
     errors are then over examples. Of many batches, ``sampling`` has by metric the standard error over them (N×N): how
     far other data would have given other numbers.
+
+    Returned by :func:`interlayer`.
+
+    Attributes:
+        nodes: names, in the order of the forward pass.
+        sizes: dimension of each node.
+        space: ``activation`` or ``parameter``.
+        method: ``exact`` or ``stochastic``.
+        reduction: how examples were put together.
+        probes: products spent on each node.
+        seed: of the probes.
+        examples: in the batch.
+        loss: of the batch.
+        resonance: (N, N), Frobenius norm of each block of H.
+        resonance_stderr: its standard error.
+        gauss_newton: (N, N), that of the Gauss–Newton part.
+        gauss_newton_stderr: its standard error.
+        tensor: (N, N), that of the rest, H − GN.
+        tensor_stderr: its standard error.
+        coupling: (N, N), the block against the two diagonal ones.
+        coupling_stderr: its standard error.
+        stable_rank: (N, N), directions that the block uses.
+        stable_rank_stderr: its standard error.
+        gn_gap: (N, N), ``tensor`` over ``gauss_newton``.
+        gn_gap_stderr: its standard error.
+        spectral_norm: (N, N), largest singular value, from below.
+        cost: in gradient-equivalents.
+        products: Hessian-vector products behind the numbers.
+        graph: how the nodes follow each other.
+        chosen: how the nodes were chosen.
+        floor: gaps below this are rounding.
+        stable_rank_is_bound: (N, N), where the spectral norm had not converged.
+        per_sample: the matrices by example, (B, N, N), where the reduction keeps examples apart.
+        sampling: standard error over many batches, by metric.
+        blocks: the matrices themselves, with ``method="exact"``.
+        skipped: node that was left out → reason.
     """
 
     nodes: tuple[str, ...]
@@ -51,25 +87,25 @@ class InterlayerCurvature(Result):
     gn_gap: np.ndarray
     gn_gap_stderr: np.ndarray
     spectral_norm: np.ndarray
-    cost: float  # gradient-equivalents
-    products: int  # Hessian-vector products behind the numbers
+    cost: float
+    products: int
     graph: NodeGraph
-    chosen: str  # how the nodes were chosen
-    floor: float  # gaps below this are rounding
+    chosen: str
+    floor: float
     stable_rank_is_bound: np.ndarray
     per_sample: dict[str, np.ndarray] = field(default_factory=dict)
-    sampling: dict[str, np.ndarray] = field(default_factory=dict)  # over many batches, by metric
+    sampling: dict[str, np.ndarray] = field(default_factory=dict)
     blocks: Blocks | None = None
     skipped: dict[str, str] = field(default_factory=dict)
 
     def block(self, v: str, w: str) -> ExactBlock:
-        """The matrices (H, GN, T) of a pair; only with ``method="exact"``."""
+        """The matrices (H, GN, T) of nodes ``v`` and ``w``; only with ``method="exact"``."""
         if self.blocks is None:
             raise ValueError("a stochastic result has no blocks, only their norms: use method='exact'")
         return self.blocks.block(v, w)
 
     def at(self, v: str, w: str) -> dict[str, float]:
-        """All numbers of one pair."""
+        """All numbers of the pair ``v``, ``w``."""
         i, j = self.position(v), self.position(w)
         found = {k + end: float(getattr(self, k + end)[i, j]) for k in METRICS for end in ("", "_stderr")}
         return found | {f"{k}_sampling": float(x[i, j]) for k, x in self.sampling.items()}
@@ -93,6 +129,7 @@ class InterlayerCurvature(Result):
         return found
 
     def position(self, name: str) -> int:
+        """The row of the node ``name`` in every matrix."""
         if name not in self.nodes:
             raise KeyError(f"no node {name!r}; the nodes are {', '.join(self.nodes)}")
         return self.nodes.index(name)
@@ -179,6 +216,13 @@ _TABLES = (
 def shortened(lines: Sequence[str], most: int = 30) -> list[str]:
     """At most ``most`` lines, the last of which says how many are missing.
 
+    Args:
+        lines: any.
+        most: that stay.
+
+    Returns:
+        The lines.
+
     >>> shortened(["a", "b", "c"], most=2)
     ['a', '… and 2 more']
     """
@@ -187,6 +231,13 @@ def shortened(lines: Sequence[str], most: int = 30) -> list[str]:
 
 def skipped_line(skipped: Mapping[str, str], most: int = 3) -> list[str]:
     """What was not measured, in a line; nothing when all was.
+
+    Args:
+        skipped: place → reason.
+        most: places that are named.
+
+    Returns:
+        One line or none.
 
     >>> skipped_line({"head": "frozen"})
     ['skipped: head (frozen)']

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.anatomy.lanczos import Lanczos
 from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
@@ -33,12 +34,27 @@ Which = Literal["LA", "SA", "LM"]
 
 @dataclass(frozen=True, kw_only=True)
 class Eigenvalues(Result):
-    """The k extreme eigenvalues, most extreme first; ``residuals`` bound the distance of each to a true eigenvalue."""
+    """The k extreme eigenvalues, most extreme first; ``residuals`` bound the distance of each to a true eigenvalue.
+
+    Returned by :func:`top_eigenvalues`.
+
+    Attributes:
+        values: most extreme first.
+        residuals: bound of the distance of each to a true eigenvalue.
+        vectors: (k, d), one unit vector a row.
+        sampling_stderr: over batches, at these vectors; NaN for one batch.
+        converged: whether all residuals are below the tolerance.
+        steps: of Lanczos.
+        which: ``LA`` largest, ``SA`` smallest, ``LM`` largest in size.
+        part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
+        cost: in gradient-equivalents.
+        skipped: parameter that was left out → reason.
+    """
 
     values: np.ndarray
     residuals: np.ndarray
-    vectors: Tensor  # (k, d)
-    sampling_stderr: np.ndarray  # over batches, at these vectors; NaN for one batch
+    vectors: Tensor
+    sampling_stderr: np.ndarray
     converged: bool
     steps: int
     which: str
@@ -176,7 +192,10 @@ def matrix_of(
     memory: int,
     journal: Journal | None = None,
 ) -> Iterator[tuple[Operator, Operators]]:
-    """The matrix whose spectrum is asked for, and the operators it comes from."""
+    """The ``part`` of the Hessian of ``loss_fn`` on ``batch`` whose spectrum is asked for, in a ``space`` of ``model``,
+    over all ``nodes`` or one ``node``, and the operators it comes from; ``mode``, ``dtype``, ``memory`` and
+    ``journal`` are as for :func:`top_eigenvalues`.
+    """
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
     chosen = [node] if node is not None and nodes is None else nodes
@@ -214,14 +233,16 @@ def _start(given: Tensor | None, seed: int, matrix: Operator) -> Tensor:
 
 
 def affordable(steps: int, runs: int, d: int, matrix: Operator, memory: int) -> int:
-    """Full reorthogonalisation keeps every vector; refuse before the machine does."""
+    """As many ``steps`` of ``runs`` vectors of ``d`` numbers as fit in ``memory``, in the precision of ``matrix``: full
+    reorthogonalisation keeps every vector; refuse before the machine does.
+    """
     item = torch.empty(0, dtype=matrix.dtype).element_size()
     needed = steps * runs * d * item
     if needed > memory:
         fit = memory // (runs * d * item)
         raise MemoryError(
             f"{steps} Lanczos vectors of {d} numbers in {runs} runs need {needed / 2**20:.4g} MiB, the "
-            f"budget is {memory / 2**20:.4g} MiB: use {fit} steps, or raise memory="
+            f"budget is {memory / 2**20:.4g} MiB: use {fit} steps, or raise memory= {see('no-memory')}"
         )
     return steps
 

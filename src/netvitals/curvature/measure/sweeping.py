@@ -137,7 +137,8 @@ def sweep(
     refine: int = 0,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Run the sweep. ``by_sample`` keeps examples apart; ``plain`` spends all probes as fresh ones, without a basis.
+    """Run the sweep over ``products`` with ``probes`` drawn by ``seed``. ``by_sample`` keeps examples apart; ``plain``
+    spends all probes as fresh ones, without a basis; ``progress`` is called with (products done, all).
 
     ``refine`` adds rounds of Golub–Kahan (Lanczos on the diagonal) for all pairs at once, N products a node each: for
     blocks whose singular values fall slowly, where the few vectors of the bases see too little of the largest.
@@ -211,7 +212,7 @@ def _second(run: _Run, w: int, basis: Tensor | None, part: int) -> Tensor | None
 
 
 def orthonormal(rows: Tensor) -> Tensor:
-    """Orthonormal rows with the same span, (S, m, d) with m ≤ d; QR, which is stable for nearly dependent rows."""
+    """Orthonormal ``rows`` with the same span, (S, m, d) with m ≤ d; QR, which is stable for nearly dependent rows."""
     wide = rows if rows.dtype == torch.float32 else rows.double()  # LAPACK has no half precision
     return torch.linalg.qr(wide.mT)[0].mT.to(rows.dtype)
 

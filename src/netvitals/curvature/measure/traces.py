@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from netvitals._trouble import see
 from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
@@ -35,7 +36,26 @@ CHECKED = 8  # portions of probes whose products are held against each other for
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(Result):
-    """Traces by parameter name, and of the whole; ``draws`` is (samples, tensors) in the order of ``names``."""
+    """Traces by parameter name, and of the whole; ``draws`` is (samples, tensors) in the order of ``names``.
+
+    Returned by :func:`trace`.
+
+    Attributes:
+        names: of the parameter tensors.
+        by_tensor: trace over each of them.
+        by_tensor_stderr: standard error over probes.
+        total: trace of the whole.
+        total_stderr: standard error over probes.
+        by_tensor_sampling: standard error over batches.
+        total_sampling: standard error over batches, of what other data would have given; NaN for one batch.
+        probes: random vectors.
+        seed: of the probes.
+        part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
+        method: "hutchinson", or "hutch++" where the large part was taken out first.
+        draws: (samples, tensors), in the order of ``names``.
+        cost: in gradient-equivalents.
+        skipped: parameter that was left out → reason.
+    """
 
     names: tuple[str, ...]
     by_tensor: dict[str, float]
@@ -43,11 +63,11 @@ class Trace(Result):
     total: float
     total_stderr: float
     by_tensor_sampling: dict[str, float]
-    total_sampling: float  # standard error over batches, of what other data would have given; NaN for one batch
+    total_sampling: float
     probes: int
     seed: int
     part: str
-    method: str  # "hutchinson", or "hutch++" where the large part was taken out first
+    method: str
     draws: np.ndarray
     cost: float
     skipped: dict[str, str] = field(default_factory=dict)
@@ -104,7 +124,9 @@ class _Plan:
         third, item = self.probes // 3, products.flat[0].element_size()
         fits = 3 * self.probes * size * item < self.room
         if self.method == "hutch++" and not fits:
-            raise MemoryError(f"method='hutch++' keeps {self.probes} products of {size} numbers: raise memory=")
+            raise MemoryError(
+                f"method='hutch++' keeps {self.probes} products of {size} numbers: raise memory= {see('no-memory')}"
+            )
         wide = size > (third if self.method == "hutch++" else 2 * self.probes)
         if self.method == "hutchinson" or self.distribution != "rademacher" or third < 3 or not (fits and wide):
             return self.plain(products, step), "hutchinson"

@@ -14,6 +14,7 @@ from netvitals.runs import Evidence, Finding, Remedy
 
 GUESS = 1.6  # the first loss over the cost of guessing
 GAIN = (0.1, 2.6)  # spread of a weight's entries times √fan-in; initialisations in use have 0.1 to 1.5
+TAIL = 7.5  # the largest entry over the spread; √3 of a uniform draw, and of a normal one below 6 for any size in use
 FADED = 2e-4  # spread of the inputs of the last hidden activation over that of the first
 GROWN = 30.0
 ALIKE = 0.15  # effective rank of a matrix over its smaller side, at the start; a random one has 0.6 and more
@@ -27,7 +28,15 @@ def _at_the_start(table: Table, vital: str, metric: str) -> list[tuple[Curve, fl
 
 
 def is_embedding(table: Table, parameter: str) -> bool:
-    """Whether a matrix is a table of rows to look up, by its name: such rows are not summed over."""
+    """Whether a matrix is a table of rows to look up, by its name: such rows are not summed over.
+
+    Args:
+        table: the curves of a run, whose metadata list its modules.
+        parameter: its dotted name.
+
+    Returns:
+        True where its rows are looked up.
+    """
     return (any(word in parameter for word in ("embed", ".wte", ".wpe")) and parameter != "embed.weight") or (
         parameter == "embed.weight" and not any(s.get("module") == "embed" for s in table.meta.get("sites", ()))
     )
@@ -37,6 +46,12 @@ def gains(table: Table) -> list[tuple[str, float]]:
     """Spread of the entries of every matrix times the root of its inputs, at the start; one entry a name.
 
     Embeddings are left out: their rows are looked up, not summed.
+
+    Args:
+        table: the curves of a run.
+
+    Returns:
+        Name and gain of every matrix.
     """
     out = []
     for s, norm in _at_the_start(table, "gradients", "weight_norm"):
@@ -48,6 +63,23 @@ def gains(table: Table) -> list[tuple[str, float]]:
     return out
 
 
+def was_trained(table: Table, parameter: str) -> bool:
+    """Whether a matrix had, at the start, entries that no draw has: training makes tails.
+
+    Args:
+        table: the curves of a run.
+        parameter: name of the matrix.
+
+    Returns:
+        True where its largest entry was beyond any draw's.
+    """
+    found = [table.get("drift", parameter, metric) for metric in ("min", "max", "weight_std")]
+    if any(s is None or not len(s.values) for s in found):
+        return False
+    low, high, std = (float(s.values[0]) for s in found if s is not None)
+    return max(-low, high) > TAIL * std
+
+
 @rule(
     "initialisation too large",
     "Did the first outputs have a sane size?",
@@ -56,21 +88,28 @@ def gains(table: Table) -> list[tuple[str, float]]:
     ("gradients", "weight_norm"),
     null="an untrained network guesses: its first loss is the entropy of the labels, within a few percent",
     threshold=f"a first loss above {GUESS:g} times the cost of guessing, or weights with a spread above "
-    f"{GAIN[1]:g}/√fan-in",
+    f"{GAIN[1]:g}/√fan-in and no entry beyond {TAIL:g} times it (those were trained)",
     source="initialisations that keep variance have 0.6 (torch's default) to 1.4 (He); the limits are choices",
     refuted_by="a network that was trained before on other labels",
     also=("loss", "gradients"),
 )
 def too_large(context: Context) -> Iterator[Finding]:
-    """An untrained network that is sure of itself, and wrong; or weights far larger than any recipe draws."""
+    """An untrained network that is sure of itself, and wrong; or weights far larger than any recipe draws.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     loss, cost = table.loss, cost_of_guessing(table)
     first = float(loss.values[0]) if loss is not None and len(loss.values) else float("nan")
     begun = table.steps and table.steps[0] == 0
     labels = next(iter(table.at("outputs", "chance")), None)
-    # what was trained before may have any size: then the first loss is below the cost of guessing
+    # what was trained before may have any size: then the first loss is below the cost of guessing, or the head is new
     fresh = bool(begun) and labels is not None and first > 0.7 * float(labels.finite[0])
-    wide = [(n, g) for n, g in gains(table) if g > GAIN[1]] if fresh else []
+    wide = [(n, g) for n, g in gains(table) if g > GAIN[1] and not was_trained(table, n)] if fresh else []
     sure = cost is not None and first > GUESS * cost + 0.5 and bool(begun)
     if not sure and not wide:
         return
@@ -121,7 +160,14 @@ def too_large(context: Context) -> Iterator[Finding]:
     also=("gradients",),
 )
 def too_small(context: Context) -> Iterator[Finding]:
-    """Weights far smaller than any recipe draws, so that the signal is gone after some layers."""
+    """Weights far smaller than any recipe draws, so that the signal is gone after some layers.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     if not table.steps or table.steps[0] != 0:
         return
@@ -173,7 +219,14 @@ def _has_skips(table: Table) -> bool:
     refuted_by="weights that are of low rank on purpose",
 )
 def identical(context: Context) -> Iterator[Finding]:
-    """Layers whose units begin alike, and stay alike because they get the same gradients."""
+    """Layers whose units begin alike, and stay alike because they get the same gradients.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     if not table.steps or table.steps[0] != 0:
         return
@@ -212,7 +265,14 @@ def identical(context: Context) -> Iterator[Finding]:
     also=("gradients",),
 )
 def unbalanced(context: Context) -> Iterator[Finding]:
-    """Neighbours of which one holds nearly all the squared weight before any training."""
+    """Neighbours of which one holds nearly all the squared weight before any training.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     if not table.steps or table.steps[0] != 0:
         return

@@ -28,7 +28,14 @@ REPEATED = 4  # batches in a row that are equal
     refuted_by="a batch that is finite when looked at by hand",
 )
 def not_finite(context: Context) -> Iterator[Finding]:
-    """A batch that holds NaN or infinity."""
+    """A batch that holds NaN or infinity.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     for s in context.table.at("inputs", "max_abs", finite=False):
         broken = ~np.isfinite(s.values)
         if broken.any():
@@ -62,7 +69,14 @@ def not_finite(context: Context) -> Iterator[Finding]:
     "usual",
 )
 def unnormalised(context: Context) -> Iterator[Finding]:
-    """Inputs far larger than those that weights are drawn for."""
+    """Inputs far larger than those that weights are drawn for.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     for s in table.at("inputs", "std"):
         mean = table.get("inputs", s.site, "mean")
@@ -104,7 +118,14 @@ def unnormalised(context: Context) -> Iterator[Finding]:
     refuted_by="batches that differ when looked at by hand",
 )
 def constant(context: Context) -> Iterator[Finding]:
-    """Batches whose examples are all alike."""
+    """Batches whose examples are all alike.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     for s in context.table.at("inputs", "varying", finite=False):
         v = np.nan_to_num(s.values, nan=0.0)
         seen = v < CONSTANT
@@ -142,7 +163,14 @@ def constant(context: Context) -> Iterator[Finding]:
     refuted_by="a full batch on purpose: then all batches are equal from the first step on",
 )
 def same_batch(context: Context) -> Iterator[Finding]:
-    """One batch again and again."""
+    """One batch again and again.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     if context.table.meta.get("probe"):
         return  # what is looked at is a fixed batch, not the loop's
     for s in context.table.at("inputs", "mark"):
@@ -184,7 +212,14 @@ def same_batch(context: Context) -> Iterator[Finding]:
     refuted_by="a change of the data that is wanted and stays",
 )
 def odd(context: Context) -> Iterator[Finding]:
-    """Single batches whose inputs are far larger than all others."""
+    """Single batches whose inputs are far larger than all others.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     for s in context.table.at("inputs", "std"):
         usual = float(np.median(s.finite)) if len(s.finite) else 0.0
         high = s.values > ODD * usual

@@ -39,7 +39,14 @@ SWINGS, SWING, SWINGING = 20, 0.01, 0.2  # steps in a row, a rise that counts, s
     also=("loss",),
 )
 def clipping(context: Context) -> Iterator[Finding]:
-    """A gradient norm that is the same on every step, because it is always clipped."""
+    """A gradient norm that is the same on every step, because it is always clipped.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     found = always_clipped(table)
     ratio, cost = typical_ratio(table), cost_of_guessing(table)
@@ -87,7 +94,14 @@ def clipping(context: Context) -> Iterator[Finding]:
     also=("drift", "preactivations"),
 )
 def shrink(context: Context) -> Iterator[Finding]:
-    """Weights or gains that decay takes away faster than gradients can hold them."""
+    """Weights or gains that decay takes away faster than gradients can hold them.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     decay = max(
         (float(o.get("weight_decay", 0) or 0) for o in table.meta.get("optimizer") or () if isinstance(o, dict)),
@@ -159,7 +173,14 @@ def shrink(context: Context) -> Iterator[Finding]:
     also=("inputs",),
 )
 def edge(context: Context) -> Iterator[Finding]:
-    """A loss that swings from step to step though the batch is the same: rate times curvature is near two."""
+    """A loss that swings from step to step though the batch is the same: rate times curvature is near two.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     loss, marks = table.loss, table.at("inputs", "mark")
     if loss is None or len(loss.finite) < 30 or len(loss.finite) < len(loss.values) or np.ptp(np.diff(loss.steps)):

@@ -33,7 +33,14 @@ TRAVELLED = 0.3  # length of all steps over the weights: who went that far and s
     refuted_by="a loss that is finite when the step is repeated",
 )
 def not_finite(context: Context) -> Iterator[Finding]:
-    """A loss that is NaN or infinite, and the first number of the model that broke."""
+    """A loss that is NaN or infinite, and the first number of the model that broke.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     loss = context.table.loss
     if loss is None or len(loss.finite) == len(loss.values):
         return
@@ -74,7 +81,14 @@ def not_finite(context: Context) -> Iterator[Finding]:
     also=("outputs",),
 )
 def plateau(context: Context) -> Iterator[Finding]:
-    """A loss that is flat where guessing is, or that stood still for long before it fell."""
+    """A loss that is flat where guessing is, or that stood still for long before it fell.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table, loss = context.table, context.table.loss
     if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):
         return
@@ -165,7 +179,14 @@ def _flat_since(loss: Curve, level: float) -> int:
 )
 def at_chance(context: Context) -> Iterator[Finding]:
     """A network that moves and learns nothing: labels that do not go with the inputs, or a signal that does not
-    pass."""
+    pass.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table, loss, cost, ratio = (
         context.table,
         context.table.loss,

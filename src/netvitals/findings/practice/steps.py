@@ -12,6 +12,7 @@ from netvitals.findings.statistics import confidence, last_stretch, line, noise,
 from netvitals.runs import Evidence, Finding, Remedy
 
 EARLY = 6  # readings at the start
+HEAVY = 0.95  # a momentum above this is what makes steps long; 0.9 is usual
 FIRST = 0.2  # half of the matrices change by this share of themselves in one early step
 LONG = 0.06  # … by this share, while the loss climbs
 CLIMB = 1.3  # the loss, smoothed, above its start
@@ -19,6 +20,7 @@ ABOVE = 6.0  # … and that many times its noise above it
 PATH = 0.08  # length of all steps so far over the weights: less cannot have learned much
 UNLEARNED = 0.9  # of the cost of guessing
 STILL = 1e-7  # an update this small is none
+BORN = 1e-5  # a matrix that its first step makes up but for this began at zero
 SAME = 1e-3  # relative spread of a gradient norm that is clipped on every step
 READINGS = 8
 RELAPSING = 0.03  # updates of a run that went back to where it began
@@ -27,13 +29,20 @@ USUAL = 2e-3  # a rate that plain descent can learn with
 
 
 def typical_ratio(table: Table) -> Curve | None:
-    """Median over the matrices of the update ratio, step by step."""
+    """Median over the matrices of a ``table`` of the update ratio, step by step.
+
+    What began at zero (the second factor of an adapter, a branch that is to grow) has at first no size of its own that
+    a step could be compared with, and counts from the readings after the first ones.
+    """
     found = [s for s in table.at("gradients", "update_ratio") if table.is_matrix(s.site) and "[" not in s.site]
     if not found:
         return None
     longest = max(found, key=lambda s: len(s.steps))
     same = [s for s in found if len(s.steps) == len(longest.steps)]
     table_of_values = np.array([s.values for s in same])
+    born = np.abs(table_of_values[:, 0] - 1) < BORN
+    if not born.all():
+        table_of_values[born, :EARLY] = np.nan
     known = np.isfinite(table_of_values).any(0)
     values = np.full(table_of_values.shape[1], np.nan)
     values[known] = np.nanmedian(table_of_values[:, known], axis=0)
@@ -41,7 +50,7 @@ def typical_ratio(table: Table) -> Curve | None:
 
 
 def cost_of_guessing(table: Table) -> float | None:
-    """What guessing costs, from the labels seen, where the loss is a cross-entropy."""
+    """What guessing costs, from the labels seen in a ``table``, where the loss is a cross-entropy."""
     chance = next(iter(table.at("outputs", "chance")), None)
     if chance is None:
         return None
@@ -59,13 +68,14 @@ def cost_of_guessing(table: Table) -> float | None:
 
 
 def rate(table: Table) -> float:
-    """The learning rate that the optimizers began with; NaN where it is not known."""
+    """The learning rate that the optimizers of a ``table`` began with; NaN where it is not known."""
     given = [o.get("lr") for o in table.meta.get("optimizer") or () if isinstance(o, dict)]
     return max((float(r) for r in given if r is not None), default=float("nan"))
 
 
 def climbs(loss: Curve | None) -> tuple[int, float] | None:
-    """The step at which the loss stood highest above its start, and how many times; None where it never climbed surely.
+    """The step at which the ``loss`` stood highest above its start, and how many times; None where it never climbed
+    surely.
 
     The start is the median of the first readings; its noise decides what is a climb.
     """
@@ -83,8 +93,9 @@ def climbs(loss: Curve | None) -> tuple[int, float] | None:
 
 
 def relapses(loss: Curve | None) -> tuple[int, float, float] | None:
-    """The step at which the loss was lowest before it went back to where it began, with both levels; None where it did
-    not."""
+    """The step at which the ``loss`` was lowest before it went back to where it began, with both levels; None where it
+    did not.
+    """
     if loss is None or len(loss.finite) < 2 * READINGS or len(loss.finite) < len(loss.values):
         return None
     smooth = smoothed(loss.values)
@@ -110,7 +121,14 @@ def relapses(loss: Curve | None) -> tuple[int, float, float] | None:
     also=("loss", "stream"),
 )
 def too_high(context: Context) -> Iterator[Finding]:
-    """Steps that throw away what the network is, at the start or until the loss climbs."""
+    """Steps that throw away what the network is, at the start or until the loss climbs.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     ratio = typical_ratio(table)
     if ratio is None or not len(ratio.finite):
@@ -152,6 +170,17 @@ def too_high(context: Context) -> Iterator[Finding]:
     over = max(first / FIRST, longest / LONG if climb else 0.0, 1.0)
     factor = float(10 ** -np.clip(np.ceil(2 * np.log10(over)) / 2 + 0.5, 0.5, 1.5))
     sure = confidence(np.array([first]), FIRST) if climb is None else 0.95
+    advice = f"Lower the learning rate by {1 / factor:.0f} and begin again" + (
+        ", or let it rise over some hundred steps." if first > FIRST else ", and clip the gradient norm."
+    )
+    remedy = Remedy("restart_rate", factor)
+    momentum = max((float(s.finite[-1]) for s in table.at("optimizer", "momentum") if len(s.finite)), default=0.0)
+    if momentum > HEAVY:
+        advice = (
+            f"Lower the momentum from {momentum:g} to 0.9 and begin again: each gradient is followed for "
+            f"1/(1 − momentum), {1 / max(1 - momentum, 1e-6):.0f} steps."
+        )
+        remedy = Remedy("restart_momentum", 0.9)
     yield Finding(
         "critical" if climb is not None and not _recovers(table.loss) else "warning",
         "",
@@ -164,13 +193,12 @@ def too_high(context: Context) -> Iterator[Finding]:
             if table.adaptive
             else ""
         ),
-        advice=f"Lower the learning rate by {1 / factor:.0f} and begin again"
-        + (", or let it rise over some hundred steps." if first > FIRST else ", and clip the gradient norm."),
+        advice=advice,
         evidence=tuple(evidence),
         since=since,
         until=int(ratio.steps[-1]),
         confidence=max(sure, 0.6 if first > 1.5 * FIRST else 0.5),
-        remedy=Remedy("restart_rate", factor),
+        remedy=remedy,
     )
 
 
@@ -200,7 +228,14 @@ def _recovers(loss: Curve | None) -> bool:
     also=("loss", "outputs"),
 )
 def too_low(context: Context) -> Iterator[Finding]:
-    """Steps so short that an untrained network stays as it was drawn."""
+    """Steps so short that an untrained network stays as it was drawn.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     ratio, loss, cost = typical_ratio(table), table.loss, cost_of_guessing(table)
     if ratio is None or loss is None or cost is None or len(ratio.finite) < READINGS:
@@ -256,7 +291,14 @@ def too_low(context: Context) -> Iterator[Finding]:
     also=("loss",),
 )
 def at_zero(context: Context) -> Iterator[Finding]:
-    """Gradients, and no steps."""
+    """Gradients, and no steps.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     ratio, grads = typical_ratio(table), table.get("gradients", "model", "grad_norm")
     if ratio is None or grads is None or len(ratio.finite) < READINGS:
@@ -288,7 +330,7 @@ def at_zero(context: Context) -> Iterator[Finding]:
 
 
 def always_clipped(table: Table) -> tuple[Curve, float] | None:
-    """The gradient norm and its level, where it is the same on nearly every reading."""
+    """The gradient norm of a ``table`` and its level, where it is the same on nearly every reading."""
     whole = table.get("gradients", "model", "grad_norm")
     if whole is None or len(whole.finite) < READINGS or len(whole.finite) < len(whole.values):
         return None

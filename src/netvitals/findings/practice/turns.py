@@ -14,6 +14,7 @@ from netvitals.runs import Finding, Remedy
 
 RISE = 1.5  # the loss ends this many times above its smoothed lowest
 JUMP = 1.5  # a spike: this many times the median of the readings before it
+LOST = 0.05  # and this share of what the network knew by then, from guessing or from the start of the run
 BEFORE = 15  # so many of them
 
 
@@ -24,20 +25,31 @@ BEFORE = 15  # so many of them
     ("loss", "loss"),
     least=2 * READINGS,
     null="a reading of the loss stays within a few times its noise of those before it",
-    threshold=f"{JUMP:g} times the median of the {BEFORE} readings before and 8 times the noise, on three readings or "
-    f"more",
+    threshold=f"{JUMP:g} times the median of the {BEFORE} readings before and 8 times the noise, on two readings or "
+    f"more, and {LOST:.0%} of the way back to guessing: the loss of a converged run is small, and moves by factors",
     refuted_by="data of another kind on these steps, for which the loss is higher",
 )
 def spike(context: Context) -> Iterator[Finding]:
-    """A loss that jumped far above what it was and came back."""
+    """A loss that jumped far above what it was and came back.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     loss = context.table.loss
     if loss is None or len(loss.finite) < 2 * READINGS or len(loss.finite) < len(loss.values):
         return
     values = loss.values
+    # at the end of training too little gradient is left to tell a cross-entropy by, but its labels are known
+    guessing = [float(np.median(s.finite)) for s in context.table.at("outputs", "chance")]
+    begun = max(float(np.median(values[:BEFORE])), *guessing, 0.0)
     for i in range(BEFORE, len(values) - 3):
         before = values[i - BEFORE : i]
         usual, spread = float(np.median(before)), float(np.median(np.abs(before - np.median(before)))) / 0.6745
-        limit = max(JUMP * usual, usual + 8 * max(spread, noise(before)))
+        learned = max(0.0, begun - usual)
+        limit = max(JUMP * usual, usual + 8 * max(spread, noise(before)), usual + LOST * learned)
         if usual > 0 and (values[i : i + 2] > limit).all():
             back = np.flatnonzero(values[i:] <= max(1.1 * usual, usual + 2 * spread))
             end = int(loss.steps[i + back[0]]) if len(back) else None
@@ -78,7 +90,14 @@ def spike(context: Context) -> Iterator[Finding]:
     also=("loss",),
 )
 def overfitting(context: Context) -> Iterator[Finding]:
-    """Held-out loss that rises while training loss falls. Held-out data are the probe of the watch."""
+    """Held-out loss that rises while training loss falls. Held-out data are the probe of the watch.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     held, loss = table.get("loss", "model", "held"), table.loss
     if held is None or loss is None or len(held.finite) < 10 or len(held.finite) < len(held.values):
@@ -126,7 +145,14 @@ def overfitting(context: Context) -> Iterator[Finding]:
     refuted_by="data that became harder",
 )
 def rises(context: Context) -> Iterator[Finding]:
-    """A loss that ends well above its lowest."""
+    """A loss that ends well above its lowest.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     loss = context.table.loss
     if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):
         return

@@ -42,7 +42,14 @@ def _first_spreads(table: Table) -> list[tuple[Curve, float]]:
     refuted_by="a skip or a norm on the way that was not seen",
 )
 def vanishes(context: Context) -> Iterator[Finding]:
-    """Inputs that vary less and less with depth, before any training."""
+    """Inputs that vary less and less with depth, before any training.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     found = _first_spreads(context.table)
     if len(found) < LEAST or context.table.steps[0] != 0:
         return
@@ -82,7 +89,14 @@ def vanishes(context: Context) -> Iterator[Finding]:
     also=("outputs",),
 )
 def explodes(context: Context) -> Iterator[Finding]:
-    """Inputs that grow from layer to layer, before any training."""
+    """Inputs that grow from layer to layer, before any training.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     found = _first_spreads(context.table)
     if len(found) < LEAST or context.table.steps[0] != 0:
         return
@@ -123,7 +137,14 @@ def explodes(context: Context) -> Iterator[Finding]:
     refuted_by="embeddings that began near zero and a stream that is no larger than others in the end",
 )
 def grows(context: Context) -> Iterator[Finding]:
-    """A residual stream that grows over the steps, or from block to block."""
+    """A residual stream that grows over the steps, or from block to block.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     hits = []
     for s in table.at("stream", "norm"):
@@ -190,7 +211,14 @@ def _with_depth(table: Table) -> Iterator[Finding]:
     refuted_by="tokens that are told apart well by what is left",
 )
 def anisotropic(context: Context) -> Iterator[Finding]:
-    """Embeddings that all point one way."""
+    """Embeddings that all point one way.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table = context.table
     tokens = any("embed" in n or ".wte" in n for n in table.meta.get("shapes") or {})
     if not tokens or not table.steps or table.steps[0] != 0:

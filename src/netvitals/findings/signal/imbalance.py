@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
 
 from netvitals.findings.rules import Context, Hit, hit, rule, together
 from netvitals.runs import Finding, Severity
@@ -28,7 +31,14 @@ ALONE = 0.9
     refuted_by="the same shift at a tenth of the learning rate",
 )
 def growth(context: Context) -> Iterator[Finding]:
-    """Neighbouring layers of which one takes over the squared weight that they share."""
+    """Neighbouring layers of which one takes over the squared weight that they share.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     hits = []
     for s in context.table.at("imbalance", "relative"):
         shift = abs(s.end) - abs(s.start)
@@ -38,13 +48,35 @@ def growth(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: f"Neighbouring layers grow apart at {where}: {_heavier(worst)}",
-        why="Gradient flow conserves the imbalance ‖Wₗ₊₁‖² − ‖Wₗ‖² across ReLU and linear layers and moves it "
-        "slowly elsewhere. A large shift comes from what is not gradient flow: long steps, decay that differs by "
-        "layer, or an optimizer that rescales updates.",
+        why=_law(context),
         advice="Look at the update ratio of the two layers; the same weight decay for both, or a smaller learning rate "
         "for the growing one, holds them together. Unbalanced layers also shorten the way out of a saddle, so "
         "early in training this can be welcome.",
     )
+
+
+def _law(context: Context) -> str:
+    """What the law of conservation says of this network: nothing where its activations are not homogeneous."""
+    bent = [site for site, f in context.activations.items() if not _is_homogeneous(f)]
+    if context.activations and not bent:
+        return (
+            "Every activation here is homogeneous, so gradient flow conserves the imbalance ‖Wₗ₊₁‖² − ‖Wₗ‖²: the shift "
+            "comes from what is not gradient flow, long steps, decay that differs by layer, or an optimizer that "
+            "rescales updates."
+        )
+    where = f" (f(2z) is not 2 f(z) at {bent[0]})" if bent else ""
+    return (
+        "‖Wₗ₊₁‖² − ‖Wₗ‖² is what was measured. The law that gradient flow conserves it is not used here: it holds "
+        f"across homogeneous activations, and those of this network are not known to be{where}. Long steps, decay that "
+        "differs by layer and optimizers that rescale updates move it too."
+    )
+
+
+def _is_homogeneous(f: Callable[[Tensor], Tensor]) -> bool:
+    """f(2z) = 2 f(z) on a grid."""
+    z = torch.linspace(-3, 3, 25, dtype=torch.float64)
+    with torch.no_grad():
+        return bool((f(2 * z) - 2 * f(z)).abs().max() < 1e-6)
 
 
 def _heavier(hit: Hit) -> str:

@@ -41,7 +41,14 @@ LEAST = 3  # readings in a row without a token, so that one odd batch is no find
     refuted_by="scores that a cap in the model bounds",
 )
 def explosion(context: Context) -> Iterator[Finding]:
-    """Scores so large that low precision cannot tell the keys apart."""
+    """Scores so large that low precision cannot tell the keys apart.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     hits = []
     for s in context.table.at("attention", "max_logit"):
         usual = float(np.median(s.finite[: max(1, len(s.finite) // 4)]))
@@ -74,7 +81,14 @@ def explosion(context: Context) -> Iterator[Finding]:
     refuted_by="heads that look at one key because the task asks for it (a copy, a look-up)",
 )
 def collapse(context: Context) -> Iterator[Finding]:
-    """Blocks of which most heads put all their weight on a single key that is not the first."""
+    """Blocks of which most heads put all their weight on a single key that is not the first.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     table, hits = context.table, []
     for s in table.at("attention", "entropy"):
         entropy, first = (table.array("attention", s.site, metric) for metric in ("entropy", "first_token"))
@@ -106,17 +120,23 @@ def collapse(context: Context) -> Iterator[Finding]:
     "dead experts",
     "Does every expert get tokens?",
     "experts",
-    ("experts", "dead"),
+    ("experts", "unused"),
     optional=True,
-    null="with equal chances an expert gets no token with probability (1 − 1/E)^n, below one in a million from 14 E "
-    "tokens on",
-    threshold=f"an expert without a token on {LEAST} readings in a row",
+    null="an expert with a twentieth of an equal share gets one of 60 E choices, with 95 %",
+    threshold=f"an expert without a token over 60 E choices, on {LEAST} readings in a row",
     refuted_by="tokens for it on other batches",
 )
 def dead(context: Context) -> Iterator[Finding]:
-    """Mixtures of which some experts get no token on reading after reading."""
+    """Mixtures of which some experts get no token on reading after reading.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     hits = []
-    for s in context.table.at("experts", "dead"):
+    for s in context.table.at("experts", "unused"):
         lasting = float(s.finite[-LEAST:].min()) if len(s.finite) >= LEAST else 0.0
         share = context.table.array("experts", s.site, "share")
         if lasting > 0 and share is not None:
@@ -126,11 +146,11 @@ def dead(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Dead experts in {where}: {worst.evidence[0].value:.0f} of {called(worst.site)} got no token on the last "
-            f"{LEAST} readings."
+            f"Dead experts in {where}: {worst.evidence[0].value:.0f} of {called(worst.site)} got no token for so long "
+            "that even one with a twentieth of its share would have."
         ),
-        why="With equal chances an expert without a token is rarer than one in a million. It gets no gradient, so the "
-        "router never learns to use it; its parameters are paid for in vain.",
+        why="An expert without a token gets no gradient, so the router never learns to use it; its parameters are paid "
+        "for in vain.",
         advice="Add a loss or a bias that balances the load, put noise on the router's scores early in training, or "
         "start the dead experts from copies of busy ones.",
         remedy=Remedy("balance_experts", 0.05, tuple(h.site for h in hits)),
@@ -148,7 +168,14 @@ def dead(context: Context) -> Iterator[Finding]:
     refuted_by="data of one kind, for which these experts are right",
 )
 def hot(context: Context) -> Iterator[Finding]:
-    """Mixtures in which a few experts get most tokens."""
+    """Mixtures in which a few experts get most tokens.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     hits = []
     for s in context.table.at("experts", "hot"):
         effective, share = (

@@ -26,7 +26,14 @@ ORBIT = 0.1
     optional=True,
 )
 def stream_floor(context: Context) -> Iterator[Finding]:
-    """Blocks after which the weakest active direction of the residual stream is all but gone."""
+    """Blocks after which the weakest active direction of the residual stream is all but gone.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     hits = [hit(s, "warning", 1 / max(s.end, 1e-12)) for s in context.table.at("stream_floor", "ratio") if s.end < LOST]
     yield from together(
         hits,
@@ -51,7 +58,14 @@ def stream_floor(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def task_expansion(context: Context) -> Iterator[Finding]:
-    """Layers whose gradient spectrum jumped, as it does when the task grows."""
+    """Layers whose gradient spectrum jumped, as it does when the task grows.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     from netvitals.singular import condition_jumps
 
     hits = []
@@ -91,7 +105,14 @@ def task_expansion(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def compression(context: Context) -> Iterator[Finding]:
-    """Layers whose weakest gradient direction rises (accumulation) or falls (compression)."""
+    """Layers whose weakest gradient direction rises (accumulation) or falls (compression).
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     from netvitals.singular import phase
 
     named: dict[str, list[Hit]] = {"accumulation": [], "compression": []}
@@ -128,7 +149,14 @@ def compression(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def order_change(context: Context) -> Iterator[Finding]:
-    """The last change of the order of the nearest singular direction."""
+    """The last change of the order of the nearest singular direction.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     from netvitals.singular import change_points
 
     for s in context.table.at("orders", "order", pooled=True):
@@ -156,7 +184,14 @@ def order_change(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def gauge_drift(context: Context) -> Iterator[Finding]:
-    """Movement along directions that leave the loss as it is."""
+    """Movement along directions that leave the loss as it is.
+
+    Args:
+        context: the curves of the run, its activations and what was found so far.
+
+    Returns:
+        Findings; none where the readings do not show it.
+    """
     hits = [
         hit(s, "info", s.end, change=True) for s in context.table.at("gauge_charges", "orbit_moved") if s.end > ORBIT
     ]

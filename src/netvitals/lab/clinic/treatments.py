@@ -92,9 +92,14 @@ def _epsilon(session: Session, optimizer: Optimizer, remedy: Remedy, step: int) 
 
 
 def _restart(session: Session, optimizer: Optimizer, remedy: Remedy, step: int) -> Optimizer:
-    session.lr *= remedy.amount or 1.0
-    session.momentum = min(session.momentum, 0.9)
+    session.lr = (session.rate(step) or session.lr) * (remedy.amount or 1.0)  # of the rate that was found too high
     session.schedule = lambda at: min(1.0, max(at - step + 1, 1) / WARMUP)
+    _redraw(session, (), 1.0, step)
+    return _fresh(session, optimizer)
+
+
+def _momentum(session: Session, optimizer: Optimizer, remedy: Remedy, step: int) -> Optimizer:
+    session.momentum = remedy.amount or 0.9
     _redraw(session, (), 1.0, step)
     return _fresh(session, optimizer)
 
@@ -327,6 +332,7 @@ TREATMENTS: dict[str, Treatment] = {
     "rate": _rate,
     "epsilon": _epsilon,
     "restart_rate": _restart,
+    "restart_momentum": _momentum,
     "constant_rate": _constant,
     "decay": _decay,
     "clip": _clip,

@@ -105,7 +105,13 @@ def run(
         progress: False for silence, or a function that is called with a :class:`State`.
 
     Returns:
-        rows and verdicts; a later call with the same results file goes on where this one was stopped.
+        Rows and verdicts; a later call with the same results file goes on where this one was stopped.
+
+    >>> import tempfile
+    >>> file, claim = tempfile.mkdtemp() + "/results.sqlite", "activations/z_low-gelu-0.01"
+    >>> found = run("activations", "smoke", "inline", results=file, claims=[claim], progress=False)
+    >>> found.verdicts[claim].status
+    'holds'
     """
     chosen = find_study(study) if isinstance(study, str) else study
     wanted = claims_of(chosen) if claims is None else [find_claim(c) if isinstance(c, str) else c for c in claims]

@@ -145,7 +145,7 @@ def _plain(x: float) -> float | None:
 
 
 def to_json(value: Any) -> str:
-    """JSON that any reader takes: what is not finite is null."""
+    """The ``value`` as JSON that any reader takes: what is not finite is null."""
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:
@@ -153,7 +153,7 @@ def to_json(value: Any) -> str:
 
 
 def calm(findings: Findings) -> str:
-    """What to say where nothing was found: silence for want of readings is not health."""
+    """What to say where ``findings`` are empty: silence for want of readings is not health."""
     asked = [c for c in findings.checked if c.series]
     if not asked:
         return "But no rule found readings to look at."
@@ -166,7 +166,7 @@ def calm(findings: Findings) -> str:
 
 
 def block_of(name: str) -> str:
-    """The block of the network that a site belongs to: its name up to the first number in it.
+    """The block of the network that a site of this ``name`` belongs to: its name up to the first number in it.
 
     >>> block_of("transformer.h.3.mlp.act"), block_of("layers.0.1"), block_of("head"), block_of("model")
     ('transformer.h.3', 'layers.0', '', '')
@@ -237,7 +237,6 @@ def _finding(finding: Finding, vitals: Sequence[dict[str, Any]]) -> dict[str, An
     names = [m["name"] for m in entry["metrics"]] if entry else []
     record = finding.to_dict()
     record["evidence"] = [str(e) for e in finding.evidence]
-    record["rule_says"] = " ".join(filter(None, (finding.null, threshold_of(finding.rule), error_rate(finding.rule))))
     record["threshold"], record["clinic"] = threshold_of(finding.rule), error_rate(finding.rule)
     return record | {
         "vital": vital,

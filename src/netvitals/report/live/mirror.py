@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from netvitals._trouble import see
+
 SUFFIXES = ("run.sqlite", "run.sqlite-wal")
 TOLD = ("mtime", "created", "LastModified", "etag", "updated")  # how file systems tell that a file has changed
 EVERY_S = 5.0  # between looks at the place
@@ -29,14 +31,14 @@ class Mirror:
         try:
             self._there, self._path = url_to_fs(address)
         except (ValueError, ImportError) as error:
-            raise ValueError(f"{address!r} cannot be read: {error}") from None
+            raise ValueError(f"{address!r} cannot be read: {error} {see('no-run')}") from None
         self._home = tempfile.TemporaryDirectory(prefix="netvitals-mirror-")
         self.folder = Path(self._home.name) / Path(self._path.rstrip("/")).name
         self.folder.mkdir()
         self._every, self._looked = every, -float("inf")
         self._known: dict[str, Any] = {}
         if not self._there.exists(self._path):
-            raise FileNotFoundError(f"there is no folder {address!r} to look for runs in")
+            raise FileNotFoundError(f"there is no folder {address!r} to look for runs in {see('no-run')}")
 
     def sync(self) -> None:
         """Copy what has changed, unless that was looked at just now."""

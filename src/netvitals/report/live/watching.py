@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from netvitals._trouble import see
 from netvitals.findings import Findings, diagnose
 from netvitals.report.forecast_panel import forecast_panel
 from netvitals.report.live.mirror import Mirror
@@ -26,10 +27,16 @@ def runs_below(folder: str | os.PathLike[str]) -> list[str]:
     """Names of the runs below ``folder``, the latest first; a run's own folder counts as one run named ``.``.
 
     A link that leads out of the folder is no run of it.
+
+    Args:
+        folder: where to look, as deep as it goes.
+
+    Returns:
+        Paths relative to ``folder``.
     """
     root = Path(folder)
     if not root.exists():
-        raise FileNotFoundError(f"there is no folder {str(root)!r} to look for runs in")
+        raise FileNotFoundError(f"there is no folder {str(root)!r} to look for runs in {see('no-run')}")
     home = root.resolve()
     found = []
     for place, _, files in os.walk(root):
@@ -43,7 +50,14 @@ def runs_below(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def shown_name(name: str) -> str:
-    """A name as text can hold it: bytes that are no text are written out."""
+    """A name as text can hold it: bytes that are no text are written out.
+
+    Args:
+        name: of a run, as the file system has it.
+
+    Returns:
+        Text.
+    """
     return name.encode("utf-8", "backslashreplace").decode()
 
 

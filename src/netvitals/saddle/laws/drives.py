@@ -17,7 +17,14 @@ from netvitals.capture.result import Result
 
 
 def resolve(f: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """An activation by its registered name, or the callable itself."""
+    """An activation by its registered name, or the callable itself.
+
+    Args:
+        f: a registered name or a callable.
+
+    Returns:
+        The callable.
+    """
     if isinstance(f, str):
         from netvitals.activations import get
 
@@ -34,6 +41,20 @@ class Drive(Result):
     ``slope`` is $\alpha=\sigma'(0)$, ``h`` is $E[g\sigma(g)]$, ``lam_prime`` is $\lambda' = a_qh^{(q)}/(\alpha h)$,
     ``lam`` the normal-form coefficient $\lambda=\frac{2q}{q+1}\lambda'$ (erratum E3), ``k`` the drive in the clock $t$.
     For 1-homogeneous activations (class A) ``q`` is infinite and both corrections vanish.
+
+    Returned by :func:`drive`.
+
+    Attributes:
+        label: name of the activation.
+        slope: α = σ'(0).
+        q: degree of the first nonlinear term; infinite for 1-homogeneous activations.
+        h: E[gσ(g)] for a standard Gaussian g.
+        lam_prime: relative size of the first nonlinear term.
+        lam: the same as a coefficient of the normal form.
+        k: drive in the clock t.
+        depth: number of layers.
+        width: units of a hidden layer.
+        beta: strength of the teacher.
     """
 
     label: str

@@ -22,6 +22,18 @@ class ReducedFlow(Result):
     For a batch the shapes are ``t`` (steps, B), ``x`` (steps, B, L), ``escape_t`` (B,), ``final`` (B, L); for a single
     initial condition the axis B is absent. ``t`` is reduced time, ``s`` = N t the optimizer's clock (learning rate
     times steps). ``escape_t`` is NaN where the threshold was not reached; ``status`` says why.
+
+    Returned by :func:`reduced_flow`.
+
+    Attributes:
+        t: reduced times of the stored states.
+        x: scales of the layers at these times.
+        escape_t: when the threshold was passed; NaN where it was not.
+        final: scales at the end.
+        status: why each trajectory ended.
+        threshold: scale that counts as escape; None where none was asked for.
+        chain: the chain that was integrated.
+        evaluations: of the velocity.
     """
 
     t: np.ndarray
@@ -52,7 +64,7 @@ class ReducedFlow(Result):
         return self.x**2 - self.x[..., :1] ** 2
 
     def at(self, t: float | Sequence[float]) -> np.ndarray:
-        """States of a single trajectory at given times, by integrating again to each of them: (times, L)."""
+        """States of a single trajectory at times ``t``, by integrating again to each of them: (times, L)."""
         if self.x.ndim != 2:
             raise ValueError("at() is for a single initial condition; integrate rows of a batch one by one")
         times = torch.atleast_1d(torch.as_tensor(t, dtype=torch.float64))

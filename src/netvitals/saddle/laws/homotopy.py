@@ -114,7 +114,21 @@ def hitting_time(
     t_max: float = 1e6,
     rtol: float = 1e-9,
 ) -> float:
-    """T(ν)."""
+    """T(ν).
+
+    Args:
+        f0: velocity of the solvable flow.
+        f1: velocity of the flow of interest.
+        x0: start.
+        coordinate: which one has to pass the threshold.
+        threshold: its value there.
+        nu: 0 for the first flow, 1 for the second.
+        t_max: give up after this time.
+        rtol: relative tolerance of the solver.
+
+    Returns:
+        The time.
+    """
     return float(_forward(_mixed(f0, f1, nu), x0, coordinate, threshold, t_max, rtol, dense=False).t_events[0][0])
 
 
@@ -129,7 +143,21 @@ def homotopy_slice(
     t_max: float = 1e6,
     rtol: float = 1e-9,
 ) -> Slice:
-    """T(ν) and A(ν) by one forward and one adjoint solve."""
+    """T(ν) and A(ν) by one forward and one adjoint solve.
+
+    Args:
+        f0: velocity of the solvable flow.
+        f1: velocity of the flow of interest.
+        x0: start.
+        coordinate: which one has to pass the threshold.
+        threshold: its value there.
+        nu: 0 for the first flow, 1 for the second.
+        t_max: give up after this time.
+        rtol: relative tolerance of both solvers.
+
+    Returns:
+        Time and slope at this ν.
+    """
     from scipy.integrate import solve_ivp
 
     mixed = _mixed(f0, f1, nu)

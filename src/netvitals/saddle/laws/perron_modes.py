@@ -89,7 +89,17 @@ def perron(a: Any, b: Any, c: Any, d: Any) -> Perron:
 
 
 def stage_matrix(a: Any, b: Any, c: Any, d: Any) -> np.ndarray:
-    """J itself, to compare with a plain eigenvalue solver."""
+    """J itself, to compare with a plain eigenvalue solver.
+
+    Args:
+        a: damping of the first group, a vector.
+        b: how the second group drives the first.
+        c: how the first drives the second.
+        d: damping of the second group, a vector.
+
+    Returns:
+        The matrix.
+    """
     return np.block([[-np.diag(a), np.asarray(b, float)], [np.asarray(c, float), -np.diag(d)]])
 
 
@@ -97,6 +107,14 @@ def jacobian_blocks(jacobian: Any, x: Any, eta: Any) -> tuple[np.ndarray, np.nda
     """(A, B, C, D) of a Jacobian at a state: x and eta are the indices of the two groups of coordinates.
 
     A and D are taken from the diagonal; their off-diagonal entries have to be small for the test to apply.
+
+    Args:
+        jacobian: square.
+        x: indices of the first group.
+        eta: indices of the second.
+
+    Returns:
+        Two vectors of damping around two blocks of coupling.
     """
     j = np.asarray(jacobian, float)
     x, eta = np.asarray(x), np.asarray(eta)
@@ -186,14 +204,31 @@ class Truncations(Result):
 
 
 def truncations(a: Any, b: Any, c: Any, d: Any) -> Truncations:
-    """Growth rates of a graded problem cut at degree K = 1..K_max (entry k of A and D has degree k + 1)."""
+    """Growth rates of a graded problem cut at degree K = 1..K_max (entry k of A and D has degree k + 1).
+
+    Args:
+        a: damping of the first group, by degree.
+        b: how the second group drives the first.
+        c: how the first drives the second.
+        d: damping of the second group, by degree.
+
+    Returns:
+        Rates and loop gains, one a degree.
+    """
     a, b, c, d = (np.asarray(m, float) for m in (a, b, c, d))
     found = [perron(a[:k], b[:k, :k], c[:k, :k], d[:k]) for k in range(1, len(a) + 1)]
     return Truncations(tuple(p.rate for p in found), tuple(p.loop_gain for p in found))
 
 
 def graded_example(levels: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """A synthetic hierarchy: every degree feeds its neighbours, ever more weakly."""
+    """A synthetic hierarchy: every degree feeds its neighbours, ever more weakly.
+
+    Args:
+        levels: degrees of the hierarchy.
+
+    Returns:
+        (A, B, C, D), as :func:`truncations` takes them.
+    """
     k = np.arange(1, levels + 1)
     near = np.exp(-np.abs(k[:, None] - k[None, :])) / np.sqrt(k[:, None] * k[None, :])
     return np.ones(levels), 1.2 * near, 1.3 * near, 0.9 + 0.1 * k

@@ -23,7 +23,23 @@ from netvitals.saddle.laws.escape import escape_time, leading
 
 @dataclass(frozen=True, kw_only=True)
 class PlateauPlan(Result):
-    """One bottleneck and the plateau it makes."""
+    """One bottleneck and the plateau it makes.
+
+    Returned by :func:`plan`.
+
+    Attributes:
+        epsilon: scale of the small layers.
+        r: how many are small.
+        t: length of the plateau in reduced time.
+        s: the same in learning rate times steps.
+        steps: the same in optimizer steps.
+        depth: number of layers.
+        width: units of a hidden layer.
+        lr: learning rate.
+        law: the law that was used, in words.
+        method: as for :func:`escape_time`.
+        rates: ``layerwise`` (1 and 1/N) or ``uniform``.
+    """
 
     epsilon: float
     r: int

@@ -19,7 +19,17 @@ from netvitals.saddle.laws.drives import drive
 
 
 def transfer(f: str | Callable[[Tensor], Tensor], depth: int, rho: float, nodes: int = 128) -> float:
-    r"""$T_L(\rho)=E_g\prod_{j=1}^{L-1}\sigma'(c_j)$, $c_1=\rho g$, $c_j=\rho\sigma(c_{j-1})$; $T_L(0)=\alpha^{L-1}$."""
+    r"""$T_L(\rho)=E_g\prod_{j=1}^{L-1}\sigma'(c_j)$, $c_1=\rho g$, $c_j=\rho\sigma(c_{j-1})$; $T_L(0)=\alpha^{L-1}$.
+
+    Args:
+        f: the activation, or its name.
+        depth: number of layers.
+        rho: common scale of the layers.
+        nodes: of the Gauss–Hermite rule.
+
+    Returns:
+        The factor.
+    """
     chain = ScalarChain(f, 1, 1.0, nodes)
     c, product = rho * chain.g, torch.ones_like(chain.g)
     for _ in range(depth - 1):
@@ -32,6 +42,13 @@ def stage_integral(depth: int, theta: float | np.ndarray) -> float | np.ndarray:
     r"""$I_L(\theta)=\int_0^\theta(1+s^2)^{-(L-1)/2}ds=\theta\,{}_2F_1(\tfrac12,\tfrac{L-1}2;\tfrac32;-\theta^2)$.
 
     arcsinh θ, arctan θ and θ/√(1+θ²) for L = 2, 3, 4.
+
+    Args:
+        depth: number of layers, 2 or more.
+        theta: upper end.
+
+    Returns:
+        The integral, shaped like ``theta``.
 
     >>> round(float(stage_integral(3, 1.0)), 12) == round(np.pi / 4, 12)
     True
@@ -47,17 +64,28 @@ def stage_integral(depth: int, theta: float | np.ndarray) -> float | np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Stages(Result):
-    """Escape times of teacher modes under the stage law, clock t; ``order`` lists modes from first to last."""
+    """Escape times of teacher modes under the stage law, clock t; ``order`` lists modes from first to last.
+
+    Returned by :func:`stage_law`.
+
+    Attributes:
+        betas: strengths of the teacher's modes.
+        rhos: initial scale of the other L − 1 layers, for each mode.
+        rates: Γ_k.
+        times: escape time of each mode.
+        order: modes, first to last.
+        width: units of a hidden layer.
+    """
 
     betas: tuple[float, ...]
     rhos: tuple[float, ...]
-    rates: tuple[float, ...]  # Γ_k
+    rates: tuple[float, ...]
     times: tuple[float, ...]
     order: tuple[int, ...]
     width: int
 
     def ratio(self, later: int, earlier: int) -> float:
-        """t_later / t_earlier = (β_e/β_l)(ρ_e/ρ_l)^{L−2} up to the transfer factors."""
+        """t of mode ``later`` over that of mode ``earlier``: (β_e/β_l)(ρ_e/ρ_l)^{L−2} up to the transfer factors."""
         return self.times[later] / self.times[earlier]
 
     def __str__(self) -> str:
@@ -110,6 +138,15 @@ def stage_law(
 
 def forecast_rank(betas: Sequence[float], eps: float, necks: Sequence[int]) -> tuple[int, ...]:
     r"""Order of escape when mode k has $r_k$ small layers: $t_k\propto\varepsilon^{-(r_k-2)}/\beta_k$, so fewer small
-    layers can beat a stronger teacher mode."""
+    layers can beat a stronger teacher mode.
+
+    Args:
+        betas: strengths of the teacher's modes.
+        eps: scale of the small layers.
+        necks: number of small layers of each mode.
+
+    Returns:
+        Indices of the modes, first to last.
+    """
     times = [eps ** -(max(r, 2) - 2) / b for b, r in zip(betas, necks)]
     return tuple(int(i) for i in np.argsort(times))

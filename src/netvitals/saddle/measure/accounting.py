@@ -49,7 +49,14 @@ class StepAccount(Result):
 
 @dataclass(frozen=True)
 class StepAccounts(Result, Sequence[StepAccount]):
-    """One optimizer step, pair by pair; a sequence of :class:`StepAccount`."""
+    """One optimizer step, pair by pair; a sequence of :class:`StepAccount`.
+
+    Returned by :func:`measure_steps`.
+
+    Attributes:
+        pairs: one account a pair of layers.
+        skipped: pair that could not be followed → reason.
+    """
 
     pairs: tuple[StepAccount, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
@@ -107,6 +114,14 @@ def measure_steps(
 def named_terms(first: str, second: str, known: Container[str]) -> dict[str, float]:
     """The terms of Δ for layers given by name, whose parameters are called ``weight`` and ``bias``.
 
+    Args:
+        first: name of the layer before.
+        second: name of the layer after.
+        known: names of the parameters that exist.
+
+    Returns:
+        Sign of each squared norm by parameter.
+
     >>> named_terms("0", "2", ["0.weight", "0.bias", "2.weight", "2.bias"])
     {'2.weight': 1.0, '0.weight': -1.0, '0.bias': -1.0}
     """
@@ -129,6 +144,9 @@ def pair_numbers(
         grads: the gradients it used; a bias without one has not moved by the gradient.
         terms: sign of each parameter's squared norm in Δ, as ``balance_terms`` has them: the two weights, then a bias.
         lr: learning rate, one for all or per parameter name; None fits one to each parameter.
+
+    Returns:
+        Five numbers.
     """
     for name in list(terms)[:2]:
         if name not in before or name not in after or name not in grads:

@@ -30,6 +30,16 @@ class Bottleneck(Result):
 
     ``gap`` is the ratio between the smallest scale above the bottleneck (or 1, when every layer is small) and the
     largest inside. ``k_eff`` is the drive times the scales of the other layers, NaN when no activation was given.
+
+    Returned by :func:`bottleneck`.
+
+    Attributes:
+        scales: of every layer, first to last; 1 is He-normal.
+        names: of the layers.
+        layers: indices of the small ones.
+        epsilon: geometric mean of their scales.
+        gap: smallest scale above the bottleneck (or 1) over the largest inside.
+        k_eff: drive of the chain that the small layers make; NaN without an activation.
     """
 
     scales: tuple[float, ...]
@@ -140,6 +150,16 @@ def positional_drive(
     r"""$\sqrt N\beta\,\alpha^{L-1-p}E[\sigma(g)u_p(g)]\prod_{i>p,\ i\ \rm not\ small}s_i$ (erratum E14).
 
     p layers precede the first small one and $u_p(g)$ is their output; p = 0 gives $K\prod_{i\ \rm not\ small}s_i$.
+
+    Args:
+        scales: of all layers, first to last.
+        small: indices of the small ones.
+        f: the activation, or its name.
+        width: units of a hidden layer.
+        beta: strength of the teacher.
+
+    Returns:
+        The drive.
     """
     s = np.asarray(scales, float)
     d = drive(f, len(s), width, beta)
@@ -156,7 +176,18 @@ def positional_drive(
 
 
 def layer_scale(w: Tensor, measure: Measure = "he", *, first: bool = False, last: bool = False) -> float:
-    """Scale of one weight tensor (convolution kernels are flattened to out × in·k·k)."""
+    """Scale of one weight tensor (convolution kernels are flattened to out × in·k·k).
+
+    Args:
+        w: weight or kernel, outputs first.
+        measure: ``"he"`` or ``"operator"`` (Frobenius or largest singular value, 1 at He-normal), or ``"ansatz"`` (of
+            the symmetric chain).
+        first: it is the first layer of the chain.
+        last: it is the last one.
+
+    Returns:
+        The scale.
+    """
     m = w.detach().reshape(w.shape[0], -1).double()
     out, fan_in = m.shape
     if measure == "he":

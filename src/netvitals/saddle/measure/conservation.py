@@ -58,7 +58,14 @@ class Law(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class ConservationLaws(Result):
-    """The laws that hold on a network, and those that were tried and why they do not."""
+    """The laws that hold on a network, and those that were tried and why they do not.
+
+    Returned by :func:`conserved`.
+
+    Attributes:
+        laws: quantities that gradient flow conserves here, each with its value and drift.
+        skipped: law that was tried → why it does not hold.
+    """
 
     laws: tuple[Law, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)

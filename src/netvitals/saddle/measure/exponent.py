@@ -14,18 +14,34 @@ from netvitals.capture.result import Result
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentFit(Result):
-    r"""Fit of $\ln t$ on $\ln\varepsilon$ (and of $t$ on $\ln(1/\varepsilon)$ when r = 2)."""
+    r"""Fit of $\ln t$ on $\ln\varepsilon$ (and of $t$ on $\ln(1/\varepsilon)$ when r = 2).
+
+    Returned by :func:`fit_exponent`.
+
+    Attributes:
+        slope: of ln t on ln ε.
+        stderr: of the slope.
+        r2: share of the variance that the line explains.
+        local: slopes between neighbouring ε, smallest ε first.
+        eps: small scales, rising.
+        times: mean over seeds.
+        seeds: runs behind each mean.
+        missing: runs without an escape, left out of the means.
+        expected: −(r − 2), where r was given.
+        log_rate: dt / d ln(1/ε).
+        log_r2: the same share for the fit of t on ln(1/ε).
+    """
 
     slope: float
     stderr: float
     r2: float
-    local: tuple[float, ...]  # slopes between neighbouring ε, smallest ε first
+    local: tuple[float, ...]
     eps: tuple[float, ...]
-    times: tuple[float, ...]  # mean over seeds
+    times: tuple[float, ...]
     seeds: int
-    missing: int  # runs without an escape, left out of the means
+    missing: int
     expected: float | None = None
-    log_rate: float = math.nan  # dt / d ln(1/ε)
+    log_rate: float = math.nan
     log_r2: float = math.nan
 
     def agrees(self, tolerance: float = 0.05) -> bool:
@@ -139,6 +155,9 @@ def collapse(
         drives: K_t per activation (:func:`netvitals.saddle.drive`).
         depth: L.
         threshold: scale θ of escape.
+
+    Returns:
+        The curves, with how far apart they lie.
     """
     from netvitals.saddle.laws.escape import balanced
 

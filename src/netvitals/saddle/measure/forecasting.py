@@ -33,7 +33,12 @@ HORIZON = 1e9  # steps beyond which a forecast is "no end in view"
 
 @dataclass(frozen=True, kw_only=True)
 class EscapeForecast(Result):
-    """Estimated escape step with an interval, or no forecast and the reason."""
+    """Estimated escape ``step`` with its interval, ``low`` to ``high`` at ``level``, or no forecast and the ``reason``.
+
+    Made ``at`` the last look by ``method``, with ``r`` small layers, for the share ``drop`` of the resting loss to be
+    gone, on a plateau of level ``rest``; ``skipped`` is what could not be used → reason. Returned by
+    :func:`forecast_live`, :func:`forecast_escape`.
+    """
 
     at: int  # step of the last look
     step: float  # expected escape step; NaN without a forecast
@@ -148,6 +153,12 @@ def forecast_live(
 
     Returns:
         The forecast, or the reason why there is none.
+
+    >>> look = Snapshot(step=0, signal=0.01, loss=1.0, resting=1.0, names=("0", "1"), grads=(0.1, 0.1),
+    ...                 signs=(0.1, 0.1), gains=(0.1, 0.1), scales=(0.05, 0.05), initial=(1.0, 1.0))
+    >>> found = forecast_live([look], lr=0.01)  # two layers of a twentieth of their usual size
+    >>> found.r, found.low < found.step < found.high
+    (2, True)
     """
     _check(drop, level)
     if not history:
@@ -193,7 +204,7 @@ def forecast_live(
 
 
 def start_scale(seen: Snapshot, small: Sequence[int]) -> float:
-    r"""b: geometric mean over the small layers of $\lVert g_\ell\rVert_2y_\ell$."""
+    r"""b of a look ``seen``: geometric mean over the ``small`` layers of $\lVert g_\ell\rVert_2y_\ell$."""
     return math.exp(sum(math.log(max(seen.grads[i] * seen.gains[i], 1e-300)) for i in small) / len(small))
 
 
@@ -205,6 +216,10 @@ def optimizer_rule(optimizer: Any) -> tuple[dict[str, Any], str]:
 
     Returns:
         The arguments and an empty reason, or no arguments and the reason.
+
+    >>> import torch
+    >>> optimizer_rule(torch.optim.SGD([torch.zeros(1)], lr=0.1, momentum=0.9))
+    ({'lr': 0.1, 'rule': 'sgd', 'momentum': 0.9}, '')
     """
     group = optimizer.param_groups[0]
     name = type(optimizer).__name__
@@ -287,7 +302,9 @@ def _check(drop: float, level: float) -> None:
 def made_forecast(
     at: int, left: float, level: float, r: float, drop: float, method: str, spread: float
 ) -> EscapeForecast:
-    """A forecast with its interval: ln(time left) has the standard deviation ``spread``."""
+    """A forecast by ``method``, ``left`` steps after ``at``: ln(time left) has the standard deviation ``spread``;
+    ``level``, ``r`` and ``drop`` are as in :class:`EscapeForecast`.
+    """
     from scipy.special import ndtri
 
     factor = math.exp(float(ndtri(0.5 + level / 2)) * spread)
@@ -304,7 +321,9 @@ def made_forecast(
 
 
 def no_forecast(at: int, reason: str, *, drop: float, level: float) -> EscapeForecast:
-    """A forecast that says why there is none."""
+    """A forecast that says ``at`` a step the ``reason`` why there is none; ``drop`` and ``level`` are what was asked
+    for.
+    """
     return EscapeForecast(
         at=at,
         step=math.nan,

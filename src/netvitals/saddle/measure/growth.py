@@ -31,16 +31,30 @@ PEAK = 3.0  # the slope falls by this factor from a peak before a new plateau co
 
 @dataclass(frozen=True, kw_only=True)
 class Growth(Result):
-    """How the slope of the loss grows on the plateau it is on; ``reason`` is empty, or says why it does not tell."""
+    """How the slope of the loss grows on the plateau it is on; ``reason`` is empty, or says why it does not tell.
 
-    since: int  # index of the look at which the slope was least
-    rate: float = math.nan  # κ, per unit of learning rate
+    Returned by :func:`measure_growth`.
+
+    Attributes:
+        since: index of the look at which the slope was least.
+        rate: κ, per unit of learning rate.
+        stderr: of the rate.
+        speed: D now; on the first plateau with the part that is learnt taken out.
+        fallen: measured fall of the loss over that which the speed says.
+        level: loss at the beginning of this plateau.
+        loss: the loss now.
+        first: no drop came before.
+        reason: why it tells nothing; empty where it does.
+    """
+
+    since: int
+    rate: float = math.nan
     stderr: float = math.nan
-    speed: float = math.nan  # D now; on the first plateau with the part that is learnt taken out
-    fallen: float = math.nan  # measured fall of the loss over that which the speed says
-    level: float = math.nan  # loss at the beginning of this plateau
-    loss: float = math.nan  # now
-    first: bool = True  # no drop came before
+    speed: float = math.nan
+    fallen: float = math.nan
+    level: float = math.nan
+    loss: float = math.nan
+    first: bool = True
     reason: str = ""
 
     def __str__(self) -> str:

@@ -30,19 +30,37 @@ SHOWN = 32  # pairs on one screen
 
 @dataclass(frozen=True, kw_only=True)
 class PairImbalance(Result):
-    """One link. ``neuron_*`` have one entry per output unit (channel) of the first layer."""
+    """One link. ``neuron_*`` have one entry per output unit (channel) of the first layer.
+
+    Part of :class:`ImbalanceIdentity`.
+
+    Attributes:
+        first: name of the layer before.
+        second: name of the layer after.
+        delta: Δ = ‖W_B‖² − ‖W_A‖² − ‖b_A‖².
+        lhs: dΔ/dt from the parameter gradients.
+        rhs: 2 Σ ⟨b, φ(z)⟩ from activations and backpropagated signal.
+        scale: size of the terms that cancel in lhs.
+        neuron_delta: Δ of each unit.
+        neuron_lhs: its rate of change from the gradients.
+        neuron_rhs: the same from activations and signal.
+        neuron_scale: size of the terms that cancel.
+        grad_gap: ρ_B‖g_B‖² − ρ_A‖g_A‖²: the η² coefficient of one gradient step.
+        elementwise: whether one activation per unit stands between the layers.
+        between: names of what stands between them.
+    """
 
     first: str
     second: str
     delta: float
-    lhs: float  # dΔ/dt from the parameter gradients
-    rhs: float  # 2 Σ ⟨b, φ(z)⟩ from activations and backpropagated signal
-    scale: float  # size of the terms that cancel in lhs
+    lhs: float
+    rhs: float
+    scale: float
     neuron_delta: Tensor
     neuron_lhs: Tensor
     neuron_rhs: Tensor
     neuron_scale: float
-    grad_gap: float  # ρ_B‖g_B‖² − ρ_A‖g_A‖²: the η² coefficient of one gradient step
+    grad_gap: float
     elementwise: bool
     between: tuple[str, ...]
     _matrix: Callable[[bool], tuple[Tensor, Tensor]] | None = field(repr=False, compare=False, default=None)
@@ -71,7 +89,7 @@ class PairImbalance(Result):
         return self._matrix(printed)
 
     def predicted_change(self, lr: float) -> float:
-        """Exact change of Δ in one plain gradient step: lr · rhs + lr² · (difference of squared gradients)."""
+        """Exact change of Δ in one plain gradient step: ``lr`` · rhs + lr² · (difference of squared gradients)."""
         return lr * self.rhs + lr**2 * self.grad_gap
 
     def __str__(self) -> str:
@@ -83,11 +101,19 @@ class PairImbalance(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class ImbalanceIdentity(Result):
-    """The identity on every link of a model. Mappings are keyed by "first → second"."""
+    """The identity on every link of a model. Mappings are keyed by "first → second".
+
+    Returned by :func:`imbalance`.
+
+    Attributes:
+        pairs: the links, in the order of the forward pass.
+        chains: names of layers that follow each other without a break.
+        skipped: layer without a pair → reason.
+    """
 
     pairs: tuple[PairImbalance, ...]
     chains: tuple[tuple[str, ...], ...]
-    skipped: Mapping[str, str] = field(default_factory=dict)  # layer without a pair → reason
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     def _by_pair(self, attribute: str) -> dict[str, float]:
         return {f"{p.first} → {p.second}": getattr(p, attribute) for p in self.pairs}

@@ -56,6 +56,13 @@ def forecast_escape(
 
     Returns:
         The forecast, or the reason why there is none.
+
+    >>> grown = [0.01 * math.exp(i / 10) for i in range(12)]  # the fall of the loss doubles every 70 steps
+    >>> looks = [Snapshot(step=10 * i, signal=g, loss=1 - g, resting=1.0, names=("0", "1"), grads=(0.1, 0.1),
+    ...                   signs=(0.1, 0.1), gains=(0.1, 0.1), scales=(0.1, 0.1), speed=g) for i, g in enumerate(grown)]
+    >>> found = forecast_escape(looks, [0.1 * i for i in range(12)], when=lambda more: 110 + more / 0.01, lr=0.01)
+    >>> found.known, found.low < found.step < found.high
+    (True, True)
     """
     now = history[-1]
     refuse = lambda why: no_forecast(now.step, why, drop=drop, level=level)

@@ -37,7 +37,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class ChainImbalance(Result):
-    """All pairs that were found in a model, in the order of the forward pass."""
+    """All pairs that were found in a model, in the order of the forward pass.
+
+    Returned by :func:`chain_imbalance`.
+
+    Attributes:
+        pairs: two layers that follow each other, with their Δ.
+    """
 
     pairs: tuple[Pair, ...]
 
@@ -51,6 +57,13 @@ class ChainImbalance(Result):
 
 def imbalances(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> tuple[float, ...]:
     """Δ_l of a chain given as its weights, first layer first.
+
+    Args:
+        weights: one a layer.
+        biases: one a layer, None where it has none.
+
+    Returns:
+        One number a pair of neighbours.
 
     >>> import torch
     >>> imbalances([torch.ones(2, 2), 2 * torch.ones(1, 2)], [torch.ones(2), None])

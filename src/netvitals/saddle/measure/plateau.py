@@ -31,21 +31,38 @@ NORMS = ("batch_norm", "layer_norm", "group_norm", "rms_norm", "rsqrt")  # parts
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot(Result):
-    """One look. ``reason`` is empty, or says why no forecast can rest on this network."""
+    """One look. ``reason`` is empty, or says why no forecast can rest on this network.
+
+    Returned by :func:`measure_plateau`.
+
+    Attributes:
+        step: number of the training step.
+        signal: how much of the resting loss the first order takes away.
+        loss: on the probe batch.
+        resting: loss of the constant output o_0.
+        names: of the layers of the chain.
+        grads: ‖g_ℓ‖₂ per layer.
+        signs: ‖g_ℓ‖₁ per layer.
+        gains: y_ℓ, norm of each layer's weight over the root of its smaller side.
+        scales: ‖W_ℓ‖_F over its value at He-normal initialisation.
+        initial: the same at the initialisation that the layer's own class has.
+        speed: −dℓ/dt under the optimizer's rule with a learning rate of 1.
+        skipped: layer outside of the chain → reason.
+    """
 
     step: int
     signal: float
     loss: float
-    resting: float  # loss of the constant output o_0
+    resting: float
     names: tuple[str, ...]
-    grads: tuple[float, ...]  # ‖g_ℓ‖₂ per layer
-    signs: tuple[float, ...]  # ‖g_ℓ‖₁ per layer
+    grads: tuple[float, ...]
+    signs: tuple[float, ...]
     gains: tuple[float, ...]
-    scales: tuple[float, ...]  # ‖W_ℓ‖_F over its value at He-normal initialisation
-    initial: tuple[float, ...] = ()  # the same at the initialisation that the layer's own class has
-    speed: float = math.nan  # −dℓ/dt under the optimizer's rule with a learning rate of 1
+    scales: tuple[float, ...]
+    initial: tuple[float, ...] = ()
+    speed: float = math.nan
     reason: str = ""
-    skipped: Mapping[str, str] = field(default_factory=dict)  # layer outside of the chain → reason
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def progress(self) -> float:

@@ -83,6 +83,9 @@ def signal_energy(
         sample: inputs that stand for the Gaussian; ``aligned_sample`` makes the relations to h exact.
         r: number of small layers.
         small: which they are; the first r unless given (M is taken over these only, erratum E9).
+
+    Returns:
+        The energy and its parts, one entry a copy.
     """
     layers = list(range(r)) if small is None else list(small)
     if len(layers) != r or not 1 <= r <= len(weights):
@@ -154,7 +157,15 @@ class Nondegeneracy(Result):
 
 
 def nondegeneracy(weights: Stack, direction: Tensor) -> Nondegeneracy:
-    """Distribution of the linear path gain at initialisation, one copy per seed."""
+    """Distribution of the linear path gain at initialisation, one copy per seed.
+
+    Args:
+        weights: stack of networks (copies, n_out, n_in).
+        direction: of the teacher, (d,).
+
+    Returns:
+        The ratios, and the share above zero.
+    """
     w = [m.detach().double() for m in weights]
     forward, _ = _path_vectors(w, direction / direction.norm())
     scale = forward[-2].norm(dim=1) * w[-1].flatten(1).norm(dim=1)
@@ -174,7 +185,17 @@ class Bracket(Result):
 
 
 def comparison(v0: float, c: float, r: int, t: float | np.ndarray) -> float | np.ndarray:
-    r"""Solution of $\dot V=cV^{r-1}$: $[V_0^{-(r-2)}-c(r-2)t]^{-1/(r-2)}$, $V_0e^{ct}$ (r = 2), $V_0+ct$ (r = 1)."""
+    r"""Solution of $\dot V=cV^{r-1}$: $[V_0^{-(r-2)}-c(r-2)t]^{-1/(r-2)}$, $V_0e^{ct}$ (r = 2), $V_0+ct$ (r = 1).
+
+    Args:
+        v0: energy at time 0.
+        c: its rate.
+        r: number of small layers.
+        t: times.
+
+    Returns:
+        The energy at these times; infinite once it has blown up.
+    """
     if r == 1:
         return v0 + c * np.asarray(t)
     if r == 2:
@@ -184,7 +205,17 @@ def comparison(v0: float, c: float, r: int, t: float | np.ndarray) -> float | np
 
 
 def exit_time(v0: float, c: float, r: int, level: float) -> float:
-    r"""When the solution of :func:`comparison` reaches ``level``."""
+    r"""When the solution of :func:`comparison` reaches ``level``.
+
+    Args:
+        v0: energy at time 0.
+        c: its rate.
+        r: number of small layers.
+        level: the energy to reach.
+
+    Returns:
+        The time; 0 where it is there already.
+    """
     if level <= v0:
         return 0.0
     if r == 1:

@@ -28,7 +28,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Teacher:
-    """A single-hidden-layer teacher with orthonormal directions, rows of ``directions`` (K, d)."""
+    """A single-hidden-layer teacher with orthonormal directions, rows of ``directions`` (K, d).
+
+    Returned by :func:`teacher`.
+
+    Attributes:
+        f: the activation of its units.
+        directions: (K, d), orthonormal rows.
+        betas: (K,), strength of each mode.
+    """
 
     f: Callable[[Tensor], Tensor]
     directions: Tensor
@@ -39,14 +47,16 @@ class Teacher:
         return self.directions.shape[1]
 
     def target(self, x: Tensor) -> Tensor:
-        """y for inputs (..., d): shape (..., 1)."""
+        """y for inputs ``x`` (..., d): shape (..., 1)."""
         modes = self.f(x @ self.directions.to(x.dtype).T)
         return (modes * self.betas.to(x.dtype)).sum(-1, keepdim=True)
 
     def batch(
         self, n: int, generator: torch.Generator, *, copies: int | None = None, dtype: torch.dtype = torch.float32
     ) -> tuple[Tensor, Tensor]:
-        """Fresh Gaussian inputs and their targets; ``copies`` independent batches along a leading axis."""
+        """``n`` fresh Gaussian inputs drawn from ``generator``, and their targets, in ``dtype``; ``copies`` independent
+        batches along a leading axis.
+        """
         shape = (n, self.inputs) if copies is None else (copies, n, self.inputs)
         x = torch.randn(shape, generator=generator, dtype=dtype)
         return x, self.target(x)
@@ -90,7 +100,16 @@ def teacher(
 
 
 def antithetic_sample(n: int, inputs: int, seed: int = 0) -> Sample:
-    """n/2 Gaussian points and their mirror images, whitened: mean 0 and second moment I hold exactly."""
+    """n/2 Gaussian points and their mirror images, whitened: mean 0 and second moment I hold exactly.
+
+    Args:
+        n: points, an even number.
+        inputs: dimension of x.
+        seed: of the points.
+
+    Returns:
+        Points with equal weights.
+    """
     if n < 2 * inputs:
         raise ValueError(f"whitening {inputs} input dimensions needs at least {2 * inputs} points, got {n}")
     g = torch.Generator().manual_seed(seed)
@@ -106,6 +125,14 @@ def aligned_sample(direction: Tensor, nodes: int = 24, *, seed: int = 0) -> Samp
 
     $E[\sigma(g)x]=h_\sigma v$ holds exactly, so relations of the theory that need Gaussian inputs only through second
     moments across $v$ hold to rounding.
+
+    Args:
+        direction: of the teacher, (d,).
+        nodes: of the Gauss–Hermite rule along it.
+        seed: of the points across it.
+
+    Returns:
+        Points with their weights.
     """
     from netvitals.activations import gauss_hermite
 

@@ -19,7 +19,17 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Descent(Result):
-    """SGD runs. ``escape`` (copies, thresholds) are first steps with batch loss below each threshold, NaN if never."""
+    """SGD runs. ``escape`` (copies, thresholds) are first steps with batch loss below each threshold, NaN if never.
+
+    Returned by :func:`descend`.
+
+    Attributes:
+        thresholds: loss levels.
+        escape: (copies, thresholds), the first step below each level, NaN if never.
+        steps: how many were taken.
+        weights: the stack at the end.
+        snapshots: step and stack, where some were asked for.
+    """
 
     thresholds: tuple[float, ...]
     escape: np.ndarray
@@ -63,6 +73,14 @@ def descend(
 
     Returns:
         Escape steps (copies, thresholds), the final weights, and the snapshots with their steps.
+
+    >>> from netvitals.saddle import teacher
+    >>> from netvitals.saddle.students.network import ansatz_stack
+    >>> task = teacher("tanh", 4)
+    >>> start = [w.float() for w in ansatz_stack(torch.tensor([0.5, 0.5]), 8, task.directions[0])]
+    >>> found = descend(start, task, lr=0.1, steps=5, batch=32, thresholds=(1e-9,))
+    >>> found.escape.shape, found.steps
+    ((1, 1), 5)
     """
     if lr <= 0 or steps < 1 or batch < 1 or smooth < 1:
         raise ValueError(f"lr, steps, batch and smooth must be positive, got {lr}, {steps}, {batch}, {smooth}")
@@ -144,6 +162,22 @@ def flow(
     The number of gradient evaluations is 50 to 500 whatever the length of the plateau. ``sample`` stands for the
     population (:func:`netvitals.saddle.antithetic_sample`); ``events`` may add margins (copies, k) of the weights that
     also have to rise through 0.
+
+    Args:
+        weights: stack of networks, the start.
+        task: the teacher.
+        sample: points that stand for the population.
+        rates: factor of each layer's velocity; 1 by default.
+        thresholds: loss levels whose first crossing is noted.
+        s_max: give up after this time.
+        rtol: relative tolerance of the solver.
+        keep: store every state.
+        events: further margins of the weights that have to rise through 0.
+        max_steps: give up after so many steps of the solver.
+        progress: called with (copies done, copies) whenever some are done.
+
+    Returns:
+        Times of the crossings, final weights, and states where they were kept.
     """
     shapes = tuple((w.shape[1], w.shape[2]) for w in weights)
     x0 = flatten([w.double() for w in weights])

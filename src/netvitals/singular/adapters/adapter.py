@@ -81,13 +81,22 @@ class Placement(Result):
 
 @dataclass(frozen=True)
 class TangentialLoRA(Result):
-    """Placements for a model; ``attach`` puts the adapters in."""
+    """Placements for a model; ``attach`` puts the adapters in.
+
+    Returned by :func:`tangential_lora`.
+
+    Attributes:
+        placements: the layers that get an adapter, each with its directions.
+        skipped: layer that gets none → reason.
+    """
 
     placements: tuple[Placement, ...]
     skipped: dict[str, str] = field(default_factory=dict)
 
     def attach(self, model: nn.Module) -> list[nn.Parameter]:
-        """Replace the layers by adapted ones, in place, freeze everything else, and return what is to be trained."""
+        """Replace the layers of ``model`` by adapted ones, in place, freeze everything else, and return what is to be
+        trained.
+        """
         layers = {p.layer: model.get_submodule(p.layer) for p in self.placements}
         if wrong := [n for n, m in layers.items() if not isinstance(m, nn.Linear)]:
             raise ValueError(f"{wrong[0]} is no linear layer any more: were adapters attached before?")

@@ -68,14 +68,25 @@ class SafeSpace(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class SafeDirections(Result):
-    """The safe spaces of an old task, the most useful or the largest first."""
+    """The safe spaces of an old task, the most useful or the largest first.
+
+    Returned by :func:`safe_directions`.
+
+    Attributes:
+        spaces: each with a basis and how far it is safe.
+        kernel: dimension of the kernel of the old task's Fisher form.
+        singular: so many of it are transversal: zero now, not along the way.
+        parameters: how many take part.
+        reach: how far along a direction the old model was checked.
+        names: of the parameters that the directions move, in order.
+    """
 
     spaces: tuple[SafeSpace, ...]
-    kernel: int  # dimension of the kernel of the old task's Fisher form
-    singular: int  # so many of it are transversal: zero now, not along the way
+    kernel: int
+    singular: int
     parameters: int
     reach: float
-    names: tuple[str, ...] = ()  # of the parameters that the directions move, in order
+    names: tuple[str, ...] = ()
 
     @property
     def best(self) -> SafeSpace:

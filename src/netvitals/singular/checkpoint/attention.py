@@ -73,6 +73,18 @@ def value_output(
 
     Returns:
         One reading a head.
+
+    >>> class Attention(nn.Module):
+    ...     heads = 2
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.q, self.k, self.v, self.o = (nn.Linear(4, 4) for _ in range(4))
+    ...     def forward(self, x):
+    ...         q, k, v = (part(x).unflatten(-1, (2, 2)).transpose(1, 2) for part in (self.q, self.k, self.v))
+    ...         return self.o(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+    >>> batch = torch.randn(4, 3, 4), torch.randn(4, 3, 4)
+    >>> len(value_output(Attention(), "mse", batch, layers=[("v", "o")]))  # one reading a head
+    2
     """
     resolve_loss(loss_fn)
     given = inputs_of(model, batch)

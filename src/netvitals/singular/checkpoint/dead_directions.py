@@ -23,7 +23,17 @@ from netvitals.singular.moments.schur import SchurProfile, schur_profile
 
 @dataclass(frozen=True, kw_only=True)
 class DeadDirections(Result):
-    """What could be measured, and for the rest why not."""
+    """What could be measured, and for the rest why not.
+
+    Returned by :func:`measure`.
+
+    Attributes:
+        kernels: directions that a norm takes out, layer by layer.
+        stream: the weakest direction that is active in the residual stream.
+        attention: value and output projections, head by head.
+        schur: how much of each layer's input the others explain.
+        skipped: what could not be measured → reason.
+    """
 
     kernels: tuple[KernelTest, ...] = ()
     stream: StreamSigma | None = None

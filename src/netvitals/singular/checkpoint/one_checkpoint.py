@@ -48,7 +48,9 @@ CONDITIONS = ("canonical alignment", "equivariant optimiser", "noise regime", "a
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate(Result):
-    """One direction and what was found along it."""
+    """One ``direction`` of some ``kind``, by ``name``, and what was found along it: the ``scan``, the ``verdict``, and
+    the coefficient of its ``own`` weights. Part of :class:`Readout`.
+    """
 
     name: str
     kind: str  # "joint mode", "merge", "hidden direction", "K-FAC bottom", "norm kernel"
@@ -91,7 +93,9 @@ class Candidate(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Readout(Result):
-    """Orders found at one checkpoint and the invariants that follow, or why there are none."""
+    """Orders found at one checkpoint along ``candidates`` and the invariants that follow for the ``whole``, or why
+    there are none: ``conditions``, what was ``skipped``, ``notes``. Returned by :func:`readout`.
+    """
 
     candidates: tuple[Candidate, ...]
     whole: LocalCoefficient  # of all parameters together, or why not
@@ -111,6 +115,7 @@ class Readout(Result):
         return [{k: v for k, v in c.to_dict().items() if k != "skipped"} for c in self.candidates]
 
     def of(self, verdict: str) -> list[Candidate]:
+        """The candidates with this ``verdict``: ``singular``, ``gauge``, ``regular`` or ``unclear``."""
         return [c for c in self.candidates if c.verdict == verdict]
 
     def __str__(self) -> str:
@@ -165,6 +170,13 @@ def readout(
 
     Returns:
         Every direction that was tried, and λ, m and ν where the neighbourhood decides them.
+
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    >>> with torch.no_grad():  # a unit that is dead both ways
+    ...     _ = net[0].weight[0].zero_(), net[0].bias[0].zero_(), net[2].weight[:, 0].zero_()
+    >>> found = readout(net, "mse", (torch.randn(32, 2), torch.randn(32, 1)), units=1)
+    >>> len(found.of("singular")) > 0
+    True
     """
     family, task = check_task(model, loss_fn, batch)
     task = _in_eval(task)
@@ -239,6 +251,12 @@ def spectrum_along(
 
     Returns:
         Eigenvalues by class.
+
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    >>> batch = torch.randn(32, 2), torch.randn(32, 1)
+    >>> candidate = readout(net, "mse", batch, units=1).candidates[0]
+    >>> len(spectrum_along(net, "mse", batch, candidate=candidate).directions) > 0
+    True
     """
     family, task = check_task(model, loss_fn, batch)
     task = _in_eval(task)
@@ -260,7 +278,9 @@ def spectrum_along(
 
 
 def check_task(model: nn.Module, loss_fn: LossFn, batch: Any) -> tuple[str, Task]:
-    """The likelihood's name and the batch taken apart; a sentence for a loss or a batch that a readout cannot use."""
+    """The likelihood's name and the ``batch`` of ``model`` taken apart; a sentence for a ``loss_fn`` or a batch that a
+    readout cannot use.
+    """
     task = inputs_of(model, next(batches_of(batch), batch))
     kind = likelihood_of(loss_fn, task.targets[0] if task.targets else None)
     if not task.examples:
@@ -311,7 +331,7 @@ def _conditions(found: list[Candidate]) -> dict[str, str]:
 
 
 def distance(candidate: Candidate) -> float:
-    """How far the checkpoint sits from the singular set along a candidate: the fitted shift; NaN if not singular."""
+    """How far the checkpoint sits from the singular set along a ``candidate``: the shift; NaN if not singular."""
     return _shift(candidate.scan) if candidate.verdict == "singular" else math.nan
 
 

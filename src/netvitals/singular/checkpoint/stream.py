@@ -26,13 +26,24 @@ _COLLAPSE = 0.01  # ratio below which the identity counts as cancelled
 
 @dataclass(frozen=True, kw_only=True)
 class StreamSigma(Result):
-    """Singular values of the stream by node, divided by √rows."""
+    """Singular values of the stream by node, divided by √rows.
 
-    nodes: tuple[str, ...]  # "input", then one per block
-    sigma: tuple[float, ...]  # σ_r, r the rank at the input
+    Returned by :func:`sigma_stream`.
+
+    Attributes:
+        nodes: "input", then one per block.
+        sigma: σ_r, r the rank at the input.
+        largest: σ_1 at each node.
+        ranks: numerical rank at each node.
+        rank: r.
+        row_count: tokens or pixels behind the numbers.
+    """
+
+    nodes: tuple[str, ...]
+    sigma: tuple[float, ...]
     largest: tuple[float, ...]
-    ranks: tuple[int, ...]  # numerical rank at each node
-    rank: int  # r
+    ranks: tuple[int, ...]
+    rank: int
     row_count: int
 
     @property
@@ -78,6 +89,11 @@ def sigma_stream(
 
     Returns:
         Singular values by node.
+
+    >>> net = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True), 2)
+    >>> found = sigma_stream(net, torch.randn(4, 6, 4))
+    >>> found.nodes, found.row_count
+    (('input', 'layers.0', 'layers.1'), 24)
     """
     task = in_double(inputs_of(model, batch))
     if rows < 1 or (nodes is not None and not len(nodes)) or not task.examples:
@@ -143,7 +159,15 @@ def _stream(task: Task, nodes: Sequence[str] | None, mode: Mode) -> dict[str, Te
 
 
 def inside(module: str, owners: set[str]) -> bool:
-    """Whether a module that is itself a node holds this one: an addition inside a block is not the stream."""
+    """Whether a module that is itself a node holds this one: an addition inside a block is not the stream.
+
+    Args:
+        module: dotted name.
+        owners: names of the nodes.
+
+    Returns:
+        True where one holds it.
+    """
     parts = module.split(".")
     return any(".".join(parts[:i]) in owners for i in range(1, len(parts)))
 

@@ -41,6 +41,13 @@ def nu(k: int, h: float = 0.0, beta: float = 1.0) -> float:
 def mean_square(k: int, h: float = 0.0) -> float:
     r"""$E_Z[m(Z)^2]$ with $m(Z) = E_{\pi_Z}[\eta^k]$ at β = 1: equal to λ = (h+1)/(2k), a check of the rule.
 
+    Args:
+        k: KL order.
+        h: exponent of the prior.
+
+    Returns:
+        The mean.
+
     >>> round(mean_square(3), 8) == round(1 / 6, 8)
     True
     """
@@ -50,6 +57,13 @@ def mean_square(k: int, h: float = 0.0) -> float:
 
 def nu_data_free(k: int, h: float = 0.0) -> float:
     r"""$\nu^{\sqrt T}(k) = \lambda - (\Gamma(\lambda + 1/2)/\Gamma(\lambda))^2$: the part without data fluctuation.
+
+    Args:
+        k: KL order.
+        h: exponent of the prior.
+
+    Returns:
+        ν without the data.
 
     >>> round(nu_data_free(2), 6)
     0.135763
@@ -61,6 +75,13 @@ def nu_data_free(k: int, h: float = 0.0) -> float:
 
 def nu_frozen(k: int, h: float = 0.0) -> float:
     r"""$\mathrm{Var}(\eta^k)$ at Z = 0: the data-free part for even k, λ for odd k (erratum E6: the signs of η cancel).
+
+    Args:
+        k: KL order.
+        h: exponent of the prior.
+
+    Returns:
+        The variance.
 
     >>> nu_frozen(3) == 1 / 6
     True

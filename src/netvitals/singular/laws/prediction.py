@@ -19,11 +19,21 @@ from netvitals.singular.networks.architecture import Architecture, AttentionChai
 
 @dataclass(frozen=True, kw_only=True)
 class Rates(Result):
-    """Predicted exponents by layer name; None where the theory makes no statement."""
+    """Predicted exponents by layer name; None where the theory makes no statement.
+
+    Returned by :func:`predict_rates`.
+
+    Attributes:
+        G: exponent of λ_min of the gradient factor.
+        A: exponent of λ_min of the activation factor.
+        stream: σ_min of X_0 … X_L.
+        law: which law was used.
+        notes: where it is silent, and why.
+    """
 
     G: dict[str, float | None]
     A: dict[str, float | None]
-    stream: tuple[float | None, ...]  # σ_min of X_0 … X_L
+    stream: tuple[float | None, ...]
     law: str
     notes: tuple[str, ...] = ()
 
@@ -70,6 +80,13 @@ def predict_rates(architecture: Architecture, *, noisy: bool = True, direction: 
 def residual_distance(edges: Mapping[tuple[int, int], float], nodes: int) -> tuple[list[float], list[float]]:
     """Cheapest path from input to each node and from each node to output; weights cost 1, identity skips 0.
 
+    Args:
+        edges: cost by (from, to).
+        nodes: how many.
+
+    Returns:
+        Both lists of costs.
+
     >>> residual_distance({(0, 1): 1, (1, 2): 1, (0, 2): 0}, 3)
     ([0, 1, 0], [0, 1, 0])
     """
@@ -102,6 +119,12 @@ def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
 
     Each block is (kind, rate); kinds "matmul", "mlp", "residual" transfer the dead amplitude as a scalar. Attention and
     gated blocks do not, and are refused: use :func:`predict_rates` for a whole chain of them.
+
+    Args:
+        blocks: from input to output.
+
+    Returns:
+        One exponent a block.
 
     >>> compose_blocks([("mlp", 2), ("mlp", 2)])
     [8, 4]

@@ -123,6 +123,15 @@ def tied_crossing_volume(eps: float, k: int, r: int, h: float = 0.0) -> float:
     r"""Exact $\int_{(0,1)^r} 1[\prod x_i^{2k} < \varepsilon] \prod x_i^h\,dx = (h+1)^{-r} P_r(\delta^{h+1})$,
     $\delta = \varepsilon^{1/2k}$, $P_r(\delta) = \delta \sum_{j<r} (-\log\delta)^j / j!$.
 
+    Args:
+        eps: level of the divergence.
+        k: order of each sheet.
+        r: number of sheets.
+        h: exponent of the prior.
+
+    Returns:
+        The volume.
+
     >>> round(tied_crossing_volume(1e-4, k=1, r=1), 6)
     0.01
     """

@@ -34,13 +34,23 @@ _OTHER = "its parameter of {} is used by {}, which is none of linear layer, conv
 
 @dataclass(frozen=True, kw_only=True)
 class KFAC(Result):
-    """Factors by layer name, and what was not covered."""
+    """Factors by layer name, and what was not covered.
+
+    Returned by :func:`kfac`.
+
+    Attributes:
+        layers: both factors of each layer, by name.
+        fisher: ``expected``, ``monte-carlo`` or ``empirical``.
+        loss: ``mse`` or ``ce``.
+        examples: how many there were.
+        skipped: layer → reason.
+    """
 
     layers: dict[str, Factor]
     fisher: str
-    loss: str  # "mse" or "ce"
+    loss: str
     examples: int
-    skipped: dict[str, str] = field(default_factory=dict)  # layer → reason
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Factor:
         if name not in self.layers:
@@ -70,7 +80,14 @@ class Call:
 
 
 def why_not(call: Call) -> str:
-    """Why a layer has no pair of factors; empty where it has one."""
+    """Why a layer has no pair of factors; empty where it has one.
+
+    Args:
+        call: of a layer.
+
+    Returns:
+        The reason.
+    """
     if isinstance(call.module, nn.MultiheadAttention):
         return _FUSED
     if not _covered(call.module):

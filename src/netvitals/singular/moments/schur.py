@@ -62,6 +62,12 @@ class SchurProfile(Result):
 def schur_ratios(rows: Tensor) -> Tensor:
     r"""$1/(A_{ii}(A^{-1})_{ii})$ for every column of ``rows`` (examples, units), in float64; NaN for silent columns.
 
+    Args:
+        rows: activations.
+
+    Returns:
+        One ratio a unit.
+
     >>> schur_ratios(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
     tensor([0.7500, 0.7500], dtype=torch.float64)
     """
@@ -105,6 +111,10 @@ def schur_profile(
 
     Returns:
         One profile a layer.
+
+    >>> net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+    >>> [profile.layer for profile in schur_profile(net, torch.randn(64, 4), references=1)]
+    ['2']
     """
     task = inputs_of(model, batch)
     if rows < 1 or references < 0 or not task.examples:

@@ -42,13 +42,22 @@ class Chain:
     """Feedforward chain, with the modifications the theory covers.
 
     Args:
+        depth: number of layers.
+        width: of every layer.
+        activation: name of one of the activations that the theory covers.
         exponents: per dead direction, the power of t in each layer; one direction with all ones by default, 0 keeps a
             weight alive and infinity keeps it dead.
         bias: power q of t in the biases t^q e_dead, None for no bias.
         norm_after: positions p at which a norm sits between x_p and W_{p+1} (LayerNorm without gain).
+        norm: ``layer`` or ``rms``.
         skips: identity skips (a, b): x_b gets x_a added.
         widths: rectangular widths n_0 … n_L (isometric frames); square of ``width`` by default.
         rotation: angle by which the dead axis of every hidden layer is turned away from the units' axes.
+        activate_last: an activation after the last layer too.
+
+    >>> chain = Chain(depth=2, width=4, activation="relu")
+    >>> len(chain.trace(0.1, torch.rand(5, 4, dtype=torch.float64)).stream)
+    3
     """
 
     depth: int = 4
@@ -100,6 +109,7 @@ class Chain:
         return [torch.linalg.qr(torch.randn(n, r, generator=generator, dtype=torch.float64))[0] for n in widths]
 
     def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
+        """Inputs, pre-activations and stream at ``t`` on inputs ``x`` (examples, width)."""
         frames, r, q = self.frames(), self.rank, len(self.powers)
         phi = ACTIVATIONS[self.activation]
         stream, zs, inputs = [x], [], []
@@ -135,7 +145,21 @@ class Chain:
 
 @dataclass(frozen=True)
 class AttentionChain:
-    """A chain of attention blocks with W_c(t) = diag(1, …, 1, t) for c in Q, K, V, O (§2.9)."""
+    """A chain of attention blocks with W_c(t) = diag(1, …, 1, t) for c in Q, K, V, O (§2.9).
+
+    Attributes:
+        blocks: how many.
+        tokens: of a sequence.
+        width: of a token.
+        heads: of each block.
+        causal: mask what comes later.
+        residual: add each block to the stream.
+        norm: LayerNorm before each block.
+
+    >>> chain = AttentionChain(blocks=1, tokens=3, width=4)
+    >>> len(chain.trace(0.1, torch.randn(2, 3, 4, dtype=torch.float64)).stream)
+    2
+    """
 
     blocks: int = 2
     tokens: int = 8
@@ -143,13 +167,14 @@ class AttentionChain:
     heads: int = 1
     causal: bool = False
     residual: bool = False
-    norm: bool = False  # LayerNorm before each block
+    norm: bool = False
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} does not divide into {self.heads} heads")
 
     def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
+        """Inputs, pre-activations and stream at ``t`` on inputs ``x`` (examples, tokens, width)."""
         d = self.width
         weight = torch.diag(torch.tensor([1.0] * (d - 1) + [t], dtype=torch.float64))
         axis = torch.eye(d, dtype=torch.float64)[:, -1:]
@@ -185,12 +210,22 @@ class AttentionChain:
 
 @dataclass(frozen=True)
 class SwiGLUStack:
-    """n gated blocks y = W_d(SiLU(W_g x) ⊙ W_u x), all three weights on the canonical path."""
+    """n gated blocks y = W_d(SiLU(W_g x) ⊙ W_u x), all three weights on the canonical path.
+
+    Attributes:
+        blocks: how many.
+        width: of every layer.
+
+    >>> stack = SwiGLUStack(blocks=1, width=4)
+    >>> len(stack.trace(0.1, torch.rand(5, 4, dtype=torch.float64)).stream)
+    2
+    """
 
     blocks: int = 1
     width: int = 6
 
     def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
+        """Inputs, pre-activations and stream at ``t`` on inputs ``x`` (examples, width)."""
         weight = torch.diag(torch.tensor([1.0] * (self.width - 1) + [t], dtype=torch.float64))
         axis = torch.eye(self.width, dtype=torch.float64)[:, -1:]
         h, stream, zs, inputs = x, [x], [], []

@@ -274,7 +274,14 @@ Builder = Autoencoder | Superposition | BlockPair | PreNormProbe | Memorised
 
 
 def inputs_of(builder: Builder) -> Callable[[int, torch.Generator], Tensor]:
-    """Gaussian inputs of the builder's shape."""
+    """Gaussian inputs of the builder's shape.
+
+    Args:
+        builder: of a network.
+
+    Returns:
+        a function of (samples, generator).
+    """
     shape = (builder.tokens, builder.width) if isinstance(builder, BlockPair) else (builder.width,)
     return lambda samples, generator: torch.randn(samples, *shape, generator=generator, dtype=f64)
 

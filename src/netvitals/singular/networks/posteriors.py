@@ -44,7 +44,7 @@ class Posterior:
 
 
 def half_square(outputs: Tensor, targets: Tensor) -> Tensor:
-    """½ ‖f − y‖², averaged over examples."""
+    """½ ‖f − y‖² of ``outputs`` and ``targets``, averaged over examples."""
     return 0.5 * (outputs - targets).square().sum(1).mean()
 
 
@@ -66,7 +66,8 @@ class Monomials(nn.Module):
 
 
 def of_monomial(powers: Sequence[int], nbeta: float, gamma: float = 1.0) -> float:
-    """For f = Π uᵢ^pᵢ at 0: log|f| is a sum of independent terms, its density a convolution of theirs.
+    """For f = Π uᵢ^pᵢ with ``powers`` p at 0, at ``nbeta`` with a pull ``gamma``: log|f| is a sum of independent terms,
+    its density a convolution of theirs.
 
     >>> round(of_monomial([4], 1e6), 4), round(of_monomial([1], 100.0), 4)  # 1/8 in the limit; ½ · 100/101
     (0.1235, 0.495)
@@ -88,7 +89,8 @@ def of_monomial(powers: Sequence[int], nbeta: float, gamma: float = 1.0) -> floa
 
 
 def of_linear_product(n_in: int, hidden: int, n_out: int, nbeta: float, gamma: float = 1.0) -> float:
-    r"""For y = BAx at A = B = 0 and whitened x: B is integrated out, the squared singular values of A are Wishart's.
+    r"""For y = BAx from ``n_in`` over ``hidden`` to ``n_out`` at A = B = 0 and whitened x, at ``nbeta`` with a pull
+    ``gamma``: B is integrated out, the squared singular values of A are Wishart's.
 
     >>> round(of_linear_product(1, 1, 1, 2e5), 3) == round(of_monomial([1, 1], 2e5), 3)
     True
@@ -157,7 +159,8 @@ def of_linear_readout(
 
 
 def of_regular(curvature: np.ndarray, nbeta: float, gamma: float = 1.0) -> float:
-    r"""$\frac12 \sum_i n\beta h_i / (n\beta h_i + \gamma)$ for a quadratic loss.
+    r"""$\frac12 \sum_i n\beta h_i / (n\beta h_i + \gamma)$ for a quadratic loss with eigenvalues ``curvature``, at
+    ``nbeta`` with a pull ``gamma``.
 
     >>> of_regular(np.array([1.0, 3.0]), 1.0)
     0.625
@@ -185,7 +188,7 @@ def _net(weights: Sequence[np.ndarray], between: type[nn.Module], bias: np.ndarr
 
 
 def white(n: int, dimension: int, seed: int = 0) -> Tensor:
-    """Inputs whose second moment is exactly the identity."""
+    """``n`` inputs of this ``dimension``, drawn by ``seed``, whose second moment is exactly the identity."""
     x = torch.randn(n, dimension, dtype=f64, generator=torch.Generator().manual_seed(seed))
     return torch.linalg.qr(x)[0] * math.sqrt(n)
 

@@ -59,6 +59,13 @@ def recover_crossing(
 
     Returns:
         The order of every sheet, λ and m, and whether the ray between the sheets agrees.
+
+    >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
+    >>> product = lambda theta: theta[0] * theta[1] * x  # zero on both axes
+    >>> axes = torch.eye(2, dtype=torch.float64)
+    >>> found = recover_crossing(product, torch.zeros(2, dtype=torch.float64), [axes[0], axes[1]])
+    >>> found.ks, found.lam, found.m
+    ((1, 1), 0.5, 2)
     """
     if len(normals) < 2:
         raise ValueError(f"a crossing has at least two sheets, got {len(normals)} normals; for one sheet use kl_order")
@@ -88,7 +95,20 @@ def eps_scan(
     t: float = 1e-3,
     likelihood: str | Likelihood = "gaussian",
 ) -> float:
-    """Slope of the anchored ray's Fisher in ε: 2k of the anchored sheet, a third reading of the orders."""
+    """Slope of the anchored ray's Fisher in ε: 2k of the anchored sheet, a third reading of the orders.
+
+    Args:
+        outputs: θ (D,) → outputs (n, d) on fixed inputs.
+        theta0: where the sheets cross.
+        moving: normal of the sheet that is left.
+        anchored: normal of the sheet kept away from.
+        eps: distances from the anchored sheet.
+        t: distance from the moving one.
+        likelihood: name or object.
+
+    Returns:
+        The slope.
+    """
     unit = anchored / anchored.norm()
     values = [
         float(

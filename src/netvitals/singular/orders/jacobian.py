@@ -51,7 +51,16 @@ def whitened(outputs: Outputs, theta0: Tensor, likelihood: str) -> tuple[Callabl
 
 
 def derivative(g: Callable[[Tensor], Tensor], theta: Tensor, directions: Tensor) -> Tensor:
-    """J·directions, (scores, directions), by forward mode; batched where the model allows it."""
+    """J·directions, (scores, directions), by forward mode; batched where the model allows it.
+
+    Args:
+        g: of the parameters.
+        theta: where.
+        directions: (D, k).
+
+    Returns:
+        The products.
+    """
     one = lambda v: jvp(g, (theta,), (v,))[1]
     return _each(one, directions.T).T
 
@@ -97,6 +106,9 @@ def solved(g: Callable[[Tensor], Tensor], start: Tensor, basis: Tensor, size: fl
         start: where to begin.
         basis: (D, k) directions that may move.
         size: how far the solution may lie away.
+
+    Returns:
+        The zero.
     """
     theta, first = start, float(g(start).norm())
     floor = 1e-11 * max(1.0, float(start.norm()))

@@ -73,7 +73,14 @@ def gauge_or_singular(
 
 
 def verdict_of(scan: KLOrder) -> str:
-    """The kind of direction that a scan shows."""
+    """The kind of direction that a scan shows.
+
+    Args:
+        scan: along the direction.
+
+    Returns:
+        ``singular``, ``gauge``, ``regular`` or ``unclear``.
+    """
     if scan.note.startswith("gauge"):
         return "gauge"
     if scan.order is None:
@@ -95,12 +102,25 @@ def along(model: nn.Module, batch: Any, *, direction: Mapping[str, Tensor]) -> t
     Returns:
         Outputs as a function of the flat parameters, θ0, and the flat direction. Positions of a sequence count as
         examples.
+
+    >>> net = nn.Linear(2, 1)
+    >>> outputs, theta, v = along(net, torch.randn(8, 2), direction={"weight": torch.ones(1, 2)})
+    >>> tuple(outputs(theta).shape), theta.shape == v.shape
+    ((8, 1), True)
     """
     return along_task(in_double(inputs_of(model, batch)), {n: v.double() for n, v in direction.items()})
 
 
 def along_task(task: Task, direction: Mapping[str, Tensor]) -> tuple[Outputs, Tensor, Tensor]:
-    """The same for a batch that was taken apart before."""
+    """The same for a batch that was taken apart before.
+
+    Args:
+        task: model and batch.
+        direction: by parameter name.
+
+    Returns:
+        Outputs as a function of the flat parameters, θ0, and the flat direction.
+    """
     model = task.model
     params = dict(model.named_parameters(remove_duplicate=False))  # a tied weight moves wherever it is used
     if missing := [n for n in direction if n not in params]:

@@ -30,16 +30,34 @@ _BEYOND = 5.0  # distances to the singular set after which the ratio is read
 
 @dataclass(frozen=True)
 class KLOrder(Result):
-    """Order of one direction, with the two readings it rests on."""
+    """Order of one direction, with the two readings it rests on.
 
-    order: int | None  # the whole number, or None with the reason in ``note``
-    estimate: float  # 1 + slope/2
-    slope: float  # of the directional Fisher
-    stderr: float  # of the slope
-    ratio: float  # F t²/K at the smallest usable t, to be compared with 2k²; t and K from the singular set
-    kl_slope: float  # to be compared with 2k
-    estimator: str  # which Fisher
-    passes: int  # forward-mode products used
+    Returned by :func:`kl_order`.
+
+    Attributes:
+        order: the whole number, or None with the reason in ``note``.
+        estimate: 1 + slope/2.
+        slope: of the directional Fisher form.
+        stderr: of the slope.
+        ratio: F t²/K at the smallest usable t, to be compared with 2k²; t and K from the singular set.
+        kl_slope: to be compared with 2k.
+        estimator: which Fisher was used.
+        passes: forward-mode products used.
+        fisher_fit: how the Fisher form grows.
+        ts: distances along the direction.
+        fisher: directional Fisher form at each of them.
+        kl: divergence from the start at each of them.
+        note: why there is no order, or what to keep in mind.
+    """
+
+    order: int | None
+    estimate: float
+    slope: float
+    stderr: float
+    ratio: float
+    kl_slope: float
+    estimator: str
+    passes: int
     fisher_fit: RateFit
     ts: np.ndarray
     fisher: np.ndarray
@@ -64,6 +82,15 @@ def directional_fisher(
 ) -> Tensor:
     r"""$v^\top F(\theta) v$ by one Jacobian-vector product; half precision is promoted to float64.
 
+    Args:
+        outputs: θ (D,) → outputs (n, d).
+        theta: where.
+        direction: v.
+        likelihood: name or object.
+
+    Returns:
+        One number.
+
     >>> line = lambda th: th[:1].expand(4, 1)
     >>> float(directional_fisher(line, torch.tensor([2.0, 0.0]), torch.tensor([3.0, 0.0])))
     9.0
@@ -78,7 +105,18 @@ def directional_fisher(
 def kl_along(
     outputs: Outputs, theta0: Tensor, direction: Tensor, ts: Sequence[float], likelihood: str | Likelihood = "gaussian"
 ) -> Tensor:
-    """K(θ0 + t v) for each t, the model at θ0 being the truth."""
+    """K(θ0 + t v) for each t, the model at θ0 being the truth.
+
+    Args:
+        outputs: θ (D,) → outputs (n, d).
+        theta0: the truth.
+        direction: v.
+        ts: distances.
+        likelihood: name or object.
+
+    Returns:
+        One number a distance.
+    """
     check_direction(theta0, direction)
     family = likelihoods.get(likelihood)
     if not len(ts):
@@ -109,7 +147,7 @@ def kl_order(
         shift: fit how far ``theta0`` is from the singular set, instead of taking it as on it.
 
     Returns:
-        order None where the estimate is not near a whole number, where $F t^2/K$ is not near $2k^2$ at the places
+        Order None where the estimate is not near a whole number, where $F t^2/K$ is not near $2k^2$ at the places
         next to the singular set, or where the divergence is identically zero (a gauge direction, note "gauge").
 
     >>> cube = lambda th: th[:1].pow(3).expand(5, 1)
@@ -212,6 +250,15 @@ class ScoreExpansion(Result):
 def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: int = 4) -> ScoreExpansion:
     r"""$f(\theta_0 + t v) = \sum_j t^j f_j$ by nested forward mode; k the first j with $f_j \ne 0$, $C = E\|f_k\|^2/2$.
 
+    Args:
+        outputs: θ (D,) → outputs (n, d).
+        theta0: where.
+        direction: v; it is normalised.
+        order: how far.
+
+    Returns:
+        k, C and the terms.
+
     >>> square = lambda th: th[:1].square().expand(3, 1)
     >>> score_expansion(square, torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)).C
     0.5
@@ -235,7 +282,12 @@ def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: 
 
 
 def check_direction(theta: Tensor, direction: Tensor) -> None:
-    """A sentence for a direction of the wrong shape, zero or not finite."""
+    """A sentence for a direction of the wrong shape, zero or not finite.
+
+    Args:
+        theta: parameters.
+        direction: in their space.
+    """
     if not isinstance(theta, Tensor) or not isinstance(direction, Tensor):
         raise TypeError(f"theta and direction are tensors, got {type(theta).__name__} and {type(direction).__name__}")
     if theta.ndim != 1 or direction.shape != theta.shape:
@@ -248,7 +300,11 @@ def check_direction(theta: Tensor, direction: Tensor) -> None:
 
 
 def check_outputs(outputs: Tensor) -> None:
-    """A sentence for outputs without samples, without entries, or with NaN."""
+    """A sentence for outputs without samples, without entries, or with NaN.
+
+    Args:
+        outputs: of a model.
+    """
     if outputs.ndim < 2 or not outputs.numel():
         raise ValueError(
             f"outputs must be (samples, outputs) with at least one of each, got shape {tuple(outputs.shape)}"
@@ -258,5 +314,12 @@ def check_outputs(outputs: Tensor) -> None:
 
 
 def promoted(x: Tensor) -> Tensor:
-    """Half precision as float64, anything else as it is."""
+    """Half precision as float64, anything else as it is.
+
+    Args:
+        x: any tensor.
+
+    Returns:
+        The tensor.
+    """
     return x.double() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -20,17 +20,32 @@ _FLOOR = 1e-14  # of the largest value: below it float64 round-off decides
 
 @dataclass(frozen=True)
 class RateFit(Result):
-    """The exponent with its uncertainty and everything needed to doubt it."""
+    """The exponent with its uncertainty and everything needed to doubt it.
+
+    Returned by :func:`rate_fit`.
+
+    Attributes:
+        slope: the exponent.
+        stderr: of the slope.
+        interval: 95 %.
+        r2: share of the variance that the line explains.
+        coefficient: c in c·t^slope.
+        shift: s0, zero unless fitted.
+        used: points inside window and above floor.
+        below_floor: points that were left out because they are rounding.
+        drift: last local slope minus first: large means not yet asymptotic.
+        flags: doubts, in words.
+    """
 
     slope: float
     stderr: float
-    interval: tuple[float, float]  # 95 %
+    interval: tuple[float, float]
     r2: float
-    coefficient: float  # c in c·t^slope
-    shift: float  # s0, zero unless fitted
-    used: int  # points inside window and above floor
+    coefficient: float
+    shift: float
+    used: int
     below_floor: int
-    drift: float  # last local slope minus first: large means not yet asymptotic
+    drift: float
     flags: tuple[str, ...] = ()
 
     def __str__(self) -> str:

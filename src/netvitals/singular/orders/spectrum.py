@@ -29,6 +29,14 @@ _TANGENTIAL = 1e-6  # divergence along an eigenvector, over that along the path,
 def fisher_matrix(outputs: Outputs, theta: Tensor, likelihood: str | Likelihood = "gaussian") -> Tensor:
     """F (D, D) in float64 by a batched backward pass per output, for Gaussian and categorical likelihoods.
 
+    Args:
+        outputs: θ (D,) → outputs (n, d).
+        theta: where.
+        likelihood: name or object.
+
+    Returns:
+        The matrix.
+
     >>> fisher_matrix(lambda th: th[:1].expand(4, 1), torch.zeros(2, dtype=torch.float64)).tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
@@ -53,6 +61,11 @@ def fisher_spectrum(
 
     Returns:
         Eigenvalues (K,) ascending and eigenvectors (D, K), in float64.
+
+    >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
+    >>> values, vectors = fisher_spectrum(lambda theta: theta[0] * x + 0 * theta[1], torch.ones(2))
+    >>> [bool(v > 1e-6) for v in values], tuple(vectors.shape)  # the second parameter does nothing
+    ([False, True], (2, 2))
     """
     theta = theta.double()
     family = likelihoods.get(likelihood)
@@ -83,17 +96,28 @@ class Direction(Result):
 
 @dataclass(frozen=True)
 class Classified(Result):
-    """All eigenvalues of a path, by class."""
+    """All eigenvalues of a path, by class.
+
+    Returned by :func:`classify_spectrum`.
+
+    Attributes:
+        directions: one an eigenvalue, with its class and exponent.
+        ts: distances along the path.
+        separable: condition (G): no tangential exponent coincides with the transversal one.
+        note: why classes cannot be told apart, where they cannot.
+    """
 
     directions: tuple[Direction, ...]
     ts: np.ndarray
-    separable: bool  # condition (G): no tangential exponent coincides with the transversal one
+    separable: bool
     note: str = ""
 
     def count(self, label: str) -> int:
+        """How many eigenvalues have the class ``label``."""
         return sum(d.label == label for d in self.directions)
 
     def of(self, label: str) -> list[Direction]:
+        """The directions of the class ``label``."""
         return [d for d in self.directions if d.label == label]
 
     def __str__(self) -> str:
@@ -123,6 +147,12 @@ def classify_spectrum(
 
     Returns:
         A class and an exponent for every eigenvalue, and whether the classes can be told apart.
+
+    >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
+    >>> outputs = lambda theta: theta[0] ** 2 * x + theta[1]
+    >>> found = classify_spectrum(outputs, torch.zeros(2), torch.tensor([1.0, 0.0]), (0.01, 0.02, 0.04))
+    >>> len(found.directions), found.separable
+    (2, True)
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -164,6 +194,15 @@ def operational_selection(
     """Which rank of a stored spectrum carries the predicted exponent (§5.1); None with "theorem reach exceeded".
 
     Ranks whose magnitude is within rounding of zero are left out rather than matched.
+
+    Args:
+        exponents: one a rank.
+        magnitudes: eigenvalues, one a rank.
+        predicted: the exponent looked for.
+        tolerance: how far it may be off.
+
+    Returns:
+        The rank, and a note.
     """
     if not len(exponents) or len(exponents) != len(magnitudes):
         raise ValueError(
@@ -221,7 +260,16 @@ def _classify(
 
 
 def score_rows(outputs: Outputs, theta: Tensor, family: Likelihood) -> Tensor:
-    """Rows r with Σ r rᵀ = F: Jacobian rows times a square root of the output metric."""
+    """Rows r with Σ r rᵀ = F: Jacobian rows times a square root of the output metric.
+
+    Args:
+        outputs: θ (D,) → outputs (n, d).
+        theta: where.
+        family: the likelihood.
+
+    Returns:
+        (n·d, D).
+    """
     out, pull = vjp(outputs, theta)[:2]
     if not torch.isfinite(out).all():
         raise ValueError("the outputs are not finite: look for NaN in the data or the parameters")

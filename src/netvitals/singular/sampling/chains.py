@@ -69,6 +69,12 @@ def examine(traces: Mapping[str, np.ndarray], limit: float) -> tuple[ChainHealth
 def ranked(chains: np.ndarray) -> np.ndarray:
     r"""Normal scores $\Phi^{-1}((r - 3/8)/(S + 1/4))$ of the ranks over all chains, ties with their mean rank.
 
+    Args:
+        chains: (chains, draws).
+
+    Returns:
+        Shaped like ``chains``.
+
     >>> ranked(np.array([[1.0, 100.0], [2.0, 3.0]])).round(2).tolist()
     [[-1.05, 1.05], [-0.3, 0.3]]
     """
@@ -80,7 +86,14 @@ def ranked(chains: np.ndarray) -> np.ndarray:
 
 
 def halves(chains: np.ndarray) -> np.ndarray:
-    """First and second half of every chain, as chains of their own."""
+    """First and second half of every chain, as chains of their own.
+
+    Args:
+        chains: (chains, draws).
+
+    Returns:
+        (2 chains, draws // 2).
+    """
     half = chains.shape[1] // 2
     return np.concatenate([chains[:, :half], chains[:, chains.shape[1] - half :]])
 
@@ -105,6 +118,12 @@ def r_hat(chains: np.ndarray) -> float:
 
 def split_r_hat(chains: np.ndarray) -> float:
     r"""$\hat R$ on half chains: square root of pooled over within-chain variance.
+
+    Args:
+        chains: (chains, draws).
+
+    Returns:
+        1 where they agree.
 
     >>> round(split_r_hat(np.random.default_rng(0).normal(size=(4, 1000))), 1)
     1.0

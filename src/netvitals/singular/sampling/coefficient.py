@@ -19,26 +19,50 @@ _CORRECTED = 0.25  # share of λ̂ beyond which an extrapolation in the step siz
 
 @dataclass(frozen=True, kw_only=True)
 class LLC(Result):
-    """Learning coefficient with its uncertainty and the chains behind it."""
+    """Learning coefficient with its uncertainty and the chains behind it.
+
+    Returned by :func:`learning_coefficient`.
+
+    Attributes:
+        mean: λ̂.
+        stderr: the largest of what autocorrelation, the spread between chains and slow observables leave.
+        per_chain: healthy chains only.
+        trace: (chains, draws) of nβ(L − L*), diverged chains included.
+        health: whether the chains mixed, and what diverged.
+        well: whether they stayed in one well.
+        minimum: whether they began at a minimum.
+        baseline: L_n(w*), the loss where the chains began.
+        n: examples.
+        nbeta: inverse temperature times n.
+        step_size: of a move.
+        localization: strength γ of the pull back to w*.
+        parameters: how many took part.
+        cost: gradient-equivalents of one full pass over the data.
+        acceptance: share of moves accepted; NaN for minibatch SGLD.
+        rungs: nβ of the ladder, from cold to hot; () for minibatch SGLD.
+        searched: step sizes tried and their acceptance, for minibatch SGLD.
+        corrected: share of the mean that extrapolation in the step size took away, for minibatch SGLD.
+        note: what else should be known.
+    """
 
     mean: float
-    stderr: float  # the largest of what autocorrelation, the spread between chains and slow observables leave
-    per_chain: tuple[float, ...]  # healthy chains only
-    trace: np.ndarray  # (chains, draws) of nβ(L − L*), diverged chains included
+    stderr: float
+    per_chain: tuple[float, ...]
+    trace: np.ndarray
     health: ChainHealth
     well: Well
     minimum: Minimum
-    baseline: float  # L_n(w*)
+    baseline: float
     n: int
     nbeta: float
     step_size: float
     localization: float
-    parameters: int  # how many took part
-    cost: float  # gradient-equivalents of one full pass over the data
-    acceptance: float = math.nan  # share of moves accepted; NaN for minibatch SGLD
-    rungs: tuple[float, ...] = ()  # nβ of the ladder, from cold to hot; () for minibatch SGLD
-    searched: tuple[tuple[float, float], ...] = ()  # step sizes tried and their acceptance, for minibatch SGLD
-    corrected: float = math.nan  # share of the mean that extrapolation in the step size took away, for minibatch SGLD
+    parameters: int
+    cost: float
+    acceptance: float = math.nan
+    rungs: tuple[float, ...] = ()
+    searched: tuple[tuple[float, float], ...] = ()
+    corrected: float = math.nan
     note: str = ""
     _tuning: Tuning | None = field(default=None, repr=False, compare=False)
 

@@ -19,6 +19,11 @@ from netvitals.capture.result import Result
 class WatanabeTriple(Result):
     """λ, m, ν of one singularity, and what follows from them.
 
+    Attributes:
+        lam: learning coefficient λ.
+        m: its multiplicity.
+        nu: singular fluctuation ν; NaN where it is not known.
+
     >>> t = WatanabeTriple(lam=0.25, m=1, nu=0.172973)
     >>> round(t.gap(1000), 6)
     0.000346
@@ -29,18 +34,20 @@ class WatanabeTriple(Result):
     nu: float = math.nan
 
     def free_energy(self, n: int, entropy: float = 0.0) -> float:
-        r"""$n S + \lambda \log n - (m-1) \log\log n$, without the O(1) term."""
+        r"""$n S + \lambda \log n - (m-1) \log\log n$ without the O(1) term, of ``n`` examples with ``entropy`` S."""
         _count(n)
         return n * entropy + self.lam * math.log(n) - (self.m - 1) * math.log(math.log(n))
 
     def generalisation(self, n: int, entropy: float = 0.0) -> float:
+        """Expected loss on new data, S + λ/n, for ``n`` examples and the ``entropy`` S of an example."""
         return entropy + self.lam / _count(n)
 
     def training(self, n: int, entropy: float = 0.0) -> float:
+        """Expected loss on the training data, S + (λ − 2ν)/n; ``n`` examples, ``entropy`` S of an example."""
         return entropy + (self.lam - 2 * self.nu) / _count(n)
 
     def gap(self, n: int) -> float:
-        """Expected generalisation minus training loss: 2ν/n."""
+        """Expected generalisation minus training loss of ``n`` examples: 2ν/n."""
         return 2 * self.nu / _count(n)
 
     def __str__(self) -> str:
@@ -49,11 +56,21 @@ class WatanabeTriple(Result):
 
 @dataclass(frozen=True)
 class WAIC(Result):
-    """Training loss, functional variance and their sum, all per sample."""
+    """Training loss, functional variance and their sum, all per sample.
 
-    value: float  # T_n + V_n / n
-    training: float  # T_n
-    functional_variance: float  # V_n
+    Returned by :func:`waic`.
+
+    Attributes:
+        value: T_n + V_n / n.
+        training: T_n, the Bayes training loss.
+        functional_variance: V_n, variance of log-likelihoods over draws, summed.
+        draws: from the posterior.
+        n: examples.
+    """
+
+    value: float
+    training: float
+    functional_variance: float
     draws: int
     n: int
 

@@ -27,11 +27,19 @@ _WARM = 4  # a chain that starts where the last checkpoint's ended has so many t
 
 @dataclass(frozen=True)
 class CoefficientHistory(Result):
-    """One learning coefficient per checkpoint, in the order of the steps."""
+    """One learning coefficient per checkpoint, in the order of the steps.
+
+    Returned by :func:`coefficient_history`.
+
+    Attributes:
+        steps: of the checkpoints, rising.
+        coefficients: one a checkpoint.
+        part: of the network; "" is all of it.
+    """
 
     steps: tuple[int, ...]
     coefficients: tuple[LLC, ...]
-    part: str = ""  # of the network; "" is all of it
+    part: str = ""
 
     @property
     def loss(self) -> tuple[float, ...]:
@@ -59,7 +67,10 @@ class CoefficientHistory(Result):
 
 @dataclass(frozen=True)
 class PartHistories(Several[CoefficientHistory]):
-    """One history a part."""
+    """One history a part.
+
+    Returned by :func:`coefficient_by_part`.
+    """
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a part and checkpoint."""
@@ -102,6 +113,15 @@ def coefficient_history(
 
     Returns:
         One coefficient a checkpoint, in the order of the steps.
+
+    >>> import torch
+    >>> net = nn.Linear(2, 1)
+    >>> early = {name: 2 * value for name, value in net.state_dict().items()}
+    >>> batch = torch.randn(16, 2), torch.randn(16, 1)
+    >>> kept = {0: early, 100: net.state_dict()}
+    >>> found = coefficient_history(net, "mse", batch, checkpoints=kept, chains=2, draws=20)
+    >>> found.steps, len(found.coefficients)
+    ((0, 100), 2)
     """
     if not checkpoints:
         raise ValueError("a history needs at least one checkpoint: a mapping from step to state dict")
@@ -178,6 +198,12 @@ def coefficient_by_part(
 
 def parts_of(model: nn.Module) -> dict[str, list[str]]:
     """A model's parts by name, with their parameters: children, those of a list or of an only child in its place.
+
+    Args:
+        model: any.
+
+    Returns:
+        Names of parameters by part.
 
     >>> list(parts_of(nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)))))
     ['0.0', '0.2']

@@ -38,6 +38,14 @@ def top(nbeta: float, rises: np.ndarray) -> float:
 def first(nbeta: float, hottest: float, parameters: int) -> np.ndarray:
     """A geometric ladder from cold to hot to start with, dense enough for a regular model of so many parameters.
 
+    Args:
+        nbeta: coldest rung.
+        hottest: hottest rung.
+        parameters: of the model.
+
+    Returns:
+        The rungs.
+
     >>> first(1000.0, 1.0, parameters=2).round(1).tolist()
     [1000.0, 251.2, 63.1, 15.8, 4.0, 1.0]
     """

@@ -43,7 +43,18 @@ class Minimum(Result):
 def descended(
     copies: Replicas, data: tuple[Tensor, Tensor], nbeta: float, gamma: float, steps: int = STEPS
 ) -> tuple[float, float, float]:
-    """Nats that a few steps of L-BFGS on nβL + γ/2 ‖w − w*‖² gain in nβL, the norm of ∇L(w*), and the passes used."""
+    """Nats that a few steps of L-BFGS on nβL + γ/2 ‖w − w*‖² gain in nβL, the norm of ∇L(w*), and the passes used.
+
+    Args:
+        copies: of the model.
+        data: inputs and targets.
+        nbeta: inverse temperature times n.
+        gamma: pull back to w*.
+        steps: of L-BFGS.
+
+    Returns:
+        Gain, norm and passes.
+    """
     w = copies.start.detach().clone()[None].requires_grad_()
     passes = 0
 

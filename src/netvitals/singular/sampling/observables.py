@@ -47,6 +47,13 @@ class Well(Result):
 def observer(start: Tensor, seed: int) -> Callable[[Tensor], Tensor]:
     """A function from draws (chains, D) to the squared distance from ``start`` and random projections of the way to it.
 
+    Args:
+        start: w*.
+        seed: of the projections.
+
+    Returns:
+        The function.
+
     >>> look = observer(torch.zeros(3), seed=0)
     >>> look(torch.ones(2, 3)).shape, look(torch.ones(2, 3))[0].tolist()
     (torch.Size([5, 2]), [3.0, 3.0])

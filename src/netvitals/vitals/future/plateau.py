@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from netvitals._trouble import see
 from netvitals.anatomy import Anatomy, chart
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 from netvitals.capture.task import inputs_of
@@ -36,6 +37,13 @@ class PlateauForecast(Vital):
         drop: share of the resting loss that has to be gone for the plateau to count as over.
         level: of the interval around the escape step.
         keep: how many looks stay in memory.
+
+    >>> import torch
+    >>> net = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Linear(8, 1, bias=False))
+    >>> batch = torch.randn(32, 4), torch.randn(32, 1)
+    >>> opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    >>> print(PlateauForecast(net, nn.MSELoss(), batch, optimizer=opt).observe(0))
+    no forecast at step 0: 1 looks are too few to see the signal grow, 4 are needed
     """
 
     name = "plateau"
@@ -102,9 +110,16 @@ class PlateauForecast(Vital):
         return self.forecasts[-1] if self.forecasts else None
 
     def observe(self, step: int) -> EscapeForecast:
-        """Look now and forecast."""
+        """Look now and forecast.
+
+        Args:
+            step: number of the training step.
+        """
         if self.model is None or self.loss_fn is None or self.batch is None:
-            raise ValueError("this plateau forecast has no model yet: give it to watch, or model, loss_fn and batch")
+            raise ValueError(
+                f"this plateau forecast has no model yet: give it to watch, or model, loss_fn and batch "
+                f"{see('needs-probe')}"
+            )
         if self._anatomy is None:
             self._anatomy = chart(self.model, inputs_of(self.model, self.batch).inputs, keep_tensors=False)
         seen = measure_plateau(

@@ -30,6 +30,17 @@ class Attention(Vital):
     Of a block: ``max_logit`` (the largest of its heads), ``entropy`` (mean of its heads), ``entropy_min`` (lowest),
     ``first_token`` (mean), ``sink_heads`` (share of heads whose weight on the first key is above 0.3), ``q_norm``,
     ``k_norm`` and ``v_norm`` (means). Of the model: the same over all heads.
+
+    Args:
+        block: entries of the attention map that are computed at a time, which bounds the memory of a look.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2)
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(4, 6, 8), torch.randn(4, 6, 8)),
+    ...                          vitals=["attention"], curvature=False)
+    >>> [0 < r.value <= 1 for r in seen.readings if r.site != "model" and r.metric == "entropy"]  # of two blocks
+    [True, True]
     """
 
     name = "attention"

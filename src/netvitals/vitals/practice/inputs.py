@@ -22,6 +22,14 @@ class Inputs(Vital):
 
     ``mark`` is a sum over the batch with weights that no two entries share: batches that are equal have the same, and
     hardly any others do.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
+    ...                          vitals=["inputs"], curvature=False)
+    >>> [r.metric for r in seen.readings if r.site == "0"]
+    ['mean', 'std', 'max_abs', 'varying', 'mark']
     """
 
     name = "inputs"

@@ -34,6 +34,17 @@ class OptimizerSettings(Vital):
     what the schedule holds from here to the end, where the length of training is known.
 
     ``plan`` is the latest :class:`~netvitals.optim.schedules.RatePlan`. Several optimizers are counted through.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    >>> with netvitals.watch(net, opt, every=1, vitals=["optimizer"]) as seen:
+    ...     for _ in range(2):
+    ...         loss = net(torch.randn(16, 4)).square().mean()
+    ...         opt.zero_grad(); loss.backward(); opt.step()
+    >>> {r.metric: r.value for r in seen.readings if r.metric in ("lr", "momentum")}
+    {'lr': 0.1, 'momentum': 0.9}
     """
 
     name = "optimizer"

@@ -23,7 +23,16 @@ METRICS = ("scale", "misfit", "double_misfit", "probabilities", "chance", "accur
 
 
 class Outputs(Vital):
-    """The numbers above at the model's output, where the loss is a cross-entropy; elsewhere the misfit says so."""
+    """The numbers above at the model's output, where the loss is a cross-entropy; elsewhere the misfit says so.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> seen = netvitals.checkup(net, nn.CrossEntropyLoss(), (torch.randn(16, 4), torch.arange(16) % 3),
+    ...                          vitals=["outputs"], curvature=False)
+    >>> [round(r.value, 2) for r in seen.readings if r.metric == "scale"]  # 1: a mean cross-entropy of logits
+    [1.0]
+    """
 
     name = "outputs"
     title = "Outputs"

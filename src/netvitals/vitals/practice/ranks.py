@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from netvitals._trouble import see
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 
 WHAT = ("grad", "scale", "loss")
@@ -20,6 +21,16 @@ class Ranks(Vital):
 
     Arrays (ranks × micro-batches): ``grad_norm``, ``output_scale``, ``loss``. On where several ranks train one model;
     asked for by name it also tells the micro-batches of one process apart.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Linear(4, 1); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> with netvitals.watch(net, opt, every=1, vitals=["ranks"]) as seen:
+    ...     for size in (1.0, 10.0):  # two micro-batches a step, the second ten times larger
+    ...         net(size * torch.ones(8, 4)).sum().backward()
+    ...     opt.step()
+    >>> [r.value for r in seen.readings if r.metric == "grad_micro_batch"]
+    [1.0]
     """
 
     name = "ranks"
@@ -54,18 +65,23 @@ class Ranks(Vital):
         if not context.training:
             raise ValueError(
                 f"the vital sign {self.name!r} compares ranks and micro-batches of a step, and a checkup makes none: "
-                "ask for it in watch"
+                f"ask for it in watch {see('needs-steps')}"
             )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        """Nothing: what it tells arrives before the optimizer steps, see :mod:`netvitals.watching.arrivals`."""
+        """Nothing: what it tells arrives before the optimizer steps, see :mod:`netvitals.watching.arrivals`.
+
+        Args:
+            recorder: not written to.
+            view: not looked at.
+        """
 
     def write(self, recorder: Recorder, table: np.ndarray) -> None:
         """Note what the numbers of all ranks say.
 
         Args:
-            recorder: of the step.
-            table: (gradient norm, scale, loss) × ranks × micro-batches; NaN where not known, inf where not finite.
+            recorder: where the numbers are written.
+            table: gradient length, output scale and loss by rank and micro-batch.
         """
         names: list[str] = []
         values: list[float] = []

@@ -27,7 +27,19 @@ DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 
 class Training(Vital):
     """``carried`` and the counts below, of the model; ``zero_share`` and ``smallest`` of the gradient of every
-    matrix."""
+    matrix.
+
+    >>> import netvitals, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> with netvitals.watch(net, opt, every=1, vitals=["training"]) as seen:
+    ...     for _ in range(2):
+    ...         loss = net(torch.randn(16, 4)).square().mean()
+    ...         opt.zero_grad(); loss.backward(); opt.step()
+    >>> [r.value for r in seen.readings if r.metric == "carried"]  # zero_grad() was called
+    [0.0]
+    """
 
     name = "training"
     title = "Training loop"

@@ -91,5 +91,6 @@ DISEASES = (
         plant=_edge,
         cause=("edge of stability",),
         symptoms=("learning rate too high", "loss rises"),
+        curable=False,  # it needs one fixed batch, from which no rate learns what its healthy twin does
     ),
 )

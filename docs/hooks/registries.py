@@ -1,0 +1,220 @@
+"""Reference pages of what registers itself: vital signs, findings, remedies, commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer.main
+
+from netvitals import vitals
+from netvitals.cli import app
+from netvitals.findings import REMEDIES, RULES
+from netvitals.findings.explanation import error_rate
+from netvitals.findings.record import measured
+from netvitals.report.glossary import CHECKUP
+
+
+def cell(text: str) -> str:
+    """Text inside a table.
+
+    Args:
+        text: any.
+
+    Returns:
+        One line, with bars that do not end the cell.
+    """
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def anchor(name: str) -> str:
+    """The part of an address that leads to a heading.
+
+    Args:
+        name: of a rule, a vital sign or a command.
+
+    Returns:
+        Lower case, with dashes for spaces.
+    """
+    return name.lower().replace(" ", "-")
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table.
+
+    Args:
+        head: names of the columns.
+        rows: cells.
+
+    Returns:
+        The table.
+    """
+    lines = [head, ("---",) * len(head), *(tuple(cell(c) for c in row) for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def vital_signs() -> str:
+    """Every vital sign: what it tells, its metrics with their units, and how to read them.
+
+    Returns:
+        Markdown; what is good and what is not is taken from the rules that read the vital sign.
+    """
+    parts = [
+        "# Vital signs",
+        "What is measured while a network trains, and what each number means. A pure number has no unit. What is "
+        "pooled for the whole model has the metric's name (over elements), or ends in `:site` or `:channel`. "
+        "In the terminal: `netvitals vitals spikes`.",
+        table(
+            ("vital sign", "what it tells", "on by default"),
+            [
+                (f"[`{name}`](#{name})", kind.meaning, "yes" if kind.default else "no")
+                for name, kind in vitals.REGISTRY.items()
+            ],
+        ),
+    ]
+    for name, kind in vitals.REGISTRY.items():
+        state = "On by default" if kind.default else "Only if asked for"
+        needs = f"; needs {kind.needs}" if kind.needs else ""
+        parts += [
+            f"## {kind.title} (`{name}`) {{ #{name} data-toc-label='{name}' }}",
+            kind.meaning,
+            f"{state}{needs}. It looks on {vitals.how_often(kind)}.",
+            table(
+                ("metric", "meaning", "unit"),
+                [(f"`{metric}`", meaning, unit) for metric, (meaning, unit) in kind.metrics.items()],
+            ),
+        ]
+        readers = [r for r in RULES if name in {r.vital, *r.also, *(v for v, _ in r.needs)}]
+        if readers:
+            rows = [(f"[{r.name}](rules.md#{anchor(r.name)})", r.null or r.question, r.threshold) for r in readers]
+            parts += [
+                f"### How to read {kind.title.lower()} {{ #read-{name} data-toc-label='How to read' }}",
+                table(("finding", "in health", "speaks beyond"), rows),
+            ]
+        else:
+            parts.append("No finding reads this vital sign: its curve is for you to judge.")
+    parts += ["## Only in a checkup { #checkup }", "Written by `checkup(…, singular=True)`, not by a watch."]
+    for name, shown in CHECKUP.items():
+        parts += [
+            f"### {shown.title} (`{name}`) {{ #checkup-{name} data-toc-label='{name}' }}",
+            shown.meaning,
+            table(("metric", "meaning", "unit"), [(f"`{m}`", s, u) for m, (s, u) in shown.metrics.items()]),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def metrics() -> str:
+    """Every metric by its name, with all vital signs that write it: what a search for the name leads to.
+
+    Returns:
+        Markdown with a heading for each metric.
+    """
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for vital, kind in vitals.REGISTRY.items():
+        for name, (meaning, unit) in kind.metrics.items():
+            found.setdefault(name, []).append((f"[`{vital}`](vital-signs.md#{vital})", meaning, unit))
+    parts = ["# Metrics from A to Z", f"What each of the {len(found)} metrics means, and which vital sign writes it."]
+    for name in sorted(found, key=str.lower):
+        parts += [f"## `{name}` {{ #{anchor(name)} }}", table(("vital sign", "meaning", "unit"), found[name])]
+    return "\n\n".join(parts) + "\n"
+
+
+def findings() -> str:
+    """Every rule: its question, what it reads, health, threshold, source, error rate in the clinic, advice.
+
+    Returns:
+        Markdown.
+    """
+    parts = [
+        "# Findings",
+        f"{len(RULES)} rules read the vital signs and say what is wrong. Each states what a healthy network shows, "
+        "beyond what it speaks, where that threshold comes from, what would prove it wrong, and how often it was "
+        "wrong in [the clinic](../clinic.md), where diseases are planted. The same in the terminal: "
+        '`netvitals explain "dead units"`.',
+        table(
+            ("finding", "question", "right when it spoke first", "false alarms"),
+            [(f"[{r.name}](#{anchor(r.name)})", r.question, *_rates(r.name)) for r in RULES],
+        ),
+    ]
+    for rule in RULES:
+        rows = [("reads", _reads(rule)), ("in health", rule.null), ("speaks beyond", rule.threshold)]
+        rows += [("source", rule.source), ("refuted by", rule.refuted_by)]
+        rows += [
+            ("measured error rate", error_rate(rule.name) or "no planted disease has this finding; no rate is known")
+        ]
+        for kind, tried in measured().get("advice", {}).get(rule.name, {}).items():
+            tells = f"{REMEDIES.get(kind, kind)} (`{kind}`): mended {tried['mended']} of {tried['tried']} runs"
+            rows += [("advice", tells)]
+        parts += [
+            f"## {rule.name} {{ #{anchor(rule.name)} }}",
+            rule.question,
+            table(("", ""), [(f"**{name}**", text) for name, text in rows if text]),
+        ]
+    parts += [
+        "## What a program can do about a finding { #remedies data-toc-label='Remedies' }",
+        "`finding.remedy.kind` is one of these.",
+        table(("kind", "what to do"), [(f"`{kind}`", text) for kind, text in REMEDIES.items()]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _reads(rule: Any) -> str:
+    pairs = [f"[`{v}/{m}`](vital-signs.md#{v})" if v in vitals.REGISTRY else f"`{v}/{m}`" for v, m in rule.needs]
+    return " or ".join(pairs) + (f" on {rule.least} steps" if rule.least > 1 else "")
+
+
+def _rates(name: str) -> tuple[str, str]:
+    tried = measured().get("rules", {}).get(name, {})
+    right = f"{tried['right']} of {tried['spoke']}" if tried.get("spoke") else "–"
+    false = f"{tried['false']} of {tried['healthy']}" if tried.get("healthy") else "–"
+    return right, false
+
+
+def every_command(command: Any = None, path: str = "netvitals") -> Iterator[tuple[str, Any]]:
+    """All commands, groups and their commands, with the words that call them.
+
+    Args:
+        command: where to begin; by default the whole command line.
+        path: the words that lead there.
+
+    Yields:
+        (words, command), the parent before its children.
+    """
+    command = typer.main.get_command(app) if command is None else command
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from every_command(child, f"{path} {name}")
+
+
+def commands() -> str:
+    """Every command with every option, from what `--help` prints.
+
+    Returns:
+        Markdown.
+    """
+    parts = [
+        "# Commands",
+        "Every command of `netvitals`, as `netvitals COMMAND --help` prints it. Wrong input gives one sentence and "
+        "exit code 2; `NETVITALS_DEBUG=1` shows the traceback instead.",
+        table(
+            ("command", "what it does"),
+            [(f"[`{path}`](#{anchor(path)})", c.help or "") for path, c in every_command() if " " in path],
+        ),
+    ]
+    for path, command in every_command():
+        context = command.context_class(command, info_name=path)
+        usage = " ".join(command.collect_usage_pieces(context))
+        parts += [f"## `{path}` {{ #{anchor(path)} data-toc-label='{path.removeprefix('netvitals ')}' }}"]
+        parts += [command.help or "", f"```text\n{path} {usage}\n```"]
+        rows = [_parameter(p, context) for p in command.params]
+        if rows:
+            parts.append(table(("argument or option", "meaning"), rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def _parameter(p: Any, context: Any) -> tuple[str, str]:
+    names, meaning = p.get_help_record(context)
+    kind = re.search(r"<[^<>]+>", names)  # what it takes, as the help says it
+    shown = [names.split("  ")[0].split(" <")[0]] if p.param_type_name == "argument" else [*p.opts, *p.secondary_opts]
+    return ", ".join(f"`{name}`" for name in shown) + (f" `{kind[0]}`" if kind else ""), meaning

@@ -1,0 +1,42 @@
+"""The README: two screens, one picture, what was measured beside what others do, and where to go next."""
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+SCREENS = 100  # lines of two screens
+
+
+def test_it_has_at_most_two_screens_and_one_picture():
+    lines = TEXT.splitlines()
+    assert len(lines) <= SCREENS, len(lines)
+    (picture,) = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", TEXT)
+    assert (ROOT / picture).stat().st_size <= 300_000
+
+
+def test_it_shows_the_two_commands_and_the_one_line():
+    assert "    make demo" in TEXT and "    make test" in TEXT and "netvitals doctor" in TEXT
+    assert TEXT.count("# the one line") == 1
+
+
+def test_the_clinics_figures_are_those_on_record_beside_the_other_tools():
+    record = json.loads((ROOT / "src/netvitals/findings/clinic.json").read_text(encoding="utf-8"))
+    (table,) = re.findall(r"<!-- clinic -->\n(.*?)\n<!-- /clinic -->", TEXT, re.S)
+    rows = [line.split("|")[1].strip(" *") for line in table.splitlines()[2:]]
+    assert set(rows) == {"netvitals", *record["rivals"]}
+
+
+def test_the_forecasts_figures_are_those_of_their_page():
+    page = (ROOT / "docs/forecasts.md").read_text(encoding="utf-8")
+    told = TEXT.split("## Forecasts")[1].split("## Where next")[0]
+    for figure, here in (("1.7 % (15 of 23 plateaus)", "15 of 23 plateaus"), ("88 %", "hold 88 %"), ("(69 %)", "69 %")):
+        assert figure in page and here in told
+    assert "12 of 101 (12 %)" in page and "12 % false alarms" in told
+
+
+def test_every_place_to_go_next_is_there():
+    targets = re.findall(r"\]\((?!http)([^)#]+)\)", TEXT.split("## Where next")[1])
+    assert len(targets) >= 10
+    assert [t for t in targets if not (ROOT / t).exists()] == []
