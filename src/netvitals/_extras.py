@@ -8,6 +8,7 @@ from netvitals._trouble import see
 PARTS = {
     "plotly": ("plotly", "notebook"),
     "sklearn": ("scikit-learn", "lab"),
+    "PIL": ("pillow", "lab"),
     "ray": ("ray", "ray"),
     "lightning": ("lightning", "lightning"),
     "transformers": ("transformers", "hf"),

@@ -12,7 +12,14 @@ from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.closures import duhamel, off_block, quasi_steady, rotation_coefficients
 from netvitals.saddle.laws.homotopy import attribute, hitting_time
-from netvitals.saddle.laws.perron_modes import graded_example, jacobian_blocks, perron, stage_matrix, truncations
+from netvitals.saddle.laws.perron_modes import (
+    graded_example,
+    growth,
+    jacobian_blocks,
+    perron,
+    stage_matrix,
+    truncations,
+)
 from netvitals.saddle.laws.stages import forecast_rank, stage_integral, transfer
 from netvitals.saddle.students.network import gradients
 
@@ -181,6 +188,35 @@ def test_jacobian_blocks(blocks):
     a, b, c, d = jacobian_blocks(j, x, eta)
     assert a.shape == (12,) and b.shape == (12, 6) and c.shape == (6, 12)
     assert np.array_equal(b, j[np.ix_(x, eta)]) and np.array_equal(d, -np.diag(j)[eta])
+
+
+def test_the_stage_one_jacobian_grows_without_any_loop_gain():
+    """At the balanced saddle the hypotheses of Prop. 24 fail, and the on-block coordinates grow by themselves."""
+    chain = BlockChain("tanh", (1.0, 0.3, 0.08), depth=4, block=20, nodes=16)
+    parts = chain.channels()
+    x, eta = (np.flatnonzero(parts[n].numpy()) for n in ("on-block", "rotations"))
+    jacobian = chain.jacobian(chain.aligned(0.05)).numpy()
+    found = growth(jacobian, x, eta)
+    assert found.violated["A is not diagonal"] == pytest.approx(6.76e-3, rel=0.01)
+    assert found.violated["B has negative entries"] == pytest.approx(3.36e-5, rel=0.02)
+    assert "A is not positive" not in found.violated and math.isnan(found.loop_gain)
+    assert float(-np.diag(jacobian)[x].min()) < 8.1e-5
+    assert found.own == pytest.approx(0.020215, rel=1e-3) and found.rate == pytest.approx(0.020695, rel=1e-3)
+    with pytest.raises(ValueError, match=r"got -3.36e-05.*growth\(\)"):
+        perron(*jacobian_blocks(jacobian, x, eta))
+
+
+def test_growth_agrees_with_the_loop_gain_where_prop_24_holds():
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        a, d = rng.uniform(0.1, 2, 3), rng.uniform(0.1, 2, 2)
+        b, c = rng.uniform(0, 1.5, (3, 2)), rng.uniform(0, 1.5, (2, 3))
+        found, test = growth(stage_matrix(a, b, c, d), [0, 1, 2], [3, 4]), perron(a, b, c, d)
+        assert not found.violated and found.loop_gain == test.loop_gain
+        assert (found.rate > 0) == test.unstable and found.own == pytest.approx(-a.min())
+        assert not test.unstable or found.rate == pytest.approx(test.rate, abs=1e-8)
+    with pytest.raises(ValueError, match="square"):
+        growth(np.zeros((2, 3)), [0], [1])
 
 
 def test_truncations_increase_strictly():

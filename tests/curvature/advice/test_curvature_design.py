@@ -67,6 +67,47 @@ def test_bands(deep):
     assert distance.interaction_radius(found, 1.5, 1.0, 1e-2) is None
 
 
+class Branches(nn.Module):
+    """A long branch and a short one beside it: neighbours in the list are not neighbours in the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.short = nn.Linear(3, 4), nn.Linear(4, 4)
+        self.long = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = torch.tanh(self.stem(x))
+        y = x
+        for layer in self.long:
+            y = torch.tanh(layer(y))
+        return self.head(torch.tanh(y + self.short(x)))
+
+
+def test_bands_follow_the_graph_and_not_the_list():
+    torch.manual_seed(0)
+    net, batch = Branches().double(), (torch.randn(8, 3, dtype=torch.float64), torch.zeros(8, dtype=torch.long))
+    nodes = ["stem", "long.0", "long.1", "long.2", "short", "head"]
+    found = interlayer(net, F.cross_entropy, batch, nodes=nodes, method="exact")
+    apart = distance.distances(found)
+    at = {(v, w): apart[found.position(v), found.position(w)] for v in nodes for w in nodes}
+    assert (
+        at["stem", "short"] == 1
+        and at["long.2", "short"] == 2
+        and at["stem", "head"] == 2
+        and at["stem", "long.2"] == 3
+    )
+    squares = found.resonance**2
+    outside = sum(squares[found.position(v), found.position(w)] for v in nodes for w in nodes if at[v, w] > 1)
+    assert distance.mass_outside(found, 1) == pytest.approx(outside / squares.sum())
+    kept = lowrank.banded(found, 1, 1e-12)
+    assert ("stem", "short") in kept.off and ("long.2", "short") not in kept.off  # a list would have it the other way
+    assert kept.dropped_by_band**2 == pytest.approx(distance.mass_outside(found, 1), rel=1e-6)
+    assert distance.mass_outside(found, 3) == 0 and curvature.bandwidth(found, 0.0) == 3
+    with pytest.raises(ValueError, match="stochastic result has no blocks"):
+        lowrank.banded(interlayer(net, F.cross_entropy, batch, nodes=nodes), 1, 1e-3)
+
+
 def test_banded_low_rank_storage(deep):
     _, _, found = deep
     h = found.blocks.hessian

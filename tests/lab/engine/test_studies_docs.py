@@ -16,7 +16,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
 def test_there_are_commands_to_check():
-    assert len(COMMANDS) == 8
+    assert len(COMMANDS) == 10
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -18,6 +18,8 @@ INPUTS = {
     "resnet-mini": (2, 1, 8, 8),
     "vgg11": (2, 3, 32, 32),
     "vgg-mini": (2, 1, 8, 8),
+    "convnext-tiny": (2, 3, 32, 32),
+    "convnext-mini": (2, 3, 8, 8),
     "mixer": (2, 3, 32, 32),
     "mixer-mini": (2, 1, 8, 8),
     "encoder": (2, 3, 32, 32),
@@ -31,6 +33,7 @@ INPUTS = {
     "position-mlp": (2, 8, 16),
 }
 FULL_SIZE = {
+    "convnext-tiny": 28_589_128 - 990 * 769,  # the published count less 990 of its 1000 classes
     "resnet50": 23_520_842,
     "resnet18": 11_173_962,
     "resnet18-large": 11_181_642,
@@ -58,6 +61,27 @@ def test_every_name_builds_and_runs(name):
         assert y.shape == (2, getattr(model.spec, "classes", getattr(model.spec, "outputs", None)))
     if name in FULL_SIZE:
         assert count(model) == FULL_SIZE[name]
+
+
+@pytest.mark.parametrize(
+    ("spec", "published"),
+    [
+        ("convnext-tiny,classes=1000", 28_589_128),
+        ("resnet50,stem=large,classes=1000", 25_557_032),
+        ("resnet18-large,classes=1000", 11_689_512),
+        ("vit-b16", 86_567_656),
+    ],
+)
+def test_networks_of_a_thousand_classes_have_the_published_number_of_parameters(spec, published):
+    with torch.device("meta"):
+        assert count(models.build(spec)) == published
+
+
+def test_a_convnext_says_which_images_are_too_small():
+    with torch.device("meta"), pytest.raises(ValueError, match="at least 32×32 pixels, got \\(16, 16\\)"):
+        models.build("convnext-tiny")(torch.zeros(1, 3, 16, 16))
+    with pytest.raises(ValueError, match="norm=layer or norm=none, got 'batch'"):
+        models.build("convnext-mini,norm=batch")
 
 
 def test_resnet18_has_the_activation_channels_of_the_paper():

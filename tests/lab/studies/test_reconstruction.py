@@ -177,6 +177,17 @@ def test_phase_fit_recovers_known_parameters_and_flags_the_fourth():
     assert rec.bands(alpha, iou)["alpha50"] == 30.0
 
 
+def test_the_onset_is_before_the_midpoint_and_gives_the_papers_exponent():
+    alpha = np.array([1, 1.5, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30, 40, 60.0])
+    curve = rec.curve(alpha, 0.782, 28.97, 6.29)  # the paper's own fit at 64 × 64
+    found = rec.finite_size_exponent(alpha, curve)
+    assert found.onset == pytest.approx(17.2, abs=0.1) and 0.030 <= found.exponent <= 0.0435 and not found.at_bound
+    assert rec.finite_size_exponent(alpha, curve, retained=0.81).onset == pytest.approx(19.85, abs=0.05)  # N13
+    assert rec.finite_size_exponent(alpha, curve, retained=0.5).onset == pytest.approx(28.97, abs=0.05)
+    with pytest.raises(ValueError, match="between 0 and 1, got 1"):
+        rec.finite_size_exponent(alpha, curve, retained=1.0)
+
+
 def test_a_pinned_exponent_is_flagged():
     alpha = np.linspace(1, 40, 14)
     step = rec.curve(alpha, 0.5, 20.0, 0.3)

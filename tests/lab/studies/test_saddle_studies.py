@@ -1,13 +1,16 @@
 """The studies of saddle escape at smoke scale: every claim gets a verdict, none fails."""
 
 import pytest
+import torch
 
+from netvitals import saddle
 from netvitals.lab import studies
+from netvitals.saddle.students.network import ansatz_stack, loss_beside, losses, project
 
 pytestmark = pytest.mark.slow
 
 PAPER = "saddle-escape"
-ERRATA = {"C5", "C12", "C19", "C21", "C22", "C23", "C24", "C35", "T4e", "T12", "T17"}
+ERRATA = {"C5", "C12", "C19", "C21", "C22", "C23", "C24", "C35", "C36b", "T4e", "T12", "T17"}
 NAMES = [
     "saddle-reduction",
     "saddle-scaling",
@@ -66,3 +69,32 @@ def test_baselines_and_escape_steps_are_computed_as_said():
     assert study.power_extrapolation(power, 0.5) == pytest.approx((0.5e4) ** (1 / 1.5), rel=1e-6)
     assert study.escape_step([seen(0, 1.0), seen(10, 0.8), seen(20, 0.4)], 0.5) == pytest.approx(17.5)
     assert study.escape_step(line, 0.5) != study.escape_step(line, 0.5)  # NaN: never reached
+
+
+def test_a_network_off_the_manifold_has_the_loss_of_the_whole_network():
+    """The scales of a network do not show what its weights add beside the manifold; its loss does."""
+    task = saddle.teacher("tanh", 16)
+    v, scales = task.directions[0], torch.tensor([0.5, 0.6, 0.7, 0.6], dtype=torch.float64)
+    on = ansatz_stack(scales, 64, v)
+    g = torch.Generator().manual_seed(0)
+    off = [w + 0.05 * torch.randn(w.shape, generator=g, dtype=torch.float64) for w in on]
+    projected, _ = project(off, v)
+    chain = saddle.reduced_flow(scales, "tanh", 64, t_max=0.1).chain
+    known = float(chain.loss(projected[0]))
+    x, y = task.batch(8192, torch.Generator().manual_seed(1), dtype=torch.float64)
+    measured = loss_beside(off, ansatz_stack(projected[0], 64, v), known, x, y, task.f)
+    many, target = task.batch(200_000, torch.Generator().manual_seed(2), dtype=torch.float64)
+    truth = float(losses(off, many, target, task.f)[0])
+    assert measured == pytest.approx(truth, rel=0.02) and abs(known / truth - 1) > 0.08, (measured, truth, known)
+    assert loss_beside(on, on, known, x, y, task.f) == known
+
+
+def test_the_rows_of_figures_1_and_5_hold_both_losses(tmp_path):
+    for name, kind in (("saddle-reduction", None), ("saddle-cascade", "network")):
+        study = studies.find_study(name)
+        config = next(c for c in study.configs("smoke") if c.get("kind") == kind)
+        rows = study.trial(config)
+        key = "loss" if kind else "network loss"
+        apart = [abs(r[key] / r["projected loss"] - 1) for r in rows]
+        assert apart[0] < 1e-4 < max(apart) < 0.05, (name, apart)
+    assert "alignment" in rows[0]

@@ -76,6 +76,26 @@ def test_layernorm_resets_the_ladder(activation, norms, expected):
     assert slopes(freeze_probe(chain, SMALL_T).G) == pytest.approx(expected, abs=0.05)
 
 
+@pytest.mark.parametrize("activation", ["linear", "relu", "gelu", "tanh"])
+@pytest.mark.parametrize(
+    ("depth", "norms", "expected"), [(4, (1,), [2, 4, 2, 0]), (4, (3,), [6, 4, 2, 0]), (6, (2,), [6, 4, 6, 4, 2, 0])]
+)
+def test_rmsnorm_lets_the_dead_channel_out_at_its_own_amplitude(activation, depth, norms, expected):
+    """Printed: the rates are those without norms. Behind layer 1 of four, layer 1 has rate 2, and not 6."""
+    chain = Chain(depth=depth, activation=activation, norm_after=norms, norm="rms")
+    found = freeze_probe(chain, [1e-4, 2e-4, 4e-4, 1e-3], examples=1000)
+    assert list(predict_rates(chain).G.values()) == expected
+    assert [f.slope for f in found.G.values()] == pytest.approx(expected, abs=0.05)
+
+
+def test_a_later_rmsnorm_takes_the_way_out_away_where_the_chain_is_homogeneous():
+    for activation, first in (("relu", 10), ("gelu", 2)):
+        chain = Chain(depth=6, activation=activation, norm_after=(1, 4), norm="rms")
+        assert predict_rates(chain).G["layer1"] == first
+    found = freeze_probe(chain, [1e-4, 2e-4, 4e-4, 1e-3], examples=1000)
+    assert found.G["layer1"].slope == pytest.approx(2, abs=0.05)
+
+
 @pytest.mark.parametrize(
     ("norms", "expected"), [((4,), [6, 4, 2, 0, 2, 0]), ((2,), [2, 0, 6, 4, 2, 0]), ((2, 4), [2, 0, 2, 0, 2, 0])]
 )

@@ -62,6 +62,11 @@ def list_claims(
         where = lab.RECORDED if ship else None
         for path in lab.write_record(found, record, store, ship=where) if record is not None else ():
             typer.echo(path, err=as_json)
+        if ship and record is not None and (record.parent / "papers").is_dir():
+            from netvitals.lab.index import write_indices
+
+            for path in write_indices(record.parent / "papers", record / "images"):
+                typer.echo(path, err=as_json)
     if as_json:
         typer.echo(json.dumps(plain([s.to_dict() for s in found], odd=str), ensure_ascii=False))
         return

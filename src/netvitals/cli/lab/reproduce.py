@@ -35,6 +35,10 @@ def reproduce_studies(
     engine: Annotated[str, typer.Option(help="local (worker processes), ray, or inline (to debug).")] = "local",
     jobs: Annotated[int | None, typer.Option(help="Trials at a time. [default: one per core]")] = None,
     address: Annotated[str | None, typer.Option(help="Ray cluster. [default: a local one is started]")] = None,
+    device: Annotated[
+        str,
+        typer.Option(help="Where networks and data are: cpu, cuda, cuda:1, mps; mixed precision as recipes have it."),
+    ] = "cpu",
     resume: Annotated[
         bool, typer.Option("--resume/--fresh", help="Use the trials that are stored, or run all of them again.")
     ] = True,
@@ -55,6 +59,7 @@ def reproduce_studies(
             engine=engine,
             jobs=jobs,
             address=address,
+            device=device,
             resume=resume,
             results=results,
             each=lambda r: _show(console, r),

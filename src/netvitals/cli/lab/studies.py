@@ -20,6 +20,10 @@ def list_studies(
     parquet: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Export the stored rows, one Parquet file per study.")
     ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write for every paper a page with all its tables, figures, experiments."),
+    ] = None,
 ) -> None:
     """List the studies, with the number of trials at each scale and how many are stored."""
     from contextlib import nullcontext
@@ -29,7 +33,12 @@ def list_studies(
     from rich.table import Table
 
     from netvitals.lab import studies as lab
+    from netvitals.lab.index import write_indices
 
+    if index is not None:
+        for page in write_indices(index):
+            typer.echo(page)
+        return
     if results is None and (lab.DEFAULT.is_file() or parquet is not None):
         results = lab.DEFAULT
     with lab.Results(results, write=False) if results is not None else nullcontext() as store:

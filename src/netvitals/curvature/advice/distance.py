@@ -205,18 +205,34 @@ def band_threshold(contraction: float, eps: float) -> int | None:
     return math.ceil(math.log(eps) / math.log(contraction)) if 0 < contraction < 1 else None
 
 
+def distances(found: InterlayerCurvature) -> np.ndarray:
+    """N×N: edges on the shortest path between two nodes, along or against the arrows; infinite where there is none.
+
+    In a chain it is |i − j|. Beside a shortcut or in a branch it is not: the place in the list says nothing there.
+
+    Args:
+        found: what ``interlayer`` returned; without a graph of nodes |i − j| is all there is.
+    """
+    n = len(found.nodes)
+    out = np.zeros((n, n))
+    for i in range(n):
+        for j in range(i + 1, n):
+            d = _distance(found, i, j)
+            out[i, j] = out[j, i] = math.inf if d is None else d
+    return out
+
+
 def mass_outside(found: InterlayerCurvature, bandwidth: int) -> float:
-    """Share of the squared Frobenius norm in blocks more than ``bandwidth`` places apart.
+    """Share of the squared Frobenius norm in blocks more than ``bandwidth`` edges of the graph apart.
 
     Args:
         found: what ``interlayer`` returned.
-        bandwidth: places.
+        bandwidth: edges.
 
     Returns:
         From 0 to 1.
     """
-    n = len(found.nodes)
-    far = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) > bandwidth
+    far = distances(found) > bandwidth
     squares = found.resonance**2
     return float(squares[far].sum() / squares.sum())
 
@@ -229,7 +245,7 @@ def bandwidth(found: InterlayerCurvature, eps: float = 0.05) -> int:
         eps: relative Frobenius error that may be left out.
 
     Returns:
-        How many places apart blocks may be.
+        How many edges of the graph apart blocks may be, so that the ends of a shortcut are neighbours.
 
     >>> import torch
     >>> from torch import nn
@@ -240,10 +256,9 @@ def bandwidth(found: InterlayerCurvature, eps: float = 0.05) -> int:
     >>> bandwidth(found, eps=1.0)  # the diagonal leaves out less than everything
     0
     """
-    for k in range(len(found.nodes)):
-        if mass_outside(found, k) ** 0.5 <= eps:
-            return k
-    return len(found.nodes) - 1
+    apart = distances(found)
+    reach = sorted({int(d) for d in apart[np.isfinite(apart)]})
+    return next((k for k in reach if mass_outside(found, k) ** 0.5 <= eps), reach[-1])
 
 
 def _distance(found: InterlayerCurvature, i: int, j: int) -> int | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.curvature.advice.distance import distances
 from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.engine.probes import generator
 from netvitals.curvature.measure.exact import Blocks
+from netvitals.curvature.measure.result import InterlayerCurvature
 
 
 @dataclass(frozen=True)
@@ -149,17 +152,25 @@ class BandedHessian:
         return out
 
 
-def banded(blocks: Blocks, bandwidth: int, eps: float) -> BandedHessian:
-    """Keep blocks at most ``bandwidth`` places apart, each off-diagonal one at the rank that ``eps`` needs.
+def banded(found: InterlayerCurvature | Blocks, bandwidth: int, eps: float) -> BandedHessian:
+    """Keep blocks at most ``bandwidth`` apart, each off-diagonal one at the rank that ``eps`` needs.
 
     Args:
-        blocks: of all pairs.
-        bandwidth: places.
-        eps: relative error of a block.
+        found: what ``interlayer(method="exact")`` returned: blocks are as far apart as their nodes in the graph. Of
+            bare blocks only the places in the list are known.
+        bandwidth: largest distance that is kept.
+        eps: relative error of every kept block.
 
     Returns:
         The matrix, and what was lost.
     """
+    if isinstance(found, InterlayerCurvature):
+        if found.blocks is None:
+            raise ValueError("a stochastic result has no blocks to keep: use interlayer(..., method='exact')")
+        blocks, apart = found.blocks, distances(found)
+    else:
+        places = np.arange(len(found.index))
+        blocks, apart = found, np.abs(np.subtract.outer(places, places))
     names = list(blocks.index)
     diagonal = {v: blocks.block(v, v).H for v in names}
     off: dict[tuple[str, str], LowRankHessian] = {}
@@ -169,7 +180,7 @@ def banded(blocks: Blocks, bandwidth: int, eps: float) -> BandedHessian:
             if i == j:
                 continue
             h = blocks.block(v, w).H
-            if abs(i - j) > bandwidth:
+            if apart[i, j] > bandwidth:
                 outside += float(h.square().sum())
                 continue
             s = torch.linalg.svdvals(h)

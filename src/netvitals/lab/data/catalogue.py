@@ -11,8 +11,11 @@ from netvitals.lab.data.audio import Audio
 from netvitals.lab.data.dataset import Dataset
 from netvitals.lab.data.folder import root
 from netvitals.lab.data.images import CIFAR10, CIFAR100, MNIST, Digits, FashionMNIST, Images
+from netvitals.lab.data.photographs import ImageNet, Photographs, Places365, TinyImageNet
+from netvitals.lab.data.speech import Speech
 from netvitals.lab.data.synthetic import Noise, SequenceTeacher, VectorTeacher
-from netvitals.lab.data.tokens import RandomTokens, Shards, Text
+from netvitals.lab.data.tokens import RandomTokens, Shards, Text, WikiText
+from netvitals.lab.placement import CPU, device
 
 _CATALOGUE: dict[str, Any] = {
     "digits": Digits,
@@ -21,13 +24,19 @@ _CATALOGUE: dict[str, Any] = {
     "cifar10": CIFAR10,
     "cifar100": CIFAR100,
     "images": Images,
+    "tiny-imagenet": TinyImageNet,
+    "places365": Places365,
+    "imagenet": ImageNet,
+    "photographs": Photographs,
     "text": Text,
+    "wikitext": WikiText,
     "shards": Shards,
     "teacher": VectorTeacher,
     "sequence-teacher": SequenceTeacher,
     "noise": Noise,
     "random-tokens": RandomTokens,
     "audio": Audio,
+    "speech": Speech,
 }
 
 
@@ -58,11 +67,12 @@ def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset
     if file:
         if "file" not in {f.name for f in fields(kind)}:
             raise ValueError(
-                f"only text, images and shards take a file after the colon, got {name!r}; "
+                f"only text, images, photographs, shards and speech take a file after the colon, got {name!r}; "
                 f"give {title} its folder instead"
             )
         given["file"] = file
-    return kind(**grammar.values(kind, {**given, **options}, title)).load(root(folder))
+    loaded = kind(**grammar.values(kind, {**given, **options}, title)).load(root(folder))
+    return loaded if device().type == CPU else loaded.to(device())
 
 
 def missing(name: str) -> str:

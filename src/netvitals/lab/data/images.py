@@ -24,7 +24,8 @@ class ImageOptions:
     """Options of every image set.
 
     ``scaling``: ``standard`` subtracts the mean and divides by the standard deviation of each channel over the
-    training images, ``range`` maps the raw range onto [−1, 1], ``none`` onto [0, 1].
+    training images, ``range`` maps the raw range onto [−1, 1], ``none`` onto [0, 1], ``imagenet`` takes the means and
+    deviations that networks for ImageNet are given.
     """
 
     scaling: str = "standard"
@@ -45,8 +46,12 @@ class ImageOptions:
             mean, std = torch.full((2, channels), top / 2)
         elif self.scaling == "none":
             mean, std = torch.zeros(channels), torch.full((channels,), top)
+        elif self.scaling == "imagenet":
+            if channels != 3:
+                raise ValueError(f"scaling=imagenet is for three colours, {name} has {channels} channels")
+            mean, std = (top * torch.tensor(v) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
         else:
-            raise ValueError(f"scaling is standard, range or none, got {self.scaling!r}")
+            raise ValueError(f"scaling is standard, range, none or imagenet, got {self.scaling!r}")
 
         def scaled(split: Split) -> Split:
             return Split((split.x.to(torch.float32) - mean.view(1, -1, 1, 1)) / std.view(1, -1, 1, 1), split.y.long())

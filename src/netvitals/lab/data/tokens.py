@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from netvitals.lab.data.dataset import Dataset, Split, probe_of
-from netvitals.lab.data.folder import missing
+from netvitals.lab.data.folder import missing, places
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,35 @@ class Text:
             task="tokens",
             classes=256,
         )
+
+
+@dataclass(frozen=True)
+class WikiText:
+    """Bytes of wiki.train.* and wiki.test.* (the raw or the tokenised release), in windows of ``context``."""
+
+    file: str = ""  # the folder
+    context: int = 64
+    limit: int | None = None  # keep so many bytes of the training text
+
+    def load(self, folder: Path | None) -> Dataset:
+        observed = [Path(self.file).expanduser()] if self.file else []
+        observed += places(folder, [self.file] if self.file else ["wikitext-103-raw", "wikitext-2-raw", "wikitext", ""])
+        for place in observed:
+            found = [sorted(place.glob(f"wiki.{part}.*")) for part in ("train", "test")]
+            if all(found):
+                train, test = (np.frombuffer(f[0].read_bytes(), np.uint8).astype(np.int64) for f in found)
+                if min(len(train), len(test)) <= self.context:
+                    raise ValueError(f"{place} has too few bytes for a context of {self.context}")
+                held = windows(torch.from_numpy(test), self.context, self.context)
+                return Dataset(
+                    name="wikitext",
+                    train=windows(torch.from_numpy(train[: self.limit]), self.context, self.context),
+                    test=held,
+                    probe=probe_of(held),
+                    task="tokens",
+                    classes=256,
+                )
+        raise missing("wikitext", ["wiki.train.raw", "wiki.test.raw"], observed)
 
 
 @dataclass(frozen=True)

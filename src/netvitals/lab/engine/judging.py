@@ -72,6 +72,7 @@ def _verdict(
         "cost": sum(t.seconds for t in trials),
         "trials": len(done),
         "excluded": excluded,
+        "data": data_of(t.config for t in done),
     }
     if not done:
         return replace(not_run(f"all {len(trials)} trials failed: {excluded[0][1]}"), **facts)
@@ -84,6 +85,15 @@ def _verdict(
     note = "; ".join(filter(None, (verdict.note, late)))
     correction = verdict.correction or (claim.correction if verdict.status == "erratum" else "")
     return fair(claim, study, replace(verdict, seeds=seeds, note=note, correction=correction, **facts))
+
+
+def data_of(configs: Iterable[Config]) -> tuple[str, ...]:
+    """The data that trials were given, each by its name, without the options.
+
+    >>> data_of([{"data": "cifar10,train=4000"}, {"data": "cifar10"}, {"seed": 1}, {"data": "made-up sentences"}])
+    ('cifar10', 'made-up sentences')
+    """
+    return tuple(dict.fromkeys(c["data"].split(",")[0] for c in configs if isinstance(c.get("data"), str)))
 
 
 def fair(claim: Claim, study: Study, verdict: Verdict) -> Verdict:

@@ -57,7 +57,7 @@ class ClaimRow:
     note: str
     effect: str
     ours: bool
-    basis: tuple[str, ...]  # trials, seeds, scale, computing time, commit
+    basis: tuple[str, ...]  # trials, seeds, scale, data, computing time, commit
     choices: Sequence[str]  # of ours, where the paper leaves them open
     question: str  # to the authors
     command: str  # that makes the verdict again
@@ -216,4 +216,5 @@ def basis(standing: Standing) -> tuple[str, ...]:
     trials = f"{verdict.trials} trial{'s' * (verdict.trials != 1)}"
     known = verdict.cost or not standing.recorded  # older records do not say what they cost
     commit = (f"commit {verdict.commit}",) if verdict.commit else ()
-    return (trials, *seeds, f"scale {verdict.scale}", *((spent,) if known else ()), *commit)
+    data = (f"data {', '.join(verdict.data)}",) if verdict.data else ()
+    return (trials, *seeds, f"scale {verdict.scale}", *data, *((spent,) if known else ()), *commit)

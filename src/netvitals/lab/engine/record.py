@@ -128,8 +128,9 @@ def _stated(standing: Standing) -> dict[str, Any]:
     v = standing.verdict
     stated = {name: getattr(v, name) for name in KEPT} | {"note": _plain_words(standing)}
     stated |= {"trials": v.trials, "seeds": v.seeds, "scale": v.scale, "cost": float(f"{v.cost:.1g}")}
+    stated["data"] = list(v.data)
     stated["commit"] = v.commit
-    return {key: value for key, value in stated.items() if value not in (None, "", 0)} | {"status": v.status}
+    return {key: value for key, value in stated.items() if value not in (None, "", 0, [])} | {"status": v.status}
 
 
 def _plain_words(standing: Standing) -> str:

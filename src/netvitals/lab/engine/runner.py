@@ -19,6 +19,7 @@ from netvitals.lab.engine.study import Resources, Row, Study, trial_key
 from netvitals.lab.engine.verdict import STATUSES, Verdict
 from netvitals.lab.engine.versions import code_version
 from netvitals.lab.engine.workers import Engine, Outcome, TrialTask, make_engine
+from netvitals.lab.placement import CPU, checked
 from netvitals.runs.lock import FileLock, FileLocked
 
 ATTEMPTS = 2  # a trial that raises or breaks its worker is tried once more
@@ -85,6 +86,7 @@ def run(
     results: str | os.PathLike[str] | Results = DEFAULT,
     claims: Sequence[str | Claim] | None = None,
     address: str | None = None,
+    device: str = CPU,
     progress: bool | Watcher = True,
 ) -> StudyRun:
     """Run one study and judge its claims.
@@ -98,6 +100,8 @@ def run(
         results: the results file.
         claims: only these claims, and only the trials they rest on; claims of your own may be passed here.
         address: of a Ray cluster.
+        device: where networks and data of a trial are, as torch names it: ``cpu``, ``cuda``, ``cuda:1``, ``mps``. Rows
+            are stored as the same trial wherever they were measured.
         progress: False for silence, or a function that is called with a :class:`State`.
 
     Returns:
@@ -112,6 +116,7 @@ def run(
     chosen = find_study(study) if isinstance(study, str) else study
     wanted = claims_of(chosen) if claims is None else [find_claim(c) if isinstance(c, str) else c for c in claims]
     check_scale(scale)
+    place(device, engine if isinstance(engine, str) else engine.name)
     for claim in wanted:
         if claim.study != chosen.name:
             raise ValueError(f"claim {claim.id} belongs to the study {claim.study}, not to {chosen.name}")
@@ -121,7 +126,15 @@ def run(
             worker = make_engine(engine, jobs=jobs, address=address) if isinstance(engine, str) else engine
             try:
                 return _run(
-                    chosen, scale, worker, store, wanted, narrow=claims is not None, resume=resume, progress=progress
+                    chosen,
+                    scale,
+                    worker,
+                    store,
+                    wanted,
+                    narrow=claims is not None,
+                    resume=resume,
+                    device=device,
+                    progress=progress,
                 )
             finally:
                 if worker is not engine:
@@ -141,6 +154,7 @@ def reproduce(
     resume: bool = True,
     results: str | os.PathLike[str] = DEFAULT,
     address: str | None = None,
+    device: str = CPU,
     progress: bool | Watcher = True,
     each: Callable[[StudyRun], None] | None = None,
 ) -> list[StudyRun]:
@@ -149,6 +163,7 @@ def reproduce(
     names = list(names) or list(dict.fromkeys(c.study for c in chosen))
     studies = find_studies(names)
     check_scale(scale)
+    place(device, engine)
     for claim in chosen:
         if claim.study not in {s.name for s in studies}:
             raise ValueError(f"claim {claim.id} belongs to the study {claim.study}, which was not asked for")
@@ -160,12 +175,19 @@ def reproduce(
                 mine = [c for c in chosen if c.study == study.name] if chosen else None
                 if mine == []:
                     continue
-                runs.append(run(study, scale, worker, resume=resume, results=store, claims=mine, progress=progress))
+                asked = {"resume": resume, "results": store, "claims": mine, "device": device, "progress": progress}
+                runs.append(run(study, scale, worker, **asked))  # type: ignore[arg-type]
                 if each is not None:
                     each(runs[-1])
         finally:
             worker.close()
     return runs
+
+
+def place(device: str, engine: str) -> None:
+    """Refuse a device that is not here; on a cluster only its nodes know."""
+    if engine != "ray":
+        checked(device)
 
 
 @contextmanager
@@ -204,6 +226,7 @@ def _run(
     *,
     narrow: bool,
     resume: bool,
+    device: str,
     progress: bool | Watcher,
 ) -> StudyRun:
     begin = time.monotonic()
@@ -216,7 +239,14 @@ def _run(
         configs = [c for c in study.configs(scale) if not narrow or any(claim.rests_on(c) for claim in claims)]
         needs = study.resources if scale == "medium" and study.resources is not None else Resources(memory_gb=0.0)
         tasks = [
-            TrialTask(trial_key(study.name, c, code), study.trial, c, cpus=needs.cpus, memory_gb=needs.memory_gb)
+            TrialTask(
+                key=trial_key(study.name, c, code),
+                function=study.trial,
+                config=c,
+                cpus=needs.cpus,
+                memory_gb=needs.memory_gb,
+                device=device,
+            )
             for c in configs
         ]
     stored = store.trials([t.key for t in tasks], study.name)

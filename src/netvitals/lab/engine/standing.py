@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from netvitals.lab.engine.claim import Claim
 from netvitals.lab.engine.judging import fair, rows_of
 from netvitals.lab.engine.registry import find_study
 from netvitals.lab.engine.store import Results, StoredVerdict
-from netvitals.lab.engine.study import SCALES, trial_key
+from netvitals.lab.engine.study import SCALES, Row, trial_key
 from netvitals.lab.engine.verdict import Verdict, not_run
 from netvitals.lab.engine.versions import code_version
 from netvitals.report.plot import Plot
 
+MADE_UP = "made-up"  # how the name of data begins that stand in for a file
 RECORDED = Path(__file__).parents[1] / "recorded"  # verdicts that were measured before, one file a paper
 
 
@@ -104,4 +105,10 @@ def plot_of(standing: Standing, results: Results) -> Plot | None:
     code = code_version(study)
     keys = [trial_key(study.name, c, code) for c in study.configs(scale) if claim.rests_on(c)]
     rows = rows_of(t for t in results.trials(keys).values())
-    return claim.plot(rows) if rows else None
+    return _marked(claim.plot(rows), rows) if rows else None
+
+
+def _marked(plot: Plot, rows: Sequence[Row]) -> Plot:
+    """The picture, with a word below it where the data were made up for want of a file."""
+    made_up = sorted({str(r["data"]) for r in rows if str(r.get("data", "")).startswith(MADE_UP)})
+    return replace(plot, x_label=f"{plot.x_label} (text: {', '.join(made_up)})") if made_up else plot

@@ -58,6 +58,7 @@ class Verdict:
     interval: tuple[float, float] | None = None  # 95 % of what was measured
     span: tuple[float, float] | None = None  # least and most over the set-ups that the paper admits
     commit: str = ""  # of the code that was run, where it is known
+    data: tuple[str, ...] = ()  # names of the data behind it, where its trials name any
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -121,6 +122,7 @@ class Verdict:
                 f"{self.trials} trial{'s' * (self.trials != 1)}"
                 + (f", {self.seeds} seed{'s' * (self.seeds != 1)}" if self.seeds else "")
                 + f", {self.scale}"
+                + (f", data {', '.join(self.data)}" if self.data else "")
             )
         parts += [f"{len(self.excluded)} excluded"] if self.excluded else []
         return "; ".join(parts)
@@ -133,6 +135,7 @@ class Verdict:
         """A verdict as it was stored, also by an older netvitals."""
         values = {k: record[k] for k in cls.__dataclass_fields__ if k in record}
         values["excluded"] = tuple((str(t), str(w)) for t, w in values.get("excluded", ()))
+        values["data"] = tuple(values.get("data", ()))
         for name in ("interval", "span"):
             if values.get(name) is not None:
                 values[name] = (float(values[name][0]), float(values[name][1]))

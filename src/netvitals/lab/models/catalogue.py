@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from netvitals.lab import grammar
+from netvitals.lab.models.convnext import ConvNeXtSpec
 from netvitals.lab.models.denoiser import DenoiserSpec
 from netvitals.lab.models.gpt import GPTSpec
 from netvitals.lab.models.mixer import MixerSpec
@@ -18,6 +19,7 @@ from netvitals.lab.models.resnet import ResNetSpec
 from netvitals.lab.models.toys import PositionMLPSpec, ToyAttentionSpec
 from netvitals.lab.models.transformer import ViTSpec
 from netvitals.lab.models.vgg import VGGSpec
+from netvitals.lab.placement import CPU, device
 
 
 class ModelSpec(Protocol):
@@ -47,6 +49,8 @@ _CATALOGUE: dict[str, _Entry] = {
     "resnet-mini": _Entry(ResNetSpec(channels=1, width=16, blocks=(1, 1, 1)), "three residual blocks, any width"),
     "vgg11": _Entry(VGGSpec(), "eight convolutions with max-pools"),
     "vgg-mini": _Entry(VGGSpec(channels=1, side=8, width=8), "VGG-11 at an eighth of the width"),
+    "convnext-tiny": _Entry(ConvNeXtSpec(), "ConvNeXt of 28.6 million parameters at 1000 classes"),
+    "convnext-mini": _Entry(ConvNeXtSpec(width=16, blocks=(1, 1, 1), patch=2), "three ConvNeXt blocks, sides from 8"),
     "mixer": _Entry(MixerSpec(), "MLP-Mixer of about a million parameters"),
     "mixer-mini": _Entry(
         MixerSpec(channels=1, side=8, patch=2, depth=2, width=32, tokens=16, mixing=64),
@@ -117,7 +121,7 @@ def parse(spec: str, data: Sized | None = None, **overrides: Any) -> Any:
 
 
 def build(spec: str | ModelSpec, *, seed: int | None = None, data: Sized | None = None, **overrides: Any) -> nn.Module:
-    """Build a network from ``NAME[:SIZES][,key=value]...`` or from its dataclass.
+    """Build a network from ``NAME[:SIZES][,key=value]...`` or from its dataclass, on the device of the trial.
 
     Args:
         spec: as in ``"mlp:64-128x3-10,act=gelu,norm=batch"`` or ``"resnet-mini,width=8"``; see :func:`names`.
@@ -135,10 +139,15 @@ def build(spec: str | ModelSpec, *, seed: int | None = None, data: Sized | None 
     else:
         raise TypeError(f"a network is built from a spec string or its dataclass, got {type(spec).__name__}")
     if seed is None:
-        return wanted.build()
+        return _placed(wanted.build())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return wanted.build()
+        return _placed(wanted.build())
+
+
+def _placed(network: nn.Module) -> nn.Module:
+    """On the device of the trial; drawn on the processor, so that a seed gives the same weights anywhere."""
+    return network if device().type == CPU else network.to(device())
 
 
 def _entry(name: str) -> _Entry:

@@ -20,6 +20,7 @@ from netvitals.lab.training.losses import Loss, correct, loss_named
 from netvitals.lab.training.optimizer import make_optimizer, set_rate
 from netvitals.lab.training.recipe import Recipe, multiplier, steps_of
 
+TOKENS = 65_536  # that are evaluated at once: 32 windows of 2048, as the GPT recipe has it
 Batches = Iterable[tuple[Tensor, Tensor]]
 Hook = Callable[[Moment], Any]
 
@@ -263,11 +264,13 @@ def evaluate(
     epoch: int = -1,
     examples: int | None = None,
 ) -> Evaluation:
-    """Loss and accuracy on a split, in eval mode; modes are put back."""
+    """Loss and accuracy on a split, in eval mode; modes are put back. Long token windows go in fewer at a time."""
     loss_fn = loss_named(loss) if isinstance(loss, str) else loss
     device = next(model.parameters()).device
     modes = [(m, m.training) for m in model.modules()]
     model.eval()
+    if len(split) and not split.x.is_floating_point():
+        batch = min(batch, max(1, TOKENS // split.x[0].numel()))
     count = len(split) if examples is None else min(examples, len(split))
     total, right, entries = 0.0, 0.0, 0
     try:

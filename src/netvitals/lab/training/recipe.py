@@ -57,7 +57,7 @@ class Recipe:
     clip: float | None = None  # largest gradient norm
     accumulate: int = 1  # batches per optimiser step
     loss: str = "auto"
-    augment: bool = False
+    augment: bool | str = False  # crop and flip; "resized" for random parts of 70 to 100 % of the area
     fresh: bool = False  # draw synthetic examples anew at every step
     autocast: str | None = None  # bfloat16 or float16
     evaluate_every: int | None = None  # optimiser steps between evaluations; every epoch when None

@@ -60,7 +60,11 @@ def perron(a: Any, b: Any, c: Any, d: Any) -> Perron:
     if (a <= 0).any() or (d <= 0).any():
         raise ValueError("A and D must be positive")
     if (b < 0).any() or (c < 0).any():
-        raise ValueError("B and C must not be negative")
+        least = min(b.min(initial=0.0), c.min(initial=0.0))
+        raise ValueError(
+            f"B and C must not be negative, got {least:.3g}: Prop. 24 says nothing of such a matrix; "
+            "growth() gives its rate"
+        )
     gain = _radius(_loop(a, b, c, d, 0.0))
     notes = []
     if (b.sum(1) == 0).any():
@@ -115,6 +119,62 @@ def jacobian_blocks(jacobian: Any, x: Any, eta: Any) -> tuple[np.ndarray, np.nda
     j = np.asarray(jacobian, float)
     x, eta = np.asarray(x), np.asarray(eta)
     return -np.diag(j)[x], j[np.ix_(x, eta)], j[np.ix_(eta, x)], -np.diag(j)[eta]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth(Result):
+    """How fast a stage-one Jacobian grows, and what Prop. 24 assumes of it."""
+
+    rate: float  # largest real part of an eigenvalue, of x and eta together
+    own: float  # the same of the x block alone, without any coupling
+    violated: dict[str, float]  # hypothesis of Prop. 24 → by how much it is missed, in the units of the Jacobian
+    loop_gain: float  # of the proposition; NaN where a hypothesis is missed
+
+    def __str__(self) -> str:
+        parts = [f"grows at {self.rate:.4g}, its x block alone at {self.own:.4g}"]
+        parts += [f"{name} (by {by:.2g})" for name, by in self.violated.items()]
+        parts += [f"loop gain {self.loop_gain:.4g}"] if not self.violated else []
+        return "; ".join(parts)
+
+
+def growth(jacobian: Any, x: Any, eta: Any) -> Growth:
+    r"""$\max\operatorname{Re}\lambda(J)$ of a Jacobian as it is, and whether Prop. 24 may be used for it.
+
+    Its hypotheses are checked, not assumed: A and D diagonal and positive, B and C nowhere negative. At the balanced
+    saddle of three tanh modes they fail. The entries of the x block off its diagonal are of order ε^(L−2), those of A
+    only of order ε^(2(L−2)), so the x block grows by itself and needs no loop gain.
+
+    Args:
+        jacobian: of the flow at a state, (n, n).
+        x: indices of the on-block coordinates.
+        eta: indices of the cross-block rotations.
+
+    Returns:
+        The rates, and the hypotheses that are missed.
+
+    >>> print(growth([[0.0, 2.0, 0.1], [2.0, -1.0, 0.1], [0.1, 0.1, -1.0]], [0, 1], [2]))
+    grows at 1.569, its x block alone at 1.562; A is not positive (by 0); A is not diagonal (by 2)
+    """
+    j = np.asarray(jacobian, float)
+    x, eta = np.asarray(x), np.asarray(eta)
+    if j.ndim != 2 or j.shape[0] != j.shape[1] or max(x.max(initial=0), eta.max(initial=0)) >= len(j):
+        raise ValueError(f"the Jacobian is square and holds both groups of coordinates, got shape {j.shape}")
+    both = np.concatenate([x, eta])
+    a, b, c, d = jacobian_blocks(j, x, eta)
+    violated: dict[str, float] = {}
+    for name, diagonal, group in (("A", a, x), ("D", d, eta)):
+        if (diagonal <= 0).any():
+            violated[f"{name} is not positive"] = float(-diagonal.min())
+        block = j[np.ix_(group, group)]
+        off = np.abs(block - np.diag(np.diag(block))).max(initial=0.0)
+        if off > 0:
+            violated[f"{name} is not diagonal"] = float(off)
+    for name, block in (("B", b), ("C", c)):
+        if (block < 0).any():
+            violated[f"{name} has negative entries"] = float(-block.min())
+    lead = lambda group: float(np.linalg.eigvals(j[np.ix_(group, group)]).real.max())
+    gain = math.nan if violated else perron(a, b, c, d).loop_gain
+    return Growth(rate=lead(both), own=lead(x), violated=violated, loop_gain=gain)
 
 
 @dataclass(frozen=True)

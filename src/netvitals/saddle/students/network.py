@@ -49,6 +49,31 @@ def losses(weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor], 
     return square.mean(-1) if weight is None else (square * weight).sum(-1)
 
 
+def loss_beside(
+    weights: Stack, near: Stack, known: float, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor]
+) -> float:
+    r"""$\tfrac12E(f-y)^2$ of one full network, from a network beside it whose loss is known exactly.
+
+    The mean of the *difference* of the two losses over ``x`` is added to the known one: what both have in common
+    cancels, so that a few thousand inputs show a distance off the manifold that is far below their own noise.
+
+    Args:
+        weights: the network, one copy.
+        near: another of the same shapes, for example its projection to the manifold.
+        known: the exact loss of ``near``.
+        x: inputs (n, d).
+        y: targets (n, 1).
+        f: activation.
+
+    >>> w = [torch.eye(2).expand(1, 2, 2), torch.ones(1, 1, 2)]
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> loss_beside(w, w, 0.125, x, torch.zeros(2, 1), torch.tanh)
+    0.125
+    """
+    full, projected = (losses(stack, x, y, f)[0] for stack in (weights, near))
+    return known + float(full - projected)
+
+
 def gradients(
     weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor], weight: Tensor | None = None
 ) -> tuple[Stack, Tensor]:

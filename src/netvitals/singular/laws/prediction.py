@@ -184,11 +184,40 @@ def _shortest_path(c: Chain, powers: Sequence[float]) -> Rates:
     return replace(_ladder(c, powers, tuple(c.skips)), law="shortest weighted path")
 
 
+def rms_rate(powers: Sequence[float], norm_after: Sequence[int], layer: int, homogeneous: bool = False) -> float:
+    r"""$2\min(\sum_{i>\ell} p_i,\ \min_{p\ge\ell}\sum_{\ell<i\le p} p_i + \sum_{i\le p} p_i)$, RMSNorms after layers p.
+
+    RMSNorm divides by the length: $\partial y_j/\partial x_i$ holds $-x_ix_j/(d r^3)$, so the dead channel reaches the
+    live ones at the cost of its own amplitude there, $t^p$, and not only through the weights above. Without norms the
+    exponent is 2(L−ℓ); "no-LN rates in any window" (§A.6) is wrong where the detour is cheaper. In networks that are
+    homogeneous between two norms (linear, ReLU) a later norm takes the detour away, because it goes along x itself.
+
+    Args:
+        powers: exponent of t of the dead entry in every layer.
+        norm_after: layers behind which there is an RMSNorm.
+        layer: counted from 1.
+        homogeneous: the activation is linear or ReLU.
+
+    Returns:
+        The exponent of the dead entry of G.
+
+    >>> [rms_rate([1] * 4, [1], layer) for layer in (1, 2, 3, 4)], rms_rate([1] * 6, [2], 1)
+    ([2, 4, 2, 0], 6)
+    """
+    last = max(norm_after, default=0)
+    open_norms = [p for p in norm_after if p >= layer and (p == last or not homogeneous)]
+    detours = [sum(powers[layer:p]) + sum(powers[:p]) for p in open_norms]
+    return 2 * min([sum(powers[layer:]), *detours])
+
+
 def _reset(c: Chain, powers: Sequence[float]) -> Rates:
-    if c.norm != "layer":
-        raise ValueError(f"there is no rate law for {c.norm} norms yet; it is known for LayerNorm")
     if c.skips:
         raise ValueError(_MIXTURE)
+    if c.norm == "rms":
+        straight = c.activation in ("linear", "relu")
+        rates = [rms_rate(powers, c.norm_after, layer, straight) for layer in range(1, c.depth + 1)]
+        law = "RMSNorm: the cheaper of the way to the output and the one across a norm above"
+        return replace(_without_forward(_ladder(c, powers)), G=_by_layer(rates), law=law)
     g: list[float | None] = [ln_reset_rate(powers, c.norm_after, layer) for layer in range(1, c.depth + 1)]
     notes: tuple[str, ...] = ()
     if c.activation == "relu":

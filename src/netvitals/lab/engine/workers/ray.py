@@ -70,6 +70,8 @@ class RayEngine:
 
     def submit(self, task: TrialTask) -> None:
         needs: dict[str, Any] = {"num_cpus": min(task.cpus, self.slots)}
+        if task.device.startswith("cuda"):
+            needs["num_gpus"] = 1
         room = self._ray.cluster_resources().get("memory", 0.0)
         if task.memory_gb * 2**30 <= room:  # a cluster too small for it would wait for ever
             needs["memory"] = int(task.memory_gb * 2**30)

@@ -23,6 +23,7 @@ class TrialTask:
     config: Config
     cpus: int = 1  # on a cluster; worker processes of this machine have one each
     memory_gb: float = 0.0
+    device: str = "cpu"  # where its networks and data are
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,16 @@ def perform(task: TrialTask) -> Outcome:
     import numpy as np
     import torch
 
+    from netvitals.lab.placement import placed
+
     seed = int.from_bytes(hashlib.sha256(canonical(task.config).encode()).digest()[:4], "big")
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
     start, computing = time.perf_counter(), time.process_time()
     try:
-        rows, error = plain_rows(task.function(dict(task.config))), ""
+        with placed(task.device):
+            rows, error = plain_rows(task.function(dict(task.config))), ""
     except (Exception, SystemExit):
         rows, error = [], traceback.format_exc()
     passed, spent = time.perf_counter() - start, time.process_time() - computing

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from netvitals import curvature
 from netvitals.lab import data, models
 from netvitals.lab.data import Dataset
-from netvitals.lab.studies import Config, Row
+from netvitals.lab.engine.judges import groups
+from netvitals.lab.studies import Config, Plot, Row, Series
 from netvitals.lab.training import recipe_named, train
 
 SEEDS = (42, 43, 44, 45, 46)  # the paper's
@@ -143,3 +144,28 @@ def table(rows: Sequence[Row], keys: Sequence[str], value: str) -> Mapping[str, 
         if r.get(value) is not None:
             groups.setdefault(" ".join(str(r[k]) for k in keys), []).append(float(r[value]))
     return {k: float(np.mean(v)) for k, v in groups.items()}
+
+
+def by_distance(key: str, nets: Sequence[str]) -> Callable[[Sequence[Row]], Plot]:
+    """Means over seeds with their deviation at each distance, a line for each depth; dashed after training."""
+
+    def plot(rows: Sequence[Row]) -> Plot:
+        series = []
+        for phase in ("init", "final"):
+            here = [r for r in rows if r["phase"] == phase and r["net"] in nets]
+            here = [r for r in here if phase == "final" or r["data"] == "noise"]
+            for (net, depth), mine in sorted(groups(here, "net", "depth").items()) if here else ():
+                table = np.array([r[key] for r in mine], float)
+                series.append(
+                    Series(
+                        name=f"{net} L={depth}" + (" trained" if phase == "final" else ""),
+                        x=list(range(table.shape[1])),
+                        y=table.mean(0).tolist(),
+                        error=table.std(0).tolist(),
+                        line=True,
+                        dashed=phase == "final",
+                    )
+                )
+        return Plot("distance", key, series, log_y=key == "resonance")
+
+    return plot

@@ -24,7 +24,7 @@ class Necks:
     """Widths of the neck in nets of a base width, for a hundred classes."""
 
     necks: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
-    depth: int = 6
+    depths: tuple[int, ...] = (6,)
     base: int = 128
     samples: int = 32
     classes: int = 100
@@ -38,7 +38,7 @@ def trials(p: Necks) -> list[Config]:
     return [
         {
             "neck": n,
-            "depth": p.depth,
+            "depth": depth,
             "base": p.base,
             "samples": p.samples,
             "classes": p.classes,
@@ -48,6 +48,7 @@ def trials(p: Necks) -> list[Config]:
             "seed": s,
         }
         for s in p.seeds
+        for depth in p.depths
         for n in p.necks
     ]
 
@@ -98,11 +99,12 @@ STUDIES = (
         paper="dag-hessian",
         title="What does one narrow layer do to the curvature across it?",
         scales={
-            "smoke": Necks((2, 8), depth=4, base=16, samples=8, classes=10, seeds=SEEDS[:1]),
+            "smoke": Necks((2, 8), depths=(4,), base=16, samples=8, classes=10, seeds=SEEDS[:1]),
             "small": Necks(),
             "medium": Necks((4, 8, 16, 32, 64, 128, 256), base=256, samples=64, exact=False),
             "paper": Necks(
                 (4, 8, 16, 32, 64, 128, 256, 512),
+                depths=(6, 8),
                 base=512,
                 samples=64,
                 data="cifar100",
@@ -111,6 +113,7 @@ STUDIES = (
                 seeds=SEEDS,
             ),
         },
+        reduced="smooth noise instead of CIFAR-100, a base width of 128 instead of 512, and no training",
         trials=trials,
         resources=Resources(cpus=1, memory_gb=4, core_hours=1),
         trial=trial,

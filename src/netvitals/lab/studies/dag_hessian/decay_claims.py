@@ -10,8 +10,8 @@ import numpy as np
 from netvitals.curvature.advice.distance import decay_rate
 from netvitals.lab.engine.judges import column, corrected, groups, some
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, within
-from netvitals.lab.studies.dag_hessian import bottleneck, distance
-from netvitals.lab.studies.dag_hessian._measuring import mean, spread
+from netvitals.lab.studies.dag_hessian import _printed, bottleneck, distance
+from netvitals.lab.studies.dag_hessian._measuring import by_distance, mean, spread
 
 D, B = distance.NAME, bottleneck.NAME
 
@@ -142,16 +142,6 @@ def _spectral(rows: Sequence[Row]) -> Verdict:
     )
 
 
-def _decay_plot(rows: Sequence[Row]) -> Plot:
-    series = []
-    there = {r["net"] for r in rows}  # only those that the claim rests on
-    for net in (n for n in ("plain", "residual", "spectral") if n in there):
-        for d, rs in _depths(rows, net).items():
-            c = curve(rs)
-            series.append(Series(f"{net} L={d}", list(range(len(c))), [float(v) for v in c], line=True))
-    return Plot("distance", "resonance", series, log_y=True)
-
-
 # ------------------------------------------------------------------------------------------------- experiment 2
 
 
@@ -204,14 +194,9 @@ def _neck_plot(rows: Sequence[Row]) -> Plot:
     return Plot("width of the neck", "stable rank across it", [far], log_x=True)
 
 
-COUPLING = Expected(0.23, tolerance=0.035)
-RATES = {
-    ("plain", 8): Expected(0.117, tolerance=0.0176),
-    ("plain", 12): Expected(0.127, tolerance=0.019),
-    ("spectral", 8): Expected(0.769, tolerance=0.115),
-    ("spectral", 12): Expected(0.828, tolerance=0.124),
-}
-RHO = {("plain", 8): 2.60, ("plain", 12): 2.71, ("residual", 8): 1.25, ("residual", 12): 1.20}
+COUPLING = Expected(_printed.COUPLING, tolerance=0.036)
+RATES = {k: Expected(v, tolerance=round(0.15 * v, 4)) for k, v in _printed.RATES.items()}
+RHO = {k: v[0] for k, v in _printed.RHO.items() if k[1] in (8, 12)}
 
 
 def _at(net: str, depth: int | None = None) -> Callable[[Config], bool]:
@@ -225,9 +210,9 @@ def _claims() -> Iterator[Claim]:
         statement="Resonance of an untrained plain net falls exponentially with distance.",
         expected=Expected(direction="R² of the log-linear fit above 0.91"),
         judge=_exponential,
-        section="Experiment 1, Fig. 2",
-        uses=_at("plain"),
-        plot=_decay_plot,
+        section="Experiment 1, Fig. 3",
+        uses=lambda c: c["data"] == "noise",
+        plot=by_distance("resonance", ("plain", "residual", "spectral")),
     )
     for (net, depth), value in RATES.items():
         title = "spectrally normalised" if net == "spectral" else net
@@ -237,7 +222,7 @@ def _claims() -> Iterator[Claim]:
             statement=f"The {title} net of {depth} blocks falls at {value.value} a layer.",
             expected=value,
             judge=_rate(net, depth, value),
-            section="Experiments 1 and 1b",
+            section="Experiments 1 and 1b, Fig. 3 (its released values)",
             uses=_at(net, depth),
         )
     yield Claim(
@@ -255,8 +240,9 @@ def _claims() -> Iterator[Claim]:
         statement="Coupling of the plain 12-block net falls from 1 to 0.24 across it.",
         expected=COUPLING,
         judge=_coupling,
-        section="Experiment 1",
-        uses=_at("plain", 12),
+        section="Experiment 1, Fig. 2",
+        plot=by_distance("coupling", ("plain", "residual")),
+        uses=lambda c: c["data"] == "noise" and c["net"] != "spectral" and c["depth"] in (8, 12),
     )
     yield Claim(
         id="dag-hessian/H1.4",
@@ -281,7 +267,7 @@ def _claims() -> Iterator[Claim]:
     yield Claim(
         id="dag-hessian/H1.6",
         study=D,
-        statement="Largest block norms: 2.6–2.7 plain, 1.25–1.20 residual.",
+        statement="Largest block norms at the start: 2.59 and 2.69 plain, 1.25 and 1.20 residual.",
         expected=Expected(direction="within 15 % of the table"),
         judge=_norms,
         section="Table 2",
@@ -311,6 +297,7 @@ def _claims() -> Iterator[Claim]:
         statement="With spectral norm ρ ≤ 1, decay is exponential and coupling stays high.",
         expected=Expected(direction="ρ ≤ 1, R² ≥ 0.99, C > 0.6"),
         judge=_spectral,
+        plot=by_distance("resonance", ("spectral",)),
         section="Experiment 1b, Table N.2",
         uses=_at("spectral"),
     )
@@ -320,7 +307,7 @@ def _claims() -> Iterator[Claim]:
         statement="The stable rank across a bottleneck grows with its width.",
         expected=Expected(direction="rises"),
         judge=_rank_rises,
-        section="Experiment 2, Table 3",
+        section="Experiment 2, Table 3, Fig. 4",
         plot=_neck_plot,
     )
     yield Claim(

@@ -98,6 +98,7 @@ STUDIES = (
             "medium": Diamonds(trained_lengths=(1, 2, 3)),
             "paper": Diamonds(trained_on="cifar10", trained_lengths=(1, 2, 3), seeds=SEEDS, trained_seeds=SEEDS),
         },
+        reduced="smooth noise at the start and digits in training instead of CIFAR-10",
         trials=trials,
         resources=Resources(cpus=1, memory_gb=2, core_hours=1),
         trial=trial,

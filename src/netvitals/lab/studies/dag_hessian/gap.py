@@ -94,6 +94,7 @@ STUDIES = (
                 epochs=20, trained_on="cifar10", trained_norms=("layer", "none"), seeds=SEEDS, trained_seeds=SEEDS
             ),
         },
+        reduced="smooth noise at the start and digits in training instead of CIFAR-10",
         trials=trials,
         resources=Resources(cpus=1, memory_gb=3, core_hours=2),
         trial=trial,

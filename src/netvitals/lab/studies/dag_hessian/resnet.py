@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from netvitals import curvature
 from netvitals.lab import data
 from netvitals.lab.data import Dataset, Split
+from netvitals.lab.placement import device
 from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.dag_hessian._measuring import SEEDS, moments, numbers, obstacle, table
 
@@ -82,7 +83,8 @@ def _unclamped(seed: int = 0, count: int = 64, side: int = 32) -> Dataset:
     coarse = torch.randn(count, 3, side // 4, side // 4, generator=g)
     x = F.interpolate(coarse, scale_factor=4, mode="bilinear", align_corners=False)
     images = Split(x / x.std(), torch.randint(0, 10, (count,), generator=g))
-    return Dataset(name="noise", train=images, test=images, probe=images, task="classes", classes=10)
+    noise = Dataset(name="noise", train=images, test=images, probe=images, task="classes", classes=10)
+    return noise.to(device())
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
@@ -100,6 +102,7 @@ STUDIES = (
             "medium": Towers(probes=30),
             "paper": Towers(probes=30, data="cifar10", epochs=100, seeds=SEEDS),
         },
+        reduced="smooth noise instead of CIFAR-10, and no training",
         trials=trials,
         resources=Resources(cpus=1, memory_gb=4, core_hours=3),
         trial=trial,

@@ -8,18 +8,13 @@ import numpy as np
 
 from netvitals.lab.engine.judges import at_most, column, some
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, erratum
-from netvitals.lab.studies.dag_hessian import attention, resnet
+from netvitals.lab.studies.dag_hessian import _printed, attention, resnet
 from netvitals.lab.studies.dag_hessian._measuring import mean, spread
 
 A, R = attention.NAME, resnet.NAME
 # resonance (Table 9) and gap (Table N.8) by distance at the start, means of five seeds on CIFAR-10
-TABLE = {
-    ("relu", True): (4.5e-2, 3.5e-2, 3.3e-2, 3.6e-2, 4.8e-2),
-    ("relu", False): (2.1e-2, 3.5e-4, 6.0e-5, 2.9e-5, 3.3e-5),
-    ("silu", True): (3.0e-2, 1.0e-2, 4.2e-3, 2.1e-3, 1.2e-3),
-    ("silu", False): (2.1e-2, 1.1e-4, 6.9e-6, 1.2e-6, 4.4e-7),
-}
-GAPS = {True: (0.426, 0.526, 0.619, 0.642), False: (0.003, 0.028, 0.080, 0.132)}
+TABLE = {(act, cut): v for (act, cut, phase), v in _printed.TOWER_RESONANCE.items() if phase == "init"}
+GAPS = {cut: v for (_, cut, phase), v in _printed.TOWER_GAP.items() if phase == "init"}
 
 
 def _start_gap(rows: Sequence[Row]) -> Verdict:

@@ -62,6 +62,27 @@ def two_parameters() -> list[Row]:
     return rows
 
 
+def three_components() -> list[Row]:
+    """One pair of three merges, parameters (μ1, μ2, μ3) and fixed weights: slopes 2, 0, 0 (Table 8, second row)."""
+    ts = np.geomspace(0.01, 0.1, 6)
+    bell = lambda m: torch.exp(-(GRID - m).square() / 2) / math.sqrt(2 * math.pi)
+    rows: list[Row] = []
+    for weights in ((1 / 3, 1 / 3, 1 / 3), (0.2, 0.3, 0.5)):
+        p = lambda th, weights=weights: sum(w * bell(m) for w, m in zip(weights, th))
+        values = []
+        for t in ts:
+            share = weights[1] / (weights[0] + weights[1])
+            theta = torch.tensor([-share * t, (1 - share) * t, 3.0], dtype=f64)
+            score = jacfwd(p)(theta)
+            found = torch.trapezoid(score.T[:, None] * score.T[None] / p(theta), GRID)
+            values.append(np.linalg.eigvalsh(found.numpy()))
+        rows += [
+            {"weight": weights[0], "rank": i, "predicted": (2, 0, 0)[i], "measured": rate_fit(ts, slopes).slope}
+            for i, slopes in enumerate(np.stack(values).T)
+        ]
+    return rows
+
+
 def weight_boundary() -> list[Row]:
     """w → 0 at fixed means: λ_min and κ against w (N4); the direction ∂μ2 is tangential, no order follows."""
     ws = np.geomspace(1e-4, 1e-2, 6)

@@ -12,6 +12,7 @@ from netvitals.lab.studies.dead_directions import _mixtures, _watanabe
 MIXTURES = {
     "merge": _mixtures.merge,
     "two means": _mixtures.two_parameters,
+    "three means": _mixtures.three_components,
     "weight boundary": _mixtures.weight_boundary,
     "mixture curvature": _mixtures.curvature,
     "next order": _mixtures.next_order,

@@ -68,6 +68,14 @@ CLAIMS = (
         inventory_judges.two_means,
     ),
     _claim(
+        "X10-three",
+        "merging one pair of three components has exponent 2 too",
+        "Table 8",
+        "three means",
+        Expected(0.0, SLOPE),
+        inventory_judges.three_means,
+    ),
+    _claim(
         "X11",
         "with a free weight the merge has exponents 6, 2, 0",
         "X11",

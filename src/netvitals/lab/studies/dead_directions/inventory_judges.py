@@ -77,6 +77,11 @@ def two_means(rows: Sequence[Row]) -> Verdict:
     return at_most(largest_gap(rows)[0], SLOPE, "merging means at weights 0.5, 0.3, 0.1: exponents 2 and 0")
 
 
+def three_means(rows: Sequence[Row]) -> Verdict:
+    note = "one pair of three merges, equal and unequal weights: exponents 2, 0, 0"
+    return at_most(largest_gap(rows)[0], SLOPE, note, facts={"measured": column(rows, "measured")})
+
+
 def merge(rows: Sequence[Row]) -> Verdict:
     note = "three parameters: exponents 6, 2, 0 at weights 0.5 and 0.3"
     return at_most(largest_gap(rows)[0], SLOPE, note, facts={"measured": column(rows, "measured")})

@@ -209,6 +209,13 @@ CLAIMS = (
         topic_is("biases alone"),
     ),
     _rate("C29", "rectangular widths keep the dead entry's ladder", "Theorem 103", ("rectangular",), "G"),
+    _rate(
+        "C29-losses",
+        "rectangular nets have the same ladder under squared error and cross-entropy, three activations",
+        "Table 4",
+        ("rectangular", "rectangular, cross-entropy"),
+        "G",
+    ),
     _rate("C30", "several directions: 2·Σ of the exponents above", "Theorem 106", ("several directions",), "G"),
     claim(
         STUDY,

@@ -43,6 +43,15 @@ CLAIMS = (
         "Proposition 60",
         topic_is("layer norm"),
     ),
+    claim(
+        STUDY,
+        "C22-rms",
+        "printed: RMSNorm leaves the rates of a chain without norms, in any window",
+        Expected(0.0, SLOPE),
+        rate_judges.rms_printed,
+        "§A.6",
+        topic_is("rms norm"),
+    ),
     check(
         "E9",
         "printed: κ₄ is ((d−1)/d)²·E[1/σ₀²]",

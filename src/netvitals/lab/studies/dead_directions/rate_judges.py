@@ -264,6 +264,24 @@ def bracket(rows: Sequence[Row]) -> Verdict:
     )
 
 
+def rms_printed(rows: Sequence[Row]) -> Verdict:
+    """Printed: 2(L−ℓ) whatever the norm; right is the cheaper of that and the way across the norm."""
+    found = [r for r in read(rows) if r["measured"] is not None]
+    gap = largest_gap(found)[0]
+    plain = lambda r: 2 * (r["options"]["depth"] - int(r["layer"].removeprefix("layer")))
+    off = max(abs(r["measured"] - plain(r)) for r in found)
+    first = [r["measured"] for r in read(rows, norm_after=[1], depth=4)]
+    return corrected(
+        off <= SLOPE,
+        gap <= SLOPE,
+        gap,
+        "dividing by the length couples the dead channel to the live ones by its own amplitude, t^p behind layer p: "
+        "the exponent is 2·min(L−ℓ, 2p−ℓ), and 2(L−ℓ) only where that is cheaper or a later norm takes it away",
+        otherwise="the corrected law does not hold either",
+        facts={"largest distance from the printed rates": off, "four layers, norm after the first": first[:4]},
+    )
+
+
 def additive(rows: Sequence[Row]) -> Verdict:
     """Printed: pairs of blocks add up to (8, 4, 0)."""
     gap = largest_gap(read(rows))[0]

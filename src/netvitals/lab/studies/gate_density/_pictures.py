@@ -13,25 +13,48 @@ from netvitals.lab.studies.gate_density._recorder import key
 POINTS = 240  # dots of one series, about
 
 
-def density_by_epoch(rows: Sequence[Row], theta: float = 0.1, pooling: str = "element", kind: str = "all") -> Plot:
-    """Mean over seeds with its standard error, one line per activation; epoch −1 is before training."""
+def density_by_epoch(
+    rows: Sequence[Row], theta: float = 0.1, pooling: str = "element", kind: str = "all", beside: str = ""
+) -> Plot:
+    """Mean over runs with its 95 % interval, one line per activation; epoch −1 is before training.
+
+    ``beside`` draws another column on the right, dashed: ``rank_entropy`` or ``accuracy``.
+    """
     name = key(theta, pooling, kind)
     series = []
-    for act in acts(rows):
+    for tone, act in enumerate(acts(rows)):
         mine = [r for r in rows if r["quantity"] == "epoch" and r["act"] == act and name in r]
         epochs = sorted({r["epoch"] for r in mine})
-        values = [[r[name] for r in mine if r["epoch"] == e] for e in epochs]
-        series.append(
-            Series(
-                act,
-                epochs,
-                [float(np.mean(v)) for v in values],
-                [float(np.std(v, ddof=1) / len(v) ** 0.5) if len(v) > 1 else 0.0 for v in values],
-                line=True,
+        for column in (name, *((beside,) if beside else ())):
+            values = [[r[column] for r in mine if r["epoch"] == e and r.get(column) is not None] for e in epochs]
+            there = [(e, v) for e, v in zip(epochs, values) if v]
+            series.append(
+                Series(
+                    name=act if column == name else f"{act}, {beside}",
+                    x=[e for e, _ in there],
+                    y=[float(np.mean(v)) for _, v in there],
+                    error=[half_width(v) for _, v in there],
+                    line=True,
+                    dashed=column != name,
+                    tone=tone,
+                    right=column != name,
+                )
             )
-        )
     where = "" if kind == "all" else f", {kind} sites"
-    return Plot("epoch", f"gate density, θ = {theta:g}, by {pooling}{where}", series)
+    return Plot("epoch", f"gate density, θ = {theta:g}, by {pooling}{where}", series, right_label=beside)
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of a mean, by Student's t; 0 for a single value.
+
+    >>> round(half_width([1.0, 2.0, 3.0]), 3)
+    2.484
+    """
+    if len(values) < 2:
+        return 0.0
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
 
 
 def margins(rows: Sequence[Row]) -> Plot:

@@ -13,7 +13,7 @@ from netvitals.lab.studies import Claim, Expected, Row, Verdict, decide
 from netvitals.lab.studies.gate_density import _pictures as pictures
 from netvitals.lab.studies.gate_density._reading import acts, changes, shrinkage, some, span, split, test
 from netvitals.lab.studies.gate_density._training import SMOOTH
-from netvitals.lab.studies.gate_density.ablations import CONVOLUTIONAL
+from netvitals.lab.studies.gate_density.ablations import norm_of
 
 NORMS, ARCHITECTURES = "gate-density-norms", "gate-density-architectures"
 POOLINGS = ("element", "site", "channel")
@@ -65,7 +65,7 @@ def _smooth(rows: Sequence[Row]) -> Verdict:
 
 
 def _convolutional(rows: Sequence[Row]) -> set[str]:
-    return {r["network"] for r in rows if r["network"] in CONVOLUTIONAL or r["network"].startswith(("resnet", "vgg"))}
+    return {n for n in {r["network"] for r in rows} if norm_of(n) == "batch"}
 
 
 def _rank_signs(rows: Sequence[Row], name: str = "rank_entropy") -> dict[bool, float]:
@@ -155,7 +155,7 @@ CLAIMS = (
         judge=_accuracy,
         section="§4",
         uses=matches(act="relu"),
-        plot=partial(pictures.density_by_epoch, theta=0.01),
+        plot=partial(pictures.density_by_epoch, theta=0.01, beside="accuracy"),
     ),
     Claim(
         id="gate-density/E17",

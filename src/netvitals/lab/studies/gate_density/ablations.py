@@ -8,12 +8,38 @@ from typing import Any
 
 import numpy as np
 
+from netvitals.lab import data as datasets
+from netvitals.lab import models
+from netvitals.lab.models.resnet import ResNetSpec
+from netvitals.lab.models.vgg import VGGSpec
 from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density._recorder import key
 from netvitals.lab.studies.gate_density._training import DEPENDS, FOUR, condition, run
 
-CONVOLUTIONAL = ("resnet-mini,width=8", "vgg-mini,width=8")
-OTHERS = ("mixer-mini", "vit-mini")
+# E13, E14, E16: (network, data, seeds, epochs, RandomResizedCrop); the paper kept ConvNeXt-Tiny out of its counts
+PHOTOGRAPHS: tuple[tuple[str, str, int, int, bool], ...] = (
+    ("resnet18", "tiny-imagenet", 3, 25, False),
+    ("resnet50", "places365,side=96,train_per_class=150,test_per_class=20", 2, 25, True),
+    ("convnext-tiny", "cifar10", 1, 15, False),
+    ("convnext-tiny", "cifar100", 1, 15, False),
+)
+
+
+def norm_of(network: str) -> str:
+    """The norm of the paper's architectures: BatchNorm in convolutional towers, LayerNorm elsewhere.
+
+    >>> norm_of("resnet50"), norm_of("vgg-mini,width=8"), norm_of("convnext-tiny"), norm_of("mixer")
+    ('batch', 'batch', 'layer', 'layer')
+    """
+    return "batch" if isinstance(models.parse(network), (ResNetSpec, VGGSpec)) else "layer"
+
+
+def papers_recipe(own: bool, cropped: bool = False) -> dict[str, Any]:
+    """λ = 5e-4 on every parameter, crops and mirrors, where a study follows the paper; else nothing is added.
+
+    Crops are padded by an eighth of the side (4 of 32, 8 of 64); ``cropped`` takes RandomResizedCrop(.7–1) instead.
+    """
+    return {"S": None, "weight_decay": 5e-4, "augment": "resized" if cropped else True} if own else {}
 
 
 @dataclass(frozen=True)
@@ -23,22 +49,26 @@ class Norms:
     networks: tuple[str, ...] = ("mlp:64-128x3-10", "resnet-mini,width=8")
     norms: tuple[str, ...] = ("batch", "group", "layer")
     activations: tuple[str, ...] = FOUR
+    data: str = "digits"
+    own_recipe: bool = False  # the paper's decay and augmentation instead of its integrated decay
 
 
 @dataclass(frozen=True)
 class ArchitectureSettings:
     seeds: int = 5
     epochs: int = 25
-    data: str = "digits"
-    networks: tuple[str, ...] = (*CONVOLUTIONAL, *OTHERS)
+    data: tuple[str, ...] = ("digits",)
+    networks: tuple[str, ...] = ("resnet-mini,width=8", "vgg-mini,width=8", "mixer-mini", "vit-mini")
     activations: tuple[str, ...] = FOUR
+    photographs: tuple[tuple[str, str, int, int, bool], ...] = ()
+    own_recipe: bool = False
 
 
 def norm_trials(p: Norms) -> list[Config]:
     out: list[Config] = []
     for network in p.networks:
         for norm in p.norms:
-            base = condition(network=network, norm=norm, epochs=p.epochs)
+            base = condition(network=network, data=p.data, norm=norm, epochs=p.epochs, **papers_recipe(p.own_recipe))
             # seeds of a perceptron at once, where its norm has a batched form
             if network.startswith("mlp") and norm != "group":
                 out += [{**base, "act": a, "seeds": p.seeds} for a in p.activations]
@@ -48,14 +78,20 @@ def norm_trials(p: Norms) -> list[Config]:
 
 
 def architecture_trials(p: ArchitectureSettings) -> list[Config]:
+    cases = [(n, d, p.seeds, p.epochs, False) for d in p.data for n in p.networks]
     return [
         condition(
-            network=n, data=p.data, norm="batch" if n in CONVOLUTIONAL else "layer", act=a, epochs=p.epochs, seed=s
+            network=n, data=d, norm=norm_of(n), act=a, epochs=epochs, seed=s, **papers_recipe(p.own_recipe, cropped)
         )
-        for n in p.networks
+        for n, d, seeds, epochs, cropped in (*cases, *p.photographs)
         for a in p.activations
-        for s in range(p.seeds)
+        for s in range(seeds)
     ]
+
+
+def missing(names: Sequence[str]) -> str:
+    """Which data are not here, in one sentence."""
+    return "; ".join(filter(None, (datasets.missing(n) for n in dict.fromkeys(names))))
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
@@ -81,7 +117,7 @@ STUDIES = (
             "smoke": Norms(seeds=1, epochs=4, networks=("mlp:64-48x2-10",), norms=("batch", "group")),
             "small": Norms(),
             "medium": Norms(seeds=5, epochs=50, networks=("mlp:64-256x3-10", "resnet-mini,width=16")),
-            "paper": Norms(networks=("mlp:64-512x3-10", "resnet18"), epochs=100),
+            "paper": Norms(networks=("resnet18",), norms=("batch", "group"), data="cifar10", own_recipe=True),
         },
         resources=Resources(cpus=1, memory_gb=2, core_hours=6),
         trials=norm_trials,
@@ -89,6 +125,7 @@ STUDIES = (
         reduced="small networks on digits and a synthetic teacher instead of a ResNet-18 on CIFAR",
         summary=summary,
         depends=DEPENDS,
+        ready=lambda p: missing([p.data]),
         hypothesis="The signs under GroupNorm are those under BatchNorm: ReLU falls, GELU, SiLU and Mish rise.",
     ),
     Study(
@@ -99,7 +136,12 @@ STUDIES = (
             "smoke": ArchitectureSettings(seeds=1, epochs=3, activations=("relu", "gelu")),
             "small": ArchitectureSettings(),
             "medium": ArchitectureSettings(seeds=5, epochs=50),
-            "paper": ArchitectureSettings(data="cifar10", networks=("resnet18", "vgg11", "mixer", "encoder")),
+            "paper": ArchitectureSettings(
+                data=("cifar10", "cifar100"),
+                networks=("resnet18", "resnet50", "vgg11", "mixer", "encoder"),
+                photographs=PHOTOGRAPHS,
+                own_recipe=True,
+            ),
         },
         resources=Resources(cpus=1, memory_gb=2, core_hours=10),
         trials=architecture_trials,
@@ -112,6 +154,7 @@ STUDIES = (
             "netvitals.lab.models.mixer",
             "netvitals.lab.models.transformer",
         ),
+        ready=lambda p: missing([*p.data, *(d for _, d, *_ in p.photographs)]),
         hypothesis="GELU, SiLU and Mish rise in every architecture; ReLU falls in the convolutional ones only, and "
         "so does the rise of effective rank appear there only.",
     ),

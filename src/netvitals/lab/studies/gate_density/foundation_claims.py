@@ -7,7 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from netvitals.lab.engine.judges import matches
-from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, erratum, fails
+from netvitals.lab.studies import (
+    Claim,
+    Expected,
+    Plot,
+    Row,
+    Series,
+    Verdict,
+    decide,
+    erratum,
+    fails,
+    holds,
+    underspecified,
+)
 from netvitals.lab.studies.gate_density._reading import some
 from netvitals.lab.studies.gate_density._training import FOUR
 
@@ -15,6 +27,8 @@ STUDY = "gate-density-foundations"
 ULPS = 4  # of rounding that a product and a quotient may leave
 GAUSSIAN = {"relu": 0.5, "gelu": 0.9850, "silu": 0.9838, "mish": 0.9853}  # law at N(0, 1), θ = 0.01
 TABLE_2 = {"resnet18": 0.555, "vgg11": 0.618}
+OTHERS_2 = {"resnet50": 0.529, "convnext-tiny": 0.994}  # ViT-B/16 has no gradient
+NEAR_2 = 0.03  # of a printed mean
 
 
 def _ratio(rows: Sequence[Row]) -> Verdict:
@@ -60,6 +74,27 @@ def _table_2(rows: Sequence[Row]) -> Verdict:
     near = abs(mean["element"] - TABLE_2["resnet18"]) < 0.02
     verdict = erratum if near and abs(local - 0.5) < 0.02 else fails
     return verdict(mean["element"], spread, note)
+
+
+def _other_rows(rows: Sequence[Row]) -> Verdict:
+    """The other rows of Table 2 under three poolings, of which the paper names none; no gradient in ViT-B/16."""
+    facts: dict[str, list[float]] = {}
+    apart: dict[str, list[float]] = {}
+    for name, printed in OTHERS_2.items():
+        mine = [r for r in rows if r["network"] == name and r["theta"] == 0.01]
+        if mine:
+            by = [float(np.mean([r[pooling] for r in mine])) for pooling in ("element", "site", "channel")]
+            facts[f"{name} by element, site, channel; printed"] = [*by, printed]
+            apart[name] = [abs(v - printed) for v in by]
+    silent = [r["valid"] for r in rows if r["network"] == "vit-b16"]
+    note = f"largest distance from the printed mean, by element; ViT-B/16 {'not run' if not silent else max(silent)}"
+    worst = max(gaps[0] for gaps in apart.values())
+    if any(silent) or any(min(gaps) > NEAR_2 for gaps in apart.values()):
+        return fails(worst, note=note, facts=facts)
+    if all(max(gaps) <= NEAR_2 for gaps in apart.values()):
+        return holds(worst, note=note, facts=facts)
+    every = [gap for gaps in apart.values() for gap in gaps]
+    return underspecified((min(every), max(every)), worst, note=f"{note}; the span is over the poolings", facts=facts)
 
 
 def _zero_head(rows: Sequence[Row]) -> Verdict:
@@ -144,6 +179,15 @@ CLAIMS = (
         section="§3, Table 2",
         plot=_draw,
         uses=matches(check="init"),
+    ),
+    Claim(
+        id="gate-density/E1-others",
+        study=STUDY,
+        statement="Densities at initialisation: ResNet-50 0.529, ConvNeXt-Tiny 0.994, and none in ViT-B/16",
+        expected=Expected(direction="within .03; no gradient in ViT-B/16"),
+        judge=_other_rows,
+        section="Table 2",
+        uses=lambda c: c["check"] == "init" and c["network"] in (*OTHERS_2, "vit-b16"),
     ),
     Claim(
         id="gate-density/E1",

@@ -29,6 +29,10 @@ BETAS = (5.0, 10.0, 20.0, 50.0)
 STARTS = (("default", "default"), ("normal", "default"), ("default", "zero"), ("normal", "zero"))
 
 
+# ViT-B/16 as it is usually made, with a readout that starts at zero and images of 224 pixels; others as the study says
+OTHERS: dict[str, dict[str, int]] = {"resnet50": {}, "convnext-tiny": {}, "vit-b16": {"side": 224, "width": 768}}
+
+
 @dataclass(frozen=True)
 class Foundations:
     seeds: int = 20
@@ -39,6 +43,7 @@ class Foundations:
     batches: tuple[int, ...] = (4, 16, 64)
     steps: int = 4000  # of the scalar equilibrium
     epochs: int = 40  # of the equilibrium in a network
+    others: tuple[str, ...] = ("resnet50", "convnext-tiny")  # of Table 2, beside ResNet-18 and VGG-11
 
 
 def trials(p: Foundations) -> list[Config]:
@@ -46,6 +51,7 @@ def trials(p: Foundations) -> list[Config]:
     out: list[Config] = [{"check": "ratio", "act": a} for a in GATES]
     out += [{**image, "network": "mlp", "act": a} for a in FOUR]
     out += [{**image, "network": n, "act": "relu"} for n in ("resnet18", "vgg11")]
+    out += [{**image, **OTHERS[n], "network": n, "act": "relu" if n == "resnet50" else "gelu"} for n in p.others]
     out += [
         {"check": "zero head", "weights": w, "head": h, "depth": d, "batch": b, "seeds": p.sweep_seeds}
         for w, h in STARTS
@@ -110,13 +116,10 @@ def _init(config: Mapping[str, Any]) -> list[Row]:
         if perceptron:
             net = models.build("mlp:64-128x3-10,norm=batch", seed=seed, act=config["act"])
         else:
-            net = models.build(
-                config["network"],
-                seed=seed,
-                act=config["act"],
-                width=config["width"],
-                **({"side": config["side"]} if config["network"] == "vgg11" else {}),
-            )
+            options = {"head": "zero"} if config["network"] == "vit-b16" else {"width": config["width"]}
+            if config["network"] == "vgg11":
+                options["side"] = config["side"]
+            net = models.build(config["network"], seed=seed, act=config["act"], **options)
         local = gates.measure(net, None, (x, y), mode="train")
         ratio = gates.measure(net, F.cross_entropy, (x, y), backend="ratio", mode="train")
         for theta in local.thetas:
@@ -258,7 +261,12 @@ STUDIES = (
             ),
             "small": Foundations(),
             "medium": Foundations(width=32, depths=tuple(range(1, 13)), batches=(4, 8, 16, 32, 64)),
-            "paper": Foundations(width=64, depths=tuple(range(1, 13)), batches=(4, 8, 16, 32, 64)),
+            "paper": Foundations(
+                width=64,
+                depths=tuple(range(1, 13)),
+                batches=(4, 8, 16, 32, 64),
+                others=("resnet50", "convnext-tiny", "vit-b16"),
+            ),
         },
         trials=trials,
         resources=Resources(cpus=1, memory_gb=4, core_hours=4),

@@ -13,6 +13,7 @@ from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Ve
 from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.reachable import setup_of
 from netvitals.lab.studies.gate_density.transition import table
+from netvitals.lab.studies.gate_density.transition_pictures import kernels
 
 STUDY = "gate-density-reachable"
 IOU = {1.0: 1.0, 5.0: 1.0, 10.0: 1.0, 20.0: 0.947, 40.0: 0.830, 60.0: 0.771}  # Table 7
@@ -174,6 +175,7 @@ def _claims() -> Iterator[Claim]:
         expected=Expected(direction="Laplacian worst"),
         judge=hardest,
         section="A.9",
+        plot=kernels,
         uses=plain,
         effect="IoU at stiffness 40",
         choices=CHOICES,

@@ -153,7 +153,7 @@ def _image_claims() -> Iterator[Claim]:
         "Under SGD with decay density falls for ReLU and rises for GELU, SiLU and Mish (ResNet-18 skeleton on images)",
         both,
         split_judges.split_verdict,
-        pictures.density_by_epoch,
+        partial(pictures.density_by_epoch, beside="rank_entropy"),
         "§4.1",
     )
     for pooling in ("element", "site", "channel"):

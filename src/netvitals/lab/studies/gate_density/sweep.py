@@ -15,6 +15,7 @@ import numpy as np
 from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density._recorder import key
 from netvitals.lab.studies.gate_density._training import DEPENDS, condition, run
+from netvitals.lab.studies.gate_density.ablations import missing, papers_recipe
 from netvitals.lab.studies.gate_density.trajectories import TEACHER
 
 LEAKY = ("leaky_relu:0.001", "leaky_relu:0.003", "leaky_relu:0.005", "leaky_relu:0.01")  # slopes ≤ θ: z_low = 0
@@ -31,9 +32,17 @@ class SweepSettings:
     data: tuple[str, ...] = ("digits", TEACHER)
     network: str = "mlp:64-128x3-10"
     conditions: tuple[str, ...] = (*THIRTEEN, *LADDER)
+    own_recipe: bool = False  # the paper's decay and augmentation, one network of each seed after the other
 
 
 def trials(p: SweepSettings) -> list[Config]:
+    if p.own_recipe:
+        return [
+            condition(network=p.network, data=d, act=a, epochs=p.epochs, seed=s, **papers_recipe(True))
+            for d in p.data
+            for a in p.conditions
+            for s in range(p.seeds)
+        ]
     return [
         condition(network=p.network, data=d, act=a, epochs=p.epochs, seeds=p.seeds)
         for d in p.data
@@ -64,7 +73,7 @@ STUDIES = (
             "smoke": SweepSettings(seeds=2, epochs=4, data=("digits",), network="mlp:64-48x2-10"),
             "small": SweepSettings(),
             "medium": SweepSettings(seeds=5, epochs=50, network="mlp:64-256x3-10"),
-            "paper": SweepSettings(seeds=5, epochs=100, network="mlp:64-512x3-10"),
+            "paper": SweepSettings(data=("cifar10",), network="resnet18", conditions=THIRTEEN, own_recipe=True),
         },
         resources=Resources(cpus=1, memory_gb=2, core_hours=3),
         trials=trials,
@@ -72,6 +81,7 @@ STUDIES = (
         reduced="small networks on digits and a synthetic teacher instead of a ResNet-18 on CIFAR",
         summary=summary,
         depends=DEPENDS,
+        ready=lambda p: missing(p.data),
         hypothesis="Without PReLU, the variance of f′ at the start and the density trend correlate negatively; inside "
         "softplus the trend changes sign between β = 50 and β = 20 at θ = 0.10.",
     ),

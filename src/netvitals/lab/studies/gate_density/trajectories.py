@@ -39,9 +39,9 @@ class Perceptrons:
 class ImageSettings:
     seeds: int = 5
     epochs: int = 16
-    data: str = "cifar10,train=4000,test=1000"
+    data: tuple[str, ...] = ("cifar10,train=4000,test=1000",)
     pool: int = 2  # average so many pixels, in each direction, into one
-    network: str = "resnet18,width=8"
+    networks: tuple[str, ...] = ("resnet18,width=8",)
     activations: tuple[str, ...] = FOUR
     optimizers: tuple[tuple[str, float], ...] = MATCHED
     rate: float = 5e-3  # of Adam and AdamW: the decay of coupled Adam cannot exceed Σ η_t
@@ -63,8 +63,8 @@ def image_trials(p: ImageSettings) -> list[Config]:
         rate = {} if optimizer == "sgd" else {"lr": p.rate}
         out += [
             condition(
-                network=p.network,
-                data=p.data,
+                network=n,
+                data=d,
                 pool=p.pool,
                 act=a,
                 optimizer=optimizer,
@@ -74,6 +74,8 @@ def image_trials(p: ImageSettings) -> list[Config]:
                 seed=s,
                 **rate,
             )
+            for d in p.data
+            for n in p.networks
             for s in range(p.seeds)
             for a in p.activations
         ]
@@ -128,21 +130,21 @@ STUDIES = (
             "smoke": ImageSettings(
                 seeds=1,
                 epochs=3,
-                data="digits,train=256,test=128",
+                data=("digits,train=256,test=128",),
                 pool=1,
                 optimizers=(("sgd", S),),
-                network="resnet18,width=4",
+                networks=("resnet18,width=4",),
                 activations=("relu", "gelu"),
             ),
             "small": ImageSettings(),
             "medium": ImageSettings(
-                epochs=25, data="cifar10,train=10000,test=2000", pool=1, network="resnet18,width=16"
+                epochs=25, data=("cifar10,train=10000,test=2000",), pool=1, networks=("resnet18,width=16",)
             ),
             "paper": ImageSettings(
                 epochs=25,
-                data="cifar10",
+                data=("cifar10", "cifar100"),
                 pool=1,
-                network="resnet18",
+                networks=("resnet18", "vgg11"),
                 augment=True,
                 rate=1e-3,
                 optimizers=(*OPTIMIZERS, ("adamw", S)),
@@ -154,7 +156,7 @@ STUDIES = (
         reduced="a narrow residual network on digits, or on few images",
         summary=summary,
         depends=DEPENDS,
-        ready=lambda p: datasets.missing(p.data.split(",")[0]),
+        ready=lambda p: "; ".join(filter(None, (datasets.missing(d.split(",")[0]) for d in p.data))),
         hypothesis="At S = 2.44 under SGD the density of ReLU falls when every channel counts alike and rises when "
         "every element does, for sites behind an addition rise and deep sites behind a norm fall; GELU, "
         "SiLU and Mish rise under every pooling. AdamW at the same S gives the same signs.",

@@ -90,7 +90,7 @@ def trials(p: Transition) -> list[Config]:
     out += [
         {**base, "check": "cutoff", "alphas": [10.0], "c": c, "method": m}
         for c in p.cutoffs
-        for m in ("adam", "momentum", "pgd")
+        for m in ("adam", "momentum", "pgd", "lbfgsb")
     ]
     out += [{**base, "check": "targets", "alphas": core, "target": t, "seeds": 4} for t in TARGETS]
     out += [{**base, "check": "resolution", "alphas": grid, "size": s, "seeds": 4} for s in p.sizes]

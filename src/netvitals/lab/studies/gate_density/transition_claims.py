@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Verdict
 from netvitals.lab.studies.gate_density import transition_judges
+from netvitals.lab.studies.gate_density import transition_pictures as pictures
 from netvitals.lab.studies.gate_density.transition_judges import LEVEL
 
 STUDY = "gate-density-transition"
@@ -73,6 +74,7 @@ CLAIMS = (
         Expected(direction="ratio of condition numbers ≫ 1"),
         transition_judges.collinear,
         "transition",
+        pictures.fitted,
     ),
     _claim(
         "E29-scaling",
@@ -104,6 +106,7 @@ CLAIMS = (
         Expected(direction="Adam > oracle, α ≥ 5"),
         transition_judges.momentum,
         "oracle",
+        pictures.oracle,
     ),
     _claim(
         "E25-reversal",
@@ -132,6 +135,7 @@ CLAIMS = (
         Expected(direction="small effect"),
         transition_judges.small_effect("resolution", "size"),
         "resolution",
+        transition_judges.curves("resolution", "iou", "size"),
     ),
     _claim(
         "E29-noise",
@@ -147,13 +151,15 @@ CLAIMS = (
         Expected(0.5, 0.0),
         transition_judges.cutoff,
         "cutoff",
+        pictures.cutoffs,
     ),
     _claim(
         "E29-success",
         "Fewer than a fifth of the reconstructions succeed above stiffness 14",
         Expected(direction="< 0.2"),
         transition_judges.success,
-        "transition",
+        "transition and methods",
+        pictures.successes,
     ),
     _claim(
         "E29-restarts",
@@ -161,6 +167,7 @@ CLAIMS = (
         Expected(direction="input spread > output spread"),
         transition_judges.restarts,
         "restarts",
+        pictures.spreads,
     ),
     _claim(
         "E29-targets",
@@ -176,5 +183,6 @@ CLAIMS = (
         Expected(direction="flatter at α = 40"),
         transition_judges.landscape,
         "landscape",
+        pictures.slices,
     ),
 )

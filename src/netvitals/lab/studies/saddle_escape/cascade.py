@@ -14,8 +14,9 @@ from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.escape import balanced
 from netvitals.saddle.laws.homotopy import attribute, hitting_time, homotopy_slice
 from netvitals.saddle.laws.integration import integrate
-from netvitals.saddle.students.network import normalized_rates
+from netvitals.saddle.students.network import loss_beside, normalized_rates
 
+INPUTS = 8192  # that show the loss of the full network beside the one of its projection
 BETAS, DEPTH, BLOCK, LEVEL = (1.0, 0.3, 0.08), 4, 20, 0.4
 
 
@@ -27,18 +28,19 @@ class Parameters:
     nodes: int
     lr: float = 0.05
     batch: int = 4096
+    steps: int | None = None  # of the full network; a little beyond the leading law's time when None
 
 
 SCALES = {
     "smoke": Parameters(0.15, 8, lr=0.2, batch=1024),
     "small": Parameters(0.05, 16),
     "medium": Parameters(0.05, 20, batch=8192),
-    "paper": Parameters(0.05, 24, batch=16_384),
+    "paper": Parameters(0.05, 24, steps=150_000),
 }
 
 
 def trials(p: Parameters) -> list[Config]:
-    own = {"network": {"lr": p.lr, "batch": p.batch}}
+    own = {"network": {"lr": p.lr, "batch": p.batch, **({} if p.steps is None else {"steps": p.steps})}}
     return [
         {"kind": k, "eps": p.eps, "nodes": p.nodes, **own.get(k, {})} for k in ("attribution", "trajectory", "network")
     ]
@@ -47,7 +49,7 @@ def trials(p: Parameters) -> list[Config]:
 def trial(config: Config) -> list[Row]:
     chain = BlockChain("tanh", BETAS, DEPTH, BLOCK, nodes=config["nodes"])
     if config["kind"] == "network":
-        return _network(chain, config["eps"], config["lr"], config["batch"])
+        return _network(chain, config["eps"], config["lr"], config["batch"], config.get("steps"))
     return (_attribution if config["kind"] == "attribution" else _trajectory)(chain, config["eps"])
 
 
@@ -111,8 +113,8 @@ def _trajectory(chain: BlockChain, eps: float) -> list[Row]:
     return rows
 
 
-def _network(chain: BlockChain, eps: float, lr: float, batch: int) -> list[Row]:
-    """Gradient descent on the full network from the same start, a little beyond the leading law's time."""
+def _network(chain: BlockChain, eps: float, lr: float, batch: int, steps: int | None) -> list[Row]:
+    """Gradient descent on the full network from the same start."""
     task = saddle.teacher("tanh", 16, BETAS)
     start = [w.float() for w in chain.embed(chain.aligned(eps), task.directions)]
     end = float(balanced(eps, DEPTH, saddle.drive("tanh", DEPTH, BLOCK).k, LEVEL)) * BLOCK
@@ -120,15 +122,27 @@ def _network(chain: BlockChain, eps: float, lr: float, batch: int) -> list[Row]:
         start,
         task,
         lr=lr,
-        steps=round(1.03 * end / lr),
+        steps=steps or round(1.03 * end / lr),
         batch=batch,
         rates=normalized_rates(DEPTH, BLOCK),
         thresholds=(),
         snapshots=200,
     )
-    return [
-        {"s": lr * step, "loss": float(chain.loss(chain.reduce(w, task.directions)[0]))} for step, w in run.snapshots
-    ]
+    x, y = task.batch(INPUTS, torch.Generator().manual_seed(1), dtype=torch.float64)
+    rows: list[Row] = []
+    for step, snapshot in run.snapshots:
+        weights = [w.double() for w in snapshot]
+        state = chain.reduce(weights, task.directions)[0]
+        known = float(chain.loss(state))
+        rows.append(
+            {
+                "s": lr * step,
+                "loss": loss_beside(weights, chain.embed(state, task.directions), known, x, y, task.f),
+                "projected loss": known,
+                "alignment": float((weights[0][0] @ task.directions[0].double()).square().mean().sqrt()),
+            }
+        )
+    return rows
 
 
 def _one(rows: Sequence[Row]) -> Row:
@@ -205,7 +219,14 @@ def _plot(rows: Sequence[Row]) -> Plot:
     network = [r for r in rows if r["kind"] == "network"]
     seen = [Series("full network", [r["s"] for r in network], [r["loss"] for r in network])] if network else []
     flow = Series("reduced flow", [r["s"] for r in path], [r["loss"] for r in path], line=True)
-    return Plot("s", "loss", [flow, *seen, *marks])
+    tilt = [
+        Series(
+            f"alignment, {name}", [r["s"] for r in of], [r["alignment"] for r in of], line=line, dashed=True, right=True
+        )
+        for name, of, line in (("reduced flow", path, True), ("full network", network, False))
+        if of
+    ]
+    return Plot("s", "loss", [flow, *seen, *marks, *tilt], right_label="alignment of layer 1 with mode 1")
 
 
 STUDIES = (

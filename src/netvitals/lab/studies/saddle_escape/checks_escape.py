@@ -243,6 +243,29 @@ def perron(seed: int) -> Numbers:
     }
 
 
+def stage_one(seed: int) -> Numbers:
+    """Prop. 24's hypotheses at the balanced saddle of three tanh modes, at ε and ε/2: sizes, and who grows."""
+    found, order = {}, {}
+    for eps in (0.05, 0.025):
+        chain = BlockChain("tanh", (1.0, 0.3, 0.08), 4, 20, nodes=16)
+        parts = chain.channels()
+        x, eta = (np.flatnonzero(parts[name].numpy()) for name in ("on-block", "rotations"))
+        jacobian = chain.jacobian(chain.aligned(eps)).numpy()
+        found[eps] = perron_modes.growth(jacobian, x, eta)
+        order[eps] = (float(-np.diag(jacobian)[x].min()), found[eps].violated.get("A is not diagonal", 0.0))
+    at, half = found[0.05], found[0.025]
+    return {
+        "diagonal of A": order[0.05][0],
+        "off its diagonal": order[0.05][1],
+        "least of B": -at.violated.get("B has negative entries", 0.0),
+        "order of the diagonal": float(np.log2(order[0.05][0] / order[0.025][0])),
+        "order off the diagonal": float(np.log2(order[0.05][1] / order[0.025][1])),
+        "own rate": at.own,
+        "rate": at.rate,
+        "order of the rate": float(np.log2(at.rate / half.rate)),
+    }
+
+
 def truncations(seed: int) -> Numbers:
     """T24, T25: rates of truncated hierarchies rise strictly; small truncations may have none."""
     a, b, c, d = graded_example(10)

@@ -259,6 +259,15 @@ CLAIMS = (
         judges.perron,
     ),
     claim(
+        "C36b",
+        "eq. 54, Prop. 24",
+        "At the balanced saddle the stage-one Jacobian has A, D diagonal and positive and B, C ≥ 0, so a loop gain "
+        "above 1 is what makes it unstable",
+        "A diagonal, B ≥ 0",
+        "stage one",
+        judges.stage_one,
+    ),
+    claim(
         "C37",
         "Thm 25",
         "Truncated closures have strictly increasing rates, all below the true one (T24, T25)",

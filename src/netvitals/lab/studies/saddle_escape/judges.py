@@ -136,6 +136,21 @@ def perron(rows: Sequence[Row]) -> Verdict:
     )
 
 
+def stage_one(rows: Sequence[Row]) -> Verdict:
+    """Erratum E22: the x block grows by itself, at the order ε^(L−2) that Prop. 24 gives to the coupling."""
+    off, own, rate = (first(rows, q) for q in ("off its diagonal", "own rate", "rate"))
+    order = first(rows, "order of the rate")
+    return corrected(
+        off == 0 and first(rows, "least of B") >= 0,
+        0 < own <= rate and abs(order - 2) < 0.1,
+        own / rate,
+        "the on-block coordinates feed each other at order ε^(L−2) and grow without any rotation; the decay rates on "
+        "the diagonal are smaller by another ε^(L−2), and B has negative entries of that order, so the loop gain of "
+        "Prop. 24 does not decide (E22)",
+        facts={q: first(rows, q) for q in dict.fromkeys(r["quantity"] for r in rows)},
+    )
+
+
 def truncations(rows: Sequence[Row]) -> Verdict:
     return decide(
         first(rows, "strictly increasing") == 1 and first(rows, "first over last time") > 1,

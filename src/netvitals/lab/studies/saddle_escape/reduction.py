@@ -11,7 +11,9 @@ import torch
 
 from netvitals import saddle
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Resources, Row, Series, Study, Verdict, decide
-from netvitals.saddle.students.network import ansatz_stack, normalized_rates, project
+from netvitals.saddle.students.network import ansatz_stack, loss_beside, normalized_rates, project
+
+INPUTS = 8192  # that show the loss of the full network beside the one of its projection
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,11 @@ def trial(config: Config) -> list[Row]:
     times = [config["lr"] * step / width for step, _ in run.snapshots]
     states = np.vstack([x0.numpy()[None], ode.at(times[1:])])
     rows = []
-    for t, state, (step, weights) in zip(times, states, run.snapshots):
-        scales, residual = project([w.double() for w in weights], v)
+    x, y = task.batch(INPUTS, torch.Generator().manual_seed(1), dtype=torch.float64)
+    for t, state, (step, snapshot) in zip(times, states, run.snapshots):
+        weights = [w.double() for w in snapshot]
+        scales, residual = project(weights, v)
+        known = float(ode.chain.loss(scales[0]))
         rows.append(
             {
                 "step": step,
@@ -83,7 +88,8 @@ def trial(config: Config) -> list[Row]:
                 "deviation": float(np.abs(scales[0].numpy() - state).max()),
                 "residual": residual[0].tolist(),
                 "chain loss": float(ode.chain.loss(torch.from_numpy(state))),
-                "network loss": float(ode.chain.loss(scales[0])),
+                "network loss": loss_beside(weights, ansatz_stack(scales[0], width, v), known, x, y, task.f),
+                "projected loss": known,
             }
         )
     return rows
@@ -95,6 +101,9 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "snapshots": len(rows),
         "residual off the manifold, first layer": max(r["residual"][0] for r in rows),
         "loss at the end": rows[-1]["chain loss"],
+        "largest loss of the full network off the chain's": max(
+            abs(r["network loss"] / r["chain loss"] - 1) for r in rows
+        ),
     }
 
 
@@ -114,7 +123,10 @@ def _plot(rows: Sequence[Row]) -> Plot:
     t = [r["t"] for r in rows]
     series = [Series(f"X{i + 1}, chain", t, [r["chain"][i] for r in rows], line=True) for i in range(depth)]
     series += [Series(f"X{i + 1}, network", t, [r["network"][i] for r in rows]) for i in range(depth)]
-    return Plot("reduced time t", "layer scale", series)
+    # panel (a) of the figure: the losses, on an axis of their own
+    series.append(Series("loss, chain", t, [r["chain loss"] for r in rows], line=True, dashed=True, right=True))
+    series.append(Series("loss, full network", t, [r["network loss"] for r in rows], right=True))
+    return Plot("reduced time t", "layer scale", series, right_label="loss")
 
 
 STUDIES = (

@@ -27,6 +27,7 @@ CHECKS: dict[str, Callable[[int], dict[str, float]]] = {
     "stages": escape.stages,
     "blocks": escape.blocks,
     "perron": escape.perron,
+    "stage one": escape.stage_one,
     "truncations": escape.truncations,
 }
 

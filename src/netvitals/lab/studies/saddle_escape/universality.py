@@ -148,6 +148,16 @@ def _plot(rows: Sequence[Row]) -> Plot:
     )
 
 
+def _raw(rows: Sequence[Row]) -> Plot:
+    """Panel (a): the times as they are, class C dashed."""
+    series = []
+    for name in dict.fromkeys(r["activation"] for r in rows if r["kind"] == "ode"):
+        points = sorted((r["eps"], r["t"]) for r in rows if r["kind"] == "ode" and r["activation"] == name)
+        dashed = name not in CLASS_B
+        series.append(Series(name, [p[0] for p in points], [p[1] for p in points], line=True, dashed=dashed))
+    return Plot("small scale ε", "escape time", series, log_x=True, log_y=True)
+
+
 STUDIES = (
     Study(
         name="saddle-universality",
@@ -177,7 +187,8 @@ CLAIMS = (
         statement="Class C deviates from the master curve at order ε, downwards",
         expected=Expected(direction="GELU −2.7 %, SiLU −1.4 % at ε = 0.01"),
         judge=_judge_class_c,
-        section="Fig. 3b",
+        section="Fig. 3",
+        plot=_raw,
         uses=lambda c: c["kind"] == "ode",
     ),
     Claim(

@@ -89,6 +89,14 @@ BASES = {
     "denoiser": "denoiser,width=8,heads=2,hidden=32,norm=rms",
     "gpt": "gpt-micro,depth=3,width=64,norm=rms",
 }
+# of the paper's size: the GPT is printed; of the others only the kind is, so these are the usual ones for their data
+FULL = {
+    "mlp": "mlp:3072-512x3-10,norm=none",
+    "resnet": "resnet18,norm=rms",
+    "vit": "encoder,norm=rms",
+    "denoiser": "denoiser-large,norm=rms",
+    "gpt": "gpt-nano,norm=rms",
+}
 PLAIN = {"cnn": "resnet-mini,width=8,blocks=1-1,shortcut=false,norm=none"}
 
 
@@ -109,9 +117,9 @@ def ladder(architecture: str) -> list[Point]:
     ]
 
 
-def build(point: Point, data: Dataset, seed: int) -> nn.Module:
-    """The network of one configuration, its weights drawn by ``seed``."""
-    spec = (BASES | PLAIN)[point.architecture]
+def build(point: Point, data: Dataset, seed: int, full: bool = False) -> nn.Module:
+    """The network of one configuration, its weights drawn by ``seed``; ``full`` for the paper's size."""
+    spec = (FULL if full else BASES | PLAIN)[point.architecture]
     sizes = {} if point.architecture != "mlp" else {"inputs": data.sizes["inputs"], "outputs": data.sizes["outputs"]}
     net = models.build(spec, seed=seed, data=data, act=point.act, **sizes)
     if point.norm:

@@ -12,9 +12,11 @@ import torch
 
 from netvitals.lab import data as datasets
 from netvitals.lab.data import Dataset, Split
+from netvitals.lab.placement import device
 
 FILE = "tinyshakespeare.txt"
-EMBEDDED = "sentences"
+EMBEDDED = "made-up sentences"  # a row, a picture and a verdict say so by this name
+SHARDS = "shards:"
 VARIABLE = "NETVITALS_DATA"
 
 
@@ -25,18 +27,22 @@ def present(file: str = FILE) -> bool:
 
 def needed(file: str = FILE) -> str:
     """Why a study of real text cannot run here, or an empty string."""
+    if file.startswith(SHARDS):
+        return datasets.missing(file)
     if file == EMBEDDED or present(file):
         return ""
     return f"needs {file} in the folder that {VARIABLE} names; any file of a megabyte of text will do under that name"
 
 
 def source() -> str:
-    """Which text there is: the name of the file, or ``sentences`` for the embedded grammar."""
+    """Which text there is: the name of the file, or ``made-up sentences`` for the embedded grammar."""
     return FILE if present() else EMBEDDED
 
 
 def text(name: str, context: int) -> Dataset:
-    """Windows of bytes of a file, or of the embedded ``sentences``; bytes need no encoding."""
+    """Windows of bytes of a file or of the embedded ``made-up sentences``, or of the tokens of ``shards:FOLDER``."""
+    if name.startswith(SHARDS):
+        return datasets.load(name, context=context)
     if name != EMBEDDED:
         return datasets.load(f"text:{name}", context=context)
     stream = torch.from_numpy(np.frombuffer(sentences().encode(), np.uint8).astype(np.int64))
@@ -48,7 +54,7 @@ def text(name: str, context: int) -> Dataset:
 
     train, test = windows(stream[:cut]), windows(stream[cut:])
     tokens = datasets.load("random-tokens", context=context, count=1, test=1)
-    return replace(tokens, name=EMBEDDED, train=train, test=test, probe=test[:64], draw=None)
+    return replace(tokens, name=EMBEDDED, train=train, test=test, probe=test[:64], draw=None).to(device())
 
 
 def sentences(count: int = 1500, seed: int = 0) -> str:

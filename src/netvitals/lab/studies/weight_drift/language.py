@@ -34,6 +34,7 @@ ONCE = ("gelu2:15", "relu2:50", "relu2:6", "noisy_relu", "sugar_b_silu")
 BY_RECIPE = ("relu", "relu2")  # with AdamW too
 FINE_TUNING = 0.05  # of the steps, after ReLU was put in
 ADAMW_LR = 1e-3
+TOKENS = 8192  # of the held-out text at once
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,14 @@ class Language:
     seeds: int = 5
     once: tuple[str, ...] = ()
     test: int = 64  # held-out windows
+    recipe: str = "gpt-micro"  # its steps, warm-up and warm-down are scaled to ``steps``; gpt-nano is taken as printed
+    adamw: bool = True  # ReLU and ReLU² also with AdamW alone
 
 
 def trials(p: Language) -> list[Config]:
     runs = [(a, s, "muon") for s in range(p.seeds) for a in COMPARED] + [(a, 0, "muon") for a in p.once]
-    runs += [(a, s, "adamw") for s in range(p.seeds) for a in BY_RECIPE]
+    runs += [(a, s, "adamw") for s in range(p.seeds) for a in BY_RECIPE if p.adamw]
+    own = {} if p.recipe == "gpt-micro" else {"recipe": p.recipe}
     return [
         {
             "act": act,
@@ -62,6 +66,7 @@ def trials(p: Language) -> list[Config]:
             "steps": p.steps,
             "looks": p.observations,
             "test": p.test,
+            **own,
         }
         for act, seed, optimizer in runs
     ]
@@ -79,6 +84,7 @@ def trial(config: Config) -> list[Row]:
         seed=config["seed"],
         swap=config["act"] in ("gelu", "silu"),
         optimizer=config["optimizer"],
+        recipe=config.get("recipe", "gpt-micro"),
     )
 
 
@@ -92,30 +98,23 @@ def follow(
     seed: int = 0,
     swap: bool = False,
     optimizer: str = "muon",
+    recipe: str = "gpt-micro",
 ) -> list[Row]:
     """Train a language model on any text and tell its sparsity, its spikes and its losses, layer by layer.
 
     Args:
         net: a GPT, trained in place.
         data: windows of tokens, from :func:`netvitals.lab.data.load` (``"text:FILE"``).
-        steps: optimiser steps; warm-up takes a tenth of them and the descent of the rate at the end 28 %.
-        looks: how often layers are looked at, besides the start.
+        steps: optimiser steps.
+        observations: how often layers are looked at, besides the start.
         test: held-out windows for the loss and the final measurements.
         swap: at the end give the network ReLU, and fine-tune it.
         optimizer: ``muon`` for the hidden matrices as in the paper, or ``adamw`` for everything.
+        recipe: ``gpt-micro``, whose warm-up takes a tenth of the steps and the descent of the rate at the end 28 %, or
+            ``gpt-nano``, as printed: 16 batches of 16 windows a step, 2000 steps of warm-up, bfloat16.
     """
-    plain = {} if optimizer == "muon" else {"optimizer": optimizer, "lr": ADAMW_LR}
-    recipe = recipe_named(
-        "gpt-micro",
-        steps=steps,
-        warmup=max(1, steps // 10),
-        warmdown=max(1, round(0.28 * steps)),
-        seed=seed,
-        evaluate_on=test,
-        evaluate_every=max(1, steps // observations),
-        **plain,
-    )
-    probe = data.test.x[:32]
+    how = training_of(recipe, steps=steps, observations=observations, test=test, seed=seed, optimizer=optimizer)
+    probe = data.test.x[: windows(data)]
     weights = weights_of(net)
     rows: list[Row] = _layers(net, probe, 0)
 
@@ -123,7 +122,7 @@ def follow(
         if moment.step % max(1, steps // observations) == 0 or moment.step == steps:
             rows.extend(_layers(moment.model, probe, moment.step))
 
-    history = train(net, data, recipe, on_step=on_step)
+    history = train(net, data, how, on_step=on_step)
     rows += [{"quantity": "loss", "step": e.step, "val_loss": e.loss} for e in history.evaluations]
     rows.append(_ending(history))
     if history.stopped is None:
@@ -132,8 +131,27 @@ def follow(
         ]
         rows += _final(net, data, test)
         if swap:
-            rows += _relufied(net, data, replace(recipe, evaluate_on=0, evaluate_every=None), steps, test)
+            rows += _relufied(net, data, replace(how, evaluate_on=0, evaluate_every=None), steps, test)
     return rows
+
+
+def training_of(recipe: str, *, steps: int, observations: int, test: int, seed: int, optimizer: str) -> Recipe:
+    """How :func:`follow` trains.
+
+    >>> nano = training_of("gpt-nano", steps=7168, observations=7, test=512, seed=0, optimizer="muon")
+    >>> nano.accumulate, nano.muon_lr, nano.warmup, nano.autocast
+    (16, 0.0005, 2000, 'bfloat16')
+    """
+    plain: dict[str, Any] = {} if optimizer == "muon" else {"optimizer": optimizer, "lr": ADAMW_LR}
+    if recipe == "gpt-micro":
+        plain |= {"warmup": max(1, steps // 10), "warmdown": max(1, round(0.28 * steps))}
+    every = max(1, steps // observations)
+    return recipe_named(recipe, steps=steps, seed=seed, evaluate_on=test, evaluate_every=every, **plain)
+
+
+def windows(data: Dataset) -> int:
+    """Held-out windows that go through a network at once: 32, fewer where a window is long."""
+    return min(32, max(1, TOKENS // data.test.x.shape[1]))
 
 
 def _layers(net: nn.Module, probe: Tensor, step: int) -> list[Row]:
@@ -154,10 +172,10 @@ def _ending(history: History) -> Row:
 
 def _final(net: nn.Module, data: Dataset, test: int) -> list[Row]:
     """Over the held-out windows: spikes, sparsity and clipped shares of every layer."""
-    batches = data.test.x[:test].split(32)
+    batches = data.test.x[:test].split(windows(data))
     high = spikes(net, iter(batches), mode="eval")
     zero = sparsity(net, iter(batches), mode="eval")
-    shares = clipped_shares(net, data.test.x[:32])
+    shares = clipped_shares(net, data.test.x[: windows(data)])
     rows: list[Row] = []
     for i, (name, s) in enumerate((n, s) for n, s in high.sites.items() if s.kind == "activation"):
         here = zero.sites[name]
@@ -217,7 +235,7 @@ def _relufied(net: nn.Module, data: Dataset, recipe: Recipe, steps: int, test: i
     more = replace(recipe, steps=few, lr=recipe.lr * 0.3, muon_lr=recipe.hidden_lr * 0.3, warmup=0, warmdown=few)
 
     def measured(model: nn.Module, stage: str) -> Row:
-        seen = sparsity(model, iter(data.test.x[:test].split(32)), mode="eval")
+        seen = sparsity(model, iter(data.test.x[:test].split(windows(data))), mode="eval")
         loss = evaluate(model, data.test, "lm", examples=test).loss
         return {"quantity": "relufied", "stage": stage, "hard": seen.mean, "val_loss": loss}
 
@@ -279,7 +297,19 @@ STUDIES = (
             ),
             "small": Language(),
             "medium": Language(network="gpt-micro", steps=2000, observations=5, once=ONCE, test=256),
-            "paper": Language(file="fineweb.txt", network="gpt-nano", context=2048, steps=7168, once=ONCE, test=512),
+            # one run of each activation of E14, as in the paper; the top-k and quantile rows are of weight-drift-cliff
+            "paper": Language(
+                file="shards:fineweb",
+                network="gpt-nano",
+                context=2048,
+                steps=7168,
+                observations=7,
+                seeds=1,
+                once=("relu2:50", "noisy_relu", "sugar_b_silu"),
+                test=512,
+                recipe="gpt-nano",
+                adamw=False,
+            ),
         },
         resources=Resources(cpus=2, memory_gb=4, core_hours=40),
         trials=trials,

@@ -1,0 +1,134 @@
+"""Every table, figure and experiment of the paper on dead directions."""
+
+from __future__ import annotations
+
+from netvitals.lab.index import Cost, Entry
+
+RATES, INVENTORY = "dead-directions-rates", "dead-directions-inventory"
+OPTIMISERS, LEARNING, RACE = "dead-directions-optimisers", "dead-directions-learning", "ddcadam"
+COSTS = {
+    RATES: Cost(0.05),
+    INVENTORY: Cost(0.05),
+    OPTIMISERS: Cost(0.1),
+    LEARNING: Cost(0.5),
+    RACE: Cost(0.2),
+}
+FEWER = "one size; the sweeps over width and heads are not configured"
+DRAWING = "a drawing: nothing to run"
+
+ENTRIES = (
+    Entry("Table 1", "G ladder of six layers, four activations, three seeds", "whole", RATES, ("C6",)),
+    Entry("Table 2", "A ladder and σ_min of activations", "whole", RATES, ("C7", "C9")),
+    Entry(
+        "Table 3", "how primitives act on the ladder", "whole", RATES, ("C14", "C15", "C16", "C17", "C22", "C24", "C27")
+    ),
+    Entry("Table 4", "three activations and two losses in rectangular nets", "whole", RATES, ("C29-losses",)),
+    Entry("Table 5", "two layers by activation", "whole", RATES, ("C44",)),
+    Entry("Table 6", "three tiers of reach", "not here", why="a table of words: nothing to run"),
+    Entry("Table 7", "autoencoder with a dead unit, four activations, five seeds", "whole", RATES, ("X8",)),
+    Entry("Table 8", "selection rule on three families", "whole", INVENTORY, ("X10", "X10-three", "C4")),
+    Entry("Table 9", "what keeps the ladder", "small only", RATES, ("C28", "C29", "C30", "C31"), why=FEWER),
+    Entry(
+        "Table 10", "what changes the ladder", "small only", RATES, ("C15", "C16", "C22", "N1", "C22-rms"), why=FEWER
+    ),
+    Entry(
+        "Table 11", "cell A: the floor ε of Adam", "small only", OPTIMISERS, ("C42",), why="without the transients by ε"
+    ),
+    Entry("Table 12", "cell B: reach into the singular set", "small only", LEARNING, ("X22",), why="fewer values of ε"),
+    Entry(
+        "Table 13",
+        "22 variations, ten seeds",
+        "small only",
+        LEARNING,
+        ("X24-mixers", "X24-addition"),
+        why="two of the 22 variations",
+    ),
+    Entry("Figure 1", "the two sides of one geometry", "not here", why=DRAWING),
+    Entry("Figure 2", "slopes by KL order", "whole", INVENTORY, ("C1",)),
+    Entry("Figure 3", "a dead direction", "not here", why=DRAWING),
+    Entry("Figure 4", "tangent and normal space of a fibre", "not here", why=DRAWING),
+    Entry("Figure 5", "volume and curvature near a singularity", "small only", INVENTORY, ("C40",), why="not drawn"),
+    Entry("Figure 9", "primitives of a transformer and their rates", "not here", why=DRAWING),
+    Entry(
+        "Figure 12",
+        "subleading corrections of the autoencoder",
+        "small only",
+        RATES,
+        ("X8",),
+        why="the extended range is not drawn",
+    ),
+    Entry("X4", "Lemma 18 by Monte Carlo", "whole", RATES, ("C11",)),
+    Entry("X5", "superposition", "whole", RATES, ("X5",)),
+    Entry("X9", "structural correlation", "whole", OPTIMISERS, ("X9",)),
+    Entry("X11", "three-parameter mixture", "whole", INVENTORY, ("X11",)),
+    Entry("X12", "learned reduced-rank regression", "whole", INVENTORY, ("N3",)),
+    Entry("X15", "expected and empirical Fisher under cross-entropy", "whole", RATES, ("X15",)),
+    Entry("X16", "attention chains", "whole", RATES, ("C26", "E1")),
+    Entry("X17", "block pairs", "whole", RATES, ("X17",)),
+    Entry(
+        "X18", "72 combinations of heads", "not here", why="two heads are checked in a test, the sweep is not a study"
+    ),
+    Entry("X19", "SwiGLU", "whole", RATES, ("C27", "E2")),
+    Entry("X20", "pre-norm probe", "whole", RATES, ("X20",)),
+    Entry("X23", "cells C and D: homogeneity and momentum", "whole", OPTIMISERS, ("C42",)),
+    Entry("X25", "DDCAdam is equivariant", "whole", OPTIMISERS, ("C33", "C33-single")),
+    Entry("X26", "DDCAdam's trajectories", "whole", OPTIMISERS, ("C42-ddc",)),
+    Entry("X27", "gauge drift", "whole", OPTIMISERS, ("C34", "E10")),
+    Entry("X28", "ν", "whole", INVENTORY, ("C37", "C37-universal")),
+    Entry("X29", "crossings", "whole", INVENTORY, ("C35",)),
+    Entry("X30", "new classes", "whole", LEARNING, ("X30", "X30-largest")),
+    Entry(
+        "X31",
+        "pretrained transformers",
+        "small only",
+        RATES,
+        ("X31-stream", "X31-schur", "X31-attention"),
+        why="networks trained here; no pretrained model, and no model with LayerNorm beside one with RMSNorm",
+    ),
+    Entry(
+        "X32",
+        "memorising and compressing",
+        "small only",
+        LEARNING,
+        ("X32",),
+        why="a small square network without weight norm and readout of the order",
+    ),
+    Entry(
+        "DDCAdam",
+        "does it help in training",
+        "whole",
+        RACE,
+        ("ddcadam-loss-mlp", "ddcadam-start-mlp", "ddcadam-drift-mlp"),
+    ),
+    Entry(
+        "Section 5.1",
+        "a recorder of spectra by checkpoint with three time axes and per-rank fits",
+        "not here",
+        why="not written yet",
+    ),
+    Entry("Section 9.2", "post-norm: the projection to the complement of 1", "not here", why="not written yet"),
+    Entry("Section 9.3", "component shift", "not here", why="not written yet"),
+    Entry(
+        "Section 12",
+        "observed minus predicted rates of a user's network",
+        "not here",
+        why="rates are predicted for named chains only",
+    ),
+    Entry(
+        "Section 15", "pruning subspace, and a rate profile as a design objective", "not here", why="not written yet"
+    ),
+    Entry(
+        "Gated and crossed blocks",
+        "GeGLU, ReGLU, cross-attention, learned-projection skips",
+        "not here",
+        why="not written yet",
+    ),
+    Entry("Zoo", "hidden Markov and Boltzmann models", "not here", why="not written yet"),
+    Entry("LLC", "rate against the learning coefficient on smooth fibres", "not here", why="not written yet"),
+    Entry(
+        "Adapters",
+        "tangential LoRA against OGD and null-space baselines",
+        "not here",
+        why="a benchmark has it without the baselines",
+    ),
+)
