@@ -17,7 +17,7 @@ if (location.protocol === "file:") {
       </script><script src="${new URL(address, location.href)}"></script>`;
       this.postMessage = (words) => waiting.push(words);
       frame.addEventListener("load", () => {
-        this.postMessage = (words) => frame.contentWindow.postMessage(words, "*");
+        this.postMessage = (words) => window.postMessage.call(frame.contentWindow, words, "*"); // the frame's own answers us
         waiting.forEach((words) => this.postMessage(words));
       });
       window.addEventListener("message", (event) => {
@@ -26,8 +26,7 @@ if (location.protocol === "file:") {
         this.dispatchEvent(heard);
         if (this.onmessage) this.onmessage(heard);
       });
-      document.addEventListener("DOMContentLoaded", () => document.body.append(frame));
-      if (document.body) document.body.append(frame);
+      document.documentElement.append(frame);
     }
   };
 }
