@@ -13,8 +13,8 @@ from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.closures import duhamel, off_block, quasi_steady, rotation_coefficients
 from netvitals.saddle.laws.homotopy import attribute, hitting_time
 from netvitals.saddle.laws.perron_modes import (
+    block_growth,
     graded_example,
-    growth,
     jacobian_blocks,
     perron,
     stage_matrix,
@@ -196,7 +196,7 @@ def test_the_stage_one_jacobian_grows_without_any_loop_gain():
     parts = chain.channels()
     x, eta = (np.flatnonzero(parts[n].numpy()) for n in ("on-block", "rotations"))
     jacobian = chain.jacobian(chain.aligned(0.05)).numpy()
-    found = growth(jacobian, x, eta)
+    found = block_growth(jacobian, x, eta)
     assert found.violated["A is not diagonal"] == pytest.approx(6.76e-3, rel=0.01)
     assert found.violated["B has negative entries"] == pytest.approx(3.36e-5, rel=0.02)
     assert "A is not positive" not in found.violated and math.isnan(found.loop_gain)
@@ -211,12 +211,12 @@ def test_growth_agrees_with_the_loop_gain_where_prop_24_holds():
     for _ in range(50):
         a, d = rng.uniform(0.1, 2, 3), rng.uniform(0.1, 2, 2)
         b, c = rng.uniform(0, 1.5, (3, 2)), rng.uniform(0, 1.5, (2, 3))
-        found, test = growth(stage_matrix(a, b, c, d), [0, 1, 2], [3, 4]), perron(a, b, c, d)
+        found, test = block_growth(stage_matrix(a, b, c, d), [0, 1, 2], [3, 4]), perron(a, b, c, d)
         assert not found.violated and found.loop_gain == test.loop_gain
         assert (found.rate > 0) == test.unstable and found.own == pytest.approx(-a.min())
         assert not test.unstable or found.rate == pytest.approx(test.rate, abs=1e-8)
     with pytest.raises(ValueError, match="square"):
-        growth(np.zeros((2, 3)), [0], [1])
+        block_growth(np.zeros((2, 3)), [0], [1])
 
 
 def test_truncations_increase_strictly():

@@ -11,7 +11,7 @@ _MODULES = {
     "netvitals.saddle.laws.homotopy": "Attribution attribute hitting_time homotopy_slice",
     "netvitals.saddle.laws.integration": "Paths integrate",
     "netvitals.saddle.laws.perron_modes": (
-        "Growth Perron Truncations graded_example growth jacobian_blocks perron stage_matrix truncations"
+        "BlockGrowth Perron Truncations block_growth graded_example jacobian_blocks perron stage_matrix truncations"
     ),
     "netvitals.saddle.laws.perturbation": "Expansion expansion gap_velocity measured_order",
     "netvitals.saddle.laws.stages": "forecast_rank stage_integral transfer",

@@ -212,6 +212,9 @@ def distances(found: InterlayerCurvature) -> np.ndarray:
 
     Args:
         found: what ``interlayer`` returned; without a graph of nodes |i − j| is all there is.
+
+    Returns:
+        The distances, in the order of ``found.nodes``.
     """
     n = len(found.nodes)
     out = np.zeros((n, n))

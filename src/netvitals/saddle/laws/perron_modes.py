@@ -63,7 +63,7 @@ def perron(a: Any, b: Any, c: Any, d: Any) -> Perron:
         least = min(b.min(initial=0.0), c.min(initial=0.0))
         raise ValueError(
             f"B and C must not be negative, got {least:.3g}: Prop. 24 says nothing of such a matrix; "
-            "growth() gives its rate"
+            "block_growth() gives its rate"
         )
     gain = _radius(_loop(a, b, c, d, 0.0))
     notes = []
@@ -122,7 +122,7 @@ def jacobian_blocks(jacobian: Any, x: Any, eta: Any) -> tuple[np.ndarray, np.nda
 
 
 @dataclass(frozen=True, kw_only=True)
-class Growth(Result):
+class BlockGrowth(Result):
     """How fast a stage-one Jacobian grows, and what Prop. 24 assumes of it."""
 
     rate: float  # largest real part of an eigenvalue, of x and eta together
@@ -137,7 +137,7 @@ class Growth(Result):
         return "; ".join(parts)
 
 
-def growth(jacobian: Any, x: Any, eta: Any) -> Growth:
+def block_growth(jacobian: Any, x: Any, eta: Any) -> BlockGrowth:
     r"""$\max\operatorname{Re}\lambda(J)$ of a Jacobian as it is, and whether Prop. 24 may be used for it.
 
     Its hypotheses are checked, not assumed: A and D diagonal and positive, B and C nowhere negative. At the balanced
@@ -152,7 +152,7 @@ def growth(jacobian: Any, x: Any, eta: Any) -> Growth:
     Returns:
         The rates, and the hypotheses that are missed.
 
-    >>> print(growth([[0.0, 2.0, 0.1], [2.0, -1.0, 0.1], [0.1, 0.1, -1.0]], [0, 1], [2]))
+    >>> print(block_growth([[0.0, 2.0, 0.1], [2.0, -1.0, 0.1], [0.1, 0.1, -1.0]], [0, 1], [2]))
     grows at 1.569, its x block alone at 1.562; A is not positive (by 0); A is not diagonal (by 2)
     """
     j = np.asarray(jacobian, float)
@@ -174,7 +174,7 @@ def growth(jacobian: Any, x: Any, eta: Any) -> Growth:
             violated[f"{name} has negative entries"] = float(-block.min())
     lead = lambda group: float(np.linalg.eigvals(j[np.ix_(group, group)]).real.max())
     gain = math.nan if violated else perron(a, b, c, d).loop_gain
-    return Growth(rate=lead(both), own=lead(x), violated=violated, loop_gain=gain)
+    return BlockGrowth(rate=lead(both), own=lead(x), violated=violated, loop_gain=gain)
 
 
 @dataclass(frozen=True)

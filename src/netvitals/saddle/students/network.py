@@ -65,6 +65,9 @@ def loss_beside(
         y: targets (n, 1).
         f: activation.
 
+    Returns:
+        The loss.
+
     >>> w = [torch.eye(2).expand(1, 2, 2), torch.ones(1, 1, 2)]
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> loss_beside(w, w, 0.125, x, torch.zeros(2, 1), torch.tanh)

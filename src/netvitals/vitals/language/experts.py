@@ -26,7 +26,7 @@ class Experts(Vital):
     Of the model: the mean over routers, the sum of the dead, and the hottest of all.
 
     >>> Experts.metrics["dead"]
-    Metric(meaning='experts without a token', unit='experts')
+    Metric(meaning='experts without a token on this look', unit='experts')
     """
 
     name = "experts"

@@ -117,7 +117,7 @@ STUDIES = (
             "smoke": Norms(seeds=1, epochs=4, networks=("mlp:64-48x2-10",), norms=("batch", "group")),
             "small": Norms(),
             "medium": Norms(seeds=5, epochs=50, networks=("mlp:64-256x3-10", "resnet-mini,width=16")),
-            "paper": Norms(networks=("resnet18",), norms=("batch", "group"), data="cifar10", own_recipe=True),
+            "paper": Norms(seeds=3, networks=("resnet18",), norms=("batch", "group"), data="cifar10", own_recipe=True),
         },
         resources=Resources(cpus=1, memory_gb=2, core_hours=6),
         trials=norm_trials,
@@ -137,6 +137,7 @@ STUDIES = (
             "small": ArchitectureSettings(),
             "medium": ArchitectureSettings(seeds=5, epochs=50),
             "paper": ArchitectureSettings(
+                seeds=3,
                 data=("cifar10", "cifar100"),
                 networks=("resnet18", "resnet50", "vgg11", "mixer", "encoder"),
                 photographs=PHOTOGRAPHS,

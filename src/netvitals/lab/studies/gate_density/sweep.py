@@ -73,7 +73,9 @@ STUDIES = (
             "smoke": SweepSettings(seeds=2, epochs=4, data=("digits",), network="mlp:64-48x2-10"),
             "small": SweepSettings(),
             "medium": SweepSettings(seeds=5, epochs=50, network="mlp:64-256x3-10"),
-            "paper": SweepSettings(data=("cifar10",), network="resnet18", conditions=THIRTEEN, own_recipe=True),
+            "paper": SweepSettings(
+                seeds=3, data=("cifar10",), network="resnet18", conditions=THIRTEEN, own_recipe=True
+            ),
         },
         resources=Resources(cpus=1, memory_gb=2, core_hours=3),
         trials=trials,

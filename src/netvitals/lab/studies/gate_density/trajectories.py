@@ -141,6 +141,7 @@ STUDIES = (
                 epochs=25, data=("cifar10,train=10000,test=2000",), pool=1, networks=("resnet18,width=16",)
             ),
             "paper": ImageSettings(
+                seeds=3,
                 epochs=25,
                 data=("cifar10", "cifar100"),
                 pool=1,

@@ -251,7 +251,7 @@ def stage_one(seed: int) -> Numbers:
         parts = chain.channels()
         x, eta = (np.flatnonzero(parts[name].numpy()) for name in ("on-block", "rotations"))
         jacobian = chain.jacobian(chain.aligned(eps)).numpy()
-        found[eps] = perron_modes.growth(jacobian, x, eta)
+        found[eps] = perron_modes.block_growth(jacobian, x, eta)
         order[eps] = (float(-np.diag(jacobian)[x].min()), found[eps].violated.get("A is not diagonal", 0.0))
     at, half = found[0.05], found[0.025]
     return {
