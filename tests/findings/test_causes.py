@@ -109,3 +109,10 @@ def test_stretches_noise_and_smoothing():
     assert last_stretch(np.arange(5) * 10, np.array([0, 1, 1, 0, 0], bool)).since == 10
     assert noise(np.random.default_rng(0).normal(size=4000)) == pytest.approx(1.0, abs=0.06)
     assert smoothed(np.r_[np.zeros(20), 9.0, np.zeros(20)]).max() == 0.0
+
+
+def test_a_forecast_of_danger_follows_from_what_was_found():
+    found = diagnosed([finding("danger forecast", "critical", since=40), finding("weights shrink", since=16)], 100)
+    assert [(f.rule, [c.rule for c in f.consequences]) for f in found] == [("weights shrink", ["danger forecast"])]
+    (alone,) = diagnosed([finding("danger forecast", "critical", since=40)], 100)
+    assert alone.rule == "danger forecast"

@@ -48,6 +48,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("vanishing gradients", "spikes", "update ratio"),
     ("at chance", "overfitting", "loss spike", "stream floor", "gate forecast", "drift forecast"),
     ("plateau", "loss rises", "loss not finite"),
+    ("danger forecast",),
 )
 INDEPENDENT = frozenset({"overfitting", "same batch", "frozen"})  # explain nothing else
 # what the data are; nothing that a network or a loop does brings it about
