@@ -10,10 +10,10 @@ from typing import Any
 from netvitals.lab import clinic
 
 Row = dict[str, Any]
-CHANGED = """After these seeds were run, and not in the figures above: a forecast that a run will be lost stands below any
-cause that was found; it had stood first in 22 of the 49 runs whose cause was not named first. Nothing else was changed.
-An earlier test set (seeds 100 to 104) had caught 269 of 270 sick runs, been quiet on 160 of 167 healthy ones, and mended
-87 of 101. It led to what follows, which was tried on the tuning set; this test set is a new one.
+CHANGED = """After these seeds were run, and not in the figures above: a forecast that a run will be lost stands below
+any cause that was found; it had stood first in 22 of the 49 runs whose cause was not named first. Nothing else was
+changed. An earlier test set (seeds 100 to 104) had caught 269 of 270 sick runs, been quiet on 160 of 167 healthy ones,
+and mended 87 of 101. It led to what follows, which was tried on the tuning set; this test set is a new one.
 
 - A spike of the loss is one only where it goes back a twentieth of the way to guessing (the loss of a converged run
   is small, and moves by factors); an expert is dead only where one with a twentieth of an equal share would have got

@@ -20,10 +20,10 @@ from typing import Any
 
 from netvitals.lab.engine.page import HEADINGS, OURS, basis
 from netvitals.lab.engine.registry import find_study
-from netvitals.lab.engine.standing import Standing, plot_of
+from netvitals.lab.engine.standing import Standing, plot_of, recorded_verdicts
 from netvitals.lab.engine.store import Results
 from netvitals.lab.engine.study import SCALES
-from netvitals.lab.engine.verdict import LABELS, MEANINGS, STATUSES
+from netvitals.lab.engine.verdict import LABELS, MEANINGS, STATUSES, Verdict
 from netvitals.report.plot import HEIGHT, WIDTH, Plot, style
 
 SETUPS = "Set-ups, and what more would cost"
@@ -61,9 +61,9 @@ def write_record(
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"the record is a folder with one file for each paper, and {folder} is a file")
     folder.mkdir(parents=True, exist_ok=True)
-    commit, paths = commit_here(), []
+    commit, earlier, paths = commit_here(), recorded_verdicts(), []
     for paper in sorted({s.claim.paper for s in standings}):
-        mine = [_dated(s, commit) for s in standings if s.claim.paper == paper]
+        mine = [_dated(s, commit, earlier.get(s.claim.id)) for s in standings if s.claim.paper == paper]
         pictures = dict(_pictures(mine, folder / "images", results)) if results is not None else {}
         kept = {s.claim.id: name for s in mine if (folder / (name := f"images/{_file(s)}")).is_file()}
         path = folder / f"{paper}.md"
@@ -116,8 +116,11 @@ def _alone(plot: Plot) -> str:
     return f"{head}><style>{own}{style()}</style>{rest.removesuffix('</svg>')}{legend}</svg>"
 
 
-def _dated(standing: Standing, commit: str) -> Standing:
-    """With the commit of the code that made it: what is measured here and not stale is of the code that runs now."""
+def _dated(standing: Standing, commit: str, earlier: Verdict | None) -> Standing:
+    """With the commit of the code that made it: what is measured here and not stale is of the code that runs now; of
+    what is stale, the record stays as it was."""
+    if standing.stale and earlier is not None:
+        return replace(standing, verdict=earlier, recorded=True, stale=False)
     if standing.recorded or standing.stale:
         return standing
     return replace(standing, verdict=replace(standing.verdict, commit=commit))
