@@ -85,6 +85,22 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
+    """Leave long tables of papers out of the search: a question of a user is not answered there.
+
+    Args:
+        markdown: the source of the page.
+        page: its description.
+        kwargs: what else mkdocs hands over.
+
+    Returns:
+        The source as it is.
+    """
+    if page.file.src_uri.startswith(("papers/", "coverage/")):
+        page.meta["search"] = {"exclude": True}
+    return markdown
+
+
 def on_page_content(content: str, **kwargs: Any) -> str:
     """Formulas as MathML, which browsers draw by themselves: nothing is loaded from anywhere.
 

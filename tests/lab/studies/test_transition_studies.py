@@ -9,7 +9,7 @@ import torch
 from netvitals.lab import data, models
 from netvitals.lab.studies import all_claims, find_study
 from netvitals.lab.studies.gate_density import (
-    compounding_claims,
+    bound_judges,
     fine_tuning,
     privacy,
     pruning,
@@ -46,10 +46,10 @@ def test_lemma_a1_and_theorem_a2_are_errata_with_a_counterexample(smoke, claim):
 def test_errata_can_fail():
     """Without a counterexample the lemma stands; with a violated correction it is no erratum."""
     row = {"printed_worst": 0.9, "printed_violations": 0.0, "corrected_worst": 0.8, "corrected_violations": 0.0}
-    assert compounding_claims._lemma_a1([row]).status == "holds"
-    assert compounding_claims._lemma_a1([{**row, "printed_worst": 2.0, "corrected_violations": 0.1}]).status == "fails"
+    assert bound_judges.lemma_a1([row]).status == "holds"
+    assert bound_judges.lemma_a1([{**row, "printed_worst": 2.0, "corrected_violations": 0.1}]).status == "fails"
     bound = {"alpha": 1.0, "active": [1.0], "bound": 0.98, "disagree": 1, "width": 1.0, "smallest": 0.02}
-    assert compounding_claims._theorem_a2([bound]).status == "fails"
+    assert bound_judges.theorem_a2([bound]).status == "fails"
 
 
 def test_adam_is_best_and_the_loss_has_its_minimum_already_at_smoke_scale(smoke):
