@@ -179,8 +179,7 @@ class OptimizerHooks:
         self._resting = self.passed = 0
         if called is not None and self._mark is not None:
             self._calls = int(called)
-            grad = self._mark[0].grad
-            self._mark = (self._mark[0], grad, 0 if grad is None else grad._version)
+            self._mark = _marked(self._mark[0])
 
     def end(self, late: bool = False) -> None:
         """The step is over; ``late`` where not every optimizer took part."""
@@ -301,11 +300,16 @@ class OptimizerHooks:
             mine = [p for _, p in self._mine(optimizer)]
             p = min((q for q in mine if q.grad is not None), key=lambda q: q.numel(), default=mine[0])
             self._smallest[optimizer] = p
-        self._mark = (p, p.grad, 0 if p.grad is None else p.grad._version)
+        self._mark = _marked(p)
 
     def _arrived(self, p: Tensor) -> None:
         if p.grad is not None and self._moved is not None and not self._stepped:
             self.grads[self._names[id(p)]] = p.grad.detach().clone()
+
+
+def _marked(p: Tensor) -> tuple[Tensor, Tensor | None, int]:
+    """A parameter, its gradient, and how often that was written to."""
+    return p, p.grad, 0 if p.grad is None else p.grad._version
 
 
 def nobody() -> None:
