@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from netvitals.anatomy.python_state import keep_attributes, tensors_of, without_hooks
 
@@ -179,3 +180,22 @@ def _set(settings: dict[str, Any]) -> None:
     torch.set_autocast_enabled("cpu", settings["autocast"])
     torch.set_autocast_dtype("cpu", settings["autocast_dtype"])
     torch.backends.mha.set_fastpath_enabled(settings["fastpath"])
+
+
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """Attention as products and a softmax: the fused kernels have no forward-mode, batched or second derivative.
+
+    >>> q = torch.ones(1, 2, 2, requires_grad=True)
+    >>> with plain_kernels():
+    ...     once, = torch.autograd.grad(nn.functional.scaled_dot_product_attention(q, q, q).sum(), q, create_graph=True)
+    >>> torch.autograd.grad(once.sum(), q)[0].shape
+    torch.Size([1, 2, 2])
+    """
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

@@ -217,8 +217,12 @@ def in_double(task: Task) -> Task:
     """
     cast = lambda t: t.double() if t.is_floating_point() else t
     args, kwargs = mapped(task.args, cast), mapped(dict(task.kwargs), cast)
+    twin = copy.deepcopy(task.model).double()
+    for module in twin.modules():  # Hugging Face's experts run in one grouped product, which knows no float64
+        if callable(choose := getattr(module, "set_experts_implementation", None)):
+            choose("eager")
     return Task(
-        model=copy.deepcopy(task.model).double(),
+        model=twin,
         loss_fn=task.loss_fn,
         args=args,
         kwargs=kwargs,

@@ -78,15 +78,18 @@ def test_two_identical_tanh_units_are_one_of_order_two(sign):
 
 
 class Attention(nn.Module):
-    """One block with a fused projection and torch's fused attention."""
+    """One block with a fused projection and torch's fused attention; heads may share keys and values."""
 
-    def __init__(self, d=8, heads=2):
+    def __init__(self, d=8, heads=2, kv=2, bias=True):
         super().__init__()
-        self.heads, self.norm = heads, nn.LayerNorm(d)
-        self.qkv, self.out, self.head = nn.Linear(d, 3 * d), nn.Linear(d, d), nn.Linear(d, 5)
+        self.sizes, self.norm = [heads * (d // heads), kv * (d // heads), kv * (d // heads)], nn.LayerNorm(d)
+        self.heads, self.kv = heads, kv
+        self.qkv, self.out, self.head = nn.Linear(d, sum(self.sizes), bias), nn.Linear(d, d), nn.Linear(d, 5)
 
     def forward(self, x):
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+        each = zip(self.qkv(self.norm(x)).split(self.sizes, -1), (self.heads, self.kv, self.kv))
+        q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t, heads in each)
+        k, v = (t.repeat_interleave(self.heads // self.kv, 1) for t in (k, v))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
         return self.head(x + self.out(mixed))
 
@@ -106,6 +109,38 @@ def test_a_dead_value_channel_in_a_fused_projection():
     named = {n for n, _ in net.named_parameters()}
     moved = {n for c in found.candidates for n in c.direction}
     assert all(n in moved or n in found.skipped or n.rpartition(".")[0] in found.skipped for n in named)
+
+
+def test_a_dead_channel_of_values_that_two_heads_share():
+    torch.manual_seed(0)
+    net = Attention(heads=4, kv=2, bias=False)  # a constant would pass all heads alike
+    with torch.no_grad():  # channel 1 of the second pair of heads: value row 3, read at columns 5 and 7
+        net.qkv.weight[12 + 3], net.out.weight[:, [5, 7]] = 0, 0
+    found = readout(net, "ce", torch.randn(40, 6, 8), units=2, only=["qkv", "out"])
+    (hit,) = found.of("singular")
+    assert "values → output, heads 2 to 3" in hit.name and hit.scan.order == 2
+    # 7 varying inputs, 2 channels of which 1 lives, 4 logits through each of two heads
+    assert (hit.own.lam, hit.own.m) == rlct_reduced_rank(7, 2, 8, 1), str(hit)
+    assert any("queries · keys, heads 0 to 1" in c.name for c in found.candidates)
+
+
+def test_a_dead_unit_of_a_gated_expert_that_shares_its_tensor():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 11, "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 1, "num_local_experts": 2}
+    config = transformers.MixtralConfig(**sizes, num_attention_heads=2, num_key_value_heads=1, num_experts_per_tok=1)
+    torch.manual_seed(0)
+    net = transformers.MixtralForCausalLM(config)
+    experts = net.model.layers[0].mlp.experts
+    with torch.no_grad():
+        for p in experts.parameters():
+            p.mul_(20)
+        experts.gate_up_proj[1, 6 + 4], experts.down_proj[1, :, 4] = 0, 0
+    chosen = net.config._experts_implementation
+    found = readout(net, "ce", {"input_ids": torch.randint(0, 11, (16, 6))}, units=1, only="*experts")
+    (hit,) = [c for c in found.of("singular") if "joint" in c.kind]
+    assert hit.name.endswith("gate_up_proj[1, 6:12] → model.layers.0.mlp.experts.down_proj[1], unit 4"), hit.name
+    assert hit.scan.order == 2 and (hit.own.lam, hit.own.m) == (4.0, 2), str(hit)  # two sheets of codimension 8
+    assert net.config._experts_implementation == chosen
 
 
 class Wordy(nn.Module):

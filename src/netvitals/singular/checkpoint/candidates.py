@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from netvitals.anatomy import Anatomy, Heads, Layer, Projection, chart
 from netvitals.anatomy.kinds import by_output, layer_kind
 from netvitals.anatomy.parts import ParameterPart
+from netvitals.anatomy.preserve import plain_kernels
 from netvitals.anatomy.wiring import find_links
 from netvitals.capture.task import Task
 from netvitals.singular.checkpoint.pairs import Direction, Pair, Side, dead_units, hidden_directions, merges
 from netvitals.singular.moments.factors import kronecker_lift
 from netvitals.singular.moments.kronecker import kfac
-from netvitals.singular.orders.nature import plainly
 
 _MOVING = frozenset(
     {"view", "_unsafe_view", "reshape", "alias", "detach", "clone", "transpose", "permute", "expand", "contiguous"}
@@ -43,7 +43,7 @@ def candidate_directions(task: Task, loss: str, units: int) -> tuple[list[Direct
     Returns:
         Directions, and what was skipped.
     """
-    with plainly():
+    with plain_kernels():
         given = (task.args, dict(task.kwargs))
         anatomy = chart(task.model, given, forward=lambda model, batch: model(*batch[0], **batch[1]))
     known: dict[str, Tensor] = dict(task.model.named_parameters(remove_duplicate=False))
@@ -100,28 +100,36 @@ def _pairs(anatomy: Anatomy, known: dict[str, Tensor], skipped: dict[str, str]) 
             linear=all(op.rstrip("_") in _MOVING for op in link.between),
         )
     for gated in anatomy.gated:
-        if any(known[p.weight.parameter].ndim == 3 for p in (gated.value, *gated.out) if p.weight.parameter in known):
-            skipped[str(gated.value)] = "gated experts that share one tensor: their units are not tried one by one"
-        elif len(gated.out) == 1 and {gated.value.weight.parameter, gated.out[0].weight.parameter} <= set(known):
-            yield _between(anatomy, known, f"{gated.value} → {gated.out[0].layer}", gated.value, gated.out[0])
+        sides = (gated.value.weight.parameter, *(p.weight.parameter for p in gated.out))
+        if len(sides) == 2 and set(sides) <= set(known):
+            yield _between(anatomy, known, f"{gated.value} → {gated.out[0].weight}", gated.value, gated.out[0])
     for block in anatomy.heads:
         yield from _heads(anatomy, known, block, skipped)
 
 
 def _between(anatomy: Anatomy, known: dict[str, Tensor], name: str, value: Projection, out: Projection) -> Pair:
-    """The value branch of a gated MLP."""
+    """The value branch of a gated MLP, or of one gated expert, whose weights are slices of the tensors of all."""
     first, second = _layer(anatomy, value), _layer(anatomy, out)
     rows = _positions(value.weight, first.out_dim, known)
-    size = known[second.weight].shape[1 - second.out_dim]
+    reader, dim, expert = _slice_of(out.weight, second.out_dim)
+    size = known[second.weight].shape[(expert is not None) + 1 - dim]
+    before = _channels(anatomy, first.output, first.channel_dim)
     return Pair(
         name=name,
-        writers=_writers(first, known, rows),
-        reader=Side(parameter=second.weight, dim=1 - second.out_dim, at=torch.arange(size)[:, None]),
+        writers=_writers(first, known, rows, value.weight),
+        reader=Side(parameter=reader, dim=1 - dim, at=torch.arange(size)[:, None], expert=expert),
         kind="unit",
-        before=_channels(anatomy, first.output, first.channel_dim)[:, rows],
+        before=before[:, rows],
         after=_channels(anatomy, second.input, second.channel_dim),
         linear=False,
     )
+
+
+def _slice_of(part: ParameterPart, out_dim: int) -> tuple[str, int, int | None]:
+    """Parameter, dimension of the outputs and expert of a matrix that may be one expert's slice of a stack."""
+    if part.index and isinstance(part.index[0], int):
+        return part.parameter, out_dim - 1, part.index[0]
+    return part.parameter, out_dim, None
 
 
 def _stacked(layer: Layer, anatomy: Anatomy) -> bool:
@@ -159,26 +167,26 @@ def _heads(anatomy: Anatomy, known: dict[str, Tensor], block: Heads, skipped: di
         if what != "values → output" and block.qk_norm:
             skipped[place] = "a norm lies between the layers and the product"
             continue
-        shared = len(block.q.heads if block.q else ()) // max(len(one.heads), 1)
-        if len(one.heads) != len(two.heads) and shared != 1:
-            skipped[place] = "heads share keys and values: their channels are not one head's own"
-            continue
+        if len(one.heads) > len(two.heads):  # keys that several heads share write what the queries of all of them read
+            one, two = two, one
         first, second = _layer(anatomy, one), _layer(anatomy, two)
-        side = 1 if two is block.o else 0  # the output projection reads columns, keys are rows
-        dim = second.out_dim if side == 0 else 1 - second.out_dim
-        for head, (mine, other) in enumerate(zip(one.heads, two.heads)):
-            rows, columns = _positions(mine, first.out_dim, known), _positions(other, dim, known)
-            if len(rows) != len(columns):
-                skipped[f"{place}, head {head}"] = "rows and columns could not be matched"
+        dim = second.out_dim if two is not block.o else 1 - second.out_dim  # the output projection reads columns
+        shared = len(two.heads) // len(one.heads)  # heads that read the same keys or values stand side by side
+        before = _channels(anatomy, first.output, first.channel_dim)
+        for head, mine in enumerate(one.heads):
+            rows = _positions(mine, first.out_dim, known)
+            readers = [_positions(other, dim, known) for other in two.heads[head * shared : (head + 1) * shared]]
+            heads = f"head {head}" if shared == 1 else f"heads {head * shared} to {(head + 1) * shared - 1}"
+            if not readers or any(len(columns) != len(rows) for columns in readers):
+                skipped[f"{place}, {heads}"] = "rows and columns could not be matched"
                 continue
-            before = _channels(anatomy, first.output, first.channel_dim)[:, rows]
             yield Pair(
-                name=f"{place}, head {head}",
+                name=f"{place}, {heads}",
                 writers=_writers(first, known, rows),
-                reader=Side(parameter=two.weight.parameter, dim=dim, at=columns[:, None]),
+                reader=Side(parameter=two.weight.parameter, dim=dim, at=torch.stack(readers, 1)),
                 kind="head channel",
-                before=before,
-                after=before,
+                before=before[:, rows],
+                after=before[:, rows],
                 linear=True,
             )
 
@@ -259,9 +267,10 @@ def _layer(anatomy: Anatomy, p: Projection) -> Layer:
     return next(x for x in anatomy.layers if x.operation == p.operation)
 
 
-def _writers(layer: Layer, known: dict[str, Tensor], rows: Tensor) -> tuple[Side, ...]:
-    sides = [Side(parameter=layer.weight, dim=layer.out_dim, at=rows[:, None])]
-    if layer.bias in known:
+def _writers(layer: Layer, known: dict[str, Tensor], rows: Tensor, part: ParameterPart | None = None) -> tuple[Side, ...]:
+    parameter, dim, expert = _slice_of(part or layer.part, layer.out_dim)
+    sides = [Side(parameter=parameter, dim=dim, at=rows[:, None], expert=expert)]
+    if layer.bias in known and expert is None:
         sides.append(Side(parameter=layer.bias, dim=0, at=rows[:, None]))
     return tuple(sides)
 

@@ -7,16 +7,15 @@ row and column of the second (dead-directions Corollary 28).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from netvitals.anatomy.preserve import plain_kernels
 from netvitals.capture.nested import output_tensor
 from netvitals.capture.result import Result
 from netvitals.capture.task import Task, in_double, inputs_of
@@ -142,20 +141,8 @@ def along_task(task: Task, direction: Mapping[str, Tensor]) -> tuple[Outputs, Te
     def outputs(flat: Tensor) -> Tensor:
         pieces = torch.split(flat, [s.numel() for s in shapes])
         moved = {n: p.reshape(s) for n, p, s in zip(names, pieces, shapes)}
-        with plainly():
+        with plain_kernels():
             found = functional_call(model, {**rest, **moved}, task.args, dict(task.kwargs))
         return output_tensor(found, model).flatten(0, -2)
 
     return outputs, theta, v
-
-
-@contextmanager
-def plainly() -> Iterator[None]:
-    """Attention as products and a softmax: the fused kernels have no forward-mode derivative."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)

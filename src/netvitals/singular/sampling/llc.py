@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from netvitals.anatomy.copies.replicas import Replicas
+from netvitals.anatomy.preserve import plain_kernels
 from netvitals.capture import preserved, undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.selection import Only
@@ -112,7 +112,7 @@ def learning_coefficient(
         raise ValueError(f"noise is one of {', '.join(LAWS)}, got {noise!r}")
     burn = draws // 2 if burn_in is None else burn_in
     # the fused kernels of attention have no batched form: torch would loop over the copies
-    with preserved(model, train=False), sdpa_kernel(SDPBackend.MATH):
+    with preserved(model, train=False), plain_kernels():
         copies = Replicas(data.model, data.loss_fn, data.names(only))
         if copies.note:  # half precision is promoted, and the data with it
             x, y = (t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (x, y))
