@@ -267,7 +267,9 @@ def _layer(anatomy: Anatomy, p: Projection) -> Layer:
     return next(x for x in anatomy.layers if x.operation == p.operation)
 
 
-def _writers(layer: Layer, known: dict[str, Tensor], rows: Tensor, part: ParameterPart | None = None) -> tuple[Side, ...]:
+def _writers(
+    layer: Layer, known: dict[str, Tensor], rows: Tensor, part: ParameterPart | None = None
+) -> tuple[Side, ...]:
     parameter, dim, expert = _slice_of(part or layer.part, layer.out_dim)
     sides = [Side(parameter=parameter, dim=dim, at=rows[:, None], expert=expert)]
     if layer.bias in known and expert is None:
