@@ -254,7 +254,7 @@ def test_what_is_recorded_loads_again_with_its_commit(tmp_path, monkeypatch):
     from netvitals.lab.engine import standing
 
     kept = lab.underspecified((0.0, 1.0), 0.5, note="by kernel", facts={"a": 1.5}, trials=3, scale="small", cost=123.0)
-    wrong = lab.erratum(0.0, note="the sign", correction="it falls", trials=1)
+    wrong = lab.erratum(0.0, note="the sign", correction="it falls", trials=1, cost=2.0)
     shipped = tmp_path / "shipped"
     shipped.mkdir()
     lab.write_record([Standing(claim("toy/C1"), kept), Standing(claim("toy/C2"), wrong)], tmp_path, ship=shipped)
