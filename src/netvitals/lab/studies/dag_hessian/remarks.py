@@ -119,7 +119,7 @@ def placement(config: Config) -> Row:
         torch.set_rng_state(state)  # the same batch
         return float(_between(net).resonance.min())
 
-    tried = {starts: smallest(starts) for starts in combinations(range(depth), budget)}
+    tried: dict[tuple[int, ...], float] = {starts: smallest(starts) for starts in combinations(range(depth), budget)}
     best, value = best_skips(depth, budget, tried.__getitem__)
     uniform = tried[uniform_skips(depth, budget)]
     return {
@@ -245,7 +245,7 @@ def _dropped(depth: int = 7) -> list[float]:
     """In a contracting net, sρ < 1: the blocks of the last layer's parameters with those before it, by distance."""
     net = wired("plain", depth)
     for layer in net.layers:
-        layer.weight.data *= 0.5 / torch.linalg.matrix_norm(layer.weight.data, 2)  # type: ignore[operator,union-attr]
+        layer.weight.data *= 0.5 / torch.linalg.matrix_norm(layer.weight.data, 2)
     found = _between(net, space="parameter")
     return [float(r / found.resonance[-1, -1]) for r in found.resonance[-1, ::-1]]
 
