@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.curvature import interlayer, node_jacobians
+from netvitals.curvature import node_jacobians
 from netvitals.curvature.measure.jacobians import gaussian_exponents, lyapunov
 
 
@@ -34,37 +34,6 @@ def test_at_the_depths_that_networks_have_the_exponents_still_differ_from_the_li
     found = lyapunov(chain)
     assert found.layers == 12 and found.eq8 > gaussian_exponents(8)[0]
     assert found.qr <= found.eq8 + 1e-12
-
-
-class Stack(nn.Module):
-    """Eight tanh layers; each reads the last one, or the mean of all before it as in a dense network."""
-
-    def __init__(self, dense, width=10, depth=8):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
-        self.head, self.dense = nn.Linear(width, 3), dense
-
-    def forward(self, x):
-        seen = [x]
-        for layer in self.layers:
-            reads = sum(seen) / len(seen) ** 0.5 if self.dense else seen[-1]
-            seen.append(torch.tanh(layer(reads)))
-        return self.head(sum(seen) / len(seen) ** 0.5 if self.dense else seen[-1])
-
-
-def test_dense_connections_keep_the_coupling_of_far_layers():
-    """Remark 74: many paths. Coupling over the whole depth falls in the plain stack and stays in the dense one."""
-    far = {}
-    for dense in (False, True):
-        found = []
-        for seed in range(3):
-            torch.manual_seed(seed)
-            net = Stack(dense).double()
-            batch = torch.randn(24, 10).double(), torch.randint(0, 3, (24,))
-            result = interlayer(net, F.cross_entropy, batch, nodes=["layers.*"], method="exact")
-            found.append(result.coupling[0, -1])
-        far[dense] = float(np.mean(found))
-    assert far[True] > 0.6 and far[True] > 1.5 * far[False], far
 
 
 @pytest.mark.slow

@@ -2,16 +2,19 @@
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from netvitals.lab.studies import all_claims, all_studies, run
-from netvitals.lab.studies.dag_hessian import attention, bottleneck, diamond, distance, gap, identities, resnet
+from netvitals.lab.studies.dag_hessian import attention, bottleneck, diamond, distance, gap, identities, remarks, resnet
+from netvitals.lab.studies.dag_hessian._stand_ins import in_region, nearest_kronecker, secants
 from netvitals.lab.studies.dag_hessian.decay_claims import curve
 from netvitals.lab.studies.dag_hessian.gap_claims import SILU_SUMS
 from netvitals.lab.studies.dag_hessian.tower_claims import TABLE
 
 pytestmark = pytest.mark.slow
 
-STUDIES = (identities, distance, bottleneck, gap, diamond, attention, resnet)
+STUDIES = (identities, distance, bottleneck, gap, diamond, attention, resnet, remarks)
 # claims that hold whatever the size of the net
 ALWAYS = {
     "T7": "holds",
@@ -37,6 +40,12 @@ ALWAYS = {
     "H5.6": "erratum",
     "H6.3": "holds",
     "H6.5": "holds",
+    "C73": "erratum",
+    "P89": "holds",
+    "R103a": "holds",
+    "C29": "holds",
+    "K1": "holds",
+    "K2": "holds",
 }
 
 
@@ -108,3 +117,36 @@ def test_relu_resnet18_resonance_at_initialisation(shortcut):
     assert np.abs(found / TABLE["relu", shortcut] - 1).max() <= 0.2, found
     ratio = found[0] / found[-1]
     assert (ratio < 2) if shortcut else (300 < ratio < 1500)
+
+
+def test_what_stands_in_the_place_of_a_hessian():
+    """A Kronecker product is its own nearest one; secants of a quadratic follow it; a step has its bound."""
+    torch.manual_seed(0)
+    layer = nn.Linear(2, 3).double()
+    draw = lambda n: (a := torch.randn(n, n, dtype=torch.float64)) @ a.mT
+    exact = torch.block_diag(torch.kron(draw(3), draw(2)), draw(3))
+    torch.testing.assert_close(nearest_kronecker(exact, layer), exact)
+    h, at = draw(5), torch.randn(5, dtype=torch.float64)
+    found = secants(lambda w: w @ h @ w / 2, at, 5)
+    assert float((found - h).norm() / h.norm()) < 0.9 and float(torch.linalg.eigvalsh(found)[0]) > 0
+    g = torch.randn(5, dtype=torch.float64)
+    torch.testing.assert_close(in_region(h, g, 1e9), -torch.linalg.solve(h, g))
+    for model in (h, -h):  # the constrained minimum: below every other step of that length
+        step = in_region(model, g, 0.1)
+        assert abs(float(step.norm()) - 0.1) < 1e-9
+        value = lambda s, model=model: g @ s + s @ model @ s / 2
+        others = torch.randn(200, 5, dtype=torch.float64)
+        assert all(value(step) <= value(0.1 * o / o.norm()) + 1e-12 for o in others)
+
+
+def test_autograd_at_a_kink_lies_in_the_hull_unless_two_units_share_it():
+    row = remarks.trial({"question": "kinks", "seed": 7})[0]
+    assert row["single"] < 1e-9 and row["difference"] > 0.05
+
+
+@pytest.mark.parametrize(("net", "key"), [("dense", "far"), ("unet", "mirrored")])
+def test_skips_keep_far_layers_coupled(net, key):
+    seen = lambda kind: np.mean(
+        [remarks.trial({"question": "shape", "net": kind, "depth": 8, "seed": s})[0][key] for s in range(3)]
+    )
+    assert seen(net) > 1.3 * seen("plain")

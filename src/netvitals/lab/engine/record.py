@@ -123,17 +123,17 @@ def _dated(standing: Standing, commit: str, earlier: Verdict | None) -> Standing
         return replace(standing, verdict=earlier, recorded=True, stale=False)
     if standing.recorded or standing.stale:
         return standing
-    return replace(standing, verdict=replace(standing.verdict, commit=commit))
+    cost = float(f"{standing.verdict.cost:.1g}")  # of one machine on one day
+    return replace(standing, verdict=replace(standing.verdict, commit=commit, cost=cost))
 
 
 def _stated(standing: Standing) -> dict[str, Any]:
     """A verdict as it is shipped."""
     v = standing.verdict
     stated = {name: getattr(v, name) for name in KEPT} | {"note": _plain_words(standing)}
-    stated |= {"trials": v.trials, "seeds": v.seeds, "scale": v.scale, "cost": float(f"{v.cost:.1g}")}
-    stated["data"] = list(v.data)
-    stated["commit"] = v.commit
-    return {key: value for key, value in stated.items() if value not in (None, "", 0, [])} | {"status": v.status}
+    counted = {"trials": v.trials, "seeds": v.seeds, "cost": v.cost, "scale": v.scale, "data": list(v.data)}
+    stated |= {key: value for key, value in counted.items() if value} | {"commit": v.commit}
+    return {key: value for key, value in stated.items() if value not in (None, "")} | {"status": v.status}
 
 
 def _plain_words(standing: Standing) -> str:

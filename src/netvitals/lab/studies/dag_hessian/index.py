@@ -6,7 +6,7 @@ from netvitals.lab.index import GPU, Cost, Entry
 
 DISTANCE, BOTTLENECK, GAP = "dag-hessian-distance", "dag-hessian-bottleneck", "dag-hessian-gap"
 DIAMOND, ATTENTION, RESNET = "dag-hessian-diamond", "dag-hessian-attention", "dag-hessian-resnet"
-IDENTITIES = "dag-hessian-identities"
+IDENTITIES, REMARKS = "dag-hessian-identities", "dag-hessian-remarks"
 COSTS = {
     DISTANCE: Cost(0.2, GPU),
     BOTTLENECK: Cost(0.3, GPU),
@@ -15,6 +15,7 @@ COSTS = {
     ATTENTION: Cost(0.02),
     RESNET: Cost(2.0, GPU),
     IDENTITIES: Cost(0.02),
+    REMARKS: Cost(0.01),
 }
 TRAINED = "the trained half is configured; at small scale only the start, on noise"
 
@@ -100,30 +101,40 @@ ENTRIES = (
     Entry(
         "Theorems", "closed forms, bounds, path sums on random graphs", "whole", IDENTITIES, ("T7", "T2", "T25", "T33")
     ),
-    Entry(
-        "Remark 74",
-        "DenseNet and U-Net",
-        "not here",
-        why="no study has concatenating skips or an encoder with a decoder",
-    ),
+    Entry("Remark 74", "DenseNet and U-Net", "whole", REMARKS, ("R74d", "R74u"), only={"question": "shape"}),
     Entry(
         "Corollary 73, Prop. 75",
         "placement of skips by measured resonance",
-        "not here",
-        why="the function is supplied by the user",
+        "whole",
+        REMARKS,
+        ("C73", "P75"),
+        only={"question": ("placement", "cancelling")},
     ),
     Entry(
         "Prop. 89, 90",
-        "cost of a product over a backward pass, and its growth with P",
-        "not here",
-        why="a benchmark, not a claim",
+        "cost of a product over a gradient, and its growth with P",
+        "whole",
+        REMARKS,
+        ("P89",),
+        only={"question": "cost"},
     ),
-    Entry("Remark 103", "d_eff against the length of a sequence", "not here", why="not written yet"),
+    Entry(
+        "Remark 103",
+        "d_eff against the length of a sequence",
+        "whole",
+        REMARKS,
+        ("R103a", "R103b"),
+        only={"question": "length"},
+    ),
     Entry(
         "Remarks 22, 96, Cor. 29",
         "trust region, L-BFGS and Kronecker blocks beside H",
-        "not here",
-        why="not written yet",
+        "whole",
+        REMARKS,
+        ("C29", "R96"),
+        only={"question": "approximations"},
     ),
-    Entry("Clarke hull", "membership of the Hessian at kinks", "not here", why="not written yet"),
+    Entry(
+        "Clarke hull", "membership of the Hessian at kinks", "whole", REMARKS, ("K1", "K2"), only={"question": "kinks"}
+    ),
 )
