@@ -49,6 +49,8 @@ def test_the_trained_phases_run_on_packed_images(tmp_path, monkeypatch):
     np.savez(tmp_path / "cifar10-12k.npz", x_train=train["x"], y_train=train["y"], x_test=test["x"], y_test=test["y"])
     monkeypatch.setenv("NETVITALS_DATA", str(tmp_path))
     whole = replace(STUDIES[0].scales["paper"], trained_on="images:cifar10-12k.npz")
-    few = replace(whole, depths=(), spectral_depths=(), trained_depths=(2,), width=6, samples=4, epochs=2, seeds=(0,))
+    few = replace(
+        whole, depths=(), spectral_depths=(), trained_depths=(2,), deep=(), width=6, samples=4, epochs=2, seeds=(0,)
+    )
     rows = [row for config in trials(few) for row in trial(config)]
     assert {r["phase"] for r in rows} >= {"init", "final"} and all(max(r["resonance"]) > 0 for r in rows)
