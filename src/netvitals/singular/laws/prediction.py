@@ -283,12 +283,14 @@ def _attention(c: AttentionChain) -> Rates:
 
 def _swiglu(c: SwiGLUStack) -> Rates:
     names = [f"block{i}.down" for i in range(c.blocks)]
-    stream = tuple(3 * (2**n - 1) for n in range(c.blocks + 1))
+    # a gate that vanishes with its input makes a → a²t³, one that stays open at zero (the sigmoid's ½) a → a t²
+    shut = c.gate != "sigmoid"
+    stream = tuple(3 * (2**n - 1) if shut else 2 * n for n in range(c.blocks + 1))
     nothing: dict[str, float | None] = dict.fromkeys(names)
     return Rates(
         G=nothing,
         A=dict(nothing),
         stream=stream,
-        law="SwiGLU stack: amplitude order 3(2ⁿ−1)",
-        notes=("quadratic blocks do not transfer a scalar rate; only the forward amplitude has a law",),
+        law=f"gated stack ({c.gate}): amplitude order {'3(2ⁿ−1)' if shut else '2n'}",
+        notes=("only the forward amplitude has a law here",),
     )

@@ -22,6 +22,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "sigmoid-shifted": lambda z: torch.sigmoid(z) - 0.5,
 }
+GATES = {**{name: ACTIVATIONS[name] for name in ("silu", "gelu", "relu", "linear")}, "sigmoid": torch.sigmoid}
 
 
 @dataclass
@@ -210,11 +211,12 @@ class AttentionChain:
 
 @dataclass(frozen=True)
 class SwiGLUStack:
-    """n gated blocks y = W_d(SiLU(W_g x) ⊙ W_u x), all three weights on the canonical path.
+    """n gated blocks y = W_d(f(W_g x) ⊙ W_u x), all three weights on the canonical path.
 
     Attributes:
         blocks: how many.
         width: of every layer.
+        gate: f by name: "silu" (SwiGLU), "gelu" (GeGLU), "relu" (ReGLU), "linear" (bilinear) or "sigmoid" (GLU).
 
     >>> stack = SwiGLUStack(blocks=1, width=4)
     >>> len(stack.trace(0.1, torch.rand(5, 4, dtype=torch.float64)).stream)
@@ -223,14 +225,19 @@ class SwiGLUStack:
 
     blocks: int = 1
     width: int = 6
+    gate: str = "silu"
+
+    def __post_init__(self) -> None:
+        if self.gate not in GATES:
+            raise ValueError(f"gate is one of {', '.join(GATES)}, got {self.gate!r}")
 
     def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         """Inputs, pre-activations and stream at ``t`` on inputs ``x`` (examples, width)."""
         weight = torch.diag(torch.tensor([1.0] * (self.width - 1) + [t], dtype=torch.float64))
         axis = torch.eye(self.width, dtype=torch.float64)[:, -1:]
-        h, stream, zs, inputs = x, [x], [], []
+        h, stream, zs, inputs, gate = x, [x], [], [], GATES[self.gate]
         for _ in range(self.blocks):
-            inside = F.silu(h @ weight.T) * (h @ weight.T)
+            inside = gate(h @ weight.T) * (h @ weight.T)
             z = inside @ weight.T
             z = z.requires_grad_() if not z.requires_grad else z
             inputs.append(inside)

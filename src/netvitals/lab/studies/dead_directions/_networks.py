@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ SMALL = [1e-4, 2e-4, 4e-4, 1e-3]  # LayerNorm is asymptotic only here
 TINY = [1e-8, 1e-7, 1e-6]  # … and after a ReLU, which can leave the norm almost nothing, only here
 WIDE = [float(t) for t in np.geomspace(1e-2, 1e-1, 6)]  # SwiGLU stacks: t^42 must stay above zero
 NAMES = ("linear", "relu", "gelu", "tanh")
+FULL = 1000  # samples from which on all combinations of a sweep are run
 
 
 def configurations(samples: int) -> Iterator[Config]:
@@ -96,6 +98,13 @@ def configurations(samples: int) -> Iterator[Config]:
         )
     for n in (1, 2, 3):
         yield one("swiglu", "swiglu", {"blocks": n}, WIDE)
+        for gate in ("gelu", "relu", "linear", "sigmoid"):
+            yield one("gated", "swiglu", {"blocks": n, "gate": gate}, WIDE)
+    sweep = list(product((1, 2, 3), (1, 2, 3, 4), (3, 5, 8), (False, True)))  # X18: all heads share the dead direction
+    for heads, blocks, tokens, causal in sweep if samples >= FULL else sweep[::17]:
+        options = {"heads": heads, "blocks": blocks, "tokens": tokens, "causal": causal, "width": 6}
+        for seed in range(3):
+            yield one("heads", "attention", options, samples=few, seed=seed)
     for kinds in ("MM", "MA", "AM", "AA"):
         yield one("pair", "pair", {"kinds": kinds}, samples=few)
     for seed in range(3):

@@ -198,6 +198,16 @@ CLAIMS = (
         "Proposition 114, corrected",
         topic_is("swiglu"),
     ),
+    claim(
+        STUDY,
+        "C27-gates",
+        "GeGLU, ReGLU and bilinear blocks have the order of SwiGLU; a sigmoid gate, open at zero, has 2n",
+        Expected(0.0, 0.15),
+        rate_judges.swiglu,
+        "beyond the paper: other gates of Proposition 114",
+        topic_is("gated"),
+    ),
+    _rate("X18", "heads that share a dead direction read as one head does, 72 combinations", "X18", ("heads",), "G"),
     _rate("C28", "biases keep the ladder of G", "Theorem 112", ("biases",), "G"),
     claim(
         STUDY,

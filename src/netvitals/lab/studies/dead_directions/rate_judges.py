@@ -165,7 +165,7 @@ def swiglu(rows: Sequence[Row]) -> Verdict:
         largest_gap(last)[0],
         0.15,
         "largest gap on t in [0.01, 0.1], where the O(t) correction is up to 0.1",
-        facts={f"n = {r['options']['blocks']}": r["measured"] for r in last},
+        facts={f"{r['options'].get('gate', '')} n = {r['options']['blocks']}".strip(): r["measured"] for r in last},
     )
 
 
