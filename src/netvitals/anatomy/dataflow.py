@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
-from netvitals.anatomy.parts import Operation, Slot, Value
+from netvitals.anatomy.parts import Operation, Slot, Value, replaced, tensors_in
 
 IDENTITY = frozenset({"detach", "alias", "clone", "_to_copy", "lift_fresh"})  # bookkeeping that changes no value
 _MAKERS = frozenset(
@@ -289,13 +288,12 @@ def replayed(op: Operation, value: int, operand: Any) -> Tensor | None:
     Returns:
         The tensor, or None.
     """
-    get = lambda s: operand(s.value) if isinstance(s, Slot) else s
-    args, kwargs = (tree_map(get, part, is_leaf=lambda s: isinstance(s, Slot)) for part in (op.args, op.kwargs or {}))
+    args, kwargs = replaced((op.args, op.kwargs or {}), Slot, lambda s: operand(s.value))
     kwargs.pop("memory_format", None)
     try:
         if op.name in ("view", "_unsafe_view"):  # other tensors may lie in memory otherwise
             return args[0].reshape(args[1])
-        made = [t for t in tree_leaves(op.func(*args, **kwargs)) if isinstance(t, Tensor)]
+        made = list(tensors_in(op.func(*args, **kwargs)))
     except Exception:  # an operator that has no kernel for integers
         return None
     at = op.outputs.index(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -115,6 +116,34 @@ class Slot:
     """The place of a value in an operation's arguments."""
 
     value: int
+
+
+def replaced(nest: Any, kind: type, put: Callable[[Any], Any]) -> Any:
+    """The arguments of an aten call with ``put(x)`` for every x of a kind.
+
+    They are scalars, tensors and lists of these: torch's own walk over nested containers knows more and takes longer.
+
+    >>> replaced((Slot(1), [Slot(2), 0.5]), Slot, lambda s: s.value)
+    (1, [2, 0.5])
+    """
+    if isinstance(nest, kind):
+        return put(nest)
+    if type(nest) in (list, tuple):
+        return type(nest)(replaced(part, kind, put) for part in nest)
+    return {name: replaced(part, kind, put) for name, part in nest.items()} if type(nest) is dict else nest
+
+
+def tensors_in(made: Any) -> Iterator[Tensor]:
+    """What an aten call returned: tensors, in their order.
+
+    >>> [len(t) for t in tensors_in((torch.ones(2), None, [torch.ones(3)]))]
+    [2, 3]
+    """
+    if isinstance(made, Tensor):
+        yield made
+    elif isinstance(made, list | tuple):
+        for part in made:
+            yield from tensors_in(part)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from netvitals.anatomy.dataflow import IDENTITY, Dataflow
-from netvitals.anatomy.parts import Operation, Slot
+from netvitals.anatomy.parts import Operation, Slot, replaced, tensors_in
 
 _NOTHING: Mapping[str | int, Tensor] = {}
 _LINEAR = frozenset(["mul", "div", "add", "sub", "rsub", "neg", "masked_fill", "copy"]) | IDENTITY
@@ -85,11 +84,9 @@ class Replay:
         return held[self.end]
 
     def _run(self, op: Operation, held: dict[int, Any], x: Tensor, today: Mapping[str | int, Tensor]) -> None:
-        get = lambda s: self._operand(s.value, held, x, today) if isinstance(s, Slot) else s
-        args, kwargs = (
-            tree_map(get, part, is_leaf=lambda s: isinstance(s, Slot)) for part in (op.args, op.kwargs or {})
-        )
-        for value, tensor in zip(op.outputs, tree_leaves(out_of_place(op)(*args, **kwargs))):
+        get = lambda s: self._operand(s.value, held, x, today)
+        args, kwargs = replaced((op.args, op.kwargs or {}), Slot, get)
+        for value, tensor in zip(op.outputs, tensors_in(out_of_place(op)(*args, **kwargs))):
             held[value] = tensor
 
     def _operand(self, value: int, held: dict[int, Any], x: Tensor, today: Mapping[str | int, Tensor]) -> Tensor:

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
-from netvitals.anatomy.parts import Kind, Line, Operation, Slot, Source, Value
+from netvitals.anatomy.parts import Kind, Line, Operation, Slot, Source, Value, replaced, tensors_in
 
 # pointwise in their first tensor, though torch does not tag them so
 _POINTWISE = frozenset(
@@ -163,7 +162,7 @@ class Shapes(Following):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        shapes = tuple(tuple(t.shape) for t in tree_leaves(out) if isinstance(t, Tensor))
+        shapes = tuple(tuple(t.shape) for t in tensors_in(out))
         self.made.append(((*self.running[-1], func._schema.name.removeprefix("aten::")), shapes))
         return out
 
@@ -194,8 +193,13 @@ class Tracer(Following):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        slots = tree_map(lambda a: Slot(self.value_of(a)) if isinstance(a, Tensor) else a, (args, kwargs))
-        read = [s.value for s in tree_flatten(slots, is_leaf=lambda s: isinstance(s, Slot))[0] if isinstance(s, Slot)]
+        read: list[int] = []
+
+        def slot(tensor: Tensor) -> Slot:
+            read.append(self.value_of(tensor))
+            return Slot(read[-1])
+
+        slots = replaced((args, kwargs), Tensor, slot)
         if func._schema.is_mutable:  # what is overwritten is kept for those who replay what came before
             for tensor, argument in zip(args, func._schema.arguments):
                 if isinstance(tensor, Tensor) and argument.alias_info is not None and argument.alias_info.is_write:
@@ -203,10 +207,9 @@ class Tracer(Following):
         out = func(*args, **kwargs)
         index = len(self.operations)
         made = []
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor):
-                known = id(tensor) in self._known and not func._schema.is_mutable
-                made.append(self.value_of(tensor) if known else self._new(tensor, "operation", producer=index))
+        for tensor in tensors_in(out):
+            known = id(tensor) in self._known and not func._schema.is_mutable
+            made.append(self.value_of(tensor) if known else self._new(tensor, "operation", producer=index))
         if func._schema.is_mutable:
             made += self._spread(out, index)
         module, call = self.running[-1]
@@ -254,7 +257,7 @@ class Tracer(Following):
     def _spread(self, out: Any, index: int) -> list[int]:
         """Other tensors in the same memory hold something new as well."""
         made = []
-        written = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
+        written = list(tensors_in(out))
         for tensor in written:
             for alias in self._aliases.get(_storage(tensor), ()):
                 if all(alias is not t for t in written) and self.values[self._known[id(alias)]].source != "parameter":

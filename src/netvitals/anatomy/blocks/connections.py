@@ -35,7 +35,7 @@ class Connection:
     Attributes:
         writer: name of the layer.
         readers: names of the layers that read it.
-        between: aten names on the way, in order.
+        between: aten names on the way, in order; left out where it is blocked and has many readers.
         blocked: why a law for the pair does not apply; empty where it does.
     """
 
@@ -74,17 +74,16 @@ def find_connections(flow: Dataflow, nodes: Sequence[Node]) -> tuple[Connection,
         for i in sources[value]:
             if i >= 0:
                 why[i].append("its output leaves the model")
-    behind = {node.input: _before(node.input, flow) for node in nodes}
     out = []
     for i, node in enumerate(nodes):
-        needed: set[int] = set()
         for k in readers[i]:
             beside = sorted(sources[nodes[k].input] - {i})
             if beside:
                 names = ", ".join(dict.fromkeys(_named(j, nodes) for j in beside[:_MANY]))
                 more = f" and {len(beside) - _MANY} more" if len(beside) > _MANY else ""
                 why[i].append(f"{nodes[k].name} sees {names}{more} as well")
-            needed |= behind[nodes[k].input]
+        crowded = why[i] and len(readers[i]) > _MANY  # in a residual stream everything reads everything
+        needed: set[int] = set().union(*(_before(nodes[k].input, flow) for k in readers[i] if not crowded))
         between = (flow.operations[k] for k in sorted(needed))
         passed = (op for op in between if any(i in sources[v] for v in op.inputs) and op.name != "detach")
         out.append(
