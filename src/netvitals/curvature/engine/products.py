@@ -194,18 +194,19 @@ class Products:
         wrt = self.flat if part == "T" else self.pull
         got = self._backward([g for g, _ in pairs], wrt, [z for _, z in pairs])
         if part == "T":
-            self.cost.count_products(m)
+            # a linear end of the network does not bend: between activations a product does not pass it
+            self.cost.count_products(m, 0.75 if self.tape.space == "activation" else 1.0)
             return _filled(got, self.flat, m)
         self.cost.count_vjps(m)
         if part in ("fisher-mc", "fisher-empirical"):
             tangents = torch.zeros(m, *self.pull[0].shape, dtype=self.pull[0].dtype) if got[0] is None else got[0]
-            return self._pull_back([self.likelihood.outer(self._roots_of(part), tangents)], m)
-        return self._pull_back(self._loss_hessian(got, m), m)
+            return self.pulled([self.likelihood.outer(self._roots_of(part), tangents)], m)
+        return self.pulled(self.curved(got, m), m)
 
     @cached_property
     def likelihood(self) -> Likelihood:
         """What the loss is the likelihood of; a sentence where it is none."""
-        return likelihood_at(self.tape.detached, lambda v: self._loss_hessian([v], v.shape[0])[0])
+        return likelihood_at(self.tape.detached, lambda v: self.curved([v], v.shape[0])[0])
 
     def _roots_of(self, part: str) -> Tensor:
         if part not in self._fisher:
@@ -239,14 +240,14 @@ class Products:
     def _gauss_newton(self, w: int, probes: Pieces, pushed: Sequence[Tensor | None]) -> Pieces:
         m = probes[0].shape[0]
         if self.roots is None:
-            return self._pull_back(self._loss_hessian(pushed, m), m)
+            return self.pulled(self.curved(pushed, m), m)
         out, root = self.tape.outputs[0], self.roots[w]
         k, b, d = root.shape
         if self.by_sample:
             a = torch.einsum("kbd,mbd->mbk", root, probes[0].reshape(m, b, d))
         else:  # one matrix product: (KB, d_w) (d_w, m)
             a = (root.reshape(k * b, d) @ probes[0].reshape(m, d).mT).reshape(k, b, m).permute(2, 1, 0)
-        c = self._loss_hessian([a.reshape(m, *out.shape)], m)[0].reshape(m, b, k)
+        c = self.curved([a.reshape(m, *out.shape)], m)[0].reshape(m, b, k)
         if self.by_sample:
             rows = [torch.einsum("mbk,kbd->mbd", c, r) for r in self.roots]
         else:
@@ -254,7 +255,7 @@ class Products:
             rows = [flat @ r.reshape(k * b, -1) for r in self.roots]
         return [r.reshape(m, *leaf.shape) for r, leaf in zip(rows, self.flat)]
 
-    def _loss_hessian(self, pushed: Sequence[Tensor | None], m: int) -> list[Tensor]:
+    def curved(self, pushed: Sequence[Tensor | None], m: int) -> list[Tensor]:
         """∇²L times a batch of output tangents."""
         pairs = [(s, a) for s, a in zip(self.tape.slope, pushed) if a is not None and s.requires_grad]
         got = self._backward([s for s, _ in pairs], self.tape.detached, [a for _, a in pairs])
@@ -263,7 +264,8 @@ class Products:
             for g, o in zip(got, self.tape.detached)
         ]
 
-    def _pull_back(self, cotangents: Sequence[Tensor], m: int) -> Pieces:
+    def pulled(self, cotangents: Sequence[Tensor], m: int) -> Pieces:
+        """Jᵀ times m cotangents an output."""
         got = self._backward(self.tape.outputs, self.flat, cotangents)
         self.cost.count_vjps(m)
         return _filled(got, self.flat, m)

@@ -103,6 +103,7 @@ class Stream:
         self._kept: dict[int, Products] = {}
         self._all_kept = False
         self._dim, self._in_first = 0, 1
+        self.make: Callable[[Problem, int], Tape] | None = None  # another kind of tape of every batch
         self._stack = ExitStack()
 
     def __enter__(self) -> Stream:
@@ -268,10 +269,14 @@ class Stream:
         problem.examples = int(_first_input(problem).shape[self._dim])
         kept = first.kept_bytes * problem.examples // self._in_first
         with advised():
-            tape = Tape(problem, list(first.nodes), self.space, chosen=first.chosen, kept_bytes=kept)
+            if self.make is not None:
+                tape = self.make(problem, kept)
+            else:
+                tape = Tape(problem, list(first.nodes), self.space, chosen=first.chosen, kept_bytes=kept)
             tape.record(checked=True)
             tape.beyond = first.beyond
-            _require_same_shapes(first, tape)
+            if self.make is None:
+                _require_same_shapes(first, tape)
             yield tape
 
 
