@@ -310,9 +310,15 @@ def _variance(rows: Tensor) -> np.ndarray:
         return np.zeros(rows.shape[0])
     gram = _gram(rows)
     off = gram.square().sum((1, 2)) - gram.diagonal(dim1=1, dim2=2).square().sum(1)
+    return few_pairs(k) * (off / (k * (k - 1) / 2)).clamp_min(0).cpu().numpy()
+
+
+def few_pairs(k: int) -> float:
+    """By how much the variance from the pairs of ``k`` probes is widened, as that of Student's t: few do not know it
+    well.
+    """
     pairs = k * (k - 1) / 2
-    few = pairs / (pairs - 2) if pairs > 2 else 3.0  # as the variance of Student's t: few pairs do not know it well
-    return few * (off / pairs).clamp_min(0).cpu().numpy()
+    return pairs / (pairs - 2) if pairs > 2 else 3.0
 
 
 def _top(rows: Tensor) -> np.ndarray:
