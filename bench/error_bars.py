@@ -88,7 +88,7 @@ def stream(rounds: int) -> None:
     net, _ = slow_spectrum(64)
     x, y = torch.randn(2048, 64).double(), torch.randint(0, 10, (2048,))
     parts = list(zip(x.split(256), y.split(256)))
-    small = {"memory": 1 << 24}  # too little to keep a graph: each pass records it anew
+    small = {"memory": 1 << 25}  # too little to keep a graph: each pass records it anew
     runs: dict[str, Callable[..., Any]] = {
         "trace, 50 probes": lambda batch, **more: curvature.trace(net, F.cross_entropy, batch, **more),
         "largest eigenvalue": lambda batch, **more: curvature.top_eigenvalues(net, F.cross_entropy, batch, k=1, **more),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-ENOUGH = 32  # products of an iteration that are held against the first for symmetry
+ENOUGH = 12  # products of an iteration that are held against the first for symmetry
 LOOSE = 1e-6  # what casts to float32 inside a model leave of double precision
 
 
