@@ -219,7 +219,9 @@ class Stream:
             heads, tails = [], []
             for products in kept:
                 share = products.tape.examples / total
-                pairs = [(g, z[at]) for g, z in zip(products.full_gradient, probes) if g is not None and g.requires_grad]
+                pairs = [
+                    (g, z[at]) for g, z in zip(products.full_gradient, probes) if g is not None and g.requires_grad
+                ]
                 heads += [g for g, _ in pairs]
                 tails += [share * z for _, z in pairs]
             out.append(filled(kept[0].backward(heads, kept[0].flat, tails), kept[0].flat, at.stop - at.start))
