@@ -93,10 +93,10 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
 def _moved(tail: np.ndarray, spread: np.ndarray) -> np.ndarray:
     r"""By how much the tail is moved, $\rho\bar t$, to be centred within its error; $\rho$ is its relative variance.
 
-    The mean of k squares is about $t\chi^2_\nu/\nu$ with $\rho=2/\nu$, and its error is read off the same squares: where
-    they are low by chance their error is low too. Turned around, $t=\bar t\,\nu/\chi^2_\nu$ has the mean
-    $\bar t\,\nu/(\nu-2)$, and in units of its error an estimate there is off by nothing on average; so is the root of one
-    that was moved by three quarters of it.
+    The mean of k squares is about $t\chi^2_\nu/\nu$ with $\rho=2/\nu$, and its error is read off the same squares:
+    where they are low by chance their error is low too. Turned around, $t=\bar t\,\nu/\chi^2_\nu$ has the mean
+    $\bar t\,\nu/(\nu-2)$, and in units of its error an estimate there is off by nothing on average; so is the root of
+    one that was moved by three quarters of it.
     """
     k = max(tail.shape[3], 1)
     mean = tail.sum(3) / k
