@@ -75,6 +75,8 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
     first = drift(centred["T"], centred["GN"], share)
     second = drift(centred["T"].swapaxes(1, 2), centred["GN"].swapaxes(1, 2), 1 - share)
     gap_se = gap * np.sqrt(_mean_variance(first) + _mean_variance(second)) / 2
+    # on the diagonal there are the probes of one node only: ν = k - 1, and the variance of Student's t is larger
+    gap_se[:, np.arange(n), np.arange(n)] *= np.sqrt(max(k - 2, 0.5) / max(k - 3, 0.5))
     c, c_se = _coupling(once["H"], centred["H"])
     return Estimates(
         frobenius=fro,
