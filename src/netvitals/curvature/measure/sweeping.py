@@ -285,7 +285,7 @@ def _tail(run: _Run, w: int, column: Column, extra: int, basis: Tensor | None) -
                 squares = _squares(rows)
                 found.head[kind][:, v, w] += squares[:, :extra].sum(1)
                 found.tail[kind][:, v, w] = squares[:, extra:]
-                found.spread[kind][:, v, w] = _variance(rows[:, extra:])
+                found.spread[kind][:, v, w] = _variance(rows[:, extra:], run.sizes[w])
         first = run.rows.pop((v, w), None)
         if first is not None and basis is not None and extra:
             known = torch.cat([first, parts[0][:, :extra]], 1)
@@ -300,9 +300,10 @@ def _squares(rows: Tensor) -> np.ndarray:
     return torch.linalg.vector_norm(rows, dim=2, dtype=torch.float64).square().cpu().numpy()
 
 
-def _variance(rows: Tensor) -> np.ndarray:
-    r"""Variance of $\|Hz\|^2$ for one probe: at most $2\|A\|_F^2$, $A=H^\top H$, where $\|A\|_F^2=E(Hz_i\cdot Hz_j)^2$.
+def _variance(rows: Tensor, size: int) -> np.ndarray:
+    r"""Variance of $\|Hz\|^2$ for one probe, $2(\|A\|_F^2-\sum_iA_{ii}^2)$, $A=H^\top H$, $\|A\|_F^2=E(Hz_i\cdot Hz_j)^2$.
 
+    Of the diagonal it is known that $\sum_iA_{ii}^2\ge(\mathrm{tr}A)^2/d$ in ``size`` d coordinates.
     The k(k-1)/2 pairs of probes tell far more of it than the spread of k squares, which is small when they are low.
     """
     k = rows.shape[1]
@@ -310,7 +311,9 @@ def _variance(rows: Tensor) -> np.ndarray:
         return np.zeros(rows.shape[0])
     gram = _gram(rows)
     off = gram.square().sum((1, 2)) - gram.diagonal(dim1=1, dim2=2).square().sum(1)
-    return few_pairs(k) * (off / (k * (k - 1) / 2)).clamp_min(0).cpu().numpy()
+    whole = off / (k * (k - 1) / 2)
+    least = 2 * gram.diagonal(dim1=1, dim2=2).mean(1).square() / size
+    return few_pairs(k) * torch.maximum(whole - least, whole / 4).clamp_min(0).cpu().numpy()
 
 
 def few_pairs(k: int) -> float:
