@@ -8,7 +8,7 @@ The error of each is $\|F_\ell-\hat F_\ell\|_F/\|F_\ell\|_F$, from products with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -278,7 +278,7 @@ def _factors(visits: Iterable[Visit]) -> dict[str, tuple[Tensor, Tensor, Tensor,
     return out
 
 
-def _measured(visits: Iterable[Visit], factors: dict[str, tuple[Tensor, ...]]) -> dict[str, Tensor]:
+def _measured(visits: Iterable[Visit], factors: Mapping[str, tuple[Tensor, ...]]) -> dict[str, Tensor]:
     """The eigenvalues that EKFAC measures, in the basis of both factors."""
     sums: dict[str, Any] = {}
     examples = 0

@@ -301,9 +301,9 @@ def _squares(rows: Tensor) -> np.ndarray:
 
 
 def _variance(rows: Tensor, size: int) -> np.ndarray:
-    r"""Variance of $\|Hz\|^2$ for one probe, $2(\|A\|_F^2-\sum_iA_{ii}^2)$, $A=H^\top H$, $\|A\|_F^2=E(Hz_i\cdot Hz_j)^2$.
+    r"""Variance of $\|Hz\|^2$ for one probe, $2(\|A\|_F^2-\sum_iA_{ii}^2)$ with $A=H^\top H$.
 
-    Of the diagonal it is known that $\sum_iA_{ii}^2\ge(\mathrm{tr}A)^2/d$ in ``size`` d coordinates.
+    $\|A\|_F^2=E(Hz_i\cdot Hz_j)^2$, and of the diagonal it is known that $\sum_iA_{ii}^2\ge(\mathrm{tr}A)^2/d$ in ``size`` d coordinates.
     The k(k-1)/2 pairs of probes tell far more of it than the spread of k squares, which is small when they are low.
     """
     k = rows.shape[1]
