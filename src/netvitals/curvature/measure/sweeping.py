@@ -303,7 +303,8 @@ def _squares(rows: Tensor) -> np.ndarray:
 def _variance(rows: Tensor, size: int) -> np.ndarray:
     r"""Variance of $\|Hz\|^2$ for one probe, $2(\|A\|_F^2-\sum_iA_{ii}^2)$ with $A=H^\top H$.
 
-    $\|A\|_F^2=E(Hz_i\cdot Hz_j)^2$, and of the diagonal it is known that $\sum_iA_{ii}^2\ge(\mathrm{tr}A)^2/d$ in ``size`` d coordinates.
+    $\|A\|_F^2=E(Hz_i\cdot Hz_j)^2$, and of the diagonal it is known that
+    $\sum_iA_{ii}^2\ge(\mathrm{tr}A)^2/d$ in ``size`` d coordinates.
     The k(k-1)/2 pairs of probes tell far more of it than the spread of k squares, which is small when they are low.
     """
     k = rows.shape[1]
@@ -313,7 +314,8 @@ def _variance(rows: Tensor, size: int) -> np.ndarray:
     off = gram.square().sum((1, 2)) - gram.diagonal(dim1=1, dim2=2).square().sum(1)
     whole = off / (k * (k - 1) / 2)
     least = 2 * gram.diagonal(dim1=1, dim2=2).mean(1).square() / size
-    return few_pairs(k) * torch.maximum(whole - least, whole / 4).clamp_min(0).cpu().numpy()
+    floor = max(0.25, 1 - k / 16) * whole  # few probes know neither of the two well
+    return few_pairs(k) * torch.maximum(whole - least, floor).clamp_min(0).cpu().numpy()
 
 
 def few_pairs(k: int) -> float:
